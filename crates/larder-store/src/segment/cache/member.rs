@@ -30,8 +30,8 @@ pub(crate) struct Member {
 pub(crate) struct Writing {
     /// The open segments, at most one of each kind.
     pub(crate) open: Vec<Open>,
-    /// The segments for items that leave for flash: one for each bucket of pages, and one for a large item.
-    pub(crate) leaving: [Option<Open>; BUCKETS + 1],
+    /// The write buffers for items that are demoted to flash: one for each bucket of pages, and one for a large item.
+    pub(crate) write_buffers: [Option<Open>; BUCKETS + 1],
     /// The segment that is being emptied.
     pub(crate) evacuation: Option<Evacuation>,
     keep_limit: Option<KeepLimit>,
@@ -56,8 +56,8 @@ pub(crate) struct Evacuation {
     pub(crate) rate: usize,
     /// Items that were evicted.
     pub(crate) evicted: u64,
-    /// Items that have left for flash.
-    pub(crate) left: usize,
+    /// Items that were demoted to flash.
+    pub(crate) demoted: usize,
 }
 
 /// Why a segment is emptied, which says what happens to its live items.
@@ -67,7 +67,7 @@ pub(crate) enum Reason {
     Clean,
     /// It is the next victim of the policy, which says which items are moved; the others are evicted.
     Evict(Queue),
-    /// It is so many seconds old: items that were idle for as long leave for flash, the others are moved.
+    /// It is so many seconds old: items that were idle for as long are demoted to flash, the others are moved.
     Age(u32),
 }
 

@@ -142,7 +142,7 @@ impl Shared {
         self.table().layout.segment_len
     }
 
-    /// Counts an item that was dropped, though it could have left for flash.
+    /// Counts an item that was dropped, though it could have been demoted to flash.
     pub(crate) fn count_dropped(&self) {
         if let Some(flash) = &self.flash {
             flash.counts.dropped.add(1);

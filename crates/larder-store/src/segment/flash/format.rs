@@ -1,7 +1,7 @@
 //! Items as they lie on flash, and what an index word says of them.
 //!
 //! An item on flash is a record (see `item::header`) whose expiry, if it has one, is exact, followed by a word of
-//! checksum, up to the next multiple of the unit. It was part of a *leaving* segment of memory, which was
+//! checksum, up to the next multiple of the unit. It was part of a *write buffer* in memory, which was
 //! written as one *block*; blocks follow each other in a page.
 //!
 //! The *place* of an item is its offset on the device in units, of 8 bytes up to a TiB. Its *span* is a

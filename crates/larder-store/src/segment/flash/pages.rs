@@ -87,7 +87,7 @@ impl<'t> Page<'t> {
         self.half(9)
     }
 
-    /// Reads of it that are under way or in use, and writes to it that have not landed. It is not written to
+    /// Reads of it that are under way or in use, and writes to it that have not ended. It is not written to
     /// again before they have ended.
     pub(crate) fn reads(&self) -> &'t AtomicU32 {
         self.half(10)
@@ -199,7 +199,7 @@ impl Lists {
         self.open[bucket] = Some((page, block + count));
         let entry = Page::new(table, page as usize);
         entry.blocks().store(block + count, Ordering::Relaxed);
-        // It is not emptied before they have landed.
+        // It is not emptied before they have ended.
         entry.reads().fetch_add(1, Ordering::AcqRel);
         Some((page, block))
     }

@@ -148,7 +148,7 @@ impl Flash {
         self.low_ttl.load(Relaxed)
     }
 
-    /// After how many seconds without an access items leave.
+    /// After how many seconds without an access items are demoted.
     pub(crate) fn item_age(&self) -> Option<u32> {
         Some(self.item_age.load(Relaxed)).filter(|age| *age != u32::MAX)
     }

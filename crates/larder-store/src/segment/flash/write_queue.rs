@@ -1,10 +1,10 @@
-//! Leaving segments that wait to be written.
+//! Write buffers that wait to be written.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The queue between the handles that fill leaving segments and the thread that writes them.
+/// The queue between the handles that fill write buffers and the thread that writes them.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,

@@ -158,10 +158,10 @@ impl Handle {
             return None;
         }
         self.evacuate_before_write();
-        let mut upload = self.with_all_segments(Upload::fetched(shared, len));
+        let mut upload = self.with_all_segments(Upload::for_flash_read(shared, len));
         if upload.is_err() && flash.abort_reads(self.now.secs, None) {
             // Values that were read for peers that take no answers gave their memory up.
-            upload = self.with_all_segments(Upload::fetched(shared, len));
+            upload = self.with_all_segments(Upload::for_flash_read(shared, len));
         }
         self.evacuate_after_write();
         self.flush_slot_delta();

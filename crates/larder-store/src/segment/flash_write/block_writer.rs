@@ -1,10 +1,10 @@
-//! The threads that write leaving segments to flash, and have index words refer to what was written.
+//! The threads that write buffers of demoted items to flash, and have index words refer to what was written.
 //!
 //! A write blocks its thread, and no other. If writes are slower than evictions, the queue fills up, and
 //! what is evicted meanwhile is dropped.
 
 use super::demotion::LARGE_BUCKET;
-use super::large_write::LeavingValue;
+use super::large_write::LargeWrite;
 use super::page_reclaim;
 use crate::segment::cache::shared::{AbortOnUnwind, Shared};
 use crate::segment::flash::format::{Origin, span_of};
@@ -116,7 +116,7 @@ pub(crate) fn write_next(handle: &mut Handle, flash: &Flash) -> bool {
 }
 
 impl Handle {
-    /// Writes a leaving segment, and frees it.
+    /// Writes a write buffer, and frees it.
     fn write_out(&mut self, flash: &Flash, (segment, chained): (u32, usize)) {
         let shared = Arc::clone(&self.shared);
         self.now = flash.now().into();
@@ -133,7 +133,7 @@ impl Handle {
             // The next process finds it as it is, or the next threads of this one.
             Outcome::Stopped => return flash.queue.push(segment, chained),
         };
-        let evicted = self.land(&shared, flash, &owned, written);
+        let evicted = self.switch_words(&shared, flash, &owned, written);
         if let Some(written) = written {
             // Until here the page was not emptied.
             let page = Page::new(shared.table(), written.page as usize);
@@ -149,7 +149,7 @@ impl Handle {
         }
     }
 
-    /// The next `count` blocks for a segment of items that leave.
+    /// The next `count` blocks for a write buffer.
     fn next_blocks(
         &self,
         shared: &Shared,
@@ -224,7 +224,7 @@ impl Handle {
 
     /// Writes the large item of a segment to the next blocks.
     fn write_large(&self, shared: &Arc<Shared>, flash: &Flash, segment: &OwnedSegment) -> Outcome {
-        let Some(item) = LeavingValue::of(shared, flash, segment) else { return Outcome::Failed };
+        let Some(item) = LargeWrite::of(shared, flash, segment) else { return Outcome::Failed };
         let expires = item.expiry.left(self.now);
         let bucket = usize::from(expires.is_some_and(|left| left < flash.low_ttl()));
         let count = item.len.div_ceil(flash.format.block_len);
@@ -262,7 +262,7 @@ impl Handle {
 
     /// Has the index words of a segment's items refer to flash, or evicts the items if they were not written.
     /// Returns how many were evicted.
-    fn land(
+    fn switch_words(
         &mut self,
         shared: &Arc<Shared>,
         flash: &Flash,
@@ -317,7 +317,7 @@ impl Handle {
     }
 }
 
-/// The records of a leaving segment that nobody appends to any more, with their headers.
+/// The records of a write buffer that nobody appends to any more, with their headers.
 fn records<'s>(
     shared: &'s Shared,
     flash: &'s Flash,

@@ -1,5 +1,5 @@
-//! Returning: an item that was copied from flash to memory, and is evicted again as it was, needs no write. Its
-//! index word refers to flash again, unless its page was emptied.
+//! Demotion without a write: an item that was copied from flash to memory, and is evicted again as it was, has its
+//! index word refer to flash again, unless its page was emptied.
 
 use crate::Seconds;
 use crate::segment::cache::shared::Shared;
@@ -33,7 +33,7 @@ impl Shared {
 impl Writer<'_> {
     /// Has the index word of an item refer to its copy on flash; false if there is none. The caller marks the
     /// record dead.
-    pub(crate) fn return_to_flash(
+    pub(crate) fn demote_to_copy(
         &mut self,
         shared: &Shared,
         stripe: &Locked<'_, Table>,

@@ -1,4 +1,4 @@
-//! Leaving: what would be evicted is copied to segments that are written to flash.
+//! Demotion: what would be evicted is copied to write buffers, segments that are written to flash.
 
 use crate::eviction::{Kind, Queue, SizeClass};
 use crate::segment::cache::shared::Shared;
@@ -23,11 +23,11 @@ const LARGE_SHARE: usize = 16;
 /// One that is longer than this part of all segments is not written at all.
 const LARGE_MAX_SHARE: usize = 8;
 
-/// What leaves large items go to: one segment for each, which is queued at once.
+/// The write buffers of large items: one for each, which is queued at once.
 pub(crate) const LARGE_BUCKET: usize = BUCKETS;
 
 impl Shared {
-    /// The bucket of pages for an item, if it may leave for flash.
+    /// The bucket of pages for an item, if it may be demoted to flash.
     pub(crate) fn bucket_for(&self, record: &Record<'_>, now: crate::Seconds) -> Option<usize> {
         let flash = self.flash.as_ref().filter(|flash| !flash.is_off())?;
         let is_admitted = flash.admits_all()
@@ -45,13 +45,13 @@ impl Shared {
     }
 
     /// How many segments wait to be written, and how many may. Those of large values do not count.
-    pub(crate) fn leaving(&self) -> (usize, usize) {
+    pub(crate) fn write_backlog(&self) -> (usize, usize) {
         let max = || (self.limit_segments() / WAITING_SHARE).max(WAITING_MIN);
         self.flash.as_ref().map_or((0, 0), |flash| (flash.queue.len(), max()))
     }
 
     /// Whether free segments, and those that will be free when they were written, are as few as writes may need
-    /// soon. The memory of large values is free only when they were written, so they begin to leave before
+    /// soon. The memory of large values is free only when they were written, so they are demoted before
     /// there is no other.
     pub(crate) fn needs_evictions(&self) -> bool {
         let (free_or_pending, chained) = {
@@ -59,15 +59,15 @@ impl Shared {
             (alloc.free_or_pending(), alloc.queues.chained())
         };
         let Some(flash) = &self.flash else { return free_or_pending <= self.reserve() };
-        let (waiting, max) = self.leaving();
+        let (waiting, max) = self.write_backlog();
         let chained = usize::try_from(chained).unwrap_or(usize::MAX);
         let large_max = chained.min(self.limit_segments() / LARGE_SHARE);
         let large = flash.queue.large().min(large_max);
         free_or_pending + waiting.min(max) + large <= self.reserve() + max + large_max
     }
 
-    /// Whether a large value may leave before its memory is needed.
-    pub(crate) fn lets_large_leave(&self) -> bool {
+    /// Whether a large value may be demoted before its memory is needed.
+    pub(crate) fn may_demote_large(&self) -> bool {
         self.flash.as_ref().is_some_and(|flash| !flash.is_off())
             && self.has_room_for_large(1)
             && self.needs_evictions()
@@ -85,13 +85,13 @@ impl Shared {
     /// to be written as may, and the device takes writes.
     pub(crate) fn waits_for_writes(&self) -> bool {
         let Some(flash) = &self.flash else { return false };
-        let (waiting, max) = self.leaving();
+        let (waiting, max) = self.write_backlog();
         let is_full = waiting + 1 >= max || !self.has_room_for_large(1);
         is_full && !flash.is_off() && flash.is_writing()
     }
 
-    /// Queues a segment of items that leave.
-    pub(crate) fn send_off(&self, open: &Open) {
+    /// Queues a write buffer.
+    pub(crate) fn queue_write(&self, open: &Open) {
         let written = open.at - self.table().layout.start(open.segment);
         let written = u32::try_from(written).expect("a segment is short");
         self.table().entry(open.segment).written().store(written, Ordering::Release);
@@ -102,48 +102,48 @@ impl Shared {
 }
 
 impl Handle {
-    /// Makes sure that there is a segment for an item of `len` bytes that leaves, and whose value has `chained`
-    /// segments of its own; false if none can be had now: no eviction waits for flash.
-    pub(crate) fn prepare_to_leave(&mut self, bucket: usize, len: usize, chained: usize) -> bool {
+    /// Makes sure that there is a write buffer for an item of `len` bytes, whose value has `chained` segments of
+    /// its own; false if none can be had now: no eviction waits for flash.
+    pub(crate) fn prepare_demotion(&mut self, bucket: usize, len: usize, chained: usize) -> bool {
         let (shared, writer) = self.writer();
         if chained > 0 && !shared.has_room_for_large(chained) {
             return false;
         }
         let len = len + LEN_ADDED_MAX;
         let floor = shared.flush_floor();
-        let leaving = &mut writer.writing.leaving[bucket];
-        if leaving.as_ref().is_some_and(|open| open.has_room(len) && open.sequence >= floor) {
+        let buffer = &mut writer.writing.write_buffers[bucket];
+        if buffer.as_ref().is_some_and(|open| open.has_room(len) && open.sequence >= floor) {
             return true;
         }
-        if let Some(full) = leaving.take() {
-            shared.send_off(&full);
+        if let Some(full) = buffer.take() {
+            shared.queue_write(&full);
         }
-        let (waiting, waiting_max) = shared.leaving();
+        let (waiting, waiting_max) = shared.write_backlog();
         if waiting >= waiting_max {
             // The thread that writes may wait for this core alone.
             std::thread::yield_now();
             return false;
         }
-        let Some(segment) = self.take_for_leaving() else { return false };
+        let Some(segment) = self.take_write_buffer() else { return false };
         let (shared, writer) = self.writer();
         let table = shared.table();
         let entry = table.entry(segment);
         let lifetime = u8::try_from(bucket).expect("few buckets");
         let kind = Kind { queue: Queue::Main, lifetime, size: SizeClass::of(0) };
         let sequence = table.header_page().next_sequence(&mut shared.alloc());
-        entry.open_for_leaving(kind, sequence, writer.now.secs);
+        entry.open_write_buffer(kind, sequence, writer.now.secs);
         let (base, at) = (entry.base(), table.layout.start(segment));
         let end = at + table.layout.segment_len;
         let open =
             Open { segment, kind, sequence, base, at, end, noted: None, chained: 0, items: 0 };
-        writer.writing.leaving[bucket] = Some(open);
+        writer.writing.write_buffers[bucket] = Some(open);
         true
     }
 }
 
 impl Handle {
     /// Takes any free segment, from the reserve if need be: it will be free again soon.
-    fn take_for_leaving(&mut self) -> Option<u32> {
+    fn take_write_buffer(&mut self) -> Option<u32> {
         let taken = self.shared.take(0);
         if taken.is_none() {
             self.pin.renew(&self.shared.epoch);
@@ -154,9 +154,9 @@ impl Handle {
 }
 
 impl Writer<'_> {
-    /// Has an item leave whose index word is `place`: it is copied to the segment of those that leave, along
+    /// Demotes the item whose index word is `place`: it is copied to the write buffer of its bucket, along
     /// with its chain. False if there is no room, or a flush has taken effect since the segment was opened.
-    pub(crate) fn leave(
+    pub(crate) fn demote(
         &mut self,
         shared: &Arc<Shared>,
         stripe: &Locked<'_, Table>,
@@ -165,20 +165,20 @@ impl Writer<'_> {
         bucket: usize,
     ) -> bool {
         let copy = NewRecord { flash_copy: None, ..NewRecord::copy_of(record) };
-        let Some(offset) = self.copy_for_leaving(shared, &copy, bucket) else { return false };
+        let Some(offset) = self.copy_to_write_buffer(shared, &copy, bucket) else { return false };
         shared.table().set_chain_owner(copy.chain.map(|chain| chain.first), offset);
         let freq = if place.slot.is_on_flash() { 0 } else { place.freq() };
         stripe.replace(place, offset, freq);
         if copy.chain.is_some()
-            && let Some(mut open) = self.writing.leaving[LARGE_BUCKET].take()
+            && let Some(mut open) = self.writing.write_buffers[LARGE_BUCKET].take()
         {
             open.chained = shared.chain_segments_of(record);
-            shared.send_off(&open);
+            shared.queue_write(&open);
         }
         true
     }
 
-    fn copy_for_leaving(
+    fn copy_to_write_buffer(
         &mut self,
         shared: &Shared,
         copy: &NewRecord<'_>,
@@ -186,7 +186,8 @@ impl Writer<'_> {
     ) -> Option<usize> {
         let flash = shared.flash.as_ref()?;
         let floor = shared.flush_floor();
-        let open = self.writing.leaving[bucket].as_mut().filter(|open| open.sequence >= floor)?;
+        let open =
+            self.writing.write_buffers[bucket].as_mut().filter(|open| open.sequence >= floor)?;
         let header = copy.header_for_flash(open.base);
         let len = flash.format.len_of(header);
         if !open.has_room(len) {
@@ -195,7 +196,7 @@ impl Writer<'_> {
         let offset = open.at;
         open.at += len;
         open.items += 1;
-        // SAFETY: the place is in this handle's own leaving segment, behind all published items.
+        // SAFETY: the place is in this handle's own write buffer, behind all published items.
         unsafe { copy.write(shared.table(), offset, header, shared.config.cas) };
         Some(offset)
     }

@@ -11,16 +11,16 @@ use crate::{Expiry, Lease};
 use std::io;
 use std::sync::Arc;
 
-/// A large item that leaves, with a lease on its value.
-pub(crate) struct LeavingValue {
+/// A large item that is demoted, with a lease on its value.
+pub(crate) struct LargeWrite {
     value: ChainLease,
     pub(crate) expiry: Expiry,
     /// The bytes that it takes on flash.
     pub(crate) len: usize,
 }
 
-impl LeavingValue {
-    /// The item of a leaving segment; `None` if its key has another item by now, or none.
+impl LargeWrite {
+    /// The item of a write buffer; `None` if its key has another item by now, or none.
     pub(crate) fn of(shared: &Arc<Shared>, flash: &Flash, segment: &OwnedSegment) -> Option<Self> {
         let (table, cas) = (shared.table(), shared.config.cas);
         let start = table.layout.start(segment.0);

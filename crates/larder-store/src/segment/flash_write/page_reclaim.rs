@@ -2,7 +2,7 @@
 //!
 //! A page of which nothing is wanted any more is emptied at once. A page of which no item was hit is given up without being read: its index words are removed in one walk
 //! over the index. Otherwise the page is read again, block by block, and items that are kept are copied to
-//! leaving segments, from where they are written to another page.
+//! write buffers, from where they are written to another page.
 
 use super::demotion::LARGE_BUCKET;
 use crate::Seconds;
@@ -104,19 +104,19 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<Emptying> {
             page.items() == 0 && (is_short || page.copies().load(Ordering::Relaxed) == 0);
         let is_void =
             is_unused || page.sequence() < shared.flush_floor() || page.last_expiry() <= now.0;
-        // What is being written to it counts when it has landed.
+        // What is being written to it counts when the write has ended.
         is_void && page.reads().load(Ordering::Acquire) == 0
     };
     let compacts = || {
         if free >= settings.compact_under as usize || !flash.may_rewrite() {
             return None;
         }
-        // What the last ones hold may be on its way, and counts when it has landed.
-        let has_landed = |(age, number): &(usize, u32)| {
+        // What the last ones hold may be on its way, and counts when its write has ended.
+        let is_written = |(age, number): &(usize, u32)| {
             *age >= LANDING_PAGES_MAX || page(*number).reads().load(Ordering::Acquire) == 0
         };
-        let landed = lists.full().rev().enumerate().filter(has_landed);
-        let (_, least) = landed.min_by_key(|(_, number)| page(*number).bytes())?;
+        let written = lists.full().rev().enumerate().filter(is_written);
+        let (_, least) = written.min_by_key(|(_, number)| page(*number).bytes())?;
         let (sum, count) = lists
             .full()
             .fold((0, 0), |(sum, count), number| (sum + page(number).bytes(), count + 1_u64));
@@ -175,7 +175,7 @@ impl Handle {
         self.flush_slot_delta();
         self.end_writing();
         self.wait_for_readers_of(flash, page, &emptying);
-        // Blocks have landed that were on their way when it was chosen.
+        // Writes to it have ended that were under way when it was chosen.
         evicted += self.sweep(&shared, flash, &emptying);
         self.flush_slot_delta();
         self.end_writing();
@@ -341,7 +341,7 @@ impl Handle {
             && !shared.has_dropped_tag(record)
     }
 
-    /// Copies an item to a leaving segment if it is kept, along with its chain of `chained` segments; true if
+    /// Copies an item to a write buffer if it is kept, along with its chain of `chained` segments; true if
     /// it was. Otherwise its index word stays, for [`Handle::sweep`].
     fn keep_item(
         &mut self,
@@ -361,7 +361,7 @@ impl Handle {
             0 => usize::from(left.is_some_and(|left| left < flash.low_ttl())),
             _ => LARGE_BUCKET,
         };
-        while !self.prepare_to_leave(bucket, record.len(), chained) {
+        while !self.prepare_demotion(bucket, record.len(), chained) {
             emptying.waits += 1;
             if emptying.waits > WAITS_MAX || !flash.queue.wait(SHORT_PATIENCE) {
                 return false;
@@ -376,7 +376,7 @@ impl Handle {
             return false;
         }
         let whole = AbortOnUnwind;
-        let is_kept = writer.leave(shared, &stripe, &found, &record, bucket);
+        let is_kept = writer.demote(shared, &stripe, &found, &record, bucket);
         if is_kept {
             writer.count_back_in_memory(shared, found.slot, &record);
             let len = flash.format.counted_len(found.slot) as u64;

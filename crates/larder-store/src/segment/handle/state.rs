@@ -1,6 +1,6 @@
 //! One thread's access to a cache: its state, and what it reads under its pin.
 
-use super::flash_reads::Fetching;
+use super::flash_reads::FlashReads;
 use crate::engine::Liveness;
 use crate::segment::cache::member::{Member, Own, Writing};
 use crate::segment::cache::shared::Shared;
@@ -8,7 +8,7 @@ use crate::segment::flash::pending_read::Reading;
 use crate::segment::index::slot::Pattern;
 use crate::segment::item::header::State;
 use crate::segment::item::record::Record;
-use crate::segment::large_value::builder::Staging;
+use crate::segment::large_value::builder::ValueBuilder;
 use crate::segment::large_value::lease::ChainLease;
 use crate::segment::memory::epoch::{Pin, Pinned};
 use crate::segment::miss_ratio::curve::Sampler;
@@ -31,14 +31,14 @@ pub struct Handle {
     /// The value of [`Shared::limits`] when this handle last sealed its segments.
     pub(crate) limits: u32,
     /// A large value that is put together from pieces before it is stored.
-    pub(crate) staging: Option<Staging>,
+    pub(crate) value_builder: Option<ValueBuilder>,
     /// The announced look-ups in their order, and the position of the next one.
     pub(crate) hints: Vec<Hint>,
     pub(crate) next_hint: usize,
     /// All look-ups of the batch were announced: the next announcement begins another batch.
     pub(crate) hinted: bool,
     pub(crate) sampler: Sampler,
-    pub(crate) fetching: Fetching,
+    pub(crate) fetching: FlashReads,
     /// It is that of a thread of the flash tier.
     pub(crate) is_of_flash: bool,
 }
@@ -88,12 +88,12 @@ impl Handle {
             writing: None,
             crawl: Crawl::default(),
             limits: 0,
-            staging: None,
+            value_builder: None,
             hints: Vec::new(),
             next_hint: 0,
             hinted: false,
             sampler: Sampler::default(),
-            fetching: Fetching::default(),
+            fetching: FlashReads::default(),
             is_of_flash: false,
         }
     }
@@ -155,7 +155,7 @@ pub(crate) fn lend<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Item<'p, Ch
 impl Drop for Handle {
     /// Leaves open segments, counters and unfinished work to the other handles.
     fn drop(&mut self) {
-        self.staging = None;
+        self.value_builder = None;
         self.abandon_walk();
         let mut writing = self.writing.take().unwrap_or_else(|| self.member.take_writing());
         if let Some(evacuation) = writing.evacuation.take() {
@@ -164,11 +164,11 @@ impl Drop for Handle {
         self.shared.count_slots(&mut writing);
         writing.free.give_all(&self.shared.pool);
         self.shared.alloc().orphans.append(&mut writing.open);
-        for open in writing.leaving.iter_mut().filter_map(Option::take) {
-            self.shared.send_off(&open);
+        for open in writing.write_buffers.iter_mut().filter_map(Option::take) {
+            self.shared.queue_write(&open);
         }
         // The device may write to buffers until their reads have ended.
-        self.fetching = Fetching::default();
+        self.fetching = FlashReads::default();
         self.shared.depart(&self.member);
         if !self.is_of_flash {
             self.shared.stop_flash_if_last();

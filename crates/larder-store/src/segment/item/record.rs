@@ -375,8 +375,8 @@ impl<'p> Record<'p> {
     /// it; false if that is not possible. The caller holds the lock of the stripe.
     pub(crate) fn set_attributes(&self, attributes: &Attributes) -> bool {
         let entry = self.entry();
-        // What leaves for flash, or was read from there, is not changed where it is.
-        let is_frozen = entry.is(SegmentState::Leaving) || entry.is(SegmentState::Buffers);
+        // What is being written to flash, or was read from there, is not changed where it is.
+        let is_frozen = entry.is(SegmentState::WriteBuffer) || entry.is(SegmentState::ReadBuffers);
         let extension = self.extension();
         let is_same_key = attributes.binary_key == extension.is_some_and(Extension::binary_key);
         let early = extension.and_then(Extension::early).map_or(0, Early::millis);

@@ -24,7 +24,7 @@ pub(crate) struct Plan {
 
 /// A large value before it is stored.
 #[derive(Debug)]
-pub(crate) struct Staging {
+pub(crate) struct ValueBuilder {
     pub(crate) plan: Plan,
     pub(crate) upload: Upload,
     /// The old record, if there was one.
@@ -42,7 +42,7 @@ fn identity(record: &Record<'_>) -> Identity {
     (entry.sequence().load(Ordering::Acquire), entry.taken_dead(), record.offset)
 }
 
-impl Staging {
+impl ValueBuilder {
     /// After this many copies of values that changed, the next one is made while the stripe is locked.
     pub(crate) const ROUNDS_MAX: u32 = 4;
 
@@ -78,20 +78,20 @@ impl Staging {
         if old_len + added - skipped != len {
             return;
         }
-        let staged = &mut self.upload;
-        let copy_old = |staged: &mut Upload| match old {
+        let built = &mut self.upload;
+        let copy_old = |built: &mut Upload| match old {
             _ if old_len == 0 => (),
-            Some(old) if is_suffix => staged.fill_all(old.inline_value()),
-            Some(old) => shared.for_each_piece(old, witness, |piece| staged.fill_all(piece)),
+            Some(old) if is_suffix => built.fill_all(old.inline_value()),
+            Some(old) => shared.for_each_piece(old, witness, |piece| built.fill_all(piece)),
             None => (),
         };
         let old_first = matches!(value, NewValue::Append(_) | NewValue::AppendUploaded);
         if old_first {
-            copy_old(staged);
+            copy_old(built);
         }
-        for_added(value, upload, skipped..added, &mut |piece| staged.fill_all(piece));
+        for_added(value, upload, skipped..added, &mut |piece| built.fill_all(piece));
         if !old_first {
-            copy_old(staged);
+            copy_old(built);
         }
     }
 }

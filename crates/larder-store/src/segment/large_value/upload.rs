@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The share of all segments that uploads may hold, in percent. One of half the limit always fits.
 const UPLOAD_SHARE: usize = 62;
 /// Values that are read from flash may hold one in so many segments: they wait for each other.
-const FETCHED_PART: usize = 4;
+const FLASH_READ_PART: usize = 4;
 
 /// A value that arrives in pieces. Its segments belong to it alone until it is stored. If it is dropped
 /// before, they are free again at once, because no reader has seen them.
@@ -20,20 +20,20 @@ pub struct Upload {
     /// The announced length in bytes.
     pub(crate) len: usize,
     pub(crate) filled: usize,
-    /// It is read from flash: see `Alloc::fetching`.
-    is_fetched: bool,
+    /// It is read from flash: see `Alloc::reading`.
+    is_flash_read: bool,
 }
 
 impl Upload {
     pub(crate) fn new(shared: &Arc<Shared>, len: usize) -> Self {
         let shared = Arc::clone(shared);
-        Self { shared, segments: Vec::new(), len, filled: 0, is_fetched: false }
+        Self { shared, segments: Vec::new(), len, filled: 0, is_flash_read: false }
     }
 
     /// A value that is read from flash.
-    pub(crate) fn fetched(shared: &Arc<Shared>, len: usize) -> Self {
+    pub(crate) fn for_flash_read(shared: &Arc<Shared>, len: usize) -> Self {
         let mut upload = Self::new(shared, len);
-        upload.is_fetched = true;
+        upload.is_flash_read = true;
         upload
     }
 
@@ -41,12 +41,12 @@ impl Upload {
     pub(crate) fn is_at_limit(&self) -> bool {
         let limit = self.shared.limit_segments();
         let alloc = self.shared.alloc();
-        let (held, max) = if self.is_fetched {
+        let (held, max) = if self.is_flash_read {
             // The only one may need more than that.
-            let is_only = alloc.fetching == self.segments.len();
+            let is_only = alloc.reading == self.segments.len();
             (
-                alloc.fetching,
-                if is_only { limit * UPLOAD_SHARE / 100 } else { limit / FETCHED_PART },
+                alloc.reading,
+                if is_only { limit * UPLOAD_SHARE / 100 } else { limit / FLASH_READ_PART },
             )
         } else {
             (alloc.uploading, limit * UPLOAD_SHARE / 100)
@@ -57,12 +57,12 @@ impl Upload {
     /// Adds a segment, which it fills later.
     pub(crate) fn add_segment(&mut self, segment: u32) {
         self.segments.push(segment);
-        *self.shared.alloc().held_by_values(self.is_fetched) += 1;
+        *self.shared.alloc().held_by_values(self.is_flash_read) += 1;
     }
 
     /// Counts segments out that are not its own any more.
     fn count_out(&self, count: usize) {
-        *self.shared.alloc().held_by_values(self.is_fetched) -= count;
+        *self.shared.alloc().held_by_values(self.is_flash_read) -= count;
     }
 
     /// Refuses an upload of another cache, whose segments have no meaning in this one.

@@ -102,7 +102,7 @@ pub(crate) struct Alloc {
     /// The number of segments that uploads hold.
     pub(crate) uploading: usize,
     /// The number of segments with values that are read from flash, or were and have not been used yet.
-    pub(crate) fetching: usize,
+    pub(crate) reading: usize,
     /// The number of segments that the index and the ghosts use.
     pub(crate) indexing: usize,
     /// Segments above the limit, whose memory was given back. A higher limit takes them from here.
@@ -137,7 +137,7 @@ impl Alloc {
             orphans: Vec::new(),
             open: 0,
             uploading: 0,
-            fetching: 0,
+            reading: 0,
             indexing: 0,
             limit: present,
             present,
@@ -245,8 +245,8 @@ impl Alloc {
     }
 
     /// The count of segments of uploads, or of values that are read from flash.
-    pub(crate) fn held_by_values(&mut self, is_fetched: bool) -> &mut usize {
-        if is_fetched { &mut self.fetching } else { &mut self.uploading }
+    pub(crate) fn held_by_values(&mut self, is_flash_read: bool) -> &mut usize {
+        if is_flash_read { &mut self.reading } else { &mut self.uploading }
     }
 
     /// The number of retired segments that readers may still see.

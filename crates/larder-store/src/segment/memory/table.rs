@@ -8,8 +8,8 @@
 //!   Free ─────────▶ Taken ─────────▶ Open ─────────▶ Sealed ─────────────▶ Retired ─────────▶ Free
 //!                     │                                                       ▲
 //!                     ├──▶ Chain (of a large value) ───────── retire() ───────┘
-//!                     ├──▶ Leaving ─── written to flash, then retire() ────────┘
-//!                     └──▶ Buckets, Ghosts, Pages, Buffers, Tags (permanently)
+//!                     ├──▶ WriteBuffer ── written to flash, then retire() ─────┘
+//!                     └──▶ Buckets, Ghosts, Pages, ReadBuffers, Tags (permanently)
 //! ```
 //! A segment that is being cleaned or evicted stays Sealed, but is out of the queues: it belongs to
 //! the handle that empties it. An upload's segments are Taken until their value is stored.
@@ -37,12 +37,12 @@ pub(crate) enum SegmentState {
     Chain,
     Buckets,
     Ghosts,
-    /// Items that leave for flash: it is appended to, or waits to be written, or its items move.
-    Leaving,
+    /// Items that are demoted to flash: it is appended to, or waits to be written, or its items move.
+    WriteBuffer,
     /// A part of the table of pages on flash.
     Pages,
     /// Items are read from flash to it.
-    Buffers,
+    ReadBuffers,
     /// A part of the table of tags.
     Tags,
 }
@@ -58,17 +58,22 @@ impl SegmentState {
             Self::Open
             | Self::Buckets
             | Self::Ghosts
-            | Self::Leaving
+            | Self::WriteBuffer
             | Self::Pages
             | Self::Tags
-            | Self::Buffers => &[Self::Fresh, Self::Free, Self::Taken],
+            | Self::ReadBuffers => &[Self::Fresh, Self::Free, Self::Taken],
             Self::Sealed => &[Self::Open],
-            Self::Retired => &[Self::Sealed, Self::Leaving],
+            Self::Retired => &[Self::Sealed, Self::WriteBuffer],
             // A chain that could not be published is linked again.
             Self::Chain => &[Self::Taken, Self::Chain],
-            Self::Free => {
-                &[Self::Retired, Self::Chain, Self::Taken, Self::Free, Self::Fresh, Self::Buffers]
-            }
+            Self::Free => &[
+                Self::Retired,
+                Self::Chain,
+                Self::Taken,
+                Self::Free,
+                Self::Fresh,
+                Self::ReadBuffers,
+            ],
         }
     }
 }
@@ -254,12 +259,23 @@ impl<'r> Entry<'r> {
     /// The state; `None` if the number has no meaning.
     pub(crate) fn state(&self) -> Option<SegmentState> {
         use SegmentState::{
-            Buckets, Buffers, Chain, Free, Fresh, Ghosts, Leaving, Open, Pages, Retired, Sealed,
-            Tags, Taken,
+            Buckets, Chain, Free, Fresh, Ghosts, Open, Pages, ReadBuffers, Retired, Sealed, Tags,
+            Taken, WriteBuffer,
         };
         let states = [
-            Fresh, Free, Taken, Open, Sealed, Retired, Chain, Buckets, Ghosts, Leaving, Pages,
-            Buffers, Tags,
+            Fresh,
+            Free,
+            Taken,
+            Open,
+            Sealed,
+            Retired,
+            Chain,
+            Buckets,
+            Ghosts,
+            WriteBuffer,
+            Pages,
+            ReadBuffers,
+            Tags,
         ];
         states.get(self.state_word().load(Ordering::Acquire) as usize).copied()
     }
@@ -280,8 +296,8 @@ impl<'r> Entry<'r> {
 
     /// Whether readers may find items in it.
     pub(crate) fn holds_items(&self) -> bool {
-        use SegmentState::{Buffers, Leaving, Open, Retired, Sealed};
-        [Open, Sealed, Retired, Leaving, Buffers].into_iter().any(|state| self.is(state))
+        use SegmentState::{Open, ReadBuffers, Retired, Sealed, WriteBuffer};
+        [Open, Sealed, Retired, WriteBuffer, ReadBuffers].into_iter().any(|state| self.is(state))
     }
 
     /// The number of its part of the buckets or ghosts.
@@ -341,17 +357,17 @@ impl<'r> Entry<'r> {
 
     /// Resets the entry for a segment that is filled with items for flash. None of its places is taken
     /// again.
-    pub(crate) fn open_for_leaving(&self, kind: Kind, sequence: Sequence, now: Seconds) {
+    pub(crate) fn open_write_buffer(&self, kind: Kind, sequence: Sequence, now: Seconds) {
         self.reset(kind, sequence, now);
         self.close();
-        self.set_state(SegmentState::Leaving);
+        self.set_state(SegmentState::WriteBuffer);
     }
 
     /// Resets the entry for a segment of buffers. No flush reaches it: pages have sequences of their own.
     pub(crate) fn open_for_buffers(&self, kind: Kind, now: Seconds) {
         self.reset(kind, OWNED - 1, now);
         self.close();
-        self.set_state(SegmentState::Buffers);
+        self.set_state(SegmentState::ReadBuffers);
     }
 
     /// Has access times in a segment of buffers that are all free count from now on.

@@ -93,7 +93,7 @@ impl Handle {
         let end = at + table.entry(segment).written().load(Ordering::Relaxed) as usize;
         let segment = OwnedSegment(segment);
         let evacuation =
-            Evacuation { segment, at, hash: None, end, reason, rate: RATE, evicted: 0, left: 0 };
+            Evacuation { segment, at, hash: None, end, reason, rate: RATE, evicted: 0, demoted: 0 };
         *self.evacuation() = Some(evacuation);
     }
 
@@ -112,7 +112,7 @@ impl Handle {
         Some((Reason::Evict(victim.queue), victim.segment))
     }
 
-    /// Has items leave for flash that were idle for as long as `ext_item_age` says, if it was given; true if
+    /// Demotes items to flash that were idle for as long as `ext_item_age` says, if it was given; true if
     /// there is more to do.
     pub(crate) fn age_on(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
@@ -132,23 +132,23 @@ impl Handle {
                 self.begin(Reason::Age(age), segment);
             }
         }
-        let left = |handle: &mut Self| handle.evacuation().as_ref().map_or(0, |e| e.left);
-        let (mut records, mut leaving) = (0, 0);
+        let demoted = |handle: &mut Self| handle.evacuation().as_ref().map_or(0, |e| e.demoted);
+        let (mut records, mut demotions) = (0, 0);
         while records < AGING_STEP
             && self.evacuation().as_ref().is_some_and(is_aging)
             && !shared.waits_for_writes()
         {
-            let before = left(self);
+            let before = demoted(self);
             if !self.evacuate_next() {
                 break;
             }
-            leaving += left(self).saturating_sub(before);
+            demotions += demoted(self).saturating_sub(before);
             records += 1;
         }
         self.pin.renew(&shared.epoch);
         shared.collect();
         // Where most items stay, the others are not worth more than a step now and then.
-        records > 0 && leaving * 2 >= records
+        records > 0 && demotions * 2 >= records
     }
 
     fn take_expired(&self, alloc: &mut Alloc) -> Option<u32> {
@@ -187,7 +187,7 @@ impl Handle {
     }
 
     /// Evacuates up to `records` records, but drops no large items: that frees many segments, which may not be
-    /// needed. They do leave for flash.
+    /// needed. They are demoted to flash.
     fn evacuate_records(&mut self, records: usize) {
         for _ in 0..records {
             let (shared, writer) = self.writer();
@@ -197,7 +197,7 @@ impl Handle {
                 let (table, cas) = (shared.table(), shared.config.cas);
                 let record = Record::at(table, evacuation.at, cas, witness);
                 let is_large = record.chain().is_some() && !record.header.has(State::Dead);
-                if is_large && !shared.lets_large_leave() {
+                if is_large && !shared.may_demote_large() {
                     return;
                 }
             }
@@ -287,20 +287,21 @@ impl Handle {
         };
         let (expiry, item_len) = (record.expiry(), record.item_len());
         let chained = self.shared.chain_segments_of(&record);
-        let leaves = match evacuation.reason {
+        let flash_bucket = match evacuation.reason {
             Reason::Clean => None,
             Reason::Age(age) if self.now.secs.0.saturating_sub(record.accessed().0) < age => None,
             Reason::Evict(_) | Reason::Age(_) => self.shared.bucket_for(&record, self.now.secs),
         };
         // Whether it does is known only under the lock; here this saves taking a segment.
-        let returns = leaves.is_some() && self.shared.has_copy_on_flash(Slot::EMPTY, &record);
+        let has_copy =
+            flash_bucket.is_some() && self.shared.has_copy_on_flash(Slot::EMPTY, &record);
         let hash = evacuation.hash.unwrap_or_else(|| self.shared.hash(record.key()));
         let (shared, writer) = self.writer();
         let kind = writer.kind(shared, queue, expiry, item_len);
         // The copy may need 4 bytes more for an exact expiry, rounded up to 8.
         let room = self.reserve_room(kind, len + 8);
-        let can_leave =
-            !returns && leaves.is_some_and(|bucket| self.prepare_to_leave(bucket, len, chained));
+        let can_be_demoted = !has_copy
+            && flash_bucket.is_some_and(|bucket| self.prepare_demotion(bucket, len, chained));
         let (shared, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
         let Some(place) = stripe.find(|slot| slot.offset() == at) else { return Some(len) };
@@ -313,7 +314,7 @@ impl Handle {
         }
         let kept = match evacuation.reason {
             Reason::Clean => Some(place.freq()),
-            Reason::Age(_) => leaves.is_none().then(|| place.freq()),
+            Reason::Age(_) => flash_bucket.is_none().then(|| place.freq()),
             Reason::Evict(queue) => {
                 match writer.writing.keep_limit(shared.segment_len()).verdict(
                     queue,
@@ -352,19 +353,19 @@ impl Handle {
         if evacuation.reason == Reason::Clean && !may_evict {
             return None;
         }
-        let is_idle = leaves.is_some() || !matches!(evacuation.reason, Reason::Age(_));
-        if is_idle && writer.return_to_flash(shared, &stripe, &place, &record) {
+        let is_idle = flash_bucket.is_some() || !matches!(evacuation.reason, Reason::Age(_));
+        if is_idle && writer.demote_to_copy(shared, &stripe, &place, &record) {
             shared.mark_dead(&record, true);
-            evacuation.left += 1;
+            evacuation.demoted += 1;
             return Some(len);
         }
-        if let Some(bucket) = leaves {
-            if can_leave && writer.leave(shared, &stripe, &place, &record, bucket) {
+        if let Some(bucket) = flash_bucket {
+            if can_be_demoted && writer.demote(shared, &stripe, &place, &record, bucket) {
                 if chained > 0 {
                     shared.take_chain_off(record.segment(), chained);
                 }
                 shared.mark_dead(&record, true);
-                evacuation.left += 1;
+                evacuation.demoted += 1;
                 return Some(len);
             }
             if !matches!(evacuation.reason, Reason::Age(_)) {

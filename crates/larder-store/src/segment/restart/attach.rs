@@ -11,7 +11,7 @@
 //! | a new bucket before it counted | it is emptied |
 //! | an open segment | it ends behind its last record with an index word, and the next handle that looks for one appends to it |
 //! | a record without a word, dead bytes that were not counted | the segments that blocks name, those that were open and those that were being emptied are read, and their dead bytes counted again |
-//! | a segment of items that leave for flash | it is written to flash again, with those items that index words refer to |
+//! | a write buffer of items that are demoted to flash | it is written to flash again, with those items that index words refer to |
 //! | a page on flash that was written to | what was written completely is found there, and the page is full |
 //! | a chain that its record does not refer to, or not yet | the record under its owner's key decides |
 //! | segments that were taken, or retired | they are free |
@@ -46,7 +46,7 @@ pub(crate) struct Attached {
     /// The pages of the flash, if its content is known.
     pub(crate) pages: Option<Lists>,
     /// Segments that are to be written to flash, each with the number of those of its large value.
-    pub(crate) leaving: Vec<(u32, usize)>,
+    pub(crate) write_buffers: Vec<(u32, usize)>,
 }
 
 /// Puts a region in order that nobody uses. `free` says what its free segments are: in a copy, their memory
@@ -104,11 +104,11 @@ pub(crate) fn attach(
     let was_repaired = repaired > 0 || was_running;
     survey.restore_counts(config, items, &index);
     let pages = is_known.then(|| survey.restore_pages()).transpose()?;
-    let leaving = (0..)
+    let write_buffers = (0..)
         .zip(&survey.found)
-        .filter(|(_, found)| found.state == SegmentState::Leaving)
+        .filter(|(_, found)| found.state == SegmentState::WriteBuffer)
         .map(|(segment, found)| (segment, found.chained as usize))
         .collect();
     drop(references);
-    Ok(Attached { index, alloc, items, was_repaired, pages, leaving })
+    Ok(Attached { index, alloc, items, was_repaired, pages, write_buffers })
 }

@@ -5,7 +5,7 @@
 //! | `image` | writing the region to disk, and reading it |
 //! | `region_file` | opening a region in a file |
 //! | `attach` | putting a region in order: what a thread that died may have left, and the steps |
-//! | `segment_repair` | dead bytes, leaving segments, pages and chains |
+//! | `segment_repair` | dead bytes, write buffers of flash, pages and chains |
 //! | `totals` | the allocator and the counts of items |
 //! | `survey` | the states of segments, and which index words and records are valid |
 //!

@@ -256,7 +256,7 @@ fn reopen_flash(
             Shared::begin_flash(flash, &config, table, &mut attached.alloc).map_err(no_room)?
         }
     };
-    for (segment, chained) in &attached.leaving {
+    for (segment, chained) in &attached.write_buffers {
         tier.queue.push(*segment, *chained);
     }
     Ok(Some(tier))

@@ -1,4 +1,4 @@
-//! Dead bytes, leaving segments, pages and chains of a region that an earlier process has left.
+//! Dead bytes, write buffers of flash, pages and chains of a region that an earlier process has left.
 
 use super::survey::{Damaged, Reference, Survey};
 use crate::segment::cache::shared::{hash_of, narrow};
@@ -23,8 +23,8 @@ impl<'t> Survey<'t> {
             let first = references.partition_point(|reference| reference.offset < place.start);
             let after = references.partition_point(|reference| reference.offset < place.end);
             let own = &references[first..after];
-            if found.state == SegmentState::Leaving {
-                self.restore_leaving(segment, own);
+            if found.state == SegmentState::WriteBuffer {
+                self.restore_write_buffer(segment, own);
                 continue;
             }
             let end = match (found.state, own.last()) {
@@ -56,9 +56,9 @@ impl<'t> Survey<'t> {
         }
     }
 
-    /// Makes a segment of items that leave ready to be written again. It ends behind the last record with an
+    /// Makes a write buffer ready to be written again. It ends behind the last record with an
     /// index word, and records without one are marked dead. It is free if there are none, or no flash.
-    fn restore_leaving(&mut self, segment: u32, references: &[Reference<'_>]) {
+    fn restore_write_buffer(&mut self, segment: u32, references: &[Reference<'_>]) {
         let start = self.table.layout.start(segment);
         let found = self.found[segment as usize];
         let mut wanted = references.iter().peekable();

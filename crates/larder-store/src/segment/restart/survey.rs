@@ -62,12 +62,13 @@ impl<'t> Survey<'t> {
             let end = match state {
                 SegmentState::Sealed if written <= layout.segment_len => start + written,
                 SegmentState::Sealed => return Err(Damaged("a segment has no valid length")),
-                SegmentState::Open | SegmentState::Leaving => start + layout.segment_len,
+                SegmentState::Open | SegmentState::WriteBuffer => start + layout.segment_len,
                 _ => start,
             };
             let is_odd = entry.is_closed() || entry.dead() as usize > written;
             let is_odd = state == SegmentState::Sealed && is_odd;
-            let is_suspect = is_odd || matches!(state, SegmentState::Open | SegmentState::Leaving);
+            let is_suspect =
+                is_odd || matches!(state, SegmentState::Open | SegmentState::WriteBuffer);
             let was_open = state == SegmentState::Open;
             Ok(Found { state, items: 0, chained: 0, end, is_suspect, was_open })
         });
@@ -117,9 +118,11 @@ impl<'t> Survey<'t> {
     /// can have a flash tier. Words that refer to what they held are removed like others that refer to nothing.
     pub(super) fn make_room(table: &Table, found: &mut [Found], wanted: usize) {
         let is_taken = |segment: u32| {
-            use SegmentState::{Buckets, Chain, Ghosts, Leaving, Open, Pages, Sealed, Tags};
+            use SegmentState::{Buckets, Chain, Ghosts, Open, Pages, Sealed, Tags, WriteBuffer};
             let state = table.entry(segment).state();
-            [Buckets, Chain, Ghosts, Leaving, Open, Pages, Sealed, Tags].map(Some).contains(&state)
+            [Buckets, Chain, Ghosts, WriteBuffer, Open, Pages, Sealed, Tags]
+                .map(Some)
+                .contains(&state)
         };
         let segments = 0..narrow(found.len());
         let is_fresh = |segment: &u32| table.entry(*segment).is(SegmentState::Fresh);
@@ -129,7 +132,7 @@ impl<'t> Survey<'t> {
         let mut oldest: Vec<(Sequence, u32)> = segments
             .filter(|segment| {
                 let state = found[*segment as usize].state;
-                matches!(state, SegmentState::Sealed | SegmentState::Leaving)
+                matches!(state, SegmentState::Sealed | SegmentState::WriteBuffer)
             })
             .map(|segment| (table.entry(segment).sequence().load(Ordering::Relaxed), segment))
             .collect();

@@ -47,7 +47,9 @@ impl Survey<'_> {
             .zip(&self.found)
             .map(|(segment, found)| match found.state {
                 SegmentState::Fresh => Use::Untouched,
-                SegmentState::Sealed | SegmentState::Chain | SegmentState::Leaving => Use::Taken,
+                SegmentState::Sealed | SegmentState::Chain | SegmentState::WriteBuffer => {
+                    Use::Taken
+                }
                 _ if table.entry(segment).is(SegmentState::Pages) => Use::Taken,
                 _ if table.entry(segment).is(SegmentState::Tags) => Use::Taken,
                 _ if table.entry(segment).is(SegmentState::Buckets) => Use::Taken,

@@ -2,25 +2,25 @@
 
 use crate::segment::handle::state::{Handle, liveness};
 use crate::segment::item::witness::Witness;
-use crate::segment::large_value::builder::{Plan, Staging};
+use crate::segment::large_value::builder::{Plan, ValueBuilder};
 use crate::segment::large_value::upload::Upload;
 use crate::{HashedKey, NewValue, Refusal};
 
 impl Handle {
     /// Puts a large value together without a lock. If the item changes meanwhile, the update detects it
     /// and asks for another copy.
-    pub(crate) fn stage(
+    pub(crate) fn build_value(
         &mut self,
         key: HashedKey<'_>,
         plan: Plan,
         value: NewValue<'_>,
         upload: Option<&Upload>,
     ) -> Result<(), Refusal> {
-        let mut staging = match self.staging.take().filter(|staging| staging.plan == plan) {
-            Some(staging) => staging,
+        let mut builder = match self.value_builder.take().filter(|builder| builder.plan == plan) {
+            Some(builder) => builder,
             None => {
                 let upload = Upload::new(&self.shared, plan.len);
-                Staging::filled(plan, self.with_all_segments(upload)?, None)
+                ValueBuilder::filled(plan, self.with_all_segments(upload)?, None)
             }
         };
         self.pinned(|shared, pinned, now| {
@@ -30,9 +30,9 @@ impl Handle {
                 (record.key() == key.bytes).then_some(record)
             });
             let old = old.filter(|old| liveness(shared, old, now).is_live());
-            staging.fill(shared, old.as_ref(), witness, value, upload);
+            builder.fill(shared, old.as_ref(), witness, value, upload);
         });
-        self.staging = Some(staging);
+        self.value_builder = Some(builder);
         Ok(())
     }
 

@@ -29,7 +29,7 @@ impl Handle {
             let (shared, mut writer) = self.writer();
             match writer.attempt(shared, key, upload, is_shown, &mut decide) {
                 Ok(updated) => {
-                    self.staging = None;
+                    self.value_builder = None;
                     self.evacuate_after_write();
                     self.flush_slot_delta();
                     return Ok(updated);
@@ -38,7 +38,7 @@ impl Handle {
                     rounds += 1;
                     let resolved = self.resolve(shortage, key, upload.as_ref(), rounds);
                     resolved.inspect_err(|refusal| {
-                        self.staging = None;
+                        self.value_builder = None;
                         if *refusal != Refusal::Pending {
                             self.member.stats.refuse(0);
                         }
@@ -58,7 +58,7 @@ impl Handle {
         match shortage {
             Shortage::Room(kind, len) => self.open_segment(kind, len),
             Shortage::Slot => self.make_slot(key.hash, rounds),
-            Shortage::Staging(plan, value) => self.stage(key, plan, value, upload),
+            Shortage::LargeValue(plan, value) => self.build_value(key, plan, value, upload),
             Shortage::Refused(refusal) => Err(refusal),
         }
     }

@@ -28,7 +28,7 @@ pub(crate) enum Shortage<'v> {
     /// An index word.
     Slot,
     /// A large value that has to be put together in segments of its own.
-    Staging(Plan, NewValue<'v>),
+    LargeValue(Plan, NewValue<'v>),
     /// The update is refused.
     Refused(Refusal),
 }

@@ -5,7 +5,7 @@ use super::change::{Shortage, Update};
 use crate::engine::SPACES;
 use crate::segment::item::new_record::NewRecord;
 use crate::segment::item::record::{Chain, Record};
-use crate::segment::large_value::builder::{Plan, Staging, for_added};
+use crate::segment::large_value::builder::{Plan, ValueBuilder, for_added};
 use crate::segment::large_value::upload::Upload;
 use crate::segment::sync::Ordering;
 use crate::{NUMBER_WIDTH_MAX, NewTags, NewValue, Refusal, TAGS_MAX};
@@ -84,10 +84,10 @@ impl<'u> Update<'u, '_> {
             self.extend_chain(new, &old, chain, value, upload.as_ref(), added)?;
         } else {
             let plan = Plan { len, skipped: 0, is_suffix: false };
-            let staged = self.staged(plan, value, upload.as_ref())?;
-            let mut staged = Some(staged);
-            let published = self.publish_upload(new, &mut staged);
-            self.restage(plan, staged);
+            let built = self.built(plan, value, upload.as_ref())?;
+            let mut built = Some(built);
+            let published = self.publish_upload(new, &mut built);
+            self.keep_built(plan, built);
             published?;
         }
         if bytes.is_none() {
@@ -130,21 +130,21 @@ impl<'u> Update<'u, '_> {
             return self.publish_with_chain_of(old, &new);
         }
         let plan = Plan { len: suffix_len, skipped, is_suffix: true };
-        let staged = self.staged(plan, value, upload)?;
-        let first = staged.link_chain();
+        let built = self.built(plan, value, upload)?;
+        let first = built.link_chain();
         let last = shared.last_of_chain(old);
         let next = shared.table().entry(last).next();
         next.store(first.map_or(0, |first| first + 1), Ordering::Relaxed);
         self.fill_last(old, chain_len, |f| bytes(0..skipped, f));
-        let new = NewRecord { chain, value: [staged.tail(), &[], &[]], ..new };
+        let new = NewRecord { chain, value: [built.tail(), &[], &[]], ..new };
         match self.publish_with_chain_of(old, &new) {
             Ok(()) => {
-                staged.release_chain();
+                built.release_chain();
                 Ok(())
             }
             Err(shortage) => {
                 next.store(0, Ordering::Relaxed);
-                self.restage(plan, Some(staged));
+                self.keep_built(plan, Some(built));
                 Err(shortage)
             }
         }
@@ -169,32 +169,33 @@ impl<'u> Update<'u, '_> {
     }
 
     /// The large value that was put together for this update, if the old value has not changed.
-    fn staged<'v>(
+    fn built<'v>(
         &mut self,
         plan: Plan,
         value: NewValue<'v>,
         upload: Option<&Upload>,
     ) -> Result<Upload, Shortage<'v>> {
         let old = self.live().map(|found| found.record);
-        let staging = self.writer.staging.take().filter(|staging| staging.plan == plan);
-        match staging {
-            Some(staging) if staging.is_based_on(old.as_ref()) => Ok(staging.upload),
+        let builder = self.writer.value_builder.take().filter(|builder| builder.plan == plan);
+        match builder {
+            Some(builder) if builder.is_based_on(old.as_ref()) => Ok(builder.upload),
             // Other threads keep changing the item, but can't while its stripe is locked.
-            Some(mut staging) if staging.rounds > Staging::ROUNDS_MAX => {
-                staging.fill(self.shared, old.as_ref(), self.witness, value, upload);
-                Ok(staging.upload)
+            Some(mut builder) if builder.rounds > ValueBuilder::ROUNDS_MAX => {
+                builder.fill(self.shared, old.as_ref(), self.witness, value, upload);
+                Ok(builder.upload)
             }
             other => {
-                *self.writer.staging = other;
-                Err(Shortage::Staging(plan, value))
+                *self.writer.value_builder = other;
+                Err(Shortage::LargeValue(plan, value))
             }
         }
     }
 
-    /// Keeps a staged value for another attempt.
-    fn restage(&mut self, plan: Plan, staged: Option<Upload>) {
+    /// Keeps a built value for another attempt.
+    fn keep_built(&mut self, plan: Plan, built: Option<Upload>) {
         let old = self.live().map(|found| found.record);
-        *self.writer.staging = staged.map(|upload| Staging::filled(plan, upload, old.as_ref()));
+        *self.writer.value_builder =
+            built.map(|upload| ValueBuilder::filled(plan, upload, old.as_ref()));
     }
 
     /// Publishes an item whose value is `upload`, and takes over its chain.

@@ -11,7 +11,7 @@ use crate::segment::index::buckets::{Locked, Place};
 use crate::segment::item::header::{Header, State};
 use crate::segment::item::new_record::NewRecord;
 use crate::segment::item::record::{Record, note_changed_expiry};
-use crate::segment::large_value::builder::Staging;
+use crate::segment::large_value::builder::ValueBuilder;
 use crate::segment::memory::allocator::Queued;
 use crate::segment::memory::free_lists::{self, FreeBlock};
 use crate::segment::memory::open_segment::{Open, lifetime_class};
@@ -44,7 +44,7 @@ const LINES_AHEAD: usize = 4;
 /// cache.
 pub(crate) struct Writer<'h> {
     pub(crate) writing: &'h mut Writing,
-    pub(crate) staging: &'h mut Option<Staging>,
+    pub(crate) value_builder: &'h mut Option<ValueBuilder>,
     pub(crate) member: &'h Member,
     /// What was read from flash for this batch.
     pub(crate) delivered: &'h [Arc<dyn Reading>],
@@ -80,9 +80,9 @@ impl Handle {
             self.begin_writing();
         }
         let writing = self.writing.as_deref_mut().expect("it was just taken");
-        let (staging, member, now) = (&mut self.staging, &*self.member, self.now);
+        let (value_builder, member, now) = (&mut self.value_builder, &*self.member, self.now);
         let (delivered, floor) = (&self.fetching.delivered[..], self.shared.flush_floor());
-        (&self.shared, Writer { writing, staging, member, delivered, now, floor })
+        (&self.shared, Writer { writing, value_builder, member, delivered, now, floor })
     }
 
     /// Makes sure that an open segment has room for an item of this kind and length.
