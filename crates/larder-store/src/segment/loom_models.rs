@@ -58,7 +58,7 @@ use super::item::header::State;
 use super::item::new_record::NewRecord;
 use super::item::record::Record;
 use super::item::witness::{OwnedSegment, Witness};
-use super::memory::allocator::{Alloc, Retired};
+use super::memory::allocator::{Alloc, RetiredMemory};
 use super::memory::epoch::{Epoch, Pin, PinSlot};
 use super::memory::layout::{Layout, Shape, limit_min};
 use super::memory::raw::Region;
@@ -158,7 +158,7 @@ fn what_one_thread_retires_another_may_use_again() {
         let retirer = thread::spawn(move || {
             retired.word.store(0, Ordering::Release);
             let mut alloc = limbo.lock().unwrap();
-            alloc.retire(Retired { epoch: ending.advance(), first: 0, segments: 1 });
+            alloc.retire(RetiredMemory { epoch: ending.advance(), first: 0, segments: 1 });
         });
         let seen = epoch.oldest([&*slot].into_iter());
         let taken = alloc.lock().unwrap().take_retired(seen);

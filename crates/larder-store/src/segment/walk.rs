@@ -8,7 +8,7 @@ use super::cache::shared::Shared;
 use super::flash_read::walk_reads::{SOUGHT_MAX, Seeking};
 use super::handle::state::{Handle, lend, liveness};
 use super::index::buckets::BUCKET_SLOTS;
-use super::index::moved_items::{Lost, WalkId};
+use super::index::moved_items::{LostReports, WalkId};
 use super::item::record::Record;
 use super::item::witness::Witness;
 use super::large_value::lease::ChainLease;
@@ -89,7 +89,7 @@ impl Walk {
                 self.bucket = None;
                 self.stripe += 1;
             }
-            Err(Lost) => self.begin_stripe_again(),
+            Err(LostReports) => self.begin_stripe_again(),
         }
     }
 
@@ -98,7 +98,7 @@ impl Walk {
     fn take_reports(&mut self) {
         if self.bucket.is_some()
             && self.moved.is_empty()
-            && self.shared.index.walks.take(self.id, &mut self.moved) == Err(Lost)
+            && self.shared.index.walks.take(self.id, &mut self.moved) == Err(LostReports)
         {
             self.begin_stripe_again();
         }

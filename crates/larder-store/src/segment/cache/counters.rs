@@ -79,7 +79,7 @@ pub(crate) struct HandleStats {
 
 /// The properties of an evicted item that are counted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Evicted {
+pub(crate) struct EvictedItem {
     pub(crate) fetched: bool,
     pub(crate) mortal: bool,
     pub(crate) idle_secs: u32,
@@ -97,7 +97,7 @@ impl HandleStats {
         self.stored.add(1);
     }
 
-    pub(crate) fn evict(&self, class: usize, item: Evicted, now: Seconds) {
+    pub(crate) fn evict(&self, class: usize, item: EvictedItem, now: Seconds) {
         let class = &self.classes[class];
         class.evicted.add(1);
         class.evicted_nonzero.add(item.mortal.into());
@@ -171,7 +171,7 @@ mod tests {
     fn the_last_eviction_of_any_handle_counts() {
         let handles = [0, 1, 2].map(|_| HandleStats::new(1));
         let evict = |handle: usize, now, idle_secs| {
-            let item = Evicted { fetched: false, mortal: false, idle_secs };
+            let item = EvictedItem { fetched: false, mortal: false, idle_secs };
             handles[handle].evict(0, item, Seconds(now));
         };
         let age = |handles: &[HandleStats]| HandleStats::total(1, handles).classes[0].evicted_time;

@@ -3,7 +3,7 @@
 use super::shared::Shared;
 use crate::Overheld;
 use crate::segment::item::record::{Chain, Record};
-use crate::segment::memory::allocator::{Retired, dead_level};
+use crate::segment::memory::allocator::{RetiredMemory, dead_level};
 use crate::segment::memory::table::{RETIRED, SegmentState};
 use crate::segment::sync::Ordering;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl Shared {
     pub(crate) fn retire(&self, first: u32, segments: usize) {
         let mut alloc = self.alloc();
         let epoch = self.epoch.advance();
-        alloc.retire(Retired { epoch, first, segments });
+        alloc.retire(RetiredMemory { epoch, first, segments });
     }
 
     /// Recycles retired memory that no reader can find any more, or leaves that to its last lease.

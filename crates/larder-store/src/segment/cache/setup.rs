@@ -11,7 +11,7 @@ use crate::segment::index::buckets::Index;
 use crate::segment::memory::allocator::{Alloc, INDEX_SHARE_FLASH};
 use crate::segment::memory::epoch::Epoch;
 use crate::segment::memory::free_lists::Pool;
-use crate::segment::memory::header_page::Made;
+use crate::segment::memory::header_page::RegionParameters;
 use crate::segment::memory::layout::{Layout, Shape};
 use crate::segment::memory::raw::Region;
 use crate::segment::memory::raw::hardware::page_len;
@@ -65,7 +65,7 @@ impl Shared {
             alloc.indexing += wants;
         }
         let page = table.header_page();
-        page.begin(Made {
+        page.begin(RegionParameters {
             segment_len: layout.segment_len,
             segments: layout.segments,
             seed: config.seed,

@@ -9,9 +9,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// What is known of a read that was asked for.
+/// The state of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum ReadState {
     UnderWay,
     /// It can be used until [`Reading::leave`].
     Whole,
@@ -54,7 +54,7 @@ pub(crate) trait Reading: Send + Sync + fmt::Debug {
     fn can_be_joined(&self) -> bool;
 
     /// Asks for the item, to use it for a batch.
-    fn ask(&self) -> Asked;
+    fn ask(&self) -> ReadState;
 
     /// A batch that has used it ends.
     fn leave(&self);

@@ -1,11 +1,11 @@
 //! One read of an item from flash.
 
-use super::large_read::{Ended, LargeValue};
+use super::large_read::{LargeValue, PartOutcome};
 use crate::Seconds;
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::format::{CHECKSUM_LEN, Origin};
 use crate::segment::flash::pages::Page;
-use crate::segment::flash::pending_read::{Asked, Reading};
+use crate::segment::flash::pending_read::{ReadState, Reading};
 use crate::segment::index::slot::Slot;
 use crate::segment::item::header::{Header, State, access_code};
 use crate::segment::item::record::Record;
@@ -166,10 +166,10 @@ impl Read {
         let has_failed = match &self.large {
             None => result.is_err(),
             Some(large) => match large.end_one(result.is_err()) {
-                Ended::Last(is_there) => !is_there,
-                Ended::UnderWay => return flash.wake_waiters(),
+                PartOutcome::Last(is_there) => !is_there,
+                PartOutcome::UnderWay => return flash.wake_waiters(),
                 // Whoever waits begins the others.
-                Ended::GoOn => {
+                PartOutcome::GoOn => {
                     let is_wanted = match &*self.progress() {
                         Progress::UnderWay(wakers) => {
                             wakers.iter().for_each(Waker::wake_by_ref);
@@ -301,15 +301,15 @@ impl Reading for Read {
         matches!(*self.progress(), Progress::UnderWay(_) | Progress::Whole { .. })
     }
 
-    fn ask(&self) -> Asked {
+    fn ask(&self) -> ReadState {
         match &mut *self.progress() {
-            Progress::UnderWay(_) => Asked::UnderWay,
+            Progress::UnderWay(_) => ReadState::UnderWay,
             Progress::Whole { users } => {
                 *users += 1;
-                Asked::Whole
+                ReadState::Whole
             }
-            Progress::GivenUp | Progress::Failed => Asked::Failed,
-            Progress::Aborted => Asked::Aborted,
+            Progress::GivenUp | Progress::Failed => ReadState::Failed,
+            Progress::Aborted => ReadState::Aborted,
         }
     }
 

@@ -26,8 +26,8 @@ struct State {
     has_failed: bool,
 }
 
-/// What the end of a read of a large item means.
-pub(crate) enum Ended {
+/// What follows from the end of one read of a large item.
+pub(crate) enum PartOutcome {
     /// Others are under way.
     UnderWay,
     /// Others have to be begun.
@@ -91,17 +91,17 @@ impl LargeValue {
     }
 
     /// A read of a piece ends, or that of the head.
-    pub(crate) fn end_one(&self, has_failed: bool) -> Ended {
+    pub(crate) fn end_one(&self, has_failed: bool) -> PartOutcome {
         let mut state = self.state();
         state.ended += 1;
         state.has_failed |= has_failed;
         let all = 1 + state.upload.as_ref().map_or(0, |upload| upload.segments.len());
         if state.ended < state.begun {
-            Ended::UnderWay
+            PartOutcome::UnderWay
         } else if state.has_failed || state.begun == all {
-            Ended::Last(!state.has_failed)
+            PartOutcome::Last(!state.has_failed)
         } else {
-            Ended::GoOn
+            PartOutcome::GoOn
         }
     }
 

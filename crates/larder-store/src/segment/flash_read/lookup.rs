@@ -9,7 +9,7 @@ use crate::segment::cache::shared::Shared;
 use crate::segment::flash::pages::Page;
 use crate::segment::flash::pending_read::{Reading, find};
 use crate::segment::handle::state::Handle;
-use crate::segment::index::buckets::{Locked, Place};
+use crate::segment::index::buckets::{Locked, LockedSlot};
 use crate::segment::index::slot::Slot;
 use crate::segment::item::flash_copy::FlashCopy;
 use crate::segment::item::new_record::NewRecord;
@@ -31,7 +31,7 @@ pub(crate) enum OnFlash<'i> {
     /// The item, but there was no memory for its value.
     NoRoom,
     /// The item.
-    Item(Place<'i>, Arc<dyn Reading>),
+    Item(LockedSlot<'i>, Arc<dyn Reading>),
 }
 
 /// Whether an item that was read from flash can be shown.
@@ -172,7 +172,7 @@ impl Writer<'_> {
         &mut self,
         shared: &Shared,
         stripe: &Locked<'_, Table>,
-        place: &Place<'_>,
+        place: &LockedSlot<'_>,
     ) {
         stripe.remove(place);
         self.writing.slots -= 1;

@@ -5,7 +5,7 @@ use super::device_read::Read;
 use super::large_read::LargeValue;
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::format::Origin;
-use crate::segment::flash::pending_read::{Asked, Reading};
+use crate::segment::flash::pending_read::{ReadState, Reading};
 use crate::segment::flash::tier::Flash;
 use crate::segment::handle::flash_reads::Fetch;
 use crate::segment::handle::state::Handle;
@@ -179,17 +179,17 @@ impl Handle {
     pub(crate) fn deliver_item(&mut self, fetch: &Fetch) -> Delivery {
         let read = &fetch.0;
         match read.ask() {
-            Asked::UnderWay => {
+            ReadState::UnderWay => {
                 if let Some(flash) = &self.shared.flash {
                     Arc::clone(read).begin_more(self.fetching.reader(flash));
                 }
                 return Delivery::UnderWay;
             }
-            Asked::Whole if self.fetching.find(read.slot()).is_some() => read.leave(),
-            Asked::Whole => self.fetching.delivered.push(Arc::clone(read)),
+            ReadState::Whole if self.fetching.find(read.slot()).is_some() => read.leave(),
+            ReadState::Whole => self.fetching.delivered.push(Arc::clone(read)),
             // The request is repeated, and the item read again.
-            Asked::Aborted => return Delivery::Gone,
-            Asked::Failed => {
+            ReadState::Aborted => return Delivery::Gone,
+            ReadState::Failed => {
                 self.remove_lost(&**read);
                 return Delivery::Gone;
             }

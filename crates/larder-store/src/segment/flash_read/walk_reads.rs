@@ -14,7 +14,7 @@
 use super::lookup::liveness_on_flash;
 use super::request::{Attempt, Purpose};
 use crate::segment::cache::shared::Shared;
-use crate::segment::flash::pending_read::{Asked, Reading};
+use crate::segment::flash::pending_read::{ReadState, Reading};
 use crate::segment::flash::tier::Flash;
 use crate::segment::handle::state::{Handle, lend};
 use crate::segment::index::slot::Slot;
@@ -106,7 +106,7 @@ impl Handle {
                 continue;
             };
             let asked = read.ask();
-            if asked == Asked::UnderWay {
+            if asked == ReadState::UnderWay {
                 if let Some(flash) = &self.shared.flash {
                     read.begin_more(self.fetching.reader(flash));
                 }
@@ -115,12 +115,12 @@ impl Handle {
             }
             seeking.sought.swap_remove(at);
             let is_there = match asked {
-                Asked::Whole => self.show_if_there(hash, &*read, &mut shown, visit),
-                Asked::Failed => {
+                ReadState::Whole => self.show_if_there(hash, &*read, &mut shown, visit),
+                ReadState::Failed => {
                     self.remove_lost(&*read);
                     false
                 }
-                Asked::UnderWay | Asked::Aborted => false,
+                ReadState::UnderWay | ReadState::Aborted => false,
             };
             if !is_there {
                 shown += self.show_matching(seeking, hash, visit);

@@ -5,7 +5,7 @@ use crate::Seconds;
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::pages::{Page, PageState};
 use crate::segment::flash::tier::Flash;
-use crate::segment::index::buckets::{Locked, Place};
+use crate::segment::index::buckets::{Locked, LockedSlot};
 use crate::segment::index::slot::Slot;
 use crate::segment::item::record::Record;
 use crate::segment::memory::table::Table;
@@ -37,7 +37,7 @@ impl Writer<'_> {
         &mut self,
         shared: &Shared,
         stripe: &Locked<'_, Table>,
-        place: &Place<'_>,
+        place: &LockedSlot<'_>,
         record: &Record<'_>,
     ) -> bool {
         let Some((slot, page)) = shared.copy_on_flash(place.slot, record) else { return false };
@@ -62,7 +62,7 @@ impl Writer<'_> {
         &self,
         shared: &Shared,
         stripe: &Locked<'_, Table>,
-        place: &Place<'_>,
+        place: &LockedSlot<'_>,
         slot: Slot,
         record: &Record<'_>,
     ) {

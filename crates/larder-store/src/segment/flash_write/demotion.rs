@@ -5,7 +5,7 @@ use crate::segment::cache::shared::Shared;
 use crate::segment::flash::format::LEN_ADDED_MAX;
 use crate::segment::flash::pages::BUCKETS;
 use crate::segment::handle::state::Handle;
-use crate::segment::index::buckets::{Locked, Place};
+use crate::segment::index::buckets::{Locked, LockedSlot};
 use crate::segment::item::header::State;
 use crate::segment::item::new_record::NewRecord;
 use crate::segment::item::record::Record;
@@ -160,7 +160,7 @@ impl Writer<'_> {
         &mut self,
         shared: &Arc<Shared>,
         stripe: &Locked<'_, Table>,
-        place: &Place<'_>,
+        place: &LockedSlot<'_>,
         record: &Record<'_>,
         bucket: usize,
     ) -> bool {

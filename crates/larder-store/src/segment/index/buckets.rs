@@ -66,13 +66,13 @@ struct Stripe<'i>(&'i AtomicU32);
 
 /// A word that was found, valid while the stripe is locked.
 #[derive(Debug)]
-pub(crate) struct Place<'i> {
+pub(crate) struct LockedSlot<'i> {
     word: &'i AtomicU64,
     /// The content of the word when it was found. Readers may have raised its frequency since.
     pub(crate) slot: Slot,
 }
 
-impl Place<'_> {
+impl LockedSlot<'_> {
     /// The current frequency.
     pub(crate) fn freq(&self) -> u8 {
         Slot(self.word.load(Ordering::Relaxed)).freq()
@@ -418,8 +418,9 @@ impl<'i, B: Buckets> Locked<'i, B> {
 
     /// The word with this hash for which `verify` holds.
     #[inline]
-    pub(crate) fn find(&self, mut verify: impl FnMut(Slot) -> bool) -> Option<Place<'i>> {
-        let mut place = |word, slot| if verify(slot) { Some(Place { word, slot }) } else { None };
+    pub(crate) fn find(&self, mut verify: impl FnMut(Slot) -> bool) -> Option<LockedSlot<'i>> {
+        let mut place =
+            |word, slot| if verify(slot) { Some(LockedSlot { word, slot }) } else { None };
         let [first, second] = self.index.buckets_of(self.hash);
         let patterns = self.index.patterns(self.hash);
         scan(first, patterns[0], &mut place).or_else(|| scan(second, patterns[1], &mut place))
@@ -427,29 +428,32 @@ impl<'i, B: Buckets> Locked<'i, B> {
 
     /// The words of this hash whose items are on flash: nearly always one at most, which may be another
     /// key's, because only 14 to 20 bits are compared.
-    pub(crate) fn on_flash(&self) -> impl Iterator<Item = Place<'i>> + use<'i, B> {
+    pub(crate) fn on_flash(&self) -> impl Iterator<Item = LockedSlot<'i>> + use<'i, B> {
         let buckets = self.index.buckets_of(self.hash).into_iter();
         let patterns = self.index.patterns(self.hash);
         buckets.zip(patterns).flat_map(move |(bucket, pattern)| {
             bucket.iter().filter_map(move |word| {
                 let slot = Slot(word.load(Ordering::Acquire));
                 let is_wanted = slot.is_on_flash() && slot.matches_in_any_tier(pattern);
-                is_wanted.then_some(Place { word, slot })
+                is_wanted.then_some(LockedSlot { word, slot })
             })
         })
     }
 
     /// The words of a bucket of this stripe that are not empty.
-    pub(crate) fn words_of(&self, bucket: usize) -> impl Iterator<Item = Place<'i>> + use<'i, B> {
+    pub(crate) fn words_of(
+        &self,
+        bucket: usize,
+    ) -> impl Iterator<Item = LockedSlot<'i>> + use<'i, B> {
         let words = self.index.buckets.bucket(bucket).iter();
         words.filter_map(|word| {
             let slot = Slot(word.load(Ordering::Acquire));
-            (!slot.is_empty()).then_some(Place { word, slot })
+            (!slot.is_empty()).then_some(LockedSlot { word, slot })
         })
     }
 
     /// Has a found word become that of the same item on flash.
-    pub(crate) fn move_to_flash(&self, found: &Place<'i>, slot: Slot) {
+    pub(crate) fn move_to_flash(&self, found: &LockedSlot<'i>, slot: Slot) {
         found.word.store(slot.0, Ordering::Release);
     }
 
@@ -459,7 +463,7 @@ impl<'i, B: Buckets> Locked<'i, B> {
     }
 
     /// Makes a found word refer to another location of the same key.
-    pub(crate) fn replace(&self, place: &Place<'i>, offset: usize, freq: u8) {
+    pub(crate) fn replace(&self, place: &LockedSlot<'i>, offset: usize, freq: u8) {
         place.word.store(place.slot.with_place(offset, freq).0, Ordering::Release);
     }
 
@@ -469,12 +473,12 @@ impl<'i, B: Buckets> Locked<'i, B> {
     }
 
     /// Counts a found item as read; true if this was the first counted hit.
-    pub(crate) fn count_hit(&self, place: &Place<'i>) -> bool {
+    pub(crate) fn count_hit(&self, place: &LockedSlot<'i>) -> bool {
         count_hit(place.word, Slot(place.word.load(Ordering::Relaxed)))
     }
 
     /// Clears a found word.
-    pub(crate) fn remove(&self, place: &Place<'i>) {
+    pub(crate) fn remove(&self, place: &LockedSlot<'i>) {
         place.word.store(Slot::EMPTY.0, Ordering::Release);
     }
 
@@ -501,9 +505,9 @@ impl<'i, B: Buckets> Locked<'i, B> {
     }
 
     /// The word with the lowest frequency in either bucket, which is evicted if the index can't grow.
-    pub(crate) fn coldest(&self) -> Option<Place<'i>> {
+    pub(crate) fn coldest(&self) -> Option<LockedSlot<'i>> {
         self.words()
-            .map(|word| Place { word, slot: Slot(word.load(Ordering::Acquire)) })
+            .map(|word| LockedSlot { word, slot: Slot(word.load(Ordering::Acquire)) })
             .filter(|place| !place.slot.is_empty())
             .min_by_key(|place| place.slot.freq())
     }

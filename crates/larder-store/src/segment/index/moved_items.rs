@@ -53,7 +53,7 @@ pub(crate) struct WalkId(u64);
 
 /// Some reports were lost: the walk has to begin its stripe again.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Lost;
+pub(crate) struct LostReports;
 
 impl Walks {
     pub(crate) fn new() -> Self {
@@ -83,13 +83,13 @@ impl Walks {
     }
 
     /// Moves the reports to `hashes`.
-    pub(crate) fn take(&self, walk: WalkId, hashes: &mut Vec<u64>) -> Result<(), Lost> {
+    pub(crate) fn take(&self, walk: WalkId, hashes: &mut Vec<u64>) -> Result<(), LostReports> {
         self.with(walk, |reports| reports.take(hashes))
     }
 
     /// Moves the last reports on this stripe to `hashes`. Unless some were lost, the walk is told nothing
     /// more before it enters another stripe.
-    pub(crate) fn leave(&self, walk: WalkId, hashes: &mut Vec<u64>) -> Result<(), Lost> {
+    pub(crate) fn leave(&self, walk: WalkId, hashes: &mut Vec<u64>) -> Result<(), LostReports> {
         self.with(walk, |reports| {
             reports.take(hashes)?;
             reports.stripe = None;
@@ -139,10 +139,10 @@ impl Reports {
         }
     }
 
-    fn take(&mut self, hashes: &mut Vec<u64>) -> Result<(), Lost> {
+    fn take(&mut self, hashes: &mut Vec<u64>) -> Result<(), LostReports> {
         if std::mem::take(&mut self.has_lost) {
             self.hashes.clear();
-            return Err(Lost);
+            return Err(LostReports);
         }
         hashes.append(&mut self.hashes);
         Ok(())
@@ -179,7 +179,7 @@ mod tests {
         walks.enter(walk, 0);
         (0..=REPORTS_MAX).for_each(|_| walks.report(0, || 1));
         let mut told = Vec::new();
-        assert_eq!((walks.leave(walk, &mut told), told.len()), (Err(Lost), 0));
+        assert_eq!((walks.leave(walk, &mut told), told.len()), (Err(LostReports), 0));
         walks.report(0, || 2);
         assert_eq!((walks.leave(walk, &mut told), told), (Ok(()), vec![2]));
     }

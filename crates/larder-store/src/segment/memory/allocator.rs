@@ -21,7 +21,7 @@ pub(crate) const DEAD_LEVELS: usize = 35;
 
 /// Memory that no index word refers to any more, and that readers may have found until an epoch ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Retired {
+pub(crate) struct RetiredMemory {
     /// The last epoch in which readers could find it.
     pub(crate) epoch: u64,
     /// The segment, or the first of a chain.
@@ -32,7 +32,7 @@ pub(crate) struct Retired {
 
 /// A segment on its way into its queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Queued {
+pub(crate) struct QueueEntry {
     pub(crate) segment: u32,
     /// See [`DEAD_LEVELS`].
     pub(crate) dead_level: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Queued {
     pub(crate) last_expiry: Option<u32>,
 }
 
-impl Queued {
+impl QueueEntry {
     /// The current properties of a segment. The caller has set its state before: a thread that marks an
     /// item dead afterwards sees the state and changes the level.
     pub(crate) fn of(table: &Table, segment: u32) -> Self {
@@ -93,7 +93,7 @@ pub(crate) struct Alloc {
     /// The time under which each segment is in `expiries`; 0 if it is not there.
     expiry: Vec<u32>,
     /// Retired memory that readers may still see, in the order of epochs.
-    limbo: VecDeque<Retired>,
+    limbo: VecDeque<RetiredMemory>,
     limbo_segments: usize,
     /// Open segments of handles that were dropped.
     pub(crate) orphans: Vec<Open>,
@@ -260,7 +260,7 @@ impl Alloc {
     }
 
     /// Keeps memory from reuse until its epoch is over.
-    pub(crate) fn retire(&mut self, retired: Retired) {
+    pub(crate) fn retire(&mut self, retired: RetiredMemory) {
         strict_assert!(self.limbo.back().is_none_or(|last| last.epoch <= retired.epoch));
         self.limbo_segments += retired.segments;
         self.limbo.push_back(retired);
@@ -272,7 +272,7 @@ impl Alloc {
     }
 
     /// The next memory that no reader of `oldest` or later can see.
-    pub(crate) fn take_retired(&mut self, oldest: u64) -> Option<Retired> {
+    pub(crate) fn take_retired(&mut self, oldest: u64) -> Option<RetiredMemory> {
         self.next_epoch().filter(|&epoch| epoch < oldest)?;
         let retired = self.limbo.pop_front()?;
         self.limbo_segments -= retired.segments;
@@ -324,19 +324,19 @@ impl Alloc {
     }
 
     /// Puts a segment that was just sealed into its queue.
-    pub(crate) fn enqueue(&mut self, queued: Queued, sealed: Sealed) {
+    pub(crate) fn enqueue(&mut self, queued: QueueEntry, sealed: Sealed) {
         self.queues.push(queued.segment, sealed);
         self.list(queued);
     }
 
     /// Puts a segment back into its queue that could not be emptied.
-    pub(crate) fn put_back(&mut self, queued: Queued) {
+    pub(crate) fn put_back(&mut self, queued: QueueEntry) {
         self.queues.put_back(queued.segment);
         self.list(queued);
     }
 
-    fn list(&mut self, queued: Queued) {
-        let Queued { segment, dead_level, last_expiry } = queued;
+    fn list(&mut self, queued: QueueEntry) {
+        let QueueEntry { segment, dead_level, last_expiry } = queued;
         self.dead_levels.push_back(dead_level, segment);
         self.dead_level[segment as usize] = u8::try_from(dead_level).expect("few levels") + 1;
         if let Some(at) = last_expiry {
@@ -463,8 +463,8 @@ mod tests {
         Sealed { queue: Queue::Small, bytes: 1000, items: 10 }
     }
 
-    fn queued(segment: u32) -> Queued {
-        Queued { segment, dead_level: 0, last_expiry: None }
+    fn queued(segment: u32) -> QueueEntry {
+        QueueEntry { segment, dead_level: 0, last_expiry: None }
     }
 
     fn alloc() -> Alloc {
@@ -482,7 +482,7 @@ mod tests {
         assert_eq!(alloc.take_dead(8), None);
         assert_eq!(alloc.take_dead(7), Some(2));
         assert_eq!(alloc.take_victim(|_| 0).map(|victim| victim.segment), Some(0));
-        alloc.put_back(Queued { dead_level: 35, ..queued(1) });
+        alloc.put_back(QueueEntry { dead_level: 35, ..queued(1) });
         assert_eq!(alloc.take_dead(8), Some(1));
     }
 
@@ -491,7 +491,7 @@ mod tests {
         let mut alloc = alloc();
         for segment in 0..4 {
             let last_expiry = (segment < 3).then_some(100 + segment);
-            alloc.enqueue(Queued { last_expiry, ..queued(segment) }, small());
+            alloc.enqueue(QueueEntry { last_expiry, ..queued(segment) }, small());
         }
         let expiries = |segment| [100, 105, u32::MAX, u32::MAX][segment as usize];
         let sequence = |segment| u64::from(segment) + 1;
@@ -509,7 +509,7 @@ mod tests {
         let mut alloc = alloc();
         let segments = [0, 1].map(|_| alloc.take(0).unwrap());
         for (epoch, first) in [(7, segments[0]), (8, segments[1])] {
-            alloc.retire(Retired { epoch, first, segments: 1 });
+            alloc.retire(RetiredMemory { epoch, first, segments: 1 });
         }
         assert_eq!((alloc.free(), alloc.limbo(), alloc.free_or_pending()), (30, 2, 32));
         assert!(alloc.take_retired(7).is_none());
@@ -621,8 +621,10 @@ mod tests {
             let queue = if segment.is_multiple_of(4) { Queue::Small } else { Queue::Main };
             let sealed = Sealed { queue, bytes: 1 << 20, items: 1 << (segment % 13) };
             let last_expiry = segment.is_multiple_of(3).then_some(1000 + age);
-            alloc
-                .enqueue(Queued { segment, dead_level: segment as usize % 6, last_expiry }, sealed);
+            alloc.enqueue(
+                QueueEntry { segment, dead_level: segment as usize % 6, last_expiry },
+                sealed,
+            );
         };
         (0..segments).for_each(|segment| seal(&mut alloc, segment, segment));
         let choose = |i: u32| {

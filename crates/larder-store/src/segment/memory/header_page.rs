@@ -186,7 +186,7 @@ impl FlashWords {
 
 /// What a region was made for: it never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Made {
+pub(crate) struct RegionParameters {
     pub(crate) segment_len: usize,
     pub(crate) segments: usize,
     pub(crate) seed: u64,
@@ -212,7 +212,7 @@ pub(crate) enum Foreign {
     Checksum,
 }
 
-impl Made {
+impl RegionParameters {
     fn words(&self) -> [u64; 9] {
         [
             LAYOUT_VERSION,
@@ -248,7 +248,7 @@ impl Identity {
 
 impl HeaderPage {
     /// Changes what the region was made for, of one that was copied.
-    pub(crate) fn begin_again(&self, made: Made) {
+    pub(crate) fn begin_again(&self, made: RegionParameters) {
         let words = made.words();
         for (word, value) in self.identity.words().into_iter().zip(words) {
             word.store(value, Ordering::Relaxed);
@@ -257,7 +257,7 @@ impl HeaderPage {
     }
 
     /// Fills in the page of a new region.
-    pub(crate) fn begin(&self, made: Made) {
+    pub(crate) fn begin(&self, made: RegionParameters) {
         self.begin_again(made);
         for (word, value) in [
             (&self.shared.index_len, made.buckets_first as u64),
@@ -277,7 +277,7 @@ impl HeaderPage {
     ///
     /// # Errors
     /// [`Foreign`]: it can't be used.
-    pub(crate) fn read(&self, page_len: usize) -> Result<Made, Foreign> {
+    pub(crate) fn read(&self, page_len: usize) -> Result<RegionParameters, Foreign> {
         let identity = &self.identity;
         if identity.magic.load(Ordering::Acquire) != MAGIC {
             return Err(Foreign::Magic);
@@ -290,7 +290,7 @@ impl HeaderPage {
         if identity.checksum.load(Ordering::Relaxed) != layout::checksum(&words) {
             return Err(Foreign::Checksum);
         }
-        Ok(Made {
+        Ok(RegionParameters {
             segment_len: segment_len as usize,
             segments: segments as usize,
             seed,

@@ -14,7 +14,7 @@ use crate::segment::item::header::State;
 use crate::segment::item::new_record::NewRecord;
 use crate::segment::item::record::Record;
 use crate::segment::item::witness::{OwnedSegment, Witness};
-use crate::segment::memory::allocator::{Alloc, Queued};
+use crate::segment::memory::allocator::{Alloc, QueueEntry};
 use crate::segment::sync::Ordering;
 use std::sync::Arc;
 
@@ -401,7 +401,7 @@ impl Shared {
     pub(crate) fn put_back(&self, evacuation: &Evacuation) {
         self.table().entry(evacuation.segment.0).reopen();
         let segment = evacuation.segment.0;
-        self.alloc().put_back(Queued::of(self.table(), segment));
+        self.alloc().put_back(QueueEntry::of(self.table(), segment));
     }
 
     /// Counts evictions in ghost epochs, and clears outdated ghosts of the buckets that are due.

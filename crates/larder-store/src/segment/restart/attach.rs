@@ -21,7 +21,7 @@
 //! Only the index is read as a whole, and of segments only those named above. So a start takes a few
 //! milliseconds for a million items, and items are read when they are asked for.
 
-use super::survey::{Damaged, Survey};
+use super::survey::{CorruptRegion, Survey};
 use crate::segment::cache::config::Config;
 use crate::segment::cache::shared::{hash_of, stripes_for};
 use crate::segment::flash::format::Format;
@@ -29,14 +29,14 @@ use crate::segment::flash::pages::Lists;
 use crate::segment::index::buckets::Index;
 use crate::segment::index::slot::Slot;
 use crate::segment::memory::allocator::{Alloc, Use};
-use crate::segment::memory::header_page::Made;
+use crate::segment::memory::header_page::RegionParameters;
 use crate::segment::memory::read_buffers;
 use crate::segment::memory::table::{SegmentState, Table};
 use crate::segment::sync::Ordering;
 use rapidhash::v3::RapidSecrets;
 
 /// A region that was put in order.
-pub(crate) struct Attached {
+pub(crate) struct RestoredRegion {
     pub(crate) index: Index<Table>,
     pub(crate) alloc: Alloc,
     /// The number of items.
@@ -54,25 +54,25 @@ pub(crate) struct Attached {
 /// them.
 ///
 /// # Errors
-/// [`Damaged`]: it can't be used. Some of it may have been changed.
+/// [`CorruptRegion`]: it can't be used. Some of it may have been changed.
 pub(crate) fn attach(
     table: Table,
-    made: &Made,
+    made: &RegionParameters,
     config: &Config,
     free: Use,
     (flash, is_known): (Option<Format>, bool),
-) -> Result<Attached, Damaged> {
+) -> Result<RestoredRegion, CorruptRegion> {
     let (page, layout) = (table.header_page(), table.layout);
     let len = usize::try_from(page.shared.index_len.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
     let buckets_max = layout.segments * layout.buckets_per_segment();
     if !(made.buckets_first..=buckets_max).contains(&len) || !made.buckets_first.is_power_of_two() {
-        return Err(Damaged("the length of the index is out of range"));
+        return Err(CorruptRegion("the length of the index is out of range"));
     }
     let seen = usize::try_from(page.uses.segments_seen.load(Ordering::Relaxed));
     let seen = seen.ok().filter(|seen| *seen <= layout.segments);
-    let seen = seen.ok_or(Damaged("the number of segments is out of range"))?;
+    let seen = seen.ok_or(CorruptRegion("the number of segments is out of range"))?;
     if page.flush_floor() > page.order.sequence.load(Ordering::Relaxed) {
-        return Err(Damaged("a flush is of a later time"));
+        return Err(CorruptRegion("a flush is of a later time"));
     }
     let was_running = page.uses.running.load(Ordering::Relaxed) != 0;
     let secrets = RapidSecrets::seed(made.seed);
@@ -110,5 +110,5 @@ pub(crate) fn attach(
         .map(|(segment, found)| (segment, found.chained as usize))
         .collect();
     drop(references);
-    Ok(Attached { index, alloc, items, was_repaired, pages, write_buffers })
+    Ok(RestoredRegion { index, alloc, items, was_repaired, pages, write_buffers })
 }

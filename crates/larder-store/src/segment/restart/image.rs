@@ -12,7 +12,7 @@ use crate::segment::cache::config::{Config, ConfigError};
 use crate::segment::cache::shared::Shared;
 use crate::segment::index::slot::REGION_MAX;
 use crate::segment::memory::allocator::Use;
-use crate::segment::memory::header_page::Made;
+use crate::segment::memory::header_page::RegionParameters;
 use crate::segment::memory::layout::checksum;
 use crate::segment::memory::raw::Region;
 use crate::segment::memory::raw::hardware::page_len;
@@ -182,7 +182,7 @@ fn load_region(
     let made = page.read(page_len()).map_err(|foreign| ImageError::Unusable(foreign.into()))?;
     // The note was that of another process.
     page.uses.note.store(0, Ordering::Relaxed);
-    page.begin_again(Made { boot, ..made });
+    page.begin_again(RegionParameters { boot, ..made });
     let (shared, _) = region_file::reuse(config.clone(), region, region_len, boot, Use::Untouched)
         .map_err(ImageError::Unusable)?;
     Ok((shared, note))

@@ -1,13 +1,13 @@
 //! Opening a region in a file: a new one, or the one that an earlier process has left there.
 
-use super::attach::{Attached, attach};
-use super::survey::Damaged;
+use super::attach::{RestoredRegion, attach};
+use super::survey::CorruptRegion;
 use crate::segment::cache::config::{Config, ConfigError};
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::format::Format;
 use crate::segment::flash::tier::Flash;
 use crate::segment::memory::allocator::{INDEX_SHARE_FLASH, Use};
-use crate::segment::memory::header_page::{FlashContent, Foreign, MAGIC, Made};
+use crate::segment::memory::header_page::{FlashContent, Foreign, MAGIC, RegionParameters};
 use crate::segment::memory::layout::{HEADER_PAGE_LEN, Layout, Shape};
 use crate::segment::memory::raw::Region;
 use crate::segment::memory::raw::hardware::page_len;
@@ -32,7 +32,7 @@ pub enum Restart {
 /// Why a region that was there can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
-    /// It is not what it should be.
+    /// The file contains no region.
     NoRegion,
     /// Another version of Larder has made it, or one for another kind of machine.
     OtherVersion,
@@ -217,7 +217,7 @@ pub(crate) fn reuse(
         table.header_page().flash.store(FlashContent::NONE);
     }
     let mut attached = attach(table, &made, &config, free, (format, is_known))
-        .map_err(|Damaged(what)| Unusable::Damaged(what))?;
+        .map_err(|CorruptRegion(what)| Unusable::Damaged(what))?;
     if config.flash.is_some() && attached.index.has_forgotten_bits() {
         return Err(Unusable::NoRoomForFlash);
     }
@@ -239,7 +239,7 @@ pub(crate) fn reuse(
 fn reopen_flash(
     config: &Config,
     seed: u64,
-    attached: &mut Attached,
+    attached: &mut RestoredRegion,
     known: Option<Format>,
 ) -> Result<Option<Flash>, Unusable> {
     let table = &attached.index.buckets;
@@ -268,8 +268,8 @@ fn has_room(region: &Region, layout: &Layout) -> bool {
     places.all(|place| region.commit(place.start, place.len()).is_ok())
 }
 
-fn shape_of(made: &Made) -> Shape {
-    let Made { segment_len, segments, blocks, classes, .. } = *made;
+fn shape_of(made: &RegionParameters) -> Shape {
+    let RegionParameters { segment_len, segments, blocks, classes, .. } = *made;
     Shape { segment_len, segments, blocks, classes }
 }
 

@@ -1,6 +1,6 @@
 //! Dead bytes, write buffers of flash, pages and chains of a region that an earlier process has left.
 
-use super::survey::{Damaged, Reference, Survey};
+use super::survey::{CorruptRegion, Reference, Survey};
 use crate::segment::cache::shared::{hash_of, narrow};
 use crate::segment::flash::pages::{Lists, Page, PageState};
 use crate::segment::index::buckets::Index;
@@ -120,7 +120,7 @@ impl<'t> Survey<'t> {
     }
 
     /// The pages of the flash, in the order in which they were written.
-    pub(super) fn restore_pages(&self) -> Result<Lists, Damaged> {
+    pub(super) fn restore_pages(&self) -> Result<Lists, CorruptRegion> {
         let next = self.table.header_page().order.sequence.load(Ordering::Relaxed);
         let (mut free, mut full) = (Vec::new(), Vec::new());
         for (number, (items, bytes)) in self.pages.iter().enumerate().rev() {
@@ -132,7 +132,7 @@ impl<'t> Survey<'t> {
                 _ => full.push((page.sequence(), number)),
             }
             if page.sequence() >= next {
-                return Err(Damaged("a page is of a later time"));
+                return Err(CorruptRegion("a page is of a later time"));
             }
         }
         full.sort_unstable();

@@ -14,11 +14,11 @@ use crate::segment::sync::{AtomicU64, Ordering};
 
 /// The region contradicts itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Damaged(pub(crate) &'static str);
+pub(crate) struct CorruptRegion(pub(crate) &'static str);
 
 /// What was found of a segment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
+pub(super) struct SegmentFindings {
     pub(super) state: SegmentState,
     /// Index words that refer to it.
     pub(super) items: u32,
@@ -43,7 +43,7 @@ pub(super) struct Reference<'t> {
 pub(super) struct Survey<'t> {
     pub(super) table: &'t Table,
     pub(super) cas: bool,
-    pub(super) found: Vec<Found>,
+    pub(super) found: Vec<SegmentFindings>,
     /// What items on flash are like, if there is flash.
     pub(super) flash: Option<Format>,
     /// The items and bytes of each page, if the content of the flash is known.
@@ -52,16 +52,19 @@ pub(super) struct Survey<'t> {
 
 impl<'t> Survey<'t> {
     /// The states of the first `seen` segments.
-    pub(super) fn states(table: &Table, seen: usize) -> Result<Vec<Found>, Damaged> {
+    pub(super) fn states(
+        table: &Table,
+        seen: usize,
+    ) -> Result<Vec<SegmentFindings>, CorruptRegion> {
         let layout = &table.layout;
         let found = (0..narrow(seen)).map(|segment| {
             let entry = table.entry(segment);
-            let state = entry.state().ok_or(Damaged("a segment has no valid state"))?;
+            let state = entry.state().ok_or(CorruptRegion("a segment has no valid state"))?;
             let (start, written) = (layout.start(segment), entry.written());
             let written = written.load(Ordering::Relaxed) as usize;
             let end = match state {
                 SegmentState::Sealed if written <= layout.segment_len => start + written,
-                SegmentState::Sealed => return Err(Damaged("a segment has no valid length")),
+                SegmentState::Sealed => return Err(CorruptRegion("a segment has no valid length")),
                 SegmentState::Open | SegmentState::WriteBuffer => start + layout.segment_len,
                 _ => start,
             };
@@ -70,7 +73,7 @@ impl<'t> Survey<'t> {
             let is_suspect =
                 is_odd || matches!(state, SegmentState::Open | SegmentState::WriteBuffer);
             let was_open = state == SegmentState::Open;
-            Ok(Found { state, items: 0, chained: 0, end, is_suspect, was_open })
+            Ok(SegmentFindings { state, items: 0, chained: 0, end, is_suspect, was_open })
         });
         found.collect()
     }
@@ -79,10 +82,10 @@ impl<'t> Survey<'t> {
     /// process was about to add are free.
     pub(super) fn restore_index_parts(
         table: &Table,
-        found: &[Found],
+        found: &[SegmentFindings],
         buckets: usize,
         pages: usize,
-    ) -> Result<usize, Damaged> {
+    ) -> Result<usize, CorruptRegion> {
         let mut parts = 0;
         for (segment, found) in (0..).zip(found) {
             if found.state == SegmentState::Pages
@@ -106,17 +109,20 @@ impl<'t> Survey<'t> {
             }
         }
         if !table.has_page_parts(pages) {
-            return Err(Damaged("a part of the table of pages is missing"));
+            return Err(CorruptRegion("a part of the table of pages is missing"));
         }
         if !table.has_tag_parts(table.tag_buckets()) {
-            return Err(Damaged("a part of the table of tags is missing"));
+            return Err(CorruptRegion("a part of the table of tags is missing"));
         }
-        table.has_parts(buckets).then_some(parts).ok_or(Damaged("a part of the index is missing"))
+        table
+            .has_parts(buckets)
+            .then_some(parts)
+            .ok_or(CorruptRegion("a part of the index is missing"))
     }
 
     /// Gives up the oldest segments of items unless `wanted` segments are free, so that a cache that was full
     /// can have a flash tier. Words that refer to what they held are removed like others that refer to nothing.
-    pub(super) fn make_room(table: &Table, found: &mut [Found], wanted: usize) {
+    pub(super) fn make_room(table: &Table, found: &mut [SegmentFindings], wanted: usize) {
         let is_taken = |segment: u32| {
             use SegmentState::{Buckets, Chain, Ghosts, Open, Pages, Sealed, Tags, WriteBuffer};
             let state = table.entry(segment).state();

@@ -1,11 +1,11 @@
 //! The allocator and the counts of items for a region that was put in order.
 
-use super::survey::{Damaged, Survey};
+use super::survey::{CorruptRegion, Survey};
 use crate::eviction::{GhostClock, GhostEpoch, Sealed};
 use crate::segment::cache::config::Config;
 use crate::segment::cache::shared::{class_fingerprint, narrow};
 use crate::segment::index::buckets::Index;
-use crate::segment::memory::allocator::{Alloc, Queued, Use};
+use crate::segment::memory::allocator::{Alloc, QueueEntry, Use};
 use crate::segment::memory::handle_block::Block;
 use crate::segment::memory::open_segment::Open;
 use crate::segment::memory::table::{SegmentState, Table};
@@ -40,7 +40,7 @@ impl Survey<'_> {
         config: &Config,
         indexing: usize,
         free: Use,
-    ) -> Result<Alloc, Damaged> {
+    ) -> Result<Alloc, CorruptRegion> {
         let (table, layout) = (self.table, &self.table.layout);
         let page = table.header_page();
         let mut uses: Vec<Use> = (0..)
@@ -75,7 +75,7 @@ impl Survey<'_> {
         sealed.sort_unstable();
         let next = page.order.sequence.load(Ordering::Relaxed);
         if sealed.last().is_some_and(|(sequence, _)| *sequence >= next) {
-            return Err(Damaged("a segment is of a later time"));
+            return Err(CorruptRegion("a segment is of a later time"));
         }
         for (_, segment) in sealed {
             let (entry, found) = (table.entry(segment), &self.found[segment as usize]);
@@ -98,7 +98,7 @@ impl Survey<'_> {
                 continue;
             }
             let (bytes, items) = ((live + chained) as u64, found.items);
-            alloc.enqueue(Queued::of(table, segment), Sealed { queue, bytes, items });
+            alloc.enqueue(QueueEntry::of(table, segment), Sealed { queue, bytes, items });
         }
         alloc.note_flush(page.flush_floor());
         Ok(alloc)

@@ -1,7 +1,7 @@
 //! Attempts of an update: each finds the item under the lock of its stripe, has the caller decide, and applies the
 //! change. What an attempt lacks is provided without the lock, then there is another one.
 
-use super::change::{Found, Shortage, Update};
+use super::change::{FoundItem, Shortage, Update};
 use crate::engine::Liveness;
 use crate::segment::cache::shared::{AbortOnUnwind, Shared};
 use crate::segment::flash_read::lookup::{OnFlash, liveness_on_flash};
@@ -79,7 +79,7 @@ impl Writer<'_> {
         let mut found = stripe.find(is_key).map(|place| {
             let record = shared.record(place.slot, witness);
             let liveness = liveness(shared, &record, self.now);
-            Found { place, record, liveness }
+            FoundItem { place, record, liveness }
         });
         let (mut is_unread, mut read) = (false, None);
         let source;
@@ -94,7 +94,7 @@ impl Writer<'_> {
                     read = Some(&*source);
                     let record = shared.record_in_buffer(&*source);
                     let liveness = liveness_on_flash(shared, &*source, &record, self.now);
-                    found = Some(Found { place, record, liveness });
+                    found = Some(FoundItem { place, record, liveness });
                 }
             }
         }

@@ -4,7 +4,7 @@ use crate::engine::Liveness;
 use crate::eviction::Kind;
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::pending_read::Reading;
-use crate::segment::index::buckets::{Locked, Place};
+use crate::segment::index::buckets::{Locked, LockedSlot};
 use crate::segment::item::extension::Extension;
 use crate::segment::item::header::State;
 use crate::segment::item::new_record::NewRecord;
@@ -36,13 +36,13 @@ pub(crate) enum Shortage<'v> {
 pub(super) type Stripe<'i> = Locked<'i, Table>;
 
 /// The item that an update found. It may have expired or been flushed.
-pub(super) struct Found<'i> {
-    pub(super) place: Place<'i>,
+pub(super) struct FoundItem<'i> {
+    pub(super) place: LockedSlot<'i>,
     pub(super) record: Record<'i>,
     pub(super) liveness: Liveness,
 }
 
-impl Found<'_> {
+impl FoundItem<'_> {
     /// What says that it was read from flash.
     pub(super) fn is_on_flash(&self) -> bool {
         self.place.slot.is_on_flash()
@@ -55,7 +55,7 @@ pub(super) struct Update<'u, 'h> {
     pub(super) stripe: &'u Stripe<'u>,
     pub(super) key: HashedKey<'u>,
     pub(super) witness: Witness<'u>,
-    pub(super) found: Option<Found<'u>>,
+    pub(super) found: Option<FoundItem<'u>>,
     /// What has read the item that was found, if that is on flash.
     pub(super) read: Option<&'u dyn Reading>,
     /// Whether the item that was found is live.
@@ -67,7 +67,7 @@ pub(super) struct Update<'u, 'h> {
 
 impl<'u> Update<'u, '_> {
     /// The item that was found, if it is live.
-    pub(super) fn live(&self) -> Option<&Found<'u>> {
+    pub(super) fn live(&self) -> Option<&FoundItem<'u>> {
         self.found.as_ref().filter(|_| self.is_live)
     }
 
@@ -210,7 +210,7 @@ impl<'u> Update<'u, '_> {
         cas: NewCas,
         access: Access,
     ) -> Result<u64, Shortage<'v>> {
-        let Some(&Found { record, .. }) = self.live() else { return Ok(0) };
+        let Some(&FoundItem { record, .. }) = self.live() else { return Ok(0) };
         let cas = self.choose_cas(cas);
         // A reader must not see the old attributes with the new CAS or the other way round, so a new
         // CAS needs a new record.

@@ -2,17 +2,17 @@
 
 use crate::engine::Death;
 use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, chained_max, place};
-use crate::segment::cache::counters::Evicted;
+use crate::segment::cache::counters::EvictedItem;
 use crate::segment::cache::member::{Member, Writing};
 use crate::segment::cache::shared::{AbortOnUnwind, Shared};
 use crate::segment::flash::pending_read::Reading;
 use crate::segment::handle::state::Handle;
-use crate::segment::index::buckets::{Locked, Place};
+use crate::segment::index::buckets::{Locked, LockedSlot};
 use crate::segment::item::header::{Header, State};
 use crate::segment::item::new_record::NewRecord;
 use crate::segment::item::record::{Record, note_changed_expiry};
 use crate::segment::large_value::builder::ValueBuilder;
-use crate::segment::memory::allocator::Queued;
+use crate::segment::memory::allocator::QueueEntry;
 use crate::segment::memory::free_lists::{self, FreeBlock};
 use crate::segment::memory::open_segment::{Open, lifetime_class};
 use crate::segment::memory::raw::hardware::CACHE_LINE;
@@ -157,7 +157,7 @@ impl Shared {
         let mut alloc = self.alloc();
         alloc.open -= 1;
         entry.set_state(SegmentState::Sealed);
-        alloc.enqueue(Queued::of(table, open.segment), sealed);
+        alloc.enqueue(QueueEntry::of(table, open.segment), sealed);
     }
 }
 
@@ -428,7 +428,7 @@ impl Writer<'_> {
         &mut self,
         shared: &Arc<Shared>,
         stripe: &Locked<'_, Table>,
-        place: &Place<'_>,
+        place: &LockedSlot<'_>,
         record: &Record<'_>,
         hash: u64,
     ) {
@@ -444,7 +444,7 @@ impl Writer<'_> {
         &mut self,
         shared: &Arc<Shared>,
         stripe: &Locked<'_, Table>,
-        place: &Place<'_>,
+        place: &LockedSlot<'_>,
         record: &Record<'_>,
     ) {
         let whole = AbortOnUnwind;
@@ -462,7 +462,7 @@ impl Writer<'_> {
         let idle_secs = self.now.secs.0.saturating_sub(accessed.0);
         let mortal = attributes.expiry != Expiry::Never;
         let (class, _) = shared.class_of(record);
-        self.member.stats.evict(class, Evicted { fetched, mortal, idle_secs }, self.now.secs);
+        self.member.stats.evict(class, EvictedItem { fetched, mortal, idle_secs }, self.now.secs);
         if let Some(observer) = shared.observer.get() {
             let (key, value_len, now) = (record.key(), record.value_len(), self.now.secs);
             let whole = AbortOnUnwind;

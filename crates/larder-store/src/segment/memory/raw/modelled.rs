@@ -21,9 +21,9 @@ type Line = [AtomicU64; BUCKET_SLOTS];
 
 /// Objects of one kind by their offset. None is moved or dropped before the region.
 #[derive(Debug, Default)]
-struct Made<T>(Mutex<HashMap<usize, Box<T>>>);
+struct RegionParameters<T>(Mutex<HashMap<usize, Box<T>>>);
 
-impl<T> Made<T> {
+impl<T> RegionParameters<T> {
     fn at(&self, offset: usize, is_frozen: bool, make: impl FnOnce() -> T) -> &T {
         let mut made = self.0.lock().expect("no model goes on after a failure");
         let made = made.entry(offset).or_insert_with(|| {
@@ -39,10 +39,10 @@ impl<T> Made<T> {
 #[derive(Debug)]
 pub(crate) struct Region {
     header_page: HeaderPage,
-    lines: Made<Line>,
-    halves: Made<AtomicU32>,
-    counters: Made<[std::sync::atomic::AtomicU64; 2]>,
-    accesses: Made<cell::UnsafeCell<()>>,
+    lines: RegionParameters<Line>,
+    halves: RegionParameters<AtomicU32>,
+    counters: RegionParameters<[std::sync::atomic::AtomicU64; 2]>,
+    accesses: RegionParameters<cell::UnsafeCell<()>>,
     bytes: Box<[UnsafeCell<u8>]>,
     is_frozen: AtomicBool,
 }
@@ -54,10 +54,10 @@ impl Region {
     pub(crate) fn new(len: usize) -> io::Result<Self> {
         Ok(Self {
             header_page: HeaderPage::default(),
-            lines: Made::default(),
-            halves: Made::default(),
-            counters: Made::default(),
-            accesses: Made::default(),
+            lines: RegionParameters::default(),
+            halves: RegionParameters::default(),
+            counters: RegionParameters::default(),
+            accesses: RegionParameters::default(),
             bytes: (0..len).map(|_| UnsafeCell::new(0)).collect(),
             is_frozen: AtomicBool::new(false),
         })
