@@ -3,7 +3,7 @@
 use super::cache::shared::Shared;
 use super::flash::pending_read::{self, Reading};
 use super::flash::tier::Flash;
-use super::handle::flash_reads::Fetch;
+use super::handle::batch_reads::Fetch;
 use super::handle::state::{Handle, Hint, lend, liveness, value};
 use super::index::buckets::{count_hit, scan};
 use super::index::slot::{FREQ_MAX, Slot, tag};

@@ -62,7 +62,7 @@ mod walk;
 mod write;
 
 pub use cache::config::{Config, ConfigError};
-pub use handle::flash_reads::Fetch;
+pub use handle::batch_reads::Fetch;
 pub use handle::state::Handle;
 pub use large_value::lease::ChainLease;
 pub use large_value::upload::Upload;

@@ -14,7 +14,7 @@
 //!
 //! # Invariants
 //! - The list of members is locked before the idle state of a member, and that before the allocator.
-//! - Retired memory is counted dead completely; `Shared::release` leaves its reuse to its last lease.
+//! - All bytes of a retired segment are counted as dead, and `Shared::release` leaves its reuse to its last lease.
 
 pub(crate) mod config;
 pub(crate) mod counters;

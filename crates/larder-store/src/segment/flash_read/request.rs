@@ -7,7 +7,7 @@ use crate::segment::cache::shared::Shared;
 use crate::segment::flash::format::Origin;
 use crate::segment::flash::pending_read::{ReadState, Reading};
 use crate::segment::flash::tier::Flash;
-use crate::segment::handle::flash_reads::Fetch;
+use crate::segment::handle::batch_reads::Fetch;
 use crate::segment::handle::state::Handle;
 use crate::segment::index::slot::{LARGE_SPAN, Slot};
 use crate::segment::large_value::upload::Upload;

@@ -1,6 +1,6 @@
 //! One thread's access to a cache: its state, and what it reads under its pin.
 
-use super::flash_reads::FlashReads;
+use super::batch_reads::FlashReads;
 use crate::engine::Liveness;
 use crate::segment::cache::member::{Member, Own, Writing};
 use crate::segment::cache::shared::Shared;
