@@ -14,7 +14,7 @@ pub struct Fetch(pub(crate) Arc<dyn Reading>);
 
 /// What a handle has under way.
 #[derive(Debug, Default)]
-pub(crate) struct FlashReads {
+pub(crate) struct BatchReads {
     reader: Option<Reader>,
     /// What was read, and is used until the batch ends.
     pub(crate) delivered: Vec<Arc<dyn Reading>>,
@@ -22,7 +22,7 @@ pub(crate) struct FlashReads {
     is_polled: bool,
 }
 
-impl FlashReads {
+impl BatchReads {
     pub(crate) fn reader(&mut self, flash: &Flash) -> &mut Reader {
         let is_polled = self.is_polled;
         self.reader.get_or_insert_with(|| {
@@ -33,7 +33,7 @@ impl FlashReads {
     }
 
     /// The descriptor that becomes readable when reads have ended, for a caller that calls
-    /// [`FlashReads::turn`] then; `None` where threads read.
+    /// [`BatchReads::turn`] then; `None` where threads read.
     #[cfg(unix)]
     pub(crate) fn poll(&mut self, flash: &Flash) -> Option<RawFd> {
         self.is_polled = true;

@@ -1,6 +1,6 @@
 //! One thread's access to a cache: its state, and what it reads under its pin.
 
-use super::batch_reads::FlashReads;
+use super::batch_reads::BatchReads;
 use crate::engine::Liveness;
 use crate::segment::cache::member::{Member, Own, Writing};
 use crate::segment::cache::shared::Shared;
@@ -38,7 +38,7 @@ pub struct Handle {
     /// All look-ups of the batch were announced: the next announcement begins another batch.
     pub(crate) hinted: bool,
     pub(crate) sampler: Sampler,
-    pub(crate) fetching: FlashReads,
+    pub(crate) fetching: BatchReads,
     /// It is that of a thread of the flash tier.
     pub(crate) is_of_flash: bool,
 }
@@ -93,7 +93,7 @@ impl Handle {
             next_hint: 0,
             hinted: false,
             sampler: Sampler::default(),
-            fetching: FlashReads::default(),
+            fetching: BatchReads::default(),
             is_of_flash: false,
         }
     }
@@ -168,7 +168,7 @@ impl Drop for Handle {
             self.shared.queue_write(&open);
         }
         // The device may write to buffers until their reads have ended.
-        self.fetching = FlashReads::default();
+        self.fetching = BatchReads::default();
         self.shared.depart(&self.member);
         if !self.is_of_flash {
             self.shared.stop_flash_if_last();
