@@ -35,7 +35,7 @@ const CLEAN_PERCENT: u64 = 17;
 /// Maximum number of lifetime classes.
 const LIFETIMES_MAX: u32 = 8;
 
-/// The length in bytes that the engine chooses for segments (`segment/layout.rs`).
+/// The length in bytes that the engine chooses for segments (`segment/memory/layout.rs`).
 fn segment_len(capacity: u64) -> u64 {
     let short = (capacity / 256).clamp(16 << 10, 64 << 10);
     let ideal = (capacity / 1024).clamp(short, 1 << 20);

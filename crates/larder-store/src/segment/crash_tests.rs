@@ -3,15 +3,15 @@
 //! what had been acknowledged. Each change in progress is found done or not done, whole.
 #![expect(clippy::cast_possible_truncation, reason = "test values repeat")]
 
-use super::alloc::Use;
-use super::index::Buckets;
-use super::layout::limit_min;
-use super::raw::Region;
-use super::record::Witness;
-use super::restart::{self, Restart};
-use super::shared::Shared;
+use super::cache::shared::Shared;
+use super::index::buckets::Buckets;
+use super::item::witness::Witness;
+use super::memory::allocator::Use;
+use super::memory::layout::limit_min;
+use super::memory::raw::Region;
+use super::memory::table::SegmentState;
+use super::restart::region_file::{self, Restart};
 use super::sync::{AtomicU64, at_each_store};
-use super::table::SegmentState;
 use super::*;
 use crate::*;
 use rand::rngs::StdRng;
@@ -61,7 +61,7 @@ fn reopened(shared: &Shared, config: &Config) -> (Cache, Restart) {
     // SAFETY: nobody else knows the copy.
     unsafe { copy.write(0, bytes) };
     let (shared, restart) =
-        restart::reuse(config.clone(), copy, len, 0, Use::Free).expect("it is no damage");
+        region_file::reuse(config.clone(), copy, len, 0, Use::Free).expect("it is no damage");
     (Cache { shared: Arc::new(shared) }, restart)
 }
 
@@ -386,6 +386,6 @@ fn a_header_page_of_something_else_is_refused() {
     let cache = Cache::new(config.clone()).unwrap();
     let len = cache.shared.table().layout.region_len();
     let copy = Region::new(len).unwrap();
-    let refused = restart::reuse(config, copy, len, 0, Use::Free);
+    let refused = region_file::reuse(config, copy, len, 0, Use::Free);
     assert_eq!(refused.err(), Some(Unusable::NoRegion));
 }

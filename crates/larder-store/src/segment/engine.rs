@@ -1,16 +1,19 @@
 //! The operations of a handle: the segment engine's part of [`Engine`].
 
-use super::chain::{ChainLease, Upload};
-use super::epoch::Pinned;
-use super::flash::fetching::Fetch;
-use super::flash::reading::{self, Reading};
+use super::cache::shared::Shared;
+use super::flash::pending_read::{self, Reading};
 use super::flash::tier::Flash;
-use super::handle::{Handle, Hint, lend, liveness, value};
-use super::index::{count_hit, scan};
-use super::raw::{CACHE_LINE, Region};
-use super::record::{Record, Witness};
-use super::shared::Shared;
-use super::slot::{FREQ_MAX, Slot, tag};
+use super::handle::batch_reads::Fetch;
+use super::handle::state::{Handle, Hint, lend, liveness, value};
+use super::index::buckets::{count_hit, scan};
+use super::index::slot::{FREQ_MAX, Slot, tag};
+use super::item::record::Record;
+use super::item::witness::Witness;
+use super::large_value::lease::ChainLease;
+use super::large_value::upload::Upload;
+use super::memory::epoch::Pinned;
+use super::memory::raw::Region;
+use super::memory::raw::hardware::CACHE_LINE;
 use super::sync::{AtomicU64, Ordering};
 use super::walk::Walk;
 use crate::{
@@ -498,7 +501,7 @@ fn find_elsewhere<'p>(
         let mut is_flushed = false;
         let record = if !slot.is_on_flash() {
             shared.record(slot, Witness::pinned(guard))
-        } else if let Some(read) = reading::find(delivered, slot) {
+        } else if let Some(read) = pending_read::find(delivered, slot) {
             is_flushed = read.origin().sequence < shared.flush_floor();
             shared.record_in_buffer(&**read)
         } else {
@@ -509,7 +512,7 @@ fn find_elsewhere<'p>(
             return None;
         }
         let has_value = !slot.is_on_flash()
-            || reading::find(delivered, slot).is_none_or(|read| read.has_value());
+            || pending_read::find(delivered, slot).is_none_or(|read| read.has_value());
         if !has_value {
             flash.counts.without_buffer.add(1);
         }

@@ -4,7 +4,7 @@
 //! ```text
 //! RUSTFLAGS='--cfg loom' cargo test -p larder-store --lib --target-dir target/loom loom_models
 //! ```
-//! What is modelled is the code of `epoch`, `index`, `slot`, `record`, `flush` and `table` itself, over
+//! What is modelled is the code of `epoch`, `buckets`, `slot`, `record`, `flush` and `table` itself, over
 //! a region (`raw/modelled.rs`) that reports each race for a byte. How `Handle` puts these together is
 //! written again here, a few lines each: a whole store takes more steps than loom can go through. That
 //! part is left to the models under `shuttle` (`models.rs`), which know no weak memory.
@@ -51,17 +51,19 @@
 //! store over a reader's mark, which loses the mark alone; a writer that appends to a segment which a
 //! flush has made void, which the models of `models.rs` catch.
 
-use super::alloc::{Alloc, Retired};
-use super::epoch::{Epoch, Pin, PinSlot};
-use super::header::State;
-use super::index::plain::{self, Plain, has, hash, rehash};
-use super::index::{Buckets, Index, Locked, count_hit};
-use super::layout::{Layout, Shape, limit_min};
-use super::raw::Region;
-use super::record::{NewRecord, OwnedSegment, Record, Witness};
-use super::slot::Slot;
+use super::index::buckets::plain::{self, Plain, has, hash, rehash};
+use super::index::buckets::{Buckets, Index, Locked, count_hit};
+use super::index::slot::Slot;
+use super::item::header::State;
+use super::item::new_record::NewRecord;
+use super::item::record::Record;
+use super::item::witness::{OwnedSegment, Witness};
+use super::memory::allocator::{Alloc, RetiredMemory};
+use super::memory::epoch::{Epoch, Pin, PinSlot};
+use super::memory::layout::{Layout, Shape, limit_min};
+use super::memory::raw::Region;
+use super::memory::table::{Sequence, Table};
 use super::sync::{AtomicU64, Mutex, Ordering};
-use super::table::{Sequence, Table};
 use crate::eviction::{Kind, Queue, SizeClass};
 use crate::{Attributes, Expiry, Seconds};
 use loom::cell::UnsafeCell;
@@ -156,7 +158,7 @@ fn what_one_thread_retires_another_may_use_again() {
         let retirer = thread::spawn(move || {
             retired.word.store(0, Ordering::Release);
             let mut alloc = limbo.lock().unwrap();
-            alloc.retire(Retired { epoch: ending.advance(), first: 0, segments: 1 });
+            alloc.retire(RetiredMemory { epoch: ending.advance(), first: 0, segments: 1 });
         });
         let seen = epoch.oldest([&*slot].into_iter());
         let taken = alloc.lock().unwrap().take_retired(seen);

@@ -3,38 +3,29 @@
 //! Items are appended to open segments, found through an index of 8-byte words, evicted by S3-FIFO
 //! a segment at a time, and read without a lock. Nothing but offsets is stored in the region.
 //!
-//! A file imports only from its own row and from rows below it.
+//! A folder imports only from folders in rows below its own; its `mod.rs` lists its files, which do not import
+//! each other in a circle either.
 //!
-//! | file | what it knows |
+//! | folder or file | subject |
 //! |---|---|
-//! | `engine`, `walk` | the operations of [`crate::Engine`]; the walk over all items |
-//! | `update`, `stage` | writing one item; putting a large value together for it |
-//! | `room`, `grow`, `shrink` | free segments for a write, for the index, for a lower limit |
-//! | `evacuate`, `expire` | emptying a segment; the search for expired items |
-//! | `open`, `sample` | open segments; telling `mrc` which keys were used |
-//! | `handle` | one thread's access to the cache, and reading under its pin |
-//! | `staging`, `chain` | large values: before they are stored, and in segments of their own |
-//! | `flush` | invalidating all items at once |
-//! | `image`, `restart`, `attach` | the region on disk; opening a region in a file; putting one in order that a process has left |
-//! | `shared` | what all handles share |
-//! | `free_lists` | the places of dead records, for new ones of the same length |
-//! | `member` | what the handles know of each other |
-//! | `alloc` | free segments and the queues, in the order of [`crate::eviction`] |
-//! | `evacuation`, `open_segment`, `crawl` | what is under way: a segment that is emptied or appended to, a search |
-//! | `mrc`, `stack` | the hit ratio under other limits, from a sample of the keys |
-//! | `block` | what each handle leaves for a later process |
-//! | `record` | an item in its segment |
-//! | `table` | what is known of each segment |
+//! | `engine`, `walk`, `tags` | the operations of [`crate::Engine`]; the walk over all items; tags |
+//! | `update` | one update of one key |
+//! | `reclaim` | emptying segments: eviction, cleaning, expired items, a lower limit |
+//! | `flash_read`, `flash_write` | items read from flash; items written to flash, and pages emptied |
+//! | `write` | records written to open segments, and room made for them |
+//! | `handle` | the state of a handle: one thread's access to the cache |
+//! | `large_value` | large values: uploads, leases, values that are put together |
+//! | `restart` | a region that an earlier process has left, and images of it |
+//! | `cache` | the state that all handles share, settings, counters, flushes |
+//! | `flash` | the state of the flash tier: pages, format, reads and writes under way |
+//! | `item` | an item in its segment: record, header, links |
+//! | `memory` | the region: its layout, the segment table, the allocator, reuse of memory |
 //! | `index` | which key is where |
-//! | `moves` | the walks under way, and what moves behind them |
-//! | `raw` | the region's memory: unsafe access, and the invariants that it relies on |
-//! | `cas` | CAS values |
-//! | `layout`, `header_page` | the places of everything in the region; its first page |
-//! | `epoch`, `stats` | when removed memory can be used again; counters |
-//! | `slot`, `header`, `sync` | the packed words of index and item; atomics and locks |
+//! | `miss_ratio` | the hit ratio under other limits, from a sample of the keys |
+//! | `sync` | atomics and locks, which model checks replace |
 //!
 //! # Invariants
-//! 1. The three rules of `raw`.
+//! 1. The three rules of `memory::raw`.
 //! 2. At most one index word refers to a live key, except during a move, when two equal words do.
 //!    Index words change only under the lock of their stripe; readers only raise frequencies.
 //! 3. A sealed segment is in exactly one queue or owned by exactly one handle.
@@ -51,65 +42,40 @@
 //!    get their sequence, under the allocator's lock, and a writer reads the floor after its segment
 //!    was opened.
 
-mod alloc;
-mod attach;
-mod block;
-mod cas;
-mod chain;
-mod config;
-mod crawl;
+mod cache;
 mod engine;
-mod epoch;
-mod evacuate;
-mod evacuation;
-mod expire;
-mod extension;
 mod flash;
-mod flush;
-mod free_lists;
-mod grow;
+mod flash_read;
+mod flash_write;
 mod handle;
-mod header;
-mod header_page;
-mod image;
 mod index;
-mod layout;
-mod member;
-mod moves;
-mod mrc;
-mod open;
-mod open_segment;
-mod raw;
-mod record;
+mod item;
+mod large_value;
+mod memory;
+mod miss_ratio;
+mod reclaim;
 mod restart;
-mod room;
-mod sample;
-mod shared;
-mod shrink;
-mod slot;
-mod stack;
-mod stage;
-mod staging;
-mod stats;
 mod sync;
-mod table;
 mod tags;
 mod update;
 mod walk;
+mod write;
 
-pub use chain::{ChainLease, Upload};
-pub use config::{Config, ConfigError};
-pub use flash::fetching::Fetch;
-pub use handle::Handle;
-pub use image::is_image;
-pub use mrc::MissRatioCurve;
-pub use restart::{Restart, Unusable};
+pub use cache::config::{Config, ConfigError};
+pub use handle::batch_reads::Fetch;
+pub use handle::state::Handle;
+pub use large_value::lease::ChainLease;
+pub use large_value::upload::Upload;
+pub use miss_ratio::curve::MissRatioCurve;
+pub use restart::image::is_image;
+pub use restart::region_file::{Restart, Unusable};
 pub use walk::Walk;
 
 use crate::{
     EvictionObserver, FlashGauges, FlashPage, FlashSettings, Gauges, LimitRefused, Seconds,
 };
-use shared::Shared;
+use cache::shared::Shared;
+use restart::{image, region_file};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -202,7 +168,7 @@ impl Cache {
         file: File,
         boot: u128,
     ) -> Result<(Self, Restart), ConfigError> {
-        let (shared, restart) = restart::open(config, limit_bytes_max, file, boot)?;
+        let (shared, restart) = region_file::open(config, limit_bytes_max, file, boot)?;
         Ok((Self { shared: Arc::new(shared) }, restart))
     }
 

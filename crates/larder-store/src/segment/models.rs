@@ -33,9 +33,9 @@
 //! | `finish` that does not look whether all is dead | `items_that_replace_dead_records_outlive_movers` |
 //! | an open segment that is taken over and left with its owner too | both of `an_open_segment_is_taken_over_…` |
 
-use super::index::plain::{self, Plain, has, hash, rehash};
-use super::index::{Buckets, Index};
-use super::slot::Slot;
+use super::index::buckets::plain::{self, Plain, has, hash, rehash};
+use super::index::buckets::{Buckets, Index};
+use super::index::slot::Slot;
 use super::sync::{AtomicU32, Ordering};
 use super::{Cache, Config, Handle};
 use crate::{
@@ -193,7 +193,7 @@ const NOW: Seconds = Seconds(1_000_000);
 
 fn cache(evict: bool, threads: usize) -> Cache {
     let classes = SizeClasses::new(vec![96, 1024], 59);
-    let limit_bytes = super::layout::limit_min(2);
+    let limit_bytes = super::memory::layout::limit_min(2);
     Cache::new(Config {
         limit_bytes,
         cas: true,

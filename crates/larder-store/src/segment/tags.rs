@@ -21,12 +21,12 @@
 //! Two threads may enter one tag at the same time, in two words. A drop therefore changes every word of the tag.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
-use super::handle::Handle;
-use super::layout::TAG_BUCKET_LEN;
-use super::record::Record;
-use super::shared::Shared;
+use super::cache::shared::Shared;
+use super::handle::state::Handle;
+use super::item::record::Record;
+use super::memory::layout::TAG_BUCKET_LEN;
+use super::memory::table::Table;
 use super::sync::{AtomicU64, Ordering, wait_for_others};
-use super::table::Table;
 use crate::{Refusal, Tag};
 
 const BUCKET_WORDS: usize = TAG_BUCKET_LEN / size_of::<u64>();
@@ -109,12 +109,12 @@ fn loaded((place, word): (usize, &AtomicU64)) -> (usize, Entry) {
 
 impl Table {
     /// The buckets of the table of tags; 0 before there is one.
-    pub(super) fn tag_buckets(&self) -> usize {
+    pub(crate) fn tag_buckets(&self) -> usize {
         self.header_page().tags.buckets.load(Ordering::Acquire) as usize
     }
 
     /// The bytes of the table of tags.
-    pub(super) fn tags_len(&self) -> usize {
+    pub(crate) fn tags_len(&self) -> usize {
         self.tag_buckets() * TAG_BUCKET_LEN
     }
 
@@ -128,7 +128,7 @@ impl Table {
     }
 
     /// Whether an item with these words of tags was flushed by one of them.
-    pub(super) fn has_dropped(&self, tags: &[u8]) -> bool {
+    pub(crate) fn has_dropped(&self, tags: &[u8]) -> bool {
         let (tags, _) = tags.as_chunks();
         let tags = tags.iter().map(|word| Tag(u64::from_ne_bytes(*word)));
         tags.into_iter().any(|tag| self.tag_generation(tag.place()) != tag.generation())
@@ -214,17 +214,17 @@ impl Table {
 
 impl Shared {
     /// Whether an item was flushed because one of its tags was dropped.
-    pub(super) fn has_dropped_tag(&self, record: &Record<'_>) -> bool {
+    pub(crate) fn has_dropped_tag(&self, record: &Record<'_>) -> bool {
         self.table().has_dropped(record.tags())
     }
 
     /// How often tags were dropped, here and in earlier processes.
-    pub(super) fn tag_drops(&self) -> u64 {
+    pub(crate) fn tag_drops(&self) -> u64 {
         self.table().header_page().tags.drops.load(Ordering::Acquire)
     }
 
     /// Drops a tag; false if no item can have it.
-    pub(super) fn drop_tag_named(&self, name: &[u8]) -> bool {
+    pub(crate) fn drop_tag_named(&self, name: &[u8]) -> bool {
         let table = self.table();
         let buckets = table.tag_buckets();
         if buckets == 0 {
@@ -246,7 +246,7 @@ impl Shared {
 }
 
 impl Handle {
-    pub(super) fn tag_named(&mut self, name: &[u8]) -> Result<Tag, Refusal> {
+    pub(crate) fn tag_named(&mut self, name: &[u8]) -> Result<Tag, Refusal> {
         if self.shared.table().tag_buckets() == 0 {
             self.make_tag_table()?;
         }
@@ -308,9 +308,9 @@ impl Handle {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use super::super::tests::cache;
     use super::*;
     use crate::Engine;
+    use crate::segment::tests::cache;
 
     #[test]
     fn a_tag_that_two_threads_entered_is_dropped_twice() {

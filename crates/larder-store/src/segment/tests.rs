@@ -23,7 +23,7 @@ fn config(mib: usize, evict: bool) -> Config {
     }
 }
 
-pub(super) fn cache(mib: usize, evict: bool) -> Cache {
+pub(crate) fn cache(mib: usize, evict: bool) -> Cache {
     Cache::new(config(mib, evict)).unwrap()
 }
 

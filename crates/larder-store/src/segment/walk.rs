@@ -1,16 +1,17 @@
 //! The walk over all items, a few buckets at a time and without a lock.
 //!
 //! An item that is there during the whole walk is shown at least once, because the walk is told of the
-//! items that move behind it; see `moves`. Items that move may be shown twice. Items on flash are read while
-//! the walk goes on (`flash::walk`), some at a time; what the walk has not shown is bounded.
+//! items that move behind it; see `index::moved_items`. Items that move may be shown twice. Items on flash are read while
+//! the walk goes on (`flash_read::walk_reads`), some at a time; what the walk has not shown is bounded.
 
-use super::chain::ChainLease;
-use super::flash::walk::{SOUGHT_MAX, Seeking};
-use super::handle::{Handle, lend, liveness};
-use super::index::BUCKET_SLOTS;
-use super::moves::{Lost, WalkId};
-use super::record::{Record, Witness};
-use super::shared::Shared;
+use super::cache::shared::Shared;
+use super::flash_read::walk_reads::{SOUGHT_MAX, Seeking};
+use super::handle::state::{Handle, lend, liveness};
+use super::index::buckets::BUCKET_SLOTS;
+use super::index::moved_items::{LostReports, WalkId};
+use super::item::record::Record;
+use super::item::witness::Witness;
+use super::large_value::lease::ChainLease;
 use crate::{Item, Now, WalkPlace, WalkState};
 use std::sync::Arc;
 use std::task::Waker;
@@ -27,7 +28,7 @@ pub struct Walk {
     /// The hashes of moved items that are still to be shown.
     moved: Vec<u64>,
     /// The items on flash that are still to be shown.
-    pub(super) seeking: Seeking,
+    pub(crate) seeking: Seeking,
 }
 
 /// The place behind all buckets, whose numbers have 32 bits.
@@ -38,14 +39,14 @@ const BUCKETS_MAX: usize = 2048;
 const BUCKETS_AHEAD: usize = 4;
 
 impl Walk {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
         let id = shared.index.walks.begin();
         let (shared, seeking) = (Arc::clone(shared), Seeking::default());
         Self { shared, id, bucket: None, stripe: 0, moved: Vec::new(), seeking }
     }
 
     /// A walk that goes on at a place that [`Walk::place`] has named, or begins at 0.
-    pub(super) fn from(shared: &Arc<Shared>, place: u64) -> Self {
+    pub(crate) fn from(shared: &Arc<Shared>, place: u64) -> Self {
         let mut walk = Self::new(shared);
         let stripes = shared.index.stripes();
         let bucket = usize::try_from(place).unwrap_or(usize::MAX).checked_sub(1);
@@ -60,7 +61,7 @@ impl Walk {
     }
 
     /// Where another walk can go on: the number of the next bucket plus one. The stripe follows from it.
-    pub(super) fn place(&self) -> WalkPlace {
+    pub(crate) fn place(&self) -> WalkPlace {
         if !self.moved.is_empty() || self.seeking.len() > 0 {
             return WalkPlace::Unsettled;
         }
@@ -88,7 +89,7 @@ impl Walk {
                 self.bucket = None;
                 self.stripe += 1;
             }
-            Err(Lost) => self.begin_stripe_again(),
+            Err(LostReports) => self.begin_stripe_again(),
         }
     }
 
@@ -97,7 +98,7 @@ impl Walk {
     fn take_reports(&mut self) {
         if self.bucket.is_some()
             && self.moved.is_empty()
-            && self.shared.index.walks.take(self.id, &mut self.moved) == Err(Lost)
+            && self.shared.index.walks.take(self.id, &mut self.moved) == Err(LostReports)
         {
             self.begin_stripe_again();
         }
@@ -124,7 +125,7 @@ impl Drop for Walk {
 impl Handle {
     /// Shows the next items, until about `items` were shown or [`BUCKETS_MAX`] buckets were read, or others
     /// have to be read from flash first.
-    pub(super) fn walk_step(
+    pub(crate) fn walk_step(
         &mut self,
         walk: &mut Walk,
         items: usize,
@@ -248,7 +249,7 @@ impl Handle {
 
     /// Shows the items in memory whose words match a hash, and adds those on flash to what is sought. Of two
     /// keys that match both may be wanted, so the look-up never ends early.
-    pub(super) fn show_matching(
+    pub(crate) fn show_matching(
         &mut self,
         seeking: &mut Seeking,
         hash: u64,

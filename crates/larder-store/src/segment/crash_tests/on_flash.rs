@@ -2,7 +2,7 @@
 //! before each of their stores. The copy of the region is opened with a copy of the device.
 
 use super::*;
-use crate::segment::flash::{reclaim, write};
+use crate::segment::flash_write::{block_writer, page_reclaim};
 use larder_device::Memory;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
@@ -131,7 +131,7 @@ struct Live {
 struct Seen {
     stores: usize,
     on_flash: u64,
-    leaving: usize,
+    queued: usize,
     emptied: usize,
     /// Items that were evicted without a write.
     returned: u64,
@@ -293,11 +293,11 @@ impl Live {
                     oracle.may_miss = oracle.known.keys().cloned().collect();
                 }
             };
-            let empties = reclaim::empty_next(&mut self.handle, flash, may_lose);
+            let empties = page_reclaim::empty_next(&mut self.handle, flash, may_lose);
             if !self.oracle.borrow().may_miss.is_empty() {
                 self.note_evictions();
             }
-            if !write::write_next(&mut self.handle, flash) && !empties {
+            if !block_writer::write_next(&mut self.handle, flash) && !empties {
                 break;
             }
         }
@@ -357,15 +357,15 @@ fn check(oracle: &Oracle, cache: &Cache, checked: usize) {
     assert_eq!(cache.gauges().items, words as u64, "items are counted");
 }
 
-/// Has a process that was restarted write what was leaving, and go on.
+/// Has a process that was restarted write what was in write buffers, and go on.
 fn go_on(oracle: &Oracle, cache: &Cache) {
     let mut handle = handle_of(cache);
     let flash = cache.shared.flash.as_ref().unwrap();
     flash.note_time(NOW);
     let mut may_lose = false;
     for _ in 0..ROUNDS_MAX {
-        let empties = reclaim::empty_next(&mut handle, flash, |lossy| may_lose |= lossy);
-        if !write::write_next(&mut handle, flash) && !empties {
+        let empties = page_reclaim::empty_next(&mut handle, flash, |lossy| may_lose |= lossy);
+        if !block_writer::write_next(&mut handle, flash) && !empties {
             break;
         }
     }
@@ -403,7 +403,7 @@ fn run(scenario: Scenario) -> Seen {
             let mut seen = seen.borrow_mut();
             seen.stores += 1;
             seen.on_flash = seen.on_flash.max(copy.flash_gauges().unwrap().objects_used);
-            seen.leaving += usize::from(flash.queue.len() > 0);
+            seen.queued += usize::from(flash.queue.len() > 0);
             let checks_all = oracle.stores.is_multiple_of(50);
             check(&oracle, &copy, if checks_all { 1 } else { scenario.checked });
             if oracle.stores.is_multiple_of(101) {
@@ -456,13 +456,13 @@ const READ: Scenario = Scenario { warm_up: 12_000, changes: 350, reads: 15, chec
 const LARGE: Scenario =
     Scenario { keys: 60, warm_up: 300, changes: 40, lens: [300, 9_000, 14_000, 20_000], ..ROOMY };
 
-/// Items leave memory, are written, overwritten, removed, and copied back.
+/// Items are demoted from memory, written, overwritten, removed, and copied back.
 #[test]
-fn a_process_may_die_while_items_leave_for_flash() {
+fn a_process_may_die_while_items_are_demoted() {
     for seed in [1, 2] {
         let seen = run(Scenario { seed, ..ROOMY });
         assert!(seen.stores > 600, "{} points of death", seen.stores);
-        assert!(seen.on_flash > 50 && seen.leaving > 50);
+        assert!(seen.on_flash > 50 && seen.queued > 50);
     }
 }
 
@@ -478,11 +478,11 @@ fn a_process_may_die_while_items_go_back_and_forth() {
 
 /// The same with large items, which have a chain in memory and blocks of their own on flash.
 #[test]
-fn a_process_may_die_while_large_items_leave_for_flash() {
+fn a_process_may_die_while_large_items_are_demoted() {
     for (seed, pages) in [(5, 48), (6, 8)] {
         let seen = run(Scenario { seed, pages, ..LARGE });
         assert!(seen.stores > 600, "{} points of death", seen.stores);
-        assert!(seen.on_flash > 10 && seen.leaving > 10, "{} {}", seen.on_flash, seen.leaving);
+        assert!(seen.on_flash > 10 && seen.queued > 10, "{} {}", seen.on_flash, seen.queued);
         assert!(seen.emptied > 0 || pages == 48, "pages are emptied");
     }
 }
@@ -512,11 +512,11 @@ fn a_process_may_die_while_it_gives_up_flash() {
     let file = File::from(memfd_create("region", MFdFlags::empty()).unwrap());
     // SAFETY: no other thread uses the region.
     let bytes = unsafe { shared.table().region.bytes(0, len) };
-    let region = restart::begin_file(&file, len).unwrap();
+    let region = region_file::begin_file(&file, len).unwrap();
     // SAFETY: nobody else knows the copy.
     unsafe { region.write(0, bytes) };
     let in_memory = cache.gauges().items - cache.flash_gauges().unwrap().objects_used;
-    // Those that are about to leave are given up, too.
+    // Those in write buffers are given up, too.
     let kept_min = in_memory / 2;
     drop((handle, cache, shared));
 
@@ -532,7 +532,7 @@ fn a_process_may_die_while_it_gives_up_flash() {
             unsafe { copy.write(0, bytes) };
             let config = flash_config(ROOMY, &device.copy());
             let (shared, restart) =
-                restart::reuse(config, copy, len, 0, Use::Free).expect("it is no damage");
+                region_file::reuse(config, copy, len, 0, Use::Free).expect("it is no damage");
             assert_ne!(restart, Restart::Cold(None));
             let cache = Cache { shared: Arc::new(shared) };
             check_books(&cache);
@@ -547,7 +547,7 @@ fn a_process_may_die_while_it_gives_up_flash() {
     };
     at_each_store(Some(Box::new(look)));
     let without = Config { flash: None, ..config };
-    restart::reuse(without, region, len, 0, Use::Free).expect("it is no damage");
+    region_file::reuse(without, region, len, 0, Use::Free).expect("it is no damage");
     at_each_store(None);
     assert!(*deaths.borrow() > 100, "{} points of death", deaths.borrow());
 }

@@ -1,7 +1,7 @@
 //! Items as they lie on flash, and what an index word says of them.
 //!
-//! An item on flash is a record (see `header`) whose expiry, if it has one, is exact, followed by a word of
-//! checksum, up to the next multiple of the unit. It was part of a *leaving* segment of memory, which was
+//! An item on flash is a record (see `item::header`) whose expiry, if it has one, is exact, followed by a word of
+//! checksum, up to the next multiple of the unit. It was part of a *write buffer* in memory, which was
 //! written as one *block*; blocks follow each other in a page.
 //!
 //! The *place* of an item is its offset on the device in units, of 8 bytes up to a TiB. Its *span* is a
@@ -19,21 +19,18 @@
 //! It begins a block, so the lower bits of its place are free: they say how long it is.
 #![expect(clippy::cast_possible_truncation, reason = "offsets on flash have 64 bits")]
 
-use super::super::header::{Header, State};
-use super::super::header_page::FlashContent;
-use super::super::layout::ITEM_HEAD_MAX;
-use super::super::slot::{PLACE_BITS, Slot};
 use crate::FlashConfig;
+use crate::segment::index::slot::{LARGE_SPAN, PLACE_BITS, Slot};
+use crate::segment::item::header::{Header, State};
+use crate::segment::memory::header_page::FlashContent;
+use crate::segment::memory::layout::ITEM_HEAD_MAX;
 
 /// The bytes of a checksum.
-pub(in super::super) const CHECKSUM_LEN: usize = 8;
+pub(crate) const CHECKSUM_LEN: usize = 8;
 
 /// The most bytes that a record takes on flash beside those in memory: an exact expiry, the checksum, and
 /// what is left of its last unit.
-pub(in super::super) const LEN_ADDED_MAX: usize = 8 + CHECKSUM_LEN + 127;
-
-/// The span of large items, whose place says how long they are.
-pub(in super::super) const LARGE: u8 = 15;
+pub(crate) const LEN_ADDED_MAX: usize = 8 + CHECKSUM_LEN + 127;
 
 /// The shortest head of a large item in bytes: longer than any record without a value.
 const HEAD_LEN_MIN: usize = 1536;
@@ -41,7 +38,7 @@ const HEAD_LEN_MIN: usize = 1536;
 const _: () = assert!(ITEM_HEAD_MAX + 2 * CHECKSUM_LEN <= HEAD_LEN_MIN);
 
 /// The length of each other span in bytes.
-const SPANS: [u32; LARGE as usize] = [
+const SPANS: [u32; LARGE_SPAN as usize] = [
     512,
     1 << 10,
     3 << 9,
@@ -60,7 +57,7 @@ const SPANS: [u32; LARGE as usize] = [
 ];
 
 /// The shortest span that contains `len` bytes.
-pub(in super::super) fn span_of(len: usize) -> u8 {
+pub(crate) fn span_of(len: usize) -> u8 {
     SPANS.partition_point(|span| (*span as usize) < len) as u8
 }
 
@@ -71,37 +68,32 @@ fn span_len(span: u8) -> usize {
 
 /// Sizes on flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Format {
+pub(crate) struct Format {
     unit_shift: u32,
     page_shift: u32,
     /// The length of the head of a large item.
-    pub(in super::super) head_len: usize,
+    pub(crate) head_len: usize,
     /// The length of a block, which is that of a segment of memory.
-    pub(in super::super) block_len: usize,
+    pub(crate) block_len: usize,
     /// The number of pages.
-    pub(in super::super) pages: usize,
+    pub(crate) pages: usize,
     /// Whether items have a CAS.
     cas: bool,
     /// What tells this content of the device from earlier ones.
-    pub(in super::super) id: u128,
+    pub(crate) id: u128,
 }
 
 /// Where an item is, and what its bytes have to agree with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Origin {
+pub(crate) struct Origin {
     /// Its offset on the device.
-    pub(in super::super) offset: u64,
+    pub(crate) offset: u64,
     /// The sequence of its page.
-    pub(in super::super) sequence: u64,
+    pub(crate) sequence: u64,
 }
 
 impl Format {
-    pub(in super::super) fn new(
-        config: &FlashConfig,
-        block_len: usize,
-        cas: bool,
-        id: u128,
-    ) -> Self {
+    pub(crate) fn new(config: &FlashConfig, block_len: usize, cas: bool, id: u128) -> Self {
         let len = config.device.len();
         let page_shift = config.page_len.ilog2();
         // The first unit of 8 bytes or more with which places reach the end.
@@ -112,7 +104,7 @@ impl Format {
     }
 
     /// What the region keeps of it.
-    pub(in super::super) fn content(&self) -> FlashContent {
+    pub(crate) fn content(&self) -> FlashContent {
         FlashContent {
             id: self.id,
             pages: self.pages as u64,
@@ -121,25 +113,25 @@ impl Format {
         }
     }
 
-    pub(in super::super) fn page_len(&self) -> u64 {
+    pub(crate) fn page_len(&self) -> u64 {
         1 << self.page_shift
     }
 
-    pub(in super::super) fn blocks_of_page(&self) -> u32 {
+    pub(crate) fn blocks_of_page(&self) -> u32 {
         (self.page_len() / self.block_len as u64) as u32
     }
 
     /// The offset of a block on the device.
-    pub(in super::super) fn block_offset(&self, page: u32, block: u32) -> u64 {
+    pub(crate) fn block_offset(&self, page: u32, block: u32) -> u64 {
         (u64::from(page) << self.page_shift) + u64::from(block) * self.block_len as u64
     }
 
-    pub(in super::super) fn place_of(&self, offset: u64) -> u64 {
+    pub(crate) fn place_of(&self, offset: u64) -> u64 {
         offset >> self.unit_shift
     }
 
-    pub(in super::super) fn offset_of(&self, slot: Slot) -> u64 {
-        let len_mask = if slot.span() == LARGE { (1 << self.large_bits()) - 1 } else { 0 };
+    pub(crate) fn offset_of(&self, slot: Slot) -> u64 {
+        let len_mask = if slot.span() == LARGE_SPAN { (1 << self.large_bits()) - 1 } else { 0 };
         (slot.place() & !len_mask) << self.unit_shift
     }
 
@@ -155,7 +147,7 @@ impl Format {
 
     /// The bytes that a large item with a value of `value_len` bytes takes, if it fits a page and its length
     /// can be told.
-    pub(in super::super) fn large_len(&self, value_len: usize) -> Option<usize> {
+    pub(crate) fn large_len(&self, value_len: usize) -> Option<usize> {
         let len = (self.head_len + value_len).next_multiple_of(1 << self.large_shift());
         let is_possible =
             len as u64 <= self.page_len() && (len >> self.large_shift()) < 1 << self.large_bits();
@@ -163,12 +155,12 @@ impl Format {
     }
 
     /// The place of a large item of `len` bytes, which begins a block.
-    pub(in super::super) fn large_place(&self, offset: u64, len: usize) -> u64 {
+    pub(crate) fn large_place(&self, offset: u64, len: usize) -> u64 {
         self.place_of(offset) | (len >> self.large_shift()) as u64
     }
 
     /// The offset on the device of the value of a large item, and how many bytes it has at most.
-    pub(in super::super) fn value_extent(&self, slot: Slot) -> (u64, usize) {
+    pub(crate) fn value_extent(&self, slot: Slot) -> (u64, usize) {
         let len = self.large_len_of(slot).saturating_sub(self.head_len);
         (self.offset_of(slot) + self.head_len as u64, len)
     }
@@ -180,8 +172,8 @@ impl Format {
 
     /// The bytes that an item counts for: those of a large one, or the middle of those that one with its span
     /// may have.
-    pub(in super::super) fn counted_len(&self, slot: Slot) -> usize {
-        if slot.span() == LARGE {
+    pub(crate) fn counted_len(&self, slot: Slot) -> usize {
+        if slot.span() == LARGE_SPAN {
             return self.large_len_of(slot);
         }
         let shortest = slot.span().checked_sub(1).map_or(0, span_len);
@@ -189,17 +181,17 @@ impl Format {
     }
 
     /// The bytes that are read first for an item.
-    pub(in super::super) fn read_len(&self, slot: Slot) -> usize {
-        if slot.span() == LARGE { self.head_len } else { span_len(slot.span()) }
+    pub(crate) fn read_len(&self, slot: Slot) -> usize {
+        if slot.span() == LARGE_SPAN { self.head_len } else { span_len(slot.span()) }
     }
 
-    pub(in super::super) fn page_of(&self, slot: Slot) -> usize {
+    pub(crate) fn page_of(&self, slot: Slot) -> usize {
         (self.offset_of(slot) >> self.page_shift) as usize
     }
 
     /// The bytes of a device that have to be read for an item: from the first to the one behind the last,
     /// at multiples of `align`. They are in one block.
-    pub(in super::super) fn extent(&self, slot: Slot, align: usize) -> (u64, u64) {
+    pub(crate) fn extent(&self, slot: Slot, align: usize) -> (u64, u64) {
         let (offset, align, block) = (self.offset_of(slot), align as u64, self.block_len as u64);
         let block_end = (offset / block + 1) * block;
         let end = (offset + self.read_len(slot) as u64).next_multiple_of(align).min(block_end);
@@ -207,12 +199,12 @@ impl Format {
     }
 
     /// The bytes that a record takes on flash, unless it is large.
-    pub(in super::super) fn len_of(&self, header: Header) -> usize {
+    pub(crate) fn len_of(&self, header: Header) -> usize {
         (header.record_len(self.cas) + CHECKSUM_LEN).next_multiple_of(1 << self.unit_shift)
     }
 
     /// The checksum of a record, whose bytes behind the header are `rest`.
-    pub(in super::super) fn checksum(&self, header: Header, rest: &[u8], origin: Origin) -> u64 {
+    pub(crate) fn checksum(&self, header: Header, rest: &[u8], origin: Origin) -> u64 {
         // Readers may change these while the item is written.
         let fixed = header.with_access_code(0).with(State::Fetched, false).with(State::Dead, false);
         let content = rapidhash::v3::rapidhash_v3(rest);
@@ -223,7 +215,7 @@ impl Format {
 
 /// The checksum of a large value, from that of the pieces before and the next one. All but the last are as
 /// long as a block.
-pub(in super::super) fn add_piece(sum: u64, piece: &[u8]) -> u64 {
+pub(crate) fn add_piece(sum: u64, piece: &[u8]) -> u64 {
     mix(sum, rapidhash::v3::rapidhash_v3(piece))
 }
 
@@ -235,8 +227,8 @@ fn mix(a: u64, b: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::slot::{Pattern, tag};
     use super::*;
+    use crate::segment::index::slot::{Pattern, tag};
 
     #[test]
     fn a_span_contains_its_length() {
@@ -268,7 +260,7 @@ mod tests {
                 let offset = 3 << block_shift;
                 let pattern = Pattern::new(tag(u64::MAX), 0);
                 let place = format.large_place(offset, len);
-                let slot = Slot::new(pattern, 8, 0).on_flash(place, LARGE);
+                let slot = Slot::new(pattern, 8, 0).on_flash(place, LARGE_SPAN);
                 assert_eq!((format.offset_of(slot), format.counted_len(slot)), (offset, len));
                 let head = HEAD_LEN_MIN as u64;
                 assert_eq!(format.value_extent(slot), (offset + head, len - HEAD_LEN_MIN));

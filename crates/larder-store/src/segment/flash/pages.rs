@@ -5,15 +5,15 @@
 //!                                                  └─────────────────────────────────────────▶ Bad
 //! ```
 
-use super::super::sync::{AtomicU32, AtomicU64, Ordering};
-use super::super::table::{Sequence, Table};
+use crate::segment::memory::table::{Sequence, Table};
+use crate::segment::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::{Expiry, Seconds};
 use std::collections::VecDeque;
 
 /// What a page is used for; see the drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(in super::super) enum PageState {
+pub(crate) enum PageState {
     Free = 0,
     Open,
     Full,
@@ -24,13 +24,13 @@ pub(in super::super) enum PageState {
 
 /// What is known of a page.
 #[derive(Clone, Copy)]
-pub(in super::super) struct Page<'t> {
+pub(crate) struct Page<'t> {
     table: &'t Table,
     at: usize,
 }
 
 impl<'t> Page<'t> {
-    pub(in super::super) fn new(table: &'t Table, page: usize) -> Self {
+    pub(crate) fn new(table: &'t Table, page: usize) -> Self {
         Self { table, at: table.page_entry(page) }
     }
 
@@ -43,73 +43,73 @@ impl<'t> Page<'t> {
     }
 
     /// The sequence with which it was opened; 0 while it is free.
-    pub(in super::super) fn sequence(&self) -> Sequence {
+    pub(crate) fn sequence(&self) -> Sequence {
         self.word(0).load(Ordering::Acquire)
     }
 
     /// When it was opened.
-    pub(in super::super) fn base(&self) -> Seconds {
+    pub(crate) fn base(&self) -> Seconds {
         Seconds(self.half(2).load(Ordering::Relaxed))
     }
 
-    pub(in super::super) fn state(&self) -> PageState {
+    pub(crate) fn state(&self) -> PageState {
         use PageState::{Bad, Emptying, Free, Full, Open};
         let states = [Free, Open, Full, Emptying, Bad];
         states.get(self.half(3).load(Ordering::Acquire) as usize).copied().unwrap_or(Bad)
     }
 
-    pub(in super::super) fn set_state(&self, state: PageState) {
+    pub(crate) fn set_state(&self, state: PageState) {
         self.half(3).store(state as u32, Ordering::Release);
     }
 
     /// Index words that refer to it.
-    pub(in super::super) fn items(&self) -> u32 {
+    pub(crate) fn items(&self) -> u32 {
         self.half(4).load(Ordering::Acquire)
     }
 
     /// Its items that were hit since they are there.
-    pub(in super::super) fn hits(&self) -> &'t AtomicU32 {
+    pub(crate) fn hits(&self) -> &'t AtomicU32 {
         self.half(5)
     }
 
     /// The bytes of its items, by their spans.
-    pub(in super::super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.word(3).load(Ordering::Relaxed)
     }
 
     /// All of its items have expired by then; `u32::MAX` if some never expire.
-    pub(in super::super) fn last_expiry(&self) -> u32 {
+    pub(crate) fn last_expiry(&self) -> u32 {
         self.half(8).load(Ordering::Relaxed)
     }
 
     /// How many blocks were written to it.
-    pub(in super::super) fn blocks(&self) -> &'t AtomicU32 {
+    pub(crate) fn blocks(&self) -> &'t AtomicU32 {
         self.half(9)
     }
 
-    /// Reads of it that are under way or in use, and writes to it that have not landed. It is not written to
+    /// Reads of it that are under way or in use, and writes to it that have not ended. It is not written to
     /// again before they have ended.
-    pub(in super::super) fn reads(&self) -> &'t AtomicU32 {
+    pub(crate) fn reads(&self) -> &'t AtomicU32 {
         self.half(10)
     }
 
     /// Reads of it that have failed.
-    pub(in super::super) fn errors(&self) -> &'t AtomicU32 {
+    pub(crate) fn errors(&self) -> &'t AtomicU32 {
         self.half(11)
     }
 
     /// Its items that were copied to memory, and need no write if they are evicted from there unchanged. Those
     /// that were changed or removed meanwhile count, too.
-    pub(in super::super) fn copies(&self) -> &'t AtomicU32 {
+    pub(crate) fn copies(&self) -> &'t AtomicU32 {
         self.half(13)
     }
 
-    pub(in super::super) fn bucket(&self) -> &'t AtomicU32 {
+    pub(crate) fn bucket(&self) -> &'t AtomicU32 {
         self.half(12)
     }
 
     /// Counts an index word that refers to it.
-    pub(in super::super) fn add(&self, bytes: usize, expiry: Expiry) {
+    pub(crate) fn add(&self, bytes: usize, expiry: Expiry) {
         let last = expiry.second().map_or(u32::MAX, |at| at.0);
         self.half(8).fetch_max(last, Ordering::Relaxed);
         self.half(4).fetch_add(1, Ordering::AcqRel);
@@ -117,13 +117,13 @@ impl<'t> Page<'t> {
     }
 
     /// Counts an index word out.
-    pub(in super::super) fn remove(&self, bytes: usize) {
+    pub(crate) fn remove(&self, bytes: usize) {
         self.word(3).fetch_sub(bytes as u64, Ordering::Relaxed);
         self.half(4).fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Sets what is counted, after a restart.
-    pub(in super::super) fn restore(&self, items: u32, bytes: u64) {
+    pub(crate) fn restore(&self, items: u32, bytes: u64) {
         self.half(4).store(items, Ordering::Relaxed);
         self.word(3).store(bytes, Ordering::Relaxed);
         self.reads().store(0, Ordering::Relaxed);
@@ -149,11 +149,11 @@ impl<'t> Page<'t> {
 }
 
 /// The kinds of items that have pages of their own: those that expire soon, and all others.
-pub(in super::super) const BUCKETS: usize = 2;
+pub(crate) const BUCKETS: usize = 2;
 
 /// Which pages are free, and in which order the others were filled.
 #[derive(Debug, Default)]
-pub(in super::super) struct Lists {
+pub(crate) struct Lists {
     free: Vec<u32>,
     /// In the order of their sequences.
     full: VecDeque<u32>,
@@ -163,26 +163,26 @@ pub(in super::super) struct Lists {
 
 impl Lists {
     /// All pages are free.
-    pub(in super::super) fn new(pages: u32) -> Self {
+    pub(crate) fn new(pages: u32) -> Self {
         Self { free: (0..pages).rev().collect(), ..Self::default() }
     }
 
     /// The lists after a restart: `full` are in order.
-    pub(in super::super) fn restored(free: Vec<u32>, full: VecDeque<u32>) -> Self {
+    pub(crate) fn restored(free: Vec<u32>, full: VecDeque<u32>) -> Self {
         Self { free, full, open: [None; BUCKETS] }
     }
 
-    pub(in super::super) fn free(&self) -> usize {
+    pub(crate) fn free(&self) -> usize {
         self.free.len()
     }
 
-    pub(in super::super) fn full(&self) -> impl DoubleEndedIterator<Item = u32> {
+    pub(crate) fn full(&self) -> impl DoubleEndedIterator<Item = u32> {
         self.full.iter().copied()
     }
 
     /// The next `count` blocks of the open page of a bucket, and the first of them, unless that page has fewer
     /// left of its `blocks` or is older than `floor`: then it is full.
-    pub(in super::super) fn next_blocks(
+    pub(crate) fn next_blocks(
         &mut self,
         table: &Table,
         bucket: usize,
@@ -199,13 +199,13 @@ impl Lists {
         self.open[bucket] = Some((page, block + count));
         let entry = Page::new(table, page as usize);
         entry.blocks().store(block + count, Ordering::Relaxed);
-        // It is not emptied before they have landed.
+        // It is not emptied before they have ended.
         entry.reads().fetch_add(1, Ordering::AcqRel);
         Some((page, block))
     }
 
     /// Opens a free page, if there is one.
-    pub(in super::super) fn open(
+    pub(crate) fn open(
         &mut self,
         table: &Table,
         bucket: usize,
@@ -221,7 +221,7 @@ impl Lists {
 
     /// Gives up the open page of a bucket, which can't be written to. What was written to it before is still
     /// read.
-    pub(in super::super) fn abandon(&mut self, table: &Table, page: u32) {
+    pub(crate) fn abandon(&mut self, table: &Table, page: u32) {
         if let Some(open) = self.open.iter_mut().find(|open| open.is_some_and(|(p, _)| p == page)) {
             *open = None;
             Page::new(table, page as usize).set_state(PageState::Full);
@@ -230,19 +230,19 @@ impl Lists {
     }
 
     /// Takes a full page to empty it.
-    pub(in super::super) fn take(&mut self, table: &Table, page: u32) {
+    pub(crate) fn take(&mut self, table: &Table, page: u32) {
         self.full.retain(|other| *other != page);
         Page::new(table, page as usize).set_state(PageState::Emptying);
     }
 
     /// Puts a page back that could not be emptied.
-    pub(in super::super) fn put_back(&mut self, table: &Table, page: u32) {
+    pub(crate) fn put_back(&mut self, table: &Table, page: u32) {
         Page::new(table, page as usize).set_state(PageState::Full);
         self.full.push_front(page);
     }
 
     /// Makes an emptied page free again, or takes it out of use.
-    pub(in super::super) fn give_back(&mut self, table: &Table, page: u32, is_bad: bool) {
+    pub(crate) fn give_back(&mut self, table: &Table, page: u32, is_bad: bool) {
         let entry = Page::new(table, page as usize);
         if is_bad {
             entry.set_state(PageState::Bad);

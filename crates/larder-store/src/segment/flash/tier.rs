@@ -1,15 +1,15 @@
 //! What all handles share of the flash tier.
 
-use super::super::header_page::FlashContent;
-use super::super::slot::Slot;
-use super::super::sync::{Ordering, fence};
-use super::super::table::{Sequence, Table};
-use super::buffers::{Buffer, Buffers};
-use super::counts::Counts;
+use super::counters::Counts;
 use super::format::Format;
 use super::pages::{Lists, Page, PageState};
-use super::queue::Queue;
-use super::reading::Reading;
+use super::pending_read::Reading;
+use super::write_queue::Queue;
+use crate::segment::index::slot::Slot;
+use crate::segment::memory::header_page::FlashContent;
+use crate::segment::memory::read_buffers::{Buffer, Buffers};
+use crate::segment::memory::table::{Sequence, Table};
+use crate::segment::sync::{Ordering, fence};
 use crate::{Admit, FlashConfig, FlashGauges, FlashPage, FlashSettings, Seconds};
 use larder_device::{Device, Pool};
 use std::collections::{HashMap, VecDeque};
@@ -19,15 +19,15 @@ use std::task::Waker;
 use std::time::Duration;
 
 /// The flash tier of a cache.
-pub(in super::super) struct Flash {
-    pub(in super::super) device: Arc<dyn Device>,
-    pub(in super::super) format: Format,
-    pub(in super::super) counts: Counts,
-    pub(in super::super) queue: Queue,
+pub(crate) struct Flash {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) format: Format,
+    pub(crate) counts: Counts,
+    pub(crate) queue: Queue,
     /// The threads that read where there are no rings.
-    pub(in super::super) pool: Pool,
+    pub(crate) pool: Pool,
     /// Reads that one handle may have under way.
-    pub(in super::super) depth: usize,
+    pub(crate) depth: usize,
     settings: Mutex<FlashSettings>,
     /// What evictions and look-ups need of the settings.
     item_size: AtomicUsize,
@@ -39,7 +39,7 @@ pub(in super::super) struct Flash {
     lists: Mutex<Lists>,
     buffers: Mutex<Buffers>,
     /// Where blocks are read again.
-    pub(in super::super) block_segment: u32,
+    pub(crate) block_segment: u32,
     /// Those that were told to ask again later.
     waiters: Mutex<VecDeque<Waker>>,
     has_waiters: AtomicBool,
@@ -87,7 +87,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Flash {
     /// The tier of a cache. Whoever empties pages reads blocks to `block_segment`.
-    pub(in super::super) fn new(
+    pub(crate) fn new(
         config: &FlashConfig,
         format: Format,
         lists: Lists,
@@ -126,11 +126,11 @@ impl Flash {
         flash
     }
 
-    pub(in super::super) fn settings(&self) -> FlashSettings {
+    pub(crate) fn settings(&self) -> FlashSettings {
         *lock(&self.settings)
     }
 
-    pub(in super::super) fn set_settings(&self, settings: FlashSettings) {
+    pub(crate) fn set_settings(&self, settings: FlashSettings) {
         *lock(&self.settings) = settings;
         self.item_size.store(settings.item_size, Relaxed);
         self.low_ttl.store(settings.low_ttl, Relaxed);
@@ -140,35 +140,35 @@ impl Flash {
         self.queue.notify();
     }
 
-    pub(in super::super) fn item_size(&self) -> usize {
+    pub(crate) fn item_size(&self) -> usize {
         self.item_size.load(Relaxed)
     }
 
-    pub(in super::super) fn low_ttl(&self) -> u32 {
+    pub(crate) fn low_ttl(&self) -> u32 {
         self.low_ttl.load(Relaxed)
     }
 
-    /// After how many seconds without an access items leave.
-    pub(in super::super) fn item_age(&self) -> Option<u32> {
+    /// After how many seconds without an access items are demoted.
+    pub(crate) fn item_age(&self) -> Option<u32> {
         Some(self.item_age.load(Relaxed)).filter(|age| *age != u32::MAX)
     }
 
-    pub(in super::super) fn admits_all(&self) -> bool {
+    pub(crate) fn admits_all(&self) -> bool {
         self.admits_all.load(Relaxed)
     }
 
     /// Whether an item that is hit once more on flash is copied to memory.
-    pub(in super::super) fn is_recached(&self) -> bool {
+    pub(crate) fn is_recached(&self) -> bool {
         let rate = self.recache_rate.load(Relaxed);
         rate != 0 && self.second_hits.fetch_add(1, Relaxed).is_multiple_of(rate)
     }
 
-    pub(in super::super) fn now(&self) -> Seconds {
+    pub(crate) fn now(&self) -> Seconds {
         Seconds(self.now.load(Relaxed))
     }
 
     /// Notes the time, and does what is done once a second: reads that take too long have failed.
-    pub(in super::super) fn note_time(&self, now: Seconds) {
+    pub(crate) fn note_time(&self, now: Seconds) {
         let before = self.now.swap(now.0, Relaxed);
         if before == now.0 {
             return;
@@ -190,20 +190,20 @@ impl Flash {
 
     /// Whether a page may be rewritten: no more than one for each page that is opened. What is rewritten fills
     /// less than a page, so rewriting comes to an end.
-    pub(in super::super) fn may_rewrite(&self) -> bool {
+    pub(crate) fn may_rewrite(&self) -> bool {
         self.counts.page_allocs.get() > self.rewritten_at.load(Relaxed)
     }
 
-    pub(in super::super) fn note_rewriting(&self) {
+    pub(crate) fn note_rewriting(&self) {
         self.rewritten_at.store(self.counts.page_allocs.get(), Relaxed);
     }
 
-    pub(in super::super) fn is_off(&self) -> bool {
+    pub(crate) fn is_off(&self) -> bool {
         self.is_off.load(Relaxed)
     }
 
     /// Counts a failed read of a page, or a failed write.
-    pub(in super::super) fn note_error(&self, table: &Table, page: Option<Page<'_>>) {
+    pub(crate) fn note_error(&self, table: &Table, page: Option<Page<'_>>) {
         self.counts.errors.add(1);
         if let Some(page) = page
             && page.errors().fetch_add(1, Relaxed) + 1 == PAGE_ERRORS_MAX
@@ -216,7 +216,7 @@ impl Flash {
     }
 
     /// Counts a write that has failed, or has not.
-    pub(in super::super) fn note_write(&self, table: &Table, has_failed: bool) {
+    pub(crate) fn note_write(&self, table: &Table, has_failed: bool) {
         self.written_at.store(self.now.load(Relaxed), Relaxed);
         if !has_failed {
             self.failed_writes.store(0, Relaxed);
@@ -237,21 +237,21 @@ impl Flash {
     }
 
     /// Whether a write has ended a short while ago.
-    pub(in super::super) fn is_writing(&self) -> bool {
+    pub(crate) fn is_writing(&self) -> bool {
         self.now.load(Relaxed).saturating_sub(self.written_at.load(Relaxed)) <= WRITE_SECONDS_MAX
     }
 
     /// Whether a page has failed so often that it is not used any more.
-    pub(in super::super) fn is_failing(page: Page<'_>) -> bool {
+    pub(crate) fn is_failing(page: Page<'_>) -> bool {
         page.errors().load(Relaxed) >= PAGE_ERRORS_MAX
     }
 
-    pub(in super::super) fn lists(&self) -> MutexGuard<'_, Lists> {
+    pub(crate) fn lists(&self) -> MutexGuard<'_, Lists> {
         lock(&self.lists)
     }
 
     /// The page of an item that can be read: it is in use, and was neither flushed nor has it expired.
-    pub(in super::super) fn readable<'t>(
+    pub(crate) fn readable<'t>(
         &self,
         table: &'t Table,
         slot: Slot,
@@ -270,7 +270,7 @@ impl Flash {
     }
 
     /// Removes a read that ends from those that others may join.
-    pub(in super::super) fn forget(&self, slot: Slot, read: *const ()) {
+    pub(crate) fn forget(&self, slot: Slot, read: *const ()) {
         let mut reads = lock(self.reads_of(slot));
         if reads.get(&slot.place()).is_some_and(|other| std::ptr::addr_eq(other.as_ptr(), read)) {
             reads.remove(&slot.place());
@@ -283,12 +283,12 @@ impl Flash {
     }
 
     /// A read of the same item that there is.
-    pub(in super::super) fn known_read(&self, slot: Slot) -> Option<Arc<dyn Reading>> {
+    pub(crate) fn known_read(&self, slot: Slot) -> Option<Arc<dyn Reading>> {
         lock(self.reads_of(slot)).get(&slot.place()).and_then(Weak::upgrade)
     }
 
     /// Has others join a read, unless there is one of the same item already: that is returned.
-    pub(in super::super) fn note_read(&self, read: &Arc<dyn Reading>) -> Option<Arc<dyn Reading>> {
+    pub(crate) fn note_read(&self, read: &Arc<dyn Reading>) -> Option<Arc<dyn Reading>> {
         let slot = read.slot();
         let mut reads = lock(self.reads_of(slot));
         let other = reads.get(&slot.place()).and_then(Weak::upgrade);
@@ -303,7 +303,7 @@ impl Flash {
 
     /// Has reads that have ended, and whose items nobody uses, give up their buffers: those that were begun
     /// before `before`, of one page or of all. True if there were any.
-    pub(in super::super) fn abort_reads(&self, before: Seconds, page: Option<usize>) -> bool {
+    pub(crate) fn abort_reads(&self, before: Seconds, page: Option<usize>) -> bool {
         let is_wanted = |read: &&Arc<dyn Reading>| {
             read.begun() < before
                 && page.is_none_or(|page| self.format.page_of(read.slot()) == page)
@@ -320,7 +320,7 @@ impl Flash {
     /// Takes a buffer. If there is none, whoever is not ahead of other requests takes one from a read whose
     /// item nobody has asked for since an earlier second, because the requests that need it can't go on; and a
     /// segment with other buffers is emptied for it.
-    pub(in super::super) fn take_buffer(
+    pub(crate) fn take_buffer(
         &self,
         table: &Table,
         len: usize,
@@ -338,20 +338,20 @@ impl Flash {
     }
 
     /// Gives the buffer of a read back, and its hold on the page.
-    pub(in super::super) fn end_read(&self, table: &Table, slot: Slot, buffer: Buffer) {
+    pub(crate) fn end_read(&self, table: &Table, slot: Slot, buffer: Buffer) {
         lock(&self.buffers).give(&table.layout, buffer);
         Page::new(table, self.format.page_of(slot)).reads().fetch_sub(1, Ordering::AcqRel);
         self.wake_waiters();
     }
 
     /// How often there was room for another read since the start.
-    pub(in super::super) fn openings(&self) -> u64 {
+    pub(crate) fn openings(&self) -> u64 {
         self.openings.load(Ordering::SeqCst)
     }
 
     /// Has `waker` called when there is room for another read, after those that waited before. `seen` is
     /// [`Flash::openings`] from before an attempt that found no room.
-    pub(in super::super) fn wait_for_reads(&self, waker: &Waker, seen: u64) {
+    pub(crate) fn wait_for_reads(&self, waker: &Waker, seen: u64) {
         lock(&self.waiters).push_back(waker.clone());
         self.has_waiters.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -361,13 +361,13 @@ impl Flash {
         }
     }
 
-    pub(in super::super) fn has_waiters(&self) -> bool {
+    pub(crate) fn has_waiters(&self) -> bool {
         self.has_waiters.load(Relaxed)
     }
 
     /// There is room for another read: wakes the one that has waited longest, or all if no read is under way
     /// whose end would wake others.
-    pub(in super::super) fn wake_waiters(&self) {
+    pub(crate) fn wake_waiters(&self) {
         self.openings.fetch_add(1, Ordering::SeqCst);
         self.wake_next();
     }
@@ -393,7 +393,7 @@ impl Flash {
     }
 
     /// Counts the threads of the tier in; false if there are any.
-    pub(in super::super) fn begin_threads(&self, count: usize) -> bool {
+    pub(crate) fn begin_threads(&self, count: usize) -> bool {
         let mut threads = lock(&self.threads);
         let begins = *threads == 0;
         if begins {
@@ -402,17 +402,17 @@ impl Flash {
         begins
     }
 
-    pub(in super::super) fn end_thread(&self) {
+    pub(crate) fn end_thread(&self) {
         *lock(&self.threads) -= 1;
         self.threads_ended.notify_all();
     }
 
-    pub(in super::super) fn thread_count(&self) -> usize {
+    pub(crate) fn thread_count(&self) -> usize {
         *lock(&self.threads)
     }
 
     /// Ends the threads, and waits for them for a while: a device that hangs may keep one.
-    pub(in super::super) fn stop(&self, patience: Duration) {
+    pub(crate) fn stop(&self, patience: Duration) {
         self.queue.set_stopping(true);
         let threads = lock(&self.threads);
         let ended =
@@ -420,7 +420,7 @@ impl Flash {
         drop(ended.map_err(PoisonError::into_inner));
     }
 
-    pub(in super::super) fn pages(&self, table: &Table) -> Vec<FlashPage> {
+    pub(crate) fn pages(&self, table: &Table) -> Vec<FlashPage> {
         let page = |number| {
             let page = Page::new(table, number);
             // memcached's number for short-lived items is 3.
@@ -430,7 +430,7 @@ impl Flash {
         (0..self.format.pages).map(page).collect()
     }
 
-    pub(in super::super) fn gauges(&self, table: &Table) -> FlashGauges {
+    pub(crate) fn gauges(&self, table: &Table) -> FlashGauges {
         let counts = &self.counts;
         let pages = || (0..self.format.pages).map(|number| Page::new(table, number));
         let used = pages().filter(|page| {

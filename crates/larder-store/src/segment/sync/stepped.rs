@@ -9,30 +9,30 @@ macro_rules! atomics {
         /// An atomic of `std`, so that it can be laid over mapped memory.
         #[derive(Debug, Default)]
         #[repr(transparent)]
-        pub(in super::super) struct $name(std::sync::atomic::$name);
+        pub(crate) struct $name(std::sync::atomic::$name);
 
         #[allow(dead_code, reason = "all have the methods that any of them needs")]
         impl $name {
-            pub(in super::super) fn new(number: $number) -> Self {
+            pub(crate) fn new(number: $number) -> Self {
                 Self(std::sync::atomic::$name::new(number))
             }
 
-            pub(in super::super) fn load(&self, order: Ordering) -> $number {
+            pub(crate) fn load(&self, order: Ordering) -> $number {
                 before_load();
                 self.0.load(order)
             }
 
-            pub(in super::super) fn store(&self, number: $number, order: Ordering) {
+            pub(crate) fn store(&self, number: $number, order: Ordering) {
                 before_store();
                 self.0.store(number, order);
             }
 
-            pub(in super::super) fn swap(&self, number: $number, order: Ordering) -> $number {
+            pub(crate) fn swap(&self, number: $number, order: Ordering) -> $number {
                 before_store();
                 self.0.swap(number, order)
             }
 
-            pub(in super::super) fn compare_exchange(
+            pub(crate) fn compare_exchange(
                 &self,
                 old: $number,
                 new: $number,
@@ -43,7 +43,7 @@ macro_rules! atomics {
                 self.0.compare_exchange(old, new, ok, not)
             }
 
-            pub(in super::super) fn compare_exchange_weak(
+            pub(crate) fn compare_exchange_weak(
                 &self,
                 old: $number,
                 new: $number,
@@ -53,7 +53,7 @@ macro_rules! atomics {
                 self.compare_exchange(old, new, ok, not)
             }
 
-            pub(in super::super) fn fetch_update(
+            pub(crate) fn fetch_update(
                 &self,
                 ok: Ordering,
                 not: Ordering,
@@ -67,7 +67,7 @@ macro_rules! atomics {
         }
     )*};
     (@fetch $number:ty: $($verb:ident)*) => {$(
-        pub(in super::super) fn $verb(&self, number: $number, order: Ordering) -> $number {
+        pub(crate) fn $verb(&self, number: $number, order: Ordering) -> $number {
             before_store();
             self.0.$verb(number, order)
         }

@@ -1,0 +1,92 @@
+//! How a segment cache is set up.
+
+use crate::segment::index::slot::REGION_MAX;
+use crate::segment::memory::layout::{Shape, limit_min};
+use crate::{FlashConfig, SizeClasses};
+use std::fmt;
+
+/// How a cache is set up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The memory for items, index and bookkeeping together, in bytes.
+    pub limit_bytes: usize,
+    /// Keep a CAS for each item: 8 bytes.
+    pub cas: bool,
+    /// How items are counted by size.
+    pub classes: SizeClasses,
+    /// The seed of the hash function. The program that starts a cache draws it at random, so that
+    /// clients can't choose keys that collide.
+    pub seed: u64,
+    /// Evict items to make room. Otherwise a full cache refuses stores.
+    pub evict: bool,
+    /// The largest value, in bytes. Values above half of the limit are refused in any case.
+    pub item_size_max: usize,
+    /// The number of handles that write. It determines the reserve of free segments, and how many
+    /// segments each handle may have open.
+    pub threads: usize,
+    /// How much item size counts in eviction, from 0, not at all, to 1: as few items as possible are
+    /// evicted, however large they are. The default is [`crate::eviction::SIZE_EXPONENT`].
+    pub size_exponent: f64,
+    /// Where evicted items are written, if they are.
+    pub flash: Option<FlashConfig>,
+}
+
+impl Config {
+    /// The shape of a region for this limit, which may be raised to `limit_bytes_max`.
+    pub(crate) fn shape(&self, limit_bytes_max: usize) -> Result<Shape, ConfigError> {
+        let classes = self.classes.count();
+        let shape = Shape::new(self.limit_bytes, limit_bytes_max, self.threads, classes);
+        shape.ok_or(ConfigError::Limit { min: limit_min(classes), max: REGION_MAX })
+    }
+
+    /// The bytes that a typical item takes beside key and value, index word and ghosts included.
+    pub(crate) fn overhead(&self) -> usize {
+        if self.cas { 31 } else { 23 }
+    }
+}
+
+/// Why a cache could not be set up.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// The limit is too low for index, queues and reserve, or higher than index words can address.
+    Limit {
+        /// The smallest limit, in bytes.
+        min: usize,
+        /// The largest limit, also for what it may be raised to later, in bytes.
+        max: u64,
+    },
+    /// There are too many pages on flash: their table would take more than a quarter of the limit.
+    Pages {
+        /// The most pages that there may be.
+        max: usize,
+    },
+    /// Memory that was used before has no room for what reads of flash need.
+    NoRoomForFlash,
+    /// The flash can't be written to.
+    Flash(std::io::Error),
+    /// The file contains something else than the memory of a cache, or an image of it.
+    Occupied,
+    /// The system refused the memory.
+    Map(std::io::Error),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limit { min, max } => {
+                write!(f, "the memory limit must be {min} to {max} bytes")
+            }
+            Self::Pages { max } => {
+                write!(f, "the flash has too many pages: at most {max} under this limit")
+            }
+            Self::NoRoomForFlash => f.write_str("memory is too full for a flash tier"),
+            Self::Flash(error) => write!(f, "the flash can't be written to: {error}"),
+            Self::Occupied => f.write_str(
+                "the file contains something else than a cache: give another one, or remove it",
+            ),
+            Self::Map(error) => write!(f, "the system refused the memory: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}

@@ -1,0 +1,99 @@
+//! Flushes. Segments and flushes are ordered by one sequence: a segment takes its number when it is
+//! opened, a flush makes the next one the floor, both under the allocator's lock. What is in segments
+//! below the floor is flushed.
+//!
+//! A writer reads the floor after its segment was opened, so that nothing is appended to a flushed
+//! segment, nor copied out of one into a later segment.
+
+use super::shared::Shared;
+use crate::Seconds;
+use crate::segment::item::record::Record;
+use crate::segment::memory::allocator::Alloc;
+use crate::segment::memory::header_page::HeaderPage;
+use crate::segment::memory::table::{Entry, Sequence};
+use crate::segment::sync::Ordering;
+
+impl HeaderPage {
+    /// Items in segments with a lower sequence are flushed.
+    #[inline]
+    pub(crate) fn flush_floor(&self) -> Sequence {
+        self.shared.flush_floor.load(Ordering::Acquire)
+    }
+
+    /// Whether the items of a segment are flushed.
+    #[inline]
+    pub(crate) fn is_flushed(&self, entry: Entry<'_>) -> bool {
+        let floor = self.flush_floor();
+        floor != 0 && entry.sequence().load(Ordering::Acquire) < floor
+    }
+
+    /// The sequence for a segment that is opened now.
+    pub(crate) fn next_sequence(&self, _: &mut Alloc) -> Sequence {
+        self.order.sequence.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Invalidates everything stored so far, and cancels a pending flush.
+    pub(crate) fn flush(&self, alloc: &mut Alloc) {
+        let floor = self.order.sequence.load(Ordering::Relaxed);
+        self.shared.flush_floor.store(floor, Ordering::Release);
+        self.shared.flush_at.store(0, Ordering::Release);
+        alloc.note_flush(floor);
+        self.order.flush_generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether a flush is pending and due.
+    #[inline]
+    fn is_flush_due(&self, now: Seconds) -> bool {
+        let at = self.shared.flush_at.load(Ordering::Acquire);
+        at != 0 && at <= now.0.into()
+    }
+}
+
+impl Shared {
+    #[inline]
+    pub(crate) fn flush_floor(&self) -> Sequence {
+        self.table().header_page().flush_floor()
+    }
+
+    /// The number of flushes that took effect. Segments for what is stored later are opened under the allocator's
+    /// lock, under which it was counted.
+    pub(crate) fn flush_generation(&self) -> u64 {
+        self.table().header_page().order.flush_generation.load(Ordering::Acquire)
+    }
+
+    /// Whether an item was flushed.
+    #[inline]
+    pub(crate) fn is_flushed(&self, record: &Record<'_>) -> bool {
+        self.table().header_page().is_flushed(record.entry())
+    }
+
+    /// Invalidates everything stored so far.
+    pub(crate) fn flush_now(&self) {
+        self.table().header_page().flush(&mut self.alloc());
+        // The open segments of all handles are below the floor now: their next write opens others.
+        self.mrc.clear();
+    }
+
+    /// Schedules a flush for `at`, in place of a pending one.
+    pub(crate) fn flush_later(&self, at: Seconds) {
+        let _alloc = self.alloc();
+        let word = &self.table().header_page().shared.flush_at;
+        word.store(at.0.max(1).into(), Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn flush_if_due(&self, now: Seconds) {
+        let page = self.table().header_page();
+        if !page.is_flush_due(now) {
+            return;
+        }
+        let mut alloc = self.alloc();
+        // Another thread may have flushed meanwhile; a second flush would invalidate what was stored
+        // since.
+        if page.is_flush_due(now) {
+            page.flush(&mut alloc);
+            drop(alloc);
+            self.mrc.clear();
+        }
+    }
+}

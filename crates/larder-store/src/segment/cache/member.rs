@@ -1,0 +1,116 @@
+//! What the cache knows of each of its handles: the state that other handles read, and the state for
+//! writing that a handle leaves here between two batches, so that others can use it when memory is
+//! short.
+
+use super::counters::HandleStats;
+use crate::eviction::{KeepLimit, Queue};
+use crate::segment::flash::pages::BUCKETS;
+use crate::segment::item::witness::OwnedSegment;
+use crate::segment::memory::cas::CasBlock;
+use crate::segment::memory::epoch::PinSlot;
+use crate::segment::memory::free_lists::FreeLists;
+use crate::segment::memory::handle_block::Block;
+use crate::segment::memory::open_segment::Open;
+use crate::segment::sync::Mutex;
+use std::sync::{Arc, PoisonError};
+
+/// A handle as the other handles see it.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Member {
+    pub(crate) pin: PinSlot,
+    pub(crate) stats: HandleStats,
+    pub(crate) block: Block,
+    idle: Mutex<Option<Box<Writing>>>,
+}
+
+/// The state of a handle for writing. A handle has it for itself from the first write of a batch to the
+/// end of the batch. Otherwise it is with its [`Member`], and other handles may take parts of it.
+#[derive(Debug, Default)]
+pub(crate) struct Writing {
+    /// The open segments, at most one of each kind.
+    pub(crate) open: Vec<Open>,
+    /// The write buffers for items that are demoted to flash: one for each bucket of pages, and one for a large item.
+    pub(crate) write_buffers: [Option<Open>; BUCKETS + 1],
+    /// The segment that is being emptied.
+    pub(crate) evacuation: Option<Evacuation>,
+    keep_limit: Option<KeepLimit>,
+    pub(crate) cas: CasBlock,
+    pub(crate) free: FreeLists,
+    /// Index words that were taken, less those that were cleared, since the last
+    /// `Shared::count_slots`.
+    pub(crate) slots: isize,
+}
+
+/// A segment that is being emptied.
+#[derive(Debug)]
+pub(crate) struct Evacuation {
+    pub(crate) segment: OwnedSegment,
+    /// The offset of the next record in the region.
+    pub(crate) at: usize,
+    /// The hash of the next record's key, if its buckets were prefetched.
+    pub(crate) hash: Option<u64>,
+    pub(crate) end: usize,
+    pub(crate) reason: Reason,
+    /// The number of records that each write evacuates.
+    pub(crate) rate: usize,
+    /// Items that were evicted.
+    pub(crate) evicted: u64,
+    /// Items that were demoted to flash.
+    pub(crate) demoted: usize,
+}
+
+/// Why a segment is emptied, which says what happens to its live items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// Much of it is dead: all live items are moved.
+    Clean,
+    /// It is the next victim of the policy, which says which items are moved; the others are evicted.
+    Evict(Queue),
+    /// It is so many seconds old: items that were idle for as long are demoted to flash, the others are moved.
+    Age(u32),
+}
+
+impl Writing {
+    /// The limit on items that the main queue keeps in succession.
+    pub(crate) fn keep_limit(&mut self, segment_len: usize) -> &mut KeepLimit {
+        self.keep_limit.get_or_insert_with(|| KeepLimit::new(segment_len))
+    }
+}
+
+impl Member {
+    pub(crate) fn new(classes: usize, block: Block) -> Self {
+        let stats = HandleStats::new(classes);
+        Self { pin: PinSlot::default(), stats, block, idle: Mutex::default() }
+    }
+
+    /// Takes the state for writing, for the handle that it belongs to.
+    pub(crate) fn take_writing(&self) -> Box<Writing> {
+        self.idle(|idle| idle.take()).unwrap_or_default()
+    }
+
+    /// Leaves the state for writing here until the next batch.
+    pub(crate) fn leave_writing(&self, writing: Box<Writing>) {
+        self.idle(|idle| *idle = Some(writing));
+    }
+
+    /// Lets another handle take parts of the state; `None` if its handle is using it.
+    pub(crate) fn with_idle<R>(&self, f: impl FnOnce(&mut Writing) -> R) -> Option<R> {
+        self.idle(|idle| idle.as_deref_mut().map(f))
+    }
+
+    fn idle<R>(&self, f: impl FnOnce(&mut Option<Box<Writing>>) -> R) -> R {
+        // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
+        f(&mut self.idle.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The pin slot of a member, for the handle that it belongs to.
+#[derive(Debug)]
+pub(crate) struct Own(pub(crate) Arc<Member>);
+
+impl AsRef<PinSlot> for Own {
+    fn as_ref(&self) -> &PinSlot {
+        &self.0.pin
+    }
+}

@@ -1,0 +1,142 @@
+//! The memory limit, what follows from it, and segments that are taken within it.
+
+use super::shared::Shared;
+use crate::segment::memory::allocator::Alloc;
+use crate::segment::memory::free_lists::age_max;
+use crate::segment::memory::open_segment::{OPEN_SHARE_MAX, lifetime_count};
+use crate::segment::sync::Ordering;
+use crate::{LimitRefused, Seconds};
+
+/// Handles take turns if there are fewer segments than this for each of them.
+const TIGHT_SHARE: usize = 8;
+
+impl Shared {
+    /// Sets what depends on the number of segments that there may be.
+    pub(crate) fn divide(&self, segments: usize) {
+        let threads = self.config.threads;
+        self.limit_segments.store(segments, Ordering::Relaxed);
+        let seen = &self.table().header_page().uses.segments_seen;
+        seen.fetch_max(segments as u64, Ordering::Relaxed);
+        self.lifetimes.store(lifetime_count(segments, threads), Ordering::Relaxed);
+        let budget = crate::eviction::open_budget(segments, threads);
+        self.open_budget.store(budget, Ordering::Relaxed);
+    }
+
+    /// Whether there are so few segments for each handle that handles take turns; see `write::room`.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.handles.load(Ordering::Relaxed) * TIGHT_SHARE > self.limit_segments()
+    }
+
+    /// The current limit in segments.
+    pub(crate) fn limit_segments(&self) -> usize {
+        self.limit_segments.load(Ordering::Relaxed)
+    }
+
+    /// Segments that may be open before a handle appends to an open segment of another.
+    pub(crate) fn open_max(&self) -> usize {
+        let budget = self.open_budget.load(Ordering::Relaxed) * self.config.threads.max(1);
+        budget.min(self.limit_segments() / OPEN_SHARE_MAX)
+    }
+
+    /// Free segments that are kept for evacuations: ordinary writes leave them.
+    pub(crate) fn reserve(&self) -> usize {
+        self.reserve_of(self.limit_segments())
+    }
+
+    fn reserve_of(&self, segments: usize) -> usize {
+        let each = 2 + 2 * self.config.threads;
+        // Whatever is evicted to flash takes memory before it frees any.
+        let wanted = if self.flash.is_some() { 2 * each } else { each };
+        wanted.min(segments / 8)
+    }
+
+    /// Segments from this number on were never within the limit.
+    pub(crate) fn segments_seen(&self) -> usize {
+        let seen = &self.table().header_page().uses.segments_seen;
+        usize::try_from(seen.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Takes a free segment if more than `reserve` are free.
+    pub(crate) fn take(&self, reserve: usize) -> Option<u32> {
+        let segment = self.alloc().take(reserve)?;
+        self.commit(segment)
+    }
+
+    /// Takes a free segment that was never used, if there is one and more than `reserve` are free.
+    pub(crate) fn take_fresh(&self, reserve: usize) -> Option<u32> {
+        let segment = self.alloc().take_fresh(reserve)?;
+        self.commit(segment)
+    }
+
+    /// Takes the memory of the free segments that are taken last, so that items can always be moved. The
+    /// system may refuse it.
+    pub(super) fn commit_reserve(&self, alloc: &Alloc, segments: usize) {
+        for segment in alloc.last_free(self.reserve_of(segments)) {
+            if self.table().commit(segment).is_err() {
+                break;
+            }
+        }
+    }
+
+    /// Takes the memory of a segment from the system. If that is refused, no more memory is used than
+    /// until now: the limit is lowered.
+    fn commit(&self, segment: u32) -> Option<u32> {
+        if self.table().commit(segment).is_ok() {
+            return Some(segment);
+        }
+        let mut alloc = self.alloc();
+        let segments = alloc.refuse(segment, self.reserve());
+        let bytes = self.table().layout.limit_for(segments);
+        self.limit_bytes.store(bytes, Ordering::Relaxed);
+        self.divide(segments);
+        self.limits.fetch_add(1, Ordering::Release);
+        drop(alloc);
+        self.mrc.set_limit(bytes);
+        None
+    }
+
+    pub(crate) fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
+        let layout = &self.table().layout;
+        let mut alloc = self.alloc();
+        let min = layout.limit_for(alloc.limit_min());
+        // A remainder in which no segment fits is accepted.
+        let max = layout.limit_for(layout.segments + 1) - 1;
+        if bytes > max || bytes < min {
+            return Err(LimitRefused { min, max });
+        }
+        let segments = layout.segments_within(bytes);
+        if self.table().commit_bookkeeping(segments).is_err() {
+            return Err(LimitRefused { min, max: self.limit_bytes.load(Ordering::Relaxed) });
+        }
+        alloc.set_limit(segments);
+        self.commit_reserve(&alloc, segments);
+        self.limit_bytes.store(bytes, Ordering::Relaxed);
+        self.divide(segments);
+        // Handles seal their open segments, which may be too many under the new limit.
+        self.limits.fetch_add(1, Ordering::Release);
+        drop(alloc);
+        self.mrc.set_limit(bytes);
+        Ok(())
+    }
+
+    /// Whether a segment is so old that its free blocks are not used any more.
+    pub(crate) fn is_aged(&self, segment: u32, now: Seconds) -> bool {
+        now.0.saturating_sub(self.table().entry(segment).base().0) >= age_max(segment)
+    }
+
+    /// Whether there are free lists: while some memory beside the reserve was never used.
+    #[inline]
+    pub(crate) fn has_free_lists(&self) -> bool {
+        self.unused_left.load(Ordering::Relaxed) != 0
+    }
+
+    /// Notes whether some memory beside the reserve was never used.
+    pub(crate) fn note_unused(&self, is_left: bool) {
+        if self.has_free_lists() != is_left {
+            self.unused_left.store(is_left.into(), Ordering::Relaxed);
+            if !is_left {
+                self.pool.clear();
+            }
+        }
+    }
+}

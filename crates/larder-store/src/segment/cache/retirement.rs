@@ -1,0 +1,135 @@
+//! Records that die, segments and chains that are retired and used again, and leases that delay that.
+
+use super::shared::Shared;
+use crate::Overheld;
+use crate::segment::item::record::{Chain, Record};
+use crate::segment::memory::allocator::{RetiredMemory, dead_level};
+use crate::segment::memory::table::{RETIRED, SegmentState};
+use crate::segment::sync::Ordering;
+use std::sync::Arc;
+
+impl Shared {
+    /// Marks a record dead that no index word refers to any more, and retires its chain, unless
+    /// another record has taken over the chain (`keep_chain`).
+    #[inline]
+    pub(crate) fn mark_dead(self: &Arc<Self>, record: &Record<'_>, keep_chain: bool) {
+        if let (Some(chain), false) = (record.chain(), keep_chain) {
+            self.retire_chain(record, chain);
+        }
+        self.mark_record_dead(record);
+    }
+
+    #[cold]
+    fn retire_chain(&self, record: &Record<'_>, chain: Chain) {
+        let segments = self.chain_segments_of(record);
+        strict_assert!(self.chain_segments(chain.first).count() == segments, "none is lost");
+        self.take_chain_off(record.segment(), segments);
+        self.retire(chain.first, segments);
+    }
+
+    /// Marks a record dead that has no chain, or whose chain has another owner.
+    #[inline]
+    pub(crate) fn mark_record_dead(&self, record: &Record<'_>) {
+        let (dead, before) = record.mark_dead();
+        self.note_dead(record.segment(), dead, before);
+    }
+
+    /// Notes that the dead bytes of a segment have changed.
+    #[inline]
+    pub(crate) fn note_dead(&self, segment: u32, dead: u32, before: u32) {
+        let entry = self.table().entry(segment);
+        if !entry.is(SegmentState::Sealed) {
+            return;
+        }
+        let written = entry.written().load(Ordering::Relaxed);
+        let level = |dead| dead_level(self.table(), dead, written);
+        if level(dead) != level(before) {
+            self.change_dead_level(segment, written);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn change_dead_level(&self, segment: u32, written: u32) {
+        let mut alloc = self.alloc();
+        // Read under the lock: other threads may have set a later level.
+        let dead = self.table().entry(segment).dead();
+        alloc.set_dead_level(segment, dead_level(self.table(), dead, written));
+    }
+
+    /// Counts out the chain of an item in `segment`, which has moved or was retired.
+    pub(crate) fn take_chain_off(&self, segment: u32, segments: usize) {
+        let segments = u32::try_from(segments).expect("segments are counted in 32 bits");
+        self.alloc().queues.remove_chain(segment, segments);
+    }
+
+    /// Retires a segment that was emptied. It is free when the epoch is over and the last lease was
+    /// dropped.
+    pub(crate) fn retire_segment(&self, segment: u32) {
+        let entry = self.table().entry(segment);
+        strict_assert!(
+            entry.dead() == entry.written().load(Ordering::Relaxed),
+            "no item in it is live"
+        );
+        entry.set_state(SegmentState::Retired);
+        self.retire(segment, 1);
+    }
+
+    pub(crate) fn retire(&self, first: u32, segments: usize) {
+        let mut alloc = self.alloc();
+        let epoch = self.epoch.advance();
+        alloc.retire(RetiredMemory { epoch, first, segments });
+    }
+
+    /// Recycles retired memory that no reader can find any more, or leaves that to its last lease.
+    pub(crate) fn release(&self, first: u32) {
+        let leases = self.table().entry(first).leases().fetch_or(RETIRED, Ordering::AcqRel);
+        if leases == 0 {
+            self.recycle(first);
+        }
+    }
+
+    /// Makes a segment, or the chain that begins there, free again.
+    pub(crate) fn recycle(&self, first: u32) {
+        let segments: Vec<u32> = self.chain_segments(first).collect();
+        self.free(&segments);
+    }
+
+    /// Makes segments free again that nothing refers to.
+    pub(crate) fn free(&self, segments: &[u32]) {
+        for &segment in segments {
+            self.table().entry(segment).set_state(SegmentState::Free);
+        }
+        self.alloc().give_back(segments);
+    }
+
+    /// The segments of a chain, in order.
+    pub(crate) fn chain_segments(&self, first: u32) -> impl Iterator<Item = u32> {
+        std::iter::successors(Some(first), |&segment| {
+            self.table().entry(segment).next().load(Ordering::Relaxed).checked_sub(1)
+        })
+    }
+
+    /// Counts `segments` as leased; false if more than half of all segments are leased now.
+    pub(crate) fn charge_lease(&self, segments: usize) -> bool {
+        let leased = self.leased.fetch_add(segments, Ordering::Relaxed) + segments;
+        leased <= self.limit_segments() / 2
+    }
+
+    /// How much memory leases and uploads hold above the shares from which slow peers are
+    /// disconnected. The rest up to their limits (half, and `large_value::upload::UPLOAD_SHARE`) is for peers that
+    /// do read and send.
+    pub(crate) fn overheld(&self) -> Overheld {
+        let (limit, uploading) = (self.limit_segments(), self.alloc().uploading);
+        let over = |held: usize, max: usize| held.saturating_sub(max) * self.segment_len();
+        Overheld {
+            leased: over(self.leased.load(Ordering::Relaxed), limit * 3 / 8),
+            uploaded: over(uploading, limit / 2),
+            uploaded_by_any: over(uploading, limit * 9 / 16),
+        }
+    }
+
+    pub(crate) fn unlease(&self, segments: usize) {
+        self.leased.fetch_sub(segments, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,235 @@
+//! What all handles of a cache share.
+
+use super::config::Config;
+use super::counters::HandleStats;
+use super::member::Member;
+use crate::eviction::{GhostEpoch, Ghosts};
+use crate::segment::flash::tier::Flash;
+use crate::segment::index::buckets::Index;
+
+use crate::segment::index::slot::{self, Slot};
+use crate::segment::item::record::Record;
+use crate::segment::item::witness::Witness;
+use crate::segment::memory::allocator::Alloc;
+use crate::segment::memory::epoch::Epoch;
+use crate::segment::memory::free_lists::Pool;
+use crate::segment::memory::handle_block::Block;
+use crate::segment::memory::layout::{STRIPES_MAX, checksum};
+use crate::segment::memory::table::Table;
+use crate::segment::miss_ratio::curve::Mrc;
+use crate::segment::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
+use crate::{EvictionObserver, SizeClasses};
+use rapidhash::v3::RapidSecrets;
+use std::fmt;
+use std::sync::{Arc, OnceLock, PoisonError};
+
+/// The state that all handles share. It is aligned so that the reference count of its `Arc`, which
+/// changes often, is on another cache line.
+#[repr(align(128))]
+pub(crate) struct Shared {
+    pub(crate) index: Index<Table>,
+    pub(crate) alloc: Mutex<Alloc>,
+    /// Locked by the handle that grows the index.
+    pub(crate) growth: Mutex<()>,
+    pub(crate) members: Mutex<Vec<Arc<Member>>>,
+    /// The counters of handles that were dropped.
+    pub(crate) departed: HandleStats,
+    pub(crate) epoch: Epoch,
+    /// The number of handles.
+    pub(crate) handles: AtomicUsize,
+    /// Locked by the handle that empties segments while handles take turns (see `write::room`).
+    pub(crate) evacuating: Mutex<()>,
+    /// The epoch of retired memory that a write has waited for in vain, because a reader does not end
+    /// its batch; 0 if there was none.
+    pub(crate) stalled_epoch: AtomicU64,
+    pub(crate) secrets: RapidSecrets,
+    pub(crate) config: Config,
+    /// The current limit in bytes.
+    pub(crate) limit_bytes: AtomicUsize,
+    /// The current limit in segments.
+    pub(crate) limit_segments: AtomicUsize,
+    /// The number of lifetime classes, 1 to 8.
+    pub(crate) lifetimes: AtomicU32,
+    /// Segments that one handle may have open.
+    pub(crate) open_budget: AtomicUsize,
+    /// 1 while some memory was never used and there are free lists; 0 afterwards.
+    pub(crate) unused_left: AtomicU32,
+    /// Free blocks that no handle keeps for itself.
+    pub(crate) pool: Pool,
+    /// Index words in use. Handles add to it in steps of several words.
+    pub(crate) slots_used: AtomicUsize,
+    /// Segments with leases, each counted once however many leases it has.
+    pub(crate) leased: AtomicUsize,
+    /// Called for each eviction.
+    pub(crate) observer: OnceLock<EvictionObserver>,
+    /// The number of [`crate::Engine::crawl_soon`] calls.
+    pub(crate) crawls: AtomicU32,
+    /// The number of changes of the limit.
+    pub(crate) limits: AtomicU32,
+    /// The sample of keys for the miss-ratio curve.
+    pub(crate) mrc: Mrc,
+    /// Where evicted items are written.
+    pub(crate) flash: Option<Flash>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// Buckets per stripe at first. With fewer, some stripes fill up long before the others by chance.
+const STRIPE_BUCKETS: usize = 64;
+
+/// Aborts the process if it is dropped, which happens only while a panic unwinds in the middle of a
+/// change. `std::mem::forget` disarms it after the change.
+pub(crate) struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
+/// The number of stripes of an index with this first number of buckets.
+pub(crate) fn stripes_for(buckets_first: usize) -> usize {
+    (buckets_first / STRIPE_BUCKETS).clamp(1, STRIPES_MAX)
+}
+
+/// The hash of a key.
+#[inline]
+pub(crate) fn hash_of(secrets: &RapidSecrets, key: &[u8]) -> u64 {
+    rapidhash::v3::rapidhash_v3_seeded(key, secrets)
+}
+
+/// Segments are counted in 32 bits: no region has more.
+pub(crate) fn narrow(segments: usize) -> u32 {
+    u32::try_from(segments).expect("segments are counted in 32 bits")
+}
+
+/// What tells size classes from others.
+pub(crate) fn class_fingerprint(classes: &SizeClasses) -> u64 {
+    let bounds = (0..classes.count()).map(|class| classes.bound(class) as u64);
+    let words: Vec<u64> = bounds.chain([classes.footprint(0, 0, 0) as u64]).collect();
+    checksum(&words)
+}
+
+impl Shared {
+    /// A new handle's member, with a block of its own if there is one.
+    pub(crate) fn join(&self) -> Arc<Member> {
+        let (table, mut members) = (self.table(), self.members());
+        let own = (0..table.layout.blocks - 1).find(|number| {
+            let block = Block::new(table, *number);
+            members.iter().all(|member| member.block != block)
+        });
+        let number = own.unwrap_or(table.layout.blocks - 1);
+        let block = Block::new(table, number);
+        if block.is_shared() {
+            table.header_page().uses.has_shared_block.store(1, Ordering::Relaxed);
+        }
+        let member = Arc::new(Member::new(self.config.classes.count(), block));
+        members.push(Arc::clone(&member));
+        self.handles.fetch_add(1, Ordering::Relaxed);
+        table.header_page().uses.running.store(1, Ordering::Relaxed);
+        member
+    }
+
+    pub(crate) fn table(&self) -> &Table {
+        &self.index.buckets
+    }
+
+    pub(crate) fn segment_len(&self) -> usize {
+        self.table().layout.segment_len
+    }
+
+    /// Counts an item that was dropped, though it could have been demoted to flash.
+    pub(crate) fn count_dropped(&self) {
+        if let Some(flash) = &self.flash {
+            flash.counts.dropped.add(1);
+        }
+    }
+
+    /// Counts an item on flash that was removed to make room.
+    pub(crate) fn count_lost_on_flash(&self, slot: Slot) {
+        if let Some(flash) = &self.flash {
+            flash.counts.objects_evicted.add(1);
+            flash.counts.bytes_evicted.add(flash.format.counted_len(slot) as u64);
+        }
+    }
+
+    pub(crate) fn alloc(&self) -> MutexGuard<'_, Alloc> {
+        // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
+        self.alloc.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn members(&self) -> MutexGuard<'_, Vec<Arc<Member>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A handle was dropped: its counters are kept.
+    pub(crate) fn depart(&self, member: &Arc<Member>) {
+        let mut members = self.members();
+        members.retain(|other| !Arc::ptr_eq(other, member));
+        self.handles.fetch_sub(1, Ordering::Relaxed);
+        if members.is_empty() {
+            // The next process finds nothing in the middle of a change.
+            self.table().header_page().uses.running.store(0, Ordering::Release);
+        }
+        // Under the lock of the list, so that the counters are summed up once.
+        self.departed.absorb(&member.stats);
+    }
+
+    /// The oldest epoch in which a handle may still be reading; see [`Epoch::oldest`].
+    pub(crate) fn oldest_pin(&self) -> u64 {
+        self.epoch.oldest(self.members().iter().map(|member| &member.pin))
+    }
+
+    #[inline]
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        hash_of(&self.secrets, key)
+    }
+
+    #[inline]
+    pub(crate) fn record<'p>(&'p self, slot: Slot, witness: Witness<'p>) -> Record<'p> {
+        let record = Record::at(self.table(), slot.offset(), self.config.cas, witness);
+        strict_assert!(
+            slot::tag(self.hash(record.key())) == slot.tag(),
+            "index word and item are of one key"
+        );
+        record
+    }
+
+    pub(crate) fn ghost_epoch(&self) -> GhostEpoch {
+        let epoch = self.table().header_page().order.ghost_epoch.load(Ordering::Relaxed);
+        GhostEpoch::from_index(u8::try_from(epoch).unwrap_or_default())
+    }
+
+    /// The ghosts of a bucket. The caller holds the lock of its stripe.
+    pub(crate) fn ghosts(&self, words: [&AtomicU64; 2]) -> Ghosts {
+        Ghosts(words.map(|word| word.load(Ordering::Relaxed)))
+    }
+
+    pub(crate) fn set_ghosts(&self, words: [&AtomicU64; 2], ghosts: Ghosts) {
+        words.iter().zip(ghosts.0).for_each(|(word, new)| word.store(new, Ordering::Relaxed));
+    }
+
+    pub(crate) fn class_of(&self, record: &Record<'_>) -> (usize, usize) {
+        self.class_of_parts(record.key_len(), record.value_len(), record.client_flags())
+    }
+
+    /// The statistics class of an item and the bytes that it counts for.
+    pub(crate) fn class_of_parts(
+        &self,
+        key_len: usize,
+        value_len: usize,
+        flags: u32,
+    ) -> (usize, usize) {
+        let footprint = self.config.classes.footprint(key_len, value_len, flags);
+        (self.config.classes.class_of(footprint), footprint)
+    }
+
+    /// Calls `f` for each handle that there is.
+    pub(crate) fn for_each_member(&self, mut f: impl FnMut(&Member)) {
+        self.members().iter().for_each(|member| f(member));
+    }
+}

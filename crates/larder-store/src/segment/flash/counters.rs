@@ -1,0 +1,68 @@
+//! The counters of a flash tier. Whatever is counted here takes microseconds, so all handles share them.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A counter that any thread may add to.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Relaxed);
+    }
+
+    pub(crate) fn take_off(&self, n: u64) {
+        self.0.fetch_sub(n, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    pub(crate) fn set(&self, n: u64) {
+        self.0.store(n, Relaxed);
+    }
+}
+
+/// The counters: see [`crate::FlashGauges`].
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) reads: Counter,
+    /// Of these, those before the last reset, and those for walks.
+    pub(crate) reads_before: Counter,
+    pub(crate) aborted: Counter,
+    pub(crate) without_buffer: Counter,
+    pub(crate) recached: Counter,
+    pub(crate) returned: Counter,
+    pub(crate) missed: Counter,
+    pub(crate) bad_checksums: Counter,
+    pub(crate) dropped: Counter,
+    pub(crate) compact_lost: Counter,
+    pub(crate) compact_rescues: Counter,
+    pub(crate) compact_skipped: Counter,
+    pub(crate) page_allocs: Counter,
+    pub(crate) page_evictions: Counter,
+    pub(crate) page_reclaims: Counter,
+    pub(crate) objects_evicted: Counter,
+    pub(crate) bytes_evicted: Counter,
+    pub(crate) objects_written: Counter,
+    pub(crate) bytes_written: Counter,
+    pub(crate) bytes_read: Counter,
+    /// Reads under way.
+    pub(crate) reading: Counter,
+    /// Reads and writes that have failed since the last minute began.
+    pub(crate) errors: Counter,
+}
+
+impl Counts {
+    /// Zeroes what `stats reset` zeroes in memcached: what look-ups and rewrites have counted.
+    pub(crate) fn reset(&self) {
+        self.reads_before.set(self.reads.get());
+        let Self { aborted, without_buffer, recached, returned, missed, bad_checksums, .. } = self;
+        let Self { compact_lost, compact_rescues, compact_skipped, .. } = self;
+        [aborted, without_buffer, recached, returned, missed, bad_checksums]
+            .into_iter()
+            .chain([compact_lost, compact_rescues, compact_skipped])
+            .for_each(|counter| counter.set(0));
+    }
+}

@@ -1,0 +1,109 @@
+//! Write buffers that wait to be written.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The queue between the handles that fill write buffers and the thread that writes them.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The segments, each with the number of those of its large value.
+    waiting: VecDeque<(u32, usize)>,
+    /// Taken and not yet done.
+    under_way: usize,
+    /// The segments of large values of those that wait or are under way.
+    large: usize,
+    is_stopping: bool,
+}
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The segments that are not written yet.
+    pub(crate) fn len(&self) -> usize {
+        let state = self.state();
+        state.waiting.len() + state.under_way
+    }
+
+    /// The segments of large values that are not written yet.
+    pub(crate) fn large(&self) -> usize {
+        self.state().large
+    }
+
+    /// Queues a segment, and with it the `chained` segments of its large value.
+    pub(crate) fn push(&self, segment: u32, chained: usize) {
+        let mut state = self.state();
+        state.waiting.push_back((segment, chained));
+        state.large += chained;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// The next segment, when there is one; `None` when the queue is stopped.
+    pub(crate) fn next(&self) -> Option<(u32, usize)> {
+        let mut state = self.state();
+        loop {
+            if state.is_stopping {
+                return None;
+            }
+            if let Some(next) = state.waiting.pop_front() {
+                state.under_way += 1;
+                return Some(next);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The next segment if there is one now.
+    #[cfg(all(test, not(any(loom, shuttle, miri))))]
+    pub(crate) fn try_next(&self) -> Option<(u32, usize)> {
+        let mut state = self.state();
+        let next = state.waiting.pop_front()?;
+        state.under_way += 1;
+        Some(next)
+    }
+
+    /// A segment that was taken is done, and so are the `chained` segments of its large value.
+    pub(crate) fn finish(&self, chained: usize) {
+        let mut state = self.state();
+        state.under_way -= 1;
+        state.large -= chained;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Waits until the queue has changed, or for `at_most`; false if it is stopped.
+    pub(crate) fn wait(&self, at_most: Duration) -> bool {
+        let state = self.state();
+        if state.is_stopping {
+            return false;
+        }
+        let (state, _) =
+            self.changed.wait_timeout(state, at_most).unwrap_or_else(PoisonError::into_inner);
+        !state.is_stopping
+    }
+
+    /// Wakes those that wait for a change.
+    pub(crate) fn notify(&self) {
+        drop(self.state());
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn set_stopping(&self, is_stopping: bool) {
+        self.state().is_stopping = is_stopping;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.state().is_stopping
+    }
+}

@@ -1,0 +1,397 @@
+//! One read of an item from flash.
+
+use super::large_read::{LargeValue, PartOutcome};
+use crate::Seconds;
+use crate::segment::cache::shared::Shared;
+use crate::segment::flash::format::{CHECKSUM_LEN, Origin};
+use crate::segment::flash::pages::Page;
+use crate::segment::flash::pending_read::{ReadState, Reading};
+use crate::segment::index::slot::Slot;
+use crate::segment::item::header::{Header, State, access_code};
+use crate::segment::item::record::Record;
+use crate::segment::item::witness::Witness;
+use crate::segment::memory::read_buffers::Buffer;
+use crate::segment::sync::Ordering;
+use larder_device::{Place, Reader, Target};
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+/// A read that takes longer than so many seconds has failed.
+const SECONDS_MAX: u32 = 5;
+/// Large items have a second more for each of so many bytes.
+const LEN_PER_SECOND: usize = 16 << 20;
+
+/// A read of an item.
+pub(crate) struct Read {
+    shared: Arc<Shared>,
+    /// The hash and the index word for which it was begun.
+    hash: u64,
+    slot: Slot,
+    origin: Origin,
+    /// When the item's page was opened.
+    base: Seconds,
+    begun: Seconds,
+    buffer: Buffer,
+    /// What is read from the device.
+    start: u64,
+    len: usize,
+    /// The value, if the item is large: then only the head goes to the buffer.
+    large: Option<LargeValue>,
+    progress: Mutex<Progress>,
+    /// Its buffer and its hold on the page were given back.
+    is_released: AtomicBool,
+}
+
+/// How far a read is.
+enum Progress {
+    /// These are called when it ends. The device may write to the buffer.
+    UnderWay(Vec<Waker>),
+    /// It takes too long: whoever waited was told, and the device may still write to the buffer.
+    GivenUp,
+    /// The item is there, and so many batches use it.
+    Whole { users: usize },
+    /// The item is not there.
+    Failed,
+    /// It was there, but nobody asked, and its buffer was needed for another.
+    Aborted,
+}
+
+impl fmt::Debug for Read {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Read").field("slot", &self.slot).finish_non_exhaustive()
+    }
+}
+
+impl Read {
+    /// A read of the item that `slot` refers to, from `start` on. The page's count of reads was raised for
+    /// it.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        (hash, slot): (u64, Slot),
+        origin: Origin,
+        (start, len): (u64, usize),
+        (buffer, large): (Buffer, Option<LargeValue>),
+        (base, begun): (Seconds, Seconds),
+        waker: &Waker,
+    ) -> Self {
+        let progress = Mutex::new(Progress::UnderWay(vec![waker.clone()]));
+        let shared = Arc::clone(shared);
+        let is_released = AtomicBool::new(false);
+        Self {
+            shared,
+            hash,
+            slot,
+            origin,
+            base,
+            begun,
+            buffer,
+            start,
+            len,
+            large,
+            progress,
+            is_released,
+        }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record_offset(&self) -> usize {
+        let skipped = usize::try_from(self.origin.offset - self.start).expect("a read is short");
+        self.buffer.offset + skipped
+    }
+
+    /// Whether what was read is the item that was written there. A large item gets its chain.
+    fn is_whole(&self) -> bool {
+        let Some(flash) = &self.shared.flash else { return false };
+        let (table, at) = (self.shared.table(), self.record_offset());
+        let header = Header(table.region.word(at).load(Relaxed));
+        let checked_len = header.record_len(self.shared.config.cas)
+            + self.large.as_ref().map_or(0, |_| CHECKSUM_LEN);
+        let end = checked_len + CHECKSUM_LEN;
+        if header.key_len() == 0
+            || header.has(State::Link) != self.large.is_some()
+            || end > flash.format.read_len(self.slot)
+            || at + end > self.buffer.offset + self.len
+        {
+            return false;
+        }
+        // SAFETY: the buffer belongs to this read, the device is done with it, and it is inside of it.
+        let rest = unsafe { table.region.bytes(at + 8, checked_len - 8) };
+        let sum = table.region.word(at + checked_len).load(Relaxed);
+        if sum != flash.format.checksum(header, rest, self.origin) {
+            return false;
+        }
+        if self.large.as_ref().is_some_and(|large| !self.has_whole_value(large)) {
+            return false;
+        }
+        // Accesses are relative to the base of a segment, and the item was not in this one.
+        let entry = table.entry(table.layout.segment_of(at));
+        let header = header
+            .with_access_code(access_code(entry.base(), self.base))
+            .with(State::Dead, false)
+            .with(State::Fetched, header.has(State::Fetched) || self.slot.freq() > 0);
+        table.region.word(at).store(header.0, Ordering::Release);
+        true
+    }
+
+    /// Whether a large value is the one that belongs to the head. It becomes the chain of the item.
+    fn has_whole_value(&self, large: &LargeValue) -> bool {
+        let (table, at) = (self.shared.table(), self.record_offset());
+        let record = Record::at(table, at, self.shared.config.cas, Witness::buffered(&self.buffer));
+        if !large.has_memory() {
+            return true;
+        }
+        let sum = table.region.word(at + record.len()).load(Relaxed);
+        if record.inline_len() > 0 || large.checksum(record.value_len()) != Some(sum) {
+            return false;
+        }
+        let first = large.link();
+        first.inspect(|first| record.set_chain(*first)).is_some()
+    }
+
+    /// Notes that a read of `len` bytes has ended.
+    fn end_part(self: &Arc<Self>, result: io::Result<()>, len: usize) {
+        let Some(flash) = &self.shared.flash else { return };
+        let counts = &flash.counts;
+        counts.reading.take_off(1);
+        if result.is_ok() {
+            counts.bytes_read.add(len as u64);
+        }
+        let has_failed = match &self.large {
+            None => result.is_err(),
+            Some(large) => match large.end_one(result.is_err()) {
+                PartOutcome::Last(is_there) => !is_there,
+                PartOutcome::UnderWay => return flash.wake_waiters(),
+                // Whoever waits begins the others.
+                PartOutcome::GoOn => {
+                    let is_wanted = match &*self.progress() {
+                        Progress::UnderWay(wakers) => {
+                            wakers.iter().for_each(Waker::wake_by_ref);
+                            true
+                        }
+                        _ => false,
+                    };
+                    if is_wanted || !large.stop() {
+                        return flash.wake_waiters();
+                    }
+                    true
+                }
+            },
+        };
+        let is_whole = !has_failed && self.is_whole();
+        if !is_whole {
+            counts.bad_checksums.add((!has_failed).into());
+            let table = self.shared.table();
+            let page = Page::new(table, flash.format.page_of(self.slot));
+            flash.note_error(table, Some(page));
+        }
+        let mut is_usable = is_whole;
+        let wakers = {
+            let mut progress = self.progress();
+            let wakers = match &mut *progress {
+                Progress::UnderWay(wakers) => std::mem::take(wakers),
+                // Nobody waits any more, and the word was removed.
+                _ => {
+                    is_usable = false;
+                    Vec::new()
+                }
+            };
+            *progress = if is_usable { Progress::Whole { users: 0 } } else { Progress::Failed };
+            wakers
+        };
+        if !is_usable {
+            // Whoever waits may be kept from asking by a peer that does not read.
+            self.release();
+        }
+        wakers.into_iter().for_each(Waker::wake);
+        flash.wake_waiters();
+    }
+
+    /// Gives back what it holds, once. No read is under way any more, and nobody uses the item.
+    fn release(&self) {
+        if self.is_released.swap(true, Relaxed) {
+            return;
+        }
+        if let Some(large) = &self.large {
+            large.free(&self.shared);
+        }
+        if let Some(flash) = &self.shared.flash {
+            flash.end_read(self.shared.table(), self.slot, self.buffer);
+        }
+    }
+}
+
+impl Reading for Read {
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    fn begun(&self) -> Seconds {
+        self.begun
+    }
+
+    fn is_late(&self, now: Seconds) -> bool {
+        let len = self.large.as_ref().map_or(0, LargeValue::len);
+        let patience = SECONDS_MAX + u32::try_from(len / LEN_PER_SECOND).unwrap_or(u32::MAX);
+        now.0.saturating_sub(self.begun.0) > patience
+    }
+
+    fn has_value(&self) -> bool {
+        self.large.as_ref().is_none_or(LargeValue::has_memory)
+    }
+
+    fn give_value_away(&self) {
+        if let Some(large) = &self.large {
+            large.give_away();
+        }
+    }
+
+    fn begin_more(self: Arc<Self>, reader: &mut Reader) {
+        let (Some(flash), Some(large)) = (&self.shared.flash, &self.large) else { return };
+        let openings = flash.openings();
+        while reader.under_way() < flash.depth
+            && let Some(place) = large.begin_next(self.shared.table())
+        {
+            flash.counts.reading.add(1);
+            let begun = reader.begin(Arc::new(Piece { read: Arc::clone(&self), place }));
+            assert!(begun.is_ok(), "there was room for it");
+        }
+        if large.is_stalled()
+            && let Progress::UnderWay(wakers) = &*self.progress()
+        {
+            wakers.iter().for_each(|waker| flash.wait_for_reads(waker, openings));
+        }
+    }
+
+    fn item(&self) -> (usize, &Buffer) {
+        (self.record_offset(), &self.buffer)
+    }
+
+    fn join(&self, waker: &Waker) -> bool {
+        match &mut *self.progress() {
+            Progress::UnderWay(wakers) => {
+                if !wakers.iter().any(|other| other.will_wake(waker)) {
+                    wakers.push(waker.clone());
+                }
+                true
+            }
+            Progress::Whole { .. } => {
+                waker.wake_by_ref();
+                true
+            }
+            Progress::GivenUp | Progress::Failed | Progress::Aborted => false,
+        }
+    }
+
+    fn can_be_joined(&self) -> bool {
+        matches!(*self.progress(), Progress::UnderWay(_) | Progress::Whole { .. })
+    }
+
+    fn ask(&self) -> ReadState {
+        match &mut *self.progress() {
+            Progress::UnderWay(_) => ReadState::UnderWay,
+            Progress::Whole { users } => {
+                *users += 1;
+                ReadState::Whole
+            }
+            Progress::GivenUp | Progress::Failed => ReadState::Failed,
+            Progress::Aborted => ReadState::Aborted,
+        }
+    }
+
+    fn leave(&self) {
+        if let Progress::Whole { users } = &mut *self.progress() {
+            *users -= 1;
+        }
+    }
+
+    fn abort(&self) -> bool {
+        let mut progress = self.progress();
+        let wakers = match &mut *progress {
+            Progress::Whole { users: 0 } => Vec::new(),
+            // Whoever waits for it does not begin the reads that are left.
+            Progress::UnderWay(wakers) if self.large.as_ref().is_some_and(LargeValue::stop) => {
+                std::mem::take(wakers)
+            }
+            _ => return false,
+        };
+        *progress = Progress::Aborted;
+        drop(progress);
+        self.release();
+        if let Some(flash) = &self.shared.flash {
+            flash.counts.aborted.add(1);
+        }
+        wakers.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    fn give_up(&self) {
+        if self.abort() {
+            return;
+        }
+        let mut progress = self.progress();
+        if let Progress::UnderWay(wakers) = &mut *progress {
+            let wakers = std::mem::take(wakers);
+            *progress = Progress::GivenUp;
+            drop(progress);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+// SAFETY: the buffer is this read's alone: it is given back by `release`, which is called when no read is under
+// way any more: by whoever ends the last one, by `abort` after that, or when this is dropped, which the reader
+// prevents until it has called `finish`.
+unsafe impl Target for Read {
+    fn place(&self) -> Place {
+        let into = self.shared.table().region.place(self.buffer.offset, self.len);
+        Place { offset: self.start, into, len: self.len }
+    }
+
+    fn finish(self: Arc<Self>, result: io::Result<()>) {
+        self.end_part(result, self.len);
+    }
+}
+
+/// The read of one piece of a large value: where it is on the device, the offset in the region that it goes to,
+/// and its length.
+struct Piece {
+    read: Arc<Read>,
+    place: (u64, usize, usize),
+}
+
+// SAFETY: the segment belongs to the value of the read, which keeps it until all of its reads have ended, and
+// this keeps the read.
+unsafe impl Target for Piece {
+    fn place(&self) -> Place {
+        let (offset, at, len) = self.place;
+        Place { offset, into: self.read.shared.table().region.place(at, len), len }
+    }
+
+    fn finish(self: Arc<Self>, result: io::Result<()>) {
+        self.read.end_part(result, self.place.2);
+    }
+}
+
+impl Drop for Read {
+    fn drop(&mut self) {
+        if let Some(flash) = &self.shared.flash {
+            flash.forget(self.slot, std::ptr::from_ref(self).cast());
+        }
+        self.release();
+    }
+}

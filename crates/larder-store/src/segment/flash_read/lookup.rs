@@ -1,0 +1,208 @@
+//! Items on flash in look-ups and updates.
+//!
+//! A key whose index word refers to flash is `Pending` until what is there was delivered. Only then it is
+//! known whether the item is the key's: index words are compared in 14 to 20 bits.
+
+use crate::engine::Liveness;
+use crate::eviction::Queue;
+use crate::segment::cache::shared::Shared;
+use crate::segment::flash::pages::Page;
+use crate::segment::flash::pending_read::{Reading, find};
+use crate::segment::handle::state::Handle;
+use crate::segment::index::buckets::{Locked, LockedSlot};
+use crate::segment::index::slot::Slot;
+use crate::segment::item::flash_copy::FlashCopy;
+use crate::segment::item::new_record::NewRecord;
+use crate::segment::item::record::Record;
+use crate::segment::item::witness::Witness;
+use crate::segment::memory::table::Table;
+use crate::segment::sync::Ordering;
+use crate::segment::write::writer::Writer;
+use crate::{HashedKey, Now};
+use std::sync::Arc;
+
+/// What an update has found on flash.
+pub(crate) enum OnFlash<'i> {
+    Nothing,
+    /// The item has to be read first.
+    Pending,
+    /// Index words that may be the key's, which need not be read.
+    Unread,
+    /// The item, but there was no memory for its value.
+    NoRoom,
+    /// The item.
+    Item(LockedSlot<'i>, Arc<dyn Reading>),
+}
+
+/// Whether an item that was read from flash can be shown.
+pub(crate) fn liveness_on_flash(
+    shared: &Shared,
+    read: &dyn Reading,
+    record: &Record<'_>,
+    now: Now,
+) -> Liveness {
+    if read.origin().sequence < shared.flush_floor() {
+        Liveness::Flushed
+    } else if record.is_past(now) {
+        Liveness::Expired
+    } else if record.has_extension() && shared.has_dropped_tag(record) {
+        Liveness::Flushed
+    } else {
+        Liveness::Live
+    }
+}
+
+impl Handle {
+    /// Copies an item that was hit again to memory, if there is room without waiting.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn recache(&mut self, hash: u64, slot: Slot) {
+        let Some(read) = self.fetching.find(slot).map(Arc::clone) else { return };
+        self.evacuate_before_write();
+        self.copy_to_memory(hash, &*read);
+        self.evacuate_after_write();
+        self.flush_slot_delta();
+        if !self.pin.is_in_batch() {
+            self.end_writing();
+        }
+        self.pin.resume(&self.shared.epoch);
+    }
+
+    fn copy_to_memory(&mut self, hash: u64, read: &dyn Reading) {
+        let shared = Arc::clone(&self.shared);
+        let record = shared.record_in_buffer(read);
+        let (len, expiry) = (record.len(), record.expiry());
+        let (_, mut writer) = self.writer();
+        let kind = writer.kind(&shared, Queue::Main, expiry, record.item_len());
+        // It gets a link, and may get an exact expiry.
+        if !writer.has_room(&shared, kind, len + 16) {
+            let Ok(segment) = self.try_segment() else { return };
+            let (_, mut writer) = self.writer();
+            writer.open(&shared, kind, segment);
+        }
+        let (_, mut writer) = self.writer();
+        let stripe = shared.index.lock(hash);
+        let Some(place) = stripe.on_flash().find(|place| place.slot.is_same_item(read.slot()))
+        else {
+            return;
+        };
+        if !liveness_on_flash(&shared, read, &record, writer.now).is_live() {
+            return;
+        }
+        let flash_copy = FlashCopy::of(read.slot(), read.origin().sequence);
+        let copy = NewRecord { flash_copy, ..NewRecord::copy_of(&record) };
+        if let Some(offset) = writer.write(&shared, kind, &copy) {
+            shared.table().set_chain_owner(copy.chain.map(|chain| chain.first), offset);
+            if let Some(flash) = shared.flash.as_ref().filter(|_| copy.flash_copy.is_some()) {
+                let page = Page::new(shared.table(), flash.format.page_of(place.slot));
+                page.copies().fetch_add(1, Ordering::Relaxed);
+            }
+            stripe.replace(&place, offset, 0);
+            if copy.chain.is_some() {
+                writer.count_chain(&shared, offset, shared.chain_segments_of(&record));
+                read.give_value_away();
+            }
+            if let Some(flash) = &shared.flash {
+                flash.counts.recached.add(1);
+            }
+            writer.count_back_in_memory(&shared, place.slot, &record);
+        }
+    }
+}
+
+impl Writer<'_> {
+    /// What an update finds on flash for a key that is not in memory. `is_shown`: it depends on the item.
+    pub(crate) fn find_on_flash<'i>(
+        &self,
+        shared: &Shared,
+        stripe: &Locked<'i, Table>,
+        key: HashedKey<'_>,
+        is_shown: bool,
+    ) -> OnFlash<'i> {
+        let Some(flash) = &shared.flash else { return OnFlash::Nothing };
+        let mut found = OnFlash::Nothing;
+        for place in stripe.on_flash() {
+            if !is_shown {
+                return OnFlash::Unread;
+            }
+            match find(self.delivered, place.slot) {
+                Some(read) if shared.record_in_buffer(&**read).key() == key.bytes => {
+                    let has_value = read.has_value();
+                    let item = || OnFlash::Item(place, Arc::clone(read));
+                    return if has_value { item() } else { OnFlash::NoRoom };
+                }
+                Some(_) => (),
+                None if flash.readable(shared.table(), place.slot, self.now.secs).is_some() => {
+                    found = OnFlash::Pending;
+                }
+                None => (),
+            }
+        }
+        found
+    }
+
+    /// Removes index words of a key whose pages have expired or were flushed, before the key gets another word.
+    /// Such a page becomes readable again if it is not full, and something with a later expiry lands there.
+    pub(crate) fn remove_unreadable(&mut self, shared: &Shared, stripe: &Locked<'_, Table>) {
+        let Some(flash) = shared.flash.as_ref().filter(|flash| !flash.is_off()) else { return };
+        for place in stripe.on_flash() {
+            if flash.readable(shared.table(), place.slot, self.now.secs).is_none() {
+                self.remove_from_flash(shared, stripe, &place);
+            }
+        }
+    }
+
+    /// Counts out an item whose index word does not refer to flash any more.
+    pub(crate) fn count_off_flash(&self, shared: &Shared, slot: Slot) {
+        let Some(flash) = &shared.flash else { return };
+        let bytes = flash.format.counted_len(slot);
+        Page::new(shared.table(), flash.format.page_of(slot)).remove(bytes);
+        self.member.block.remove_item(shared.table(), 0, bytes);
+    }
+
+    /// Counts an item that has come back to memory from flash.
+    pub(crate) fn count_back_in_memory(&self, shared: &Shared, slot: Slot, record: &Record<'_>) {
+        let (class, footprint) = shared.class_of(record);
+        self.member.block.add_item(shared.table(), class, footprint);
+        self.count_off_flash(shared, slot);
+    }
+
+    /// Removes an index word that refers to flash.
+    pub(crate) fn remove_from_flash(
+        &mut self,
+        shared: &Shared,
+        stripe: &Locked<'_, Table>,
+        place: &LockedSlot<'_>,
+    ) {
+        stripe.remove(place);
+        self.writing.slots -= 1;
+        self.count_off_flash(shared, place.slot);
+    }
+
+    /// Removes the index word of an item on flash, if it is there still.
+    pub(crate) fn remove_word(&mut self, shared: &Shared, hash: u64, slot: Slot) -> bool {
+        let stripe = shared.index.lock(hash);
+        let place = stripe.on_flash().find(|place| place.slot.is_same_item(slot));
+        let is_there = place.is_some();
+        if let Some(place) = place {
+            self.remove_from_flash(shared, &stripe, &place);
+        }
+        is_there
+    }
+}
+
+impl Shared {
+    /// An item that was read from flash, and that its read says is whole.
+    pub(crate) fn record_in_buffer<'r>(&'r self, read: &'r dyn Reading) -> Record<'r> {
+        let (offset, buffer) = read.item();
+        Record::at(self.table(), offset, self.config.cas, Witness::buffered(buffer))
+    }
+
+    /// Counts the first hit of an item on flash.
+    pub(crate) fn count_first_hit_on_flash(&self, slot: Slot) {
+        if let Some(flash) = &self.flash {
+            let page = Page::new(self.table(), flash.format.page_of(slot));
+            page.hits().fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Reading items: requests begin reads for keys whose index words refer to flash, and use what was read
+//! until their batch ends.
+
+use super::device_read::Read;
+use super::large_read::LargeValue;
+use crate::segment::cache::shared::Shared;
+use crate::segment::flash::format::Origin;
+use crate::segment::flash::pending_read::{ReadState, Reading};
+use crate::segment::flash::tier::Flash;
+use crate::segment::handle::batch_reads::Fetch;
+use crate::segment::handle::state::Handle;
+use crate::segment::index::slot::{LARGE_SPAN, Slot};
+use crate::segment::large_value::upload::Upload;
+use crate::segment::sync::{Ordering, fence};
+use crate::{Begun, Delivery, Seconds, Wanted};
+use std::sync::Arc;
+use std::task::Waker;
+
+/// The outcome of an attempt to read.
+pub(crate) enum Attempt {
+    Begun(Arc<dyn Reading>),
+    /// The item is not there any more.
+    Gone,
+    Later,
+}
+
+/// What an item is read for.
+#[derive(Clone, Copy)]
+pub(crate) struct Purpose {
+    /// There is something else to wait for: see [`Wanted::is_ahead`].
+    pub(crate) is_ahead: bool,
+    /// It is read for a walk, whose reads give way to those of requests.
+    pub(crate) is_walk: bool,
+}
+
+impl Handle {
+    /// Begins to read what may be the item with this hash.
+    pub(crate) fn fetch_item(
+        &mut self,
+        Wanted { hash, is_ahead }: Wanted,
+        waker: &Waker,
+        into: &mut Vec<Fetch>,
+    ) -> Begun {
+        let mut wanted: [Option<Slot>; 4] = [None; 4];
+        self.pinned(|shared, _, now| {
+            let Some(flash) = &shared.flash else { return };
+            let mut places = wanted.iter_mut();
+            shared.index.lookup_in_any_tier(hash, |_, slot| -> Option<()> {
+                if slot.is_on_flash() && flash.readable(shared.table(), slot, now.secs).is_some() {
+                    // More than one is another key's that agrees in the bits that words keep.
+                    if let Some(place) = places.next() {
+                        *place = Some(slot);
+                    }
+                }
+                None
+            });
+        });
+        let mut begun = Begun::Nothing;
+        for slot in wanted.into_iter().flatten() {
+            if self.fetching.find(slot).is_some() {
+                continue;
+            }
+            match self.begin_read((hash, slot), Purpose { is_ahead, is_walk: false }, waker) {
+                Attempt::Begun(read) => {
+                    into.push(Fetch(read));
+                    begun = Begun::Begun;
+                }
+                Attempt::Gone => (),
+                Attempt::Later => return Begun::Later,
+            }
+        }
+        begun
+    }
+
+    pub(crate) fn begin_read(
+        &mut self,
+        (hash, slot): (u64, Slot),
+        purpose: Purpose,
+        waker: &Waker,
+    ) -> Attempt {
+        let Purpose { is_ahead, is_walk } = purpose;
+        let shared = Arc::clone(&self.shared);
+        let Some(flash) = &shared.flash else { return Attempt::Gone };
+        if let Some(read) = flash.known_read(slot)
+            && read.join(waker)
+        {
+            return Attempt::Begun(read);
+        }
+        let Some((page, sequence)) = flash.readable(shared.table(), slot, self.now.secs) else {
+            return Attempt::Gone;
+        };
+        let openings = flash.openings();
+        // Nothing is taken that those who wait for it need first.
+        let is_refused = is_ahead && flash.has_waiters() || !self.fetching.has_room(flash);
+        let extent = flash.format.extent(slot, flash.device.align());
+        let len = usize::try_from(extent.1 - extent.0).expect("an item fits a segment");
+        let large = (slot.span() == LARGE_SPAN && !is_refused)
+            .then(|| self.begin_value(&shared, flash, slot, is_ahead));
+        let is_refused = is_refused || large.as_ref().is_some_and(Option::is_none);
+        let take = || flash.take_buffer(shared.table(), len, self.now.secs, is_ahead);
+        let buffer = if is_refused { None } else { take() };
+        let Some(buffer) = buffer else {
+            flash.counts.without_buffer.add((!is_walk).into());
+            if !is_ahead {
+                flash.wait_for_reads(waker, openings);
+            }
+            return Attempt::Later;
+        };
+        // Either this thread sees that the word has changed, or the thread that empties the page sees the
+        // read.
+        page.reads().fetch_add(1, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+        let is_there = self.pinned(|shared, _, _| {
+            let same = |_, other: Slot| other.is_same_item(slot).then_some(());
+            shared.index.lookup_in_any_tier(hash, same).is_some()
+        });
+        let origin = Origin { offset: flash.format.offset_of(slot), sequence };
+        if !is_there || page.sequence() != sequence {
+            flash.end_read(shared.table(), slot, buffer);
+            return Attempt::Gone;
+        }
+        // A request may take the buffer as soon as the item was read.
+        let begun = Seconds(self.now.secs.0.saturating_sub(is_walk.into()));
+        let (times, extent) = ((page.base(), begun), (extent.0, len));
+        let parts = (buffer, large.flatten());
+        let read = Arc::new(Read::new(&shared, (hash, slot), origin, extent, parts, times, waker));
+        // Another thread may have begun to read it meanwhile.
+        let own: Arc<dyn Reading> = Arc::clone(&read) as Arc<dyn Reading>;
+        if let Some(other) = flash.note_read(&own) {
+            if other.join(waker) {
+                return Attempt::Begun(other);
+            }
+            flash.wait_for_reads(waker, openings);
+            return Attempt::Later;
+        }
+        flash.counts.reading.add(1);
+        flash.counts.reads.add(1);
+        flash.counts.reads_before.add(is_walk.into());
+        let reader = self.fetching.reader(flash);
+        let begun = reader.begin(read);
+        assert!(begun.is_ok(), "there was room for it");
+        Arc::clone(&own).begin_more(reader);
+        Attempt::Begun(own)
+    }
+
+    /// Takes segments for a large value; `None` if that has to wait until other reads have ended. If there
+    /// would be no memory then either, the value is not read.
+    fn begin_value(
+        &mut self,
+        shared: &Arc<Shared>,
+        flash: &Flash,
+        slot: Slot,
+        is_ahead: bool,
+    ) -> Option<LargeValue> {
+        let (start, len) = flash.format.value_extent(slot);
+        if is_ahead {
+            // It would take memory from items that others use.
+            return None;
+        }
+        self.evacuate_before_write();
+        let mut upload = self.with_all_segments(Upload::for_flash_read(shared, len));
+        if upload.is_err() && flash.abort_reads(self.now.secs, None) {
+            // Values that were read for peers that take no answers gave their memory up.
+            upload = self.with_all_segments(Upload::for_flash_read(shared, len));
+        }
+        self.evacuate_after_write();
+        self.flush_slot_delta();
+        if !self.pin.is_in_batch() {
+            self.end_writing();
+        }
+        self.pin.resume(&shared.epoch);
+        if upload.is_err() && flash.counts.reading.get() > 0 {
+            return None;
+        }
+        Some(LargeValue::new((start, len), upload.ok()))
+    }
+
+    /// Has look-ups find what was read, until the batch ends.
+    pub(crate) fn deliver_item(&mut self, fetch: &Fetch) -> Delivery {
+        let read = &fetch.0;
+        match read.ask() {
+            ReadState::UnderWay => {
+                if let Some(flash) = &self.shared.flash {
+                    Arc::clone(read).begin_more(self.fetching.reader(flash));
+                }
+                return Delivery::UnderWay;
+            }
+            ReadState::Whole if self.fetching.find(read.slot()).is_some() => read.leave(),
+            ReadState::Whole => self.fetching.delivered.push(Arc::clone(read)),
+            // The request is repeated, and the item read again.
+            ReadState::Aborted => return Delivery::Gone,
+            ReadState::Failed => {
+                self.remove_lost(&**read);
+                return Delivery::Gone;
+            }
+        }
+        Delivery::Delivered
+    }
+
+    /// Removes the index word of an item that could not be read.
+    pub(crate) fn remove_lost(&mut self, read: &dyn Reading) {
+        let shared = Arc::clone(&self.shared);
+        let (_, mut writer) = self.writer();
+        if writer.remove_word(&shared, read.hash(), read.slot())
+            && let Some(flash) = &shared.flash
+        {
+            flash.counts.missed.add(1);
+        }
+        if !self.pin.is_in_batch() {
+            self.end_writing();
+        }
+    }
+}

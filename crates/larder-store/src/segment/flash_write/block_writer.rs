@@ -1,0 +1,339 @@
+//! The threads that write buffers of demoted items to flash, and have index words refer to what was written.
+//!
+//! A write blocks its thread, and no other. If writes are slower than evictions, the queue fills up, and
+//! what is evicted meanwhile is dropped.
+
+use super::demotion::LARGE_BUCKET;
+use super::large_write::LargeWrite;
+use super::page_reclaim;
+use crate::segment::cache::shared::{AbortOnUnwind, Shared};
+use crate::segment::flash::format::{Origin, span_of};
+use crate::segment::flash::pages::{BUCKETS, Page};
+use crate::segment::flash::tier::Flash;
+use crate::segment::handle::state::{Handle, liveness};
+use crate::segment::index::slot::LARGE_SPAN;
+use crate::segment::item::header::{Header, State};
+use crate::segment::item::record::Record;
+use crate::segment::item::witness::{OwnedSegment, Witness};
+use crate::segment::memory::table::{SegmentState, Sequence};
+use crate::segment::sync::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The number of threads that write. Most devices take several blocks at once faster than one after the
+/// other.
+const WRITERS: usize = 4;
+/// How long the last handle waits for the threads of the tier to end.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for a free page before looking again whether one is wanted still.
+const PAGE_PATIENCE: Duration = Duration::from_millis(100);
+
+/// A block that was written.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    /// Its first byte on the device.
+    offset: u64,
+    page: u32,
+}
+
+/// Blocks that are written to.
+#[derive(Clone, Copy, Debug)]
+struct Blocks {
+    page: u32,
+    /// The first byte on the device.
+    offset: u64,
+    /// The sequence of the page.
+    sequence: Sequence,
+}
+
+/// What has become of a block.
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    Written(Written),
+    /// It could not be written, or nothing in it is wanted any more.
+    Failed,
+    /// The tier stops.
+    Stopped,
+}
+
+impl Shared {
+    /// Starts the threads of the flash tier, unless they are there.
+    pub(crate) fn start_flash(shared: &Arc<Self>) {
+        let Some(flash) = &shared.flash else { return };
+        flash.queue.set_stopping(false);
+        if flash.begin_threads(WRITERS + 1) {
+            (0..WRITERS).for_each(|_| spawn(shared, "flash-write", run));
+            spawn(shared, "flash-reclaim", page_reclaim::run);
+        }
+    }
+
+    /// Ends the threads of the flash tier when no other handles are left.
+    pub(crate) fn stop_flash_if_last(&self) {
+        if let Some(flash) = &self.flash
+            && self.handles.load(Ordering::Acquire) <= flash.thread_count()
+        {
+            flash.stop(STOP_PATIENCE);
+        }
+    }
+}
+
+fn spawn(shared: &Arc<Shared>, name: &str, run: impl FnOnce(&mut Handle, &Flash) + Send + 'static) {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    let own = Arc::clone(shared);
+    let spawned = thread.spawn(move || {
+        let mut handle = Handle::new(Arc::clone(&own));
+        handle.is_of_flash = true;
+        if let Some(flash) = &own.flash {
+            run(&mut handle, flash);
+            drop(handle);
+            flash.end_thread();
+        }
+    });
+    // Without the thread nothing is written: the queue is full soon, and items are dropped as without flash.
+    if spawned.is_err()
+        && let Some(flash) = &shared.flash
+    {
+        flash.end_thread();
+    }
+}
+
+fn run(handle: &mut Handle, flash: &Flash) {
+    while let Some((segment, chained)) = flash.queue.next() {
+        handle.write_out(flash, (segment, chained));
+        flash.queue.finish(chained);
+    }
+}
+
+/// Writes the next segment of the queue on the calling thread; false if there is none.
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+pub(crate) fn write_next(handle: &mut Handle, flash: &Flash) -> bool {
+    let next = flash.queue.try_next();
+    if let Some((segment, chained)) = next {
+        handle.write_out(flash, (segment, chained));
+        flash.queue.finish(chained);
+    }
+    next.is_some()
+}
+
+impl Handle {
+    /// Writes a write buffer, and frees it.
+    fn write_out(&mut self, flash: &Flash, (segment, chained): (u32, usize)) {
+        let shared = Arc::clone(&self.shared);
+        self.now = flash.now().into();
+        let owned = OwnedSegment(segment);
+        let outcome = if usize::from(shared.table().entry(segment).kind().lifetime) == LARGE_BUCKET
+        {
+            self.write_large(&shared, flash, &owned)
+        } else {
+            self.write_block(&shared, flash, &owned)
+        };
+        let written = match outcome {
+            Outcome::Written(written) => Some(written),
+            Outcome::Failed => None,
+            // The next process finds it as it is, or the next threads of this one.
+            Outcome::Stopped => return flash.queue.push(segment, chained),
+        };
+        let evicted = self.switch_words(&shared, flash, &owned, written);
+        if let Some(written) = written {
+            // Until here the page was not emptied.
+            let page = Page::new(shared.table(), written.page as usize);
+            page.reads().fetch_sub(1, Ordering::AcqRel);
+        }
+        self.flush_slot_delta();
+        self.end_writing();
+        shared.table().entry(segment).set_state(SegmentState::Retired);
+        shared.retire(segment, 1);
+        shared.collect();
+        if evicted > 0 {
+            shared.age_ghosts(evicted);
+        }
+    }
+
+    /// The next `count` blocks for a write buffer.
+    fn next_blocks(
+        &self,
+        shared: &Shared,
+        flash: &Flash,
+        segment: &OwnedSegment,
+        (mut bucket, count): (usize, u32),
+    ) -> Result<Blocks, Outcome> {
+        let table = shared.table();
+        loop {
+            let floor = shared.flush_floor();
+            let written = table.entry(segment.0).sequence().load(Ordering::Relaxed);
+            if flash.is_off() || written < floor {
+                return Err(Outcome::Failed);
+            }
+            let blocks = flash.format.blocks_of_page();
+            let next = flash.lists().next_blocks(table, bucket, (count, blocks), floor);
+            if let Some((page, block)) = next {
+                let sequence = Page::new(table, page as usize).sequence();
+                let offset = flash.format.block_offset(page, block);
+                return Ok(Blocks { page, offset, sequence });
+            }
+            let sequence = table.header_page().next_sequence(&mut shared.alloc());
+            if flash.lists().open(table, bucket, sequence, self.now.secs) {
+                flash.counts.page_allocs.add(1);
+                flash.queue.notify();
+            } else {
+                // With so few pages that no other will be free, all items share one.
+                let patience = if flash.lists().full().next().is_some() {
+                    PAGE_PATIENCE
+                } else {
+                    bucket = (bucket + 1) % BUCKETS;
+                    PAGE_PATIENCE / 100
+                };
+                if !flash.queue.wait(patience) {
+                    return Err(Outcome::Stopped);
+                }
+            }
+        }
+    }
+
+    /// Writes a segment to the next block.
+    fn write_block(&self, shared: &Shared, flash: &Flash, segment: &OwnedSegment) -> Outcome {
+        let (table, layout) = (shared.table(), &shared.table().layout);
+        let entry = table.entry(segment.0);
+        let bucket = usize::from(entry.kind().lifetime);
+        let blocks = match self.next_blocks(shared, flash, segment, (bucket, 1)) {
+            Ok(blocks) => blocks,
+            Err(outcome) => return outcome,
+        };
+        let Blocks { offset, sequence, .. } = blocks;
+        let start = layout.start(segment.0);
+        let end = start + entry.written().load(Ordering::Acquire) as usize;
+        for (at, header) in records(shared, flash, segment) {
+            let record_len = header.record_len(shared.config.cas);
+            // SAFETY: the segment is this thread's, and but for the header nothing in it changes.
+            let rest = unsafe { table.region.bytes(at + 8, record_len - 8) };
+            let origin = Origin { offset: offset + (at - start) as u64, sequence };
+            let sum = flash.format.checksum(header, rest, origin);
+            table.region.word(at + record_len).store(sum, Ordering::Relaxed);
+        }
+        let len = (end - start).next_multiple_of(flash.device.align());
+        if end < start + len {
+            // Whoever reads the block again stops there.
+            table.region.word(end).store(0, Ordering::Relaxed);
+        }
+        let from = table.region.place(start, len);
+        // SAFETY: the place is in the region, all of which is initialised; others change headers alone, through
+        // atomics.
+        let result = unsafe { flash.device.write(offset, from, len) };
+        self.end_write(shared, flash, blocks, len, result.is_ok())
+    }
+
+    /// Writes the large item of a segment to the next blocks.
+    fn write_large(&self, shared: &Arc<Shared>, flash: &Flash, segment: &OwnedSegment) -> Outcome {
+        let Some(item) = LargeWrite::of(shared, flash, segment) else { return Outcome::Failed };
+        let expires = item.expiry.left(self.now);
+        let bucket = usize::from(expires.is_some_and(|left| left < flash.low_ttl()));
+        let count = item.len.div_ceil(flash.format.block_len);
+        let count = u32::try_from(count).expect("a page has few blocks");
+        let blocks = match self.next_blocks(shared, flash, segment, (bucket, count)) {
+            Ok(blocks) => blocks,
+            Err(outcome) => return outcome,
+        };
+        let Blocks { offset, sequence, .. } = blocks;
+        let result = item.write(shared, flash, segment, Origin { offset, sequence });
+        self.end_write(shared, flash, blocks, item.len, result.is_ok())
+    }
+
+    fn end_write(
+        &self,
+        shared: &Shared,
+        flash: &Flash,
+        Blocks { page, offset, .. }: Blocks,
+        len: usize,
+        is_written: bool,
+    ) -> Outcome {
+        let table = shared.table();
+        flash.note_write(table, !is_written);
+        if is_written {
+            flash.counts.bytes_written.add(len as u64);
+            return Outcome::Written(Written { offset, page });
+        }
+        flash.note_error(table, None);
+        Page::new(table, page as usize).reads().fetch_sub(1, Ordering::AcqRel);
+        Page::new(table, page as usize).errors().store(u32::MAX / 2, Ordering::Relaxed);
+        flash.lists().abandon(table, page);
+        flash.queue.notify();
+        Outcome::Failed
+    }
+
+    /// Has the index words of a segment's items refer to flash, or evicts the items if they were not written.
+    /// Returns how many were evicted.
+    fn switch_words(
+        &mut self,
+        shared: &Arc<Shared>,
+        flash: &Flash,
+        segment: &OwnedSegment,
+        written: Option<Written>,
+    ) -> u64 {
+        let (table, cas) = (shared.table(), shared.config.cas);
+        let start = table.layout.start(segment.0);
+        let mut evicted = 0;
+        if written.is_some() {
+            let live =
+                records(shared, flash, segment).filter(|(_, header)| !header.has(State::Dead));
+            let cas = live.map(|(at, _)| Record::at(table, at, cas, Witness::owner(segment)).cas());
+            table.header_page().cas.raise_floor(cas.max().unwrap_or(0));
+        }
+        for (at, header) in records(shared, flash, segment) {
+            let hash = shared.hash(Record::at(table, at, cas, Witness::owner(segment)).key());
+            if header.has(State::Dead) {
+                // Whoever has marked it holds the stripe until its bytes are counted as dead, in this segment.
+                drop(shared.index.lock(hash));
+                continue;
+            }
+            let (_, mut writer) = self.writer();
+            let stripe = shared.index.lock(hash);
+            let Some(place) = stripe.find(|slot| slot.offset() == at) else { continue };
+            let record = Record::at(table, at, cas, Witness::locked(&stripe));
+            let whole = AbortOnUnwind;
+            if !liveness(shared, &record, writer.now).is_live() {
+                writer.count_reclaimed(shared, &record, false);
+                writer.remove(shared, &stripe, &place, &record);
+            } else if let Some(written) = written {
+                let offset = written.offset + (at - start) as u64;
+                let large_len =
+                    record.chain().and_then(|_| flash.format.large_len(record.value_len()));
+                let (on_flash, span) = match large_len {
+                    Some(len) => (flash.format.large_place(offset, len), LARGE_SPAN),
+                    None => (flash.format.place_of(offset), span_of(flash.format.len_of(header))),
+                };
+                let slot = place.slot.on_flash(on_flash, span);
+                writer.move_to_flash(shared, &stripe, &place, slot, &record);
+                if large_len.is_some() {
+                    shared.mark_dead(&record, false);
+                }
+                flash.counts.objects_written.add(1);
+            } else {
+                writer.evict(shared, &stripe, &place, &record, hash);
+                evicted += 1;
+            }
+            std::mem::forget(whole);
+        }
+        evicted
+    }
+}
+
+/// The records of a write buffer that nobody appends to any more, with their headers.
+fn records<'s>(
+    shared: &'s Shared,
+    flash: &'s Flash,
+    segment: &OwnedSegment,
+) -> impl Iterator<Item = (usize, Header)> + use<'s> {
+    let table = shared.table();
+    let written = table.entry(segment.0).written().load(Ordering::Acquire) as usize;
+    let mut at = table.layout.start(segment.0);
+    let end = at + written;
+    std::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let header = Header(table.region.word(at).load(Ordering::Acquire));
+        let this = at;
+        at += flash.format.len_of(header);
+        Some((this, header))
+    })
+}

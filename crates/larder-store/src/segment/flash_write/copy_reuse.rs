@@ -1,0 +1,79 @@
+//! Demotion without a write: an item that was copied from flash to memory, and is evicted again as it was, has its
+//! index word refer to flash again, unless its page was emptied.
+
+use crate::Seconds;
+use crate::segment::cache::shared::Shared;
+use crate::segment::flash::pages::{Page, PageState};
+use crate::segment::flash::tier::Flash;
+use crate::segment::index::buckets::{Locked, LockedSlot};
+use crate::segment::index::slot::Slot;
+use crate::segment::item::record::Record;
+use crate::segment::memory::table::Table;
+use crate::segment::sync::{Ordering, fence};
+use crate::segment::write::writer::Writer;
+
+impl Shared {
+    /// Whether an item can be evicted without a write, unless its page is emptied meanwhile.
+    pub(crate) fn has_copy_on_flash(&self, slot: Slot, record: &Record<'_>) -> bool {
+        self.copy_on_flash(slot, record).is_some()
+    }
+
+    /// The index word of an item's copy on flash, and its page.
+    fn copy_on_flash(&self, slot: Slot, record: &Record<'_>) -> Option<(Slot, Page<'_>)> {
+        let (flash, copy) = (self.flash.as_ref()?, record.flash_copy()?);
+        let slot = copy.slot(slot);
+        let (page, sequence) = flash.readable(self.table(), slot, Seconds(0))?;
+        let is_there = copy.is_of(sequence)
+            && matches!(page.state(), PageState::Open | PageState::Full)
+            && !Flash::is_failing(page);
+        is_there.then_some((slot, page))
+    }
+}
+
+impl Writer<'_> {
+    /// Has the index word of an item refer to its copy on flash; false if there is none. The caller marks the
+    /// record dead.
+    pub(crate) fn demote_to_copy(
+        &mut self,
+        shared: &Shared,
+        stripe: &Locked<'_, Table>,
+        place: &LockedSlot<'_>,
+        record: &Record<'_>,
+    ) -> bool {
+        let Some((slot, page)) = shared.copy_on_flash(place.slot, record) else { return false };
+        // As for a read: either this thread sees that the page is emptied, or the thread that empties it waits,
+        // and then removes this word, too.
+        page.reads().fetch_add(1, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+        let is_there = shared.has_copy_on_flash(place.slot, record);
+        if is_there {
+            self.move_to_flash(shared, stripe, place, slot, record);
+            page.copies().fetch_sub(1, Ordering::Relaxed);
+            if let Some(flash) = &shared.flash {
+                flash.counts.returned.add(1);
+            }
+        }
+        page.reads().fetch_sub(1, Ordering::AcqRel);
+        is_there
+    }
+
+    /// Makes the index word of an item in memory one on flash, and counts the item there.
+    pub(crate) fn move_to_flash(
+        &self,
+        shared: &Shared,
+        stripe: &Locked<'_, Table>,
+        place: &LockedSlot<'_>,
+        slot: Slot,
+        record: &Record<'_>,
+    ) {
+        let Some(flash) = &shared.flash else { return };
+        let (table, block) = (shared.table(), self.member.block);
+        let (class, footprint) = shared.class_of(record);
+        let bytes = flash.format.counted_len(slot);
+        // Whoever finds the word finds a page with items.
+        Page::new(table, flash.format.page_of(slot)).add(bytes, record.expiry());
+        stripe.move_to_flash(place, slot);
+        block.remove_item(table, class, footprint);
+        block.add_item(table, 0, bytes);
+    }
+}

@@ -1,0 +1,203 @@
+//! Demotion: what would be evicted is copied to write buffers, segments that are written to flash.
+
+use crate::eviction::{Kind, Queue, SizeClass};
+use crate::segment::cache::shared::Shared;
+use crate::segment::flash::format::LEN_ADDED_MAX;
+use crate::segment::flash::pages::BUCKETS;
+use crate::segment::handle::state::Handle;
+use crate::segment::index::buckets::{Locked, LockedSlot};
+use crate::segment::item::header::State;
+use crate::segment::item::new_record::NewRecord;
+use crate::segment::item::record::Record;
+use crate::segment::memory::open_segment::Open;
+use crate::segment::memory::table::Table;
+use crate::segment::sync::Ordering;
+use crate::segment::write::writer::Writer;
+use std::sync::Arc;
+
+/// The part of all segments that may wait to be written, and how many always may.
+const WAITING_SHARE: usize = 32;
+const WAITING_MIN: usize = 4;
+/// The part of all segments whose large values may wait to be written beside them.
+const LARGE_SHARE: usize = 16;
+/// One that is longer than this part of all segments is not written at all.
+const LARGE_MAX_SHARE: usize = 8;
+
+/// The write buffers of large items: one for each, which is queued at once.
+pub(crate) const LARGE_BUCKET: usize = BUCKETS;
+
+impl Shared {
+    /// The bucket of pages for an item, if it may be demoted to flash.
+    pub(crate) fn bucket_for(&self, record: &Record<'_>, now: crate::Seconds) -> Option<usize> {
+        let flash = self.flash.as_ref().filter(|flash| !flash.is_off())?;
+        let is_admitted = flash.admits_all()
+            || record.header.has(State::Fetched)
+            || record.entry().kind().queue == Queue::Main;
+        if !is_admitted || record.item_len() < flash.item_size() {
+            return None;
+        }
+        if record.chain().is_some() {
+            let is_possible = flash.format.large_len(record.value_len()).is_some();
+            return is_possible.then_some(LARGE_BUCKET);
+        }
+        let left = record.expiry().left(now);
+        Some(usize::from(left.is_some_and(|left| left < flash.low_ttl())))
+    }
+
+    /// How many segments wait to be written, and how many may. Those of large values do not count.
+    pub(crate) fn write_backlog(&self) -> (usize, usize) {
+        let max = || (self.limit_segments() / WAITING_SHARE).max(WAITING_MIN);
+        self.flash.as_ref().map_or((0, 0), |flash| (flash.queue.len(), max()))
+    }
+
+    /// Whether free segments, and those that will be free when they were written, are as few as writes may need
+    /// soon. The memory of large values is free only when they were written, so they are demoted before
+    /// there is no other.
+    pub(crate) fn needs_evictions(&self) -> bool {
+        let (free_or_pending, chained) = {
+            let alloc = self.alloc();
+            (alloc.free_or_pending(), alloc.queues.chained())
+        };
+        let Some(flash) = &self.flash else { return free_or_pending <= self.reserve() };
+        let (waiting, max) = self.write_backlog();
+        let chained = usize::try_from(chained).unwrap_or(usize::MAX);
+        let large_max = chained.min(self.limit_segments() / LARGE_SHARE);
+        let large = flash.queue.large().min(large_max);
+        free_or_pending + waiting.min(max) + large <= self.reserve() + max + large_max
+    }
+
+    /// Whether a large value may be demoted before its memory is needed.
+    pub(crate) fn may_demote_large(&self) -> bool {
+        self.flash.as_ref().is_some_and(|flash| !flash.is_off())
+            && self.has_room_for_large(1)
+            && self.needs_evictions()
+    }
+
+    /// Whether a large value of so many segments may wait to be written, too.
+    fn has_room_for_large(&self, segments: usize) -> bool {
+        let waiting = self.flash.as_ref().map_or(0, |flash| flash.queue.large());
+        let limit = self.limit_segments();
+        waiting + segments <= limit / LARGE_SHARE
+            || waiting == 0 && segments <= limit / LARGE_MAX_SHARE
+    }
+
+    /// Whether maintenance had better evict nothing now: but for the one that is filled, as many segments wait
+    /// to be written as may, and the device takes writes.
+    pub(crate) fn waits_for_writes(&self) -> bool {
+        let Some(flash) = &self.flash else { return false };
+        let (waiting, max) = self.write_backlog();
+        let is_full = waiting + 1 >= max || !self.has_room_for_large(1);
+        is_full && !flash.is_off() && flash.is_writing()
+    }
+
+    /// Queues a write buffer.
+    pub(crate) fn queue_write(&self, open: &Open) {
+        let written = open.at - self.table().layout.start(open.segment);
+        let written = u32::try_from(written).expect("a segment is short");
+        self.table().entry(open.segment).written().store(written, Ordering::Release);
+        if let Some(flash) = &self.flash {
+            flash.queue.push(open.segment, open.chained);
+        }
+    }
+}
+
+impl Handle {
+    /// Makes sure that there is a write buffer for an item of `len` bytes, whose value has `chained` segments of
+    /// its own; false if none can be had now: no eviction waits for flash.
+    pub(crate) fn prepare_demotion(&mut self, bucket: usize, len: usize, chained: usize) -> bool {
+        let (shared, writer) = self.writer();
+        if chained > 0 && !shared.has_room_for_large(chained) {
+            return false;
+        }
+        let len = len + LEN_ADDED_MAX;
+        let floor = shared.flush_floor();
+        let buffer = &mut writer.writing.write_buffers[bucket];
+        if buffer.as_ref().is_some_and(|open| open.has_room(len) && open.sequence >= floor) {
+            return true;
+        }
+        if let Some(full) = buffer.take() {
+            shared.queue_write(&full);
+        }
+        let (waiting, waiting_max) = shared.write_backlog();
+        if waiting >= waiting_max {
+            // The thread that writes may wait for this core alone.
+            std::thread::yield_now();
+            return false;
+        }
+        let Some(segment) = self.take_write_buffer() else { return false };
+        let (shared, writer) = self.writer();
+        let table = shared.table();
+        let entry = table.entry(segment);
+        let lifetime = u8::try_from(bucket).expect("few buckets");
+        let kind = Kind { queue: Queue::Main, lifetime, size: SizeClass::of(0) };
+        let sequence = table.header_page().next_sequence(&mut shared.alloc());
+        entry.open_write_buffer(kind, sequence, writer.now.secs);
+        let (base, at) = (entry.base(), table.layout.start(segment));
+        let end = at + table.layout.segment_len;
+        let open =
+            Open { segment, kind, sequence, base, at, end, noted: None, chained: 0, items: 0 };
+        writer.writing.write_buffers[bucket] = Some(open);
+        true
+    }
+}
+
+impl Handle {
+    /// Takes any free segment, from the reserve if need be: it will be free again soon.
+    fn take_write_buffer(&mut self) -> Option<u32> {
+        let taken = self.shared.take(0);
+        if taken.is_none() {
+            self.pin.renew(&self.shared.epoch);
+            self.shared.collect();
+        }
+        taken.or_else(|| self.shared.take(0))
+    }
+}
+
+impl Writer<'_> {
+    /// Demotes the item whose index word is `place`: it is copied to the write buffer of its bucket, along
+    /// with its chain. False if there is no room, or a flush has taken effect since the segment was opened.
+    pub(crate) fn demote(
+        &mut self,
+        shared: &Arc<Shared>,
+        stripe: &Locked<'_, Table>,
+        place: &LockedSlot<'_>,
+        record: &Record<'_>,
+        bucket: usize,
+    ) -> bool {
+        let copy = NewRecord { flash_copy: None, ..NewRecord::copy_of(record) };
+        let Some(offset) = self.copy_to_write_buffer(shared, &copy, bucket) else { return false };
+        shared.table().set_chain_owner(copy.chain.map(|chain| chain.first), offset);
+        let freq = if place.slot.is_on_flash() { 0 } else { place.freq() };
+        stripe.replace(place, offset, freq);
+        if copy.chain.is_some()
+            && let Some(mut open) = self.writing.write_buffers[LARGE_BUCKET].take()
+        {
+            open.chained = shared.chain_segments_of(record);
+            shared.queue_write(&open);
+        }
+        true
+    }
+
+    fn copy_to_write_buffer(
+        &mut self,
+        shared: &Shared,
+        copy: &NewRecord<'_>,
+        bucket: usize,
+    ) -> Option<usize> {
+        let flash = shared.flash.as_ref()?;
+        let floor = shared.flush_floor();
+        let open =
+            self.writing.write_buffers[bucket].as_mut().filter(|open| open.sequence >= floor)?;
+        let header = copy.header_for_flash(open.base);
+        let len = flash.format.len_of(header);
+        if !open.has_room(len) {
+            return None;
+        }
+        let offset = open.at;
+        open.at += len;
+        open.items += 1;
+        // SAFETY: the place is in this handle's own write buffer, behind all published items.
+        unsafe { copy.write(shared.table(), offset, header, shared.config.cas) };
+        Some(offset)
+    }
+}

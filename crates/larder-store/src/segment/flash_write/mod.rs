@@ -1,0 +1,19 @@
+//! Items written to flash, and the pages that they are written to emptied again.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `block_writer` | the threads that write full buffers as blocks, and have index words refer to them |
+//! | `large_write` | writing a large item |
+//! | `page_reclaim` | emptying pages when few are free |
+//! | `demotion` | copying items that are evicted to write buffers |
+//! | `copy_reuse` | evicting items that are on flash already |
+//!
+//! # Invariants
+//! - No index word refers to flash before the write has completed.
+//! - A write buffer belongs to the handle that fills it, then to the queue, then to the thread that writes it.
+
+pub(crate) mod block_writer;
+pub(crate) mod copy_reuse;
+pub(crate) mod demotion;
+pub(crate) mod large_write;
+pub(crate) mod page_reclaim;

@@ -1,0 +1,75 @@
+//! The reads of a handle: those that it has begun, and what it uses until its batch ends.
+
+use crate::segment::flash::pending_read::{Reading, find};
+use crate::segment::flash::tier::Flash;
+use crate::segment::index::slot::Slot;
+use larder_device::Reader;
+#[cfg(unix)]
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+/// A read that a request waits for.
+#[derive(Debug)]
+pub struct Fetch(pub(crate) Arc<dyn Reading>);
+
+/// What a handle has under way.
+#[derive(Debug, Default)]
+pub(crate) struct BatchReads {
+    reader: Option<Reader>,
+    /// What was read, and is used until the batch ends.
+    pub(crate) delivered: Vec<Arc<dyn Reading>>,
+    /// The caller polls the reader's descriptor.
+    is_polled: bool,
+}
+
+impl BatchReads {
+    pub(crate) fn reader(&mut self, flash: &Flash) -> &mut Reader {
+        let is_polled = self.is_polled;
+        self.reader.get_or_insert_with(|| {
+            let device = Arc::clone(&flash.device);
+            let new = if is_polled { Reader::new } else { Reader::threaded };
+            new(device, flash.depth, &flash.pool)
+        })
+    }
+
+    /// The descriptor that becomes readable when reads have ended, for a caller that calls
+    /// [`BatchReads::turn`] then; `None` where threads read.
+    #[cfg(unix)]
+    pub(crate) fn poll(&mut self, flash: &Flash) -> Option<RawFd> {
+        self.is_polled = true;
+        let fd = self.reader(flash).fd().map(|fd| fd.as_raw_fd());
+        if fd.is_none() {
+            (self.reader, self.is_polled) = (None, false);
+        }
+        fd
+    }
+
+    /// Submits what was begun, and ends what is done.
+    pub(crate) fn turn(&mut self) {
+        if let Some(reader) = self.reader.as_mut().filter(|reader| reader.under_way() > 0) {
+            reader.submit();
+            reader.reap();
+        }
+    }
+
+    pub(crate) fn submit(&mut self) {
+        if let Some(reader) = self.reader.as_mut().filter(|_| !self.is_polled) {
+            reader.submit();
+        }
+    }
+
+    /// What was read of this item, if it was delivered.
+    pub(crate) fn find(&self, slot: Slot) -> Option<&Arc<dyn Reading>> {
+        find(&self.delivered, slot)
+    }
+
+    /// Whether another read can be begun.
+    pub(crate) fn has_room(&mut self, flash: &Flash) -> bool {
+        self.reader(flash).under_way() < flash.depth
+    }
+
+    /// Ends the use of what was delivered.
+    pub(crate) fn end_batch(&mut self) {
+        self.delivered.drain(..).for_each(|read| read.leave());
+    }
+}

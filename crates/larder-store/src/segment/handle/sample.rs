@@ -1,0 +1,57 @@
+//! Samples of the keys that a handle uses, for the miss-ratio curve.
+
+use super::state::{Handle, liveness};
+use crate::HashedKey;
+use crate::segment::item::witness::Witness;
+use crate::segment::miss_ratio::curve::{Sample, WAITING_MAX};
+use crate::segment::miss_ratio::lru_stack::Extent;
+use crate::segment::sync::Ordering::Relaxed;
+
+impl Handle {
+    /// Counts a look-up, and samples it if its key is in the sample.
+    #[inline]
+    pub(crate) fn sample_read(&mut self, key: HashedKey<'_>) {
+        self.sampler.reads += 1;
+        if self.sampler.wants(key.hash) {
+            self.sample(key, true);
+        }
+    }
+
+    /// Samples a write, refused or not, if its key is in the sample.
+    #[inline]
+    pub(crate) fn sample_write(&mut self, key: HashedKey<'_>) {
+        if self.sampler.wants(key.hash) {
+            self.sample(key, false);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn sample(&mut self, key: HashedKey<'_>, read: bool) {
+        if read && self.sampler.repeats(key.hash) {
+            return;
+        }
+        let (found, reads) = (self.extent(key), read.into());
+        let sample = Sample { hash: key.hash, reads, found, now: self.now.secs };
+        self.sampler.waiting.push(sample);
+        if self.sampler.waiting.len() == WAITING_MAX {
+            let mut curve = self.shared.mrc.curve();
+            curve.take(&mut self.sampler);
+            self.shared.mrc.threshold.store(curve.threshold, Relaxed);
+        }
+    }
+
+    /// The extent of the live item under a key. This counts as no access.
+    fn extent(&mut self, key: HashedKey<'_>) -> Option<Extent> {
+        self.pinned(|shared, pinned, now| {
+            let witness = Witness::pinned(pinned);
+            let record = shared.index.lookup(key.hash, |_, slot| {
+                let record = shared.record(slot, witness);
+                (record.key() == key.bytes).then_some(record)
+            })?;
+            let len = record.key().len() + record.value_len() + shared.config.overhead();
+            let is_live = liveness(shared, &record, now).is_live();
+            is_live.then(|| Extent { len: len as u64, expiry: record.expiry() })
+        })
+    }
+}

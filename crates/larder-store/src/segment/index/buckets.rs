@@ -1,0 +1,829 @@
+//! Which key lives where: buckets of eight words, two candidate buckets a key, growing one bucket at
+//! a time (linear hashing, Litwin 1980; partial-key cuckoo hashing, Fan et al., CoNEXT 2014).
+//!
+//! The index never touches items. Its callers pass a `verify`, which returns whether a location holds
+//! the key. A `rehash`, which reads an item's key again, is needed only once the index has grown more
+//! than 64-fold.
+//!
+//! **Homes.** A home is a number of 32 bits; as many of its low bits as there are buckets for choose
+//! the bucket. A key's first home is the low half of its hash, its second the first with bits flipped
+//! that depend on its tag alone: from either home and the tag the other follows. A word keeps six
+//! bits of the home of the bucket that it is in, and the bucket's number gives those below.
+//!
+//! **Stripes.** The low bits of a home choose its stripe, and both homes share these bits. So one
+//! lock covers everything a writer of one key can touch, at every size of the index, and a split
+//! locks just the stripe of the bucket that it splits.
+//!
+//! **Readers** take no lock. A word is published whole. A word that moves is first stored in its new
+//! place, then the stripe's version goes up, then the old place is cleared: a reader that found
+//! neither sees the version change and looks again. A walk, which reads each bucket once, is told of
+//! items that move behind its back (`moved_items`).
+#![expect(clippy::cast_possible_truncation, reason = "homes and bucket numbers have 32 bits")]
+
+use super::moved_items::{WalkId, Walks};
+use super::slot::{FREQ_MAX, GROWTH_BITS, Pattern, Slot, tag};
+use crate::segment::sync::{AtomicU32, AtomicU64, Ordering, fence, wait_a_little};
+use std::collections::HashSet;
+
+/// Words in a bucket: one cache line.
+pub(crate) const BUCKET_SLOTS: usize = 8;
+
+/// Buckets that an insert looks through for a free word, by way of items that can move. With so many
+/// the index fills to 95 %; each may be a miss of the processor's caches, under the stripe's lock.
+const SEARCHED_MAX: usize = 64;
+
+/// Empty words that the first bucket of a key has at least if the key goes there, and not to the emptier
+/// bucket. By simulation with 85 % of all words in use, 84 % of the keys are in their first bucket then,
+/// and both buckets of a tenth of the new keys are full; without this, 90 % and a quarter, and if all
+/// keys went to the emptier bucket, 68 % and 4 %.
+const ROOM_MIN: usize = 3;
+
+/// The memory of the buckets, of their number and of the stripes.
+pub(crate) trait Buckets {
+    /// The words of a bucket. The memory of a bucket below [`Index::len`] never moves.
+    fn bucket(&self, index: usize) -> &[AtomicU64; BUCKET_SLOTS];
+    /// The number of buckets in use.
+    fn len(&self) -> &AtomicU64;
+    /// The word of a stripe.
+    fn stripe(&self, stripe: usize) -> &AtomicU32;
+}
+
+/// The index over its buckets.
+#[derive(Debug)]
+pub(crate) struct Index<B> {
+    pub(crate) buckets: B,
+    /// The walks that are told of items that move.
+    pub(crate) walks: Walks,
+    /// The bits of a home that choose its stripe.
+    stripe_mask: u32,
+    /// log2 of the first number of buckets: the lowest bit of a home that words keep.
+    growth_shift: u32,
+}
+
+/// A lock (bit 0) and the count of moves within its buckets (the rest).
+#[derive(Clone, Copy, Debug)]
+struct Stripe<'i>(&'i AtomicU32);
+
+/// A word that was found, valid while the stripe is locked.
+#[derive(Debug)]
+pub(crate) struct LockedSlot<'i> {
+    word: &'i AtomicU64,
+    /// The content of the word when it was found. Readers may have raised its frequency since.
+    pub(crate) slot: Slot,
+}
+
+impl LockedSlot<'_> {
+    /// The current frequency.
+    pub(crate) fn freq(&self) -> u8 {
+        Slot(self.word.load(Ordering::Relaxed)).freq()
+    }
+}
+
+/// Both candidate buckets of a key are full, and so are those that their items could move to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+impl<B: Buckets> Index<B> {
+    /// An index over `buckets`, of which `len` are used at first, with `stripes` stripes. Both are
+    /// powers of two, and `2 * stripes <= len`.
+    pub(crate) fn new(buckets: B, len: usize, stripes: usize) -> Self {
+        let index = Self::over(buckets, len, stripes);
+        index.buckets.len().store(len as u64, Ordering::Release);
+        index
+    }
+
+    /// An index over `buckets` that are in use already, and were `first_len` at first.
+    pub(crate) fn over(buckets: B, first_len: usize, stripes: usize) -> Self {
+        assert!(first_len.is_power_of_two() && stripes.is_power_of_two());
+        assert!(2 * stripes <= first_len);
+        let (stripe_mask, growth_shift) = (stripes as u32 - 1, first_len.ilog2());
+        Self { buckets, walks: Walks::new(), stripe_mask, growth_shift }
+    }
+
+    /// Calls `f` with each word that is not empty; an empty word takes the place of those for which it
+    /// returns false. Nobody else uses the index.
+    pub(crate) fn retain<'i>(&'i self, mut f: impl FnMut(&'i AtomicU64, Slot) -> bool) {
+        for bucket in 0..self.len() {
+            self.retain_in(bucket, &mut f);
+        }
+    }
+
+    /// Like [`Index::retain`], and words outside of their buckets are removed, as far as that can be seen
+    /// without their keys.
+    pub(crate) fn retain_at_home<'i>(&'i self, mut f: impl FnMut(&'i AtomicU64, Slot) -> bool) {
+        let len = self.len();
+        let is_known = len as u64 <= 1 << (self.growth_shift + GROWTH_BITS);
+        for bucket in 0..len {
+            self.retain_in(bucket, &mut |word, slot| {
+                let home = || self.home_of(bucket, slot, [len; 2], &|_| 0);
+                (!is_known || fold(home(), len) == bucket) && f(word, slot)
+            });
+        }
+    }
+
+    fn retain_in<'i>(&'i self, bucket: usize, f: &mut impl FnMut(&'i AtomicU64, Slot) -> bool) {
+        for word in self.buckets.bucket(bucket) {
+            let slot = Slot(word.load(Ordering::Relaxed));
+            if !slot.is_empty() && !f(word, slot) {
+                word.store(Slot::EMPTY.0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Unlocks the stripes that a process has left locked when it died, and ends the moves in them: of
+    /// two words of an item one stays. Words for which `is_valid` is false are removed. Returns how many
+    /// stripes were locked. Nobody else uses the index.
+    pub(crate) fn repair(
+        &self,
+        is_valid: impl Fn(Slot) -> bool,
+        rehash: impl Fn(Slot) -> u64,
+    ) -> usize {
+        let len = self.len();
+        let mut locked = 0;
+        for number in 0..self.stripes() {
+            let stripe = Stripe(self.buckets.stripe(number));
+            if stripe.0.load(Ordering::Acquire) & Stripe::LOCKED == 0 {
+                continue;
+            }
+            locked += 1;
+            let mut found = HashSet::new();
+            for bucket in (number..len).step_by(self.stripes()) {
+                self.retain_in(bucket, &mut |_, slot| {
+                    is_valid(slot)
+                        && fold(self.home_of(bucket, slot, [len; 2], &rehash), len) == bucket
+                        && found.insert((slot.is_on_flash(), slot.offset()))
+                });
+            }
+            stripe.unlock();
+        }
+        locked
+    }
+
+    /// Whether another bucket can be added without reading keys again.
+    pub(crate) fn can_grow_without_keys(&self) -> bool {
+        (self.len() as u64) < 1 << (self.growth_shift + GROWTH_BITS)
+    }
+
+    /// Whether moving a word may take its key.
+    pub(crate) fn has_forgotten_bits(&self) -> bool {
+        self.len() as u64 > 1 << (self.growth_shift + GROWTH_BITS)
+    }
+
+    /// Calls `f` with each word that is not empty, without a lock.
+    pub(crate) fn for_each_in(&self, bucket: usize, mut f: impl FnMut(Slot)) {
+        for word in self.buckets.bucket(bucket) {
+            let slot = Slot(word.load(Ordering::Acquire));
+            if !slot.is_empty() {
+                f(slot);
+            }
+        }
+    }
+
+    /// The number of buckets in use.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.buckets.len().load(Ordering::Acquire) as usize
+    }
+
+    /// The number of stripes.
+    pub(crate) fn stripes(&self) -> usize {
+        self.stripe_mask as usize + 1
+    }
+
+    #[inline]
+    fn other_home(&self, home: u32, tag: u16) -> u32 {
+        home ^ flip(tag, self.stripe_mask)
+    }
+
+    #[inline]
+    fn homes(&self, hash: u64) -> [u32; 2] {
+        [hash as u32, self.other_home(hash as u32, tag(hash))]
+    }
+
+    #[inline]
+    fn growth(&self, home: u32) -> u8 {
+        (u64::from(home) >> self.growth_shift) as u8 & ((1 << GROWTH_BITS) - 1)
+    }
+
+    /// The patterns of the words of a hash in its first and in its second bucket.
+    #[inline]
+    pub(crate) fn patterns(&self, hash: u64) -> [Pattern; 2] {
+        self.homes(hash).map(|home| Pattern::new(tag(hash), self.growth(home)))
+    }
+
+    /// The number of the stripe of a hash, a home or a bucket.
+    fn stripe_number(&self, hash: u64) -> usize {
+        (hash as u32 & self.stripe_mask) as usize
+    }
+
+    fn stripe(&self, hash: u64) -> Stripe<'_> {
+        Stripe(self.buckets.stripe(self.stripe_number(hash)))
+    }
+
+    /// The numbers of the two candidate buckets, in the order in which a look-up reads them.
+    #[inline]
+    pub(crate) fn candidates_of(&self, hash: u64) -> [usize; 2] {
+        let len = self.len();
+        self.homes(hash).map(|home| fold(home, len))
+    }
+
+    #[inline]
+    fn buckets_of(&self, hash: u64) -> [&[AtomicU64; BUCKET_SLOTS]; 2] {
+        self.candidates_of(hash).map(|bucket| self.buckets.bucket(bucket))
+    }
+
+    /// Looks `hash` up without a lock: the first word for which `verify` returns something. The
+    /// caller holds an epoch pin.
+    #[inline]
+    pub(crate) fn lookup<'i, R>(
+        &'i self,
+        hash: u64,
+        mut verify: impl FnMut(&'i AtomicU64, Slot) -> Option<R>,
+    ) -> Option<R> {
+        let stripe = self.stripe(hash);
+        let patterns = self.patterns(hash);
+        loop {
+            let version = stripe.version();
+            let [first, second] = self.buckets_of(hash);
+            let found = scan(first, patterns[0], &mut verify);
+            if let Some(found) = found.or_else(|| scan(second, patterns[1], &mut verify)) {
+                return Some(found);
+            }
+            fence(Ordering::Acquire);
+            if stripe.version() == version {
+                return None;
+            }
+        }
+    }
+
+    /// [`Index::lookup`] for items in memory and on flash. Each word is read once, so that an item is found
+    /// that moves between them meanwhile.
+    pub(crate) fn lookup_in_any_tier<'i, R>(
+        &'i self,
+        hash: u64,
+        mut verify: impl FnMut(&'i AtomicU64, Slot) -> Option<R>,
+    ) -> Option<R> {
+        let stripe = self.stripe(hash);
+        let patterns = self.patterns(hash);
+        loop {
+            let version = stripe.version();
+            for (bucket, pattern) in self.buckets_of(hash).into_iter().zip(patterns) {
+                for word in bucket {
+                    let slot = Slot(word.load(Ordering::Acquire));
+                    if slot.matches_in_any_tier(pattern)
+                        && let Some(found) = verify(word, slot)
+                    {
+                        return Some(found);
+                    }
+                }
+            }
+            fence(Ordering::Acquire);
+            if stripe.version() == version {
+                return None;
+            }
+        }
+    }
+
+    /// Locks the stripe of `hash`, under which its words change.
+    pub(crate) fn lock(&self, hash: u64) -> Locked<'_, B> {
+        let stripe = self.stripe(hash);
+        stripe.lock();
+        Locked { index: self, stripe, hash }
+    }
+
+    /// Has a walk told of moves within `stripe`, whose buckets it reads from now on. Each move is either
+    /// reported to it or has ended, so that the walk finds the item in its new place.
+    pub(crate) fn enter_stripe(&self, walk: WalkId, stripe: usize) {
+        self.walks.enter(walk, stripe);
+        drop(self.lock(stripe as u64));
+    }
+
+    /// A hash that has the tag and the two buckets of the key of a word in `bucket`, at any length of the
+    /// index, as long as it can grow without keys.
+    pub(crate) fn hash_like(&self, bucket: usize, slot: Slot) -> u64 {
+        slot.hash_with(self.home_of(bucket, slot, [self.len(); 2], &|_| 0))
+    }
+
+    /// The home of the bucket that a word is in while there are `len` buckets, with as many bits as
+    /// choose among `wanted_len` buckets. `rehash` is called if bucket and word do not have these
+    /// bits.
+    fn home_of(
+        &self,
+        bucket: usize,
+        slot: Slot,
+        [len, wanted_len]: [usize; 2],
+        rehash: &impl Fn(Slot) -> u64,
+    ) -> u32 {
+        if wanted_len as u64 <= 1 << (self.growth_shift + GROWTH_BITS) {
+            let low = bucket as u64 & ((1 << self.growth_shift) - 1);
+            return (u64::from(slot.growth()) << self.growth_shift | low) as u32;
+        }
+        let [first, second] = self.homes(rehash(slot));
+        let is_first = self.growth(first) == slot.growth() && fold(first, len) == bucket;
+        if is_first { first } else { second }
+    }
+
+    /// Adds one bucket, which must exist in [`Buckets`] and be empty. Only one thread may grow the
+    /// index at a time. `on_split` is called with the old and the new bucket under their lock.
+    pub(crate) fn grow(&self, rehash: impl Fn(Slot) -> u64, on_split: impl FnOnce(usize, usize)) {
+        let new = self.len();
+        let source = new - (1 << new.ilog2());
+        let locked = self.lock(source as u64);
+        on_split(source, new);
+        let mut movers = [None; BUCKET_SLOTS];
+        let words = self.buckets.bucket(source).iter().zip(self.buckets.bucket(new));
+        for (mover, (from, to)) in movers.iter_mut().zip(words) {
+            let slot = Slot(from.load(Ordering::Relaxed));
+            if slot.is_empty() {
+                continue;
+            }
+            let home = self.home_of(source, slot, [new, new + 1], &rehash);
+            if fold(home, new + 1) != source {
+                to.store(slot.0, Ordering::Relaxed);
+                *mover = Some(from);
+            }
+        }
+        self.buckets.len().store(new as u64 + 1, Ordering::Release);
+        locked.stripe.count_move();
+        movers.into_iter().flatten().for_each(|from| from.store(0, Ordering::Release));
+    }
+}
+
+/// The first word of a bucket that matches `pattern` and for which `verify` returns something.
+#[inline]
+pub(crate) fn scan<'i, R>(
+    bucket: &'i [AtomicU64; BUCKET_SLOTS],
+    pattern: Pattern,
+    mut verify: impl FnMut(&'i AtomicU64, Slot) -> Option<R>,
+) -> Option<R> {
+    for word in bucket {
+        let slot = Slot(word.load(Ordering::Acquire));
+        if slot.matches(pattern)
+            && let Some(found) = verify(word, slot)
+        {
+            return Some(found);
+        }
+    }
+    None
+}
+
+/// The bits in which the two homes of a tag differ: none of the stripe's, and always the one above.
+#[inline]
+fn flip(tag: u16, stripe_mask: u32) -> u32 {
+    let mixed = (u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
+    mixed & !stripe_mask | (stripe_mask + 1)
+}
+
+/// Linear hashing: as many low bits as reach a bucket below `len`, which is not 0.
+#[inline]
+fn fold(home: u32, len: usize) -> usize {
+    let mask = u64::MAX >> ((len as u64 - 1) | 1).leading_zeros();
+    let bucket = u64::from(home) & mask;
+    let bucket = if bucket < len as u64 { bucket } else { bucket & (mask >> 1) };
+    bucket as usize
+}
+
+/// Raises a slot's frequency unless it is [`FREQ_MAX`]; true if this was the first counted hit. A lost
+/// race loses one count.
+#[inline]
+pub(crate) fn count_hit(word: &AtomicU64, slot: Slot) -> bool {
+    if slot.freq() == FREQ_MAX {
+        return false;
+    }
+    let raised = slot.with_freq(slot.freq() + 1);
+    let counted = word.compare_exchange(slot.0, raised.0, Ordering::Relaxed, Ordering::Relaxed);
+    slot.freq() == 0 && counted.is_ok()
+}
+
+/// A locked stripe and the operations under its lock. Dropping it unlocks the stripe.
+pub(crate) struct Locked<'i, B: Buckets> {
+    index: &'i Index<B>,
+    stripe: Stripe<'i>,
+    hash: u64,
+}
+
+/// A bucket that an insert has visited in its search for a free word.
+#[derive(Clone, Copy, Default)]
+struct Visit {
+    bucket: u32,
+    /// The visit whose word would move to this bucket, and the position of that word.
+    from: u16,
+    word: u8,
+}
+
+impl<'i, B: Buckets> Locked<'i, B> {
+    fn words(&self) -> impl Iterator<Item = &'i AtomicU64> + use<'i, B> {
+        self.index.buckets_of(self.hash).into_iter().flatten()
+    }
+
+    /// The word with this hash for which `verify` holds.
+    #[inline]
+    pub(crate) fn find(&self, mut verify: impl FnMut(Slot) -> bool) -> Option<LockedSlot<'i>> {
+        let mut place =
+            |word, slot| if verify(slot) { Some(LockedSlot { word, slot }) } else { None };
+        let [first, second] = self.index.buckets_of(self.hash);
+        let patterns = self.index.patterns(self.hash);
+        scan(first, patterns[0], &mut place).or_else(|| scan(second, patterns[1], &mut place))
+    }
+
+    /// The words of this hash whose items are on flash: nearly always one at most, which may be another
+    /// key's, because only 14 to 20 bits are compared.
+    pub(crate) fn on_flash(&self) -> impl Iterator<Item = LockedSlot<'i>> + use<'i, B> {
+        let buckets = self.index.buckets_of(self.hash).into_iter();
+        let patterns = self.index.patterns(self.hash);
+        buckets.zip(patterns).flat_map(move |(bucket, pattern)| {
+            bucket.iter().filter_map(move |word| {
+                let slot = Slot(word.load(Ordering::Acquire));
+                let is_wanted = slot.is_on_flash() && slot.matches_in_any_tier(pattern);
+                is_wanted.then_some(LockedSlot { word, slot })
+            })
+        })
+    }
+
+    /// The words of a bucket of this stripe that are not empty.
+    pub(crate) fn words_of(
+        &self,
+        bucket: usize,
+    ) -> impl Iterator<Item = LockedSlot<'i>> + use<'i, B> {
+        let words = self.index.buckets.bucket(bucket).iter();
+        words.filter_map(|word| {
+            let slot = Slot(word.load(Ordering::Acquire));
+            (!slot.is_empty()).then_some(LockedSlot { word, slot })
+        })
+    }
+
+    /// Has a found word become that of the same item on flash.
+    pub(crate) fn move_to_flash(&self, found: &LockedSlot<'i>, slot: Slot) {
+        found.word.store(slot.0, Ordering::Release);
+    }
+
+    /// The first candidate bucket.
+    pub(crate) fn bucket(&self) -> usize {
+        fold(self.hash as u32, self.index.len())
+    }
+
+    /// Makes a found word refer to another location of the same key.
+    pub(crate) fn replace(&self, place: &LockedSlot<'i>, offset: usize, freq: u8) {
+        place.word.store(place.slot.with_place(offset, freq).0, Ordering::Release);
+    }
+
+    /// Tells walks that the key may have moved to an earlier bucket.
+    pub(crate) fn report_to_walks(&self) {
+        self.index.walks.report(self.index.stripe_number(self.hash), || self.hash);
+    }
+
+    /// Counts a found item as read; true if this was the first counted hit.
+    pub(crate) fn count_hit(&self, place: &LockedSlot<'i>) -> bool {
+        count_hit(place.word, Slot(place.word.load(Ordering::Relaxed)))
+    }
+
+    /// Clears a found word.
+    pub(crate) fn remove(&self, place: &LockedSlot<'i>) {
+        place.word.store(Slot::EMPTY.0, Ordering::Release);
+    }
+
+    /// Publishes a word for a key that has none: in the first bucket as long as it has room for more,
+    /// so that most look-ups read one bucket, and then in the emptier one; if both are full, items that
+    /// have room elsewhere move over.
+    pub(crate) fn insert(
+        &self,
+        offset: usize,
+        freq: u8,
+        rehash: impl Fn(Slot) -> u64,
+    ) -> Result<(), Full> {
+        let buckets = self.index.candidates_of(self.hash);
+        let frees = buckets.map(|bucket| free(self.index.buckets.bucket(bucket)));
+        let [first, second] = frees.map(|(_, count)| count);
+        let choice = usize::from(first < ROOM_MIN && first < second);
+        let (choice, word) = match frees[choice].0 {
+            Some(word) => (choice, word),
+            None => self.make_room(buckets, &rehash).ok_or(Full)?,
+        };
+        let pattern = self.index.patterns(self.hash)[choice];
+        word.store(Slot::new(pattern, offset, freq).0, Ordering::Release);
+        Ok(())
+    }
+
+    /// The word with the lowest frequency in either bucket, which is evicted if the index can't grow.
+    pub(crate) fn coldest(&self) -> Option<LockedSlot<'i>> {
+        self.words()
+            .map(|word| LockedSlot { word, slot: Slot(word.load(Ordering::Acquire)) })
+            .filter(|place| !place.slot.is_empty())
+            .min_by_key(|place| place.slot.freq())
+    }
+
+    /// Frees a word in one of two full buckets by moving its content, and returns the bucket's position
+    /// and the word. It searches breadth first for the shortest sequence of moves to a free word,
+    /// within this stripe.
+    fn make_room(
+        &self,
+        buckets: [usize; 2],
+        rehash: &impl Fn(Slot) -> u64,
+    ) -> Option<(usize, &'i AtomicU64)> {
+        let len = self.index.len();
+        let mut visits = [Visit::default(); SEARCHED_MAX];
+        for (visit, bucket) in visits.iter_mut().zip(buckets) {
+            visit.bucket = bucket as u32;
+        }
+        let mut known = buckets.len();
+        for at in 0..SEARCHED_MAX {
+            if at >= known {
+                return None;
+            }
+            let bucket = visits[at].bucket as usize;
+            for (i, word) in self.index.buckets.bucket(bucket).iter().enumerate() {
+                let slot = Slot(word.load(Ordering::Acquire));
+                let home = self.index.home_of(bucket, slot, [len; 2], rehash);
+                let other = fold(self.index.other_home(home, slot.tag()), len);
+                let visit = Visit { bucket: other as u32, from: at as u16, word: i as u8 };
+                if let Some(room) = free(self.index.buckets.bucket(other)).0 {
+                    return Some(self.shift(&visits, visit, room, rehash));
+                }
+                let is_new = visits[..known].iter().all(|known| known.bucket != visit.bucket);
+                if known < SEARCHED_MAX && is_new {
+                    visits[known] = visit;
+                    known += 1;
+                }
+            }
+        }
+        None
+    }
+
+    /// Moves the words from `last` back to one of the first two buckets, each to the place that the one
+    /// before it has left. Returns the word that is free then, and its bucket's position.
+    fn shift(
+        &self,
+        visits: &[Visit],
+        last: Visit,
+        mut room: &'i AtomicU64,
+        rehash: &impl Fn(Slot) -> u64,
+    ) -> (usize, &'i AtomicU64) {
+        let len = self.index.len();
+        let mut visit = last;
+        loop {
+            let from = visits[usize::from(visit.from)];
+            let bucket = from.bucket as usize;
+            let word = &self.index.buckets.bucket(bucket)[usize::from(visit.word)];
+            let slot = Slot(word.load(Ordering::Acquire));
+            let home = self.index.home_of(bucket, slot, [len; 2], rehash);
+            let growth = self.index.growth(self.index.other_home(home, slot.tag()));
+            room.store(slot.with_growth(growth).0, Ordering::Release);
+            self.stripe.count_move();
+            if visit.bucket < from.bucket {
+                // Before the caller or the next move overwrites the old place.
+                let stripe = self.index.stripe_number(self.hash);
+                self.index.walks.report(stripe, || match slot.is_on_flash() {
+                    true => slot.hash_with(home),
+                    false => rehash(slot),
+                });
+            }
+            room = word;
+            if usize::from(visit.from) < 2 {
+                return (visit.from.into(), room);
+            }
+            visit = from;
+        }
+    }
+}
+
+impl<B: Buckets> Drop for Locked<'_, B> {
+    fn drop(&mut self) {
+        self.stripe.unlock();
+    }
+}
+
+/// The first empty word of a bucket, and the number of empty words.
+fn free(bucket: &[AtomicU64; BUCKET_SLOTS]) -> (Option<&AtomicU64>, usize) {
+    let empty = || bucket.iter().filter(|word| word.load(Ordering::Relaxed) == Slot::EMPTY.0);
+    (empty().next(), empty().count())
+}
+
+impl Stripe<'_> {
+    const LOCKED: u32 = 1;
+    const MOVE: u32 = 2;
+
+    #[inline]
+    fn version(self) -> u32 {
+        self.0.load(Ordering::Acquire) & !Self::LOCKED
+    }
+
+    fn lock(self) {
+        for round in 0.. {
+            let seen = self.0.load(Ordering::Relaxed) & !Self::LOCKED;
+            let locked = seen | Self::LOCKED;
+            let won =
+                self.0.compare_exchange_weak(seen, locked, Ordering::Acquire, Ordering::Relaxed);
+            if won.is_ok() {
+                return;
+            }
+            wait_a_little(round);
+        }
+    }
+
+    /// Only the holder changes a locked stripe, so an atomic addition is not needed.
+    fn unlock(self) {
+        self.0.store(self.version(), Ordering::Release);
+    }
+
+    /// Raises the version. The holder calls it after a word was stored in its new place and before it
+    /// is cleared in the old one.
+    fn count_move(self) {
+        let locked = self.0.load(Ordering::Relaxed);
+        self.0.store(locked.wrapping_add(Self::MOVE), Ordering::Release);
+    }
+}
+
+/// Buckets in plain memory, for tests.
+#[cfg(test)]
+pub(crate) mod plain {
+    use super::*;
+
+    pub(crate) struct Plain {
+        buckets: Vec<[AtomicU64; BUCKET_SLOTS]>,
+        len: AtomicU64,
+        stripes: Vec<AtomicU32>,
+    }
+
+    impl Plain {
+        /// Room for `len` buckets in up to 64 stripes.
+        pub(crate) fn new(len: usize) -> Self {
+            Self {
+                buckets: (0..len).map(|_| Default::default()).collect(),
+                len: AtomicU64::new(0),
+                stripes: (0..64).map(|_| AtomicU32::new(0)).collect(),
+            }
+        }
+    }
+
+    impl Buckets for Plain {
+        fn bucket(&self, index: usize) -> &[AtomicU64; BUCKET_SLOTS] {
+            &self.buckets[index]
+        }
+
+        fn len(&self) -> &AtomicU64 {
+            &self.len
+        }
+
+        fn stripe(&self, stripe: usize) -> &AtomicU32 {
+            &self.stripes[stripe]
+        }
+    }
+
+    /// A hash for the item at offset `8 * id`.
+    pub(crate) fn hash(id: u64) -> u64 {
+        rapidhash::v3::rapidhash_v3(&id.to_le_bytes())
+    }
+
+    pub(crate) fn rehash(slot: Slot) -> u64 {
+        hash(slot.offset() as u64 / 8)
+    }
+
+    pub(crate) fn put(index: &Index<Plain>, id: u64) -> Result<(), Full> {
+        index.lock(hash(id)).insert(usize::try_from(id).unwrap() * 8, 0, rehash)
+    }
+
+    pub(crate) fn has(index: &Index<Plain>, id: u64) -> bool {
+        let right = |slot: Slot| slot.offset() as u64 == id * 8;
+        index.lookup(hash(id), |_, slot| right(slot).then_some(())).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain::{Plain, has, hash, put, rehash};
+    use super::*;
+    use std::cell::Cell;
+    use std::collections::HashMap;
+
+    #[test]
+    fn everything_is_found_again_while_the_index_grows() {
+        let index = Index::new(Plain::new(4096), 16, 4);
+        let mut kept = HashMap::new();
+        let rehashed = Cell::new(0);
+        let rehash = |slot| {
+            rehashed.set(rehashed.get() + 1);
+            rehash(slot)
+        };
+        for id in 1..24_000 {
+            kept.insert(id, put(&index, id).is_ok());
+            if index.len() < 4096 && id % 6 == 0 {
+                index.grow(rehash, |_, _| ());
+            }
+            if index.len() <= 64 * 16 {
+                assert_eq!(rehashed.get(), 0, "words say enough up to 64 times the first length");
+            }
+        }
+        assert!(rehashed.get() > 0 && index.len() > 64 * 16, "and it has grown beyond that");
+        assert!(kept.values().filter(|kept| !**kept).count() < 10, "few find no place");
+        assert!(kept.iter().all(|(id, kept)| has(&index, *id) == *kept));
+        assert!(!has(&index, 70_000));
+    }
+
+    #[test]
+    fn two_choices_and_moves_fill_the_index_well() {
+        for stripes in [1, 16, 64] {
+            let index = Index::new(Plain::new(4096), 4096, stripes);
+            let filled = (1..).take_while(|&id| put(&index, id).is_ok()).count();
+            // With more stripes chance fills one of them before the others.
+            let percent = if stripes == 64 { 87 } else { 94 };
+            assert!(filled > 4096 * 8 * percent / 100, "{filled} of {}, {stripes}", 4096 * 8);
+            assert!((1..=filled as u64).all(|id| has(&index, id)), "all are there still");
+        }
+    }
+
+    #[test]
+    fn from_either_home_and_the_tag_the_other_follows() {
+        let index = Index::new(Plain::new(64), 64, 8);
+        for id in 1..1000 {
+            let [first, second] = index.homes(hash(id));
+            assert_eq!(index.other_home(second, tag(hash(id))), first);
+            assert_eq!(first & 7, second & 7, "they share the stripe");
+            assert_ne!(fold(first, 64), fold(second, 64));
+        }
+    }
+
+    #[test]
+    fn from_a_word_and_its_bucket_the_buckets_of_its_key_follow() {
+        let index = Index::new(Plain::new(1024), 16, 4);
+        for id in 1..7_000 {
+            let _ = put(&index, id);
+            if index.len() < 1024 && id % 6 == 0 {
+                index.grow(rehash, |_, _| ());
+            }
+        }
+        assert_eq!(index.len(), 64 * 16, "words have no more bits than for this length");
+        let mut words = 0;
+        for bucket in 0..index.len() {
+            index.for_each_in(bucket, |slot| {
+                let [hash, like] = [rehash(slot), index.hash_like(bucket, slot)];
+                let sorted = |mut two: [usize; 2]| {
+                    two.sort_unstable();
+                    two
+                };
+                assert_eq!(sorted(index.candidates_of(hash)), sorted(index.candidates_of(like)));
+                let found = index.lookup(like, |_, other| (other == slot).then_some(()));
+                assert_eq!(found, Some(()));
+                words += 1;
+            });
+        }
+        assert!(words > 6_000, "{words}");
+    }
+
+    #[test]
+    fn walks_are_told_of_words_on_flash_that_move_to_an_earlier_bucket() {
+        let index = Index::new(Plain::new(256), 256, 1);
+        let words = || {
+            let mut words = HashMap::new();
+            for bucket in 0..index.len() {
+                index.for_each_in(bucket, |slot| {
+                    words.insert((slot.is_on_flash(), slot.place()), bucket);
+                });
+            }
+            words
+        };
+        let walk = index.walks.begin();
+        index.enter_stripe(walk, 0);
+        let rehash = |slot: Slot| {
+            assert!(!slot.is_on_flash(), "its key is not in memory");
+            rehash(slot)
+        };
+        let mut moved = 0;
+        for id in 1..1_900 {
+            let before = words();
+            let locked = index.lock(hash(id));
+            locked.insert(usize::try_from(id).unwrap() * 8, 0, rehash).unwrap();
+            let place = locked.find(|slot| slot.offset() as u64 == id * 8).unwrap();
+            if id % 4 > 0 {
+                locked.move_to_flash(&place, place.slot.on_flash(id, 0));
+            }
+            drop(locked);
+            let mut hashes = Vec::new();
+            index.walks.take(walk, &mut hashes).unwrap();
+            for (word, bucket) in words() {
+                if before.get(&word).is_some_and(|before| *before > bucket) {
+                    let is_it = |slot: Slot| (slot.is_on_flash(), slot.place()) == word;
+                    let finds = |hash: &u64| {
+                        index.lookup_in_any_tier(*hash, |_, slot| is_it(slot).then_some(()))
+                    };
+                    assert!(hashes.iter().any(|hash| finds(hash).is_some()), "{word:?}");
+                    moved += u32::from(word.0);
+                }
+            }
+        }
+        index.walks.end(walk);
+        assert!(moved > 20, "{moved}");
+    }
+
+    #[test]
+    fn the_coldest_goes_first() {
+        let index = Index::new(Plain::new(2), 2, 1);
+        (1..=16).for_each(|id| put(&index, id).unwrap());
+        assert_eq!(put(&index, 17), Err(Full));
+        for id in (1..=16).filter(|&id| id != 5) {
+            let right = |slot: Slot| slot.offset() as u64 == id * 8;
+            index.lookup(hash(id), |word, slot| right(slot).then(|| count_hit(word, slot)));
+        }
+        let locked = index.lock(hash(17));
+        assert_eq!(locked.coldest().unwrap().slot.offset(), 5 * 8);
+    }
+}

@@ -1,0 +1,221 @@
+//! The index word: the location of an item and what the index knows of it.
+//!
+//! ```text
+//! 63        50 49  48 47   46    41 40                    0
+//! ┌───────────┬──────┬────┬────────┬───────────────────────┐
+//! │ tag       │ freq │  0 │ growth │ location, 8-byte units│   in memory; 0 is an empty slot
+//! ├───────────┼──────┼────┼────────┼────────┬──────────────┤
+//! │ tag       │ freq │  1 │ growth │ span   │ place        │   on flash: see `flash::format`
+//! └───────────┴──────┴────┴────────┴────────┴──────────────┘
+//!                                   40    37 36           0
+//! ```
+//! The tag is the top of the key's hash. Growth is six bits of the home (see `buckets`) of the bucket
+//! that the word is in, those above the bits that choose among the first buckets: with them a word
+//! can be moved when the index grows, and to its other bucket, without its key. Between them is the tier.
+#![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
+
+pub(crate) const LOCATION_BITS: u32 = 41;
+const GROWTH_SHIFT: u32 = 41;
+const TIER_SHIFT: u32 = 47;
+const FREQ_SHIFT: u32 = 48;
+const TAG_SHIFT: u32 = 50;
+const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
+const TIER: u64 = 1 << TIER_SHIFT;
+/// The number of bits of a place on flash.
+pub(crate) const PLACE_BITS: u32 = 37;
+const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
+/// The span of large items on flash, whose place says how long they are.
+pub(crate) const LARGE_SPAN: u8 = 15;
+/// The bits of a word that must match a key: tag, tier and growth.
+const PATTERN_MASK: u64 = u64::MAX << TAG_SHIFT | TIER | GROWTH_MASK << GROWTH_SHIFT;
+/// The number of growth bits.
+pub(crate) const GROWTH_BITS: u32 = 6;
+const GROWTH_MASK: u64 = (1 << GROWTH_BITS) - 1;
+
+/// The maximum frequency.
+pub(crate) const FREQ_MAX: u8 = 3;
+
+/// The largest region that locations can address, in bytes.
+pub(crate) const REGION_MAX: u64 = (1 << LOCATION_BITS) * 8;
+
+/// The content of an index word. Zero is an empty slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(pub(crate) u64);
+
+/// The bits by which the word of a key is recognised in one of its two buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pattern(u64);
+
+impl Pattern {
+    /// The pattern for a key with this tag, in a bucket whose home has these growth bits.
+    #[inline]
+    pub(crate) fn new(tag: u16, growth: u8) -> Self {
+        Self(u64::from(tag) << TAG_SHIFT | u64::from(growth) << GROWTH_SHIFT)
+    }
+}
+
+impl Slot {
+    pub(crate) const EMPTY: Self = Self(0);
+
+    /// An item at `offset` (a multiple of 8, never 0).
+    pub(crate) fn new(pattern: Pattern, offset: usize, freq: u8) -> Self {
+        strict_assert!(offset.is_multiple_of(8) && offset > 0 && freq <= FREQ_MAX);
+        let location = offset as u64 / 8;
+        strict_assert!(location <= LOCATION_MASK);
+        Self(pattern.0 | u64::from(freq) << FREQ_SHIFT | location)
+    }
+
+    /// The word of the same key whose item is on flash. Nothing has hit it there yet.
+    #[must_use]
+    pub(crate) fn on_flash(self, place: u64, span: u8) -> Self {
+        strict_assert!(place <= PLACE_MASK && span < 16);
+        Self(self.0 & PATTERN_MASK | TIER | u64::from(span) << PLACE_BITS | place)
+    }
+
+    /// The same for a location as [`Slot::location`] has it.
+    #[must_use]
+    pub(crate) fn at_location_on_flash(self, location: u64) -> Self {
+        Self(self.0 & PATTERN_MASK | TIER | location & LOCATION_MASK)
+    }
+
+    #[inline]
+    pub(crate) fn is_on_flash(self) -> bool {
+        self.0 & TIER != 0
+    }
+
+    /// The bits that say where the item is: on flash, span and place.
+    pub(crate) fn location(self) -> u64 {
+        self.0 & LOCATION_MASK
+    }
+
+    /// Where the item is on flash.
+    pub(crate) fn place(self) -> u64 {
+        self.0 & PLACE_MASK
+    }
+
+    /// The class of the item's length on flash.
+    pub(crate) fn span(self) -> u8 {
+        (self.0 >> PLACE_BITS) as u8 & 15
+    }
+
+    /// Whether both words are of the same item, whatever bucket they are in and however often it was hit.
+    pub(crate) fn is_same_item(self, other: Self) -> bool {
+        let mask = u64::MAX << TAG_SHIFT | TIER | LOCATION_MASK;
+        self.0 & mask == other.0 & mask
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self == Self::EMPTY
+    }
+
+    /// Whether it may be the word of the key with this pattern.
+    #[inline]
+    pub(crate) fn matches(self, pattern: Pattern) -> bool {
+        // No tag is 0, so an empty word matches nothing.
+        self.0 & PATTERN_MASK == pattern.0
+    }
+
+    /// The same, whether the item is in memory or on flash.
+    #[inline]
+    pub(crate) fn matches_in_any_tier(self, pattern: Pattern) -> bool {
+        self.0 & PATTERN_MASK & !TIER == pattern.0
+    }
+
+    /// Whether it is the word of an item in memory whose key has this tag.
+    #[inline]
+    pub(crate) fn is_in_memory_with(self, tag: u16) -> bool {
+        let mask = u64::MAX << TAG_SHIFT | TIER;
+        self.0 & mask == u64::from(tag) << TAG_SHIFT
+    }
+
+    /// A hash with the tag of the word, and with these bits that choose its buckets.
+    pub(crate) fn hash_with(self, home: u32) -> u64 {
+        self.0 & (u64::MAX << TAG_SHIFT) | u64::from(home)
+    }
+
+    #[inline]
+    pub(crate) fn tag(self) -> u16 {
+        (self.0 >> TAG_SHIFT) as u16
+    }
+
+    #[inline]
+    pub(crate) fn growth(self) -> u8 {
+        (self.0 >> GROWTH_SHIFT & GROWTH_MASK) as u8
+    }
+
+    /// The word for a bucket whose home has these growth bits.
+    #[must_use]
+    pub(crate) fn with_growth(self, growth: u8) -> Self {
+        let others = self.0 & !(GROWTH_MASK << GROWTH_SHIFT);
+        Self(others | u64::from(growth) << GROWTH_SHIFT)
+    }
+
+    /// The word for another location of the same key's item, in memory.
+    #[must_use]
+    pub(crate) fn with_place(self, offset: usize, freq: u8) -> Self {
+        Self::new(Pattern(self.0 & PATTERN_MASK & !TIER), offset, freq)
+    }
+
+    /// The item's byte offset in the region.
+    #[inline]
+    pub(crate) fn offset(self) -> usize {
+        usize::try_from((self.0 & LOCATION_MASK) * 8).expect("a region fits the address space")
+    }
+
+    #[inline]
+    pub(crate) fn freq(self) -> u8 {
+        (self.0 >> FREQ_SHIFT) as u8 & FREQ_MAX
+    }
+
+    #[must_use]
+    pub(crate) fn with_freq(self, freq: u8) -> Self {
+        Self(self.0 & !(u64::from(FREQ_MAX) << FREQ_SHIFT) | u64::from(freq) << FREQ_SHIFT)
+    }
+}
+
+/// The tag of a hash: its highest bits, and never 0, so that no empty word has a tag. The lowest bits
+/// choose the buckets.
+#[inline]
+pub(crate) fn tag(hash: u64) -> u16 {
+    ((hash >> TAG_SHIFT) as u16).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_returns_its_fields() {
+        let pattern = Pattern::new(tag(u64::MAX), 63);
+        let slot = Slot::new(pattern, 8 * 12345, 2);
+        assert_eq!((slot.offset(), slot.freq()), (8 * 12345, 2));
+        assert_eq!((slot.tag(), slot.growth()), (tag(u64::MAX), 63));
+        assert!(slot.matches(pattern) && !slot.matches(Pattern::new(0, 63)));
+        assert!(!slot.matches(Pattern::new(tag(u64::MAX), 62)));
+        assert_eq!(slot.with_freq(0).freq(), 0);
+        assert_eq!(slot.with_freq(3).offset(), slot.offset());
+        let moved = slot.with_growth(5).with_place(80, 1);
+        assert_eq!(moved, Slot::new(Pattern::new(tag(u64::MAX), 5), 80, 1));
+    }
+
+    #[test]
+    fn a_slot_on_flash_returns_its_fields() {
+        let pattern = Pattern::new(tag(u64::MAX), 41);
+        let slot = Slot::new(pattern, 80, 3).on_flash(PLACE_MASK, 15);
+        assert_eq!((slot.place(), slot.span(), slot.freq()), (PLACE_MASK, 15, 0));
+        assert_eq!((slot.tag(), slot.growth()), (tag(u64::MAX), 41));
+        assert!(slot.is_on_flash() && !slot.matches(pattern));
+        assert!(slot.matches_in_any_tier(pattern) && !slot.is_in_memory_with(tag(u64::MAX)));
+        assert!(slot.is_same_item(slot.with_freq(2).with_growth(0)));
+        assert!(!slot.is_same_item(slot.on_flash(PLACE_MASK - 1, 15)));
+        assert_eq!(slot.with_place(80, 1), Slot::new(pattern, 80, 1), "and back to memory");
+    }
+
+    #[test]
+    fn an_empty_slot_matches_no_hash() {
+        for hash in [0, u64::MAX >> 14, u64::MAX] {
+            assert!(!Slot::EMPTY.matches_in_any_tier(Pattern::new(tag(hash), 0)), "{hash:x}");
+            assert!(!Slot::EMPTY.matches(Pattern::new(tag(hash), 0)), "{hash:x}");
+        }
+    }
+}

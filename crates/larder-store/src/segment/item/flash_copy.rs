@@ -1,0 +1,87 @@
+//! Where an item in memory is on flash, too: a record that was copied from there says so in its link, until the
+//! item is changed.
+//!
+//! ```text
+//! 63  62               41 40    37 36           0
+//! ┌───┬──────────────────┬────────┬──────────────┐
+//! │ 1 │ sequence of page │ span   │ place        │   the link; 0 in bit 63: the link is a chain
+//! └───┴──────────────────┴────────┴──────────────┘
+//! ```
+//! Of the sequence these are the lowest bits. Should they be those of a later content of the page, then
+//! reading what is there shows by its checksum or its key that it is something else: a miss.
+#![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
+
+use crate::segment::index::slot::{LARGE_SPAN, LOCATION_BITS, Slot};
+use crate::segment::memory::table::Sequence;
+
+const IS_COPY: u32 = 1 << 31;
+const SEQUENCE_MASK: u64 = (1 << (63 - LOCATION_BITS)) - 1;
+
+/// Where an item that is in memory is on flash, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FlashCopy(u64);
+
+impl FlashCopy {
+    /// The first half of a link to what is not a copy any more: no such item is large.
+    pub(crate) const FORGOTTEN: u32 = u32::MAX;
+
+    /// The copy that `slot` refers to, in a page with this sequence; none of a large item.
+    pub(crate) fn of(slot: Slot, sequence: Sequence) -> Option<Self> {
+        let is_small = slot.span() != LARGE_SPAN;
+        is_small.then(|| Self((sequence & SEQUENCE_MASK) << LOCATION_BITS | slot.location()))
+    }
+
+    /// Whether a link is one to a copy, or to what was one.
+    #[inline]
+    pub(crate) fn is_one([first, _]: [u32; 2]) -> bool {
+        first & IS_COPY != 0
+    }
+
+    /// The copy that a link refers to.
+    pub(crate) fn from_link(link @ [first, second]: [u32; 2]) -> Option<Self> {
+        let is_known = Self::is_one(link) && first != Self::FORGOTTEN;
+        is_known.then(|| Self(u64::from(first & !IS_COPY) << 32 | u64::from(second)))
+    }
+
+    /// The halves of the link to it.
+    pub(crate) fn link(self) -> [u32; 2] {
+        [(self.0 >> 32) as u32 | IS_COPY, self.0 as u32]
+    }
+
+    /// The index word that refers to it, from that of the item in memory.
+    pub(crate) fn slot(self, in_memory: Slot) -> Slot {
+        // It was hit, so that the next hit counts as its second one.
+        in_memory.at_location_on_flash(self.0).with_freq(1)
+    }
+
+    /// Whether it is in a page with this sequence, and not in an earlier or later one of that place.
+    pub(crate) fn is_of(self, sequence: Sequence) -> bool {
+        self.0 >> LOCATION_BITS == sequence & SEQUENCE_MASK
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::index::slot::{Pattern, tag};
+
+    #[test]
+    fn a_link_returns_its_copy() {
+        let in_memory = Slot::new(Pattern::new(tag(u64::MAX), 63), 80, 3);
+        for (place, span) in [(0, 0), ((1 << 37) - 1, 14), (77, 3)] {
+            let slot = in_memory.on_flash(place, span);
+            for sequence in [1, SEQUENCE_MASK, SEQUENCE_MASK + 1, u64::MAX] {
+                let copy = FlashCopy::of(slot, sequence).unwrap();
+                let link = copy.link();
+                assert!(FlashCopy::is_one(link) && link[0] != FlashCopy::FORGOTTEN);
+                assert_eq!(FlashCopy::from_link(link), Some(copy));
+                assert_eq!(copy.slot(in_memory), slot.with_freq(1));
+                assert!(copy.is_of(sequence) && !copy.is_of(sequence.wrapping_add(1)));
+            }
+        }
+        assert_eq!(FlashCopy::from_link([FlashCopy::FORGOTTEN, 7]), None);
+        assert!(FlashCopy::is_one([FlashCopy::FORGOTTEN, 7]), "it is no chain");
+        assert!(!FlashCopy::is_one([1 << 28, u32::MAX]), "a chain");
+        assert_eq!(FlashCopy::of(in_memory.on_flash(9, LARGE_SPAN), 5), None);
+    }
+}

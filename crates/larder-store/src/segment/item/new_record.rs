@@ -1,0 +1,164 @@
+//! An item that is about to be written to its segment.
+
+use super::extension::Extension;
+use super::flash_copy::FlashCopy;
+use super::header::{Header, SHORT_KEY_MAX, State, WIDE, access_code, expiry_code};
+use super::record::{Chain, Record, is_in_place, marked};
+use crate::segment::memory::table::Table;
+use crate::segment::sync::Ordering;
+use crate::{Attributes, Expiry, Seconds};
+
+/// An item that is about to be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewRecord<'v> {
+    pub(crate) attributes: Attributes,
+    pub(crate) cas: u64,
+    pub(crate) fetched: bool,
+    pub(crate) accessed: Seconds,
+    pub(crate) extension: Option<Extension>,
+    /// The words of its tags, and the key behind them.
+    pub(crate) tags_and_key: &'v [u8],
+    /// The inline value, in up to three pieces.
+    pub(crate) value: [&'v [u8]; 3],
+    pub(crate) chain: Option<Chain>,
+    /// Where the same item is on flash; never if it has a chain.
+    pub(crate) flash_copy: Option<FlashCopy>,
+}
+
+impl<'v> NewRecord<'v> {
+    /// A copy of an item, to be written to another segment.
+    pub(crate) fn copy_of(record: &Record<'v>) -> Self {
+        Self {
+            attributes: record.attributes(),
+            cas: record.cas(),
+            fetched: record.header.has(State::Fetched),
+            accessed: record.accessed(),
+            extension: record.extension(),
+            tags_and_key: record.tags_and_key(),
+            value: [record.inline_value(), &[], &[]],
+            chain: record.chain(),
+            flash_copy: record.flash_copy(),
+        }
+    }
+}
+
+impl NewRecord<'_> {
+    /// Whether it has tags.
+    #[inline]
+    pub(crate) fn has_tags(&self) -> bool {
+        self.extension.is_some_and(|extension| extension.tags_len() > 0)
+    }
+
+    /// Its header in a segment with this base that is written to flash: its expiry is exact.
+    pub(crate) fn header_for_flash(&self, base: Seconds) -> Header {
+        let header = self.header(base);
+        let expires = self.attributes.expiry != Expiry::Never;
+        if expires { header.with(State::Wide, true).with_expiry_code(WIDE) } else { header }
+    }
+
+    /// Its header with the lengths alone.
+    #[inline]
+    fn plain_header(&self) -> Header {
+        if let Some(extension) = self.extension {
+            return self.extended_header(extension);
+        }
+        Header::new(self.tags_and_key.len(), self.inline_len())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn extended_header(&self, extension: Extension) -> Header {
+        let short = extension.key_len().min(SHORT_KEY_MAX);
+        let rest = self.tags_and_key.len() - short;
+        Header::new(short, rest + self.inline_len()).with(State::Extended, true)
+    }
+
+    /// Its header in a segment with this base.
+    #[expect(clippy::inline_always, reason = "a call costs `set` 2 % of its instructions")]
+    #[inline(always)]
+    pub(crate) fn header(&self, base: Seconds) -> Header {
+        let code = expiry_code(base, self.attributes.expiry.second());
+        let flags = self.attributes.client_flags != 0;
+        // A large item always has a field for an exact expiry, so that a touch rarely has to copy it.
+        let wide = code.is_none() || self.chain.is_some();
+        marked(self.plain_header(), &self.attributes)
+            .with(State::Flags, flags)
+            .with(State::Wide, wide)
+            .with(State::Link, self.link().is_some())
+            .with(State::Fetched, self.fetched)
+            .with_expiry_code(code.unwrap_or(WIDE))
+            .with_access_code(access_code(base, self.accessed))
+    }
+
+    /// Its header in a segment with this base, if it is known for another one.
+    #[inline]
+    pub(crate) fn header_at(&self, header: Header, base: Seconds) -> Header {
+        match self.attributes.expiry {
+            Expiry::Never => header.with_access_code(access_code(base, self.accessed)),
+            Expiry::At(_) | Expiry::Before(..) => self.header(base),
+        }
+    }
+
+    /// The maximum of bytes that it takes in any segment.
+    pub(crate) fn len_at_most(&self) -> usize {
+        let wide = self.plain_header().with(State::Wide, true);
+        let wide = wide.with(State::Link, self.link().is_some());
+        wide.with(State::Flags, self.attributes.client_flags != 0).record_len(true)
+    }
+
+    fn link(&self) -> Option<[u32; 2]> {
+        let chain = self.chain.map(|chain| [chain.first, chain.value_len]);
+        chain.or_else(|| self.flash_copy.map(FlashCopy::link))
+    }
+
+    /// The bytes of the value that are inline.
+    pub(crate) fn inline_len(&self) -> usize {
+        self.value.iter().map(|piece| piece.len()).sum()
+    }
+
+    /// The bytes of the value that are in its chain.
+    pub(crate) fn chain_len(&self) -> usize {
+        self.chain.map_or(0, |chain| chain.value_len as usize - self.inline_len())
+    }
+
+    /// Writes the item at `offset`.
+    ///
+    /// # Safety
+    /// `header` is that of [`NewRecord::header`] for the segment of `offset`. The bytes from `offset` on
+    /// that this header counts belong to the caller's open segment and were not published, or were a dead
+    /// record of the same length that the caller has taken and that no reader can find any more.
+    #[inline]
+    pub(crate) unsafe fn write(&self, table: &Table, offset: usize, header: Header, cas: bool) {
+        let region = &table.region;
+        strict_assert!(is_in_place(table, offset, header, cas), "no item can begin at {offset}");
+        let at = self.attributes.expiry.second();
+        let mut here = offset + 8;
+        if cas {
+            region.word(here).store(self.cas, Ordering::Relaxed);
+            here += 8;
+        }
+        if let Some(extension) = self.extension {
+            region.word(here).store(extension.word(), Ordering::Relaxed);
+            here += 8;
+        }
+        let flags = header.has(State::Flags).then_some(self.attributes.client_flags);
+        let wide = header.has(State::Wide).then(|| at.map_or(0, |at| at.0));
+        let link = self.link().into_iter().flatten();
+        for half in flags.into_iter().chain(wide).chain(link) {
+            region.half(here).store(half, Ordering::Relaxed);
+            here += 4;
+        }
+        for piece in [self.tags_and_key].into_iter().chain(self.value) {
+            // SAFETY: the caller owns these bytes, and `len` has counted them all.
+            unsafe { region.write(here, piece) };
+            here += piece.len();
+        }
+        strict_assert!(
+            here.next_multiple_of(8) == offset + header.record_len(cas),
+            "the header says how long the item is"
+        );
+        // Last, because a thread that reads the segment from front to back must pass over the place of a
+        // dead record until the new one is complete.
+        region.word(offset).store(header.0, Ordering::Release);
+    }
+}

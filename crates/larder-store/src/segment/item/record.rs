@@ -1,0 +1,444 @@
+//! A published item in its segment.
+
+use super::extension::Extension;
+use super::flash_copy::FlashCopy;
+use super::header::{Header, State, WIDE, access_code, accessed_at, expiry_code, expiry_of};
+use super::witness::Witness;
+use crate::segment::memory::table::{Entry, SegmentState, Table};
+use crate::segment::sync::{AtomicU64, Ordering, fence};
+use crate::{Attributes, Early, Expiry, Now, Seconds};
+
+/// A published item.
+#[derive(Clone, Copy)]
+pub(crate) struct Record<'p> {
+    table: &'p Table,
+    pub(crate) offset: usize,
+    pub(crate) header: Header,
+    cas: bool,
+    witness: Witness<'p>,
+}
+
+/// The front of a large value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chain {
+    /// The first segment of the chain.
+    pub(crate) first: u32,
+    /// The length of the whole value in bytes, the inline part included.
+    pub(crate) value_len: u32,
+}
+
+impl<'p> Record<'p> {
+    /// The item that begins at `offset`; `cas` says whether items have a CAS.
+    #[inline]
+    pub(crate) fn at(table: &'p Table, offset: usize, cas: bool, witness: Witness<'p>) -> Self {
+        let record = Self::perhaps_at(table, offset, cas, witness);
+        let is_in_place = || is_in_place(table, offset, record.header, cas);
+        strict_assert!(is_in_place(), "no item begins at {offset}");
+        record
+    }
+
+    /// What may be an item at `offset`, after a restart.
+    #[inline]
+    pub(crate) fn perhaps_at(
+        table: &'p Table,
+        offset: usize,
+        cas: bool,
+        witness: Witness<'p>,
+    ) -> Self {
+        let header = Header(table.region.word(offset).load(Ordering::Acquire));
+        Self { table, offset, header, cas, witness }
+    }
+
+    fn word(&self) -> &'p AtomicU64 {
+        self.table.region.word(self.offset)
+    }
+
+    /// The length of the item in its segment, in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.header.record_len(self.cas)
+    }
+
+    #[inline]
+    pub(crate) fn segment(&self) -> u32 {
+        self.table.layout.segment_of(self.offset)
+    }
+
+    #[inline]
+    pub(crate) fn entry(&self) -> Entry<'p> {
+        self.table.entry(self.segment())
+    }
+
+    #[inline]
+    fn published(&self, offset: usize, len: usize) -> &'p [u8] {
+        let _: Witness<'p> = self.witness;
+        // SAFETY: the witness keeps this item's segment from being recycled for 'p, and `at` is
+        // only given offsets where an item was published.
+        unsafe { self.table.region.bytes(offset, len) }
+    }
+
+    #[inline]
+    pub(super) fn extension(&self) -> Option<Extension> {
+        if !self.header.has(State::Extended) {
+            return None;
+        }
+        let word = self.table.region.word(self.offset + 8 + 8 * usize::from(self.cas));
+        Extension::from_word(word.load(Ordering::Relaxed))
+    }
+
+    /// Whether its fields can be those of an item, as far as it says itself.
+    pub(crate) fn is_plausible(&self) -> bool {
+        let is_extended = self.header.has(State::Extended);
+        self.header.key_len() > 0
+            && (!is_extended
+                || self.extension().is_some_and(|extension| extension.fits(self.header)))
+    }
+
+    #[inline]
+    fn fields_end(&self) -> usize {
+        self.offset + 8 + self.header.extras_len(self.cas)
+    }
+
+    /// The offset of the key of a plain item.
+    #[inline]
+    fn plain_key_offset(&self) -> usize {
+        self.offset + 8 + 8 * usize::from(self.cas)
+    }
+
+    /// The offset and the length of the key.
+    #[inline]
+    fn key_place(&self) -> (usize, usize) {
+        if self.header.has(State::Extended) {
+            return self.extended_key_place();
+        }
+        (self.fields_end(), self.header.key_len())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn extended_key_place(self) -> (usize, usize) {
+        let (tags_len, key_len) = self
+            .extension()
+            .map_or((0, 0), |extension| (extension.tags_len(), extension.key_len()));
+        (self.fields_end() + tags_len, key_len)
+    }
+
+    /// The length of the key in bytes.
+    #[inline]
+    pub(crate) fn key_len(&self) -> usize {
+        if self.header.has(State::Extended) {
+            return self.extended_key_place().1;
+        }
+        self.header.key_len()
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> &'p [u8] {
+        let (offset, len) = self.key_place();
+        self.published(offset, len)
+    }
+
+    /// Whether its key is this one.
+    #[inline]
+    pub(crate) fn has_key(&self, key: &[u8]) -> bool {
+        if !self.header.is_plain() {
+            return self.has_key_behind_fields(key);
+        }
+        self.published(self.plain_key_offset(), self.header.key_len()) == key
+    }
+
+    #[inline(never)]
+    fn has_key_behind_fields(self, key: &[u8]) -> bool {
+        self.key() == key
+    }
+
+    /// The words of its tags, and the key behind them.
+    pub(crate) fn tags_and_key(&self) -> &'p [u8] {
+        let (key_offset, key_len) = self.key_place();
+        let start = self.fields_end();
+        self.published(start, key_offset + key_len - start)
+    }
+
+    #[inline]
+    pub(crate) fn has_extension(&self) -> bool {
+        self.header.has(State::Extended)
+    }
+
+    /// The words of its tags.
+    #[cold]
+    pub(crate) fn tags(&self) -> &'p [u8] {
+        self.published(self.fields_end(), self.tags_len())
+    }
+
+    /// The bytes of the words of its tags.
+    pub(crate) fn tags_len(&self) -> usize {
+        self.extension().map_or(0, Extension::tags_len)
+    }
+
+    /// What is between the header and the value.
+    pub(crate) fn fields_and_key(&self) -> &'p [u8] {
+        let start = self.offset + 8;
+        self.published(start, self.value_offset() - start)
+    }
+
+    /// The offset of the value in the region, or of its tail if there is a chain.
+    #[inline]
+    pub(crate) fn value_offset(&self) -> usize {
+        let (offset, len) = self.key_place();
+        offset + len
+    }
+
+    /// The length of the inline value in bytes.
+    #[inline]
+    pub(crate) fn inline_len(&self) -> usize {
+        if self.header.has(State::Extended) {
+            return self.extended_inline_len();
+        }
+        self.header.inline_len()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn extended_inline_len(self) -> usize {
+        self.extension().map_or(0, |extension| extension.inline_len(self.header))
+    }
+
+    /// The value, or its tail if there is a chain.
+    #[inline]
+    pub(crate) fn inline_value(&self) -> &'p [u8] {
+        self.published(self.value_offset(), self.inline_len())
+    }
+
+    /// The value of a plain item, which has no client flags and is all here.
+    #[inline]
+    pub(crate) fn plain_value(&self) -> Option<&'p [u8]> {
+        self.header.is_plain().then(|| {
+            let offset = self.plain_key_offset() + self.header.key_len();
+            self.published(offset, self.header.inline_len())
+        })
+    }
+
+    /// Its header if it had no inline value.
+    pub(crate) fn header_without_value(&self) -> Header {
+        self.header.with_inline_len(self.header.inline_len() - self.inline_len())
+    }
+
+    /// The length of the whole value in bytes.
+    pub(crate) fn value_len(&self) -> usize {
+        self.chain().map_or(self.inline_len(), |chain| chain.value_len as usize)
+    }
+
+    #[inline]
+    fn cas_word(&self) -> Option<&'p AtomicU64> {
+        self.cas.then(|| self.table.region.word(self.offset + 8))
+    }
+
+    #[inline]
+    pub(crate) fn cas(&self) -> u64 {
+        self.cas_word().map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    /// The half word at this place behind the CAS and the extension.
+    fn half(&self, at: usize) -> &'p crate::segment::sync::AtomicU32 {
+        let words = usize::from(self.cas) + usize::from(self.header.has(State::Extended));
+        self.table.region.half(self.offset + 8 + 8 * words + at)
+    }
+
+    fn wide_at(&self) -> usize {
+        4 * usize::from(self.header.has(State::Flags))
+    }
+
+    #[inline]
+    pub(crate) fn client_flags(&self) -> u32 {
+        if self.header.has(State::Flags) { self.half(0).load(Ordering::Relaxed) } else { 0 }
+    }
+
+    fn link_at(&self) -> usize {
+        self.wide_at() + 4 * usize::from(self.header.has(State::Wide))
+    }
+
+    #[inline]
+    fn link(&self) -> Option<[u32; 2]> {
+        self.header.has(State::Link).then(|| {
+            let at = self.link_at();
+            [at, at + 4].map(|at| self.half(at).load(Ordering::Relaxed))
+        })
+    }
+
+    /// The front of its value, if that is large.
+    #[inline]
+    pub(crate) fn chain(&self) -> Option<Chain> {
+        let [first, value_len] = self.link().filter(|link| !FlashCopy::is_one(*link))?;
+        Some(Chain { first, value_len })
+    }
+
+    /// Says where the chain of an item is that was read from flash, and that nobody else knows yet.
+    pub(crate) fn set_chain(&self, first: u32) {
+        self.half(self.link_at()).store(first, Ordering::Relaxed);
+    }
+
+    /// Where a copy of the item is on flash, if it was copied from there and is still the same.
+    #[inline]
+    pub(crate) fn flash_copy(&self) -> Option<FlashCopy> {
+        FlashCopy::from_link(self.link()?)
+    }
+
+    /// Notes that what is on flash is no copy any more, before the item is changed.
+    fn forget_flash_copy(&self) {
+        if self.flash_copy().is_some() {
+            self.half(self.link_at()).store(FlashCopy::FORGOTTEN, Ordering::Release);
+        }
+    }
+
+    /// Whether the item has expired.
+    #[inline]
+    pub(crate) fn is_past(&self, now: Now) -> bool {
+        self.header.may_expire() && self.expiry().is_past(now)
+    }
+
+    pub(crate) fn expiry(&self) -> Expiry {
+        let at = match self.header.expiry_code() {
+            0 => None,
+            WIDE => Some(Seconds(self.half(self.wide_at()).load(Ordering::Relaxed))),
+            code => expiry_of(self.entry().base(), code),
+        };
+        match (at, self.extension().and_then(Extension::early)) {
+            (None, _) => Expiry::Never,
+            (Some(at), None) => Expiry::At(at),
+            (Some(at), Some(early)) => Expiry::Before(at, early),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn accessed(&self) -> Seconds {
+        accessed_at(self.entry().base(), self.header.access_code())
+    }
+
+    #[inline]
+    pub(crate) fn attributes(&self) -> Attributes {
+        Attributes {
+            client_flags: self.client_flags(),
+            expiry: self.expiry(),
+            stale: self.header.has(State::Stale),
+            won: self.header.has(State::Won),
+            binary_key: self.extension().is_some_and(Extension::binary_key),
+        }
+    }
+
+    /// Marks the item read at `now`. That is at most one write a second, and no thread waits for it.
+    #[inline]
+    pub(crate) fn note_access(&self, now: Seconds) {
+        let word = self.word();
+        let seen = Header(word.load(Ordering::Relaxed));
+        let code = access_code(self.entry().base(), now);
+        let read = seen.with_access_code(code).with(State::Fetched, true);
+        if read != seen {
+            // A lost race loses one mark.
+            let _ = word.compare_exchange(seen.0, read.0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts the first hit of the item since it was written to this segment.
+    pub(crate) fn count_first_hit(&self) {
+        let len = u32::try_from(self.item_len()).unwrap_or(u32::MAX);
+        self.entry().first_hits().fetch_add(len, Ordering::Relaxed);
+    }
+
+    /// The length of the item in bytes, chain included.
+    pub(crate) fn item_len(&self) -> usize {
+        let in_chain = self.chain().map_or(0, |_| self.value_len() - self.inline_len());
+        self.len() + in_chain
+    }
+
+    /// Marks that no index word refers to the item any more, so that an evacuation need not look it up.
+    /// The mark is read with `Acquire`, so that a thread that sees it also sees the index without the
+    /// word. The bytes are counted after the mark was set: once all of a segment are counted, it may be
+    /// freed and written to again. Returns how many bytes of the segment are dead now, and how many were
+    /// before.
+    pub(crate) fn mark_dead(&self) -> (u32, u32) {
+        let len = u32::try_from(self.len()).expect("an item fits a segment");
+        self.word().fetch_or((State::Dead as u64) << 48, Ordering::Release);
+        let before = self.entry().add_dead(len);
+        (before + len, before)
+    }
+
+    /// Marks a record dead whose bytes the caller counts, after a restart.
+    pub(crate) fn restore_dead(&self) {
+        self.word().fetch_or((State::Dead as u64) << 48, Ordering::Release);
+    }
+
+    /// The number of segments in its chain.
+    pub(crate) fn chain_segments(&self, segment_len: usize) -> usize {
+        (self.item_len() - self.len()).div_ceil(segment_len)
+    }
+
+    /// Changes attributes in place, in one word, so that readers see all of the change or nothing of
+    /// it; false if that is not possible. The caller holds the lock of the stripe.
+    pub(crate) fn set_attributes(&self, attributes: &Attributes) -> bool {
+        let entry = self.entry();
+        // What is being written to flash, or was read from there, is not changed where it is.
+        let is_frozen = entry.is(SegmentState::WriteBuffer) || entry.is(SegmentState::ReadBuffers);
+        let extension = self.extension();
+        let is_same_key = attributes.binary_key == extension.is_some_and(Extension::binary_key);
+        let early = extension.and_then(Extension::early).map_or(0, Early::millis);
+        if is_frozen
+            || attributes.client_flags != self.client_flags()
+            || !is_same_key
+            || attributes.expiry.early_millis() != early
+        {
+            return false;
+        }
+        let at = attributes.expiry.second();
+        let code = match expiry_code(entry.base(), at) {
+            _ if attributes.expiry == self.expiry() => self.header.expiry_code(),
+            Some(code) => code,
+            None if self.header.has(State::Wide) => WIDE,
+            None => return false,
+        };
+        if *attributes == self.attributes() {
+            return true;
+        }
+        let changed = |seen| marked(Header(seen), attributes).with_expiry_code(code).0;
+        if let (WIDE, Some(at)) = (code, at) {
+            let exact = self.half(self.wide_at());
+            if exact.load(Ordering::Relaxed) != at.0 {
+                if changed(self.header.0) != self.header.0 {
+                    return false;
+                }
+                self.forget_flash_copy();
+                exact.store(at.0, Ordering::Release);
+                note_changed_expiry(entry, attributes.expiry);
+                return true;
+            }
+        }
+        self.forget_flash_copy();
+        // Readers may mark accesses in the same word meanwhile.
+        let _ = self
+            .word()
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |seen| Some(changed(seen)));
+        note_changed_expiry(entry, attributes.expiry);
+        true
+    }
+}
+
+/// Whether an item with this header can be at `offset`: it has a key, ends in the segment where it
+/// begins, and that segment holds items.
+pub(super) fn is_in_place(table: &Table, offset: usize, header: Header, cas: bool) -> bool {
+    let segment = table.layout.segment_of(offset);
+    let end = table.layout.start(segment) + table.layout.segment_len;
+    let is_inside = offset + header.record_len(cas) <= end;
+    offset.is_multiple_of(8)
+        && header.key_len() > 0
+        && is_inside
+        && table.entry(segment).holds_items()
+}
+
+/// Notes an expiry in the segment's entry after the item has it. Maintenance resets the noted expiry
+/// before it reads the items: either it reads the new expiry, or the expiry is noted afterwards.
+pub(crate) fn note_changed_expiry(entry: Entry<'_>, expiry: Expiry) {
+    fence(Ordering::SeqCst);
+    entry.note_expiry(expiry);
+}
+
+pub(super) fn marked(header: Header, attributes: &Attributes) -> Header {
+    header.with(State::Stale, attributes.stale).with(State::Won, attributes.won)
+}

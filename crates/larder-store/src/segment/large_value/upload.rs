@@ -1,0 +1,195 @@
+//! Uploads: large values that arrive in pieces. An upload fills segments of its own as bytes arrive.
+
+use crate::Refusal;
+use crate::segment::cache::shared::Shared;
+use crate::segment::memory::table::SegmentState;
+use crate::segment::sync::Ordering;
+use std::sync::Arc;
+
+/// The share of all segments that uploads may hold, in percent. One of half the limit always fits.
+const UPLOAD_SHARE: usize = 62;
+/// Values that are read from flash may hold one in so many segments: they wait for each other.
+const FLASH_READ_PART: usize = 4;
+
+/// A value that arrives in pieces. Its segments belong to it alone until it is stored. If it is dropped
+/// before, they are free again at once, because no reader has seen them.
+#[derive(Debug)]
+pub struct Upload {
+    shared: Arc<Shared>,
+    pub(crate) segments: Vec<u32>,
+    /// The announced length in bytes.
+    pub(crate) len: usize,
+    pub(crate) filled: usize,
+    /// It is read from flash: see `Alloc::reading`.
+    is_flash_read: bool,
+}
+
+impl Upload {
+    pub(crate) fn new(shared: &Arc<Shared>, len: usize) -> Self {
+        let shared = Arc::clone(shared);
+        Self { shared, segments: Vec::new(), len, filled: 0, is_flash_read: false }
+    }
+
+    /// A value that is read from flash.
+    pub(crate) fn for_flash_read(shared: &Arc<Shared>, len: usize) -> Self {
+        let mut upload = Self::new(shared, len);
+        upload.is_flash_read = true;
+        upload
+    }
+
+    /// Whether it may not have more memory.
+    pub(crate) fn is_at_limit(&self) -> bool {
+        let limit = self.shared.limit_segments();
+        let alloc = self.shared.alloc();
+        let (held, max) = if self.is_flash_read {
+            // The only one may need more than that.
+            let is_only = alloc.reading == self.segments.len();
+            (
+                alloc.reading,
+                if is_only { limit * UPLOAD_SHARE / 100 } else { limit / FLASH_READ_PART },
+            )
+        } else {
+            (alloc.uploading, limit * UPLOAD_SHARE / 100)
+        };
+        held >= max
+    }
+
+    /// Adds a segment, which it fills later.
+    pub(crate) fn add_segment(&mut self, segment: u32) {
+        self.segments.push(segment);
+        *self.shared.alloc().held_by_values(self.is_flash_read) += 1;
+    }
+
+    /// Counts segments out that are not its own any more.
+    fn count_out(&self, count: usize) {
+        *self.shared.alloc().held_by_values(self.is_flash_read) -= count;
+    }
+
+    /// Refuses an upload of another cache, whose segments have no meaning in this one.
+    pub(crate) fn check_owner(&self, shared: &Arc<Shared>) -> Result<(), Refusal> {
+        if Arc::ptr_eq(&self.shared, shared) { Ok(()) } else { Err(Refusal::WrongUpload) }
+    }
+
+    /// Refuses an upload that can't be stored, because it is of another cache or incomplete.
+    pub(crate) fn check_complete(&self, shared: &Arc<Shared>) -> Result<(), Refusal> {
+        self.check_owner(shared)?;
+        if self.filled == self.len { Ok(()) } else { Err(Refusal::WrongUpload) }
+    }
+
+    /// The number of segments for the announced length.
+    pub(crate) fn segments_wanted(&self) -> usize {
+        self.len.div_ceil(self.shared.segment_len())
+    }
+
+    /// Copies as many of `bytes` as fit into its segments, and returns how many these are.
+    pub(crate) fn fill(&mut self, bytes: &[u8]) -> usize {
+        let segment_len = self.shared.segment_len();
+        let room = self.segments.len() * segment_len - self.filled;
+        let at = self.filled % segment_len;
+        let taken = bytes.len().min(room).min(segment_len - at).min(self.len - self.filled);
+        if let Some(&segment) = self.segments.get(self.filled / segment_len) {
+            let start = self.shared.table().layout.start(segment);
+            // SAFETY: the segment belongs to this upload and is not published.
+            unsafe { self.shared.table().region.write(start + at, &bytes[..taken]) };
+        }
+        self.filled += taken;
+        taken
+    }
+
+    /// Copies all of `bytes`. The caller has taken enough segments.
+    pub(crate) fn fill_all(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let taken = self.fill(bytes);
+            assert!(taken > 0, "the segments were taken beforehand");
+            bytes = &bytes[taken..];
+        }
+    }
+
+    /// The bytes in its `i`th segment.
+    pub(crate) fn piece(&self, i: usize) -> &[u8] {
+        let Some(&segment) = self.segments.get(i) else { return &[] };
+        let table = self.shared.table();
+        let segment_len = self.shared.segment_len();
+        let len = (self.filled - i * segment_len).min(segment_len);
+        // SAFETY: this upload wrote these bytes and no other thread can change them.
+        unsafe { table.region.bytes(table.layout.start(segment), len) }
+    }
+
+    /// The number of segments that become the chain: all, unless the content of the last one fits into
+    /// the item.
+    pub(crate) fn chain_len(&self) -> usize {
+        let rest = self.len % self.shared.segment_len();
+        let inline = rest <= self.shared.table().layout.inline_max();
+        self.segments.len() - usize::from(inline && rest > 0)
+    }
+
+    /// The part of the value that is stored inline in the item.
+    pub(crate) fn tail(&self) -> &[u8] {
+        if self.chain_len() < self.segments.len() { self.piece(self.chain_len()) } else { &[] }
+    }
+
+    /// Links the segments that become the chain, and returns the first of them.
+    pub(crate) fn link_chain(&self) -> Option<u32> {
+        self.link(self.segments.get(..self.chain_len())?)
+    }
+
+    /// Links all segments, of which the last need not be full, and returns the first of them.
+    pub(crate) fn link_all(&self) -> Option<u32> {
+        self.link(&self.segments)
+    }
+
+    fn link(&self, chain: &[u32]) -> Option<u32> {
+        let table = self.shared.table();
+        let nexts = chain.iter().skip(1).map(|next| next + 1).chain([0]);
+        for (&segment, next) in chain.iter().zip(nexts) {
+            let entry = table.entry(segment);
+            entry.next().store(next, Ordering::Relaxed);
+            entry.leases().store(0, Ordering::Relaxed);
+            entry.clear_owner();
+            entry.set_state(SegmentState::Chain);
+        }
+        let first = chain.first().copied();
+        strict_assert!(
+            first.is_none_or(|first| self.shared.chain_segments(first).eq(chain.iter().copied())),
+            "the chain that was linked is read back"
+        );
+        first
+    }
+
+    /// Gives up the chain, which an item owns now, and frees the other segments; returns the number of
+    /// segments in the chain.
+    pub(crate) fn release_chain(self) -> usize {
+        let chain_len = self.chain_len();
+        self.release(chain_len)
+    }
+
+    /// The same for one that [`Upload::link_all`] has linked.
+    pub(crate) fn release_all(self) -> usize {
+        let len = self.segments.len();
+        self.release(len)
+    }
+
+    fn release(mut self, count: usize) -> usize {
+        self.segments.drain(..count);
+        self.count_out(count);
+        count
+    }
+
+    /// Says that its segments were filled with `len` bytes in another way, and frees those that are not
+    /// needed. There are as many as are needed.
+    pub(crate) fn fill_with(&mut self, len: usize) {
+        (self.len, self.filled) = (len, len);
+        let unused = self.segments.split_off(self.segments_wanted());
+        self.count_out(unused.len());
+        self.shared.free(&unused);
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if !self.segments.is_empty() {
+            self.count_out(self.segments.len());
+            self.shared.free(&self.segments);
+        }
+    }
+}

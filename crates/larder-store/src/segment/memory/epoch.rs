@@ -1,0 +1,209 @@
+//! When memory that was taken out of the index can be used again: epoch-based reclamation (Fraser
+//! 2004), with one slot for each handle instead of one for each thread.
+//!
+//! A reader announces the current epoch in its slot before it reads the index, and clears the slot
+//! when it no longer uses anything that it found. A writer that has removed the last index word into
+//! a segment ends the epoch with [`Epoch::advance`]: readers that announce a later epoch cannot find
+//! the segment any more, so it is free once [`Epoch::oldest`] has passed the epoch that ended.
+//!
+//! ```text
+//!   reader: slot = epoch ── fence ── reads the index ──────────── slot = 0
+//!   writer: clears the index word ── fence ── epoch += 1 ── … ── fence ── reads all slots
+//! ```
+//! Either the writer sees the reader's slot, or the reader sees the cleared word: both fences are
+//! sequentially consistent, and one of them comes first.
+
+use crate::segment::sync::{AtomicU64, Ordering, fence};
+use std::marker::PhantomData;
+
+/// The content of a slot while its handle does not read.
+const NOT_PINNED: u64 = 0;
+
+/// The current epoch, from 1.
+#[derive(Debug)]
+pub(crate) struct Epoch(AtomicU64);
+
+impl Epoch {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU64::new(1))
+    }
+
+    /// Ends the current epoch and returns it. Memory that the caller made unreachable before this call
+    /// can be reused once [`Epoch::oldest`] returns a later epoch.
+    pub(crate) fn advance(&self) -> u64 {
+        fence(Ordering::SeqCst);
+        self.0.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// The oldest epoch in which a reader of these slots may still be, or the current one if no handle
+    /// reads. It is never later than the current epoch at the time of the call, because memory that
+    /// is retired while the slots are read may be found by readers that began meanwhile.
+    pub(crate) fn oldest<'s>(&self, slots: impl Iterator<Item = &'s PinSlot>) -> u64 {
+        let current = self.0.load(Ordering::Acquire);
+        fence(Ordering::SeqCst);
+        let pinned = slots.map(|slot| slot.0.load(Ordering::Acquire));
+        pinned.filter(|&epoch| epoch != NOT_PINNED).fold(current, u64::min)
+    }
+}
+
+/// The epoch in which a handle began to read, visible to all handles.
+#[derive(Debug, Default)]
+pub(crate) struct PinSlot(AtomicU64);
+
+impl PinSlot {
+    /// Begins to read. Only the owner of the slot calls this. If the slot was entered before, the old
+    /// epoch is given up: the store is `Release`, because a thread that sees the new epoch may reuse
+    /// memory that was read until now.
+    #[inline]
+    pub(crate) fn enter(&self, epoch: &Epoch) {
+        self.0.store(epoch.0.load(Ordering::Acquire), Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Ends reading: nothing that was read is used any more.
+    #[inline]
+    pub(crate) fn leave(&self) {
+        self.0.store(NOT_PINNED, Ordering::Release);
+    }
+}
+
+/// Proof that the slot of a handle is entered for `'p`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pinned<'p>(PhantomData<&'p PinSlot>);
+
+/// The owner's access to a slot, which is entered for a batch, or for single reads outside a batch.
+#[derive(Debug)]
+pub(crate) struct Pin<S: AsRef<PinSlot>> {
+    slot: S,
+    in_batch: bool,
+    /// The slot is entered until the batch ends or pauses.
+    is_entered: bool,
+}
+
+impl<S: AsRef<PinSlot>> Pin<S> {
+    /// `slot` must not have another owner.
+    pub(crate) fn new(slot: S) -> Self {
+        Self { slot, in_batch: false, is_entered: false }
+    }
+
+    /// Enters the slot until [`Pin::end_batch`]. An open batch continues.
+    pub(crate) fn begin_batch(&mut self, epoch: &Epoch) {
+        self.in_batch = true;
+        self.resume(epoch);
+    }
+
+    pub(crate) fn end_batch(&mut self) {
+        self.pause();
+        self.in_batch = false;
+    }
+
+    pub(crate) fn is_in_batch(&self) -> bool {
+        self.in_batch
+    }
+
+    /// Leaves the slot until [`Pin::resume`], though a batch is open. Nothing that was read so far may
+    /// be used any more, and no thread waits for this pin meanwhile.
+    pub(crate) fn pause(&mut self) {
+        self.slot.as_ref().leave();
+        self.is_entered = false;
+    }
+
+    /// Enters the slot again if a batch is open.
+    #[inline]
+    pub(crate) fn resume(&mut self, epoch: &Epoch) {
+        if self.in_batch && !self.is_entered {
+            self.slot.as_ref().enter(epoch);
+            self.is_entered = true;
+        }
+    }
+
+    /// Enters the slot in the current epoch, if it is entered, so that memory that was read so far can
+    /// be reused.
+    pub(crate) fn renew(&mut self, epoch: &Epoch) {
+        if self.is_entered {
+            self.slot.as_ref().enter(epoch);
+        }
+    }
+
+    /// Reads under the pin of the batch, or under a pin that ends with the guard.
+    #[inline]
+    pub(crate) fn read(&mut self, epoch: &Epoch) -> Reading<'_, S> {
+        if !self.is_entered {
+            self.slot.as_ref().enter(epoch);
+        }
+        Reading { pin: self }
+    }
+}
+
+impl<S: AsRef<PinSlot>> Drop for Pin<S> {
+    fn drop(&mut self) {
+        self.end_batch();
+    }
+}
+
+/// A guard of an entered pin.
+pub(crate) struct Reading<'p, S: AsRef<PinSlot>> {
+    pin: &'p Pin<S>,
+}
+
+impl<S: AsRef<PinSlot>> Reading<'_, S> {
+    #[inline]
+    pub(crate) fn witness(&self) -> Pinned<'_> {
+        Pinned(PhantomData)
+    }
+}
+
+impl<S: AsRef<PinSlot>> Drop for Reading<'_, S> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.pin.is_entered {
+            self.pin.slot.as_ref().leave();
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    struct Slot(Arc<PinSlot>);
+
+    impl AsRef<PinSlot> for Slot {
+        fn as_ref(&self) -> &PinSlot {
+            &self.0
+        }
+    }
+
+    #[test]
+    fn an_epoch_is_over_when_all_who_began_in_it_have_left() {
+        let epoch = Epoch::new();
+        let slots = [Arc::new(PinSlot::default()), Arc::new(PinSlot::default())];
+        let [mut first, mut second] = slots.clone().map(|slot| Pin::new(Slot(slot)));
+        let oldest = || epoch.oldest(slots.iter().map(|slot| &**slot));
+        assert_eq!(oldest(), 1, "nobody reads");
+        first.begin_batch(&epoch);
+        let ended = epoch.advance();
+        assert!(oldest() <= ended, "the first may still see it");
+        second.begin_batch(&epoch);
+        drop(first.read(&epoch));
+        assert!(oldest() <= ended, "a read inside a batch does not end it");
+        first.renew(&epoch);
+        assert!(oldest() > ended, "both began later");
+        let ended = epoch.advance();
+        second.end_batch();
+        assert!(oldest() <= ended);
+        drop(first);
+        assert!(oldest() > ended, "nobody reads");
+    }
+
+    #[test]
+    fn what_is_retired_after_the_slots_were_read_is_not_over() {
+        let epoch = Epoch::new();
+        let slots = [PinSlot::default()];
+        let oldest = epoch.oldest(slots.iter());
+        // This reader finds memory that is retired afterwards.
+        slots[0].enter(&epoch);
+        assert!(epoch.advance() >= oldest, "whoever read the slots before does not know of it");
+    }
+}

@@ -1,0 +1,278 @@
+//! Free lists: the places of dead records, by length, for new records of the same length.
+//!
+//! In a cache that is not full, every item that is overwritten or deleted leaves a free block in its
+//! segment, and the next item of the same length is written there. So memory that was never used stays
+//! unused, and no live item has to be moved for that. Once all memory was used, cleaning and eviction
+//! make room instead, and there are no free lists.
+//!
+//! ```text
+//!   record dies          the epoch ends             readers of that epoch have ended         overflow
+//!  ─────────────▶ young ────────────────▶ waiting ──────────────────────────────────▶ ready ◀────────▶ pool
+//! ```
+//! The place of a dead record is in one of these lists at most. Its segment may be emptied meanwhile:
+//! that is found out when the block is taken ([`super::table::Entry::take_dead`]).
+
+use super::epoch::Epoch;
+use super::table::Sequence;
+use crate::segment::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
+use std::sync::PoisonError;
+
+/// The longest record in bytes whose place is used again. Few longer ones have the same length.
+pub(crate) const LEN_MAX: usize = 8192;
+/// The length of a record is a multiple of this many bytes.
+const LEN_UNIT: usize = 8;
+const LENGTHS: usize = LEN_MAX / LEN_UNIT + 1;
+/// Young blocks after which their epoch is ended. Models have few.
+const YOUNG_MIN: usize = if cfg!(shuttle) { 2 } else { 32 };
+/// Young blocks after which a handle that waits for a reader keeps no more of them.
+const YOUNG_MAX: usize = 8192;
+/// The bytes in the blocks of one length that a handle keeps for itself. It gives half of them to the
+/// pool if there are more, so that no handle uses new memory while another one has free blocks.
+const OWN_BYTES: usize = if cfg!(shuttle) { 1 << 10 } else { 16 << 10 };
+/// A handle keeps this many blocks of one length at least.
+const OWN_MIN: usize = if cfg!(shuttle) { 2 } else { 4 };
+/// The pool has at most one block for this many bytes of the limit, so that it takes 0.4 % of it.
+const POOL_SHARE: usize = 4096;
+
+/// The place of a dead record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FreeBlock {
+    /// The offset of the record in the region.
+    pub(crate) offset: usize,
+    /// The sequence of its segment when the record died.
+    pub(crate) sequence: Sequence,
+}
+
+/// The blocks of one length that a handle takes from the pool or gives to it at once.
+fn share(len: usize) -> usize {
+    (OWN_BYTES / 2 / len.max(1)).max(OWN_MIN / 2)
+}
+
+/// The free blocks of one handle.
+#[derive(Debug, Default)]
+pub(crate) struct FreeLists {
+    /// Blocks with their lengths, which readers may still see.
+    young: Vec<(usize, FreeBlock)>,
+    /// The same, after [`FreeLists::epoch`] was ended for them.
+    waiting: Vec<(usize, FreeBlock)>,
+    epoch: u64,
+    /// Blocks that can be written to, by length; no lists before the first block.
+    ready: Vec<Vec<FreeBlock>>,
+}
+
+impl FreeLists {
+    /// Adds the place of a record of `len` bytes, at most [`LEN_MAX`], that no index word refers to any
+    /// more.
+    #[inline]
+    pub(crate) fn add(&mut self, len: usize, block: FreeBlock) {
+        strict_assert!(len <= LEN_MAX);
+        if self.young.len() < YOUNG_MAX {
+            self.young.push((len, block));
+        }
+    }
+
+    /// Ends the epoch for young blocks if there are enough, and makes those ready that no reader can see
+    /// any more.
+    pub(crate) fn advance(&mut self, pool: &Pool, epoch: &Epoch, oldest_pin: impl Fn() -> u64) {
+        if self.young.len() < YOUNG_MIN {
+            return;
+        }
+        if !self.waiting.is_empty() {
+            if oldest_pin() <= self.epoch {
+                return;
+            }
+            self.make_lists();
+            for (len, block) in self.waiting.drain(..) {
+                let ready = &mut self.ready[len / LEN_UNIT];
+                ready.push(block);
+                if ready.len() > OWN_MIN && ready.len() * len > OWN_BYTES {
+                    let given = share(len).min(ready.len());
+                    pool.give(len, ready.drain(..given));
+                }
+            }
+        }
+        self.epoch = epoch.advance();
+        std::mem::swap(&mut self.young, &mut self.waiting);
+    }
+
+    fn make_lists(&mut self) {
+        if self.ready.is_empty() {
+            self.ready.resize_with(LENGTHS, Vec::new);
+        }
+    }
+
+    /// Takes the block of `len` bytes that was made ready last.
+    #[inline]
+    pub(crate) fn take(&mut self, pool: &Pool, len: usize) -> Option<FreeBlock> {
+        if self.ready.is_empty() && pool.has(len) {
+            self.make_lists();
+        }
+        let ready = self.ready.get_mut(len / LEN_UNIT)?;
+        if ready.is_empty() && pool.has(len) {
+            pool.take(len, ready);
+        }
+        ready.pop()
+    }
+
+    /// Forgets all blocks.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Gives the blocks that are ready to the other handles.
+    pub(crate) fn give_all(&mut self, pool: &Pool) {
+        for (i, ready) in self.ready.iter_mut().enumerate() {
+            pool.give(i * LEN_UNIT, ready.drain(..));
+        }
+    }
+}
+
+/// The free blocks that handles leave to each other.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// The number of blocks of each length, readable without the lock.
+    counts: Box<[AtomicUsize]>,
+    lists: Mutex<Lists>,
+}
+
+#[derive(Debug, Default)]
+struct Lists {
+    by_len: Vec<Vec<FreeBlock>>,
+    total: usize,
+    max: usize,
+}
+
+impl Pool {
+    /// A pool for a cache with this limit.
+    pub(crate) fn new(limit_bytes: usize) -> Self {
+        let lists = Lists { max: limit_bytes / POOL_SHARE, ..Lists::default() };
+        let counts = (0..LENGTHS).map(|_| AtomicUsize::new(0)).collect();
+        Self { counts, lists: Mutex::new(lists) }
+    }
+
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cold]
+    fn give(&self, len: usize, blocks: impl ExactSizeIterator<Item = FreeBlock>) {
+        if blocks.len() == 0 {
+            return;
+        }
+        let mut lists = self.lists();
+        if lists.total + blocks.len() > lists.max {
+            // Many blocks are of lengths that are not stored any more, or in segments that were emptied.
+            self.forget(&mut lists);
+        }
+        if lists.by_len.is_empty() {
+            lists.by_len.resize_with(LENGTHS, Vec::new);
+        }
+        lists.total += blocks.len();
+        let list = &mut lists.by_len[len / LEN_UNIT];
+        list.extend(blocks);
+        self.counts[len / LEN_UNIT].store(list.len(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn has(&self, len: usize) -> bool {
+        let count = self.counts.get(len / LEN_UNIT);
+        count.is_some_and(|count| count.load(Ordering::Relaxed) != 0)
+    }
+
+    #[cold]
+    fn take(&self, len: usize, into: &mut Vec<FreeBlock>) {
+        let mut lists = self.lists();
+        // Another handle may have cleared the pool meanwhile.
+        let Some(list) = lists.by_len.get_mut(len / LEN_UNIT) else { return };
+        let rest = list.len().saturating_sub(share(len));
+        let before = into.len();
+        into.extend(list.drain(rest..));
+        self.counts[len / LEN_UNIT].store(rest, Ordering::Relaxed);
+        lists.total -= into.len() - before;
+    }
+
+    fn forget(&self, lists: &mut Lists) {
+        *lists = Lists { max: lists.max, ..Lists::default() };
+        self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    }
+
+    /// Forgets all blocks.
+    pub(crate) fn clear(&self) {
+        self.forget(&mut self.lists());
+    }
+}
+
+/// The age in seconds from which the blocks of a segment are not used any more, because the access times
+/// of its items are only exact to 255 s: 128 to 255 s, not the same for all segments, so that those of a
+/// cache that was filled at once do not reach it at once.
+pub(crate) fn age_max(segment: u32) -> u32 {
+    128 + segment.wrapping_mul(37) % 128
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    fn block(i: usize) -> FreeBlock {
+        FreeBlock { offset: 64 * i, sequence: 1 }
+    }
+
+    /// Adds so many blocks, and lets the epochs pass.
+    fn add(lists: &mut FreeLists, pool: &Pool, epoch: &Epoch, len: usize, blocks: usize) {
+        for i in 0..blocks {
+            lists.add(len, block(i));
+            lists.advance(pool, epoch, || u64::MAX);
+        }
+        for i in blocks..blocks + 2 * YOUNG_MIN {
+            lists.add(LEN_MAX, block(i));
+        }
+        lists.advance(pool, epoch, || u64::MAX);
+    }
+
+    #[test]
+    fn a_block_is_ready_after_the_readers_of_its_epoch() {
+        let (pool, epoch, mut lists) = (Pool::new(1 << 30), Epoch::new(), FreeLists::default());
+        for round in 0..4 {
+            (0..YOUNG_MIN).for_each(|i| lists.add(64, block(i)));
+            // A reader that began in the epoch that the first round has ended.
+            lists.advance(&pool, &epoch, || 1);
+            assert_eq!(lists.take(&pool, 64), None, "round {round}");
+        }
+        lists.advance(&pool, &epoch, || 2);
+        let taken = (0..2 * YOUNG_MIN).map_while(|_| lists.take(&pool, 64)).count();
+        assert_eq!(taken, YOUNG_MIN, "those of the first round");
+    }
+
+    #[test]
+    fn handles_take_what_others_leave_of_the_same_length() {
+        let (pool, epoch) = (Pool::new(1 << 30), Epoch::new());
+        let [mut giver, mut taker] = [FreeLists::default(), FreeLists::default()];
+        add(&mut giver, &pool, &epoch, 64, 1000);
+        let own = OWN_BYTES / 64;
+        let mut taken = Vec::new();
+        while let Some(block) = taker.take(&pool, 64) {
+            taken.push(block.offset);
+        }
+        assert!(taken.len() >= 1000 - own - 2 * YOUNG_MIN, "{}", taken.len());
+        giver.give_all(&pool);
+        while let Some(block) = taker.take(&pool, 64) {
+            taken.push(block.offset);
+        }
+        taken.sort_unstable();
+        let before = taken.len();
+        taken.dedup();
+        assert_eq!(taken.len(), before, "each is taken once");
+        assert_eq!(taker.take(&pool, 72), None);
+    }
+
+    #[test]
+    fn the_pool_is_bounded() {
+        let pool = Pool::new(100 * POOL_SHARE);
+        for round in 0..10 {
+            pool.give(64, (0..40).map(block));
+            let total = pool.lists().total;
+            assert!((40..=100).contains(&total), "{total} in round {round}");
+        }
+    }
+}

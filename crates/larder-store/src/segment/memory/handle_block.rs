@@ -1,0 +1,109 @@
+//! What each handle keeps in the region for a later process: how many items of each size class it has
+//! added, and which segments it is changing.
+//!
+//! ```text
+//! byte 0  dying    the segment of the item that it removed last, plus one
+//!      4  filled   the segment in which it last took the place of a dead record, plus one
+//!      8  searched the segment that it last searched for expired items, plus one
+//!     64  items and bytes of each size class, 8 bytes each
+//! ```
+//! The counts wrap around, because one handle may remove what another has added; their sums are the
+//! cache's. The segments are never cleared: after a process has died in the middle of a change, their
+//! dead bytes are counted again, and for a segment that was not being changed that changes nothing.
+
+use super::layout::BLOCK_HEAD_LEN;
+use super::table::Table;
+use crate::segment::sync::AtomicU32;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The block of a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    /// Its first byte in the region.
+    at: usize,
+    /// The last block belongs to all handles that found no other.
+    is_shared: bool,
+}
+
+impl Block {
+    pub(crate) fn new(table: &Table, number: usize) -> Self {
+        let layout = &table.layout;
+        Self { at: layout.block(number), is_shared: number + 1 == layout.blocks }
+    }
+
+    pub(crate) fn is_shared(self) -> bool {
+        self.is_shared
+    }
+
+    /// The number of items and of bytes in a class.
+    #[inline]
+    fn words(self, table: &Table, class: usize) -> &[AtomicU64; 2] {
+        table.region.counters(self.at + BLOCK_HEAD_LEN + 16 * class)
+    }
+
+    #[inline]
+    fn add(self, table: &Table, class: usize, items: u64, bytes: u64) {
+        let [own_items, own_bytes] = self.words(table, class);
+        if self.is_shared {
+            own_items.fetch_add(items, Relaxed);
+            own_bytes.fetch_add(bytes, Relaxed);
+        } else {
+            own_items.store(own_items.load(Relaxed).wrapping_add(items), Relaxed);
+            own_bytes.store(own_bytes.load(Relaxed).wrapping_add(bytes), Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn add_item(self, table: &Table, class: usize, bytes: usize) {
+        self.add(table, class, 1, bytes as u64);
+    }
+
+    #[inline]
+    pub(crate) fn remove_item(self, table: &Table, class: usize, bytes: usize) {
+        self.add(table, class, 1_u64.wrapping_neg(), (bytes as u64).wrapping_neg());
+    }
+
+    /// The items and bytes that were counted in a class.
+    pub(crate) fn counts(self, table: &Table, class: usize) -> [u64; 2] {
+        self.words(table, class).each_ref().map(|word| word.load(Relaxed))
+    }
+
+    /// Sets the items and bytes of a class, while nobody else counts.
+    pub(crate) fn set_counts(self, table: &Table, class: usize, counts: [u64; 2]) {
+        for (word, count) in self.words(table, class).iter().zip(counts) {
+            word.store(count, Relaxed);
+        }
+    }
+
+    fn segment(self, table: &Table, i: usize) -> &AtomicU32 {
+        table.region.half(self.at + 4 * i)
+    }
+
+    /// Notes that an item of `segment` is being removed, before its index word is changed.
+    #[inline]
+    pub(crate) fn note_dying(self, table: &Table, segment: u32) {
+        self.segment(table, 0).store(segment + 1, Relaxed);
+    }
+
+    /// Notes that the place of a dead record of `segment` is being taken.
+    #[inline]
+    pub(crate) fn note_filled(self, table: &Table, segment: u32) {
+        self.segment(table, 1).store(segment + 1, Relaxed);
+    }
+
+    /// Notes that a segment is being searched for expired items.
+    pub(crate) fn note_searched(self, table: &Table, segment: u32) {
+        self.segment(table, 2).store(segment + 1, Relaxed);
+    }
+
+    /// The segment that was searched last.
+    pub(crate) fn searched(self, table: &Table) -> Option<u32> {
+        self.segment(table, 2).load(Relaxed).checked_sub(1)
+    }
+
+    /// The segments that were noted last as being changed.
+    pub(crate) fn noted(self, table: &Table) -> impl Iterator<Item = u32> {
+        let segments = [0, 1].map(|i| self.segment(table, i).load(Relaxed));
+        segments.into_iter().filter_map(|segment| segment.checked_sub(1))
+    }
+}

@@ -1,0 +1,305 @@
+//! The first page of the region, which describes the region in words that a later process reads.
+//!
+//! ```text
+//! byte    0  magic, versions, sizes, seed, settings, boot, checksum              written once
+//!       128  index length, flush floor, pending flush                          read by every request
+//!       256  sequence, flush generation, ghost epoch                           written once a segment
+//!       384  next CAS, CAS floor                                               written once a block
+//!       512  use by processes: running, panics, note, size classes, segments    written seldom
+//!       640  flash: its content's id, pages                                     written once
+//!       768  tags: buckets, drops                                              written seldom
+//! ```
+//! Words that are written often are on other cache lines than those that every request reads.
+
+#![expect(clippy::cast_possible_truncation, reason = "words are cut into fields")]
+
+use super::layout::{self, HEADER_PAGE_LEN};
+use crate::segment::sync::{AtomicU64, Ordering};
+
+/// The first word of every region.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"larder\0\0");
+/// Changes with the meaning of any byte in the region.
+const LAYOUT_VERSION: u64 = 6;
+
+/// The header page. A new region is all zeroes.
+#[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
+#[repr(C)]
+pub(crate) struct HeaderPage {
+    identity: Identity,
+    pub(crate) shared: ReadByAll,
+    pub(crate) order: Order,
+    pub(crate) cas: CasWords,
+    pub(crate) uses: Uses,
+    pub(crate) flash: FlashWords,
+    pub(crate) tags: TagWords,
+}
+
+const _: () = assert!(size_of::<HeaderPage>() <= HEADER_PAGE_LEN);
+
+#[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
+#[repr(C, align(128))]
+struct Identity {
+    magic: AtomicU64,
+    layout_version: AtomicU64,
+    /// [`layout::constants`].
+    constants: AtomicU64,
+    segment_len: AtomicU64,
+    segments: AtomicU64,
+    seed: AtomicU64,
+    /// Bit 0: items have a CAS. From bit 8 on: log2 of the first number of buckets.
+    settings: AtomicU64,
+    /// Handle blocks, and from bit 32 on the size classes of each.
+    blocks: AtomicU64,
+    /// The boot of the machine that made the region.
+    boot: [AtomicU64; 2],
+    /// Of the words above.
+    checksum: AtomicU64,
+}
+
+/// Words that every request reads and that are seldom written.
+#[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
+#[repr(C, align(128))]
+pub(crate) struct ReadByAll {
+    /// Buckets in use.
+    pub(crate) index_len: AtomicU64,
+    /// Items in segments that were opened before this sequence number are flushed; 0: none are.
+    pub(crate) flush_floor: AtomicU64,
+    /// When the pending flush is due, in seconds; 0 if none is pending.
+    pub(crate) flush_at: AtomicU64,
+}
+
+/// The order in which segments were opened and flushes took effect. It changes only under the
+/// allocator's lock.
+#[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
+#[repr(C, align(128))]
+pub(crate) struct Order {
+    /// The sequence number of the next segment to be opened, from 1. 64 bits never wrap.
+    pub(crate) sequence: AtomicU64,
+    /// Flushes that took effect.
+    pub(crate) flush_generation: AtomicU64,
+    /// Which eighth of the ghosts' memory is written now.
+    pub(crate) ghost_epoch: AtomicU64,
+}
+
+/// The source of CAS values.
+#[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
+#[repr(C, align(128))]
+pub(crate) struct CasWords {
+    /// The first CAS that no handle has taken yet.
+    pub(crate) next: AtomicU64,
+    /// Sets that replace an item without reading it draw a CAS above this. Nothing raises it while
+    /// all items are in memory.
+    pub(crate) floor: AtomicU64,
+}
+
+/// What a process leaves for the next one.
+#[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
+#[repr(C, align(128))]
+pub(crate) struct Uses {
+    /// 1 while a process uses the region.
+    pub(crate) running: AtomicU64,
+    /// Processes that have panicked soon after their start, since one has worked for a while.
+    pub(crate) panics: AtomicU64,
+    /// Processes in succession that have begun to put the region in order.
+    pub(crate) attempts: AtomicU64,
+    /// Whatever the owner of the cache wants to find again; see [`crate::segment::Cache::note`].
+    pub(crate) note: AtomicU64,
+    /// A hash of the size classes by which items are counted.
+    pub(crate) classes: AtomicU64,
+    /// Segments from this number on were never within the limit.
+    pub(crate) segments_seen: AtomicU64,
+    /// 1 if handles have shared a block.
+    pub(crate) has_shared_block: AtomicU64,
+}
+
+/// The table of tags.
+#[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
+#[repr(C, align(128))]
+pub(crate) struct TagWords {
+    /// Its buckets; 0 before there is one.
+    pub(crate) buckets: AtomicU64,
+    /// How often tags were dropped, those included that had to make room.
+    pub(crate) drops: AtomicU64,
+    /// Tags that had to make room for others.
+    pub(crate) displaced: AtomicU64,
+}
+
+/// What index words of items on flash refer to.
+#[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
+#[repr(C, align(128))]
+pub(crate) struct FlashWords {
+    id: [AtomicU64; 2],
+    pages: AtomicU64,
+    page_len: AtomicU64,
+    head_len: AtomicU64,
+}
+
+/// The content of a flash device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FlashContent {
+    /// What tells it from others; 0 if there is none.
+    pub(crate) id: u128,
+    pub(crate) pages: u64,
+    pub(crate) page_len: u64,
+    /// The bytes before the value of a large item.
+    pub(crate) head_len: u64,
+}
+
+impl FlashContent {
+    pub(crate) const NONE: Self = Self { id: 0, pages: 0, page_len: 0, head_len: 0 };
+}
+
+impl FlashWords {
+    pub(crate) fn read(&self) -> FlashContent {
+        let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let [low, high] = self.id.each_ref().map(word);
+        let id = u128::from(low) | u128::from(high) << 64;
+        FlashContent {
+            id,
+            pages: word(&self.pages),
+            page_len: word(&self.page_len),
+            head_len: word(&self.head_len),
+        }
+    }
+
+    pub(crate) fn store(&self, content: FlashContent) {
+        let FlashContent { id, pages, page_len, head_len } = content;
+        for (word, value) in [
+            (&self.id[0], id as u64),
+            (&self.id[1], (id >> 64) as u64),
+            (&self.pages, pages),
+            (&self.page_len, page_len),
+            (&self.head_len, head_len),
+        ] {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a region was made for: it never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RegionParameters {
+    pub(crate) segment_len: usize,
+    pub(crate) segments: usize,
+    pub(crate) seed: u64,
+    pub(crate) cas: bool,
+    pub(crate) buckets_first: usize,
+    /// Handle blocks.
+    pub(crate) blocks: usize,
+    /// The size classes of a handle block.
+    pub(crate) classes: usize,
+    /// The boot of the machine, and the length of its pages in bytes.
+    pub(crate) boot: u128,
+    pub(crate) page_len: usize,
+}
+
+/// Why a region can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Foreign {
+    /// It is no region.
+    Magic,
+    /// Another version of Larder, or one for another kind of machine, has made it.
+    Version,
+    /// Some of its first words were changed.
+    Checksum,
+}
+
+impl RegionParameters {
+    fn words(&self) -> [u64; 9] {
+        [
+            LAYOUT_VERSION,
+            layout::constants(self.page_len),
+            self.segment_len as u64,
+            self.segments as u64,
+            self.seed,
+            u64::from(self.cas) | u64::from(self.buckets_first.ilog2()) << 8,
+            self.blocks as u64 | (self.classes as u64) << 32,
+            self.boot as u64,
+            (self.boot >> 64) as u64,
+        ]
+    }
+}
+
+impl Identity {
+    /// All words but the magic and the checksum.
+    fn words(&self) -> [&AtomicU64; 9] {
+        let [boot_low, boot_high] = &self.boot;
+        [
+            &self.layout_version,
+            &self.constants,
+            &self.segment_len,
+            &self.segments,
+            &self.seed,
+            &self.settings,
+            &self.blocks,
+            boot_low,
+            boot_high,
+        ]
+    }
+}
+
+impl HeaderPage {
+    /// Changes what the region was made for, of one that was copied.
+    pub(crate) fn begin_again(&self, made: RegionParameters) {
+        let words = made.words();
+        for (word, value) in self.identity.words().into_iter().zip(words) {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.identity.checksum.store(layout::checksum(&words), Ordering::Relaxed);
+    }
+
+    /// Fills in the page of a new region.
+    pub(crate) fn begin(&self, made: RegionParameters) {
+        self.begin_again(made);
+        for (word, value) in [
+            (&self.shared.index_len, made.buckets_first as u64),
+            (&self.order.sequence, 1),
+            (&self.cas.next, 1),
+        ] {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Says that the region is complete.
+    pub(crate) fn complete(&self) {
+        self.identity.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// What the region was made for, on a machine whose pages have `page_len` bytes.
+    ///
+    /// # Errors
+    /// [`Foreign`]: it can't be used.
+    pub(crate) fn read(&self, page_len: usize) -> Result<RegionParameters, Foreign> {
+        let identity = &self.identity;
+        if identity.magic.load(Ordering::Acquire) != MAGIC {
+            return Err(Foreign::Magic);
+        }
+        let words = identity.words().map(|word| word.load(Ordering::Relaxed));
+        let [version, constants, segment_len, segments, seed, settings, blocks, low, high] = words;
+        if version != LAYOUT_VERSION || constants != layout::constants(page_len) {
+            return Err(Foreign::Version);
+        }
+        if identity.checksum.load(Ordering::Relaxed) != layout::checksum(&words) {
+            return Err(Foreign::Checksum);
+        }
+        Ok(RegionParameters {
+            segment_len: segment_len as usize,
+            segments: segments as usize,
+            seed,
+            cas: settings & 1 != 0,
+            buckets_first: 1 << (settings >> 8 & 63),
+            blocks: blocks as u32 as usize,
+            classes: (blocks >> 32) as usize,
+            boot: u128::from(low) | u128::from(high) << 64,
+            page_len,
+        })
+    }
+}

@@ -1,0 +1,317 @@
+//! The places of everything in the region, computed once from the memory limit.
+//!
+//! ```text
+//! ┌─────────────┬─────────┬───────────────┬───────────────┬────────────┬───────────┬───────────┬───┐
+//! │ header page │ stripes │ handle blocks │ segment table │ first hits │ segment 0 │ segment 1 │ … │
+//! │ 4 KiB       │ 4 KiB   │ ≈ 1 KiB each  │ 64 B each     │ 4 B each   │ segment_len bytes each    │
+//! └─────────────┴─────────┴───────────────┴───────────────┴────────────┴───────────┴───────────┴───┘
+//! ```
+//! The index and its ghosts live in segments too, taken as they grow, so that they count against
+//! the limit and small caches pay little for them.
+#![expect(clippy::cast_possible_truncation, reason = "segments are counted in 32 bits")]
+
+use crate::KEY_LEN_MAX;
+use crate::segment::index::slot::{LOCATION_BITS, REGION_MAX};
+use rapidhash::v3::RapidSecrets;
+use std::ops::Range;
+
+/// The bytes of the header page, whatever the length of the system's pages.
+pub(crate) const HEADER_PAGE_LEN: usize = 4096;
+/// The table's bytes for each segment: one line.
+const ENTRY_LEN: usize = 64;
+/// Bytes for each segment that count the first hits of its items.
+const FIRST_HITS_LEN: usize = 4;
+/// The bytes of a handle block before its counts.
+pub(crate) const BLOCK_HEAD_LEN: usize = 64;
+/// Bookkeeping for each segment, in bytes.
+pub(crate) const PER_SEGMENT_LEN: usize = ENTRY_LEN + FIRST_HITS_LEN;
+/// Bytes of an index bucket.
+pub(crate) const BUCKET_LEN: usize = 64;
+/// Bytes of an entry of the table of pages on flash.
+pub(crate) const PAGE_ENTRY_LEN: usize = 64;
+/// Bytes of a bucket of the table of tags.
+pub(crate) const TAG_BUCKET_LEN: usize = 64;
+/// Bytes of ghosts that go with a bucket.
+pub(crate) const GHOSTS_LEN: usize = 16;
+
+/// The maximum number of stripes: enough that two writers seldom need the same one.
+pub(crate) const STRIPES_MAX: usize = 1024;
+/// Bytes of a stripe.
+const STRIPE_LEN: usize = 4;
+/// The bytes before the handle blocks.
+const FIXED_LEN: usize = HEADER_PAGE_LEN + STRIPES_MAX * STRIPE_LEN;
+
+/// The shortest segments, in bytes. Shorter ones could not hold the longest inline items. Model checks
+/// use shorter ones, because they have to fill many of them.
+const SEGMENT_LEN_MIN: usize = if cfg!(any(loom, shuttle)) { 2 << 10 } else { 16 << 10 };
+/// The longest segments, in bytes. Longer ones gained nothing in measurements, and chains and uploads
+/// take whole segments.
+const SEGMENT_LEN_MAX: usize = 1 << 20;
+/// The number of segments to aim for. With fewer, one open segment for each queue and thread is too
+/// large a share.
+const SEGMENTS_AIM: usize = 1024;
+/// If segments would be shorter than this, [`SEGMENTS_AIM_SHORT`] are enough: the rest of a segment in
+/// which an item does not fit costs more than open segments then.
+const SEGMENT_LEN_SHORT: usize = 64 << 10;
+const SEGMENTS_AIM_SHORT: usize = 256;
+/// The minimum number of segments for index, ghosts, open segments and reserve.
+pub(crate) const SEGMENTS_MIN: usize = 32;
+
+/// Handle blocks take one byte in this many of the limit at most: two if need be, of which one is shared.
+const BLOCKS_SHARE: usize = 64;
+const BLOCKS_MIN: usize = 2;
+/// Where there is room, this many handles have blocks of their own, also if there are fewer at first.
+const BLOCKS_USUAL: usize = 16;
+
+/// The smallest limit that works, in bytes, if items are counted in `classes` classes.
+pub(crate) const fn limit_min(classes: usize) -> usize {
+    FIXED_LEN + BLOCKS_MIN * block_len(classes) + SEGMENTS_MIN * (SEGMENT_LEN_MIN + PER_SEGMENT_LEN)
+}
+
+/// What the places in a region depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) segment_len: usize,
+    /// The number of segments after the limit was raised as far as possible.
+    pub(crate) segments: usize,
+    /// The number of handle blocks (see `handle_block`).
+    pub(crate) blocks: usize,
+    /// The number of size classes of a handle block.
+    pub(crate) classes: usize,
+}
+
+impl Shape {
+    /// The shape for a limit that may grow to `limit_max`, with blocks for `threads` handles, which count
+    /// items in `classes` classes; `None` if the limit is too low, or above what locations reach.
+    pub(crate) fn new(
+        limit: usize,
+        limit_max: usize,
+        threads: usize,
+        classes: usize,
+    ) -> Option<Self> {
+        let limit_max = limit_max.max(limit);
+        if limit < limit_min(classes) || limit_max as u64 > REGION_MAX {
+            return None;
+        }
+        // The last block is shared by all further handles.
+        let room = (limit - limit_min(classes)) / block_len(classes) + BLOCKS_MIN;
+        let blocks_max = (limit / BLOCKS_SHARE / block_len(classes)).clamp(BLOCKS_MIN, room);
+        let blocks = (threads.max(BLOCKS_USUAL).saturating_add(1)).clamp(BLOCKS_MIN, blocks_max);
+        let short = (limit / SEGMENTS_AIM_SHORT).clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_SHORT);
+        let ideal = (limit / SEGMENTS_AIM).clamp(short, SEGMENT_LEN_MAX);
+        let segment_len = 1 << ideal.ilog2();
+        let room = limit_max - FIXED_LEN - blocks * block_len(classes);
+        Some(Self {
+            segment_len,
+            segments: room / (segment_len + PER_SEGMENT_LEN),
+            blocks,
+            classes,
+        })
+    }
+
+    /// Whether a region can have this shape.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.segment_len.is_power_of_two()
+            && (SEGMENT_LEN_MIN..=SEGMENT_LEN_MAX).contains(&self.segment_len)
+            && (1..=1 << 16).contains(&self.blocks)
+            && (1..=256).contains(&self.classes)
+            && self
+                .segments
+                .checked_mul(self.segment_len)
+                .is_some_and(|len| len as u64 <= REGION_MAX)
+            && self.segments >= SEGMENTS_MIN
+    }
+}
+
+/// Sizes and offsets, all in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) segment_len: usize,
+    /// log2 of `segment_len`.
+    pub(crate) segment_shift: u32,
+    /// The number of segments after the limit was raised as far as possible.
+    pub(crate) segments: usize,
+    /// The number of segments at first.
+    pub(crate) segments_first: usize,
+    /// The number of handle blocks, and the length of each.
+    pub(crate) blocks: usize,
+    block_len: usize,
+    table: usize,
+    first_hits: usize,
+    first_segment: usize,
+    /// Segments begin and end at pages, so that the memory of one can be given back without that of
+    /// its neighbours.
+    pub(crate) has_whole_pages: bool,
+}
+
+impl Layout {
+    /// The layout of a shape under a limit, on a system whose pages have `page_len` bytes.
+    pub(crate) fn new(shape: Shape, limit: usize, page_len: usize) -> Self {
+        let Shape { segment_len, segments, blocks, classes } = shape;
+        let table = FIXED_LEN + blocks * block_len(classes);
+        let first_hits = table + segments * ENTRY_LEN;
+        let begin = first_hits + segments * FIRST_HITS_LEN;
+        let mut layout = Self {
+            segment_len,
+            segment_shift: segment_len.ilog2(),
+            segments,
+            segments_first: 0,
+            blocks,
+            block_len: block_len(classes),
+            table,
+            first_hits,
+            first_segment: begin.next_multiple_of(page_len.max(64)),
+            has_whole_pages: segment_len >= page_len,
+        };
+        layout.segments_first = layout.segments_within(limit);
+        layout
+    }
+
+    /// How many segments a limit has room for, with what belongs to them elsewhere.
+    pub(crate) fn segments_within(&self, limit: usize) -> usize {
+        let room = limit.saturating_sub(self.table);
+        (room / (self.segment_len + PER_SEGMENT_LEN)).min(self.segments)
+    }
+
+    /// The lowest limit that has room for `segments`.
+    pub(crate) fn limit_for(&self, segments: usize) -> usize {
+        self.table + segments * (self.segment_len + PER_SEGMENT_LEN)
+    }
+
+    /// The places before the first segment that are used while there are `segments` segments.
+    pub(crate) fn bookkeeping(&self, segments: usize) -> [Range<usize>; 2] {
+        [
+            0..self.table + segments * ENTRY_LEN,
+            self.first_hits..self.first_hits + segments * FIRST_HITS_LEN,
+        ]
+    }
+
+    pub(crate) fn region_len(&self) -> usize {
+        self.first_segment + self.segments * self.segment_len
+    }
+
+    /// The word of a stripe's lock.
+    #[inline]
+    pub(crate) fn stripe(&self, stripe: usize) -> usize {
+        HEADER_PAGE_LEN + stripe * STRIPE_LEN
+    }
+
+    /// The first byte of a handle block.
+    pub(crate) fn block(&self, block: usize) -> usize {
+        FIXED_LEN + block * self.block_len
+    }
+
+    /// The table line of a segment.
+    #[inline]
+    pub(crate) fn entry(&self, segment: u32) -> usize {
+        self.table + segment as usize * ENTRY_LEN
+    }
+
+    /// The word that counts the first hits of a segment's items.
+    #[inline]
+    pub(crate) fn first_hits(&self, segment: u32) -> usize {
+        self.first_hits + segment as usize * FIRST_HITS_LEN
+    }
+
+    /// The first byte of a segment.
+    #[inline]
+    pub(crate) fn start(&self, segment: u32) -> usize {
+        self.first_segment + segment as usize * self.segment_len
+    }
+
+    /// The segment that a location is in. Segment lengths are powers of two.
+    #[inline]
+    pub(crate) fn segment_of(&self, offset: usize) -> u32 {
+        ((offset - self.first_segment) >> self.segment_shift) as u32
+    }
+
+    /// The largest value that is stored inline as a whole. Larger ones have a chain of segments for
+    /// their front. A value of L bytes in a segment of S bytes wastes S - L bytes in a chain. Inline it
+    /// wastes about L² / 2S bytes at the end of segments in which it does not fit. Both are equal at
+    /// 0.73 S.
+    pub(crate) fn inline_max(&self) -> usize {
+        self.segment_len / 4 * 3 - ITEM_HEAD_MAX
+    }
+
+    /// The number of segments that the index has at first: a power of two, under 1 % of all segments
+    /// except in small regions. Beside flash it is a 64th or more, because such an index does not grow
+    /// beyond 64 times that: it can't read keys again.
+    pub(crate) fn index_segments_first(&self, has_flash: bool) -> usize {
+        if has_flash {
+            return (self.segments_first / 64).next_power_of_two();
+        }
+        1 << (self.segments_first / 128).clamp(1, 8).ilog2()
+    }
+
+    pub(crate) fn buckets_per_segment(&self) -> usize {
+        self.segment_len / BUCKET_LEN
+    }
+}
+
+/// The bytes of a handle block: a line for the segments that its handle changes, and two words for each
+/// class, up to a multiple of what one core's write takes from the others.
+const fn block_len(classes: usize) -> usize {
+    (BLOCK_HEAD_LEN + 16 * classes).next_multiple_of(128)
+}
+
+/// A hash of what the meaning of a region's bytes depends on, beside the layout version: a region is only
+/// used again where all of it is the same.
+pub(crate) fn constants(page_len: usize) -> u64 {
+    checksum(&[
+        page_len as u64,
+        ENTRY_LEN as u64,
+        FIRST_HITS_LEN as u64,
+        PAGE_ENTRY_LEN as u64,
+        BUCKET_LEN as u64,
+        GHOSTS_LEN as u64,
+        (STRIPES_MAX * STRIPE_LEN) as u64,
+        BLOCK_HEAD_LEN as u64,
+        u64::from_ne_bytes(*b"the byte"),
+        rapidhash::v3::rapidhash_v3_seeded(b"the hash function", &RapidSecrets::seed(1)),
+        u64::from(LOCATION_BITS),
+    ])
+}
+
+/// A checksum of words.
+pub(crate) fn checksum(words: &[u64]) -> u64 {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    rapidhash::v3::rapidhash_v3(&bytes)
+}
+
+/// The maximum that an item takes beside its value, in bytes: header, CAS, extension, flags, expiry, chain,
+/// tags, key and padding.
+pub(crate) const ITEM_HEAD_MAX: usize = 8 + 8 + 8 + 4 + 4 + 8 + 7 * 8 + KEY_LEN_MAX + 7;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_never_exceeds_its_limit() {
+        for page_len in [4 << 10, 16 << 10, 64 << 10] {
+            for mib in [1, 2, 3, 8, 64, 100, 256, 1000, 1024, 16_384, 1 << 20] {
+                let shape = Shape::new(mib << 20, mib << 22, 4, 63).unwrap();
+                let layout = Layout::new(shape, mib << 20, page_len);
+                assert!(shape.is_possible());
+                let used = layout.limit_for(layout.segments_first);
+                assert!(used <= mib << 20 && used > (mib << 20) - 2 * layout.segment_len);
+                assert!(layout.region_len() <= (mib << 22) + page_len);
+                assert!(layout.start(0).is_multiple_of(page_len));
+                let whole = layout.segment_len.is_multiple_of(page_len);
+                assert_eq!(layout.has_whole_pages, whole);
+                assert!(layout.segments_first >= SEGMENTS_MIN);
+                let last = layout.segments as u32 - 1;
+                assert_eq!(layout.segment_of(layout.start(last)), last);
+                assert_eq!(layout.segment_of(layout.start(last) + layout.segment_len - 1), last);
+                assert!(layout.first_hits(last) < layout.start(0));
+            }
+        }
+    }
+
+    #[test]
+    fn too_small_and_too_large_limits_are_refused() {
+        assert_eq!(Shape::new(limit_min(63) - 1, 0, 4, 63), None);
+        assert!(Shape::new(limit_min(63), 0, 4, 63).is_some());
+        assert_eq!(Shape::new(usize::MAX, 0, 1, 1), None);
+    }
+}

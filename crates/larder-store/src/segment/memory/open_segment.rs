@@ -1,0 +1,56 @@
+//! Open segments, to which items are appended, and their lifetime classes.
+
+use super::table::Sequence;
+use crate::eviction::{Kind, Queue, open_budget};
+use crate::{Expiry, Seconds};
+
+/// A segment that one handle appends to.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) segment: u32,
+    pub(crate) kind: Kind,
+    pub(crate) sequence: Sequence,
+    pub(crate) base: Seconds,
+    /// The offset of the next item in the region.
+    pub(crate) at: usize,
+    pub(crate) end: usize,
+    /// The last expiry that was noted in its table entry. Other threads write to that cache line
+    /// whenever an item of the segment dies, so an expiry is not noted twice in succession.
+    pub(crate) noted: Option<Expiry>,
+    /// The number of segments in the chains of its items.
+    pub(crate) chained: usize,
+    pub(crate) items: u32,
+}
+
+impl Open {
+    pub(crate) fn has_room(&self, len: usize) -> bool {
+        self.at + len <= self.end
+    }
+}
+
+/// One segment in this many may be open. Above that a write takes over an open segment that another
+/// handle has left, and waits for one while handles take turns (see `write::room`).
+pub(crate) const OPEN_SHARE_MAX: usize = 3;
+
+/// The maximum number of lifetime classes.
+const LIFETIMES_MAX: usize = 8;
+
+/// The number of lifetime classes, which is low if few segments may be open.
+pub(crate) fn lifetime_count(segments: usize, threads: usize) -> u32 {
+    let each = open_budget(segments, threads) / Queue::ALL.len();
+    u32::try_from(each.clamp(1, LIFETIMES_MAX)).expect("at most 8")
+}
+
+/// The lifetime class of an item. Items that expire at about the same time share segments, so that all
+/// items of a segment expire together. Items of class 0 never expire; the other classes are spaced
+/// logarithmically up to about 50 days.
+pub(crate) fn lifetime_class(expiry: Expiry, now: Seconds, classes: u32) -> u8 {
+    const SPAN_BITS: u32 = 22;
+    let mortal = classes - 1;
+    let class = match expiry.left(now) {
+        None => 0,
+        Some(_) if mortal == 0 => 0,
+        Some(left) => 1 + ((left | 1).ilog2() * mortal / SPAN_BITS).min(mortal - 1),
+    };
+    u8::try_from(class).expect("at most 8 classes")
+}

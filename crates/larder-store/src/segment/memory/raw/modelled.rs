@@ -1,0 +1,169 @@
+//! The region for model checks under loom, whose atomics can't be laid over mapped memory: each word
+//! is an atomic of its own, made when it is first asked for, and each byte has a cell beside it that
+//! fails the model where a write and another access are not ordered by happens-before.
+//!
+//! All words and bytes that a model's threads share have to be touched before [`Region::freeze`]: an
+//! atomic that is made later would pass on what its maker knows.
+
+use crate::segment::index::buckets::BUCKET_SLOTS;
+use crate::segment::memory::header_page::HeaderPage;
+use crate::segment::sync::{AtomicU32, AtomicU64};
+use loom::cell;
+use std::cell::UnsafeCell;
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The words of a line: a bucket's length.
+type Line = [AtomicU64; BUCKET_SLOTS];
+
+/// Objects of one kind by their offset. None is moved or dropped before the region.
+#[derive(Debug, Default)]
+struct RegionParameters<T>(Mutex<HashMap<usize, Box<T>>>);
+
+impl<T> RegionParameters<T> {
+    fn at(&self, offset: usize, is_frozen: bool, make: impl FnOnce() -> T) -> &T {
+        let mut made = self.0.lock().expect("no model goes on after a failure");
+        let made = made.entry(offset).or_insert_with(|| {
+            assert!(!is_frozen, "offset {offset} is touched for the first time by a thread");
+            Box::new(make())
+        });
+        // SAFETY: the box keeps its content where it is until the region is dropped.
+        unsafe { &*std::ptr::from_ref::<T>(made) }
+    }
+}
+
+/// The region.
+#[derive(Debug)]
+pub(crate) struct Region {
+    header_page: HeaderPage,
+    lines: RegionParameters<Line>,
+    halves: RegionParameters<AtomicU32>,
+    counters: RegionParameters<[std::sync::atomic::AtomicU64; 2]>,
+    accesses: RegionParameters<cell::UnsafeCell<()>>,
+    bytes: Box<[UnsafeCell<u8>]>,
+    is_frozen: AtomicBool,
+}
+
+// SAFETY: `accesses` fails the model before two threads race for a byte.
+unsafe impl Sync for Region {}
+
+impl Region {
+    pub(crate) fn new(len: usize) -> io::Result<Self> {
+        Ok(Self {
+            header_page: HeaderPage::default(),
+            lines: RegionParameters::default(),
+            halves: RegionParameters::default(),
+            counters: RegionParameters::default(),
+            accesses: RegionParameters::default(),
+            bytes: (0..len).map(|_| UnsafeCell::new(0)).collect(),
+            is_frozen: AtomicBool::new(false),
+        })
+    }
+
+    /// From now on, an access to a place that was not touched before fails the model.
+    #[cfg(test)]
+    pub(crate) fn freeze(&self) {
+        self.is_frozen.store(true, Ordering::SeqCst);
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.is_frozen.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+        &self.bucket(offset & !63)[offset % 64 / 8]
+    }
+
+    pub(crate) fn place(&self, _: usize, _: usize) -> *mut u8 {
+        unreachable!("no model has flash")
+    }
+
+    pub(crate) fn offset_of(&self, _: &AtomicU64) -> usize {
+        unreachable!("no model announces its look-ups")
+    }
+
+    pub(crate) fn header_page(&self) -> &HeaderPage {
+        &self.header_page
+    }
+
+    pub(crate) fn bucket(&self, offset: usize) -> &Line {
+        self.lines.at(offset, self.is_frozen(), Line::default)
+    }
+
+    pub(crate) fn half(&self, offset: usize) -> &AtomicU32 {
+        self.halves.at(offset, self.is_frozen(), AtomicU32::default)
+    }
+
+    fn access(&self, offset: usize) -> &cell::UnsafeCell<()> {
+        self.accesses.at(offset, self.is_frozen(), || cell::UnsafeCell::new(()))
+    }
+
+    /// Published bytes, as in the region over mapped memory.
+    ///
+    /// # Safety
+    /// As for the region over mapped memory.
+    pub(crate) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
+        (offset..offset + len).for_each(|at| self.access(at).with(|_| ()));
+        let bytes: *const [UnsafeCell<u8>] = &raw const self.bytes[offset..offset + len];
+        // SAFETY: a `UnsafeCell<u8>` is laid out as its byte, and by the caller's promise, which
+        // `access` has just checked, nobody writes there.
+        unsafe { &*(bytes as *const [u8]) }
+    }
+
+    /// Writes bytes that no other thread can see yet.
+    ///
+    /// # Safety
+    /// As for the region over mapped memory.
+    pub(crate) unsafe fn write(&self, offset: usize, bytes: &[u8]) {
+        for (at, byte) in (offset..).zip(bytes) {
+            self.access(at).with_mut(|_| ());
+            // SAFETY: `access` has just checked that nobody else uses it.
+            unsafe { *self.bytes[at].get() = *byte };
+        }
+    }
+
+    /// Does nothing.
+    ///
+    /// # Safety
+    /// As for the region over mapped memory.
+    pub(crate) unsafe fn discard(&self, _: usize, _: usize) -> bool {
+        false
+    }
+
+    pub(crate) fn of_file(_: std::fs::File, _: usize) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn memory_len(len: usize) -> usize {
+        len
+    }
+
+    pub(crate) fn is_file(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn commit(&self, _: usize, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    pub(crate) fn populate(&self, _: usize, _: usize) {}
+
+    pub(crate) fn counters(&self, offset: usize) -> &[std::sync::atomic::AtomicU64; 2] {
+        self.counters.at(offset, false, Default::default)
+    }
+
+    pub(crate) fn use_huge_pages(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn prefetch(&self, offset: usize) {
+        super::hardware::prefetch(&raw const self.bytes[offset]);
+    }
+
+    pub(crate) fn prefetch_range_for_write(&self, _: Range<usize>) {}
+
+    pub(crate) fn prefetch_for_write<const LINES: usize>(&self, _: usize) {}
+}

@@ -1,0 +1,709 @@
+//! The segment table: what is known of each segment, in one cache line of the region each; and the
+//! growing arrays of buckets and ghosts, which are in segments of their own.
+//!
+//! ```text
+//!   Fresh ──▶ Taken                                     never used, or given back to the system
+//!
+//!          take()           open()           seal()            retire()          epoch passes
+//!   Free ─────────▶ Taken ─────────▶ Open ─────────▶ Sealed ─────────────▶ Retired ─────────▶ Free
+//!                     │                                                       ▲
+//!                     ├──▶ Chain (of a large value) ───────── retire() ───────┘
+//!                     ├──▶ WriteBuffer ── written to flash, then retire() ─────┘
+//!                     └──▶ Buckets, Ghosts, Pages, ReadBuffers, Tags (permanently)
+//! ```
+//! A segment that is being cleaned or evicted stays Sealed, but is out of the queues: it belongs to
+//! the handle that empties it. An upload's segments are Taken until their value is stored.
+
+use super::header_page::HeaderPage;
+use super::layout::{BUCKET_LEN, GHOSTS_LEN, Layout, PAGE_ENTRY_LEN, TAG_BUCKET_LEN};
+use super::raw::Region;
+use crate::eviction::{Kind, Queue, SizeClass};
+use crate::segment::index::buckets::{BUCKET_SLOTS, Buckets};
+use crate::segment::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::{Expiry, Seconds};
+use std::io;
+
+/// What a segment is used for; see the drawing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum SegmentState {
+    /// Its memory reads as zeroes and was not taken from the system, or was given back to it.
+    Fresh = 0,
+    Free,
+    Taken,
+    Open,
+    Sealed,
+    Retired,
+    Chain,
+    Buckets,
+    Ghosts,
+    /// Items that are demoted to flash: it is appended to, or waits to be written, or its items move.
+    WriteBuffer,
+    /// A part of the table of pages on flash.
+    Pages,
+    /// Items are read from flash to it.
+    ReadBuffers,
+    /// A part of the table of tags.
+    Tags,
+}
+
+impl SegmentState {
+    /// The states that this one may come after.
+    fn predecessors(self) -> &'static [Self] {
+        match self {
+            // Its memory was given back to the system.
+            Self::Fresh => &[Self::Fresh, Self::Free],
+            // A segment that is used at once after it was taken is not marked as taken.
+            Self::Taken => &[Self::Fresh, Self::Free],
+            Self::Open
+            | Self::Buckets
+            | Self::Ghosts
+            | Self::WriteBuffer
+            | Self::Pages
+            | Self::Tags
+            | Self::ReadBuffers => &[Self::Fresh, Self::Free, Self::Taken],
+            Self::Sealed => &[Self::Open],
+            Self::Retired => &[Self::Sealed, Self::WriteBuffer],
+            // A chain that could not be published is linked again.
+            Self::Chain => &[Self::Taken, Self::Chain],
+            Self::Free => &[
+                Self::Retired,
+                Self::Chain,
+                Self::Taken,
+                Self::Free,
+                Self::Fresh,
+                Self::ReadBuffers,
+            ],
+        }
+    }
+}
+
+/// The table entry of a segment.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry<'r> {
+    region: &'r Region,
+    at: usize,
+    first_hits: usize,
+}
+
+/// The order in which segments were opened. A flush invalidates those with a lower sequence.
+pub(crate) type Sequence = u64;
+
+impl<'r> Entry<'r> {
+    /// Of the first segment of a chain: the offset of the record that the chain belongs to, which was
+    /// stored after the record was written and before its index word was. 0 for other segments of chains.
+    fn owner_word(&self) -> &'r AtomicU64 {
+        self.sequence()
+    }
+
+    /// See [`Entry::owner_word`].
+    pub(crate) fn owner(&self) -> Option<usize> {
+        let owner = self.owner_word().load(Ordering::Acquire);
+        usize::try_from(owner & !OWNED).ok().filter(|_| owner & OWNED != 0)
+    }
+
+    /// Says which record a chain belongs to that begins here.
+    pub(crate) fn set_owner(&self, offset: usize) {
+        self.owner_word().store(OWNED | offset as u64, Ordering::Release);
+    }
+
+    /// Says that no chain begins here.
+    pub(crate) fn clear_owner(&self) {
+        self.owner_word().store(0, Ordering::Relaxed);
+    }
+
+    fn half(&self, i: usize) -> &'r AtomicU32 {
+        self.region.half(self.at + 4 * i)
+    }
+
+    /// The sequence with which it was opened; 0 for a segment that never held items. A chain has its owner
+    /// there.
+    #[inline]
+    pub(crate) fn sequence(&self) -> &'r AtomicU64 {
+        self.region.word(self.at)
+    }
+
+    /// One second before it was opened: expiry and access codes are relative to this.
+    #[inline]
+    pub(crate) fn base(&self) -> Seconds {
+        Seconds(self.half(2).load(Ordering::Relaxed))
+    }
+
+    /// The bytes of items in it, after it was sealed.
+    pub(crate) fn written(&self) -> &'r AtomicU32 {
+        self.half(3)
+    }
+
+    /// The bytes of dead items in it in the low 31 bits, [`CLOSED`], and above that how many dead records
+    /// were taken.
+    fn dead_word(&self) -> &'r AtomicU64 {
+        self.region.word(self.at + 16)
+    }
+
+    /// The bytes of dead items in it.
+    pub(crate) fn dead(&self) -> u32 {
+        dead_bytes(self.dead_word().load(Ordering::Acquire))
+    }
+
+    /// The bytes of dead items, read in such a way that a thread that changes them later sees what this
+    /// thread wrote before.
+    pub(crate) fn dead_before_changes(&self) -> u32 {
+        dead_bytes(self.dead_word().fetch_add(0, Ordering::AcqRel))
+    }
+
+    /// Adds to the bytes of dead items, and returns how many there were before.
+    #[inline]
+    pub(crate) fn add_dead(&self, len: u32) -> u32 {
+        dead_bytes(self.dead_word().fetch_add(len.into(), Ordering::AcqRel))
+    }
+
+    /// Takes a dead record of `len` bytes from those that are counted, so that another one can be written
+    /// in its place, and returns how many bytes there were before. `sequence` is that of the segment when
+    /// the record died. It is refused if the segment is being emptied or was emptied since.
+    ///
+    /// A segment is retired only if all of its bytes are dead, so not before the new record is dead, too.
+    #[inline]
+    pub(crate) fn take_dead(&self, sequence: Sequence, len: u32) -> Option<u32> {
+        if self.sequence().load(Ordering::Relaxed) != sequence {
+            return None;
+        }
+        let taken = |word: u64| {
+            let may = word & CLOSED == 0 && dead_bytes(word) >= len;
+            may.then(|| word.wrapping_add(TAKEN_ONE) - u64::from(len))
+        };
+        let word =
+            self.dead_word().fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).ok()?;
+        if self.sequence().load(Ordering::Acquire) != sequence {
+            // Until here the segment of another time can't be retired either.
+            self.add_dead(len);
+            return None;
+        }
+        Some(dead_bytes(word))
+    }
+
+    /// How many dead records were taken: an offset in a segment refers to the same record as long as
+    /// neither the sequence nor this number has changed.
+    pub(crate) fn taken_dead(&self) -> u64 {
+        self.dead_word().load(Ordering::Acquire) / TAKEN_ONE
+    }
+
+    /// Has [`Entry::take_dead`] refused from now on, because the segment is being emptied.
+    pub(crate) fn close(&self) {
+        self.dead_word().fetch_or(CLOSED, Ordering::AcqRel);
+    }
+
+    /// Whether [`Entry::take_dead`] is refused.
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.dead_word().load(Ordering::Relaxed) & CLOSED != 0
+    }
+
+    /// Undoes [`Entry::close`].
+    pub(crate) fn reopen(&self) {
+        self.dead_word().fetch_and(!CLOSED, Ordering::AcqRel);
+    }
+
+    /// No item in it expires before this; `u32::MAX` if none expires.
+    pub(crate) fn first_expiry(&self) -> &'r AtomicU32 {
+        self.half(13)
+    }
+
+    /// All items in it have expired by then; `u32::MAX` if some never expire.
+    pub(crate) fn last_expiry(&self) -> &'r AtomicU32 {
+        self.half(6)
+    }
+
+    /// Whether all items in it expire at some time.
+    pub(crate) fn may_all_expire(&self) -> bool {
+        self.last_expiry().load(Ordering::Relaxed) != u32::MAX
+    }
+
+    /// The next segment of a chain plus one; 0 at its end.
+    pub(crate) fn next(&self) -> &'r AtomicU32 {
+        self.half(7)
+    }
+
+    /// Leases on a chain that begins here, or on values whose tail is here: their number in the low 32
+    /// bits, the segments that are charged for them in units of [`LEASE_CHARGE`], and [`RETIRED`].
+    pub(crate) fn leases(&self) -> &'r AtomicU64 {
+        self.region.word(self.at + 56)
+    }
+
+    /// The queue and the classes of its items.
+    pub(crate) fn kind(&self) -> Kind {
+        kind_of(self.half(9).load(Ordering::Relaxed))
+    }
+
+    /// Whether it is of this queue and lifetime class.
+    #[inline]
+    pub(crate) fn is_for(&self, kind: Kind) -> bool {
+        let others = self.half(9).load(Ordering::Relaxed) ^ word_of(kind);
+        others & !(0xff << SIZE_SHIFT) == 0
+    }
+
+    /// A [`SegmentState`].
+    fn state_word(&self) -> &'r AtomicU32 {
+        self.half(10)
+    }
+
+    /// Changes the state, along one of the arrows in the drawing.
+    pub(crate) fn set_state(&self, state: SegmentState) {
+        strict_assert!(
+            state.predecessors().iter().any(|before| self.is(*before)),
+            "{state:?} after state {}",
+            self.state_word().load(Ordering::Relaxed)
+        );
+        self.state_word().store(state as u32, Ordering::Release);
+    }
+
+    /// The state; `None` if the number has no meaning.
+    pub(crate) fn state(&self) -> Option<SegmentState> {
+        use SegmentState::{
+            Buckets, Chain, Free, Fresh, Ghosts, Open, Pages, ReadBuffers, Retired, Sealed, Tags,
+            Taken, WriteBuffer,
+        };
+        let states = [
+            Fresh,
+            Free,
+            Taken,
+            Open,
+            Sealed,
+            Retired,
+            Chain,
+            Buckets,
+            Ghosts,
+            WriteBuffer,
+            Pages,
+            ReadBuffers,
+            Tags,
+        ];
+        states.get(self.state_word().load(Ordering::Acquire) as usize).copied()
+    }
+
+    /// Sets the state, whatever it was, after a restart.
+    pub(crate) fn restore_state(&self, state: SegmentState) {
+        self.state_word().store(state as u32, Ordering::Release);
+    }
+
+    /// Sets the bytes of dead items, and allows dead records to be taken, after a restart.
+    pub(crate) fn restore_dead(&self, dead: u32) {
+        self.dead_word().store(dead.into(), Ordering::Release);
+    }
+
+    pub(crate) fn is(&self, state: SegmentState) -> bool {
+        self.state_word().load(Ordering::Acquire) == state as u32
+    }
+
+    /// Whether readers may find items in it.
+    pub(crate) fn holds_items(&self) -> bool {
+        use SegmentState::{Open, ReadBuffers, Retired, Sealed, WriteBuffer};
+        [Open, Sealed, Retired, WriteBuffer, ReadBuffers].into_iter().any(|state| self.is(state))
+    }
+
+    /// The number of its part of the buckets or ghosts.
+    pub(crate) fn part(&self) -> &'r AtomicU32 {
+        self.half(11)
+    }
+
+    /// When maintenance searches it for expired items next, in seconds.
+    pub(crate) fn next_crawl(&self) -> &'r AtomicU32 {
+        self.half(12)
+    }
+
+    /// Whether maintenance has to search it for items whose tags were dropped: [`NO_TAGS`], [`UNSEARCHED`], or
+    /// how often tags were dropped before it was searched last (see [`drops_word`]).
+    fn tags_searched(&self) -> &'r AtomicU32 {
+        self.half(8)
+    }
+
+    /// Notes that there is an item with tags in it.
+    pub(crate) fn note_tags(&self) {
+        if self.tags_searched().load(Ordering::Relaxed) != UNSEARCHED {
+            self.tags_searched().store(UNSEARCHED, Ordering::Relaxed);
+        }
+    }
+
+    /// Undoes [`Entry::begin_tag_search`].
+    pub(crate) fn redo_tag_search(&self) {
+        if self.tags_searched().load(Ordering::Relaxed) != NO_TAGS {
+            self.note_tags();
+        }
+    }
+
+    /// Whether items in it may have tags that were dropped since it was searched.
+    pub(crate) fn may_have_dropped_tags(&self, drops: u64) -> bool {
+        let searched = self.tags_searched().load(Ordering::Relaxed);
+        searched != NO_TAGS && drops > 0 && searched != drops_word(drops)
+    }
+
+    /// Notes that it is about to be searched, after tags were dropped so often.
+    pub(crate) fn begin_tag_search(&self, drops: u64) {
+        if self.tags_searched().load(Ordering::Relaxed) != NO_TAGS {
+            self.tags_searched().store(drops_word(drops), Ordering::Relaxed);
+        }
+    }
+
+    /// The bytes of its items that were hit since they were written to it.
+    #[inline]
+    pub(crate) fn first_hits(&self) -> &'r AtomicU32 {
+        self.region.half(self.first_hits)
+    }
+
+    /// Resets the entry for a segment that is opened.
+    pub(crate) fn open(&self, kind: Kind, sequence: Sequence, now: Seconds) {
+        self.reset(kind, sequence, now);
+        self.set_state(SegmentState::Open);
+    }
+
+    /// Resets the entry for a segment that is filled with items for flash. None of its places is taken
+    /// again.
+    pub(crate) fn open_write_buffer(&self, kind: Kind, sequence: Sequence, now: Seconds) {
+        self.reset(kind, sequence, now);
+        self.close();
+        self.set_state(SegmentState::WriteBuffer);
+    }
+
+    /// Resets the entry for a segment of buffers. No flush reaches it: pages have sequences of their own.
+    pub(crate) fn open_for_buffers(&self, kind: Kind, now: Seconds) {
+        self.reset(kind, OWNED - 1, now);
+        self.close();
+        self.set_state(SegmentState::ReadBuffers);
+    }
+
+    /// Has access times in a segment of buffers that are all free count from now on.
+    pub(crate) fn begin_buffers(&self, now: Seconds) {
+        self.half(2).store(now.0, Ordering::Relaxed);
+    }
+
+    fn reset(&self, kind: Kind, sequence: Sequence, now: Seconds) {
+        self.half(2).store(now.0.saturating_sub(1), Ordering::Relaxed);
+        for (word, value) in [
+            (self.written(), 0),
+            (self.first_expiry(), u32::MAX),
+            (self.last_expiry(), 0),
+            (self.next(), 0),
+            (self.half(9), word_of(kind)),
+            (self.next_crawl(), 0),
+            (self.tags_searched(), NO_TAGS),
+            (self.first_hits(), 0),
+        ] {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.dead_word().store(0, Ordering::Relaxed);
+        self.leases().store(0, Ordering::Relaxed);
+        self.sequence().store(sequence, Ordering::Release);
+    }
+
+    /// Notes the expiry of an item in the first and the last expiry.
+    pub(crate) fn note_expiry(&self, at: Expiry) {
+        let at = at.second().map_or(u32::MAX, |at| at.0);
+        self.last_expiry().fetch_max(at, Ordering::Relaxed);
+        if self.first_expiry().fetch_min(at, Ordering::Relaxed) > at {
+            // It expires before all others: maintenance has to search the segment in time.
+            self.next_crawl().fetch_min(at, Ordering::Relaxed);
+        }
+    }
+}
+
+/// No item has tags.
+const NO_TAGS: u32 = 0;
+/// Items with tags were added since the last search, or before any.
+const UNSEARCHED: u32 = 1;
+
+/// A count of dropped tags as an entry keeps it: it differs from the others for two billion drops.
+fn drops_word(drops: u64) -> u32 {
+    2 + (drops & 0x7fff_ffff) as u32
+}
+
+/// The place of the size class in a stored kind.
+const SIZE_SHIFT: u32 = 8;
+
+/// A kind as it is stored: queue, size class and lifetime class, a byte each.
+fn word_of(kind: Kind) -> u32 {
+    u32::from_le_bytes([kind.lifetime, kind.size.index(), kind.queue as u8, 0])
+}
+
+fn kind_of(word: u32) -> Kind {
+    let [lifetime, size, queue, _] = word.to_le_bytes();
+    let queue = if queue == Queue::Small as u8 { Queue::Small } else { Queue::Main };
+    Kind { queue, lifetime, size: SizeClass::from_index(size) }
+}
+
+/// A bit of [`Entry::owner_word`]: the rest is an owner. No sequence has it.
+const OWNED: u64 = 1 << 63;
+/// A bit of [`Entry::dead_word`]: no dead record is taken any more.
+const CLOSED: u64 = 1 << 31;
+/// One dead record that was taken, in the same word.
+const TAKEN_ONE: u64 = 1 << 32;
+
+fn dead_bytes(word: u64) -> u32 {
+    (word & (CLOSED - 1)) as u32
+}
+
+/// A bit of [`Entry::leases`]: no index word refers to it any more, and the last lease frees it.
+pub(crate) const RETIRED: u64 = 1 << 63;
+/// One charged segment in [`Entry::leases`].
+pub(crate) const LEASE_CHARGE: u64 = 1 << 32;
+
+/// Buckets and ghosts, in segments that the index has taken.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) region: Region,
+    pub(crate) layout: Layout,
+    bucket_segments: Directory,
+    ghost_segments: Directory,
+    page_segments: Directory,
+    tag_segments: Directory,
+}
+
+/// The places of the parts of a growing array, each of which is in a segment of its own.
+#[derive(Debug)]
+struct Directory {
+    /// The first byte of each part, or 0.
+    starts: Box<[AtomicUsize]>,
+    /// log2 of the elements in a part.
+    shift: u32,
+    /// The bits of an index that choose the element within a part.
+    mask: usize,
+    /// log2 of an element's length in bytes.
+    len_shift: u32,
+    /// The state of the segments of its parts.
+    state: SegmentState,
+}
+
+impl Directory {
+    /// A directory for elements of `len` bytes. All lengths are powers of two.
+    fn new(layout: &Layout, len: usize, state: SegmentState) -> Self {
+        let starts = (0..layout.segments).map(|_| AtomicUsize::new(0)).collect();
+        let elements = layout.segment_len / len;
+        Self { starts, shift: elements.ilog2(), mask: elements - 1, len_shift: len.ilog2(), state }
+    }
+
+    #[inline]
+    fn place(&self, index: usize) -> usize {
+        let start = self.starts[index >> self.shift].load(Ordering::Relaxed);
+        start + ((index & self.mask) << self.len_shift)
+    }
+
+    fn starts_part(&self, index: usize) -> bool {
+        index & self.mask == 0
+    }
+
+    /// The number of parts for `len` elements.
+    fn parts(&self, len: usize) -> usize {
+        len.div_ceil(self.mask + 1)
+    }
+
+    /// Whether all parts for `len` elements were entered.
+    fn has_parts(&self, len: usize) -> bool {
+        let parts = self.starts.get(..self.parts(len));
+        parts.is_some_and(|parts| parts.iter().all(|at| at.load(Ordering::Relaxed) != 0))
+    }
+}
+
+impl Table {
+    pub(crate) fn new(region: Region, layout: Layout) -> Self {
+        let bucket_segments = Directory::new(&layout, BUCKET_LEN, SegmentState::Buckets);
+        let ghost_segments = Directory::new(&layout, GHOSTS_LEN, SegmentState::Ghosts);
+        let page_segments = Directory::new(&layout, PAGE_ENTRY_LEN, SegmentState::Pages);
+        let tag_segments = Directory::new(&layout, TAG_BUCKET_LEN, SegmentState::Tags);
+        Self { region, layout, bucket_segments, ghost_segments, page_segments, tag_segments }
+    }
+
+    /// The number of segments for a table of `pages` pages on flash.
+    pub(crate) fn segments_for_pages(&self, pages: usize) -> usize {
+        self.page_segments.parts(pages)
+    }
+
+    /// The number of pages that so many segments have room for.
+    pub(crate) fn pages_within(&self, segments: usize) -> usize {
+        segments * (self.page_segments.mask + 1)
+    }
+
+    /// Adds a segment to the table of pages, whose entries are zeroes.
+    pub(crate) fn extend_pages(&self, part: usize, segment: u32) {
+        self.add_part(&self.page_segments, part, segment);
+    }
+
+    /// Adds a segment to the table of tags, whose words are zeroes.
+    pub(crate) fn extend_tags(&self, part: usize, segment: u32) {
+        self.add_part(&self.tag_segments, part, segment);
+    }
+
+    /// A bucket of the table of tags.
+    #[inline]
+    pub(crate) fn tag_bucket(&self, bucket: usize) -> &[AtomicU64; BUCKET_SLOTS] {
+        self.region.bucket(self.tag_segments.place(bucket))
+    }
+
+    /// Adds a segment to a growing array. One that was used before is zeroed.
+    fn add_part(&self, directory: &Directory, part: usize, segment: u32) {
+        let entry = self.entry(segment);
+        if !entry.is(SegmentState::Fresh) {
+            self.clear(segment);
+        }
+        entry.part().store(u32::try_from(part).expect("segments"), Ordering::Relaxed);
+        entry.set_state(directory.state);
+        directory.starts[part].store(self.layout.start(segment), Ordering::Release);
+    }
+
+    /// The first byte of the entry of a page on flash.
+    #[inline]
+    pub(crate) fn page_entry(&self, page: usize) -> usize {
+        self.page_segments.place(page)
+    }
+
+    #[inline]
+    pub(crate) fn entry(&self, segment: u32) -> Entry<'_> {
+        let (at, first_hits) = (self.layout.entry(segment), self.layout.first_hits(segment));
+        Entry { region: &self.region, at, first_hits }
+    }
+
+    /// The bytes of dead items in all segments.
+    pub(crate) fn dead_bytes(&self) -> u64 {
+        let segments = u32::try_from(self.layout.segments).unwrap_or(u32::MAX);
+        let entries = (0..segments).map(|segment| self.entry(segment));
+        entries.filter(Entry::holds_items).map(|entry| u64::from(entry.dead())).sum()
+    }
+
+    /// Says that a record is about to have an index word to which the chain belongs that begins at
+    /// `first`, if there is one.
+    #[inline]
+    pub(crate) fn set_chain_owner(&self, first: Option<u32>, record: usize) {
+        if let Some(first) = first {
+            self.entry(first).set_owner(record);
+        }
+    }
+
+    /// Takes the memory of a segment from the system, if that has not been done yet.
+    ///
+    /// # Errors
+    /// The region is in a file, and its file system has no room.
+    pub(crate) fn commit(&self, segment: u32) -> io::Result<()> {
+        if !self.region.is_file() || !self.entry(segment).is(SegmentState::Fresh) {
+            return Ok(());
+        }
+        self.region.commit(self.layout.start(segment), self.layout.segment_len)
+    }
+
+    /// Takes the memory of what belongs to the first `segments` segments elsewhere.
+    ///
+    /// # Errors
+    /// As for [`Table::commit`].
+    pub(crate) fn commit_bookkeeping(&self, segments: usize) -> io::Result<()> {
+        let mut places = self.layout.bookkeeping(segments).into_iter();
+        places.try_for_each(|place| self.region.commit(place.start, place.len()))
+    }
+
+    #[inline]
+    pub(crate) fn header_page(&self) -> &HeaderPage {
+        self.region.header_page()
+    }
+
+    /// The number of segments that are needed before `bucket` can be used: for it and for its ghosts.
+    pub(crate) fn wants(&self, bucket: usize) -> usize {
+        usize::from(self.bucket_segments.starts_part(bucket))
+            + usize::from(self.ghost_segments.starts_part(bucket))
+    }
+
+    /// Adds the segments that [`Table::wants`] has counted for `bucket`.
+    pub(crate) fn extend(&self, bucket: usize, mut segments: impl Iterator<Item = u32>) {
+        for directory in [&self.bucket_segments, &self.ghost_segments] {
+            if directory.starts_part(bucket) {
+                let segment = segments.next().expect("the caller passes as many as are needed");
+                self.add_part(directory, bucket >> directory.shift, segment);
+            }
+        }
+    }
+
+    /// Enters a part that a segment holds since before a restart; false if `buckets` buckets do not need it
+    /// or another segment holds it, too.
+    pub(crate) fn restore_part(&self, segment: u32, state: SegmentState, buckets: usize) -> bool {
+        let directory = match state {
+            SegmentState::Buckets => &self.bucket_segments,
+            SegmentState::Pages => &self.page_segments,
+            SegmentState::Tags => &self.tag_segments,
+            _ => &self.ghost_segments,
+        };
+        let part = self.entry(segment).part().load(Ordering::Relaxed) as usize;
+        let is_needed = part < directory.parts(buckets);
+        let start = directory.starts.get(part).filter(|_| is_needed);
+        start.is_some_and(|start| {
+            let is_new = start.load(Ordering::Relaxed) == 0;
+            start.store(self.layout.start(segment), Ordering::Release);
+            is_new
+        })
+    }
+
+    /// Whether all parts that `buckets` buckets need were entered.
+    pub(crate) fn has_parts(&self, buckets: usize) -> bool {
+        self.bucket_segments.has_parts(buckets) && self.ghost_segments.has_parts(buckets)
+    }
+
+    /// Whether all parts of the table of pages were entered.
+    pub(crate) fn has_page_parts(&self, pages: usize) -> bool {
+        self.page_segments.has_parts(pages)
+    }
+
+    /// Whether all parts of the table of tags were entered.
+    pub(crate) fn has_tag_parts(&self, buckets: usize) -> bool {
+        self.tag_segments.has_parts(buckets)
+    }
+
+    /// Empties a bucket and its ghosts, if there is memory for them.
+    pub(crate) fn clear_bucket(&self, bucket: usize) {
+        if self.wants(bucket) == 0 {
+            self.bucket(bucket).iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            self.ghosts(bucket).into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        }
+    }
+
+    fn clear(&self, segment: u32) {
+        let start = self.layout.start(segment);
+        let places = (start..start + self.layout.segment_len).step_by(8);
+        places.for_each(|at| self.region.word(at).store(0, Ordering::Relaxed));
+    }
+
+    #[inline]
+    pub(crate) fn bucket_offset(&self, bucket: usize) -> usize {
+        self.bucket_segments.place(bucket)
+    }
+
+    /// The two words of ghosts that go with a bucket.
+    pub(crate) fn ghosts(&self, bucket: usize) -> [&AtomicU64; 2] {
+        let at = self.ghost_segments.place(bucket);
+        [self.region.word(at), self.region.word(at + 8)]
+    }
+}
+
+impl Buckets for Table {
+    #[inline]
+    fn bucket(&self, index: usize) -> &[AtomicU64; BUCKET_SLOTS] {
+        self.region.bucket(self.bucket_offset(index))
+    }
+
+    #[inline]
+    fn len(&self) -> &AtomicU64 {
+        &self.header_page().shared.index_len
+    }
+
+    #[inline]
+    fn stripe(&self, stripe: usize) -> &AtomicU32 {
+        self.region.half(self.layout.stripe(stripe))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_read_back_from_its_word() {
+        for queue in Queue::ALL {
+            let kind = Kind { queue, lifetime: 7, size: SizeClass::from_index(12) };
+            assert_eq!(kind_of(word_of(kind)), kind);
+            let other_size = Kind { size: SizeClass::from_index(11), ..kind };
+            assert_eq!((word_of(kind) ^ word_of(other_size)) & !(0xff << SIZE_SHIFT), 0);
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! The miss-ratio curve: an estimate of the hit ratio with less or more memory, made while the cache
+//! runs.
+//!
+//! Keys whose hash is below a threshold represent all others: spatially hashed sampling, with a sample
+//! of bounded size (Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST 2015).
+//! The sampled keys are kept in the order of their last use. The bytes above a key, scaled up, are the
+//! memory with which an LRU cache would still hold it. Keys stay in the order after the cache has
+//! evicted them, as long as a cache with the last of [`FACTORS`] would keep them.
+//!
+//! A look-up that is not sampled costs a count and a comparison. Samples wait in their handle, which
+//! passes several at a time under the lock.
+
+use super::lru_stack::{Extent, Stack};
+use crate::Seconds;
+use crate::segment::sync::Ordering::Relaxed;
+use std::sync::atomic::AtomicU64;
+// The lock is taken last and held briefly, so model checks need not explore it.
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The memory sizes of the curve, as multiples of the limit.
+const FACTORS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
+
+/// The part of memory that holds live items in a full cache. The rest is index, reserve and dead items.
+const LIVE_SHARE: f64 = 0.95;
+
+/// At most one key in this many is sampled. More would cost over 1 % of a look-up.
+const ONE_IN_MIN: u64 = 128;
+const THRESHOLD_MAX: u64 = u64::MAX / ONE_IN_MIN;
+
+/// The maximum number of keys in the sample. The error of SHARDS with 8192 is below 0.01 in most loads.
+const KEYS_MAX: usize = 8192;
+/// A thinned sample starts over if it has fewer keys than this although they fill the memory.
+const KEYS_MIN: usize = KEYS_MAX / 32;
+
+/// Counts are halved after this many sampled look-ups, so that the estimate follows the load.
+const READS_MAX: f64 = 65_536.0;
+
+/// The number of samples that wait in a handle before they are passed on.
+pub(crate) const WAITING_MAX: usize = 32;
+
+/// What the hit ratio of look-ups would be under other memory limits, if the cache were LRU.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MissRatioCurve {
+    /// Multiples of the present limit, ascending, each with the hit ratio there, 0 to 1. Empty
+    /// before any look-up was sampled.
+    pub hit_ratios: Vec<(f64, f64)>,
+    /// The number of sampled look-ups behind the estimate. Older ones count less.
+    pub samples: u64,
+    /// The number of keys in the sample.
+    pub keys: usize,
+    /// The part of all keys that is sampled, 0 to 1.
+    pub sampled: f64,
+}
+
+/// The curve and the threshold of sampling, which all handles share.
+#[derive(Debug)]
+pub(crate) struct Mrc {
+    /// A copy of [`Curve::threshold`] that is read without the lock.
+    pub(crate) threshold: AtomicU64,
+    curve: Mutex<Curve>,
+}
+
+impl Mrc {
+    /// For a memory limit in bytes.
+    pub(crate) fn new(limit_bytes: usize) -> Self {
+        let curve = Mutex::new(Curve::new(limit_bytes));
+        Self { threshold: AtomicU64::new(THRESHOLD_MAX), curve }
+    }
+
+    pub(crate) fn curve(&self) -> MutexGuard<'_, Curve> {
+        self.curve.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn estimate(&self) -> MissRatioCurve {
+        self.curve().estimate()
+    }
+
+    /// Sets a new memory limit in bytes.
+    pub(crate) fn set_limit(&self, bytes: usize) {
+        let mut curve = self.curve();
+        curve.limit_bytes = bytes;
+        curve.counts = Counts::default();
+    }
+
+    /// Zeroes the counts and keeps the sample.
+    pub(crate) fn reset(&self) {
+        self.curve().counts = Counts::default();
+    }
+
+    /// Empties the sample after a flush.
+    pub(crate) fn clear(&self) {
+        self.curve().stack.clear();
+    }
+}
+
+/// The samples of a handle that were not passed on yet.
+#[derive(Debug, Default)]
+pub(crate) struct Sampler {
+    /// [`Mrc::threshold`] at the beginning of the batch.
+    threshold: u64,
+    /// The number of look-ups, sampled or not.
+    pub(crate) reads: u64,
+    pub(crate) waiting: Vec<Sample>,
+}
+
+/// One use of a sampled key.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    pub(crate) hash: u64,
+    /// The number of look-ups in succession; 0 for a write.
+    pub(crate) reads: u32,
+    /// The item afterwards, if there is one.
+    pub(crate) found: Option<Extent>,
+    pub(crate) now: Seconds,
+}
+
+impl Sampler {
+    /// Takes over the current threshold.
+    #[inline]
+    pub(crate) fn follow(&mut self, mrc: &Mrc) {
+        self.threshold = mrc.threshold.load(Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn wants(&self, hash: u64) -> bool {
+        hash < self.threshold
+    }
+
+    /// Counts a look-up that repeats the last sample, so that even the most frequent key costs little
+    /// if it is sampled.
+    pub(crate) fn repeats(&mut self, hash: u64) -> bool {
+        let last = self.waiting.last_mut().filter(|last| last.hash == hash && last.reads > 0);
+        last.map(|last| last.reads += 1).is_some()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Curve {
+    stack: Stack,
+    pub(crate) threshold: u64,
+    limit_bytes: usize,
+    counts: Counts,
+}
+
+/// Counts of look-ups. They are fractions after the sampling rate has changed or they were halved.
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    /// Sampled look-ups.
+    reads: f64,
+    /// Look-ups that should have been sampled: the sampled part of all look-ups.
+    due: f64,
+    /// Hits among the sampled look-ups, for each memory size.
+    hits: [f64; FACTORS.len()],
+}
+
+impl Counts {
+    fn scale(&mut self, by: f64) {
+        let counts = [&mut self.reads, &mut self.due];
+        counts.into_iter().chain(&mut self.hits).for_each(|count| *count *= by);
+    }
+
+    fn read(&mut self, times: f64, hit: impl Fn(f64) -> bool) {
+        self.reads += times;
+        let hits = FACTORS.iter().zip(&mut self.hits);
+        hits.filter(|(factor, _)| hit(**factor)).for_each(|(_, hits)| *hits += times);
+    }
+}
+
+impl Curve {
+    fn new(limit_bytes: usize) -> Self {
+        // Twice the maximum number of keys and of waiting samples, so that it is compacted rarely.
+        let stack = Stack::new(2 * KEYS_MAX + WAITING_MAX);
+        Self { stack, threshold: THRESHOLD_MAX, limit_bytes, counts: Counts::default() }
+    }
+
+    /// The part of all keys that is sampled.
+    fn rate(&self) -> f64 {
+        self.threshold as f64 / u64::MAX as f64
+    }
+
+    /// The bytes of live items that fit into memory.
+    fn capacity(&self) -> f64 {
+        self.limit_bytes as f64 * LIVE_SHARE
+    }
+
+    pub(crate) fn take(&mut self, sampler: &mut Sampler) {
+        self.counts.due += std::mem::take(&mut sampler.reads) as f64 * self.rate();
+        for sample in sampler.waiting.drain(..) {
+            if sample.hash < self.threshold {
+                self.follow(&sample);
+            }
+        }
+        self.forget();
+        if self.counts.reads > READS_MAX {
+            self.counts.scale(0.5);
+        }
+    }
+
+    fn follow(&mut self, sample: &Sample) {
+        if sample.reads > 0 {
+            self.read(sample);
+        } else if let Some(extent) = sample.found {
+            self.stack.put(sample.hash, extent);
+        } else {
+            self.stack.remove(sample.hash);
+        }
+    }
+
+    fn read(&mut self, sample: &Sample) {
+        let (rate, capacity) = (self.rate(), self.capacity());
+        let touched = self.stack.touch(sample.hash, sample.now);
+        let needed = touched.map(|(extent, above)| above as f64 / rate + extent.len as f64);
+        self.counts.read(1.0, |factor| needed.is_some_and(|bytes| bytes <= capacity * factor));
+        let known = touched.map(|(extent, _)| extent);
+        if let Some(extent) = sample.found.filter(|&found| known != Some(found)) {
+            // An LRU cache would have missed, and stored the item now; or the item has changed.
+            self.stack.put(sample.hash, extent);
+        }
+        let there = touched.is_some() || sample.found.is_some();
+        self.counts.read(f64::from(sample.reads - 1), |_| there);
+    }
+
+    /// Removes keys that the largest memory would not hold, and keys above [`KEYS_MAX`].
+    fn forget(&mut self) {
+        let bytes_max = self.capacity() * FACTORS[FACTORS.len() - 1] * self.rate();
+        let full = self.stack.bytes() as f64 > bytes_max;
+        while self.stack.bytes() as f64 > bytes_max {
+            self.stack.remove_oldest();
+        }
+        if self.stack.len() > KEYS_MAX {
+            self.thin();
+        } else if full && self.stack.len() < KEYS_MIN && self.threshold < THRESHOLD_MAX {
+            // Items have become larger. The history of keys that were not sampled is not known.
+            *self = Self::new(self.limit_bytes);
+        }
+    }
+
+    /// Samples an eighth fewer keys.
+    fn thin(&mut self) {
+        self.threshold -= self.threshold / 8;
+        self.stack.retain_below(self.threshold);
+        self.counts.scale(7.0 / 8.0);
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a count, bounded by READS_MAX")]
+    fn estimate(&self) -> MissRatioCurve {
+        let Counts { reads, due, hits } = &self.counts;
+        // The difference is due to the most frequent keys, which always hit (SHARDS_adj).
+        let ratio = |hits: f64| ((hits + due - reads) / due).clamp(0.0, 1.0);
+        let points = FACTORS.into_iter().zip(hits.iter().map(|&hits| ratio(hits)));
+        MissRatioCurve {
+            hit_ratios: points.filter(|_| *reads >= 1.0).collect(),
+            samples: *reads as u64,
+            keys: self.stack.len(),
+            sampled: self.rate(),
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::Expiry;
+
+    const LIMIT: usize = 64 << 20;
+
+    /// Keys of equal chance, stored when they miss: an LRU cache hits as often as its share of them.
+    struct Load {
+        curve: Curve,
+        sampler: Sampler,
+        state: u64,
+    }
+
+    impl Load {
+        fn new() -> Self {
+            let (curve, sampler) = (Curve::new(LIMIT), Sampler::default());
+            Self { curve, sampler, state: 1 }
+        }
+
+        fn run(&mut self, reads: u64, keys: u64, len: u64) {
+            let found = Some(Extent { len, expiry: Expiry::Never });
+            for _ in 0..reads {
+                self.state = self.state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                let hash = ((self.state >> 33) % keys + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                self.sampler.reads += 1;
+                if hash < self.curve.threshold {
+                    let sample = Sample { hash, reads: 1, found, now: Seconds(1) };
+                    self.sampler.waiting.push(sample);
+                    self.curve.take(&mut self.sampler);
+                }
+            }
+        }
+
+        /// Runs until the sample is what the load is, and then for the estimate.
+        #[track_caller]
+        fn check(&mut self, keys: u64, len: u64) {
+            self.run(10_000_000, keys, len);
+            self.curve.counts = Counts::default();
+            self.run(10_000_000, keys, len);
+            let estimate = self.curve.estimate();
+            for (factor, ratio) in estimate.hit_ratios.iter().copied() {
+                let share = self.curve.capacity() * factor / (keys * len) as f64;
+                let error = ratio - share.min(1.0);
+                assert!(error.abs() < 0.03, "{factor}: {ratio}, not {share}; {estimate:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn more_keys_than_can_be_followed_are_thinned_out() {
+        let mut load = Load::new();
+        load.check(4_000_000, 50);
+        assert!(load.curve.stack.len() <= KEYS_MAX && load.curve.threshold < THRESHOLD_MAX / 2);
+    }
+
+    #[test]
+    fn old_counts_give_way_to_new_ones() {
+        let mut load = Load::new();
+        load.run(20_000_000, 1_000_000, 200);
+        let before = load.curve.estimate().hit_ratios;
+        load.run(40_000_000, 500_000, 200);
+        let after = load.curve.estimate().hit_ratios;
+        assert!(after[0].1 > before[0].1 * 1.8, "{before:?}, {after:?}");
+    }
+
+    #[test]
+    fn large_items_after_small_ones_are_sampled_as_often_as_before() {
+        let mut load = Load::new();
+        load.run(20_000_000, 16_000_000, 16);
+        assert!(load.curve.threshold < THRESHOLD_MAX / 4);
+        load.check(100_000, 5000);
+        assert_eq!(load.curve.threshold, THRESHOLD_MAX);
+    }
+
+    #[test]
+    fn there_is_no_estimate_without_samples() {
+        let mut load = Load::new();
+        assert_eq!(load.curve.estimate().hit_ratios, []);
+        load.run(10_000, 1000, 100);
+        assert_eq!(load.curve.estimate().hit_ratios.len(), FACTORS.len());
+    }
+}

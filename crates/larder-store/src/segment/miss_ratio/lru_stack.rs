@@ -1,0 +1,210 @@
+//! An LRU stack that knows how many bytes are above each item.
+
+use crate::{Expiry, Seconds};
+use rapidhash::fast::RandomState;
+use std::collections::HashMap;
+
+/// The size and the expiry of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// The length in bytes, overhead included.
+    pub(crate) len: u64,
+    pub(crate) expiry: Expiry,
+}
+
+/// Items by the hash of their key.
+#[derive(Debug)]
+pub(crate) struct Stack {
+    items: HashMap<u64, (usize, Extent), RandomState>,
+    /// Hashes in the order of use, the most recent at the end; [`REMOVED`] where an item was removed.
+    places: Vec<u64>,
+    /// Lengths by place.
+    lens: Sums,
+    /// There is no item before this place.
+    oldest: usize,
+    bytes: u64,
+}
+
+/// This is no hash of a sampled key.
+const REMOVED: u64 = u64::MAX;
+
+impl Stack {
+    /// An empty stack. It is compacted when all `places` are used, so there should be far fewer items.
+    pub(crate) fn new(places: usize) -> Self {
+        Self {
+            items: HashMap::default(),
+            places: Vec::new(),
+            lens: Sums(vec![0; places + 1]),
+            oldest: 0,
+            bytes: 0,
+        }
+    }
+
+    /// The number of items.
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// The length of all items in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Moves an item to the top, and returns its extent and the bytes that were above it. An expired
+    /// item is removed.
+    pub(crate) fn touch(&mut self, hash: u64, now: Seconds) -> Option<(Extent, u64)> {
+        let above = |place| self.bytes - self.lens.up_to(place);
+        let above = self.items.get(&hash).map(|&(place, _)| above(place))?;
+        let extent = self.remove(hash).filter(|extent| !extent.expiry.is_past(now))?;
+        self.push(hash, extent);
+        Some((extent, above))
+    }
+
+    /// Puts an item on top, in place of one with the same hash.
+    pub(crate) fn put(&mut self, hash: u64, extent: Extent) {
+        self.remove(hash);
+        self.push(hash, extent);
+    }
+
+    /// Removes an item.
+    pub(crate) fn remove(&mut self, hash: u64) -> Option<Extent> {
+        let (place, extent) = self.items.remove(&hash)?;
+        self.places[place] = REMOVED;
+        self.lens.add(place, extent.len.wrapping_neg());
+        self.bytes -= extent.len;
+        Some(extent)
+    }
+
+    /// Removes the least recently used item.
+    pub(crate) fn remove_oldest(&mut self) {
+        while let Some(&hash) = self.places.get(self.oldest) {
+            self.oldest += 1;
+            if self.remove(hash).is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Removes all items whose hash is not below `threshold`.
+    pub(crate) fn retain_below(&mut self, threshold: u64) {
+        let kept: Vec<_> = self.in_order().filter(|&(hash, _)| hash < threshold).collect();
+        self.refill(kept);
+    }
+
+    /// Removes all items.
+    pub(crate) fn clear(&mut self) {
+        self.refill(Vec::new());
+    }
+
+    fn push(&mut self, hash: u64, extent: Extent) {
+        if self.places.len() + 1 == self.lens.0.len() {
+            let all = self.in_order().collect();
+            self.refill(all);
+        }
+        let place = self.places.len();
+        self.places.push(hash);
+        self.items.insert(hash, (place, extent));
+        self.lens.add(place, extent.len);
+        self.bytes += extent.len;
+    }
+
+    fn in_order(&self) -> impl Iterator<Item = (u64, Extent)> {
+        self.places.iter().filter_map(|&hash| Some((hash, self.items.get(&hash)?.1)))
+    }
+
+    /// Replaces all items by these, in this order. There are fewer than places.
+    fn refill(&mut self, items: Vec<(u64, Extent)>) {
+        self.items.clear();
+        self.places.clear();
+        self.lens.0.fill(0);
+        (self.oldest, self.bytes) = (0, 0);
+        items.into_iter().for_each(|(hash, extent)| self.push(hash, extent));
+    }
+}
+
+/// Numbers by place, and the sums up to any place: a Fenwick tree, whose indices begin at 1.
+#[derive(Debug)]
+struct Sums(Vec<u64>);
+
+impl Sums {
+    /// Adds to a number, wrapping.
+    fn add(&mut self, place: usize, n: u64) {
+        let mut i = place + 1;
+        while let Some(sum) = self.0.get_mut(i) {
+            *sum = sum.wrapping_add(n);
+            i += i & i.wrapping_neg();
+        }
+    }
+
+    /// The sum of all numbers up to a place, its own included.
+    fn up_to(&self, place: usize) -> u64 {
+        let (mut i, mut sum) = (place + 1, 0_u64);
+        while i > 0 {
+            sum = sum.wrapping_add(self.0[i]);
+            i &= i - 1;
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW: Seconds = Seconds(1000);
+
+    fn extent(len: u64) -> Extent {
+        Extent { len, expiry: Expiry::Never }
+    }
+
+    #[test]
+    fn an_expired_item_is_removed() {
+        let mut stack = Stack::new(8);
+        stack.put(1, Extent { len: 10, expiry: Expiry::At(NOW) });
+        assert_eq!(stack.touch(1, Seconds(999)), Some((stack.items[&1].1, 0)));
+        assert_eq!((stack.touch(1, NOW), stack.len(), stack.bytes()), (None, 0, 0));
+    }
+
+    proptest! {
+        /// Compares the stack with a list, most recent first.
+        #[test]
+        fn it_is_a_list_in_order_of_use(
+            steps in prop::collection::vec((0..5_u8, 0..12_u64, 1..100_u64), 1..300),
+        ) {
+            let (mut stack, mut list) = (Stack::new(32), Vec::<(u64, u64)>::new());
+            for (step, hash, len) in steps {
+                let at = list.iter().position(|&(listed, _)| listed == hash);
+                match step {
+                    0 => {
+                        stack.put(hash, extent(len));
+                        at.map(|at| list.remove(at));
+                        list.insert(0, (hash, len));
+                    }
+                    1 => {
+                        stack.remove(hash);
+                        at.map(|at| list.remove(at));
+                    }
+                    2 if len < 10 => {
+                        stack.retain_below(hash);
+                        list.retain(|&(listed, _)| listed < hash);
+                    }
+                    3 if len < 30 => {
+                        stack.remove_oldest();
+                        list.pop();
+                    }
+                    _ => {
+                        let seen = stack.touch(hash, NOW);
+                        let above = |at| list[..at].iter().map(|&(_, len)| len).sum::<u64>();
+                        prop_assert_eq!(seen, at.map(|at| (extent(list[at].1), above(at))));
+                        if let Some(at) = at {
+                            list[..=at].rotate_right(1);
+                        }
+                    }
+                }
+                prop_assert_eq!(stack.len(), list.len());
+                prop_assert_eq!(stack.bytes(), list.iter().map(|&(_, len)| len).sum::<u64>());
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Returning memory to the system after the limit was lowered.
+
+use crate::segment::handle::state::Handle;
+use crate::segment::memory::table::SegmentState;
+use std::sync::Arc;
+
+/// The number of records that one step evacuates: some hundred microseconds at most.
+const STEP: usize = 256;
+
+impl Handle {
+    /// Returns one segment above the limit to the system, or evacuates records to free one; true if
+    /// there is more to do. The reserve for writes is kept meanwhile.
+    pub(crate) fn give_back(&mut self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let free = {
+            let mut alloc = shared.alloc();
+            if alloc.excess() == 0 {
+                return false;
+            }
+            alloc.take(shared.reserve())
+        };
+        if let Some(segment) = free {
+            let layout = &shared.table().layout;
+            if layout.has_whole_pages {
+                let (start, len) = (layout.start(segment), layout.segment_len);
+                // SAFETY: the segment was free and belongs to this handle until it is decommissioned;
+                // it begins and ends at pages.
+                let is_zero = unsafe { shared.table().region.discard(start, len) };
+                if is_zero {
+                    shared.table().entry(segment).set_state(SegmentState::Fresh);
+                }
+            }
+            shared.alloc().decommission(segment);
+            return true;
+        }
+        if shared.waits_for_writes() {
+            // The thread that writes may wait for this core alone.
+            std::thread::yield_now();
+            return true;
+        }
+        // One record may own many segments, so this is checked before each.
+        let enough = || {
+            let alloc = shared.alloc();
+            alloc.free_or_pending() >= alloc.excess() + shared.reserve()
+        };
+        let mut records = 0;
+        while records < STEP
+            && !enough()
+            && !shared.waits_for_writes()
+            && self.begin_evacuation()
+            && self.evacuate_next()
+        {
+            records += 1;
+        }
+        self.pin.renew(&shared.epoch);
+        shared.collect();
+        if records == 0 && !enough() {
+            self.seal_all();
+        }
+        records > 0 || shared.alloc().limbo() > 0
+    }
+}

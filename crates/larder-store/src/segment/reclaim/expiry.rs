@@ -1,0 +1,199 @@
+//! Maintenance: the search for items that can't be shown any more, a few at a time.
+//!
+//! Each handle visits all segments in turn. It reads the records of those in which an item may have
+//! expired, or lost a tag, since they were read last, its own open segments included; and of flushed ones, if
+//! a search was asked for (otherwise writes use their memory first). The number of segments and
+//! records of one step is bounded, so that requests do not wait long for it.
+
+use crate::engine::Liveness;
+use crate::segment::cache::shared::Shared;
+use crate::segment::handle::state::{Handle, SegmentWalk, liveness};
+use crate::segment::item::header::State;
+use crate::segment::item::record::Record;
+use crate::segment::item::witness::Witness;
+use crate::segment::memory::open_segment::Open;
+use crate::segment::memory::table::SegmentState;
+use crate::segment::sync::{Ordering, fence};
+use crate::{Expiry, Seconds};
+use std::sync::Arc;
+
+/// Records that one step looks at.
+const RECORDS_MAX: usize = 256;
+/// Segments that one step looks at.
+const SEGMENTS_MAX: usize = 1024;
+/// The pause before a segment is searched again is this part of the time since it was opened, so that
+/// long-lived items cost little work and few expired items go unnoticed.
+const PAUSE_PART: u32 = 16;
+/// The longest such pause in seconds.
+const PAUSE_MAX: u32 = 300;
+
+impl Handle {
+    /// Does one step of the search; true if there is more to do now.
+    pub(crate) fn crawl_on(&mut self) -> bool {
+        let crawls = self.shared.crawls.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.crawl.begun, crawls) != crawls {
+            (self.crawl.segment, self.crawl.at_once) = (0, true);
+        }
+        if let Some(walk) = self.crawl.walk.take() {
+            self.walk_on_segment(walk);
+            return true;
+        }
+        let segments = self.shared.segments_seen();
+        let segments = u32::try_from(segments).expect("segments are counted in 32 bits");
+        let end = segments.min(self.crawl.segment + u32::try_from(SEGMENTS_MAX).expect("few"));
+        for segment in self.crawl.segment..end {
+            if self.is_due(segment) {
+                self.crawl.segment = segment + 1;
+                let sequence = self.sequence_of(segment);
+                let at = self.shared.table().layout.start(segment);
+                self.begin_walk(segment);
+                self.walk_on_segment(SegmentWalk { segment, sequence, at, first_expiry: u32::MAX });
+                return true;
+            }
+        }
+        self.crawl.segment = end;
+        if end == segments {
+            (self.crawl.segment, self.crawl.at_once) = (0, false);
+            self.shared.seal_expired_orphans(self.now.secs);
+        }
+        end < segments
+    }
+
+    /// Resets the earliest expiry of a segment. Expiries that are noted from here on are kept, also
+    /// those of records that the search has passed.
+    fn begin_walk(&mut self, segment: u32) {
+        let (shared, writer) = self.writer();
+        writer.member.block.note_searched(shared.table(), segment);
+        let entry = shared.table().entry(segment);
+        entry.first_expiry().store(u32::MAX, Ordering::Relaxed);
+        entry.begin_tag_search(shared.tag_drops());
+        fence(Ordering::SeqCst);
+        // The next item in it notes its expiry again.
+        let own = writer.writing.open.iter_mut().find(|open| open.segment == segment);
+        if let Some(open) = own {
+            open.noted = None;
+        }
+    }
+
+    fn sequence_of(&self, segment: u32) -> u64 {
+        self.shared.table().entry(segment).sequence().load(Ordering::Acquire)
+    }
+
+    fn is_due(&mut self, segment: u32) -> bool {
+        let entry = self.shared.table().entry(segment);
+        let may_have = entry.first_expiry().load(Ordering::Relaxed) <= self.now.secs.0
+            || entry.may_have_dropped_tags(self.shared.tag_drops())
+            || self.crawl.at_once && self.shared.table().header_page().is_flushed(entry);
+        let paused = entry.next_crawl().load(Ordering::Relaxed) > self.now.secs.0;
+        if !may_have || paused && !self.crawl.at_once {
+            return false;
+        }
+        entry.is(SegmentState::Sealed) || self.written_end(segment).is_some()
+    }
+
+    /// The end of a segment's records, if it may be searched: it is sealed, or open in this handle.
+    fn written_end(&mut self, segment: u32) -> Option<usize> {
+        let (shared, writer) = self.writer();
+        let own = writer.writing.open.iter().find(|open| open.segment == segment);
+        let entry = shared.table().entry(segment);
+        own.map(|open| open.at).or_else(|| {
+            let written = entry.written().load(Ordering::Relaxed) as usize;
+            let is_sealed = entry.is(SegmentState::Sealed);
+            is_sealed.then(|| shared.table().layout.start(segment) + written)
+        })
+    }
+
+    /// Removes the expired items among the next records of a segment. Another handle may empty the
+    /// segment meanwhile: the pin protects its bytes, and the index says which records are live.
+    fn walk_on_segment(&mut self, mut walk: SegmentWalk) {
+        // The pin begins before the check that the segment is in use, and ends after the last record
+        // was read.
+        let was_in_batch = self.pin.is_in_batch();
+        self.pin.begin_batch(&self.shared.epoch);
+        if let Some(end) = self.written_end(walk.segment)
+            && self.sequence_of(walk.segment) == walk.sequence
+        {
+            let shared = Arc::clone(&self.shared);
+            self.pinned_walk(&shared, &mut walk, end);
+            if walk.at < end {
+                self.crawl.walk = Some(walk);
+            } else {
+                self.note_walk(&walk);
+            }
+        }
+        if !was_in_batch {
+            self.pin.end_batch();
+        }
+    }
+
+    fn pinned_walk(&mut self, shared: &Arc<Shared>, walk: &mut SegmentWalk, end: usize) {
+        let (table, cas) = (shared.table(), shared.config.cas);
+        let now = self.now;
+        for _ in 0..RECORDS_MAX {
+            if walk.at >= end {
+                return;
+            }
+            let (expiry, dead_hash, len) = self.pinned(|shared, pinned, _| {
+                let record = Record::at(table, walk.at, cas, Witness::pinned(pinned));
+                let is_removed = record.header.has(State::Dead);
+                // A new record may be written in the place of a removed one right now.
+                let expiry = if is_removed { Expiry::Never } else { record.expiry() };
+                let is_dead = !is_removed && liveness(shared, &record, now) != Liveness::Live;
+                (expiry, is_dead.then(|| shared.hash(record.key())), record.len())
+            });
+            let left = match dead_hash {
+                Some(hash) => self.expire(shared, walk.at, hash),
+                None => expiry.second().map(|at| at.0),
+            };
+            walk.first_expiry = walk.first_expiry.min(left.unwrap_or(u32::MAX));
+            walk.at += len;
+        }
+    }
+
+    /// Removes an item if it has expired; otherwise returns when it expires, if it does.
+    fn expire(&mut self, shared: &Arc<Shared>, offset: usize, hash: u64) -> Option<u32> {
+        let (_, mut writer) = self.writer();
+        let stripe = shared.index.lock(hash);
+        let place = stripe.find(|slot| slot.offset() == offset)?;
+        let record = shared.record(place.slot, Witness::locked(&stripe));
+        if liveness(shared, &record, writer.now) != Liveness::Live {
+            writer.count_reclaimed(shared, &record, true);
+            writer.remove(shared, &stripe, &place, &record);
+            return None;
+        }
+        record.expiry().second().map(|at| at.0)
+    }
+
+    /// Notes after the last record of a segment when the next item expires, and when to search it
+    /// again.
+    fn note_walk(&self, walk: &SegmentWalk) {
+        let entry = self.shared.table().entry(walk.segment);
+        let age = self.now.secs.0.saturating_sub(entry.base().0);
+        let pause = (age / PAUSE_PART).clamp(1, PAUSE_MAX);
+        entry.next_crawl().store(self.now.secs.0 + pause, Ordering::Relaxed);
+        entry.first_expiry().fetch_min(walk.first_expiry, Ordering::Relaxed);
+    }
+
+    /// Gives up a search of a segment, so that other handles do it.
+    pub(crate) fn abandon_walk(&mut self) {
+        if let Some(walk) = self.crawl.walk.take() {
+            let entry = self.shared.table().entry(walk.segment);
+            entry.first_expiry().fetch_min(self.now.secs.0, Ordering::Relaxed);
+            entry.redo_tag_search();
+        }
+    }
+}
+
+impl Shared {
+    /// Seals the open segments of dropped handles in which an item has expired or may have lost a tag, because
+    /// only sealed segments are searched by other handles.
+    fn seal_expired_orphans(&self, now: Seconds) {
+        let has_ended = |open: &mut Open| {
+            let entry = self.table().entry(open.segment);
+            entry.first_expiry().load(Ordering::Relaxed) <= now.0
+                || entry.may_have_dropped_tags(self.tag_drops())
+        };
+        let ended: Vec<Open> = self.alloc().orphans.extract_if(.., has_ended).collect();
+        ended.iter().for_each(|open| self.seal(open));
+    }
+}

@@ -1,0 +1,114 @@
+//! Using a region again that an earlier process has left, as it lies.
+//!
+//! The earlier process may have died at any point. What it had answered for is in the region: an item's
+//! bytes are written before its index word, and the word before the answer. Of the changes that it was in
+//! the middle of, at most one a thread, each is found done or not done, and what lies around them is
+//! put in order:
+//!
+//! | left by a thread that died | what is done |
+//! |---|---|
+//! | a locked stripe, with a word in two places or in a bucket that was split | one word stays ([`Index::repair`]) |
+//! | a new bucket before it counted | it is emptied |
+//! | an open segment | it ends behind its last record with an index word, and the next handle that looks for one appends to it |
+//! | a record without a word, dead bytes that were not counted | the segments that blocks name, those that were open and those that were being emptied are read, and their dead bytes counted again |
+//! | a write buffer of items that are demoted to flash | it is written to flash again, with those items that index words refer to |
+//! | a page on flash that was written to | what was written completely is found there, and the page is full |
+//! | a chain that its record does not refer to, or not yet | the record under its owner's key decides |
+//! | segments that were taken, or retired | they are free |
+//! | no free segments for the flash tier that a start asks for | the oldest segments are given up |
+//! | an item that was counted without its word, or the reverse | the items are the words, and are put right in one size class |
+//!
+//! Only the index is read as a whole, and of segments only those named above. So a start takes a few
+//! milliseconds for a million items, and items are read when they are asked for.
+
+use super::survey::{CorruptRegion, Survey};
+use crate::segment::cache::config::Config;
+use crate::segment::cache::shared::{hash_of, stripes_for};
+use crate::segment::flash::format::Format;
+use crate::segment::flash::pages::Lists;
+use crate::segment::index::buckets::Index;
+use crate::segment::index::slot::Slot;
+use crate::segment::memory::allocator::{Alloc, Use};
+use crate::segment::memory::header_page::RegionParameters;
+use crate::segment::memory::read_buffers;
+use crate::segment::memory::table::{SegmentState, Table};
+use crate::segment::sync::Ordering;
+use rapidhash::v3::RapidSecrets;
+
+/// A region that was put in order.
+pub(crate) struct RestoredRegion {
+    pub(crate) index: Index<Table>,
+    pub(crate) alloc: Alloc,
+    /// The number of items.
+    pub(crate) items: usize,
+    /// Whether a process had died in the middle of a change.
+    pub(crate) was_repaired: bool,
+    /// The pages of the flash, if its content is known.
+    pub(crate) pages: Option<Lists>,
+    /// Segments that are to be written to flash, each with the number of those of its large value.
+    pub(crate) write_buffers: Vec<(u32, usize)>,
+}
+
+/// Puts a region in order that nobody uses. `free` says what its free segments are: in a copy, their memory
+/// was never touched. `flash` says what items on flash are like, and `is_known` that index words may refer to
+/// them.
+///
+/// # Errors
+/// [`CorruptRegion`]: it can't be used. Some of it may have been changed.
+pub(crate) fn attach(
+    table: Table,
+    made: &RegionParameters,
+    config: &Config,
+    free: Use,
+    (flash, is_known): (Option<Format>, bool),
+) -> Result<RestoredRegion, CorruptRegion> {
+    let (page, layout) = (table.header_page(), table.layout);
+    let len = usize::try_from(page.shared.index_len.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+    let buckets_max = layout.segments * layout.buckets_per_segment();
+    if !(made.buckets_first..=buckets_max).contains(&len) || !made.buckets_first.is_power_of_two() {
+        return Err(CorruptRegion("the length of the index is out of range"));
+    }
+    let seen = usize::try_from(page.uses.segments_seen.load(Ordering::Relaxed));
+    let seen = seen.ok().filter(|seen| *seen <= layout.segments);
+    let seen = seen.ok_or(CorruptRegion("the number of segments is out of range"))?;
+    if page.flush_floor() > page.order.sequence.load(Ordering::Relaxed) {
+        return Err(CorruptRegion("a flush is of a later time"));
+    }
+    let was_running = page.uses.running.load(Ordering::Relaxed) != 0;
+    let secrets = RapidSecrets::seed(made.seed);
+
+    let mut found = Survey::states(&table, seen)?;
+    let pages = flash.filter(|_| is_known).map_or(0, |format| format.pages);
+    let indexing = Survey::restore_index_parts(&table, &found, len, pages)?;
+    if let Some(format) = flash {
+        let new_pages = if is_known { 0 } else { table.segments_for_pages(format.pages) };
+        let wanted = new_pages + read_buffers::segments_for(&layout, layout.segments_first) + 1;
+        Survey::make_room(&table, &mut found, wanted);
+    }
+    table.clear_bucket(len);
+    let index = Index::over(table, made.buckets_first, stripes_for(made.buckets_first));
+    let pages = vec![(0, 0); pages];
+    let mut survey = Survey { table: &index.buckets, cas: made.cas, found, flash, pages };
+    if was_running {
+        survey.suspect_blocks();
+        // A tag may have been dropped and not counted, so maintenance searches for its items.
+        survey.table.header_page().tags.drops.fetch_add(1, Ordering::Relaxed);
+    }
+    let rehash = |slot: Slot| hash_of(&secrets, survey.record(slot.offset()).key());
+    let repaired = index.repair(|slot| survey.is_valid_word(slot), rehash);
+    let mut references = survey.count_items(&index);
+    survey.count_dead(&mut references);
+    let mut items = survey.items();
+    items -= survey.keep_chains(&index, &secrets);
+    let alloc = survey.alloc(config, indexing, free)?;
+    let was_repaired = repaired > 0 || was_running;
+    survey.restore_counts(config, items, &index);
+    let pages = is_known.then(|| survey.restore_pages()).transpose()?;
+    let write_buffers = (0..)
+        .zip(&survey.found)
+        .filter(|(_, found)| found.state == SegmentState::WriteBuffer)
+        .map(|(segment, found)| (segment, found.chained as usize))
+        .collect();
+    drop(references);
+    Ok(RestoredRegion { index, alloc, items, was_repaired, pages, write_buffers })
+}

@@ -1,0 +1,189 @@
+//! The region as an image on disk, which outlives a planned restart of the machine.
+//!
+//! ```text
+//! magic, version, region length, note, checksum ─ pieces ─ 0, 0 ─ checksum of all checksums
+//!                                                  └─ offset, length, checksum, bytes (at most a MiB)
+//! ```
+//! All numbers are words of 8 bytes, the lowest first. Memory that was never used is left out, and so are
+//! free segments.
+
+use super::region_file::{self, Unusable};
+use crate::segment::cache::config::{Config, ConfigError};
+use crate::segment::cache::shared::Shared;
+use crate::segment::index::slot::REGION_MAX;
+use crate::segment::memory::allocator::Use;
+use crate::segment::memory::header_page::RegionParameters;
+use crate::segment::memory::layout::checksum;
+use crate::segment::memory::raw::Region;
+use crate::segment::memory::raw::hardware::page_len;
+use crate::segment::memory::table::SegmentState;
+use crate::segment::sync::Ordering;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::ops::Range;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"larderim");
+const VERSION: u64 = 1;
+/// The longest piece in bytes.
+const PIECE_LEN: usize = 1 << 20;
+
+fn sum_of(bytes: &[u8]) -> u64 {
+    rapidhash::v3::rapidhash_v3(bytes)
+}
+
+fn write_words(to: &mut impl Write, words: &[u64]) -> io::Result<()> {
+    words.iter().try_for_each(|word| to.write_all(&word.to_le_bytes()))
+}
+
+fn read_words<const N: usize>(from: &mut impl Read) -> io::Result<[u64; N]> {
+    let mut words = [0; N];
+    for word in &mut words {
+        let mut bytes = [0; 8];
+        from.read_exact(&mut bytes)?;
+        *word = u64::from_le_bytes(bytes);
+    }
+    Ok(words)
+}
+
+impl Shared {
+    /// Writes an image of the region while nobody changes it; `note` is for whoever reads it.
+    pub(crate) fn write_image(&self, note: u64, to: &mut impl Write) -> io::Result<()> {
+        let (table, layout) = (self.table(), &self.table().layout);
+        if let Some(flash) = &self.flash {
+            // Index words refer to it.
+            flash.device.sync()?;
+        }
+        let header = [MAGIC, VERSION, layout.region_len() as u64, note];
+        let sum = checksum(&header);
+        write_words(to, &header)?;
+        write_words(to, &[sum])?;
+        let mut sums = vec![sum];
+        let mut write = |place: Range<usize>| {
+            for offset in place.clone().step_by(PIECE_LEN) {
+                let len = PIECE_LEN.min(place.end - offset);
+                // SAFETY: nobody changes the region, by the caller's promise to this function.
+                let bytes = unsafe { table.region.bytes(offset, len) };
+                let sum = sum_of(bytes);
+                sums.push(sum);
+                write_words(to, &[offset as u64, len as u64, sum])?;
+                to.write_all(bytes)?;
+            }
+            io::Result::Ok(())
+        };
+        let seen = self.segments_seen();
+        layout.bookkeeping(seen).into_iter().try_for_each(&mut write)?;
+        for segment in 0..u32::try_from(seen).unwrap_or(u32::MAX) {
+            let state = table.entry(segment).state();
+            if !matches!(state, None | Some(SegmentState::Fresh | SegmentState::Free)) {
+                let start = layout.start(segment);
+                write(start..start + layout.segment_len)?;
+            }
+        }
+        write_words(to, &[0, 0, checksum(&sums)])
+    }
+}
+
+/// Whether what is read begins as an image does.
+///
+/// # Errors
+/// The reader's.
+pub fn is_image(from: &mut impl Read) -> io::Result<bool> {
+    match read_words(from) {
+        Ok([magic]) => Ok(magic == MAGIC),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Why there is no cache of an image.
+enum ImageError {
+    Unusable(Unusable),
+    Config(ConfigError),
+}
+
+/// A cache of what an image contains, and its note: in memory, or in an empty file. The region is
+/// anonymous without a file.
+pub(crate) fn load(
+    config: &Config,
+    file: Option<&File>,
+    boot: u128,
+    image: &mut impl Read,
+) -> Result<Result<(Shared, u64), Unusable>, ConfigError> {
+    match load_region(config, file, boot, image) {
+        Ok(loaded) => Ok(Ok(loaded)),
+        Err(ImageError::Config(error)) => Err(error),
+        Err(ImageError::Unusable(unusable)) => {
+            if let Some(file) = file {
+                file.set_len(0).map_err(ConfigError::Map)?;
+            }
+            Ok(Err(unusable))
+        }
+    }
+}
+
+fn load_region(
+    config: &Config,
+    file: Option<&File>,
+    boot: u128,
+    image: &mut impl Read,
+) -> Result<(Shared, u64), ImageError> {
+    let map = |error| ImageError::Config(ConfigError::Map(error));
+    let damaged =
+        || ImageError::Unusable(Unusable::Damaged("the image is incomplete or was changed"));
+    let [magic] = read_words(image).map_err(|_| damaged())?;
+    if magic != MAGIC {
+        return Err(ImageError::Config(ConfigError::Occupied));
+    }
+    let [version, region_len, note, sum] = read_words(image).map_err(|_| damaged())?;
+    let header = [magic, version, region_len, note];
+    if sum != checksum(&header) {
+        return Err(damaged());
+    }
+    if version != VERSION {
+        return Err(ImageError::Unusable(Unusable::OtherVersion));
+    }
+    let region_len = usize::try_from(region_len).map_err(|_| damaged())?;
+    if region_len as u64 > REGION_MAX || region_len < page_len() {
+        return Err(damaged());
+    }
+    let region = match file {
+        Some(file) => region_file::begin_file(file, region_len).map_err(map)?,
+        None => Region::new(region_len).map_err(map)?,
+    };
+    let mut sums = vec![sum];
+    let mut bytes = Vec::new();
+    loop {
+        let [offset, len, sum] = read_words(image).map_err(|_| damaged())?;
+        if len == 0 {
+            if sum != checksum(&sums) || offset != 0 {
+                return Err(damaged());
+            }
+            break;
+        }
+        let place = |word: u64| usize::try_from(word).map_err(|_| damaged());
+        let (offset, len) = (place(offset)?, place(len)?);
+        if len > PIECE_LEN || offset > region_len || len > region_len - offset {
+            return Err(damaged());
+        }
+        bytes.resize(len, 0);
+        image.read_exact(&mut bytes).map_err(|_| damaged())?;
+        if sum_of(&bytes) != sum {
+            return Err(damaged());
+        }
+        sums.push(sum);
+        region.commit(offset, len).map_err(map)?;
+        // A region whose first word is missing is of no use to anybody who finds it half read.
+        let skipped = if offset == 0 { 8.min(len) } else { 0 };
+        // SAFETY: nobody else knows the region yet.
+        unsafe { region.write(offset + skipped, &bytes[skipped..]) };
+    }
+    let page = region.header_page();
+    page.complete();
+    let made = page.read(page_len()).map_err(|foreign| ImageError::Unusable(foreign.into()))?;
+    // The note was that of another process.
+    page.uses.note.store(0, Ordering::Relaxed);
+    page.begin_again(RegionParameters { boot, ..made });
+    let (shared, _) = region_file::reuse(config.clone(), region, region_len, boot, Use::Untouched)
+        .map_err(ImageError::Unusable)?;
+    Ok((shared, note))
+}

@@ -1,0 +1,289 @@
+//! Opening a region in a file: a new one, or the one that an earlier process has left there.
+
+use super::attach::{RestoredRegion, attach};
+use super::survey::CorruptRegion;
+use crate::segment::cache::config::{Config, ConfigError};
+use crate::segment::cache::shared::Shared;
+use crate::segment::flash::format::Format;
+use crate::segment::flash::tier::Flash;
+use crate::segment::memory::allocator::{INDEX_SHARE_FLASH, Use};
+use crate::segment::memory::header_page::{FlashContent, Foreign, MAGIC, RegionParameters};
+use crate::segment::memory::layout::{HEADER_PAGE_LEN, Layout, Shape};
+use crate::segment::memory::raw::Region;
+use crate::segment::memory::raw::hardware::page_len;
+use crate::segment::memory::table::{SegmentState, Table};
+use crate::segment::sync::Ordering;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+
+/// How a cache began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restart {
+    /// Without items. The reason is that of a region which was there and could not be used.
+    Cold(Option<Unusable>),
+    /// With the items of an earlier process, which had ended in good order.
+    Warm,
+    /// With the items of an earlier process that had died. Changes which it was in the middle of were
+    /// found done or not done.
+    Repaired,
+}
+
+/// Why a region that was there can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// The file contains no region.
+    NoRegion,
+    /// Another version of Larder has made it, or one for another kind of machine.
+    OtherVersion,
+    /// The machine was started again since.
+    OtherBoot,
+    /// Its items have a CAS and those of this cache have none, or the reverse.
+    OtherCas,
+    /// Its index and bookkeeping do not fit under this limit.
+    LimitTooLow,
+    /// It is too full for what a flash tier needs beside items, which it was made without.
+    NoRoomForFlash,
+    /// Two processes in succession have panicked soon after they began to use it, or three have ended before.
+    Panics,
+    /// It contradicts itself.
+    Damaged(&'static str),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoRegion => "it does not contain the memory of a cache",
+            Self::OtherVersion => "another version of Larder has made it",
+            Self::OtherBoot => "the machine was started again since it was made",
+            Self::OtherCas => "it was made with another setting of -C",
+            Self::LimitTooLow => "the index in it does not fit under this memory limit",
+            Self::NoRoomForFlash => "it has no room for a flash tier",
+            Self::Panics => "processes that used it have failed at their start or soon after it",
+            Self::Damaged(what) => return write!(f, "it is damaged: {what}"),
+        })
+    }
+}
+
+impl From<Foreign> for Unusable {
+    fn from(foreign: Foreign) -> Self {
+        match foreign {
+            Foreign::Magic => Self::NoRegion,
+            Foreign::Version => Self::OtherVersion,
+            Foreign::Checksum => Self::Damaged("its first words were changed"),
+        }
+    }
+}
+
+/// How many processes may panic in succession before their region is given up.
+const PANICS_MAX: u64 = 2;
+/// How many processes in succession may end while they put it in order.
+const ATTEMPTS_MAX: u64 = 3;
+
+/// Opens the region in a file that this process alone uses.
+pub(crate) fn open(
+    config: Config,
+    limit_bytes_max: usize,
+    file: File,
+    boot: u128,
+) -> Result<(Shared, Restart), ConfigError> {
+    let unusable = match reopen(&config, &file, boot) {
+        Ok(Some((shared, restart))) => return Ok((shared, restart)),
+        Ok(None) => None,
+        Err(ReopenError::Unusable(unusable)) => Some(unusable),
+        Err(ReopenError::Config(error)) => return Err(error),
+    };
+    let shape = config.shape(limit_bytes_max)?;
+    let layout = Layout::new(shape, config.limit_bytes, page_len());
+    let region = begin_file(&file, layout.region_len()).map_err(ConfigError::Map)?;
+    match Shared::begin(config, Table::new(region, layout), shape, boot) {
+        Ok(shared) => Ok((shared, Restart::Cold(unusable))),
+        Err(error) => {
+            // Nothing is mapped any more.
+            file.set_len(0).map_err(ConfigError::Map)?;
+            Err(error)
+        }
+    }
+}
+
+/// A region of zeroes in a file, whose content is given up.
+pub(crate) fn begin_file(file: &File, region_len: usize) -> io::Result<Region> {
+    file.set_len(0)?;
+    file.set_len(Region::memory_len(region_len) as u64)?;
+    Region::of_file(file.try_clone()?, region_len)
+}
+
+/// Why [`reopen`] has not opened a region.
+enum ReopenError {
+    Unusable(Unusable),
+    Config(ConfigError),
+}
+
+impl From<Unusable> for ReopenError {
+    fn from(unusable: Unusable) -> Self {
+        Self::Unusable(unusable)
+    }
+}
+
+/// The first word of a file; `None` if it is shorter. It is not read from mapped memory, because there may
+/// be a hole, and the file system may have no room.
+fn first_word(file: &File) -> io::Result<Option<u64>> {
+    let mut file = file;
+    let mut word = [0; 8];
+    file.seek(SeekFrom::Start(0))?;
+    match file.read_exact(&mut word) {
+        Ok(()) => Ok(Some(u64::from_le_bytes(word))),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens the region in a file as it lies; `None` if the file is empty, or was never completed.
+fn reopen(
+    config: &Config,
+    file: &File,
+    boot: u128,
+) -> Result<Option<(Shared, Restart)>, ReopenError> {
+    let map = |error| ReopenError::Config(ConfigError::Map(error));
+    let len = file.metadata().map_err(map)?.len();
+    let len = usize::try_from(len).map_err(|_| Unusable::NoRegion)?;
+    match first_word(file).map_err(map)? {
+        None | Some(0) => return Ok(None),
+        Some(MAGIC) => (),
+        Some(_) => return Err(ReopenError::Config(ConfigError::Occupied)),
+    }
+    let region_len = len.checked_sub(Region::memory_len(0)).filter(|len| *len >= HEADER_PAGE_LEN);
+    let region_len = region_len.ok_or(Unusable::NoRegion)?;
+    let region = Region::of_file(file.try_clone().map_err(map)?, region_len).map_err(map)?;
+    Ok(Some(reuse(config.clone(), region, region_len, boot, Use::Free)?))
+}
+
+/// Uses a region as it lies; `free` is what its free segments are.
+pub(crate) fn reuse(
+    mut config: Config,
+    region: Region,
+    region_len: usize,
+    boot: u128,
+    free: Use,
+) -> Result<(Shared, Restart), Unusable> {
+    let page = region.header_page();
+    let made = page.read(page_len()).map_err(Unusable::from)?;
+    if made.boot != boot {
+        return Err(Unusable::OtherBoot);
+    }
+    if made.cas != config.cas {
+        return Err(Unusable::OtherCas);
+    }
+    let uses = &page.uses;
+    let (panics, attempts) = (&uses.panics, &uses.attempts);
+    if panics.load(Ordering::Relaxed) >= PANICS_MAX
+        || attempts.load(Ordering::Relaxed) >= ATTEMPTS_MAX
+    {
+        return Err(Unusable::Panics);
+    }
+    attempts.fetch_add(1, Ordering::Relaxed);
+    let shape = shape_of(&made);
+    if !shape.is_possible() {
+        return Err(Unusable::Damaged("its sizes are impossible"));
+    }
+    let largest = Layout::new(shape, usize::MAX, page_len());
+    if largest.region_len() != region_len {
+        return Err(Unusable::Damaged("the file does not have the length of its memory"));
+    }
+    // A limit above what the table has room for is lowered to that.
+    config.limit_bytes = config.limit_bytes.min(largest.limit_for(largest.segments + 1) - 1);
+    let mut layout = Layout::new(shape, config.limit_bytes, page_len());
+    if config.classes.count() > made.classes {
+        return Err(Unusable::Damaged("it counts items in fewer classes"));
+    }
+    if !has_room(&region, &layout) {
+        // The file system is full: the limit stays where it was.
+        let seen = region.header_page().uses.segments_seen.load(Ordering::Relaxed);
+        let seen = usize::try_from(seen).unwrap_or(0).min(layout.segments_first);
+        config.limit_bytes = layout.limit_for(seen);
+        layout = Layout::new(shape, config.limit_bytes, page_len());
+    }
+    let table = Table::new(region, layout);
+    let seed = config.seed;
+    config.seed = made.seed;
+    let content = table.header_page().flash.read();
+    let format = config.flash.as_ref().map(|flash| {
+        Format::new(flash, layout.segment_len, made.cas, flash.device.id().unwrap_or(0))
+    });
+    let is_known = content.id != 0 && format.is_some_and(|format| format.content() == content);
+    if !is_known {
+        // Its words and its table of pages are given up. If this process dies then, the next one must not look
+        // for them.
+        table.header_page().flash.store(FlashContent::NONE);
+    }
+    let mut attached = attach(table, &made, &config, free, (format, is_known))
+        .map_err(|CorruptRegion(what)| Unusable::Damaged(what))?;
+    if config.flash.is_some() && attached.index.has_forgotten_bits() {
+        return Err(Unusable::NoRoomForFlash);
+    }
+    if config.flash.is_some() {
+        attached.alloc.index_share_max = INDEX_SHARE_FLASH;
+    }
+    if attached.alloc.limit_min() > layout.segments_first {
+        return Err(Unusable::LimitTooLow);
+    }
+    let flash = reopen_flash(&config, seed, &mut attached, format.filter(|_| is_known))?;
+    let table = &attached.index.buckets;
+    table.header_page().uses.attempts.store(0, Ordering::Relaxed);
+    let restart = if attached.was_repaired { Restart::Repaired } else { Restart::Warm };
+    Ok((Shared::assemble(config, attached.index, attached.alloc, attached.items, flash), restart))
+}
+
+/// The flash tier of a region that was used before: with what is known to be there, in the format `known`, or
+/// empty.
+fn reopen_flash(
+    config: &Config,
+    seed: u64,
+    attached: &mut RestoredRegion,
+    known: Option<Format>,
+) -> Result<Option<Flash>, Unusable> {
+    let table = &attached.index.buckets;
+    let Some(flash) = &config.flash else { return Ok(None) };
+    let no_room = |_| Unusable::NoRoomForFlash;
+    let tier = match (known, attached.pages.take()) {
+        (Some(format), Some(lists)) => {
+            let buffers = Shared::begin_buffers(table, &mut attached.alloc).map_err(no_room)?;
+            Flash::new(flash, format, lists, buffers)
+        }
+        _ => {
+            // The id of what is written from now on is new.
+            let config = Config { seed, ..config.clone() };
+            Shared::begin_flash(flash, &config, table, &mut attached.alloc).map_err(no_room)?
+        }
+    };
+    for (segment, chained) in &attached.write_buffers {
+        tier.queue.push(*segment, *chained);
+    }
+    Ok(Some(tier))
+}
+
+/// Whether the file system has room for what belongs to all segments of a layout.
+fn has_room(region: &Region, layout: &Layout) -> bool {
+    let mut places = layout.bookkeeping(layout.segments_first).into_iter();
+    places.all(|place| region.commit(place.start, place.len()).is_ok())
+}
+
+fn shape_of(made: &RegionParameters) -> Shape {
+    let RegionParameters { segment_len, segments, blocks, classes, .. } = *made;
+    Shape { segment_len, segments, blocks, classes }
+}
+
+impl Shared {
+    /// Has the system map the memory of all items, which takes a while.
+    pub(crate) fn populate(&self) {
+        let (table, layout) = (self.table(), &self.table().layout);
+        let seen = table.header_page().uses.segments_seen.load(Ordering::Relaxed);
+        let is_used = |segment: &u32| {
+            let state = table.entry(*segment).state();
+            !matches!(state, None | Some(SegmentState::Fresh))
+        };
+        for segment in (0..u32::try_from(seen).unwrap_or(0)).filter(is_used) {
+            table.region.populate(layout.start(segment), layout.segment_len);
+        }
+    }
+}

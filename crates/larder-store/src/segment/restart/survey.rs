@@ -1,0 +1,267 @@
+//! What is found in a region that an earlier process has left: the states of its segments, and which index words
+//! and records are valid.
+
+use crate::segment::cache::shared::narrow;
+use crate::segment::flash::format::Format;
+use crate::segment::flash::pages::{Page, PageState};
+use crate::segment::index::buckets::Index;
+use crate::segment::index::slot::Slot;
+use crate::segment::item::record::Record;
+use crate::segment::item::witness::Witness;
+use crate::segment::memory::handle_block::Block;
+use crate::segment::memory::table::{Entry, SegmentState, Sequence, Table};
+use crate::segment::sync::{AtomicU64, Ordering};
+
+/// The region contradicts itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CorruptRegion(pub(crate) &'static str);
+
+/// What was found of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SegmentFindings {
+    pub(super) state: SegmentState,
+    /// Index words that refer to it.
+    pub(super) items: u32,
+    /// The segments of chains of its items.
+    pub(super) chained: u32,
+    /// Records may begin before this offset of the region.
+    pub(super) end: usize,
+    /// Its dead bytes are counted again.
+    pub(super) is_suspect: bool,
+    /// It was open.
+    pub(super) was_open: bool,
+}
+
+/// An index word into a segment whose dead bytes are counted again.
+#[derive(Clone, Copy)]
+pub(super) struct Reference<'t> {
+    pub(super) offset: usize,
+    pub(super) word: &'t AtomicU64,
+}
+
+/// What was found in a region.
+pub(super) struct Survey<'t> {
+    pub(super) table: &'t Table,
+    pub(super) cas: bool,
+    pub(super) found: Vec<SegmentFindings>,
+    /// What items on flash are like, if there is flash.
+    pub(super) flash: Option<Format>,
+    /// The items and bytes of each page, if the content of the flash is known.
+    pub(super) pages: Vec<(u32, u64)>,
+}
+
+impl<'t> Survey<'t> {
+    /// The states of the first `seen` segments.
+    pub(super) fn states(
+        table: &Table,
+        seen: usize,
+    ) -> Result<Vec<SegmentFindings>, CorruptRegion> {
+        let layout = &table.layout;
+        let found = (0..narrow(seen)).map(|segment| {
+            let entry = table.entry(segment);
+            let state = entry.state().ok_or(CorruptRegion("a segment has no valid state"))?;
+            let (start, written) = (layout.start(segment), entry.written());
+            let written = written.load(Ordering::Relaxed) as usize;
+            let end = match state {
+                SegmentState::Sealed if written <= layout.segment_len => start + written,
+                SegmentState::Sealed => return Err(CorruptRegion("a segment has no valid length")),
+                SegmentState::Open | SegmentState::WriteBuffer => start + layout.segment_len,
+                _ => start,
+            };
+            let is_odd = entry.is_closed() || entry.dead() as usize > written;
+            let is_odd = state == SegmentState::Sealed && is_odd;
+            let is_suspect =
+                is_odd || matches!(state, SegmentState::Open | SegmentState::WriteBuffer);
+            let was_open = state == SegmentState::Open;
+            Ok(SegmentFindings { state, items: 0, chained: 0, end, is_suspect, was_open })
+        });
+        found.collect()
+    }
+
+    /// Finds the segments of the index, of ghosts and of tags again, and returns how many there are. Those that a
+    /// process was about to add are free.
+    pub(super) fn restore_index_parts(
+        table: &Table,
+        found: &[SegmentFindings],
+        buckets: usize,
+        pages: usize,
+    ) -> Result<usize, CorruptRegion> {
+        let mut parts = 0;
+        for (segment, found) in (0..).zip(found) {
+            if found.state == SegmentState::Pages
+                && !table.restore_part(segment, found.state, pages)
+            {
+                table.entry(segment).restore_state(SegmentState::Free);
+            }
+            if found.state == SegmentState::Tags {
+                if table.restore_part(segment, found.state, table.tag_buckets()) {
+                    parts += 1;
+                } else {
+                    table.entry(segment).restore_state(SegmentState::Free);
+                }
+            }
+            if let state @ (SegmentState::Buckets | SegmentState::Ghosts) = found.state {
+                if table.restore_part(segment, state, buckets) {
+                    parts += 1;
+                } else {
+                    table.entry(segment).restore_state(SegmentState::Free);
+                }
+            }
+        }
+        if !table.has_page_parts(pages) {
+            return Err(CorruptRegion("a part of the table of pages is missing"));
+        }
+        if !table.has_tag_parts(table.tag_buckets()) {
+            return Err(CorruptRegion("a part of the table of tags is missing"));
+        }
+        table
+            .has_parts(buckets)
+            .then_some(parts)
+            .ok_or(CorruptRegion("a part of the index is missing"))
+    }
+
+    /// Gives up the oldest segments of items unless `wanted` segments are free, so that a cache that was full
+    /// can have a flash tier. Words that refer to what they held are removed like others that refer to nothing.
+    pub(super) fn make_room(table: &Table, found: &mut [SegmentFindings], wanted: usize) {
+        let is_taken = |segment: u32| {
+            use SegmentState::{Buckets, Chain, Ghosts, Open, Pages, Sealed, Tags, WriteBuffer};
+            let state = table.entry(segment).state();
+            [Buckets, Chain, Ghosts, WriteBuffer, Open, Pages, Sealed, Tags]
+                .map(Some)
+                .contains(&state)
+        };
+        let segments = 0..narrow(found.len());
+        let is_fresh = |segment: &u32| table.entry(*segment).is(SegmentState::Fresh);
+        let touched = segments.clone().filter(|segment| !is_fresh(segment)).count();
+        let taken = segments.clone().filter(|segment| is_taken(*segment)).count();
+        let free = (touched - taken) + table.layout.segments_first.saturating_sub(touched);
+        let mut oldest: Vec<(Sequence, u32)> = segments
+            .filter(|segment| {
+                let state = found[*segment as usize].state;
+                matches!(state, SegmentState::Sealed | SegmentState::WriteBuffer)
+            })
+            .map(|segment| (table.entry(segment).sequence().load(Ordering::Relaxed), segment))
+            .collect();
+        oldest.sort_unstable();
+        for (_, segment) in oldest.into_iter().take(wanted.saturating_sub(free)) {
+            table.entry(segment).restore_state(SegmentState::Free);
+            let found = &mut found[segment as usize];
+            (found.state, found.end) = (SegmentState::Free, table.layout.start(segment));
+            found.is_suspect = false;
+        }
+    }
+
+    pub(super) fn entry(&self, segment: u32) -> Entry<'t> {
+        self.table.entry(segment)
+    }
+
+    pub(super) fn record(&self, offset: usize) -> Record<'t> {
+        Record::at(self.table, offset, self.cas, Witness::alone(self.table))
+    }
+
+    /// Suspects the segments that handles were changing.
+    pub(super) fn suspect_blocks(&mut self) {
+        for number in 0..self.table.layout.blocks {
+            let block = Block::new(self.table, number);
+            if let Some(segment) = block.searched(self.table)
+                && (segment as usize) < self.found.len()
+            {
+                // The search may not have come to its end.
+                self.entry(segment).first_expiry().store(0, Ordering::Relaxed);
+            }
+            for segment in block.noted(self.table) {
+                if let Some(found) = self.found.get_mut(segment as usize) {
+                    found.is_suspect |= found.state == SegmentState::Sealed;
+                }
+            }
+        }
+        if self.table.header_page().uses.has_shared_block.load(Ordering::Relaxed) != 0 {
+            let sealed = self.found.iter_mut().filter(|found| found.state == SegmentState::Sealed);
+            sealed.for_each(|found| found.is_suspect = true);
+        }
+    }
+
+    /// The segment of an offset at which an item can begin.
+    pub(super) fn segment_of(&self, offset: usize) -> Option<u32> {
+        let layout = &self.table.layout;
+        let is_in_segments = offset >= layout.start(0) && offset.is_multiple_of(8);
+        let segment = is_in_segments.then(|| layout.segment_of(offset))?;
+        let found = self.found.get(segment as usize)?;
+        (offset < found.end).then_some(segment)
+    }
+
+    /// Whether the record at `offset` is one, as far as its header says.
+    pub(super) fn is_valid(&self, offset: usize) -> bool {
+        let Some(segment) = self.segment_of(offset) else { return false };
+        self.has_fields(offset, self.found[segment as usize].end)
+    }
+
+    /// Whether an index word refers to something that may be an item.
+    pub(super) fn is_valid_word(&self, slot: Slot) -> bool {
+        if slot.is_on_flash() { self.page_of(slot).is_some() } else { self.is_valid(slot.offset()) }
+    }
+
+    /// The page of an index word that refers to flash, if there are items in it.
+    pub(super) fn page_of(&self, slot: Slot) -> Option<usize> {
+        let page = self.flash?.page_of(slot);
+        let is_used = self.pages.get(page).is_some_and(|_| {
+            let entry = Page::new(self.table, page);
+            let has_items = [PageState::Open, PageState::Full, PageState::Emptying];
+            entry.sequence() != 0 && has_items.contains(&entry.state())
+        });
+        is_used.then_some(page)
+    }
+
+    /// Whether a record could be at `offset`, which may have been written behind those that count.
+    pub(super) fn may_be_record(&self, offset: usize) -> bool {
+        let layout = &self.table.layout;
+        let segments = layout.start(0)..layout.start(narrow(self.found.len()));
+        if !segments.contains(&offset) || !offset.is_multiple_of(8) {
+            return false;
+        }
+        let segment = layout.segment_of(offset);
+        self.has_fields(offset, layout.start(segment) + layout.segment_len)
+    }
+
+    /// Whether what is at `offset` can be a record that ends before `end`.
+    fn has_fields(&self, offset: usize, end: usize) -> bool {
+        let record = Record::perhaps_at(self.table, offset, self.cas, Witness::alone(self.table));
+        offset + record.len() <= end && record.is_plausible()
+    }
+
+    /// The key of what could be a record.
+    pub(super) fn key(&self, offset: usize) -> &'t [u8] {
+        Record::perhaps_at(self.table, offset, self.cas, Witness::alone(self.table)).key()
+    }
+
+    /// Counts the index words into each segment, removes those that refer to no place of an item, and
+    /// returns those into suspect segments.
+    pub(super) fn count_items(&mut self, index: &'t Index<Table>) -> Vec<Reference<'t>> {
+        let mut references = Vec::new();
+        index.retain_at_home(|word, slot| {
+            if slot.is_on_flash() {
+                let page = self.page_of(slot);
+                if let Some(page) = page {
+                    let len = self.flash.map_or(0, |format| format.counted_len(slot));
+                    let (items, bytes) = &mut self.pages[page];
+                    (*items, *bytes) = (*items + 1, *bytes + len as u64);
+                }
+                return page.is_some();
+            }
+            let offset = slot.offset();
+            let Some(segment) = self.segment_of(offset) else { return false };
+            let found = &mut self.found[segment as usize];
+            found.items += 1;
+            if found.is_suspect {
+                references.push(Reference { offset, word });
+            }
+            true
+        });
+        references
+    }
+
+    pub(super) fn items(&self) -> usize {
+        let in_memory: usize = self.found.iter().map(|found| found.items as usize).sum();
+        in_memory + self.pages.iter().map(|(items, _)| *items as usize).sum::<usize>()
+    }
+}

@@ -1,0 +1,45 @@
+//! What happens before each step of the atomics in `stepped`: under shuttle its scheduler chooses the next
+//! thread; in unit tests, a test may look at the region as it would be if the process died there.
+
+#[cfg(not(shuttle))]
+pub(crate) use mortal::{at_each_store, before_load, before_store};
+#[cfg(shuttle)]
+pub(crate) use scheduled::{before_load, before_store};
+
+#[cfg(shuttle)]
+mod scheduled {
+    pub(crate) fn before_load() {
+        shuttle::sync::atomic::AtomicBool::new(false).load(std::sync::atomic::Ordering::SeqCst);
+    }
+
+    pub(crate) fn before_store() {
+        before_load();
+    }
+}
+
+#[cfg(not(shuttle))]
+mod mortal {
+    use std::cell::RefCell;
+
+    thread_local! {
+        static DEATH: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
+    }
+
+    pub(crate) fn before_load() {}
+
+    pub(crate) fn before_store() {
+        // What the test itself does is no step, nor what comes after its end.
+        let _ = DEATH.try_with(|death| {
+            if let Ok(mut death) = death.try_borrow_mut()
+                && let Some(look) = &mut *death
+            {
+                look();
+            }
+        });
+    }
+
+    /// Has `look` called before each store of this thread, until [`None`] is given.
+    pub(crate) fn at_each_store(look: Option<Box<dyn FnMut()>>) {
+        DEATH.with(|death| *death.borrow_mut() = look);
+    }
+}

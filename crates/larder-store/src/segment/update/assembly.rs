@@ -1,0 +1,46 @@
+//! Putting a large value together before the update that stores it.
+
+use crate::segment::handle::state::{Handle, liveness};
+use crate::segment::item::witness::Witness;
+use crate::segment::large_value::builder::{Plan, ValueBuilder};
+use crate::segment::large_value::upload::Upload;
+use crate::{HashedKey, NewValue, Refusal};
+
+impl Handle {
+    /// Puts a large value together without a lock. If the item changes meanwhile, the update detects it
+    /// and asks for another copy.
+    pub(crate) fn build_value(
+        &mut self,
+        key: HashedKey<'_>,
+        plan: Plan,
+        value: NewValue<'_>,
+        upload: Option<&Upload>,
+    ) -> Result<(), Refusal> {
+        let mut builder = match self.value_builder.take().filter(|builder| builder.plan == plan) {
+            Some(builder) => builder,
+            None => {
+                let upload = Upload::new(&self.shared, plan.len);
+                ValueBuilder::filled(plan, self.with_all_segments(upload)?, None)
+            }
+        };
+        self.pinned(|shared, pinned, now| {
+            let witness = Witness::pinned(pinned);
+            let old = shared.index.lookup(key.hash, |_, slot| {
+                let record = shared.record(slot, witness);
+                (record.key() == key.bytes).then_some(record)
+            });
+            let old = old.filter(|old| liveness(shared, old, now).is_live());
+            builder.fill(shared, old.as_ref(), witness, value, upload);
+        });
+        self.value_builder = Some(builder);
+        Ok(())
+    }
+
+    /// Takes all segments that an upload needs.
+    pub(crate) fn with_all_segments(&mut self, mut upload: Upload) -> Result<Upload, Refusal> {
+        while upload.segments.len() < upload.segments_wanted() {
+            self.extend_segments(&mut upload)?;
+        }
+        Ok(upload)
+    }
+}

@@ -1,0 +1,238 @@
+//! What an update of one key does to the item that it has found, under the lock of its stripe.
+
+use crate::engine::Liveness;
+use crate::eviction::Kind;
+use crate::segment::cache::shared::Shared;
+use crate::segment::flash::pending_read::Reading;
+use crate::segment::index::buckets::{Locked, LockedSlot};
+use crate::segment::item::extension::Extension;
+use crate::segment::item::header::State;
+use crate::segment::item::new_record::NewRecord;
+use crate::segment::item::record::Record;
+use crate::segment::item::witness::Witness;
+use crate::segment::large_value::builder::Plan;
+use crate::segment::large_value::upload::Upload;
+use crate::segment::memory::table::Table;
+use crate::segment::sync::Ordering;
+use crate::segment::write::writer::Writer;
+use crate::{
+    Access, Attributes, Change, HashedKey, KEY_LEN_MAX, NewCas, NewTags, NewValue, Refusal,
+};
+use std::sync::Arc;
+
+/// What an update lacks. The shortage is resolved without any lock held, then the update starts over.
+#[derive(Debug)]
+pub(crate) enum Shortage<'v> {
+    /// An open segment with room for an item of this kind and length.
+    Room(Kind, usize),
+    /// An index word.
+    Slot,
+    /// A large value that has to be put together in segments of its own.
+    LargeValue(Plan, NewValue<'v>),
+    /// The update is refused.
+    Refused(Refusal),
+}
+
+pub(super) type Stripe<'i> = Locked<'i, Table>;
+
+/// The item that an update found. It may have expired or been flushed.
+pub(super) struct FoundItem<'i> {
+    pub(super) place: LockedSlot<'i>,
+    pub(super) record: Record<'i>,
+    pub(super) liveness: Liveness,
+}
+
+impl FoundItem<'_> {
+    /// What says that it was read from flash.
+    pub(super) fn is_on_flash(&self) -> bool {
+        self.place.slot.is_on_flash()
+    }
+}
+
+/// One update of one key, under the lock of its stripe.
+pub(super) struct Update<'u, 'h> {
+    pub(super) shared: &'u Arc<Shared>,
+    pub(super) stripe: &'u Stripe<'u>,
+    pub(super) key: HashedKey<'u>,
+    pub(super) witness: Witness<'u>,
+    pub(super) found: Option<FoundItem<'u>>,
+    /// What has read the item that was found, if that is on flash.
+    pub(super) read: Option<&'u dyn Reading>,
+    /// Whether the item that was found is live.
+    pub(super) is_live: bool,
+    /// The item may be on flash, and need not be read.
+    pub(super) is_unread: bool,
+    pub(super) writer: &'u mut Writer<'h>,
+}
+
+impl<'u> Update<'u, '_> {
+    /// The item that was found, if it is live.
+    pub(super) fn live(&self) -> Option<&FoundItem<'u>> {
+        self.found.as_ref().filter(|_| self.is_live)
+    }
+
+    fn live_cas(&self) -> u64 {
+        self.live().map_or(0, |found| found.record.cas())
+    }
+
+    /// Applies a change and returns the item's CAS afterwards.
+    pub(super) fn apply<'v>(
+        &mut self,
+        change: Change<'v>,
+        upload: &mut Option<Upload>,
+    ) -> Result<u64, Shortage<'v>> {
+        match change {
+            Change::Keep => Ok(self.live_cas()),
+            Change::MarkAccessed => {
+                self.mark_accessed();
+                Ok(self.live_cas())
+            }
+            Change::Promote => {
+                self.count_hit();
+                Ok(self.live_cas())
+            }
+            Change::Remove => {
+                self.remove();
+                Ok(0)
+            }
+            Change::SetAttributes { attributes, cas, access } => {
+                self.set_attributes(attributes, cas, access)
+            }
+            Change::Put { attributes, cas, value, fetched, tags } => {
+                if !(1..=KEY_LEN_MAX).contains(&self.key.bytes.len()) {
+                    return Err(Shortage::Refused(Refusal::TooLarge));
+                }
+                let cas = self.choose_cas(cas);
+                let new = |value| NewRecord {
+                    attributes,
+                    cas,
+                    fetched,
+                    accessed: self.writer.now.secs,
+                    extension: self.extension(&attributes, 0),
+                    tags_and_key: self.key.bytes,
+                    value,
+                    chain: None,
+                    flash_copy: None,
+                };
+                match value {
+                    _ if self.may_have(tags) => {
+                        self.put_tagged(new([&[]; 3]), tags, value, upload)?;
+                    }
+                    NewValue::Bytes(bytes) if self.is_inline(bytes.len()) => {
+                        let new = new([bytes, &[], &[]]);
+                        self.publish(&new, false)?;
+                    }
+                    _ => self.put(new([&[]; 3]), value, upload)?,
+                }
+                Ok(cas)
+            }
+        }
+    }
+
+    /// Whether an item that is stored with these tags may have some.
+    fn may_have(&self, tags: NewTags<'_>) -> bool {
+        match tags {
+            NewTags::None => false,
+            NewTags::Same => self.live().is_some_and(|found| found.record.has_extension()),
+            NewTags::These(_) => true,
+        }
+    }
+
+    /// Whether a value of this length in bytes can be stored, and needs no segments of its own.
+    fn is_inline(&self, len: usize) -> bool {
+        let max = self.shared.table().layout.inline_max();
+        len <= max && len <= self.shared.config.item_size_max
+    }
+
+    fn count_hit(&self) {
+        if let Some(found) = self.live()
+            && self.stripe.count_hit(&found.place)
+        {
+            if found.is_on_flash() {
+                self.shared.count_first_hit_on_flash(found.place.slot);
+            } else {
+                found.record.count_first_hit();
+            }
+        }
+    }
+
+    fn mark_accessed(&self) {
+        self.count_hit();
+        if let Some(found) = self.live() {
+            found.record.note_access(self.writer.now.secs);
+        }
+    }
+
+    fn remove(&mut self) {
+        if let Some(found) = self.found.take() {
+            if !self.is_live {
+                self.writer.count_reclaimed(self.shared, &found.record, false);
+            }
+            if found.is_on_flash() {
+                self.writer.remove_from_flash(self.shared, self.stripe, &found.place);
+            } else {
+                self.writer.remove(self.shared, self.stripe, &found.place, &found.record);
+            }
+        } else if self.is_unread {
+            for place in self.stripe.on_flash() {
+                self.writer.remove_from_flash(self.shared, self.stripe, &place);
+            }
+        }
+    }
+
+    fn choose_cas(&mut self, cas: NewCas) -> u64 {
+        let mut old = self.live_cas();
+        match cas {
+            _ if !self.shared.config.cas => 0,
+            NewCas::Fresh => {
+                let words = &self.shared.table().header_page().cas;
+                if self.is_unread {
+                    // Of the item that it replaces no more is known.
+                    old = words.floor.load(Ordering::Relaxed);
+                }
+                self.writer.writing.cas.draw(words, old)
+            }
+            NewCas::Same => old,
+            NewCas::Exactly(cas) => cas,
+        }
+    }
+
+    /// The extension of an item of this key.
+    #[inline]
+    pub(super) fn extension(&self, attributes: &Attributes, tags_len: usize) -> Option<Extension> {
+        let early = attributes.expiry.early_millis();
+        Extension::of(self.key.bytes.len(), early, attributes.binary_key, tags_len)
+    }
+
+    fn set_attributes<'v>(
+        &mut self,
+        attributes: Attributes,
+        cas: NewCas,
+        access: Access,
+    ) -> Result<u64, Shortage<'v>> {
+        let Some(&FoundItem { record, .. }) = self.live() else { return Ok(0) };
+        let cas = self.choose_cas(cas);
+        // A reader must not see the old attributes with the new CAS or the other way round, so a new
+        // CAS needs a new record.
+        if cas == record.cas() && record.set_attributes(&attributes) {
+            if access == Access::Tracked {
+                self.mark_accessed();
+            }
+            return Ok(cas);
+        }
+        let read = access == Access::Tracked;
+        let new = NewRecord {
+            attributes,
+            cas,
+            fetched: read || record.header.has(State::Fetched),
+            accessed: if read { self.writer.now.secs } else { record.accessed() },
+            extension: self.extension(&attributes, record.tags_len()),
+            tags_and_key: record.tags_and_key(),
+            value: [record.inline_value(), &[], &[]],
+            chain: record.chain(),
+            flash_copy: None,
+        };
+        self.publish_with_chain_of(&record, &new)?;
+        Ok(cas)
+    }
+}

@@ -1,0 +1,109 @@
+//! Publishing: an item is written to this handle's open segment and published by one store to its index
+//! word, under the lock of its stripe.
+
+use super::change::{Shortage, Update};
+use crate::eviction::Queue;
+use crate::segment::item::new_record::NewRecord;
+use crate::segment::item::record::Record;
+
+/// The bytes that a typical item takes beside key and value, for its size class.
+const ITEM_HEAD: usize = 16;
+
+impl Update<'_, '_> {
+    /// Writes an item, makes its index word refer to it, and marks the old item dead. Returns the
+    /// offset of the new one.
+    pub(super) fn publish<'v>(
+        &mut self,
+        new: &NewRecord<'_>,
+        keep_chain: bool,
+    ) -> Result<usize, Shortage<'v>> {
+        let (shared, hash) = (self.shared, self.key.hash);
+        let unread = self.is_unread.then(|| self.stripe.on_flash().next()).flatten();
+        let (queue, freq, ghosts) = match self.live() {
+            Some(found) => (found.record.entry().kind().queue, found.place.freq(), None),
+            None if let Some(place) = &unread => {
+                let was_hit = place.freq() > 0;
+                (if was_hit { Queue::Main } else { Queue::Small }, 0, None)
+            }
+            None => {
+                let words = shared.table().ghosts(self.stripe.bucket());
+                let ghosts = shared.ghosts(words);
+                let is_remembered = ghosts.holds(hash, shared.ghost_epoch());
+                let queue = if is_remembered { Queue::Main } else { Queue::Small };
+                (queue, 0, is_remembered.then_some((words, ghosts)))
+            }
+        };
+        let bytes = new.chain_len() + new.inline_len() + self.key.bytes.len() + ITEM_HEAD;
+        let kind = self.writer.kind(shared, queue, new.attributes.expiry, bytes);
+        let Some(offset) = self.writer.write(shared, kind, new) else {
+            return Err(Shortage::Room(kind, new.len_at_most()));
+        };
+        shared.table().set_chain_owner(new.chain.map(|chain| chain.first), offset);
+        match &self.found {
+            Some(found) => {
+                self.writer.member.block.note_dying(shared.table(), found.record.segment());
+                self.stripe.replace(&found.place, offset, freq);
+            }
+            None if let Some(place) = &unread => {
+                // Others are of keys that agree in all bits of the word, or of none. One of them may be the
+                // key's own, which must not outlive this if the process dies.
+                for other in self.stripe.on_flash().skip(1) {
+                    self.stripe.report_to_walks();
+                    self.writer.remove_from_flash(shared, self.stripe, &other);
+                }
+                self.stripe.replace(place, offset, freq);
+                self.writer.count_off_flash(shared, place.slot);
+            }
+            None => {
+                let witness = self.witness;
+                let rehash = |slot| shared.hash(shared.record(slot, witness).key());
+                if self.stripe.insert(offset, freq, rehash).is_err() {
+                    let record =
+                        Record::at(shared.table(), offset, shared.config.cas, self.witness);
+                    self.writer.unwrite(shared, &record);
+                    return Err(Shortage::Slot);
+                }
+                self.writer.writing.slots += 1;
+            }
+        }
+        strict_assert!(
+            Record::at(shared.table(), offset, shared.config.cas, self.witness)
+                .has_key(self.key.bytes),
+            "the item that was written is read back"
+        );
+        if let Some((words, ghosts)) = ghosts {
+            shared.set_ghosts(words, ghosts.forget(hash));
+        }
+        self.account(new, keep_chain);
+        Ok(offset)
+    }
+
+    /// Counts a published item, and counts out the one that it replaced.
+    fn account(&mut self, new: &NewRecord<'_>, keep_chain: bool) {
+        let (shared, attributes) = (self.shared, &new.attributes);
+        let value_len = new.chain_len() + new.inline_len();
+        let (class, footprint) =
+            shared.class_of_parts(self.key.bytes.len(), value_len, attributes.client_flags);
+        let (table, member) = (shared.table(), self.writer.member);
+        member.stats.store();
+        let Some(found) = &self.found else {
+            return member.block.add_item(table, class, footprint);
+        };
+        if !self.is_live {
+            self.writer.count_reclaimed(shared, &found.record, false);
+        }
+        if found.is_on_flash() {
+            if let Some(read) = self.read.filter(|_| keep_chain) {
+                read.give_value_away();
+            }
+            member.block.add_item(table, class, footprint);
+            return self.writer.count_off_flash(shared, found.place.slot);
+        }
+        let (old_class, old_footprint) = shared.class_of(&found.record);
+        if (old_class, old_footprint) != (class, footprint) {
+            member.block.add_item(table, class, footprint);
+            member.block.remove_item(table, old_class, old_footprint);
+        }
+        self.writer.mark_counted_dead(shared, &found.record, keep_chain);
+    }
+}

@@ -1,0 +1,126 @@
+//! Growing the index, and making room in it for a key whose buckets are full.
+
+use crate::Refusal;
+use crate::segment::cache::shared::{AbortOnUnwind, Shared};
+use crate::segment::handle::state::Handle;
+use crate::segment::index::buckets::BUCKET_SLOTS;
+use crate::segment::item::witness::Witness;
+use crate::segment::memory::allocator::{Alloc, INDEX_SHARE_FLASH};
+use crate::segment::sync::wait_for_others;
+use std::sync::Arc;
+
+/// The share of index words in use, in percent, from which the index grows.
+const INDEX_LOAD: usize = 85;
+/// The number of buckets that are added at a time.
+const GROWTH_STEP: usize = 4;
+/// The share of all segments that index and ghosts may have, in percent. The smallest items need this
+/// much.
+const INDEX_SHARE: usize = 45;
+/// How often a write whose buckets are full waits for another handle that grows the index: about 100 ms in all, as
+/// for a reader (`room.rs`).
+const WAITS_MAX: u32 = 1000;
+
+/// The outcome of an attempt to grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Growth {
+    /// Buckets were added.
+    Done,
+    /// Another handle is growing the index.
+    Busy,
+    /// There is no memory for more buckets.
+    Full,
+}
+
+impl Handle {
+    /// Makes room in the index for a key whose buckets are full, as are those that their items could
+    /// move to: adds a bucket to every stripe. If there is no memory for that, the item with the
+    /// lowest frequency in the key's buckets is evicted.
+    pub(crate) fn make_slot(&mut self, hash: u64, rounds: u32) -> Result<(), Refusal> {
+        match self.grow(self.shared.index.stripes()) {
+            Growth::Done => Ok(()),
+            Growth::Busy if rounds < WAITS_MAX => {
+                self.pin.pause();
+                wait_for_others(rounds);
+                Ok(())
+            }
+            Growth::Busy | Growth::Full if self.shared.config.evict => {
+                self.evict_coldest(hash);
+                Ok(())
+            }
+            Growth::Busy | Growth::Full => Err(Refusal::OutOfMemory),
+        }
+    }
+
+    fn evict_coldest(&mut self, hash: u64) {
+        let (shared, mut writer) = self.writer();
+        let stripe = shared.index.lock(hash);
+        let Some(place) = stripe.coldest() else { return };
+        if place.slot.is_on_flash() {
+            writer.remove_from_flash(shared, &stripe, &place);
+            return shared.count_lost_on_flash(place.slot);
+        }
+        let record = shared.record(place.slot, Witness::locked(&stripe));
+        writer.count_evicted(shared, &record);
+        writer.remove(shared, &stripe, &place, &record);
+    }
+
+    /// Grows the index by a step if `used` words are more than [`INDEX_LOAD`] allows.
+    pub(crate) fn grow_if_full(&mut self, used: usize) {
+        let words = self.shared.index.len() * BUCKET_SLOTS;
+        if used * 100 > words * INDEX_LOAD {
+            self.grow(GROWTH_STEP);
+        }
+    }
+
+    /// Adds up to `steps` buckets.
+    fn grow(&mut self, steps: usize) -> Growth {
+        let shared = Arc::clone(&self.shared);
+        let Ok(_growing) = shared.growth.try_lock() else { return Growth::Busy };
+        for step in 0..steps {
+            let new = shared.index.len();
+            // The keys of items on flash can't be read again.
+            if shared.flash.is_some() && !shared.index.can_grow_without_keys() {
+                return if step > 0 { Growth::Done } else { Growth::Full };
+            }
+            let wants = shared.table().wants(new);
+            if wants > 0 && !self.give_to_index(&shared, new, wants) {
+                return if step > 0 { Growth::Done } else { Growth::Full };
+            }
+            self.pinned(|shared, pinned, _| {
+                let witness = Witness::pinned(pinned);
+                let rehash = |slot| shared.hash(shared.record(slot, witness).key());
+                let whole = AbortOnUnwind;
+                shared.index.grow(rehash, |from, to| {
+                    let [from, to] = [from, to].map(|bucket| shared.table().ghosts(bucket));
+                    shared.set_ghosts(to, shared.ghosts(from));
+                });
+                std::mem::forget(whole);
+            });
+        }
+        Growth::Done
+    }
+
+    fn give_to_index(&mut self, shared: &Shared, bucket: usize, wants: usize) -> bool {
+        let share = if shared.flash.is_some() { INDEX_SHARE_FLASH } else { INDEX_SHARE };
+        let may = |alloc: &Alloc| (alloc.indexing + wants) * 100 <= shared.limit_segments() * share;
+        if !may(&shared.alloc()) {
+            return false;
+        }
+        // Segments that were never used are preferred, because others have to be cleared.
+        let taken: Vec<u32> = (0..wants)
+            .map_while(|_| {
+                // The reserve may be used, because all inserts wait for the index.
+                let fresh = shared.take_fresh(shared.reserve() / 2);
+                let free = fresh.or_else(|| shared.take(1));
+                free.or_else(|| self.take_segment().ok())
+            })
+            .collect();
+        if taken.len() < wants {
+            shared.free(&taken);
+            return false;
+        }
+        shared.alloc().indexing += wants;
+        shared.table().extend(bucket, taken.into_iter());
+        true
+    }
+}

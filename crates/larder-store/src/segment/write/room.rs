@@ -1,0 +1,232 @@
+//! Making room for a write: from free segments, from those that readers may still see, from those that
+//! other handles leave idle, and from those that can be cleaned or evicted. All waiting is bounded; a
+//! write that finds no room is refused.
+//!
+//! If there are hardly more segments than handles, and more threads than cores, the threads that have
+//! lost their core hold most of the memory: what they read, append to and empty. Handles then take
+//! turns: each holds segments only during an update, without a pin, and only one at a time empties
+//! segments.
+
+use crate::Refusal;
+use crate::segment::cache::member::{Evacuation, Writing};
+use crate::segment::cache::shared::Shared;
+use crate::segment::handle::state::Handle;
+use crate::segment::large_value::upload::Upload;
+use crate::segment::memory::open_segment::Open;
+use crate::segment::memory::table::SegmentState;
+use crate::segment::sync::{Ordering, wait_for_others};
+use std::sync::Arc;
+
+/// If one segment in this many waits for readers, no more is evicted for a write, because evicting more
+/// frees nothing while a reader does not end its batch.
+const LIMBO_SHARE: usize = 8;
+/// How often a write waits for readers to end their batches: about 100 ms in all, which is usually longer
+/// than a thread that has lost its core needs to get it back, also on a virtual machine that has to wait
+/// for its own.
+const WAITS_MAX: u32 = 1000;
+/// How often it waits if no memory waits for readers, in a cache that evicts: a few milliseconds.
+const WAITS_EARLY: u32 = 64;
+/// How often it waits while handles take turns: up to a second.
+const WAITS_MAX_TIGHT: u32 = 10_000;
+/// How often a write makes room that other handles take before it is refused.
+const ROUNDS_MAX: u32 = 1000;
+
+impl Handle {
+    /// Takes a free segment for a write.
+    pub(crate) fn take_segment(&mut self) -> Result<u32, Refusal> {
+        let waits_max = if self.shared.is_tight() { WAITS_MAX_TIGHT } else { WAITS_MAX };
+        self.take_segment_within(waits_max)
+    }
+
+    /// Takes a free segment without waiting, for a write that has another choice.
+    pub(crate) fn try_segment(&mut self) -> Result<u32, Refusal> {
+        self.take_segment_within(0)
+    }
+
+    fn take_segment_within(&mut self, waits_max: u32) -> Result<u32, Refusal> {
+        let (mut waits, mut epoch) = (0, None);
+        for _ in 0..ROUNDS_MAX.max(waits_max) {
+            self.collect();
+            self.ensure_free();
+            let taken = self.shared.take(self.shared.reserve() / 2);
+            if let Some(segment) = taken {
+                self.shared.table().entry(segment).set_state(SegmentState::Taken);
+                return Ok(segment);
+            }
+            if self.evacuate_until_free() || self.free_idle() {
+                continue;
+            }
+            let next = self.shared.alloc().next_epoch();
+            if std::mem::replace(&mut epoch, next) != next {
+                // Readers do end their batches, but other writes took the memory.
+                waits = 0;
+            }
+            // Other handles may be emptying all the segments that can be emptied.
+            let is_early = self.shared.config.evict && waits < WAITS_EARLY;
+            let may_come = next.is_some() || is_early || self.shared.is_tight();
+            if !may_come || waits == waits_max || !self.wait_for_readers(&mut waits, waits_max) {
+                break;
+            }
+        }
+        Err(Refusal::OutOfMemory)
+    }
+
+    /// Frees memory that no reader can see any more. No item is borrowed while a write is under way, so
+    /// this handle's own pin can be renewed.
+    fn collect(&mut self) {
+        if self.shared.alloc().limbo() > 0 {
+            self.pin.renew(&self.shared.epoch);
+            self.shared.collect();
+        }
+    }
+
+    /// Begins an evacuation if free segments will be needed soon, and sets its rate.
+    fn ensure_free(&mut self) {
+        if self.shared.is_tight() {
+            return;
+        }
+        let (free_or_pending, reserve) =
+            (self.shared.alloc().free_or_pending(), self.shared.reserve());
+        if self.shared.needs_evictions() {
+            self.begin_evacuation();
+        } else {
+            self.begin_early_cleaning();
+        }
+        self.set_evacuation_rate(free_or_pending, reserve);
+    }
+
+    /// Evacuates records until a segment is free or will be; false if it could not evacuate any. It
+    /// may stop in the middle of a segment, because a single item may own many segments.
+    fn evacuate_until_free(&mut self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let turn = shared.is_tight().then(|| shared.evacuating.try_lock());
+        if matches!(turn, Some(Err(_))) {
+            return false;
+        }
+        let mut worked = false;
+        while self.wants_more() && self.begin_evacuation() {
+            if !self.evacuate_next() {
+                return false;
+            }
+            worked = true;
+        }
+        worked
+    }
+
+    /// Whether free segments are short and evicting more would help.
+    fn wants_more(&self) -> bool {
+        let alloc = self.shared.alloc();
+        let limbo_max = self.shared.reserve().max(self.shared.limit_segments() / LIMBO_SHARE);
+        alloc.free() <= self.shared.reserve() / 2 && alloc.limbo() <= limbo_max
+    }
+
+    /// Seals and puts back segments that other handles have left open or half emptied; true if there
+    /// were any.
+    fn free_idle(&mut self) -> bool {
+        if self.shared.is_tight() {
+            // The next handle appends to open segments.
+            return false;
+        }
+        let (shared, writer) = self.writer();
+        let has_own = !writer.writing.open.is_empty();
+        shared.seal_all(writer.writing);
+        let has_orphans = shared.seal_orphans();
+        shared.seal_idle() || has_orphans || has_own
+    }
+
+    /// Waits briefly for other handles to end their batches; false if a write has waited for the same
+    /// epoch in vain before, so that only the first write waits for a stalled reader.
+    fn wait_for_readers(&mut self, waits: &mut u32, waits_max: u32) -> bool {
+        let epoch = self.shared.alloc().next_epoch().unwrap_or(0);
+        let shared = Arc::clone(&self.shared);
+        let stalled = &shared.stalled_epoch;
+        let is_tight = self.shared.is_tight();
+        if !is_tight && epoch != 0 && stalled.load(Ordering::Relaxed) == epoch {
+            return false;
+        }
+        // Other handles may wait for what this handle holds.
+        self.pin.pause();
+        self.end_writing();
+        wait_for_others(*waits);
+        *waits += 1;
+        if *waits == waits_max {
+            stalled.store(epoch, Ordering::Relaxed);
+        }
+        true
+    }
+
+    pub(crate) fn extend_segments(&mut self, upload: &mut Upload) -> Result<(), Refusal> {
+        if upload.is_at_limit() {
+            return Err(Refusal::OutOfMemory);
+        }
+        let segment = self.take_segment()?;
+        upload.add_segment(segment);
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Frees memory that no reader can see any more.
+    pub(crate) fn collect(self: &Arc<Self>) {
+        if self.alloc().limbo() == 0 {
+            return;
+        }
+        let oldest = self.oldest_pin();
+        loop {
+            let retired = self.alloc().take_retired(oldest);
+            let Some(retired) = retired else { return };
+            self.release(retired.first);
+        }
+    }
+
+    /// Takes an open segment that fits from a handle that is between two batches. If there is none, an
+    /// open segment that does not fit is sealed.
+    pub(crate) fn take_idle_open(&self, fits: impl Fn(&Open) -> bool) -> Option<Open> {
+        let take = |wanted: &dyn Fn(&Open) -> bool| {
+            self.members().iter().find_map(|member| {
+                let open = member.with_idle(|writing| {
+                    let i = writing.open.iter().position(wanted)?;
+                    Some(writing.open.swap_remove(i))
+                });
+                open.flatten()
+            })
+        };
+        let taken = take(&fits);
+        if taken.is_none()
+            && let Some(other) = take(&|_| true)
+        {
+            self.seal(&other);
+        }
+        taken
+    }
+
+    /// Takes over the evacuation of a handle that is between two batches.
+    pub(crate) fn take_idle_evacuation(&self) -> Option<Evacuation> {
+        let take = |writing: &mut Writing| writing.evacuation.take();
+        self.members().iter().find_map(|member| member.with_idle(take).flatten())
+    }
+
+    /// Seals the open segments of handles that are between two batches, and puts back the segments that
+    /// they were emptying; true if there were any.
+    fn seal_idle(&self) -> bool {
+        let mut any = false;
+        self.for_each_member(|member| {
+            let idle = member.with_idle(|writing| {
+                let evacuation = writing.evacuation.take();
+                let any = evacuation.is_some() || !writing.open.is_empty();
+                evacuation.iter().for_each(|evacuation| self.put_back(evacuation));
+                self.seal_all(writing);
+                any
+            });
+            any |= idle == Some(true);
+        });
+        any
+    }
+
+    /// Seals the open segments of dropped handles; true if there were any.
+    fn seal_orphans(&self) -> bool {
+        let orphans = std::mem::take(&mut self.alloc().orphans);
+        orphans.iter().for_each(|open| self.seal(open));
+        !orphans.is_empty()
+    }
+}

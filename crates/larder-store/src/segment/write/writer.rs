@@ -1,0 +1,486 @@
+//! Open segments: what a handle appends items to, and how items are put together there.
+
+use crate::engine::Death;
+use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, chained_max, place};
+use crate::segment::cache::counters::EvictedItem;
+use crate::segment::cache::member::{Member, Writing};
+use crate::segment::cache::shared::{AbortOnUnwind, Shared};
+use crate::segment::flash::pending_read::Reading;
+use crate::segment::handle::state::Handle;
+use crate::segment::index::buckets::{Locked, LockedSlot};
+use crate::segment::item::header::{Header, State};
+use crate::segment::item::new_record::NewRecord;
+use crate::segment::item::record::{Record, note_changed_expiry};
+use crate::segment::large_value::builder::ValueBuilder;
+use crate::segment::memory::allocator::QueueEntry;
+use crate::segment::memory::free_lists::{self, FreeBlock};
+use crate::segment::memory::open_segment::{Open, lifetime_class};
+use crate::segment::memory::raw::hardware::CACHE_LINE;
+use crate::segment::memory::table::{SegmentState, Sequence, Table};
+use crate::segment::sync::{Ordering, fence, wait_for_others};
+use crate::{Eviction, Expiry, Now, Refusal};
+use std::sync::Arc;
+
+/// How often a write looks for a segment before it is refused, while handles take turns: some seconds.
+const ROUNDS_MAX: u32 = 10_000;
+
+/// An open segment with chains is not sealed before it has this many items. Otherwise the largest
+/// values of a small cache would take a segment each for the few bytes that are not in their chains.
+const CHAINED_ITEMS_MIN: u32 = 4;
+
+/// A handle adds its index words to the shared count in steps of this many.
+const SLOTS_STEP: isize = 16;
+
+/// Free blocks that are tried for an item, before it is appended to an open segment.
+const BLOCKS_TRIED: usize = 4;
+
+/// How much of the place of a dead record is prefetched, in bytes.
+const PREFETCHED_MAX: usize = 1024;
+
+/// How many cache lines behind the item that was written last are prefetched.
+const LINES_AHEAD: usize = 4;
+
+/// The parts of a handle that write while a stripe is locked, borrowed apart from its reference to the
+/// cache.
+pub(crate) struct Writer<'h> {
+    pub(crate) writing: &'h mut Writing,
+    pub(crate) value_builder: &'h mut Option<ValueBuilder>,
+    pub(crate) member: &'h Member,
+    /// What was read from flash for this batch.
+    pub(crate) delivered: &'h [Arc<dyn Reading>],
+    pub(crate) now: Now,
+    /// The flush floor before the stripe was locked.
+    pub(crate) floor: Sequence,
+}
+
+impl Handle {
+    /// Takes the state for writing from the [`Member`], where other handles can reach it.
+    #[cold]
+    #[inline(never)]
+    fn begin_writing(&mut self) {
+        let mut writing = self.member.take_writing();
+        let shared = &self.shared;
+        if shared.has_free_lists() {
+            writing.free.advance(&shared.pool, &shared.epoch, || shared.oldest_pin());
+        }
+        self.writing = Some(writing);
+    }
+
+    /// Leaves the state for writing with the [`Member`] until the next write.
+    pub(crate) fn end_writing(&mut self) {
+        if let Some(writing) = self.writing.take() {
+            self.member.leave_writing(writing);
+        }
+    }
+
+    /// The cache and the [`Writer`] of this handle.
+    #[inline]
+    pub(crate) fn writer(&mut self) -> (&Arc<Shared>, Writer<'_>) {
+        if self.writing.is_none() {
+            self.begin_writing();
+        }
+        let writing = self.writing.as_deref_mut().expect("it was just taken");
+        let (value_builder, member, now) = (&mut self.value_builder, &*self.member, self.now);
+        let (delivered, floor) = (&self.fetching.delivered[..], self.shared.flush_floor());
+        (&self.shared, Writer { writing, value_builder, member, delivered, now, floor })
+    }
+
+    /// Makes sure that an open segment has room for an item of this kind and length.
+    pub(crate) fn open_segment(&mut self, kind: Kind, len: usize) -> Result<(), Refusal> {
+        for round in 0.. {
+            let (shared, mut writer) = self.writer();
+            if writer.adopt(shared, kind, len) {
+                return Ok(());
+            }
+            let shared = Arc::clone(shared);
+            // While handles take turns, another handle may leave an open segment first.
+            let takes_turns = shared.is_tight() && round < ROUNDS_MAX;
+            if !takes_turns || shared.alloc().open < shared.open_max() {
+                let taken = if takes_turns { self.try_segment() } else { self.take_segment() };
+                if let Ok(segment) = taken {
+                    let (shared, mut writer) = self.writer();
+                    writer.open(shared, kind, segment);
+                    return Ok(());
+                }
+                if !takes_turns {
+                    break;
+                }
+            }
+            self.pin.pause();
+            self.end_writing();
+            wait_for_others(round);
+        }
+        Err(Refusal::OutOfMemory)
+    }
+
+    /// Adds the index words that were taken to the shared count, and grows the index if that is high.
+    pub(crate) fn flush_slot_delta(&mut self) {
+        let (shared, writer) = self.writer();
+        if writer.writing.slots.abs() < SLOTS_STEP {
+            return;
+        }
+        if let Some(used) = shared.count_slots(writer.writing) {
+            self.grow_if_full(used);
+        }
+    }
+
+    /// Seals every open segment.
+    pub(crate) fn seal_all(&mut self) {
+        let (shared, writer) = self.writer();
+        shared.seal_all(writer.writing);
+    }
+}
+
+impl Shared {
+    /// Adds the index words that a handle has taken to the shared count; returns how many are in use.
+    pub(crate) fn count_slots(&self, writing: &mut Writing) -> Option<usize> {
+        let slots = std::mem::take(&mut writing.slots);
+        let before = self.slots_used.fetch_add(slots.cast_unsigned(), Ordering::Relaxed);
+        let used = before.wrapping_add_signed(slots);
+        // The sum of differences may be below zero for a moment.
+        usize::try_from(used.cast_signed()).ok()
+    }
+
+    pub(crate) fn seal_all(&self, writing: &mut Writing) {
+        writing.open.drain(..).for_each(|open| self.seal(&open));
+    }
+
+    /// Seals a segment and puts it into its queue.
+    pub(crate) fn seal(&self, open: &Open) {
+        let table = self.table();
+        let entry = table.entry(open.segment);
+        let written = open.at - table.layout.start(open.segment);
+        entry.written().store(u32::try_from(written).expect("short"), Ordering::Relaxed);
+        let chained = open.chained * self.segment_len();
+        let sealed =
+            Sealed { queue: open.kind.queue, bytes: (written + chained) as u64, items: open.items };
+        let mut alloc = self.alloc();
+        alloc.open -= 1;
+        entry.set_state(SegmentState::Sealed);
+        alloc.enqueue(QueueEntry::of(table, open.segment), sealed);
+    }
+}
+
+impl Writer<'_> {
+    /// The lifetime and size class of an item of `bytes`, chain included.
+    pub(crate) fn kind(&self, shared: &Shared, queue: Queue, expiry: Expiry, bytes: usize) -> Kind {
+        let lifetimes = shared.lifetimes.load(Ordering::Relaxed);
+        let lifetime = lifetime_class(expiry, self.now.secs, lifetimes);
+        Kind { queue, lifetime, size: SizeClass::of(bytes as u64) }
+    }
+
+    /// The open segment for items of this kind. Not all kinds can have one of their own.
+    fn place(&self, shared: &Shared, wanted: Kind) -> Option<usize> {
+        let open = &self.writing.open;
+        let own = open.iter().position(|open| open.kind == wanted);
+        own.or_else(|| {
+            let budget = shared.open_budget.load(Ordering::Relaxed);
+            match place(wanted, open.iter().map(|open| open.kind), budget) {
+                Placement::Open(i) => Some(i),
+                Placement::New => None,
+            }
+        })
+    }
+
+    /// The open segment for items of a kind, unless it is flushed.
+    fn open_of(&mut self, shared: &Shared, kind: Kind) -> Option<&mut Open> {
+        let floor = shared.flush_floor();
+        let i = self.place(shared, kind)?;
+        self.writing.open.get_mut(i).filter(|open| open.sequence >= floor)
+    }
+
+    pub(crate) fn has_room(&mut self, shared: &Shared, kind: Kind, len: usize) -> bool {
+        self.open_of(shared, kind).is_some_and(|open| open.has_room(len))
+    }
+
+    /// Takes over an open segment of this kind from a handle that was dropped, or, if too many segments
+    /// are open, from one that is between two batches.
+    fn adopt(&mut self, shared: &Shared, kind: Kind, len: usize) -> bool {
+        let floor = shared.flush_floor();
+        let (adopted, crowded) = {
+            let mut alloc = shared.alloc();
+            let is_short = shared.is_tight() && alloc.free() <= shared.reserve() / 2;
+            let crowded = is_short || alloc.open >= shared.open_max();
+            (alloc.adopt(kind, len, floor), crowded)
+        };
+        let adopted = adopted.or_else(|| {
+            let fits = |open: &Open| {
+                open.kind.queue == kind.queue && open.has_room(len) && open.sequence >= floor
+            };
+            if crowded { shared.take_idle_open(fits) } else { None }
+        });
+        let Some(mut open) = adopted else { return false };
+        open.kind = kind;
+        self.replace(shared, open);
+        true
+    }
+
+    /// Opens `segment` for items of `kind`, in place of the segment that they went to.
+    pub(crate) fn open(&mut self, shared: &Shared, kind: Kind, segment: u32) {
+        let table = shared.table();
+        let entry = table.entry(segment);
+        let (sequence, untouched) = {
+            let mut alloc = shared.alloc();
+            alloc.open += 1;
+            (table.header_page().next_sequence(&mut alloc), alloc.untouched())
+        };
+        // The reserve may never be used, although memory is full.
+        let has_unused = untouched > shared.reserve();
+        shared.note_unused(has_unused);
+        if !has_unused {
+            self.writing.free.clear();
+        }
+        entry.open(kind, sequence, self.now.secs);
+        let at = table.layout.start(segment);
+        let end = at + table.layout.segment_len;
+        let base = entry.base();
+        self.replace(
+            shared,
+            Open { segment, kind, sequence, base, at, end, noted: None, chained: 0, items: 0 },
+        );
+    }
+
+    /// Replaces the open segment that items of its kind went to, which is sealed.
+    fn replace(&mut self, shared: &Shared, open: Open) {
+        match self.place(shared, open.kind) {
+            Some(i) => shared.seal(&std::mem::replace(&mut self.writing.open[i], open)),
+            None => self.writing.open.push(open),
+        }
+    }
+
+    /// Writes an item that no index word refers to yet, and returns its offset; `None` if there is no
+    /// room. [`Writer::unwrite`] takes the item back.
+    pub(crate) fn write(
+        &mut self,
+        shared: &Shared,
+        kind: Kind,
+        record: &NewRecord<'_>,
+    ) -> Option<usize> {
+        let free = self.take_free_block(shared, kind, record);
+        let (offset, header) = free.or_else(|| self.append(shared, kind, record))?;
+        let table = shared.table();
+        // SAFETY: the place is in this handle's own open segment, behind all published items, or this
+        // handle has taken it from a dead record of the same length. Its segment is the one in which
+        // that record died, and is not retired before the new record is dead; all pins that could have
+        // found the dead record have ended.
+        unsafe { record.write(table, offset, header, shared.config.cas) };
+        if record.has_tags() {
+            // After the item, as an expiry is: either a search reads the item, or it is noted afterwards.
+            fence(Ordering::SeqCst);
+            table.entry(table.layout.segment_of(offset)).note_tags();
+        }
+        if free.is_some() {
+            let (expiry, entry) =
+                (record.attributes.expiry, table.entry(table.layout.segment_of(offset)));
+            if expiry != Expiry::Never || entry.may_all_expire() {
+                note_changed_expiry(entry, expiry);
+            }
+        }
+        Some(offset)
+    }
+
+    /// Reserves room for an item in an open segment; returns its offset and header.
+    fn append(
+        &mut self,
+        shared: &Shared,
+        kind: Kind,
+        record: &NewRecord<'_>,
+    ) -> Option<(usize, Header)> {
+        let open = self.open_of(shared, kind)?;
+        let header = record.header(open.base);
+        let len = header.record_len(shared.config.cas);
+        if !open.has_room(len) {
+            return None;
+        }
+        let (offset, table) = (open.at, shared.table());
+        let expiry = record.attributes.expiry;
+        if open.noted.replace(expiry) != Some(expiry) {
+            table.entry(open.segment).note_expiry(expiry);
+        }
+        open.at += len;
+        open.items += 1;
+        // The memory behind it is written next. Where it is not in the cache then, the locked
+        // instructions that follow a write wait for it.
+        table.region.prefetch_for_write::<LINES_AHEAD>(open.at + CACHE_LINE);
+        Some((offset, header))
+    }
+
+    /// Takes the place of a dead record of the same length and kind for an item; returns its offset and
+    /// header. `None` if no such place is known.
+    #[inline]
+    fn take_free_block(
+        &mut self,
+        shared: &Shared,
+        kind: Kind,
+        record: &NewRecord<'_>,
+    ) -> Option<(usize, Header)> {
+        if !shared.has_free_lists() || record.chain.is_some() {
+            return None;
+        }
+        let (table, cas) = (shared.table(), shared.config.cas);
+        let header = record.header(self.now.secs);
+        let len = header.record_len(cas);
+        for _ in 0..BLOCKS_TRIED {
+            let block = self.writing.free.take(&shared.pool, len)?;
+            let segment = table.layout.segment_of(block.offset);
+            let entry = table.entry(segment);
+            let header = record.header_at(header, entry.base());
+            // If the floor has risen since the writer looked whether the old item is live, that item
+            // was flushed, and the segment may have been opened later.
+            let is_flushed = block.sequence < self.floor || shared.flush_floor() != self.floor;
+            if is_flushed
+                || !entry.is_for(kind)
+                || shared.is_aged(segment, self.now.secs)
+                || header.record_len(cas) != len
+            {
+                continue;
+            }
+            let len = u32::try_from(len).expect("an item fits a segment");
+            self.member.block.note_filled(table, segment);
+            if let Some(before) = entry.take_dead(block.sequence, len) {
+                shared.note_dead(segment, before - len, before);
+                return Some((block.offset, header));
+            }
+        }
+        None
+    }
+
+    /// Takes back the item that was written last and not published.
+    pub(crate) fn unwrite(&mut self, shared: &Shared, record: &Record<'_>) {
+        let open = &mut self.writing.open;
+        let end = record.offset + record.len();
+        match open.iter_mut().find(|open| open.at == end && open.segment == record.segment()) {
+            Some(open) => {
+                open.at = record.offset;
+                open.items -= 1;
+            }
+            // It was written in the place of a dead record.
+            None => shared.mark_record_dead(record),
+        }
+    }
+
+    /// Counts a chain whose item was just written at `offset`.
+    pub(crate) fn count_chain(&mut self, shared: &Shared, offset: usize, segments: usize) {
+        let segment = shared.table().layout.segment_of(offset);
+        let Some(i) = self.writing.open.iter().position(|open| open.segment == segment) else {
+            return;
+        };
+        let open = &mut self.writing.open[i];
+        open.chained += segments;
+        let is_full = open.items >= CHAINED_ITEMS_MIN
+            && open.chained >= chained_max(shared.limit_segments(), shared.config.threads);
+        let chained = u32::try_from(segments).expect("segments are counted in 32 bits");
+        shared.alloc().queues.add_chain(segment, open.kind.queue, chained);
+        if is_full {
+            shared.seal(&self.writing.open.swap_remove(i));
+        }
+    }
+
+    /// Counts out an item that no index word refers to any more, and marks it dead. `keep_chain`:
+    /// another item has taken over its chain.
+    #[inline]
+    pub(crate) fn mark_dead(
+        &mut self,
+        shared: &Arc<Shared>,
+        record: &Record<'_>,
+        keep_chain: bool,
+    ) {
+        let (class, footprint) = shared.class_of(record);
+        self.member.block.remove_item(shared.table(), class, footprint);
+        self.mark_counted_dead(shared, record, keep_chain);
+    }
+
+    /// Marks an item dead that was counted out.
+    #[inline]
+    pub(crate) fn mark_counted_dead(
+        &mut self,
+        shared: &Arc<Shared>,
+        record: &Record<'_>,
+        keep_chain: bool,
+    ) {
+        // The segment may be retired as soon as the record is dead.
+        let sequence = record.entry().sequence().load(Ordering::Relaxed);
+        shared.mark_dead(record, keep_chain);
+        // The tail of a large value may be leased.
+        if shared.has_free_lists() && record.chain().is_none() {
+            self.add_free_block(shared, record, sequence);
+        }
+    }
+
+    /// Notes the place of a dead record, if another record may be written there.
+    #[inline]
+    fn add_free_block(&mut self, shared: &Shared, record: &Record<'_>, sequence: Sequence) {
+        let (len, segment) = (record.len(), record.segment());
+        let is_usable = len <= free_lists::LEN_MAX
+            && !record.entry().is_closed()
+            && !shared.is_aged(segment, self.now.secs);
+        if is_usable {
+            self.writing.free.add(len, FreeBlock { offset: record.offset, sequence });
+            // The blocks that were freed last are written to first. The locked instructions that follow
+            // a write would wait for memory that is not in the cache then.
+            let behind_head = record.offset + CACHE_LINE..record.offset + len.min(PREFETCHED_MAX);
+            shared.table().region.prefetch_range_for_write(behind_head);
+        }
+    }
+
+    /// Evicts an item: it is removed and remembered, so that it goes to the main queue if it comes back soon.
+    pub(crate) fn evict(
+        &mut self,
+        shared: &Arc<Shared>,
+        stripe: &Locked<'_, Table>,
+        place: &LockedSlot<'_>,
+        record: &Record<'_>,
+        hash: u64,
+    ) {
+        let words = shared.table().ghosts(stripe.bucket());
+        let ghosts = shared.ghosts(words).remember(hash, shared.ghost_epoch());
+        shared.set_ghosts(words, ghosts);
+        self.count_evicted(shared, record);
+        self.remove(shared, stripe, place, record);
+    }
+
+    /// Removes an item from the index and marks it dead.
+    pub(crate) fn remove(
+        &mut self,
+        shared: &Arc<Shared>,
+        stripe: &Locked<'_, Table>,
+        place: &LockedSlot<'_>,
+        record: &Record<'_>,
+    ) {
+        let whole = AbortOnUnwind;
+        self.member.block.note_dying(shared.table(), record.segment());
+        stripe.remove(place);
+        self.writing.slots -= 1;
+        self.mark_dead(shared, record, false);
+        std::mem::forget(whole);
+    }
+
+    /// Counts an evicted item, and calls the observer.
+    pub(crate) fn count_evicted(&self, shared: &Shared, record: &Record<'_>) {
+        let (attributes, accessed) = (record.attributes(), record.accessed());
+        let fetched = record.header.has(State::Fetched);
+        let idle_secs = self.now.secs.0.saturating_sub(accessed.0);
+        let mortal = attributes.expiry != Expiry::Never;
+        let (class, _) = shared.class_of(record);
+        self.member.stats.evict(class, EvictedItem { fetched, mortal, idle_secs }, self.now.secs);
+        if let Some(observer) = shared.observer.get() {
+            let (key, value_len, now) = (record.key(), record.value_len(), self.now.secs);
+            let whole = AbortOnUnwind;
+            observer(&Eviction { key, attributes, fetched, accessed, value_len, now });
+            std::mem::forget(whole);
+        }
+    }
+
+    /// Counts an item that is removed because it can't be shown any more. `crawled`: maintenance has found it.
+    pub(crate) fn count_reclaimed(&self, shared: &Shared, record: &Record<'_>, crawled: bool) {
+        let (class, _) = shared.class_of(record);
+        let death = if shared.is_flushed(record) {
+            Death::Flushed
+        } else if record.is_past(self.now) {
+            Death::Expired
+        } else {
+            Death::Untagged
+        };
+        self.member.stats.reclaim(class, death, record.header.has(State::Fetched), crawled);
+    }
+}
