@@ -32,6 +32,8 @@ pub struct Sockets {
 
 /// Serves until the end of the server's life cycle.
 ///
+/// The default runtime is compiled for the engine of `cache`. Tokio's use the server's cache, which hides its engine.
+///
 /// # Errors
 /// The system has no threads or event queues for it.
 pub fn run<C: Cache>(
@@ -46,11 +48,11 @@ pub fn run<C: Cache>(
             acceptor::serve(server, workers, listeners, wakeups)
         }
         Runtime::TokioCurrentThread => {
-            let workers = tokio::start_each(server, cache, shares(udp, threads))?;
+            let workers = tokio::start_each(server, &server.cache, shares(udp, threads))?;
             acceptor::serve(server, workers, listeners, wakeups)
         }
         Runtime::TokioMultiThread => {
-            let workers = tokio::start_all(server, cache, udp)?;
+            let workers = tokio::start_all(server, &server.cache, udp)?;
             acceptor::serve(server, workers, listeners, wakeups)
         }
     }

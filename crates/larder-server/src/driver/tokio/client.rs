@@ -7,7 +7,7 @@ use crate::connection::{Connection, NextAction};
 use crate::driver::hand_over::{Accepted, LOG_INTERVAL, MAINTENANCE};
 use crate::life_cycle::Phase;
 use larder_session::Session;
-use larder_store::Engine;
+use larder_store::erased;
 use std::cell::OnceCell;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -22,9 +22,9 @@ use tokio::time::{Sleep, sleep};
 const SHEDDING_YIELDS_MAX: u32 = 16;
 
 /// A connection with what its task waits for. Dropping it closes it.
-pub(super) struct Client<E: Engine + 'static> {
-    shared: Arc<Shared<E>>,
-    connection: Connection<Session<E>>,
+pub(super) struct Client {
+    shared: Arc<Shared>,
+    connection: Connection<Session<erased::Handle>>,
     stream: Stream,
     /// The deadline of its TLS handshake.
     handshake_deadline: Option<Instant>,
@@ -36,8 +36,8 @@ pub(super) struct Client<E: Engine + 'static> {
     hold: OnceCell<Hold>,
 }
 
-impl<E: Engine + 'static> Client<E> {
-    pub(super) fn begin(shared: &Arc<Shared<E>>, accepted: Accepted) -> io::Result<Self> {
+impl Client {
+    pub(super) fn begin(shared: &Arc<Shared>, accepted: Accepted) -> io::Result<Self> {
         let (connection, stream, handshake_deadline) = shared.server.begin(accepted)?;
         Ok(Self {
             shared: Arc::clone(shared),
@@ -186,7 +186,7 @@ impl<E: Engine + 'static> Client<E> {
     }
 }
 
-impl<E: Engine + 'static> Drop for Client<E> {
+impl Drop for Client {
     fn drop(&mut self) {
         self.shared.server.finish(&mut self.connection, &mut &*self.stream.socket());
     }

@@ -15,8 +15,7 @@ use crate::server::Server;
 use crate::udp::Endpoint;
 use client::Client;
 use hold::Hold;
-use larder_store::Engine;
-use larder_store::cache::Cache;
+use larder_store::erased;
 use shared::{Shared, install, uninstall};
 use std::future::poll_fn;
 use std::io;
@@ -36,8 +35,8 @@ use tokio::time::sleep;
 const ROUND: Duration = Duration::from_micros(50);
 
 /// The runtimes as the acceptor sees them.
-pub(super) struct Runtimes<E> {
-    shared: Arc<Shared<E>>,
+pub(super) struct Runtimes {
+    shared: Arc<Shared>,
     handles: Vec<Handle>,
     /// Whose turn it is.
     turn: usize,
@@ -47,7 +46,7 @@ pub(super) struct Runtimes<E> {
     runtime: Option<Runtime>,
 }
 
-impl<E: Engine + 'static> Workers for Runtimes<E> {
+impl Workers for Runtimes {
     fn hand_over(&mut self, accepted: Accepted) {
         self.handles[self.turn].spawn(serve_connection(Arc::clone(&self.shared), accepted));
         self.turn = (self.turn + 1) % self.handles.len();
@@ -73,11 +72,11 @@ impl<E: Engine + 'static> Workers for Runtimes<E> {
 }
 
 /// Starts a current-thread runtime for each share of UDP sockets.
-pub(super) fn start_each<C: Cache>(
+pub(super) fn start_each(
     server: &Arc<Server>,
-    cache: &C,
+    cache: &erased::Cache,
     shares: Vec<Vec<std::net::UdpSocket>>,
-) -> io::Result<Runtimes<C::Engine>> {
+) -> io::Result<Runtimes> {
     let shared = Shared::new(server);
     let (mut handles, mut threads) = (Vec::new(), Vec::new());
     for (index, udp) in shares.into_iter().enumerate() {
@@ -101,11 +100,11 @@ pub(super) fn start_each<C: Cache>(
 }
 
 /// Starts one work-stealing runtime.
-pub(super) fn start_all<C: Cache>(
+pub(super) fn start_all(
     server: &Arc<Server>,
-    cache: &C,
+    cache: &erased::Cache,
     udp: Vec<std::net::UdpSocket>,
-) -> io::Result<Runtimes<C::Engine>> {
+) -> io::Result<Runtimes> {
     let shared = Shared::new(server);
     let (indices, names) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (server, cache) = (Arc::clone(server), cache.clone());
@@ -124,18 +123,14 @@ pub(super) fn start_all<C: Cache>(
     Ok(Runtimes { shared, handles, turn: 0, threads: Vec::new(), runtime: Some(runtime) })
 }
 
-fn spawn_endpoints<E: Engine + 'static>(
-    handle: &Handle,
-    shared: &Arc<Shared<E>>,
-    udp: Vec<std::net::UdpSocket>,
-) {
+fn spawn_endpoints(handle: &Handle, shared: &Arc<Shared>, udp: Vec<std::net::UdpSocket>) {
     for socket in udp {
         handle.spawn(answer_datagrams(Arc::clone(shared), socket));
     }
 }
 
 /// A current-thread runtime's maintenance.
-async fn maintain<E: Engine + 'static>(shared: Arc<Shared<E>>) {
+async fn maintain(shared: Arc<Shared>) {
     loop {
         shared.with_worker(|worker| worker.heartbeat());
         if shared.maintain() {
@@ -148,7 +143,7 @@ async fn maintain<E: Engine + 'static>(shared: Arc<Shared<E>>) {
 
 /// The work-stealing runtime's maintenance. Each thread has open segments of its own to maintain: a
 /// busy thread does so at its turns, and these tasks run on the idle ones.
-async fn do_rounds<E: Engine + 'static>(shared: Arc<Shared<E>>) {
+async fn do_rounds(shared: Arc<Shared>) {
     loop {
         sleep(MAINTENANCE).await;
         let mut rounds = JoinSet::new();
@@ -159,7 +154,7 @@ async fn do_rounds<E: Engine + 'static>(shared: Arc<Shared<E>>) {
     }
 }
 
-async fn do_round<E: Engine + 'static>(shared: Arc<Shared<E>>) {
+async fn do_round(shared: Arc<Shared>) {
     while shared.maintain() {
         yield_now().await;
     }
@@ -167,26 +162,20 @@ async fn do_round<E: Engine + 'static>(shared: Arc<Shared<E>>) {
 }
 
 /// Notes that the work-stealing runtime is alive. Any of its threads may do so.
-async fn heartbeat<E: Engine + 'static>(shared: Arc<Shared<E>>) {
+async fn heartbeat(shared: Arc<Shared>) {
     loop {
         (0..shared.server.options.threads).for_each(|worker| shared.server.heartbeat(worker));
         sleep(MAINTENANCE).await;
     }
 }
 
-async fn answer_datagrams<E: Engine + 'static>(
-    shared: Arc<Shared<E>>,
-    socket: std::net::UdpSocket,
-) {
+async fn answer_datagrams(shared: Arc<Shared>, socket: std::net::UdpSocket) {
     if let Err(error) = try_answer_datagrams(&shared, socket).await {
         tracing::error!(%error, "a UDP socket is not served any more: its event queue failed");
     }
 }
 
-async fn try_answer_datagrams<E: Engine + 'static>(
-    shared: &Shared<E>,
-    socket: std::net::UdpSocket,
-) -> io::Result<()> {
+async fn try_answer_datagrams(shared: &Shared, socket: std::net::UdpSocket) -> io::Result<()> {
     let socket = UdpSocket::from_std(socket)?;
     let mut endpoint = Endpoint::new(&shared.server.options);
     let hold = poll_fn(|cx| Poll::Ready(Hold::new(cx.waker()))).await;
@@ -212,7 +201,7 @@ async fn try_answer_datagrams<E: Engine + 'static>(
 }
 
 /// A connection's task.
-async fn serve_connection<E: Engine + 'static>(shared: Arc<Shared<E>>, accepted: Accepted) {
+async fn serve_connection(shared: Arc<Shared>, accepted: Accepted) {
     let info = Arc::clone(&accepted.info);
     match Client::begin(&shared, accepted) {
         Ok(client) => Box::new(client).run().await,

@@ -3,38 +3,41 @@
 use crate::driver::worker::WorkerContext;
 use crate::platform;
 use crate::server::Server;
-use larder_store::Engine;
 use larder_store::cache::Cache;
-use std::any::Any;
+use larder_store::erased;
 use std::cell::RefCell;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
 thread_local! {
-    /// The [`WorkerContext`] of this thread, if it is a worker's.
-    static WORKER: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
+    /// The [`WorkerContext`] of this thread, if it is a worker.
+    static WORKER: RefCell<Option<WorkerContext<erased::Handle>>> = const { RefCell::new(None) };
 }
 
 /// What tasks share.
-pub(super) struct Shared<E> {
+pub(super) struct Shared {
     pub(super) server: Arc<Server>,
     /// Wakes every connection, to see the phase.
     pub(super) phase_changed: Notify,
-    engine: PhantomData<fn() -> E>,
 }
 
-impl<E: Engine + 'static> Shared<E> {
+impl Shared {
     pub(super) fn new(server: &Arc<Server>) -> Arc<Self> {
         let phase_changed = Notify::new();
-        Arc::new(Self { server: Arc::clone(server), phase_changed, engine: PhantomData })
+        Arc::new(Self { server: Arc::clone(server), phase_changed })
     }
 
     /// Works with this thread's worker context.
-    pub(super) fn with_worker<R>(&self, work: impl FnOnce(&mut WorkerContext<E>) -> R) -> R {
+    pub(super) fn with_worker<R>(
+        &self,
+        work: impl FnOnce(&mut WorkerContext<erased::Handle>) -> R,
+    ) -> R {
         WORKER.with_borrow_mut(|place| {
-            let worker = place.as_mut().and_then(|worker| worker.downcast_mut());
-            work(worker.expect("tasks run on worker threads, and each has its context installed"))
+            work(
+                place
+                    .as_mut()
+                    .expect("a task runs on a worker thread, which has its context installed"),
+            )
         })
     }
 
@@ -45,12 +48,12 @@ impl<E: Engine + 'static> Shared<E> {
 }
 
 /// Makes this thread the worker of number `index`.
-pub(super) fn install<C: Cache>(index: usize, server: &Arc<Server>, cache: &C) {
+pub(super) fn install(index: usize, server: &Arc<Server>, cache: &erased::Cache) {
     if server.options.pin {
         platform::pin_to_core(index);
     }
     let worker = WorkerContext::new(index, Arc::clone(server), cache.engine());
-    WORKER.set(Some(Box::new(worker)));
+    WORKER.set(Some(worker));
 }
 
 /// A worker's end: its engine must not outlive what the engine itself keeps for the thread.
