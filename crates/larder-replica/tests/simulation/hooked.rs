@@ -63,12 +63,18 @@ impl<C: Cache> Cache for HookedCache<C> {
     }
 }
 
-impl<E: Engine> Engine for Hooked<E> {
+impl<E: Engine> Batches for Hooked<E> {
+    fn begin_batch(&mut self, now: impl Into<Now>) {
+        self.engine.begin_batch(now);
+    }
+
+    fn end_batch(&mut self) {
+        self.engine.end_batch();
+    }
+}
+
+impl<E: Engine> Lookups for Hooked<E> {
     type Lease = E::Lease;
-    type Upload = E::Upload;
-    type Walk = E::Walk;
-    type Fetch = E::Fetch;
-    type Position = E::Position;
 
     fn hash(&self, key: &[u8]) -> u64 {
         self.engine.hash(key)
@@ -80,14 +86,6 @@ impl<E: Engine> Engine for Hooked<E> {
 
     fn prefetch_announced(&mut self) {
         self.engine.prefetch_announced();
-    }
-
-    fn begin_batch(&mut self, now: impl Into<Now>) {
-        self.engine.begin_batch(now);
-    }
-
-    fn end_batch(&mut self) {
-        self.engine.end_batch();
     }
 
     fn get<R>(
@@ -115,7 +113,29 @@ impl<E: Engine> Engine for Hooked<E> {
     ) -> Lookup<R> {
         self.engine.content(key, read)
     }
+}
 
+impl<E: Engine> Uploads for Hooked<E> {
+    type Upload = E::Upload;
+
+    fn upload_len_min(&self) -> usize {
+        self.engine.upload_len_min()
+    }
+
+    fn upload(&mut self, len: usize) -> Result<Self::Upload, Refusal> {
+        self.engine.upload(len)
+    }
+
+    fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal> {
+        self.engine.extend(upload, bytes)
+    }
+
+    fn overheld(&self) -> Overheld {
+        self.engine.overheld()
+    }
+}
+
+impl<E: Engine> Updates for Hooked<E> {
     fn update<'v, R>(
         &mut self,
         key: HashedKey<'_>,
@@ -140,6 +160,23 @@ impl<E: Engine> Engine for Hooked<E> {
         updated
     }
 
+    fn flush(&mut self, at: Option<Seconds>) {
+        hook(self.role);
+        self.engine.flush(at);
+        hook(self.role);
+    }
+
+    fn flush_generation(&self) -> u64 {
+        hook(self.role);
+        let generation = self.engine.flush_generation();
+        hook(self.role);
+        generation
+    }
+}
+
+impl<E: Engine> SlowStorage for Hooked<E> {
+    type Fetch = E::Fetch;
+
     fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Self::Fetch>) -> Begun {
         self.engine.fetch(wanted, waker, into)
     }
@@ -160,6 +197,10 @@ impl<E: Engine> Engine for Hooked<E> {
     fn turn_reads(&mut self) {
         self.engine.turn_reads();
     }
+}
+
+impl<E: Engine> Acknowledge for Hooked<E> {
+    type Position = E::Position;
 
     fn ack_position(&mut self) -> Option<Self::Position> {
         self.engine.ack_position()
@@ -168,47 +209,10 @@ impl<E: Engine> Engine for Hooked<E> {
     fn is_acknowledged(&mut self, position: &Self::Position, waker: &Waker) -> Acknowledged {
         self.engine.is_acknowledged(position, waker)
     }
+}
 
-    fn upload_len_min(&self) -> usize {
-        self.engine.upload_len_min()
-    }
-
-    fn upload(&mut self, len: usize) -> Result<Self::Upload, Refusal> {
-        self.engine.upload(len)
-    }
-
-    fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal> {
-        self.engine.extend(upload, bytes)
-    }
-
-    fn overheld(&self) -> Overheld {
-        self.engine.overheld()
-    }
-
-    fn flush(&mut self, at: Option<Seconds>) {
-        hook(self.role);
-        self.engine.flush(at);
-        hook(self.role);
-    }
-
-    fn flush_generation(&self) -> u64 {
-        hook(self.role);
-        let generation = self.engine.flush_generation();
-        hook(self.role);
-        generation
-    }
-
-    fn maintain(&mut self, now: Seconds) -> bool {
-        self.engine.maintain(now)
-    }
-
-    fn shrink(&mut self) -> bool {
-        self.engine.shrink()
-    }
-
-    fn crawl_soon(&mut self) {
-        self.engine.crawl_soon();
-    }
+impl<E: Engine> Walks for Hooked<E> {
+    type Walk = E::Walk;
 
     fn walk(&self) -> Self::Walk {
         self.engine.walk()
@@ -231,6 +235,20 @@ impl<E: Engine> Engine for Hooked<E> {
     ) -> WalkState {
         hook(self.role);
         self.engine.walk_on(walk, items, waker, visit)
+    }
+}
+
+impl<E: Engine> Maintenance for Hooked<E> {
+    fn maintain(&mut self, now: Seconds) -> bool {
+        self.engine.maintain(now)
+    }
+
+    fn shrink(&mut self) -> bool {
+        self.engine.shrink()
+    }
+
+    fn crawl_soon(&mut self) {
+        self.engine.crawl_soon();
     }
 
     fn gauges(&self) -> Gauges {
