@@ -2,7 +2,7 @@
 
 use crate::arguments::{ArgumentError, Arguments};
 use crate::find_rate::{Bound, Search, Step};
-use crate::load::opening::server_versions;
+use crate::load::socket::opening::server_versions;
 use crate::load::stats::histogram;
 use crate::outcome::Outcome;
 use crate::report::client_files::write_clients;

@@ -7,9 +7,7 @@
 mod arguments;
 pub mod clients;
 mod command;
-mod custom_options;
 mod find_rate;
-mod key_spaces;
 mod load;
 mod median;
 mod outcome;
@@ -18,11 +16,11 @@ mod run;
 mod settings;
 mod words;
 
+pub use arguments::custom_options::{CommandList, CommandOptions};
 pub use arguments::{ArgumentError, Arguments, Requests, Timeout};
 pub use command::{BenchError, bench};
-pub use custom_options::{CommandList, CommandOptions};
 pub use find_rate::{Bound, Search, Step};
-pub use load::client_stats::ClientStats;
+pub use load::stats::client_stats::ClientStats;
 pub use median::median;
 pub use outcome::{
     Command, FlashUse, Interruption, Latency, Offered, Outcome, ServerCost, ServerOutcome,

@@ -1,7 +1,7 @@
 //! Result files: JSON, percentile distributions (`.hgrm`), and HDR interval logs (`.hlog`).
 
 use crate::find_rate::{Bound, Search};
-use crate::load::opening::server_versions;
+use crate::load::socket::opening::server_versions;
 use crate::median::median;
 use crate::outcome::Outcome;
 use crate::run::{Measured, Second};

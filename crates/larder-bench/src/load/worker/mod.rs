@@ -1,17 +1,17 @@
 //! A worker thread of the load: an event loop over the connections of its clients.
 
-use super::answers::PendingRequest;
-use super::bursts::{Bursts, Next};
-use super::client::Client;
-use super::client_stats::ClientStats;
-use super::connection::{Arrived, Connection, Load};
-use super::control::Control;
-use super::nanos;
-use super::replay::Replay;
-use super::schedule::Schedule;
-use super::stats::LoadStats;
-use super::unsent::Unsent;
-use super::wire::Writer;
+use crate::load::client::Client;
+use crate::load::connection::answers::PendingRequest;
+use crate::load::connection::{Arrived, Connection, Load};
+use crate::load::control::Control;
+use crate::load::nanos;
+use crate::load::pace::bursts::{Bursts, Next};
+use crate::load::pace::schedule::Schedule;
+use crate::load::stats::LoadStats;
+use crate::load::stats::client_stats::ClientStats;
+use crate::load::stats::unsent::Unsent;
+use crate::load::trace::replay::Replay;
+use crate::load::wire::Writer;
 use crate::run::RunError;
 use crate::settings::{Arrivals, Stop};
 use mio::{Events, Poll, Token};

@@ -1,6 +1,6 @@
 //! Commands of the user's own (`--command`): their encoding, and what ends their answers.
 
-use super::stats::Kind;
+use crate::load::stats::Kind;
 use crate::settings::{CustomCommand, Settings};
 use crate::words::split;
 use larder_protocol::encode::{NumberedKeys, WireKey, resp};

@@ -4,8 +4,8 @@
 //! for each other. A request belongs to the connection that the hash of its key says, so those of one
 //! key stay in order.
 
-use super::connection::Load;
-use super::recorded::{Recorded, hash, objection};
+use crate::load::connection::Load;
+use crate::load::wire::recorded::{Recorded, hash, objection};
 use crate::run::RunError;
 use crate::settings::{OnMiss, TraceReplay};
 use larder_target::Protocol;

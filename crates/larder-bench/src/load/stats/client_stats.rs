@@ -1,6 +1,6 @@
 //! What each connection did in each second, for `--client-stats`.
 
-use super::stats::{Kind, histogram};
+use crate::load::stats::{Kind, histogram};
 use hdrhistogram::Histogram;
 
 /// The statistics of one connection.

@@ -1,5 +1,7 @@
 //! Non-blocking client sockets: TCP and unix sockets, with and without TLS.
 
+pub(crate) mod opening;
+
 use crate::run::RunError;
 use crate::settings::Tls;
 use larder_target::ServerAddress;

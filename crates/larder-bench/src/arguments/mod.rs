@@ -1,10 +1,13 @@
 //! The command line of `larder bench`. Options that memtier_benchmark has, too, carry its names, so
 //! that published command lines run unchanged.
 
-use crate::custom_options::{CommandList, CommandOptions};
+pub(crate) mod custom_options;
+mod key_spaces;
+
+use crate::arguments::custom_options::{CommandList, CommandOptions};
+use crate::arguments::key_spaces;
 use crate::find_rate::Bound;
-use crate::key_spaces;
-use crate::load::custom::{key_count, objection};
+use crate::load::wire::custom::{key_count, objection};
 use crate::settings::{
     Arrivals, CustomCommand, DataSize, Distribution, KeySpace, Keys, Login, NamedServer, OnMiss,
     Pattern, Ratio, Settings, Steps, Stop, Tls, TraceReplay,

@@ -1,19 +1,21 @@
 //! A client connection: writes requests, sends them and matches answers to them.
 
-use super::answers::{
+pub(crate) mod answers;
+
+use crate::load::connection::answers::{
     Commands, LastReply, Meaning, PendingRequest, RecordedRequests, SetsAndGets, Source, shown,
 };
-use super::client_stats::ClientStats;
-use super::custom::CustomCommands;
-use super::distribution::KeyRouter;
-use super::generator::Request;
-use super::opening;
-use super::recorded::{Recorded, RecordedValues};
-use super::socket::{Socket, TlsClient};
-use super::spaces::{Space, cycle};
-use super::stats::{Kind, LoadStats};
-use super::values::typical_len;
-use super::wire::Writer;
+use crate::load::distribution::KeyRouter;
+use crate::load::items::spaces::{Space, cycle};
+use crate::load::items::values::typical_len;
+use crate::load::requests::generator::Request;
+use crate::load::socket::opening;
+use crate::load::socket::{Socket, TlsClient};
+use crate::load::stats::client_stats::ClientStats;
+use crate::load::stats::{Kind, LoadStats};
+use crate::load::wire::Writer;
+use crate::load::wire::custom::CustomCommands;
+use crate::load::wire::recorded::{Recorded, RecordedValues};
 use crate::run::RunError;
 use crate::settings::{NamedServer, Settings};
 use larder_protocol::response::Read;

@@ -1,12 +1,12 @@
 //! Distributes the recorded requests of a thread to its clients.
 
-use super::client::Client;
-use super::connection::Load;
-use super::feed::{Feed, WAITING_MAX};
-use super::generator::TraceQueue;
-use super::recorded::Recorded;
-use super::stats::LoadStats;
-use super::unsent::Unsent;
+use crate::load::client::Client;
+use crate::load::connection::Load;
+use crate::load::requests::generator::TraceQueue;
+use crate::load::stats::LoadStats;
+use crate::load::stats::unsent::Unsent;
+use crate::load::trace::feed::{Feed, WAITING_MAX};
+use crate::load::wire::recorded::Recorded;
 use crate::run::RunError;
 use std::sync::atomic::{AtomicBool, Ordering};
 

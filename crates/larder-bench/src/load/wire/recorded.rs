@@ -1,7 +1,7 @@
 //! Recorded requests in the words of each protocol, and what answers them.
 
-use super::custom::Response;
-use super::stats::Kind;
+use crate::load::stats::Kind;
+use crate::load::wire::custom::Response;
 use larder_protocol::encode::{NewItem, WireKey, binary, classic, meta, resp};
 use larder_protocol::response::{Binary, Read, Resp, Text, read_binary, read_resp, read_text};
 use larder_protocol::{Exptime, StoreMode};

@@ -1,10 +1,10 @@
 //! Key spaces: items of one kind, and the requests for several kinds in one run.
 
-use super::connection::Load;
-use super::generator::{Request, get, set};
-use super::keys::KeyStream;
-use super::stats::Kind;
-use super::values::Values;
+use crate::load::connection::Load;
+use crate::load::items::keys::KeyStream;
+use crate::load::items::values::Values;
+use crate::load::requests::generator::{Request, get, set};
+use crate::load::stats::Kind;
 use crate::run::RunError;
 use crate::settings::{KeySpace, Keys, Ratio, Settings};
 use larder_protocol::encode::NumberedKeys;

@@ -1,6 +1,10 @@
 //! Counters and latency histograms of one worker thread.
 
-use super::outage::Outage;
+pub(crate) mod client_stats;
+pub(crate) mod outage;
+pub(crate) mod unsent;
+
+use crate::load::stats::outage::Outage;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 

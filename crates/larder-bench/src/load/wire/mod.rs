@@ -1,7 +1,10 @@
 //! Writes requests in each protocol, and reads their answers.
 
-use super::spaces::Space;
-use super::values::Value;
+pub(crate) mod custom;
+pub(crate) mod recorded;
+
+use crate::load::items::spaces::Space;
+use crate::load::items::values::Value;
 use crate::settings::Settings;
 use larder_protocol::answer::{Answer, read_binary, read_resp, read_text};
 use larder_protocol::encode::classic::KeyLine;
@@ -129,9 +132,9 @@ pub(crate) fn read(protocol: Protocol, bytes: &[u8]) -> Read<Answer<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::connection::Load;
     use super::*;
     use crate::arguments::Arguments;
+    use crate::load::super::connection::Load;
     use crate::run::RunError;
     use clap::Parser;
     use larder_protocol::encode::InvalidKey;

@@ -1,7 +1,7 @@
 //! The times at which the open loop sends requests.
 
-use super::connection::Load;
-use super::stats::{Kind, LoadStats};
+use crate::load::connection::Load;
+use crate::load::stats::{Kind, LoadStats};
 use crate::settings::Arrivals;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -87,7 +87,7 @@ impl Schedule {
         let group = (self.due_before(until) / NEVER_SENT_STEPS).max(1);
         let mut counted = 0;
         while left > 0 && self.due() < until {
-            let waited = super::nanos(now.saturating_sub(self.due()));
+            let waited = crate::load::nanos(now.saturating_sub(self.due()));
             let times = group.saturating_mul(pipeline).min(left);
             for (kind, times) in between(&load.cycle, counted, counted + times) {
                 stats.never_sent(kind, times, waited);

@@ -1,11 +1,11 @@
 //! One run: opens the connections, starts the worker threads and collects their statistics.
 
 use crate::load::client::Client;
-use crate::load::client_stats::ClientStats;
 use crate::load::connection::Load;
 use crate::load::control::Control;
-use crate::load::opening::{is_login_timeout, is_refused_login};
-use crate::load::outage::Outage;
+use crate::load::socket::opening::{is_login_timeout, is_refused_login};
+use crate::load::stats::client_stats::ClientStats;
+use crate::load::stats::outage::Outage;
 use crate::load::stats::{CommandStats, LoadStats, ServerStats, histogram};
 use crate::load::worker::{CHECK_EVERY, Worker, WorkerEnd};
 use crate::outcome::{

@@ -1,6 +1,6 @@
 //! Requests that were due and could not be sent, because their server or their client was lost.
 
-use super::stats::{Kind, LoadStats};
+use crate::load::stats::{Kind, LoadStats};
 use std::collections::BTreeMap;
 
 /// The numbers of requests that could not be sent, by the time since which they wait.

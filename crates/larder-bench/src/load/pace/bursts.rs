@@ -1,9 +1,9 @@
 //! The times at which requests are sent under `--rate-limiting`, which are those of memtier_benchmark:
 //! all connections at once begin a burst of requests, about 50 times a second.
 
-use super::connection::Load;
-use super::schedule::between;
-use super::stats::LoadStats;
+use crate::load::connection::Load;
+use crate::load::pace::schedule::between;
+use crate::load::stats::LoadStats;
 use std::time::Duration;
 
 /// memtier_benchmark sends bursts at most so many times a second.
@@ -88,7 +88,7 @@ impl Bursts {
         }
         (begun < self.ticks).then(|| {
             self.turns[index] = Turn { begun: begun + 1, left: self.len - 1 };
-            Next::First(super::nanos(self.due_of(begun)))
+            Next::First(crate::load::nanos(self.due_of(begun)))
         })
     }
 
@@ -112,7 +112,7 @@ impl Bursts {
             let others = (turn.begun..self.ticks).map(|burst| (burst, self.len));
             for (burst, times) in std::iter::once(current).chain(others) {
                 let times = times.min(left);
-                let waited = super::nanos(now.saturating_sub(self.due_of(burst)));
+                let waited = crate::load::nanos(now.saturating_sub(self.due_of(burst)));
                 for (kind, times) in between(&load.cycle, counted, counted + times) {
                     stats.never_sent(kind, times, waited);
                 }

@@ -4,12 +4,12 @@
 //! Nothing here writes bytes or knows a socket. A [`Request`] is a plain value, so that whatever
 //! depends on its keys, such as the server that it is for, is decided before it is written.
 
-use super::connection::Load;
-use super::keys::KeyStream;
-use super::recorded::Recorded;
-use super::spaces::{Space, SpaceRequests};
-use super::stats::Kind;
-use super::values::Value;
+use crate::load::connection::Load;
+use crate::load::items::keys::KeyStream;
+use crate::load::items::spaces::{Space, SpaceRequests};
+use crate::load::items::values::Value;
+use crate::load::stats::Kind;
+use crate::load::wire::recorded::Recorded;
 use crate::run::RunError;
 use crate::settings::{Settings, Stop};
 use rand::rngs::SmallRng;
@@ -208,7 +208,7 @@ impl Generator {
 }
 
 #[inline]
-pub(super) fn set<'r>(
+pub(crate) fn set<'r>(
     number: u16,
     space: &'r Space,
     stream: &mut KeyStream,
@@ -220,7 +220,7 @@ pub(super) fn set<'r>(
 }
 
 #[inline]
-pub(super) fn get<'r>(
+pub(crate) fn get<'r>(
     number: u16,
     multi_get: usize,
     stream: &mut KeyStream,

@@ -1,7 +1,7 @@
 //! What is said on a connection before the load: the login, and the question for the server's
 //! version.
 
-use super::socket::{Socket, TlsClient};
+use crate::load::socket::{Socket, TlsClient};
 use crate::settings::{Login, Settings};
 use larder_protocol::encode::{binary, classic, resp};
 use larder_protocol::response::{Read, Resp, Text, read_binary, read_resp, read_text};
