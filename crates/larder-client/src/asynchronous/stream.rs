@@ -1,8 +1,8 @@
 //! A socket, and how it is opened.
 
-use crate::core::address::Address;
-use crate::core::place::{Place, share};
-use crate::core::tls::Session;
+use crate::core::endpoint::address::Address;
+use crate::core::endpoint::place::{Place, share};
+use crate::core::endpoint::tls::Session;
 use crate::error::ErrorKind;
 use crate::waiter::Readiness;
 use socket2::SockRef;

@@ -2,9 +2,9 @@
 
 use super::connect::connect;
 use super::wait::Wait;
+use crate::core::endpoint::place::Place;
+use crate::core::endpoint::tls::Session;
 use crate::core::outcome::Trouble;
-use crate::core::place::Place;
-use crate::core::tls::Session;
 use crate::error::ErrorKind;
 use crate::metrics::OpenConnection;
 use crate::waiter::Readiness;

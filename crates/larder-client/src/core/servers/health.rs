@@ -1,6 +1,6 @@
 //! What is known of whether a server works: calls ask before, and tell what came of it.
 
-use super::breaker::{Admitted, Breaker};
+use crate::core::servers::breaker::{Admitted, Breaker};
 use crate::error::{Error, ErrorKind};
 use crate::metrics::ServerRecorder;
 use crate::refresh::RefreshSignal;

@@ -1,7 +1,11 @@
 //! Several servers, and which of them a key belongs to.
 
-use super::health::Admission;
-use super::key::Key;
+pub(crate) mod breaker;
+pub(crate) mod group;
+pub(crate) mod health;
+
+use crate::core::key::Key;
+use crate::core::servers::health::Admission;
 use crate::error::Error;
 use crate::metrics::ServerRecorder;
 use crate::ring::Ring;
@@ -153,7 +157,7 @@ impl<S> Part<'_, '_, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::health::Health;
+    use crate::core::servers::health::Health;
     use crate::error::ErrorKind;
     use crate::ring::{Hashing, Node};
     use std::time::Duration;

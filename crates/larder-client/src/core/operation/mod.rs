@@ -3,8 +3,10 @@
 //! Classic commands are sent where they can say it, because every server knows them. Keys in base64, and what classic
 //! has no command for, are sent as meta commands.
 
-use super::connection::{Answers, Check, Connection, Frame, hash, is_fatal, shown};
-use super::key::Key;
+pub(crate) mod batch;
+
+use crate::core::connection::{Answers, Check, Connection, Frame, hash, is_fatal, shown};
+use crate::core::key::Key;
 use crate::error::{Error, ErrorKind};
 use crate::item::{Counted, Item, Stored};
 use crate::metrics::Command;
@@ -65,7 +67,7 @@ impl Failure {
     }
 
     /// What an answer says that is none of those that the request can have.
-    pub(super) fn of(answer: Option<&Answer<'_>>, reply: &[u8]) -> Self {
+    pub(crate) fn of(answer: Option<&Answer<'_>>, reply: &[u8]) -> Self {
         let is_fatal = answer.is_none_or(is_fatal);
         match answer {
             // An unknown command.
@@ -123,12 +125,12 @@ fn item(reply: &Bytes, key: Key<'_>, value: &[u8], returned: &Returned<'_>) -> O
 
 /// The number that the answer for a key in base64 has to repeat. The key itself would be repeated as raw bytes by some
 /// versions of memcached.
-pub(super) fn opaque(key: Key<'_>) -> u64 {
+pub(crate) fn opaque(key: Key<'_>) -> u64 {
     hash(key.bytes())
 }
 
 /// What replies to an operation on these keys may be.
-pub(super) fn check<O: Operation>(keys: &[Key<'_>]) -> Check {
+pub(crate) fn check<O: Operation>(keys: &[Key<'_>]) -> Check {
     Check::new(keys.iter().map(|key| hash(key.bytes())), O::fits)
 }
 

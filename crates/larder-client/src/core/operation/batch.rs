@@ -1,7 +1,7 @@
 //! Several operations of one kind that are sent together.
 
-use super::connection::Connection;
-use super::operation::{Failure, Operation};
+use crate::core::connection::Connection;
+use crate::core::operation::{Failure, Operation};
 use crate::metrics::Command;
 use bytes::Bytes;
 use larder_protocol::answer::Answer;
@@ -53,10 +53,10 @@ impl<O: Operation> Operation for Batch<O> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::connection::Connection;
-    use super::super::key::Key;
-    use super::super::operation::Delete;
     use super::*;
+    use crate::core::connection::Connection;
+    use crate::core::key::Key;
+    use crate::core::operation::Delete;
 
     fn batch() -> Batch<Delete<'static>> {
         let delete = |key: &'static str| {

@@ -1,8 +1,8 @@
 //! What is done on a new connection before it is used: the handshake of TLS, then the login.
 
-use super::connection::Connection;
-use super::login::Login;
-use super::tls::{Connector, Session};
+use crate::core::connection::Connection;
+use crate::core::endpoint::login::Login;
+use crate::core::endpoint::tls::{Connector, Session};
 use crate::error::ErrorKind;
 use crate::waiter::Readiness;
 use std::io::{self, Read, Write};

@@ -1,7 +1,7 @@
 //! The login of memcached's text protocol (`-Y`): the first command of a connection stores a user and a password, under
 //! any key.
 
-use super::connection::{Answers, Check, Connection, Frame, shown};
+use crate::core::connection::{Answers, Check, Connection, Frame, shown};
 use crate::error::ErrorKind;
 use larder_protocol::answer::Answer;
 use std::fmt;

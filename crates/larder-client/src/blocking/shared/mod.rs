@@ -9,9 +9,9 @@
 //!           └─▶ somebody reads: wait for the reply, or to be the next reader
 //! ```
 
-use super::link::LATE_MAX;
-use super::stream::{Opened, ReadTimeout, Stream};
-use super::wait::Wait;
+use crate::blocking::link::LATE_MAX;
+use crate::blocking::stream::{Opened, ReadTimeout, Stream};
+use crate::blocking::wait::Wait;
 use crate::core::operation::Operation;
 use crate::core::outcome::Broken;
 use crate::core::shared::{

@@ -1,6 +1,6 @@
 //! The servers of a client, whose list may be replaced.
 
-use super::servers::{Member, Servers};
+use crate::core::servers::{Member, Servers};
 use crate::metrics::{ClientRecorder, Metrics};
 use crate::refresh::RefreshSignal;
 use arc_swap::ArcSwap;
