@@ -4,15 +4,15 @@
 //! The words of a line are checked here, with memcached's error lines; whether the server does what
 //! they say is not known here.
 
-use crate::line::BAD_FORMAT;
-use crate::noreply::{format, refuse};
-use crate::number::{i32_of, u32_of};
-use crate::parsed::request;
+use crate::parse::noreply::{format, refuse};
+use crate::parse::parsed::request;
 use crate::request::{
     Admin, CLASS_MAX, FlashTuning, Parsed, Ratio, Recovery, Request, Selection, Shutdown, Streams,
     Tuning,
 };
-use crate::tokens::Tokens;
+use crate::text::line::BAD_FORMAT;
+use crate::text::number::{i32_of, u32_of};
+use crate::text::tokens::Tokens;
 use arrayvec::ArrayVec;
 
 /// memcached finds its sub-commands by any prefix of their names.

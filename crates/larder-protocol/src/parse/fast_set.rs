@@ -1,12 +1,12 @@
 //! The fast path's stores: a `set` with its value, as nearly all stores are. No
 //! [`Request`](crate::Request) is made of them.
 
-use crate::binary::{self, HEAD_LEN, Head, MAGIC};
-use crate::fast_get::split_key;
-use crate::letters::Letters;
+use crate::parse::binary::{self, HEAD_LEN, Head, MAGIC};
+use crate::parse::fast_get::split_key;
 use crate::request::{
     Classic, Exptime, KEY_LEN_MAX, Key, MetaFlags, ReplyFormat, Store, StoreMode,
 };
+use crate::text::letters::Letters;
 
 /// `set` without `noreply`; `ms` with no flags but `T` and `F`; or a binary set without a CAS. The
 /// value has arrived.

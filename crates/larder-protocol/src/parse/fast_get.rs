@@ -2,11 +2,11 @@
 //! No [`Request`](crate::Request) is made of them, which saves half of the instructions of `mg`, and
 //! a third of those of a binary `get`.
 
-use crate::binary::{self, HEAD_LEN, Head, MAGIC};
-use crate::letters::Letters;
 use crate::meta_flags::FAST;
+use crate::parse::binary::{self, HEAD_LEN, Head, MAGIC};
 use crate::request::{BinaryHead, Classic, Get, KEY_LEN_MAX, Key, MetaFlags, ReplyFormat};
-use crate::tokens::blank;
+use crate::text::letters::Letters;
+use crate::text::tokens::blank;
 
 /// `get KEY`, or `mg KEY` with flags that show what is there, alone on its line; or binary `get` in
 /// any of its forms.

@@ -11,9 +11,9 @@
 //! memcached's SASL library takes one login a connection and forgets it at the next SASL request, be
 //! it for the list of mechanisms: so it is here.
 
-use crate::binary::{self, HEAD_LEN, Head, MAGIC, has_sasl_shape, opcode};
-use crate::login::MESSAGE_LEN_MAX;
-use crate::parsed::faulty;
+use crate::parse::binary::{self, HEAD_LEN, Head, MAGIC, has_sasl_shape, opcode};
+use crate::parse::login::MESSAGE_LEN_MAX;
+use crate::parse::parsed::faulty;
 use crate::request::{
     Claim, Credentials, FaultReply, KEY_LEN_MAX, Login, Parsed, Password, Recovery, ReplyFormat,
     Request, Status,

@@ -1,8 +1,8 @@
 //! The word `noreply` at the end of a classic line: the server does not answer such a command.
 
-use crate::parsed::faulty;
+use crate::parse::parsed::faulty;
 use crate::request::{Classic, FaultReply, Parsed, Recovery, ReplyFormat};
-use crate::tokens::trim_end_spaces;
+use crate::text::tokens::trim_end_spaces;
 
 fn is_noreply(rest: &[u8]) -> bool {
     // Most lines end in a digit or a letter other than this one.

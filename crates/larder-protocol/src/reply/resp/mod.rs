@@ -6,10 +6,10 @@ pub use replication::*;
 
 use replication::or_none;
 
-use crate::number::push;
 use crate::resp::{
     Arguments, COMMANDS, Clients, CommandError, ProtocolError, Request, Row, matches,
 };
+use crate::text::number::push;
 
 /// The version of the protocol that a client has asked for by `HELLO`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

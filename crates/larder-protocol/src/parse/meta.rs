@@ -1,16 +1,16 @@
 //! Meta text: `mg ms md ma me mn mt`, with every flag. `mt` and the flag `G` are Larder's own.
 
-use crate::base64;
-use crate::body::{bad_value_len, value_len, with_body};
-use crate::letters::Letters;
-use crate::line::BAD_FORMAT;
 use crate::meta_flags::{Argument, Entry, SLOTS, split_tags};
-use crate::parsed::{fault, faulty};
+use crate::parse::body::{bad_value_len, value_len, with_body};
+use crate::parse::parsed::{fault, faulty};
 use crate::request::{
     Arithmetic, Debug, Delete, DropTag, Exptime, FaultReply, Get, KEY_LEN_MAX, Key, MetaFlags,
     Parsed, Recovery, ReplyFormat, Request, Store, StoreMode,
 };
-use crate::tokens::{Tokens, skip_spaces};
+use crate::parse::base64;
+use crate::text::letters::Letters;
+use crate::text::line::BAD_FORMAT;
+use crate::text::tokens::{Tokens, skip_spaces};
 
 /// The most tokens that a meta line may have, command and key included.
 const TOKENS_MAX: usize = 20;

@@ -1,12 +1,12 @@
 //! The front of a connection's bytes, in whichever dialect its first byte chose.
 
-use crate::fast_get::FastGet;
-use crate::fast_set::FastSet;
-use crate::line::{BAD_FORMAT, LINE_LEN_MAX, without_cr};
-use crate::parsed::{fault, fault_line, faulty, hang_up};
+use crate::parse::fast_get::FastGet;
+use crate::parse::fast_set::FastSet;
+use crate::parse::parsed::{fault, fault_line, faulty, hang_up};
+use crate::parse::{binary, classic, login, meta, sasl};
 use crate::request::{FaultReply, KEY_LEN_MAX, Parsed, Recovery, Request, Store};
-use crate::tokens::{Tokens, skip_spaces};
-use crate::{binary, classic, login, meta, sasl};
+use crate::text::line::{BAD_FORMAT, LINE_LEN_MAX, without_cr};
+use crate::text::tokens::{Tokens, skip_spaces};
 use classic::Retrieval;
 
 /// Where in a conversation the next byte is. Small, and copied freely: whoever rolls back to an

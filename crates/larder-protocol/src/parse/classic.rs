@@ -1,16 +1,16 @@
 //! Classic text: `get`, `set` and the rest. Error lines and their order are memcached's.
 
-use crate::admin;
-use crate::body::{bad_value_len, value_len, with_body};
-use crate::line::{BAD_FORMAT, LINE_LEN_MAX};
-use crate::noreply::{format, refuse};
-use crate::number::{exptime_of, flags_of, i32_of, u32_of, u64_of};
-use crate::parsed::{fault, faulty, request};
+use crate::parse::admin;
+use crate::parse::body::{bad_value_len, value_len, with_body};
+use crate::parse::noreply::{format, refuse};
+use crate::parse::parsed::{fault, faulty, request};
 use crate::request::{
     Arithmetic, Classic, Delete, Exptime, FaultReply, Get, KEY_LEN_MAX, Key, Parsed, Recovery,
     ReplyFormat, Request, Store, StoreMode,
 };
-use crate::tokens::{Tokens, skip_spaces, trim_end_spaces};
+use crate::text::line::{BAD_FORMAT, LINE_LEN_MAX};
+use crate::text::number::{exptime_of, flags_of, i32_of, u32_of, u64_of};
+use crate::text::tokens::{Tokens, skip_spaces, trim_end_spaces};
 
 const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
 const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";

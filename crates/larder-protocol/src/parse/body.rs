@@ -1,9 +1,9 @@
 //! The value behind the line of a text store.
 
-use crate::line::BAD_FORMAT;
-use crate::number::{i32_of, u64_of};
-use crate::parsed::{fault, faulty, request};
+use crate::parse::parsed::{fault, faulty, request};
 use crate::request::{FaultReply, Parsed, Recovery, Request, Store, VALUE_LEN_MAX};
+use crate::text::line::BAD_FORMAT;
+use crate::text::number::{i32_of, u64_of};
 
 /// The announced length of a value: 0 to [`VALUE_LEN_MAX`].
 #[inline]

@@ -7,11 +7,11 @@
 //!
 //! Until the claim is believed nothing else is understood; each other line has one answer.
 
-use crate::line::{LINE_LEN_MAX, without_cr};
-use crate::number::u32_of;
-use crate::parsed::{fault, hang_up};
+use crate::parse::parsed::{fault, hang_up};
 use crate::request::{Claim, Classic, Credentials, Login, Parsed, Password, ReplyFormat, Request};
-use crate::tokens::Tokens;
+use crate::text::line::{LINE_LEN_MAX, without_cr};
+use crate::text::number::u32_of;
+use crate::text::tokens::Tokens;
 
 /// The longest message that is believed to be a login, in bytes: the number is memcached's.
 pub(crate) const MESSAGE_LEN_MAX: usize = 16384;

@@ -7,7 +7,7 @@
 //! └──────┴──────┴────────┴───────┴─────┴────────┴────────┴────────┴────────┘
 //! ```
 
-use crate::parsed::faulty;
+use crate::parse::parsed::faulty;
 use crate::request::{
     Admin, Arithmetic, BinaryHead, Delete, Exptime, Fault, FaultReply, Get, KEY_LEN_MAX, Key,
     Parsed, Recovery, ReplyFormat, Request, Status, Store, StoreMode,
