@@ -21,40 +21,23 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
-mod add;
-mod count;
+mod commands;
 mod counter;
 mod counters;
 mod event_queue;
 mod events;
-mod expire;
-mod flush;
 mod hot_keys;
 mod latency;
-mod look;
-mod remove;
-mod set;
-mod store;
 mod stored;
-mod swap;
-mod tag;
 
-pub use add::*;
-pub use count::*;
+pub use commands::*;
 pub use counter::*;
 pub use counters::*;
 pub use event_queue::*;
 pub use events::*;
-pub use expire::*;
 pub use hot_keys::*;
 pub use latency::*;
-pub use look::*;
-pub use remove::*;
-pub use set::*;
-pub use store::*;
 pub use stored::*;
-pub use swap::*;
-pub use tag::*;
 
 use larder_store::{Engine, HashedKey, Now, SizeClasses};
 
