@@ -1,7 +1,8 @@
 //! The options `--command`, `--command-ratio` and `--command-key-pattern`, of which the latter two
 //! concern the command before them.
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, error::ErrorKind};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 /// A command of the user's own with its options.
 #[derive(Clone, Debug, PartialEq, Eq)]

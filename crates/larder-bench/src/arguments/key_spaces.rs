@@ -1,6 +1,8 @@
 //! The file of `--key-spaces`. Its fields have the names and the values of options.
 
-use crate::arguments::{ArgumentError, Arguments, range, ratio};
+use super::Arguments;
+use super::error::ArgumentError;
+use super::values::{range, ratio};
 use crate::settings::KeySpace;
 use serde::Deserialize;
 use std::collections::BTreeSet;

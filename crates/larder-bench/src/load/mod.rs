@@ -12,6 +12,7 @@ pub(crate) mod stats;
 pub(crate) mod trace;
 pub(crate) mod wire;
 pub(crate) mod worker;
+pub(crate) mod workload;
 
 /// A time in nanoseconds.
 pub(crate) fn nanos(time: std::time::Duration) -> u64 {

@@ -4,7 +4,7 @@ use crate::find_rate::{Bound, Search};
 use crate::load::socket::opening::server_versions;
 use crate::median::median;
 use crate::outcome::Outcome;
-use crate::run::{Measured, Second};
+use crate::run::measured::{Measured, Second};
 use crate::settings::Settings;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;

@@ -4,12 +4,12 @@
 //! Nothing here knows a socket. A [`Source`] decodes responses to its requests and counts them for the
 //! first request that is outstanding, a [`PendingRequest`].
 
-use crate::load::connection::Load;
 use crate::load::items::spaces::Space;
 use crate::load::stats::{Kind, LoadStats};
 use crate::load::wire;
 use crate::load::wire::custom::Response;
 use crate::load::wire::recorded::{self, Recorded};
+use crate::load::workload::Load;
 use larder_protocol::answer::Answer;
 use larder_protocol::response::Read;
 use larder_target::Protocol;

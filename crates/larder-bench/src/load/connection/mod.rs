@@ -1,98 +1,26 @@
 //! A client connection: writes requests, sends them and matches answers to them.
 
 pub(crate) mod answers;
+mod input;
 
 use crate::load::connection::answers::{
     Commands, LastReply, Meaning, PendingRequest, RecordedRequests, SetsAndGets, Source, shown,
 };
-use crate::load::distribution::KeyRouter;
-use crate::load::items::spaces::{Space, cycle};
-use crate::load::items::values::typical_len;
-use crate::load::requests::generator::Request;
-use crate::load::socket::opening;
-use crate::load::socket::{Socket, TlsClient};
+use crate::load::requests::request::Request;
+use crate::load::socket::{Socket, opening};
 use crate::load::stats::client_stats::ClientStats;
 use crate::load::stats::{Kind, LoadStats};
 use crate::load::wire::Writer;
-use crate::load::wire::custom::CustomCommands;
-use crate::load::wire::recorded::{Recorded, RecordedValues};
-use crate::run::RunError;
-use crate::settings::{NamedServer, Settings};
+use crate::load::wire::recorded::Recorded;
+use crate::load::workload::Load;
+use crate::run_error::RunError;
+use crate::settings::Settings;
+use input::Input;
 use larder_protocol::response::Read;
-use larder_target::ServerAddress;
 use mio::event::Event;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::time::Instant;
-
-/// The settings and generators that all connections of a run share.
-#[derive(Debug)]
-pub(crate) struct Load {
-    pub(crate) settings: Settings,
-    /// By the number of the key space; only one without key spaces.
-    spaces: Vec<Space>,
-    pub(crate) commands: CustomCommands,
-    /// The values of recorded requests, in a run that replays a trace.
-    recorded_values: Option<RecordedValues>,
-    /// The commands in the order in which each connection sends them, with the number of each in a
-    /// row.
-    pub(crate) cycle: Vec<(Kind, u64)>,
-    /// Assigns keys to servers, if there are several.
-    pub(crate) router: KeyRouter,
-    /// By server; empty without TLS.
-    tls: Vec<TlsClient>,
-}
-
-impl Load {
-    /// # Errors
-    /// No key can have the prefix, the distribution of value sizes has invalid parameters, or TLS cannot be used as the settings
-    /// say.
-    pub(crate) fn new(settings: &Settings) -> Result<Self, RunError> {
-        let commands = CustomCommands::new(settings);
-        let cycle = match commands.is_empty() {
-            true => cycle(settings),
-            false => commands.turns().map(|(kind, times)| (kind, times.into())).collect(),
-        };
-        Ok(Self {
-            commands,
-            recorded_values: settings
-                .trace
-                .is_some()
-                .then(|| RecordedValues::new(settings.random_data)),
-            cycle,
-            settings: settings.clone(),
-            spaces: Space::all(settings)?,
-            router: KeyRouter::new(&settings.servers, settings.distribution),
-            tls: match &settings.tls {
-                Some(tls) => {
-                    let client = |server: &NamedServer| TlsClient::new(tls, &server.address);
-                    settings.servers.iter().map(client).collect::<Result<_, _>>()?
-                }
-                None => Vec::new(),
-            },
-        })
-    }
-
-    /// A writer of requests.
-    pub(crate) fn writer(&self) -> Writer {
-        Writer::new(&self.settings, &self.spaces)
-    }
-
-    /// The TLS settings of connections to a server; none without TLS.
-    fn tls(&self, server: usize) -> Option<&TlsClient> {
-        self.tls.get(server)
-    }
-
-    fn address(&self, server: usize) -> &ServerAddress {
-        &self.settings.servers[server].address
-    }
-
-    /// The key space of a number, which is 0 in runs without key spaces.
-    #[inline]
-    pub(crate) fn space(&self, number: u16) -> &Space {
-        &self.spaces[usize::from(number)]
-    }
-}
 
 /// A client connection.
 #[derive(Debug)]
@@ -176,7 +104,7 @@ impl Connection {
             true => (Socket::unconnected(address, tls), Stage::Dormant),
             false => (opening::open(settings, address, tls), Stage::Open),
         };
-        let socket = socket.map_err(|error| RunError::connect(settings, index, server, error))?;
+        let socket = socket.map_err(|error| opening::failure(settings, index, server, error))?;
         Ok(Self {
             socket,
             server,
@@ -620,43 +548,6 @@ fn malformed(bytes: &[u8]) -> io::Error {
         format!("unexpected answer \"{}\"; check --protocol", shown(bytes))
     };
     io::Error::new(ErrorKind::InvalidData, what)
-}
-
-/// The input buffer: `start..end` has arrived and is not parsed yet.
-#[derive(Debug)]
-struct Input {
-    buffer: Vec<u8>,
-    start: usize,
-    end: usize,
-}
-
-impl Input {
-    /// A buffer for the answers to a full pipeline, but of at least 4 KiB and at most 64 KiB.
-    fn for_replies(settings: &Settings) -> Self {
-        let sizes = settings.key_spaces.iter().map(|space| &space.data_size);
-        let value_len = sizes.map(typical_len).max().unwrap_or(typical_len(&settings.data_size));
-        let reply_len = value_len * settings.multi_get + 64;
-        let len = (reply_len * settings.pipeline).clamp(4 << 10, 64 << 10);
-        Self { buffer: vec![0; len], start: 0, end: 0 }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.buffer[self.start..self.end]
-    }
-
-    /// Free space for the next read, which is never empty: the buffer grows if it is full.
-    fn space(&mut self) -> &mut [u8] {
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        } else if self.end == self.buffer.len() {
-            self.buffer.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-            if self.end == self.buffer.len() {
-                self.buffer.resize(self.buffer.len() * 2, 0);
-            }
-        }
-        &mut self.buffer[self.end..]
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! The times at which requests are sent under `--rate-limiting`, which are those of memtier_benchmark:
 //! all connections at once begin a burst of requests, about 50 times a second.
 
-use crate::load::connection::Load;
 use crate::load::pace::schedule::between;
 use crate::load::stats::LoadStats;
+use crate::load::workload::Load;
 use std::time::Duration;
 
 /// memtier_benchmark sends bursts at most so many times a second.

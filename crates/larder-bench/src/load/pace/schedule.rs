@@ -1,7 +1,7 @@
 //! The times at which the open loop sends requests.
 
-use crate::load::connection::Load;
 use crate::load::stats::{Kind, LoadStats};
+use crate::load::workload::Load;
 use crate::settings::Arrivals;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;

@@ -1,20 +1,15 @@
 //! Generates the requests of a client: which command comes next, for which keys, with which value and
 //! expiry.
-//!
-//! Nothing here writes bytes or knows a socket. A [`Request`] is a plain value, so that whatever
-//! depends on its keys, such as the server that it is for, is decided before it is written.
 
-use crate::load::connection::Load;
 use crate::load::items::keys::KeyStream;
-use crate::load::items::spaces::{Space, SpaceRequests};
-use crate::load::items::values::Value;
-use crate::load::stats::Kind;
-use crate::load::wire::recorded::Recorded;
-use crate::run::RunError;
+use crate::load::requests::request::{Request, get, set};
+use crate::load::requests::space_requests::SpaceRequests;
+use crate::load::requests::trace_queue::TraceQueue;
+use crate::load::workload::Load;
+use crate::run_error::RunError;
 use crate::settings::{Settings, Stop};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use std::collections::VecDeque;
 
 /// The requests of one client, in their order.
 #[derive(Debug)]
@@ -48,71 +43,6 @@ enum Source {
         /// Number of requests since the current cycle of commands began.
         turn: u32,
     },
-}
-
-/// A request, before it is written in the words of a protocol.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Request<'r> {
-    /// Stores a value in a key space. An `expiry` of 0 is none.
-    Set { space: u16, key: u64, expiry: u32, value: Value<'r> },
-    /// Fetches one key of a key space or several.
-    Get { space: u16, keys: &'r [u64] },
-    /// A recorded request.
-    Recorded(&'r Recorded),
-    /// The user's own command of this number, with a key and a value for each place that has one.
-    Command { number: usize, keys: &'r [u64], value: Option<Value<'r>> },
-}
-
-impl Request<'_> {
-    pub(crate) fn kind(&self, load: &Load) -> Kind {
-        match self {
-            Self::Set { space, .. } => Kind::Set(*space),
-            Self::Get { space, .. } => Kind::Get(*space),
-            Self::Recorded(request) => request.kind(),
-            Self::Command { number, .. } => load.commands.kind(*number),
-        }
-    }
-}
-
-/// Recorded requests that wait for their connection.
-#[derive(Debug, Default)]
-pub(crate) struct TraceQueue {
-    recorded: VecDeque<Recorded>,
-    /// Sets after gets that missed. They are made before other requests.
-    sets: VecDeque<Recorded>,
-    /// The request that was made last.
-    last: Option<Recorded>,
-    /// Whether no more recorded requests come.
-    pub(crate) has_ended: bool,
-}
-
-impl TraceQueue {
-    pub(crate) fn push(&mut self, request: Recorded) {
-        self.recorded.push_back(request);
-    }
-
-    pub(crate) fn push_set(&mut self, set: Recorded) {
-        self.sets.push_back(set);
-    }
-
-    /// Number of recorded requests that wait.
-    pub(crate) fn len(&self) -> usize {
-        self.recorded.len()
-    }
-
-    /// Removes the recorded requests that wait.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Recorded> {
-        self.recorded.drain(..)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.recorded.is_empty() && self.sets.is_empty()
-    }
-
-    fn next(&mut self) -> &Recorded {
-        let next = self.sets.pop_front().or_else(|| self.recorded.pop_front());
-        self.last.insert(next.expect("the caller asks for what there is"))
-    }
 }
 
 impl Generator {
@@ -205,33 +135,6 @@ impl Generator {
             }
         }
     }
-}
-
-#[inline]
-pub(crate) fn set<'r>(
-    number: u16,
-    space: &'r Space,
-    stream: &mut KeyStream,
-    rng: &mut SmallRng,
-) -> Request<'r> {
-    let key = stream.next(rng);
-    let expiry = space.expiry.map_or(0, |(from, to)| rng.random_range(from..=to));
-    Request::Set { space: number, key, expiry, value: space.values.draw(key, rng) }
-}
-
-#[inline]
-pub(crate) fn get<'r>(
-    number: u16,
-    multi_get: usize,
-    stream: &mut KeyStream,
-    rng: &mut SmallRng,
-    keys: &'r mut Vec<u64>,
-) -> Request<'r> {
-    keys.clear();
-    for _ in 0..multi_get {
-        keys.push(stream.next(rng));
-    }
-    Request::Get { space: number, keys }
 }
 
 /// The value of a command is that of the last key before it.

@@ -2,7 +2,7 @@
 
 pub(crate) mod opening;
 
-use crate::run::RunError;
+use crate::run_error::RunError;
 use crate::settings::Tls;
 use larder_target::ServerAddress;
 use mio::event::Source;

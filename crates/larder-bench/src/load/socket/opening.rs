@@ -2,6 +2,7 @@
 //! version.
 
 use crate::load::socket::{Socket, TlsClient};
+use crate::run_error::RunError;
 use crate::settings::{Login, Settings};
 use larder_protocol::encode::{binary, classic, resp};
 use larder_protocol::response::{Read, Resp, Text, read_binary, read_resp, read_text};
@@ -210,6 +211,36 @@ fn again(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
             Err(error) if error.kind() == ErrorKind::Interrupted => (),
             done => return done,
         }
+    }
+}
+
+/// `EMFILE` and `ENFILE`: the process or the system has too many open files.
+const TOO_MANY_FILES: [i32; 2] = [24, 23];
+
+/// Why the connection of client `index` to a server could not be made.
+pub(crate) fn failure(
+    settings: &Settings,
+    index: usize,
+    server: usize,
+    error: io::Error,
+) -> RunError {
+    let Settings { servers, connection_timeout, timeout, .. } = settings;
+    let address = servers[server].address.to_string();
+    if is_refused_login(&error) {
+        return RunError::Login(error.to_string());
+    }
+    if is_login_timeout(&error) {
+        return RunError::LoginTimeout { address, timeout: *timeout };
+    }
+    match (error.raw_os_error(), connection_timeout) {
+        (Some(code), _) if TOO_MANY_FILES.contains(&code) => {
+            let number = index * servers.len() + server + 1;
+            RunError::OpenFiles { number, connections: settings.connections(), error }
+        }
+        (_, Some(timeout)) if error.kind() == ErrorKind::TimedOut => {
+            RunError::ConnectTimeout { address, timeout: *timeout }
+        }
+        _ => RunError::Connect { address, error },
     }
 }
 

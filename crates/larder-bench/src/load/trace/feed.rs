@@ -4,9 +4,9 @@
 //! for each other. A request belongs to the connection that the hash of its key says, so those of one
 //! key stay in order.
 
-use crate::load::connection::Load;
 use crate::load::wire::recorded::{Recorded, hash, objection};
-use crate::run::RunError;
+use crate::load::workload::Load;
+use crate::run_error::RunError;
 use crate::settings::{OnMiss, TraceReplay};
 use larder_target::Protocol;
 use larder_trace::{Form, Reader, Record, TraceError};

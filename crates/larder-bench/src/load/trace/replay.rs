@@ -1,13 +1,13 @@
 //! Distributes the recorded requests of a thread to its clients.
 
 use crate::load::client::Client;
-use crate::load::connection::Load;
-use crate::load::requests::generator::TraceQueue;
+use crate::load::requests::trace_queue::TraceQueue;
 use crate::load::stats::LoadStats;
 use crate::load::stats::unsent::Unsent;
 use crate::load::trace::feed::{Feed, WAITING_MAX};
 use crate::load::wire::recorded::Recorded;
-use crate::run::RunError;
+use crate::load::workload::Load;
+use crate::run_error::RunError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Maximum number of requests that are distributed before answers are looked after again.

@@ -134,8 +134,8 @@ pub(crate) fn read(protocol: Protocol, bytes: &[u8]) -> Read<Answer<'_>> {
 mod tests {
     use super::*;
     use crate::arguments::Arguments;
-    use crate::load::super::connection::Load;
-    use crate::run::RunError;
+    use crate::load::workload::Load;
+    use crate::run_error::RunError;
     use clap::Parser;
     use larder_protocol::encode::InvalidKey;
     use rand::SeedableRng;

@@ -1,21 +1,25 @@
 //! A worker thread of the load: an event loop over the connections of its clients.
 
+mod connections;
+mod end;
+mod sending;
+
 use crate::load::client::Client;
 use crate::load::connection::answers::PendingRequest;
-use crate::load::connection::{Arrived, Connection, Load};
+use crate::load::connection::{Arrived, Connection};
 use crate::load::control::Control;
 use crate::load::nanos;
-use crate::load::pace::bursts::{Bursts, Next};
+use crate::load::pace::bursts::Bursts;
 use crate::load::pace::schedule::Schedule;
 use crate::load::stats::LoadStats;
 use crate::load::stats::client_stats::ClientStats;
 use crate::load::stats::unsent::Unsent;
 use crate::load::trace::replay::Replay;
 use crate::load::wire::Writer;
-use crate::run::RunError;
+use crate::load::workload::Load;
+use crate::run_error::RunError;
 use crate::settings::{Arrivals, Stop};
 use mio::{Events, Poll, Token};
-use std::io::Error;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -249,64 +253,8 @@ impl<'l> Worker<'l> {
         self.clients.iter().flatten().all(|client| client.unanswered() == 0)
     }
 
-    /// Opens the connections of the clients of the next step, if it is time for it.
-    fn open_more(&mut self, elapsed: Duration) {
-        let (Some(steps), Some(next)) = (self.load.settings.steps, self.next_step) else { return };
-        if elapsed < next {
-            return;
-        }
-        self.next_step = Some(next + steps.every);
-        let is_dormant = |client: &Option<Client>| client.as_ref().is_some_and(Client::is_dormant);
-        let dormant = (0..self.clients.len()).filter(|at| is_dormant(&self.clients[*at]));
-        let dormant: Vec<usize> = dormant.take(steps.step).collect();
-        if dormant.is_empty() {
-            self.next_step = None;
-        }
-        let load = self.load;
-        for index in dormant {
-            for server in 0..self.servers {
-                if let Some(connection) = self.connection(index, server) {
-                    let opened = connection.begin_opening(load);
-                    self.begin_serving(index, server, opened);
-                }
-            }
-        }
-    }
-
     fn connection(&mut self, index: usize, server: usize) -> Option<&mut Connection> {
         self.clients.get_mut(index)?.as_mut()?.connection(server)
-    }
-
-    /// Waits for events of a connection that was begun to be opened.
-    fn begin_serving(&mut self, index: usize, server: usize, opened: std::io::Result<()>) {
-        let token = Token(index * self.servers + server);
-        let client = self.clients[index].as_mut();
-        let Some(connection) = client.and_then(|client| client.connection(server)) else { return };
-        let registry = self.poll.registry();
-        let result = opened.and_then(|()| connection.socket.register(registry, token));
-        if let Err(error) = result {
-            self.drop_connection(index, server, &error);
-        }
-    }
-
-    /// Drops connections that were begun to be opened during the run and have taken too long.
-    fn drop_overdue(&mut self, elapsed: Duration) {
-        let settings = &self.load.settings;
-        let opens_some = settings.steps.is_some()
-            || settings.reconnect_interval.is_some()
-            || settings.reconnect_on_error;
-        if !opens_some || elapsed < self.opening_checked + CHECK_EVERY {
-            return;
-        }
-        self.opening_checked = elapsed;
-        for place in 0..self.clients.len() * self.servers {
-            let (index, server) = (place / self.servers, place % self.servers);
-            let load = self.load;
-            let connection = self.connection(index, server);
-            if let Some(error) = connection.and_then(|connection| connection.overdue(load)) {
-                self.drop_connection(index, server, &error);
-            }
-        }
     }
 
     /// Goes on with the clients to which no event will come.
@@ -384,15 +332,6 @@ impl<'l> Worker<'l> {
         wait
     }
 
-    /// Sends the first requests of a closed loop. The others follow as answers arrive.
-    fn begin(&mut self) {
-        for index in 0..self.clients.len() {
-            if !self.is_open_loop() {
-                self.fill_pipeline(index, self.now());
-            }
-        }
-    }
-
     /// Reads a connection's answers and, in a closed loop, sends further requests.
     fn serve(&mut self, place: usize, arrived: Arrived) {
         let (index, server) = (place / self.servers, place % self.servers);
@@ -431,83 +370,6 @@ impl<'l> Worker<'l> {
         self.go_on(index, elapsed);
     }
 
-    /// Sends further requests of a client in a closed loop, or ends the client if it is done.
-    #[inline]
-    fn go_on(&mut self, index: usize, elapsed: Duration) {
-        let Some(Some(client)) = self.clients.get_mut(index) else { return };
-        if client.is_done() {
-            self.retire(index);
-        } else if let Some(schedule) = &mut self.schedule {
-            if schedule.blocked && client.is_ready(self.load) {
-                (schedule.blocked, schedule.free_at) = (false, nanos(elapsed));
-            }
-        } else if self.bursts.is_some() {
-            if self.end.is_none_or(|end| elapsed < end + CATCH_UP_TIME) {
-                self.send_burst(index, nanos(elapsed));
-            }
-        } else if !self.has_ended(elapsed) || self.is_open_replay() && !self.is_too_late(elapsed) {
-            self.fill_pipeline(index, nanos(elapsed));
-        }
-    }
-
-    /// Sends the requests of an open loop that are due, as far as connections are free. A request
-    /// that has to wait for a connection keeps its scheduled time.
-    fn send_what_is_due(&mut self, now: Duration) {
-        if self.is_too_late(now) {
-            return;
-        }
-        while let Some(schedule) = &mut self.schedule
-            && !schedule.blocked
-            && schedule.due() <= now
-            && self.end.is_none_or(|end| schedule.due() < end)
-        {
-            let all = self.clients.len();
-            let idle = |index: &usize| {
-                self.clients[*index].as_ref().is_some_and(|client| client.is_ready(self.load))
-            };
-            let Some(index) = (0..all).map(|i| (schedule.client + i) % all).find(idle) else {
-                schedule.blocked = true;
-                return;
-            };
-            let due = nanos(schedule.due());
-            let lateness = nanos(self.start.elapsed()).saturating_sub(due.max(schedule.free_at));
-            self.stats.sent_late(lateness);
-            schedule.advance();
-            schedule.client = (index + 1) % all;
-            self.fill_pipeline(index, due);
-        }
-    }
-
-    /// Whether not even requests that were due before the end are sent any more.
-    fn is_too_late(&self, now: Duration) -> bool {
-        self.end.is_some_and(|end| now >= end + CATCH_UP_TIME)
-    }
-
-    /// Distributes recorded requests to their clients: all that are due, or in a closed loop as many
-    /// as keep the clients busy. Clients that wait for nothing else send them at once.
-    fn replay(&mut self, elapsed: Duration) {
-        let is_late = self.is_too_late(elapsed);
-        let Some(replay) = &mut self.replay else { return };
-        let end = self.end.map_or(u64::MAX, nanos);
-        let has_ended = self.end.is_some_and(|end| elapsed >= end);
-        if is_late || has_ended && !replay.is_open_loop() {
-            return;
-        }
-        let had_ended = replay.has_ended();
-        let ready = replay.distribute(nanos(elapsed), end, &mut self.clients);
-        let ends_now = replay.has_ended() && !had_ended;
-        for index in ready {
-            self.fill_pipeline(index, self.now());
-        }
-        if ends_now {
-            for index in 0..self.clients.len() {
-                if self.clients[index].as_ref().is_some_and(Client::is_done) {
-                    self.retire(index);
-                }
-            }
-        }
-    }
-
     /// Takes a client away that has nothing more to send.
     fn retire(&mut self, index: usize) {
         if let Some(mut client) = self.clients[index].take() {
@@ -517,200 +379,10 @@ impl<'l> Worker<'l> {
         }
     }
 
-    /// Begins the bursts that are due.
-    fn begin_bursts(&mut self, now: Duration) {
-        while let Some(bursts) = &mut self.bursts
-            && bursts.due() <= now
-            && self.end.is_none_or(|end| bursts.due() < end)
-        {
-            let due = nanos(bursts.due());
-            bursts.advance();
-            for index in 0..self.clients.len() {
-                let elapsed = nanos(self.start.elapsed());
-                if self.send_burst(index, elapsed) == Some(due) {
-                    self.stats.sent_late(elapsed.saturating_sub(due));
-                }
-            }
-        }
-    }
-
-    /// Sends requests of a client's bursts, as many as its pipeline holds. Their latency is measured
-    /// from `now`, that of the first ones of a burst from when the burst was due. Returns when the last
-    /// burst that it began was due.
-    fn send_burst(&mut self, index: usize, now: u64) -> Option<u64> {
-        let (bursts, client) = (self.bursts.as_mut()?, self.clients[index].as_mut()?);
-        if client.is_dormant() {
-            bursts.skip(index);
-            return None;
-        }
-        let (mut at, mut began, mut is_due) = (now, None, false);
-        while client.is_ready(self.load)
-            && client.has_room(self.load)
-            && let Some(next) = bursts.next(index)
-        {
-            if let Next::First(due) = next {
-                (at, began) = (due, Some(due));
-            }
-            client.enqueue(self.load, at, &mut self.writer, &mut self.stats, &mut self.unsent);
-            is_due = true;
-        }
-        if client.left() == Some(0) {
-            bursts.retire(index);
-        }
-        if is_due {
-            self.send(index);
-        }
-        began
-    }
-
-    /// Sends requests until the client's pipeline is full. `at` is the time from which their latency
-    /// is measured.
-    fn fill_pipeline(&mut self, index: usize, at: u64) {
-        let Some(Some(client)) = self.clients.get_mut(index) else { return };
-        if !client.is_ready(self.load) {
-            return;
-        }
-        client.fill(self.load, at, &mut self.writer, &mut self.stats, &mut self.unsent);
-        if let Some(replay) = &mut self.replay {
-            replay.sent(index, client);
-        }
-        self.send(index);
-    }
-
-    /// Sends what was written for a client's servers.
-    #[inline]
-    fn send(&mut self, index: usize) {
-        let Some(Some(client)) = self.clients.get_mut(index) else { return };
-        let start = self.start;
-        let now = || nanos(start.elapsed());
-        let lost = client.send(self.load, now, &mut self.stats);
-        if self.servers > 1 && client.is_idle() && !self.waiting.contains(&index) {
-            self.waiting.push(index);
-        }
-        if !lost.is_empty() {
-            self.drop_connections(index, lost);
-        }
-    }
-
-    #[cold]
-    fn drop_connections(&mut self, index: usize, lost: Vec<(usize, Error)>) {
-        for (server, error) in lost {
-            self.drop_connection(index, server, &error);
-        }
-    }
-
-    /// Drops a connection. Its client goes on with the other servers, if there are any.
-    #[cold]
-    fn drop_connection(&mut self, index: usize, server: usize, error: &Error) {
-        if self.load.settings.reconnect_on_error {
-            return self.reopen_later(index, server);
-        }
-        let Some(client) = &mut self.clients[index] else { return };
-        let Some(mut connection) = client.take_connection(server) else { return };
-        self.client_stats.extend(connection.take_client().map(|stats| *stats));
-        self.stats.fault(&connection.describe_loss(self.load, error), 1);
-        self.unanswered.extend(connection.into_pending());
-        self.lost += 1;
-        self.control.lost_connection();
-        if self.servers > 1 {
-            self.stats.of_server(server).lost_connections += 1;
-            self.waiting.push(index);
-        }
-        if client.is_lost() {
-            self.left_of_lost += client.left().unwrap_or(0);
-            if let Some(replay) = &mut self.replay {
-                let end = self.end.map_or(u64::MAX, nanos);
-                replay.lost(index, client, nanos(self.start.elapsed()), end);
-            }
-            self.clients[index] = None;
-            self.busy -= 1;
-        }
-    }
-
-    /// Counts what was outstanding on a lost connection, which is opened again later.
-    #[cold]
-    fn reopen_later(&mut self, index: usize, server: usize) {
-        let elapsed = self.start.elapsed();
-        let Some(connection) = self.connection(index, server) else { return };
-        if connection.is_lost() {
-            return;
-        }
-        let was_open = connection.is_open();
-        let lost = connection.lose();
-        self.reopening.push((index, server, elapsed + REOPEN_AFTER));
-        // A connection that could not be opened again was counted before.
-        if was_open {
-            let now = nanos(elapsed);
-            let waited = lost.iter().map(|request| (request.kind(), request.waited(now)));
-            self.stats.lost_connection(now, waited);
-        }
-    }
-
-    /// Begins to open lost connections again, unless their clients have nothing more to send.
-    fn reopen_lost(&mut self, elapsed: Duration) {
-        if self.reopening.is_empty() || self.has_ended(elapsed) {
-            return;
-        }
-        let (due, later) =
-            std::mem::take(&mut self.reopening).into_iter().partition(|(.., at)| *at <= elapsed);
-        self.reopening = later;
-        let due: Vec<(usize, usize, Duration)> = due;
-        for (index, server, _) in due {
-            if self.clients[index].as_ref().is_some_and(Client::is_done) {
-                self.retire(index);
-                continue;
-            }
-            let load = self.load;
-            if let Some(connection) = self.connection(index, server) {
-                let reopened = connection.reopen(load);
-                self.begin_serving(index, server, reopened);
-            }
-        }
-    }
-
     fn report(&mut self, reports: &Sender<LoadStats>) {
         // Sending fails if the receiver is gone; the load goes on without reports.
         let _ = reports.send(self.stats.clone());
         self.stats.clear();
-    }
-
-    /// Counts what was not sent and not answered, with the time that it has waited so far.
-    fn finish(mut self, reports: &Sender<LoadStats>) -> WorkerEnd {
-        let now = self.start.elapsed();
-        let open = self.clients.iter().flatten();
-        let connections = open.clone().flat_map(Client::connections);
-        let handshaking = connections.filter(|connection| connection.is_handshaking()).count();
-        let left = match self.load.settings.stop {
-            Stop::Requests(_) => self.left_of_lost + open.filter_map(Client::left).sum::<u64>(),
-            Stop::After(_) | Stop::EndOfTrace => u64::MAX,
-        };
-        let until = self.end.map_or(now, |end| end.min(now));
-        if let Some(schedule) = self.schedule.take() {
-            schedule.count_never_sent(until, now, left, self.load, &mut self.stats);
-        }
-        if let Some(bursts) = self.bursts.take() {
-            bursts.count_never_sent(now, left, self.load, &mut self.stats);
-        }
-        let trace_error = self.replay.take().and_then(|replay| {
-            let clients = self.clients.iter_mut().flatten();
-            replay.count_never_sent(nanos(until), nanos(now), clients, &mut self.stats)
-        });
-        let mut open = std::mem::take(&mut self.clients);
-        let connections = open.iter_mut().flatten().flat_map(Client::connections_mut);
-        let client_stats = connections.filter_map(Connection::take_client);
-        self.client_stats.extend(client_stats.map(|stats| *stats));
-        let open = open.into_iter().flatten().flat_map(Client::into_pending);
-        std::mem::take(&mut self.unsent).count(nanos(now), &mut self.stats);
-        for request in open.chain(std::mem::take(&mut self.unanswered)) {
-            request.never_answered(nanos(now), &mut self.stats);
-        }
-        self.report(reports);
-        let time = match self.end {
-            _ if self.control.is_stopped() => until.max(self.last_event),
-            Some(end) if now >= end => end.max(self.last_event),
-            _ => self.last_event,
-        };
-        WorkerEnd { time, lost: self.lost, handshaking, clients: self.client_stats, trace_error }
     }
 }
 
