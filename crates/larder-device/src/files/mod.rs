@@ -9,30 +9,17 @@
 mod direct;
 mod header;
 mod opening;
+mod spec;
 
 pub use opening::{FilesError, Opening};
 
 use crate::{Device, transfer};
 use header::{Header, Page};
+use spec::ALIGN_MIN;
+pub use spec::{FileSpec, HEADER_LEN};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::path::PathBuf;
-
-/// The bytes at the beginning of each file that are not part of the device.
-pub const HEADER_LEN: u64 = 4096;
-/// Offsets, lengths and addresses are multiples of this at least, in bytes.
-const ALIGN_MIN: usize = 512;
-
-/// A file or block device, and how much of it is used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileSpec {
-    /// A file, which is created if there is none, or a block device.
-    pub path: PathBuf,
-    /// How many bytes of pages it has; rounded down to whole pages. The header comes on top in a file; a
-    /// block device without room for that has a page less.
-    pub bytes: u64,
-}
 
 /// Files and block devices as one range of bytes. They stay locked as long as this value exists.
 #[derive(Debug)]
