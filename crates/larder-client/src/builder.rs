@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind};
 use crate::list::{ListedServer, ServerList};
 use crate::refresh::RefreshSignal;
 use crate::ring::{Hashing, Node, Ring};
+
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 use crate::waiter::Waiter;
