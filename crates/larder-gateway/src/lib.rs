@@ -34,6 +34,7 @@ mod worker;
 
 pub use metrics::MetricsServer;
 pub use server_view::{Asked, Asking, Group, Kind, Login, Rights, Sample, ServerView};
+
 #[cfg(feature = "http")]
 pub use web::{Interfaces, WebConfig, WebListener, WebServer, WebTls};
 pub use web_counts::WebCounts;
