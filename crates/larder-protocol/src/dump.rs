@@ -1,8 +1,8 @@
 //! Lines of dumps: what an operator sees of each item.
 
 use crate::meta_flags::number;
-use crate::request::KEY_LEN_MAX;
 use crate::parse::base64;
+use crate::request::KEY_LEN_MAX;
 
 /// An item as dumps show it.
 #[derive(Clone, Copy, Debug)]

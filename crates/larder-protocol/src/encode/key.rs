@@ -1,7 +1,7 @@
 //! Keys, checked before they are sent.
 
-use crate::request::KEY_LEN_MAX;
 use crate::parse::base64;
+use crate::request::KEY_LEN_MAX;
 use crate::text::number::u64_of;
 use crate::text::tokens::has_blank_or_control;
 use arrayvec::ArrayVec;

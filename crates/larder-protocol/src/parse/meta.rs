@@ -1,13 +1,13 @@
 //! Meta text: `mg ms md ma me mn mt`, with every flag. `mt` and the flag `G` are Larder's own.
 
 use crate::meta_flags::{Argument, Entry, SLOTS, split_tags};
+use crate::parse::base64;
 use crate::parse::body::{bad_value_len, value_len, with_body};
 use crate::parse::parsed::{fault, faulty};
 use crate::request::{
     Arithmetic, Debug, Delete, DropTag, Exptime, FaultReply, Get, KEY_LEN_MAX, Key, MetaFlags,
     Parsed, Recovery, ReplyFormat, Request, Store, StoreMode,
 };
-use crate::parse::base64;
 use crate::text::letters::Letters;
 use crate::text::line::BAD_FORMAT;
 use crate::text::tokens::{Tokens, skip_spaces};

@@ -10,11 +10,11 @@ pub mod resp;
 mod stats;
 
 use crate::meta_flags::{Command, number, show, show_request};
+use crate::parse::base64;
 use crate::request::{
     Arithmetic, Classic, Debug, Delete, DropTag, Fault, FaultReply, Get, Key, MetaFlags,
     ReplyFormat, Status, Store, StoreMode,
 };
-use crate::parse::base64;
 use crate::text::number::{push, push_len};
 use crate::text::tokens::Tokens;
 
