@@ -86,6 +86,22 @@ impl Settings {
         let share = 0.8 + 0.2 * rand::random::<f64>();
         self.lifetime_max.map(|lifetime| now + lifetime.mul_f64(share))
     }
+
+    /// When a connection that is opened now has to be open, for a call with this deadline.
+    ///
+    /// # Errors
+    /// The time of the call is over: all of it went to others.
+    pub(crate) fn connect_deadline(
+        &self,
+        now: Instant,
+        deadline: Instant,
+    ) -> Result<Instant, Error> {
+        let left = deadline.saturating_duration_since(now);
+        if left.is_zero() {
+            return Err(Error::definite(ErrorKind::Timeout).echo());
+        }
+        Ok(now + left.min(self.connect_timeout))
+    }
 }
 
 impl<C> Builder<C> {

@@ -9,6 +9,7 @@
 //! | `flight.rs` | computations that are under way, which callers share |
 //! | `key.rs` | keys, as they are sent |
 //! | `connection.rs` | one connection: requests in, bytes out; bytes in, answers out |
+//! | `link.rs` | a connection of a pool with its socket, of either client |
 //! | `shared.rs` | several calls on one connection |
 //! | `idle.rs` | which idle connection is used next, and which are closed |
 //! | `outcome.rs` | what it means for a call that its connection fails |
@@ -21,6 +22,7 @@ pub(crate) mod flight;
 pub(crate) mod idle;
 pub(crate) mod key;
 pub(crate) mod lease;
+pub(crate) mod link;
 pub(crate) mod operation;
 pub(crate) mod outcome;
 pub(crate) mod servers;
