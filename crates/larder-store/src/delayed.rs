@@ -8,8 +8,8 @@
 //! own within two milliseconds, in any order.
 
 use crate::cache::CacheControl;
-use crate::engine::*;
 use crate::engine::layer::*;
+use crate::engine::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Waker;

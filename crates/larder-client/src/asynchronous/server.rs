@@ -5,11 +5,11 @@ use super::pool::Pool;
 use super::shared::{Opened, Shared};
 use super::stream::Stream;
 use crate::builder::{self, Settings};
-use crate::core::health::{Admission, Health};
+use crate::core::endpoint::place::Place;
 use crate::core::operation::Operation;
-use crate::core::place::Place;
 use crate::core::servers::Member;
-use crate::error::{Error, ErrorKind};
+use crate::core::servers::health::{Admission, Health};
+use crate::error::Error;
 use crate::metrics::{CloseReason, ServerRecorder};
 use std::sync::Arc;
 use std::time::Instant;
@@ -172,13 +172,8 @@ impl Server {
 
     async fn open(&self, deadline: Instant) -> Result<Opened, Error> {
         let now = Instant::now();
-        let left = deadline.saturating_duration_since(now);
-        if left.is_zero() {
-            // All the time went to others.
-            return Err(Error::definite(ErrorKind::Timeout).echo());
-        }
-        let time = left.min(self.settings.connect_timeout);
-        let stream = Stream::connect(&self.place, (now + time).into()).await;
+        let until = self.settings.connect_deadline(now, deadline)?;
+        let stream = Stream::connect(&self.place, until.into()).await;
         let stream = stream.map_err(Error::definite)?;
         Ok((stream, self.settings.expiry(now), self.recorder.opened()))
     }

@@ -46,4 +46,7 @@ pub trait Engine:
 {
 }
 
-impl<T: Batches + Lookups + Updates + SlowStorage + Acknowledge + Walks + Maintenance> Engine for T {}
+impl<T: Batches + Lookups + Updates + SlowStorage + Acknowledge + Walks + Maintenance> Engine
+    for T
+{
+}

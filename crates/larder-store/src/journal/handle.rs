@@ -3,8 +3,8 @@
 use super::acks::AckPosition;
 use super::journals::{Journal, Journals};
 use super::ring::{Kind, Writer};
-use crate::engine::*;
 use crate::engine::layer::*;
+use crate::engine::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::task::Waker;
