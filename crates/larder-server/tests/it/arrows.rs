@@ -1,0 +1,246 @@
+//! The structure of the source: crates and their files depend downwards alone, and unsafe code stays
+//! where it is allowed.
+
+mod imports;
+
+use imports::{Imports, circle};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each crate, and what of ours it may use.
+const ARROWS: [(&str, &[&str]); 18] = [
+    ("larder-protocol", &[]),
+    ("larder-device", &[]),
+    ("larder-store", &["larder-device"]),
+    ("larder-operations", &["larder-store"]),
+    ("larder-session", &["larder-protocol", "larder-operations", "larder-store"]),
+    ("larder-gateway", &["larder-protocol", "larder-operations", "larder-store"]),
+    ("larder-cache", &["larder-operations", "larder-store"]),
+    ("larder-replica", &["larder-protocol", "larder-store"]),
+    ("larder-etcd", &["larder-replica"]),
+    (
+        "larder-server",
+        &[
+            "larder-gateway",
+            "larder-session",
+            "larder-replica",
+            "larder-etcd",
+            "larder-operations",
+            "larder-store",
+            "larder-protocol",
+            "larder-device",
+        ],
+    ),
+    ("larder-model", &["larder-protocol"]),
+    ("larder-client", &["larder-protocol"]),
+    ("larder-target", &["larder-protocol"]),
+    ("larder-trace", &[]),
+    ("larder-bench", &["larder-client", "larder-protocol", "larder-target", "larder-trace"]),
+    ("larder-capacity", &["larder-store", "larder-target", "larder-trace"]),
+    ("larder-compare", &["larder-bench", "larder-capacity", "larder-target"]),
+    (
+        "larder-cli",
+        &[
+            "larder-bench",
+            "larder-capacity",
+            "larder-compare",
+            "larder-etcd",
+            "larder-replica",
+            "larder-target",
+        ],
+    ),
+];
+
+/// The only files with unsafe code.
+const UNSAFE: [&str; 19] = [
+    "raw.rs",
+    "mapped.rs",
+    "memory.rs",
+    "modelled.rs",
+    "loom_models.rs",
+    "record.rs",
+    "chain.rs",
+    "open.rs",
+    "update.rs",
+    "staging.rs",
+    "shrink.rs",
+    "attach.rs",
+    "image.rs",
+    "crash_tests.rs",
+    "on_flash.rs",
+    "leave.rs",
+    "read.rs",
+    "reclaim.rs",
+    "write.rs",
+];
+
+/// How literals of replies begin, or end, that only the protocol may contain.
+const WIRE_WORDS: [&str; 22] = [
+    "\"CLIENT_ERROR",
+    "\"SERVER_ERROR",
+    "\"ERROR\"",
+    "\"ERROR ",
+    "\"ERROR\\r",
+    "\"Error TLS",
+    "\"STAT ",
+    "\"PREFIX ",
+    "\"ITEM ",
+    "\"VALUE ",
+    "\"END\"",
+    "\"END\\r",
+    "\"EN\"",
+    "\"OK\"",
+    "\"OK\\r",
+    "\"RESET\"",
+    "\"STORED",
+    "\"BADCLASS",
+    "\"NOTSTARTED",
+    "\"MEMLIMIT_",
+    "\"WATCHER_",
+    "\\r\\n",
+];
+
+/// Imports within a crate that close a circle: the crate, the file, what it imports from, and why.
+const UPWARDS: [(&str, &str, &str, &str); 2] = [
+    ("larder-store", "segment/raw/mapped", "segment/raw", PREFETCH),
+    ("larder-store", "segment/raw/modelled", "segment/raw", PREFETCH),
+];
+const PREFETCH: &str = "both regions, of which a build has one, use the same prefetch";
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Our crates among the dependencies of a crate, those of its tests left out.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let sections = manifest.split("\n[").filter(|section| {
+        section.starts_with("dependencies]") || section.contains(".dependencies]")
+    });
+    let lines = sections.flat_map(str::lines).filter(|line| line.starts_with("larder-"));
+    lines.map(|line| line.split(['.', ' ', '=']).next().unwrap().to_owned()).collect()
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn arrows_point_down() {
+    for entry in fs::read_dir(crates()).unwrap() {
+        let folder = entry.unwrap().path();
+        let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+        let Some((_, allowed)) = ARROWS.iter().find(|(known, _)| *known == name) else {
+            panic!("{name} has no place in this test's table yet");
+        };
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        for used in dependencies(&manifest) {
+            assert!(allowed.contains(&used.as_str()), "{name} may not use {used}");
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_stays_in_the_segment_engine() {
+    for crate_name in [
+        "larder-protocol",
+        "larder-operations",
+        "larder-session",
+        "larder-gateway",
+        "larder-cache",
+        "larder-server",
+    ] {
+        let lib = fs::read_to_string(crates().join(crate_name).join("src/lib.rs")).unwrap();
+        assert!(lib.contains("#![forbid(unsafe_code)]"), "{crate_name} forbids unsafe code");
+    }
+    let mut files = Vec::new();
+    rust_files(&crates().join("larder-store/src"), &mut files);
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let allowed = UNSAFE.contains(&name) && file.to_str().unwrap().contains("/segment/");
+        assert!(allowed || !text.contains("unsafe {"), "unsafe code in {}", file.display());
+    }
+}
+
+/// The source of a file without its tests, which come last.
+fn without_tests(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    text.split("#[cfg(test)]\nmod ").next().unwrap().to_owned()
+}
+
+#[test]
+fn wire_text_stays_in_the_protocol() {
+    let mut files = Vec::new();
+    for crate_name in ["larder-session", "larder-operations", "larder-server"] {
+        rust_files(&crates().join(crate_name).join("src"), &mut files);
+    }
+    assert!(files.len() > 40, "only {} files", files.len());
+    for file in files {
+        let text = without_tests(&file);
+        let code = |(_, line): &(_, &str)| !line.trim_start().starts_with("//");
+        for (number, line) in (1..).zip(text.lines()).filter(code) {
+            let found = WIRE_WORDS.iter().find(|word| line.contains(*word));
+            assert_eq!(found, None, "{}:{number} writes to the wire", file.display());
+        }
+    }
+    let admin = without_tests(&crates().join("larder-protocol/src/reply/admin.rs"));
+    assert!(WIRE_WORDS.iter().filter(|word| admin.contains(*word)).count() > 5);
+}
+
+fn imports_of(crate_name: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let src = crates().join(crate_name).join("src");
+    let mut files = Vec::new();
+    rust_files(&src, &mut files);
+    Imports::read(&src, &files).edges()
+}
+
+#[test]
+fn files_import_downwards() {
+    let crates = [
+        "larder-protocol",
+        "larder-operations",
+        "larder-session",
+        "larder-store",
+        "larder-gateway",
+        "larder-cache",
+        "larder-server",
+        "larder-client",
+        "larder-replica",
+        "larder-etcd",
+        "larder-cli",
+    ];
+    for crate_name in crates {
+        let mut edges = imports_of(crate_name);
+        for (_, from, to, why) in UPWARDS.iter().filter(|upwards| upwards.0 == crate_name) {
+            let is_known = edges.get_mut(*from).is_some_and(|imports| imports.remove(*to));
+            assert!(is_known, "{crate_name}: {from} imports nothing from {to}, though \"{why}\"");
+        }
+        let circle = circle(&edges).map(|circle| circle.join(" -> "));
+        assert_eq!(circle, None, "{crate_name}: files import each other");
+    }
+}
+
+#[test]
+fn a_circle_of_imports_is_found() {
+    let mut edges = imports_of("larder-server");
+    // A `use` of a file beside it, a name through a re-export, and a path in a function.
+    for (from, to) in [
+        ("stats/table", "stats/row"),
+        ("options/layers", "options/misuse"),
+        ("driver", "driver/acceptor"),
+    ] {
+        assert!(edges[from].contains(to), "{from} imports from {to}");
+    }
+    edges.get_mut("stats/row").unwrap().insert("stats".to_owned());
+    let circle = circle(&edges).expect("stats imports from its files");
+    assert_eq!(circle.first(), circle.last());
+    assert!(circle.contains(&"stats/row".to_owned()), "{circle:?}");
+}
