@@ -543,7 +543,7 @@ fn connections_end_after_their_lifetime() {
 
 #[test]
 fn nobody_gets_another_s_value_whatever_the_server_does() {
-    face::each_pool(|client| call_a_mad_server(&|address| client(address).connections(8), 1500));
+    face::each_pool(|client| call_a_mad_server(&|address| client(address).connections(8), 600));
     // A fault of a shared connection fails all of its calls.
     face::shared(|client| call_a_mad_server(&|address| client(address), 60));
 }
@@ -562,7 +562,7 @@ fn call_a_mad_server(client: &dyn Fn(String) -> FaceBuilder, calls: u32) {
         8 => Action::SendThen(request.right(), Arc::new(Action::Close)),
         _ => Action::Right,
     });
-    let client = client(at(server.port)).timeout(MILLIS(15)).build().unwrap();
+    let client = client(at(server.port)).timeout(MILLIS(40)).build().unwrap();
     let (right, failed) = (AtomicU32::new(0), AtomicU32::new(0));
     thread::scope(|scope| {
         for thread in 0..16 {

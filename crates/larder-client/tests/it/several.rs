@@ -104,7 +104,7 @@ fn keys_of_servers_that_are_there_do_not_feel_that_others_are_gone() {
     each_face(|client| {
         let (servers, _) = servers(2);
         let addresses = format!("{},{},{}", gone(), list(&servers), gone());
-        let client = client(addresses).timeout(MILLIS(500)).build().unwrap();
+        let client = client(addresses).timeout(MILLIS(5000)).build().unwrap();
         let mut failed = 0;
         for key in keys(300) {
             let begun = Instant::now();
@@ -115,7 +115,8 @@ fn keys_of_servers_that_are_there_do_not_feel_that_others_are_gone() {
                     failed += 1;
                 }
             }
-            assert!(begun.elapsed() < MILLIS(510), "{:?}", begun.elapsed());
+            // It has not waited for its deadline.
+            assert!(begun.elapsed() < MILLIS(2500), "{:?}", begun.elapsed());
         }
         assert!((50..250).contains(&failed), "{failed}");
         assert!(client.get_many(&keys(300)).unwrap_err().is_fault());

@@ -325,6 +325,27 @@ fn call_at_random(servers: usize, is_nested: bool) {
     assert_eq!(client.connections(), (n, n, 0));
 }
 
+/// What a call takes while 64 threads make calls.
+fn median_latency(client: &blocking::Client) -> Duration {
+    let mut latencies = thread::scope(|scope| {
+        let threads: Vec<_> = (0..64)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let timed = |n| {
+                        let begun = Instant::now();
+                        get(client, &format!("key-{thread}-{n}"));
+                        begun.elapsed()
+                    };
+                    (0..10).map(timed).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    latencies.sort_unstable();
+    latencies[latencies.len() / 2]
+}
+
 /// Deadlines that come with the answers.
 #[test]
 fn threads_that_give_up_keep_nobody_waiting() {
@@ -332,8 +353,13 @@ fn threads_that_give_up_keep_nobody_waiting() {
         0 => Action::Late(MILLIS(request.random / 20 % 5)),
         _ => Action::Right,
     });
-    let builder = blocking::Client::builder(format!("127.0.0.1:{}", server.port)).shared(1);
-    let client = builder.timeout(MILLIS(4)).build().unwrap();
+    let shared = |timeout| {
+        let builder = blocking::Client::builder(format!("127.0.0.1:{}", server.port)).shared(1);
+        builder.timeout(timeout).build().unwrap()
+    };
+    // About half of the calls end by then, however busy the machine is.
+    let timeout = median_latency(&shared(MILLIS(60_000))).max(MILLIS(4));
+    let client = shared(timeout);
     let (right, late) = (AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
         for thread in 0..64 {
@@ -344,7 +370,7 @@ fn threads_that_give_up_keep_nobody_waiting() {
                     let begun = Instant::now();
                     let called = client.get(&key);
                     let took = begun.elapsed();
-                    assert!(took < MILLIS(2000), "{took:?}");
+                    assert!(took < timeout + MILLIS(2000), "{took:?}");
                     match called {
                         Ok(value) => {
                             assert_eq!(value.unwrap(), key);
@@ -363,7 +389,7 @@ fn threads_that_give_up_keep_nobody_waiting() {
         }
     });
     let (right, late) = (right.into_inner(), late.into_inner());
-    assert!(right > late, "{right} {late}");
+    assert!(right > 50 && late > 0, "{right} {late}");
     let begun = Instant::now();
     while client.get("key").is_err() {
         assert!(begun.elapsed() < MILLIS(4000));

@@ -6,9 +6,9 @@
 //! answer, who may lead, and that there is a leader soon after everything is repaired.
 //!
 //! ```text
-//! cargo test -p larder-replica --test election
-//! LARDER_SEEDS=100000 cargo test -p larder-replica --test election     as many seeds
-//! LARDER_SEED=17 cargo test -p larder-replica --test election          this one again
+//! cargo test -p larder-replica --test it election::
+//! LARDER_SEEDS=100000 cargo test -p larder-replica --test it election::     as many seeds
+//! LARDER_SEED=17 cargo test -p larder-replica --test it election::          this one again
 //! ```
 //! Each seed runs twice, and has to do the same both times.
 //!

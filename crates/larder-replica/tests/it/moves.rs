@@ -10,9 +10,9 @@
 //! slot has a leader that answers.
 //!
 //! ```text
-//! cargo test -p larder-replica --test moves
-//! LARDER_SEEDS=100000 cargo test -p larder-replica --test moves     as many seeds
-//! LARDER_SEED=17 cargo test -p larder-replica --test moves          this one again
+//! cargo test -p larder-replica --test it moves::
+//! LARDER_SEEDS=100000 cargo test -p larder-replica --test it moves::     as many seeds
+//! LARDER_SEED=17 cargo test -p larder-replica --test it moves::          this one again
 //! ```
 //! Each seed runs twice, and has to do the same both times.
 //!

@@ -796,13 +796,3 @@ fn a_page_of_classes_shows_each_class_in_one_piece() {
         }
     }
 }
-
-#[test]
-fn all_of_it_under_tokio() {
-    common::again_under_tokio(&["see_what_memcacheds", "who_comes_and_goes"]);
-}
-
-#[test]
-fn all_of_it_with_delays() {
-    common::again_with_delays(&[]);
-}

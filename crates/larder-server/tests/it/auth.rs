@@ -1,6 +1,6 @@
 //! Logins, as seen from outside; the same bytes to larderd and to Debian's memcached.
 
-use crate::common::{self, Scratch, Server, TIMEOUT, wait_for};
+use crate::common::{Scratch, Server, TIMEOUT, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -475,14 +475,4 @@ fn sasl_logins_are_answered_as_memcached_does() {
         let ours = ours.escape_ascii().to_string().replace("1.6.45", "1.6.18");
         assert_eq!(ours, theirs.escape_ascii().to_string(), "{}", shown.escape_ascii());
     }
-}
-
-#[test]
-fn all_of_it_under_tokio() {
-    common::again_under_tokio(&[]);
-}
-
-#[test]
-fn all_of_it_with_delays() {
-    common::again_with_delays(&[]);
 }

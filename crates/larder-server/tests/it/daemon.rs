@@ -1,6 +1,6 @@
 //! Life in the background and under a service manager, and how it ends.
 
-use crate::common::{self, Scratch, Server, TIMEOUT, larderd, of_process, stderr, wait_for};
+use crate::common::{Scratch, Server, TIMEOUT, larderd, of_process, stderr, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid, getsid};
 use std::io::{Read, Write};
@@ -324,9 +324,4 @@ fn idle_connections_hold_up_no_graceful_end() {
     busy.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"STORED\r\n");
     assert_eq!(server.ends().code(), Some(0));
-}
-
-#[test]
-fn all_of_it_under_tokio() {
-    common::again_under_tokio(&[]);
 }

@@ -3,7 +3,7 @@
 #![expect(clippy::print_stderr, reason = "each try that differs is shown")]
 #![expect(clippy::cast_possible_truncation, reason = "generated lengths are short")]
 
-use crate::common::{self, Server};
+use crate::common::{RUNTIMES, Server};
 use std::fmt::Write as _;
 
 /// What 1.6.18 says, what Larder, after 1.6.45, says instead, and why. What the versions read
@@ -210,19 +210,19 @@ fn binary(random: &mut Random, out: &mut Vec<u8>) {
 /// one: then a TTL is a second shorter there.
 const ATTEMPTS: usize = 4;
 
-/// Runs `generate` many times against both servers; each time on fresh ones' worth of state.
-fn compare(seed: u64, rounds: usize, generate: impl Fn(&mut Random) -> Vec<u8>) {
+/// Runs `generate` many times against memcached and larderd with these options. Each request flushes first.
+fn compare(seed: u64, rounds: usize, options: &[&str], generate: impl Fn(&mut Random) -> Vec<u8>) {
     let Some(memcached) = Server::memcached(&["-t", "1"]) else {
         panic!("memcached is not installed; scripts/test installs it");
     };
-    let larderd = Server::larderd(&["-t", "1"]);
+    let larderd = Server::larderd(&[&["-t", "1"], options].concat());
     let mut random = Random(seed);
     for round in 0..rounds {
         let request = generate(&mut random);
         let difference = |_| difference(&memcached, &larderd, &request);
         let differences = (0..ATTEMPTS).map_while(difference);
-        let mut shown =
-            differences.inspect(|shown| eprintln!("seed {seed} round {round}, {shown}"));
+        let mut shown = differences
+            .inspect(|shown| eprintln!("{options:?} seed {seed} round {round}, {shown}"));
         assert!(shown.nth(ATTEMPTS - 1).is_none(), "different {ATTEMPTS} times");
     }
 }
@@ -304,33 +304,38 @@ fn lines(random: &mut Random, write: fn(&mut Random, &mut String)) -> Vec<u8> {
     out.into_bytes()
 }
 
+/// A pipeline of binary requests. It flushes first, so that rounds do not depend on each other.
+fn frames(random: &mut Random) -> Vec<u8> {
+    let mut out = vec![0x80, 8];
+    out.resize(24, 0);
+    (0..1 + random.below(30)).for_each(|_| binary(random, &mut out));
+    out
+}
+
 #[test]
 fn classic_answers_are_memcacheds() {
-    compare(1, 400, |random| lines(random, classic));
+    compare(1, 400, &[], |random| lines(random, classic));
 }
 
 #[test]
 fn meta_answers_are_memcacheds() {
-    compare(2, 400, |random| lines(random, meta));
+    compare(2, 400, &[], |random| lines(random, meta));
 }
 
 #[test]
 fn binary_answers_are_memcacheds() {
-    compare(3, 400, |random| {
-        // Flush first, so that rounds do not depend on each other.
-        let mut out =
-            vec![0x80, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        (0..1 + random.below(30)).for_each(|_| binary(random, &mut out));
-        out
-    });
+    compare(3, 400, &[], frames);
 }
 
+/// `scripts/test-runtimes` runs all other tests under each runtime and over the delayed engine.
 #[test]
-fn all_of_it_under_tokio() {
-    common::again_under_tokio(&[]);
-}
-
-#[test]
-fn all_of_it_with_delays() {
-    common::again_with_delays(&[]);
+fn each_runtime_answers_over_each_engine() {
+    for runtime in RUNTIMES {
+        for engine in ["segment", "delayed"] {
+            let options = ["--runtime", runtime, "--engine", engine];
+            compare(4, 40, &options, |random| lines(random, classic));
+            compare(5, 40, &options, |random| lines(random, meta));
+            compare(6, 40, &options, frames);
+        }
+    }
 }

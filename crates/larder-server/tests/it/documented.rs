@@ -231,7 +231,7 @@ fn every_binary_request_of_memcached_is_known() {
 /// What tests give to servers, but for this one.
 fn tests() -> String {
     let folders =
-        ["crates/larder-server/tests", "tests/clients", "tests/operations", "tests/hostile"];
+        ["crates/larder-server/tests/it", "tests/clients", "tests/operations", "tests/hostile"];
     let files = folders.iter().flat_map(|folder| std::fs::read_dir(root().join(folder)).unwrap());
     let paths = files.map(|file| file.unwrap().path());
     let sources = paths.filter(|path| path.is_file() && !path.ends_with("documented.rs"));

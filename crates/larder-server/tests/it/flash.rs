@@ -1,6 +1,6 @@
 //! The flash tier as operators and clients see it: `-o ext_path`, `extstore`, statistics.
 
-use crate::common::{self, Scratch, Server, larderd, stat, stderr, wait_for};
+use crate::common::{Scratch, Server, larderd, stat, stderr, wait_for};
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -305,9 +305,4 @@ fn the_file_is_as_long_as_was_said_and_belongs_to_one_user() {
     let about = path.metadata().unwrap();
     assert_eq!((about.len(), about.mode() & 0o777), ((64 << 20) + 4096, 0o600));
     assert!(about.blocks() * 512 >= 64 << 20, "{} blocks", about.blocks());
-}
-
-#[test]
-fn all_of_it_under_tokio() {
-    common::again_under_tokio(&[]);
 }

@@ -1,6 +1,6 @@
 //! `stats latency`: what it counts, and that its times are those that clients see.
 
-use crate::common::{self, Server, TIMEOUT, read_some, stat, wait_for};
+use crate::common::{Server, TIMEOUT, read_some, stat, wait_for};
 use std::io::Write;
 use std::net::{TcpStream, UdpSocket};
 use std::time::Instant;
@@ -101,14 +101,4 @@ fn the_times_are_parts_of_those_that_the_client_sees() {
     assert!(timed <= seen, "{timed} of {seen}: {page}");
     let waits = std::env::var("LARDER_ENGINE").is_ok_and(|engine| engine == "delayed");
     assert!(!waits || timed > seen / 4.0, "{timed} of {seen}: {page}");
-}
-
-#[test]
-fn under_tokio() {
-    common::again_under_tokio(&[]);
-}
-
-#[test]
-fn with_delays() {
-    common::again_with_delays(&[]);
 }

@@ -1,6 +1,6 @@
 //! Signals, ends, and starting again.
 
-use crate::common::{self, Server, wait_for};
+use crate::common::{Server, wait_for};
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -85,14 +85,4 @@ fn a_long_pipeline_starves_nobody() {
     let stats = String::from_utf8(server.ask(b"stats\r\n")).unwrap();
     let yields = stats.lines().find_map(|line| line.strip_prefix("STAT conn_yields "));
     assert!(yields.unwrap().parse::<u64>().unwrap() > 1000, "{yields:?}");
-}
-
-#[test]
-fn all_of_it_under_tokio() {
-    common::again_under_tokio(&[]);
-}
-
-#[test]
-fn all_of_it_with_delays() {
-    common::again_with_delays(&[]);
 }

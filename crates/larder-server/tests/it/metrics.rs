@@ -321,8 +321,3 @@ fn promtool_finds_each_alert_as_its_test_says() {
         assert!(output.status.success(), "{said}{}", common::stderr(&output));
     }
 }
-
-#[test]
-fn under_tokio() {
-    common::again_under_tokio(&["promtool_finds_each_alert", "the_dashboard"]);
-}

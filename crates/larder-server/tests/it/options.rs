@@ -1,6 +1,6 @@
 //! Options, as seen from outside; and what is said of those that cannot be.
 
-use crate::common::{self, Scratch, Server, TIMEOUT, larderd, stderr, wait_for};
+use crate::common::{Scratch, Server, TIMEOUT, larderd, stderr, wait_for};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -290,9 +290,4 @@ fn the_log_is_plain_where_nobody_looks() {
     let port = taken.local_addr().unwrap().port().to_string();
     let verbose = larderd(&["-vv", "-f", "1.1", "-n", "40", "-l", "127.0.0.1", "-p", &port]);
     assert!(!stderr(&verbose).contains('\u{1b}'), "{}", stderr(&verbose));
-}
-
-#[test]
-fn all_of_it_under_tokio() {
-    common::again_under_tokio(&[]);
 }

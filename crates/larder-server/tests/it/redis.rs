@@ -3,7 +3,7 @@
 //! differs on purpose (docs/compatibility-redis.md) is not generated.
 #![expect(clippy::print_stderr, reason = "each try that differs is shown")]
 
-use crate::common::{self, Scratch, Server, TIMEOUT, stat, wait_for};
+use crate::common::{Scratch, Server, TIMEOUT, stat, wait_for};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -513,14 +513,4 @@ fn sets_are_watched_logged_in_and_kept_for_exec() {
     let answers = inline(&server, "SET k v\r\nAUTH user secret\r\nGET k\r\nSET k v\r\nGET k");
     assert!(answers.starts_with("-NOAUTH"), "{answers}");
     assert!(answers.ends_with("+OK\r\n$-1\r\n+OK\r\n$1\r\nv\r\n"), "{answers}");
-}
-
-#[test]
-fn all_of_it_under_tokio() {
-    common::again_under_tokio(&[]);
-}
-
-#[test]
-fn all_of_it_with_delays() {
-    common::again_with_delays(&[]);
 }

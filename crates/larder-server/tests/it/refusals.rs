@@ -271,8 +271,3 @@ fn a_unix_socket_is_no_way_in_for_others() {
     wait_for("socket", || UnixStream::connect(&path).is_ok());
     assert_eq!(server.said(), "");
 }
-
-#[test]
-fn all_of_it_under_tokio() {
-    common::again_under_tokio(&[]);
-}

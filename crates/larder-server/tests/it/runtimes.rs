@@ -1,5 +1,5 @@
-//! What each runtime has to do by itself, with each engine. That they answer alike is the other
-//! files' matter: each runs again under the others.
+//! What each runtime has to do by itself, with each engine. That they answer alike is for the other modules, which
+//! `scripts/test-runtimes` runs under each.
 
 use crate::common::{self, RUNTIMES, Scratch, Server, TIMEOUT, stat, wait_for};
 use std::io::{Read, Write};
@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 const ENGINES: [&[&str]; 3] = [&["segment"], &["dashmap", "-M"], &["moka"]];
 
-/// A server for each runtime and engine; the runtimes side by side.
+/// Checks a server of each runtime and engine, all at once: most checks wait.
 fn each(options: &[&str], check: impl Fn(&Server, &str) + Sync) {
-    let check_engines = &|runtime| {
-        for engine in ENGINES {
-            let chosen = [&["--runtime", runtime, "--engine"], engine, options].concat();
-            check(&Server::larderd(&chosen), &format!("{runtime} over {}", engine[0]));
-        }
-    };
+    let check = &check;
     std::thread::scope(|scope| {
         for runtime in RUNTIMES {
-            scope.spawn(move || check_engines(runtime));
+            for engine in ENGINES {
+                scope.spawn(move || {
+                    let chosen = [&["--runtime", runtime, "--engine"], engine, options].concat();
+                    check(&Server::larderd(&chosen), &format!("{runtime} over {}", engine[0]));
+                });
+            }
         }
     });
 }

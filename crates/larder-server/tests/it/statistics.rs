@@ -1,6 +1,6 @@
 //! The table of statistics: what every row has to have, and that the documentation is made of it.
 //!
-//! `LARDER_WRITE_DOCS=1 cargo test -p larder-server --test statistics` writes the tables of
+//! `LARDER_WRITE_DOCS=1 cargo test -p larder-server --test it statistics::` writes the tables of
 //! `docs/statistics.md` and `docs/metrics.md` anew.
 
 use larder_operations::{ClassCounters, Limits, ThreadCounters};

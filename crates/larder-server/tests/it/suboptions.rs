@@ -400,13 +400,3 @@ fn connect_with_a_small_buffer(port: u16) -> TcpStream {
     socket.connect(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into()).unwrap();
     socket.into()
 }
-
-#[test]
-fn all_of_it_under_tokio() {
-    common::again_under_tokio(&[]);
-}
-
-#[test]
-fn all_of_it_with_delays() {
-    common::again_with_delays(&[]);
-}

@@ -1,7 +1,7 @@
 //! TLS, as clients meet it.
 
 use crate::common::tls::{Authority, Client, Secure, client_config, connect, write_identity};
-use crate::common::{self, Scratch, Server, TIMEOUT, larderd, stat, stderr, wait_for};
+use crate::common::{Scratch, Server, TIMEOUT, larderd, stat, stderr, wait_for};
 use nix::sys::signal::Signal;
 use rustls::client::ClientSessionMemoryCache;
 use rustls::pki_types::PrivateKeyDer;
@@ -518,14 +518,4 @@ fn a_key_may_be_in_the_chains_file_or_in_der() {
         let config = client_config(&authority, rustls::ALL_VERSIONS, None);
         assert!(is_served(server.port(), &config), "{}", server.said());
     }
-}
-
-#[test]
-fn all_of_it_under_tokio() {
-    common::again_under_tokio(&[]);
-}
-
-#[test]
-fn all_of_it_with_delays() {
-    common::again_with_delays(&[]);
 }

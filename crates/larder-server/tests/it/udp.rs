@@ -280,11 +280,6 @@ fn udp_may_be_all_there_is() {
 }
 
 #[test]
-fn all_of_it_under_tokio() {
-    common::again_under_tokio(&[]);
-}
-
-#[test]
 fn one_datagram_draws_a_bounded_answer() {
     const ANSWERS_MAX: u64 = 16 << 20;
     let server = larderd("bounded", &[]);
@@ -308,9 +303,4 @@ fn one_datagram_draws_a_bounded_answer() {
     let drawn = written() - before;
     // The page of `stats` is among it.
     assert!((ANSWERS_MAX / 2..=ANSWERS_MAX + (64 << 10)).contains(&drawn), "{drawn} bytes");
-}
-
-#[test]
-fn all_of_it_with_delays() {
-    common::again_with_delays(&[]);
 }

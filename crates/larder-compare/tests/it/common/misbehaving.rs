@@ -1,5 +1,5 @@
-//! A server that misbehaves. A test starts its own executable as this server: the test `a_server` of
-//! each executable that has one serves if the environment says how, and does nothing otherwise.
+//! A server that misbehaves. A test starts its own executable as this server: the test
+//! `failures::a_server` serves if the environment says how, and does nothing otherwise.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub fn command(behaviour: &str) -> Vec<String> {
     let test = std::env::current_exe().unwrap().display().to_string();
     let environment = [format!("BEHAVIOUR={behaviour}"), "SOCKET={socket}".to_owned()];
-    let arguments = ["--exact", "a_server", "--nocapture"].map(ToOwned::to_owned);
+    let arguments = ["--exact", "failures::a_server", "--nocapture"].map(ToOwned::to_owned);
     let words = ["env".to_owned()].into_iter().chain(environment).chain([test]);
     words.chain(arguments).collect()
 }

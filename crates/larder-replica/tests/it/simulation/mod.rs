@@ -8,9 +8,9 @@
 //! (`world.rs`).
 //!
 //! ```text
-//! cargo test -p larder-replica --test simulation
-//! LARDER_SEEDS=100000 cargo test -p larder-replica --test simulation     as many seeds
-//! LARDER_SEED=17 cargo test -p larder-replica --test simulation          this one again
+//! cargo test -p larder-replica --test it simulation::
+//! LARDER_SEEDS=100000 cargo test -p larder-replica --test it simulation::     as many seeds
+//! LARDER_SEED=17 cargo test -p larder-replica --test it simulation::          this one again
 //! ```
 //! Each seed runs twice, and has to do the same both times. The second command also prints a hash of what happened,
 //! which is the same in every process.
@@ -123,7 +123,7 @@ fn a_seed_does_the_same_in_every_process() {
     for seed in [1, 2, 17, 10, 20] {
         let program = std::env::current_exe().expect("the program of this test");
         let mut other = std::process::Command::new(program);
-        other.args(["--exact", "copies_keep_their_promises", "--nocapture"]);
+        other.args(["--exact", "simulation::copies_keep_their_promises", "--nocapture"]);
         let said = other.env("LARDER_SEED", seed.to_string()).output().expect("it runs");
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
         let here = trace(seed);

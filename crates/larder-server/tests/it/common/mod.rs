@@ -193,37 +193,6 @@ impl Scratch {
 /// The runtimes, the default one first.
 pub const RUNTIMES: [&str; 3] = ["per-core", "tokio-current-thread", "tokio-multi-thread"];
 
-/// Runs all tests of this file again for each of Tokio's runtimes, but for those whose names have
-/// one of `skipped` in them: each server that they start is told of it by its environment.
-pub fn again_under_tokio(skipped: &[&str]) {
-    std::thread::scope(|scope| {
-        for runtime in &RUNTIMES[1..] {
-            scope.spawn(move || run_again(&[("LARDER_RUNTIME", runtime)], skipped));
-        }
-    });
-}
-
-/// The same for each runtime over an engine whose look-ups are answered late at random.
-pub fn again_with_delays(skipped: &[&str]) {
-    std::thread::scope(|scope| {
-        for runtime in RUNTIMES {
-            let variables = [("LARDER_RUNTIME", runtime), ("LARDER_ENGINE", "delayed")];
-            scope.spawn(move || run_again(&variables, skipped));
-        }
-    });
-}
-
-fn run_again(variables: &[(&str, &str)], skipped: &[&str]) {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    for name in skipped.iter().chain(&["under_tokio", "with_delays"]) {
-        command.args(["--skip", name]);
-    }
-    let output = command.envs(variables.iter().copied()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "under {variables:?}:\n{said}\n{}", stderr(&output));
-    assert!(!said.contains("ok. 0 passed"), "{said}");
-}
-
 /// A statistic or a setting out of its page.
 pub fn stat<'p>(page: &'p str, name: &str) -> &'p str {
     let found = page.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));

@@ -6,7 +6,7 @@
 use super::common::*;
 use larder_store::{
     Access, Attributes, Change, Engine, Expiry, Item, Lease, Lookup, NewCas, NewTags, NewValue,
-    Seconds, Value, segment,
+    Refusal, Seconds, Value, segment,
 };
 use std::io::Write;
 use std::sync::Barrier;
@@ -257,21 +257,49 @@ impl<'t, E: Engine> Worker<'t, E> {
         Attributes { client_flags, expiry, ..Attributes::default() }
     }
 
-    fn store_somehow(&mut self, id: u64) {
-        let (value, attributes) = (self.next_value(id), self.attributes());
-        if value.len() >= self.engine.upload_len_min() {
-            self.store_upload(id, &value, attributes);
-        } else {
-            let stored = set_with(self.engine, &id.to_le_bytes(), &value, attributes);
-            assert!(stored.is_ok(), "{} B: {stored:?}", value.len());
+    /// Repeats what is refused because the memory that could be evicted is in use by other threads. Threads that lose
+    /// their processor within a batch, or hold a lease, keep it for a while; so no batch and no lease lasts while
+    /// this one waits.
+    fn until_there_is_room<T>(
+        &mut self,
+        mut attempt: impl FnMut(&mut Self) -> Result<T, Refusal>,
+    ) -> T {
+        let begun = Instant::now();
+        loop {
+            match attempt(self) {
+                Ok(done) => return done,
+                Err(Refusal::OutOfMemory) if self.evicts && begun.elapsed() < PATIENCE => (),
+                Err(refusal) => panic!("{refusal:?} after {:?}", begun.elapsed()),
+            }
+            self.held.take().into_iter().for_each(|held| held.verify());
+            self.engine.end_batch();
+            thread::sleep(Duration::from_millis(1));
+            self.now = self.test.now();
+            self.engine.begin_batch(self.now);
         }
     }
 
-    fn store_upload(&mut self, id: u64, value: &[u8], attributes: Attributes) {
-        let mut upload = self.engine.upload(value.len()).expect("it can fit");
+    fn store_somehow(&mut self, id: u64) {
+        let value = self.next_value(id);
+        self.until_there_is_room(|worker| {
+            let attributes = worker.attributes();
+            if value.len() >= worker.engine.upload_len_min() {
+                worker.store_upload(id, &value, attributes)
+            } else {
+                set_with(worker.engine, &id.to_le_bytes(), &value, attributes).map(drop)
+            }
+        });
+    }
+
+    fn store_upload(
+        &mut self,
+        id: u64,
+        value: &[u8],
+        attributes: Attributes,
+    ) -> Result<(), Refusal> {
+        let mut upload = self.engine.upload(value.len())?;
         for piece in value.chunks(16_384) {
-            let extended = self.engine.extend(&mut upload, piece);
-            assert!(extended.is_ok(), "{} B: {extended:?}", value.len());
+            self.engine.extend(&mut upload, piece)?;
         }
         let key = id.to_le_bytes();
         let key = hashed(self.engine, &key);
@@ -282,8 +310,7 @@ impl<'t, E: Engine> Worker<'t, E> {
             fetched: false,
             tags: NewTags::None,
         };
-        let stored = self.engine.update(key, &mut Some(upload), |_| (put(), ()));
-        assert!(stored.is_ok(), "{} B: {stored:?}", value.len());
+        self.engine.update(key, &mut Some(upload), |_| (put(), ())).map(drop)
     }
 
     fn amend(&mut self, id: u64) {
@@ -296,19 +323,22 @@ impl<'t, E: Engine> Worker<'t, E> {
         let Lookup::Hit(before) = see(self.engine, &id.to_le_bytes(), Access::Tracked) else {
             return;
         };
-        let (value, attributes) = (self.next_value(id), self.attributes());
-        let key = id.to_le_bytes();
-        let key = hashed(self.engine, &key);
-        let swapped = self.engine.update(key, &mut None, |found| match found {
-            Lookup::Hit(item) if item.cas == before.cas => {
-                let bytes = copied(item);
-                assert!(bytes == before.value, "{id} changed but not its CAS");
-                let (cas, value) = (NewCas::Fresh, NewValue::Bytes(&value));
-                (Change::Put { attributes, cas, value, fetched: false, tags: NewTags::None }, true)
-            }
-            _ => (Change::Keep, false),
+        let value = self.next_value(id);
+        let swapped = self.until_there_is_room(|worker| {
+            let attributes = worker.attributes();
+            let key = id.to_le_bytes();
+            let key = hashed(worker.engine, &key);
+            worker.engine.update(key, &mut None, |found| match found {
+                Lookup::Hit(item) if item.cas == before.cas => {
+                    let bytes = copied(item);
+                    assert!(bytes == before.value, "{id} changed but not its CAS");
+                    let (cas, value) = (NewCas::Fresh, NewValue::Bytes(&value));
+                    let tags = NewTags::None;
+                    (Change::Put { attributes, cas, value, fetched: false, tags }, true)
+                }
+                _ => (Change::Keep, false),
+            })
         });
-        let swapped = swapped.expect("there is room or can be made");
         assert!(!swapped.result || swapped.cas > before.cas);
     }
 
@@ -319,32 +349,24 @@ impl<'t, E: Engine> Worker<'t, E> {
         let link = value(id, self.versions, 0);
         let at_end = self.random.below(2) == 0;
         let key = id.to_le_bytes();
-        let key = hashed(self.engine, &key);
-        let extended = self.engine.update(key, &mut None, |found| {
-            let list = match found {
-                Lookup::Hit(item) => copied(item),
-                _ => Vec::new(),
-            };
-            assert!(list.len().is_multiple_of(link.len()), "a link is torn: {} B", list.len());
-            list.chunks(link.len()).for_each(|link| _ = verified(id, link));
-            let value = match list.len() {
-                20_000.. => NewValue::Bytes(&link),
-                _ if at_end => NewValue::Append(&link),
-                _ => NewValue::Prepend(&link),
-            };
-            let attributes = Attributes::default();
-            (
-                Change::Put {
-                    attributes,
-                    cas: NewCas::Fresh,
-                    value,
-                    fetched: false,
-                    tags: NewTags::None,
-                },
-                (),
-            )
+        self.until_there_is_room(|worker| {
+            let key = hashed(worker.engine, &key);
+            worker.engine.update(key, &mut None, |found| {
+                let list = match found {
+                    Lookup::Hit(item) => copied(item),
+                    _ => Vec::new(),
+                };
+                assert!(list.len().is_multiple_of(link.len()), "a link is torn: {} B", list.len());
+                list.chunks(link.len()).for_each(|link| _ = verified(id, link));
+                let value = match list.len() {
+                    20_000.. => NewValue::Bytes(&link),
+                    _ if at_end => NewValue::Append(&link),
+                    _ => NewValue::Prepend(&link),
+                };
+                let (attributes, cas) = (Attributes::default(), NewCas::Fresh);
+                (Change::Put { attributes, cas, value, fetched: false, tags: NewTags::None }, ())
+            })
         });
-        assert!(extended.is_ok(), "{extended:?}");
     }
 
     fn hold(&mut self, id: u64) {
@@ -380,7 +402,7 @@ impl<'t, E: Engine> Worker<'t, E> {
             self.own[index] = None;
         } else {
             let value = self.next_value(id);
-            set(self.engine, &key, &value).expect("there is room or can be made");
+            self.until_there_is_room(|worker| set(worker.engine, &key, &value).map(drop));
             self.own[index] = Some(self.versions);
         }
     }

@@ -141,6 +141,46 @@ pub(crate) fn cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("threads have clocks").into()
 }
 
+/// Times a step of the calling thread, without the time for which the thread was ready but had no processor. Other
+/// programs of a busy machine do not count, waiting for a lock does.
+pub(crate) struct Stopwatch {
+    begun: Instant,
+    cpu: Duration,
+    queued: Duration,
+}
+
+/// The time that a step took, without waiting for a processor.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lap {
+    /// Processor time, in which a thread works or polls a lock.
+    pub(crate) cpu: Duration,
+    /// The time for which the thread was asleep.
+    pub(crate) asleep: Duration,
+}
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        // The queue's time is read first here and last in `lap`, so that a thread that loses its processor in between
+        // has no more asleep than it was.
+        let queued = queued_time();
+        Self { queued, cpu: cpu_time(), begun: Instant::now() }
+    }
+
+    pub(crate) fn lap(&self) -> Lap {
+        let all = self.begun.elapsed();
+        let cpu = cpu_time() - self.cpu;
+        let queued = queued_time() - self.queued;
+        Lap { cpu, asleep: all.saturating_sub(cpu + queued) }
+    }
+}
+
+/// The time for which this thread was ready and waited for a processor. Zero where the kernel does not count it.
+fn queued_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text.split(' ').nth(1).and_then(|nanos| nanos.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
+}
+
 /// Runs `work` on a thread of its own and fails if it does not end in time. A thread that hangs is
 /// left running.
 pub(crate) fn within<R: Send + 'static>(
