@@ -3,10 +3,10 @@
 
 use clap::Parser;
 use larder_bench::{Arguments, Measured, run};
-use larder_target::launch::free_address;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::net::TcpStream;
+use socket2::{Domain, Socket, Type};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 pub struct Server {
     child: Child,
     pub port: u16,
+    reserved: Option<Socket>,
 }
 
 impl Server {
@@ -34,7 +35,7 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .expect("memcached is installed");
-        let mut server = Self { child, port };
+        let mut server = Self { child, port, reserved: None };
         assert!(server.answers(), "port {port}");
         server
     }
@@ -50,24 +51,17 @@ impl Server {
 
     /// Starts a command, to which the port is appended as last argument.
     fn start(command: &[&str]) -> Self {
-        // Another process can take the free port first; then another port is tried.
-        for _ in 0..5 {
-            let port = free_address(0).unwrap().port();
-            let child = Command::new(command[0])
-                .args(&command[1..])
-                .arg(port.to_string())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap_or_else(|error| {
-                    panic!("{}: {error}; scripts/test installs it", command[0])
-                });
-            let mut server = Self { child, port };
-            if server.answers() {
-                return server;
-            }
-        }
-        panic!("{command:?} does not start");
+        let (reserved, port) = reserve_port();
+        let child = Command::new(command[0])
+            .args(&command[1..])
+            .arg(port.to_string())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}; scripts/test installs it", command[0]));
+        let mut server = Self { child, port, reserved: Some(reserved) };
+        assert!(server.answers(), "{command:?} does not start");
+        server
     }
 
     fn answers(&mut self) -> bool {
@@ -94,6 +88,16 @@ impl Server {
     pub fn load(&self, line: &str) -> Measured {
         load(&format!("-s 127.0.0.1 -p {} {line}", self.port))
     }
+}
+
+/// A port that no other process or thread gets as a free one as long as the socket exists. A server that asks for this
+/// port gets it, because it allows others to reuse addresses, as this socket does.
+fn reserve_port() -> (Socket, u16) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    let port = socket.local_addr().unwrap().as_socket().unwrap().port();
+    (socket, port)
 }
 
 impl Drop for Server {
