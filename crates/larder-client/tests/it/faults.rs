@@ -543,7 +543,7 @@ fn connections_end_after_their_lifetime() {
 
 #[test]
 fn nobody_gets_another_s_value_whatever_the_server_does() {
-    face::each_pool(|client| call_a_mad_server(&|address| client(address).connections(8), 600));
+    face::each_pool(|client| call_a_mad_server(&|address| client(address).connections(8), 300));
     // A fault of a shared connection fails all of its calls.
     face::shared(|client| call_a_mad_server(&|address| client(address), 60));
 }

@@ -7,7 +7,7 @@ use larder_client::{Client, Error, ErrorKind, Interrupted, Stored, Waiter, Waiti
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, Barrier, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -428,31 +428,44 @@ fn black_hole() -> (String, TcpListener, Vec<TcpStream>) {
 
 #[test]
 fn calls_that_wait_for_the_same_connection_fail_with_it() {
+    // Fewer than have a second connection opened.
+    const CALLS: usize = 30;
+    const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
     face::shared(|client| {
         let (address, _listener, _queue) = black_hole();
-        let client = client(address).timeout(MILLIS(20_000)).connect_timeout(MILLIS(300));
+        let client = client(address).timeout(MILLIS(60_000)).connect_timeout(CONNECT_TIMEOUT);
         let client = client.build().unwrap();
-        // Fewer than have a second connection opened.
+        // They begin together, so that none finds the attempt of the others failed.
         let call_all = || -> Vec<_> {
+            let start = Barrier::new(CALLS);
+            let call = || {
+                start.wait();
+                client.get("key").unwrap_err()
+            };
             thread::scope(|scope| {
-                let calls: Vec<_> = (0..30).map(|_| scope.spawn(|| client.get("key"))).collect();
+                let calls: Vec<_> = (0..CALLS).map(|_| scope.spawn(call)).collect();
                 calls.into_iter().map(|call| call.join().unwrap()).collect()
             })
         };
         for _ in 0..5 {
             let begun = Instant::now();
-            for called in call_all() {
-                let error = called.unwrap_err();
+            for error in call_all() {
                 assert!(matches!(error.kind(), ErrorKind::Connect(_)), "{error}");
             }
             // One after the other they would take nine seconds.
-            assert!(begun.elapsed() < MILLIS(2000), "{:?}", begun.elapsed());
+            assert!(begun.elapsed() < MILLIS(4500), "{:?}", begun.elapsed());
         }
-        // Each time, the breaker was told of one fault.
-        for called in call_all() {
-            let error = called.unwrap_err();
-            assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
-        }
+        // Each time, the breaker was told of one fault. After a pause of at least 75 ms, one call may try.
+        let begun = Instant::now();
+        let is_attempt = |error: &&Error| match error.kind() {
+            ErrorKind::Connect(_) => true,
+            ErrorKind::Unavailable { .. } => false,
+            _ => panic!("{error}"),
+        };
+        let attempts = call_all().iter().filter(is_attempt).count();
+        let took = begun.elapsed();
+        let attempts_max = took.as_millis() / MILLIS(75).as_millis();
+        assert!(attempts as u128 <= attempts_max, "{attempts} in {took:?}");
     });
 }
 

@@ -222,7 +222,7 @@ fn the_cost_of_a_server_that_a_script_starts_is_known() {
     let suite = suite_text(&["sh", "-c", script, "{socket}"], &suite_entry("bare", &MEMCACHED));
     let suite = suite
         .replace("pipelines = [1, 5]", "pipelines = [1]")
-        .replace("-n 100", "-n 20000")
+        .replace("-n 100", "-n 5000")
         .replace("runs = 2", "runs = 1");
     let bench = Bench::of(&suite.replace("version = [\"--version\"]", ""));
     bench.go();

@@ -1,7 +1,6 @@
-//! The integration tests of larder-compare, one program.
+//! The integration tests of larder-compare, one program. `disturbed.rs` uses all processors and is another.
 
 mod common;
 mod compare;
-mod disturbed;
 mod failures;
 mod restart;

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 /// Seeds that are tried unless the environment says otherwise.
-const SEEDS: u64 = 2000;
+const SEEDS: u64 = 500;
 
 /// SplitMix64 (Steele et al. 2014).
 pub(crate) struct Random(Cell<u64>);

@@ -82,7 +82,7 @@ fn counters_are_those_of_stats() {
         ("delete", "miss", "delete_misses"),
     ] {
         let metric = format!("larder_commands_total{{command=\"{command}\",result=\"{result}\"}}");
-        assert_eq!(samples[&metric], stat(&stats, name).parse().unwrap(), "{metric}");
+        assert_eq!(samples[&metric], stat(&stats, name).parse::<f64>().unwrap(), "{metric}");
         assert!(samples[&metric] > 0.0, "{metric}");
     }
     assert_eq!(samples["larder_items"], 49.0);
@@ -110,7 +110,7 @@ fn latencies_are_those_of_stats_and_of_clients() {
     for class in ["get", "store", "delete", "count", "touch"] {
         let of = |part: &str| format!("larder_command_duration_seconds_{part}");
         let count = samples[&format!("{}{{class=\"{class}\"}}", of("count"))];
-        assert_eq!(count, stat(&counts, &format!("{class}:count")).parse().unwrap());
+        assert_eq!(count, stat(&counts, &format!("{class}:count")).parse::<f64>().unwrap());
         let sum = samples[&format!("{}{{class=\"{class}\"}}", of("sum"))];
         assert!(sum > 0.0 && sum / count <= seen, "{class}: {sum} for {count} in {seen}");
         // By bound, as they are not sorted so here.

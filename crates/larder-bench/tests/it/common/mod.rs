@@ -1,6 +1,8 @@
 //! Servers that tests start and stop.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
+pub mod broken_server;
+
 use clap::Parser;
 use larder_bench::{Arguments, Measured, run};
 use nix::sys::signal::{Signal, kill};

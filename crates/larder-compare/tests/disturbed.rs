@@ -1,7 +1,10 @@
-//! Measurements while another program uses the machine.
+//! Measurements while another program uses the machine. A program of its own, because it disturbs what others measure.
 #![cfg(target_os = "linux")]
 
-use crate::common::{Bench, MEMCACHED, suite_text};
+#[path = "it/common/mod.rs"]
+mod common;
+
+use common::{Bench, MEMCACHED, suite_text};
 use std::process::{Child, Command};
 
 /// A program that uses a core until it is dropped.
