@@ -364,7 +364,9 @@ fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
         let lost = format!("connection lost: it was not made within 0.4 s ({option})");
         assert_eq!(fault(&measured.outcome, &lost), 1, "{:?}", measured.outcome.faults);
-        assert_eq!(measured.outcome.faults.len(), 1, "{:?}", measured.outcome.faults);
+        // The other connection's last answer may come too late on a busy machine.
+        let faults = measured.outcome.faults.keys().filter(|words| *words != "never answered");
+        assert_eq!(faults.count(), 1, "{:?}", measured.outcome.faults);
         assert_eq!((measured.outcome.lost_connections, measured.outcome.ended_early), (1, None));
     }
 }
@@ -374,7 +376,8 @@ fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
 fn memcached_that_freezes_is_seen() {
     let server = Server::memcached();
     let measured = std::thread::scope(|scope| {
-        let line = "-t 1 -c 4 --rate 1000 --test-time 3 --timeout 1.9";
+        // The timeout ends after the schedule, also if the load begins a second late.
+        let line = "-t 1 -c 4 --rate 1000 --test-time 3 --timeout 2.9";
         let load = scope.spawn(|| server.load(line));
         std::thread::sleep(Duration::from_millis(1500));
         server.signal(Signal::SIGSTOP);
@@ -388,7 +391,7 @@ fn memcached_that_freezes_is_seen() {
     assert!(total.requests <= 2000, "{}", total.requests);
     assert!(total.never_answered + total.never_sent >= 1000);
     // A third of what was due waited for the timeout at least.
-    assert!(total.latency.p90 >= 1.9e6, "{:?}", total.latency);
+    assert!(total.latency.p90 >= 2.9e6, "{:?}", total.latency);
 }
 
 /// Stopped at the end of the schedule and continued soon after: all that was due is sent and answered,
