@@ -10,7 +10,7 @@ use crate::server::Server;
 use larder_replica::{
     Applier, EPOCH_MAX, Frame, HelloMember, Move, Process, Purpose, Revision, SlotSet,
 };
-use larder_store::{Change, Engine, HashedKey, Now, WalkState, erased};
+use larder_store::{Batches, Change, HashedKey, Lookups, Now, Updates, WalkState, Walks, erased};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::task::Waker;

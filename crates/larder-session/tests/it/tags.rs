@@ -1,0 +1,83 @@
+//! A store that began before one of its tags was dropped leaves nothing behind, however long it waits.
+
+use crate::conversation::Conversation;
+use larder_session::{Next, Session};
+
+use larder_store::Updates;
+
+/// Runs turns until a request waits; false if all were answered before.
+fn waits(it: &mut Conversation) -> bool {
+    loop {
+        let progress = it.turn();
+        match progress.next {
+            _ if progress.hold => it.complete_all(),
+            Next::Wait => return true,
+            Next::Yield => (),
+            Next::Read { .. } | Next::Write | Next::Close | Next::Abandon => return false,
+        }
+    }
+}
+
+fn check(request: &[u8], answer: &[u8], is_resp: bool) {
+    let mut waited = 0;
+    for seed in 1..60 {
+        let mut it = Conversation::new(seed, request);
+        if is_resp {
+            it.session = Session::resp(0, false);
+        }
+        if !waits(&mut it) {
+            assert_eq!(it.output, answer, "{}", request.escape_ascii());
+            continue;
+        }
+        waited += 1;
+        assert!(it.kit.engine.drop_tag(b"x"), "the request has begun");
+        loop {
+            it.complete_all();
+            if !waits(&mut it) {
+                break;
+            }
+        }
+        assert_eq!(it.output, answer, "{}", request.escape_ascii());
+        it.session = Session::new();
+        (it.unread, it.output) = (b"mg k v\r\nmn\r\n".to_vec(), Vec::new());
+        while waits(&mut it) {
+            it.complete_all();
+        }
+        assert_eq!(it.output, b"EN\r\nMN\r\n", "{}", request.escape_ascii());
+    }
+    assert!(waited > 10, "{waited} of 59 waited: {}", request.escape_ascii());
+}
+
+#[test]
+fn a_request_that_waits_for_its_item_keeps_the_tags_with_which_it_began() {
+    for (request, answer) in [
+        (&b"ms k 1 ME Gx\r\n1\r\n"[..], &b"HD\r\n"[..]),
+        (b"ms k 1 MA N0 Gy,x\r\n1\r\n", b"HD\r\n"),
+        (b"ma k N0 Gx\r\n", b"HD\r\n"),
+        (b"mg k N0 Gx\r\n", b"HD W\r\n"),
+    ] {
+        check(request, answer, false);
+    }
+    for (request, answer) in [
+        (&b"*7\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n$2\r\nNX\r\n$4\r\nTAGS\r\n$1\r\n1\r\n$1\r\nx\r\n"[..], &b"+OK\r\n"[..]),
+        (b"*7\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n$4\r\nTAGS\r\n$1\r\n1\r\n$1\r\nx\r\n$3\r\nGET\r\n", b"$-1\r\n"),
+    ] {
+        check(request, answer, true);
+    }
+}
+
+#[test]
+fn a_value_that_arrives_after_a_drop_is_dropped_whatever_its_length() {
+    for len in [1, 100, 10_000, 100_000] {
+        let value = vec![b'v'; len];
+        let head = format!("ms k {len} Gx\r\n");
+        let mut it = Conversation::new(1, head.as_bytes());
+        assert!(matches!(it.turn().next, Next::Read { .. }) && it.unread.is_empty(), "{len}");
+        assert!(it.kit.engine.drop_tag(b"x"), "{len}");
+        it.unread = [&value[..], b"\r\nmg k v\r\nmn\r\n"].concat();
+        while waits(&mut it) {
+            it.complete_all();
+        }
+        assert_eq!(it.output, b"HD\r\nEN\r\nMN\r\n", "{len}");
+    }
+}
