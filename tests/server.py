@@ -8,9 +8,20 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILT = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release"
+
+
+def binaries():
+    """The directory of the binaries under test: LARDER_BIN_DIR, target/debug or target/release."""
+    if chosen := os.environ.get("LARDER_BIN_DIR"):
+        return ROOT / chosen
+    target = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+    return next((target / profile for profile in ("debug", "release") if (target / profile / "larderd").exists()), target / "debug")
+
+
+# `cargo test --no-run` builds all of them.
+BUILT = binaries()
 LARDERD = BUILT / "larderd"
-# The load program, which also checks answers; `cargo build --release --examples` builds it.
+# The load program, which also checks answers.
 LOAD = Path(os.environ.get("LARDER_LOAD", BUILT / "examples" / "load"))
 ENGINES = {
     "segment": ["--engine", "segment"],

@@ -1,0 +1,16 @@
+"""The default and the long tier of the tests."""
+
+import pytest
+
+from server import engines
+
+
+def long(value, **more):
+    """A test parameter of the long tier."""
+    return pytest.param(value, marks=pytest.mark.long, **more)
+
+
+def engine_params(config):
+    """Test parameters for the engines: the default tier has the first one, the long tier all."""
+    first, *others = engines(config)
+    return [first, *map(long, others)]
