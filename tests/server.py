@@ -51,10 +51,11 @@ def engines(config):
 
 def wait_until(condition, event):
     """Waits until `condition()` is true; fails with the name of the `event` after the timeout."""
-    deadline = time.monotonic() + TIMEOUT_SECS
+    deadline, pause = time.monotonic() + TIMEOUT_SECS, 0.002
     while not condition():
         assert time.monotonic() < deadline, f"{event} did not happen within {TIMEOUT_SECS} s"
-        time.sleep(0.05)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
 
 
 class ExitedAtStart(AssertionError):
@@ -162,10 +163,10 @@ class Server:
         lines = self.ports_file.read_text().splitlines()
         return next(f"127.0.0.1:{line.split()[-1]}" for line in lines if line.startswith(interface))
 
-    def connect(self, timeout=TIMEOUT_SECS):
-        """A new connected socket."""
+    def connect(self, timeout=TIMEOUT_SECS, port=None):
+        """A new connected socket, to another port than the first one if that is given."""
         if not self.path:
-            return socket.create_connection((self.host, self.port), timeout)
+            return socket.create_connection((self.host, port or self.port), timeout)
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(timeout)
         sock.connect(self.path)
