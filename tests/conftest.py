@@ -11,6 +11,9 @@ import pytest
 from server import LARDERD, RUNTIMES, Server, engines, is_upstream
 from tiers import engine_params
 
+# Fixtures of modules that start no server.
+UNSHARED = {"one_runtime", "engine"}
+
 
 def pytest_addoption(parser):
     parser.addoption("--server", default=str(LARDERD), help="the binary under test")
@@ -23,6 +26,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "long: a test of the long tier, which --long adds")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     if is_upstream(config):
         skip = pytest.mark.skip(reason="not a property of memcached")
@@ -33,6 +37,21 @@ def pytest_collection_modifyitems(config, items):
         left_out = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
+    for item in items:
+        if group := shared_group(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def shared_group(item):
+    """The group of tests that one process runs (`--dist loadgroup`): those that share fixtures of a module, with the
+    same parameters. None for a test that shares nothing."""
+    fixtures = item._fixtureinfo.name2fixturedefs.values()
+    shared = [found[-1] for found in fixtures if found[-1].scope == "module" and found[-1].argname not in UNSHARED]
+    if not shared:
+        return None
+    params = getattr(item, "callspec", None)
+    words = [str(params.params[one.argname]) for one in shared if params and one.argname in params.params]
+    return " ".join([item.nodeid.partition("::")[0], *words])
 
 
 def pytest_generate_tests(metafunc):

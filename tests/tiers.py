@@ -10,6 +10,11 @@ def long(value, **more):
     return pytest.param(value, marks=pytest.mark.long, **more)
 
 
+def by_tier(config, default, of_long):
+    """One of two numbers: for the default or the long tier."""
+    return of_long if config.getoption("--long") else default
+
+
 def engine_params(config):
     """Test parameters for the engines: the default tier has the first one, the long tier all."""
     first, *others = engines(config)

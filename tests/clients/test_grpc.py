@@ -21,6 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from grpc_client import OPTIONS, Cache, code, seconds
 from server import wait_until
+from tiers import long
 
 pytestmark = pytest.mark.larder
 
@@ -34,7 +35,7 @@ def one_runtime(request):
         pytest.skip("gRPC has a thread of its own, whatever the runtime of the workers")
 
 
-@pytest.fixture(scope="module", params=["segment", "delayed"])
+@pytest.fixture(scope="module", params=["segment", long("delayed")])
 def server(request, start):
     with start("-t", "2", engine=request.param, grpc=True) as server:
         yield server

@@ -15,6 +15,7 @@ import pymemcache
 import pytest
 
 from server import wait_until
+from tiers import by_tier, long
 
 pytestmark = pytest.mark.larder
 
@@ -22,6 +23,8 @@ DOCS = Path(__file__).parents[2] / "docs" / "http.md"
 SCHEMATHESIS = Path(__file__).parents[2] / ".venv" / "bin" / "schemathesis"
 # Requests that schemathesis makes of each operation: more than 1,000 in all.
 EXAMPLES = 100
+# The phases of schemathesis; the long tier adds random requests.
+PHASES, PHASES_OF_LONG = "examples,coverage", "examples,coverage,fuzzing"
 SEED = int(os.environ.get("LARDER_SEED", "1"))
 LENGTHS = [0, 1, 1000, 65_535, 65_536, 65_537, 300_000, 900_000]
 
@@ -32,7 +35,7 @@ def one_runtime(request):
         pytest.skip("HTTP has a thread of its own, whatever the runtime of the workers")
 
 
-@pytest.fixture(scope="module", params=["segment", "delayed"])
+@pytest.fixture(scope="module", params=["segment", long("delayed")])
 def server(request, start):
     with start("-t", "2", engine=request.param, http=True) as server:
         yield server
@@ -408,7 +411,7 @@ def test_the_commands_of_the_page_on_metrics(start):
 
 
 @pytest.mark.timeout(600)
-def test_requests_made_from_the_description(server):
+def test_requests_made_from_the_description(request, server):
     """Nothing undocumented is answered, whatever is sent."""
     done = subprocess.run(
         [
@@ -422,7 +425,7 @@ def test_requests_made_from_the_description(server):
             "--checks",
             "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
             "--phases",
-            "examples,coverage,fuzzing",
+            by_tier(request.config, PHASES, PHASES_OF_LONG),
             "--no-color",
             "--suppress-health-check",
             "all",

@@ -14,10 +14,12 @@ import redis
 import redis.asyncio
 from django.core.cache import caches
 
+from tiers import long
+
 pytestmark = pytest.mark.larder
 
 
-@pytest.fixture(scope="module", params=["segment", "delayed"])
+@pytest.fixture(scope="module", params=["segment", long("delayed")])
 def resp(request, start):
     """The port of a RESP listener."""
     with start("-o", "resp_db=1", "-t", "2", engine=request.param, resp=True) as server:

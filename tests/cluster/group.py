@@ -167,8 +167,12 @@ class Group:
         self.stop()
 
 
+# Between requests of a client that sends again and again. Many tests run at the same time.
+PAUSE_SECS = 0.001
+
+
 class Client:
-    """Sends a set and a get again and again to one node, and records what it was told and when."""
+    """Sends a set and a get again and again to one node, and records the times of answers and faults."""
 
     def __init__(self, node, name):
         self.host, self.port, self.name = node.host, node.port, name
@@ -181,6 +185,7 @@ class Client:
         sock, number = None, 0
         while not self.end.is_set():
             number += 1
+            time.sleep(PAUSE_SECS)
             value = b"%d" % number
             try:
                 sock = sock or socket.create_connection((self.host, self.port), 10)

@@ -17,12 +17,6 @@ pytestmark = pytest.mark.larder
 ENDED_SECS, SILENT_SECS = 3, 8
 
 
-@pytest.fixture(scope="module")
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
-
-
 def test_clients_go_on_when_the_leader_is_killed(etcd):
     with Group(etcd, 3, "--cluster", "killed") as group:
         for number in range(3):
@@ -60,7 +54,7 @@ def test_clients_go_on_when_the_leader_stands_still(etcd):
             # The old leader wakes up, and does not answer by itself any more.
             leader.signal(signal.SIGCONT)
             number = 0
-            while time.monotonic() < stopped + 6:
+            while leader.seen()["role"] == "leader" or number < 200:
                 number += 1
                 assert client(leader).set("woken", str(number))
                 assert client(followers[0]).get("woken") == b"%d" % number

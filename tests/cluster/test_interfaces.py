@@ -12,7 +12,7 @@ import grpc
 import httpx
 import pytest
 
-from group import Etcd, client
+from group import PAUSE_SECS, client
 from grpc_client import Cache, seconds
 from replicas import ask, keys
 from server import wait_until
@@ -22,12 +22,6 @@ pytestmark = pytest.mark.larder
 
 # What differs between servers, and from one time to the next.
 VOLATILE = {"date", "etag", "connection", "keep-alive"}
-
-
-@pytest.fixture(scope="module")
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
 
 
 @pytest.fixture(scope="module")
@@ -330,6 +324,7 @@ class WebClient:
             number = 0
             while not self.end.is_set():
                 number += 1
+                time.sleep(PAUSE_SECS)
                 key, value = f"{self.node.name}-{number % 50}", str(number) + "x" * (300_000 if number % 5 == 0 else 0)
                 try:
                     answer = http.put(f"/v1/keys/{key}", content=value)

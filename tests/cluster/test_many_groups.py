@@ -10,19 +10,13 @@ import time
 import pytest
 import redis
 
-from group import Client, Etcd, Group, client
+from group import Client, Group, client
 from replicas import ask, keys
 from server import LARDERD, wait_until
 
 pytestmark = pytest.mark.larder
 
 SLOTS = 4096
-
-
-@pytest.fixture(scope="module")
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
 
 
 def larder(etcd, task, cluster, *words):
@@ -180,16 +174,16 @@ def test_a_move_goes_on_when_a_leader_is_lost(etcd, who):
 
 
 def test_a_leader_that_stands_still_while_slots_move_shows_no_old_item(etcd):
-    with cluster(etcd, "still", 2, 2) as (first, second):
+    with cluster(etcd, "paused", 2, 2) as (first, second):
         one = client(second.leader())
         one.set_many({f"k{n}": "old" for n in range(500)})
         wait_until(lambda: all(len(keys(node)) == 500 for node in first), "a copy")
         leader = first.leader()
-        larder(etcd, "move", "still", "--to", "1", "--no-wait")
+        larder(etcd, "move", "paused", "--to", "1", "--no-wait")
         leader.signal(signal.SIGSTOP)
         others = [node for node in first if node is not leader]
         wait_until(lambda: any(node.leads() for node in others), "another leader")
-        wait_until(lambda: owned(etcd, "still").get("1") == SLOTS // 2, "the move")
+        wait_until(lambda: owned(etcd, "paused").get("1") == SLOTS // 2, "the move")
         wait_until(lambda: one.set("probe", "1"), "answers")
         assert one.set_many({f"k{n}": "new" for n in range(500)}) == []
         leader.signal(signal.SIGCONT)
