@@ -37,9 +37,28 @@ def pytest_collection_modifyitems(config, items):
         left_out = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
+    units = {}
     for item in items:
-        if group := shared_group(item):
+        group = shared_group(item)
+        if group:
             item.add_marker(pytest.mark.xdist_group(group))
+        units.setdefault(group or item.nodeid, []).append(item)
+    if hasattr(config, "workerinput"):
+        items[:] = mixed(units.values())
+
+
+def mixed(units):
+    """The tests in the order in which several processes begin with them: large groups early, and the directories mixed
+    evenly, so that some tests wait while others use the processors."""
+    by_directory = {}
+    for unit in units:
+        by_directory.setdefault(unit[0].path.parent, []).append(unit)
+    placed = []
+    for of_directory in by_directory.values():
+        of_directory.sort(key=len, reverse=True)
+        placed += [(number / len(of_directory), unit) for number, unit in enumerate(of_directory)]
+    placed.sort(key=lambda one: one[0])
+    return [item for _, unit in placed for item in unit]
 
 
 def shared_group(item):
