@@ -4,14 +4,27 @@
 marker `long`, and all engines where the default tier uses the first one.
 """
 
+import fnmatch
 import shutil
 
 import pytest
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from server import LARDERD, RUNTIMES, Server, engines, is_upstream
 from tiers import engine_params
 
-# Fixtures of modules that start no server.
+# Files whose tests share servers or other fixtures. With several processes (-n), one of them runs all tests of a file.
+SHARING = [
+    "clients/*",
+    "cluster/test_discovery.py",
+    "cluster/test_same_answers.py",
+    "replication/test_follow_tls.py",
+    "restart/test_damage.py",
+    "restart/test_image.py",
+    "routers/test_limits.py",
+    "routers/test_re*.py",
+]
+# Fixtures of modules that take no time.
 UNSHARED = {"one_runtime", "engine"}
 
 
@@ -26,7 +39,6 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "long: a test of the long tier, which --long adds")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     if is_upstream(config):
         skip = pytest.mark.skip(reason="not a property of memcached")
@@ -37,40 +49,50 @@ def pytest_collection_modifyitems(config, items):
         left_out = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
+    for item in items:
+        shared = {one[-1].argname for one in item._fixtureinfo.name2fixturedefs.values() if one[-1].scope == "module"}
+        if shared - UNSHARED and not is_sharing(item.nodeid):
+            raise pytest.UsageError(f"{item.nodeid} has fixtures of its module: add the file to SHARING")
+    if hasattr(config, "workerinput"):
+        items[:] = mixed(items)
+
+
+def is_sharing(nodeid):
+    """Whether one process runs all tests of the file."""
+    return any(fnmatch.fnmatch(nodeid.partition("::")[0], pattern) for pattern in SHARING)
+
+
+def mixed(items):
+    """The tests in the order in which several processes begin with them: those of large files early, and the directories
+    mixed evenly, so that some tests wait while others use the processors."""
     units = {}
     for item in items:
-        group = shared_group(item)
-        if group:
-            item.add_marker(pytest.mark.xdist_group(group))
-        units.setdefault(group or item.nodeid, []).append(item)
-    if hasattr(config, "workerinput"):
-        items[:] = mixed(units.values())
-
-
-def mixed(units):
-    """The tests in the order in which several processes begin with them: large groups early, and the directories mixed
-    evenly, so that some tests wait while others use the processors."""
-    by_directory = {}
-    for unit in units:
-        by_directory.setdefault(unit[0].path.parent, []).append(unit)
+        units.setdefault(unit(item.nodeid), []).append(item)
+    of_directories = {}
+    for tests in units.values():
+        of_directories.setdefault(tests[0].path.parent, []).append(tests)
     placed = []
-    for of_directory in by_directory.values():
+    for of_directory in of_directories.values():
         of_directory.sort(key=len, reverse=True)
-        placed += [(number / len(of_directory), unit) for number, unit in enumerate(of_directory)]
+        placed += [(number / len(of_directory), tests) for number, tests in enumerate(of_directory)]
     placed.sort(key=lambda one: one[0])
-    return [item for _, unit in placed for item in unit]
+    return [item for _, tests in placed for item in tests]
 
 
-def shared_group(item):
-    """The group of tests that one process runs (`--dist loadgroup`): those that share fixtures of a module, with the
-    same parameters. None for a test that shares nothing."""
-    fixtures = item._fixtureinfo.name2fixturedefs.values()
-    shared = [found[-1] for found in fixtures if found[-1].scope == "module" and found[-1].argname not in UNSHARED]
-    if not shared:
-        return None
-    params = getattr(item, "callspec", None)
-    words = [str(params.params[one.argname]) for one in shared if params and one.argname in params.params]
-    return " ".join([item.nodeid.partition("::")[0], *words])
+def unit(nodeid):
+    """The name of the tests that one process runs together with this one."""
+    return nodeid.partition("::")[0] if is_sharing(nodeid) else nodeid
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return UnitScheduling(config, log)
+
+
+class UnitScheduling(LoadScopeScheduling):
+    """Assigns a unit of tests at a time to a process."""
+
+    def _split_scope(self, nodeid):
+        return unit(nodeid)
 
 
 def pytest_generate_tests(metafunc):

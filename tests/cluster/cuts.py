@@ -253,7 +253,7 @@ def a_leader_that_can_not_ask_etcd_goes_on():
             assert leader.leads()
             leader.unsilence(net.etcd)
             await_answers(a, b)
-        assert not a.faults and not b.faults
+        assert not a.early_faults and not b.early_faults
         assert max(a.longest_gap(), b.longest_gap()) < 2
 
 

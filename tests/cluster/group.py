@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pymemcache
 
+from pace import Pace
 from replicas import ask, keys
 from server import LARDERD, TIMEOUT_SECS, Server, wait_until
 
@@ -167,6 +168,8 @@ class Group:
         self.stop()
 
 
+# A node waits for a leader for a second before it refuses a request.
+PATIENCE_SECS = 0.9
 # Between requests of a client that sends again and again. Many tests run at the same time.
 PAUSE_SECS = 0.001
 
@@ -179,6 +182,9 @@ class Client:
         self.end = threading.Event()
         self.answers = []
         self.faults = []
+        # Those without a wait for a leader.
+        self.early_faults = []
+        self.pace = Pace()
         self.thread = threading.Thread(target=self._run)
 
     def _run(self):
@@ -187,6 +193,7 @@ class Client:
             number += 1
             time.sleep(PAUSE_SECS)
             value = b"%d" % number
+            begun = time.monotonic()
             try:
                 sock = sock or socket.create_connection((self.host, self.port), 10)
                 key = b"%s:%d" % (self.name.encode(), number % 50)
@@ -199,19 +206,26 @@ class Client:
                         raise ConnectionError("closed")
                     answer += piece
                 assert answer == b"STORED\r\n" + found or b"SERVER_ERROR no leader" in answer, answer
-                (self.answers if answer.startswith(b"STORED") else self.faults).append(time.monotonic())
+                if answer.startswith(b"STORED"):
+                    self.answers.append(time.monotonic())
+                else:
+                    self.faults.append(time.monotonic())
+                    if time.monotonic() - begun < PATIENCE_SECS:
+                        self.early_faults.append(answer)
             except OSError as fault:
                 self.faults.append(time.monotonic())
+                self.early_faults.append(fault)
                 sock = None
                 if not isinstance(fault, ConnectionError):
                     raise
                 time.sleep(0.005)
 
     def longest_gap(self):
-        """The longest time without an answer, in seconds."""
-        return max(after - before for before, after in zip(self.answers, self.answers[1:]))
+        """The longest time without an answer in seconds, without delays by other load of the machine."""
+        return self.pace.without_delay(max(after - before for before, after in zip(self.answers, self.answers[1:])))
 
     def __enter__(self):
+        self.pace.__enter__()
         self.thread.start()
         wait_until(lambda: len(self.answers) > 10, "the first answers")
         return self
@@ -219,6 +233,12 @@ class Client:
     def __exit__(self, *exc):
         self.end.set()
         self.thread.join()
+        self.pace.__exit__()
+
+
+def http_of(server):
+    """A client of HTTP for a `with` block."""
+    return httpx.Client(base_url=f"http://{server.http_address}", timeout=60, trust_env=False)
 
 
 def client(node):

@@ -158,4 +158,5 @@ def test_acknowledged_changes_are_quick(etcd):
                 begun = time.monotonic()
                 assert through.set(f"k{number}", "1")
                 times.append(time.monotonic() - begun)
-            assert sorted(times)[150] < 0.02, node.name
+            # A machine with other load delays most of them, but a timer would delay all.
+            assert sorted(times)[30] < 0.02, node.name

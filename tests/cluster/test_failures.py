@@ -74,7 +74,7 @@ def test_nobody_notices_that_etcd_is_away(etcd):
             assert own.start()
             time.sleep(1)
             assert group.leader() is leader
-        assert not a.faults and not b.faults
+        assert not a.early_faults and not b.early_faults
         assert max(a.longest_gap(), b.longest_gap()) < 1
         group.wait_until_in_sync()
 
@@ -195,7 +195,7 @@ def test_a_planned_end_is_noticed_by_nobody_else(etcd, end):
                 leader.signal(end)
                 leader.process.wait()
                 time.sleep(0.3)
-            assert not a.faults and not b.faults
+            assert not a.early_faults and not b.early_faults
             assert max(a.longest_gap(), b.longest_gap()) < 2
             assert int(followers[0].seen()["epoch"]) == epoch + 1, "one election"
             found = client(followers[0]).get_many([f"last{number}" for number in range(300)])

@@ -40,7 +40,7 @@ def test_another_node_leads_without_an_error_and_without_a_copy(etcd):
                 wait_until(lambda: int(group.leader().seen()["epoch"]) == epoch + 1, "the next leader")
                 assert to in (None, group.leader().name)
                 group.wait_until_in_sync()
-        assert a.faults == [] and b.faults == []
+        assert a.early_faults == [] and b.early_faults == []
         assert [node.stats("replication")["copies_received"] for node in group] == copies
         wait_for_same_keys(group)
 

@@ -5,7 +5,6 @@ import contextlib
 import random
 import socket
 import time
-import urllib.parse
 
 import grpc
 import h2.exceptions

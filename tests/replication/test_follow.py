@@ -13,8 +13,9 @@ import pymemcache
 import pytest
 import redis
 
+from pace import Pace
 from replicas import Leader, Relay, ask, is_following, items, keys, wait_for_equality
-from server import ENGINES, LARDERD, ExitedAtStart, Server, wait_until
+from server import ExitedAtStart, Server, wait_until
 
 pytestmark = pytest.mark.larder
 
@@ -52,6 +53,7 @@ class Writers:
         self.end = threading.Event()
         self.requests = 0
         self.slowest = 0.0
+        self.pace = Pace()
         self.faults = []
         self.threads = [threading.Thread(target=self._run, args=(n,)) for n in range(threads)]
 
@@ -90,6 +92,7 @@ class Writers:
                 client.set(key, b"%d" % draw.randrange(10**6), expire=draw.choice([0, 5000]), flags=3)
 
     def __enter__(self):
+        self.pace.__enter__()
         for thread in self.threads:
             thread.start()
         return self
@@ -98,6 +101,7 @@ class Writers:
         self.end.set()
         for thread in self.threads:
             thread.join()
+        self.pace.__exit__()
         assert not self.faults and self.requests > 0, self.faults
 
 
@@ -196,7 +200,7 @@ def test_a_follower_that_stood_still_catches_up():
             copy.process.send_signal(signal.SIGSTOP)
             wait_until(lambda: float(replication(leader, "followers_lag")) > 1, "a lag that is seen")
             copy.process.send_signal(signal.SIGCONT)
-        assert writers.slowest < 1, "nobody waits for it"
+        assert writers.pace.without_delay(writers.slowest) < 1, "nobody waits for it"
         wait_for_equality(leader, copy)
         assert float(replication(leader, "followers_lag")) < 1
 

@@ -28,7 +28,7 @@ from rounds import (
     Totals,
     read_flush,
 )
-from server import LARDERD, TIMEOUT_SECS, Server
+from server import LARDERD, TIMEOUT_SECS
 
 LOAD_SECS_MAX = 0.2
 # Chunks of `FlashBulk` that are there at the same time: about 90 MB, beside 2.5 MB of the workers' keys.
