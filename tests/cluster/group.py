@@ -77,7 +77,7 @@ class Node(Server):
     """A member of a group."""
 
     def __init__(self, etcd, name, *options, **more):
-        self.name = name
+        self.name, self.is_paused = name, False
         cluster = [] if "--cluster" in options else ["--cluster", "demo"]
         options = [
             *cluster, "--node", name, "--etcd", etcd.url,
@@ -89,11 +89,15 @@ class Node(Server):
         return self.stats("cluster")
 
     def leads(self):
+        """Whether it leads and answers. A paused node does not answer."""
+        if self.is_paused:
+            return False
         seen = self.seen()
         return seen["role"] == "leader" and seen["serving"] == "1"
 
     def signal(self, number):
         os.kill(self.pid, number)
+        self.is_paused = number == signal.SIGSTOP or self.is_paused and number != signal.SIGCONT
         if number == signal.SIGSTOP:
             # It reaches each thread by itself.
             wait_until(self._stands_still, "the stop of all threads")

@@ -111,7 +111,7 @@ def fill_at_the_pace_of_flash(server, count, size):
         wait_until(lambda: server.stats()["extstore_io_queue"] == "0", "the end of the writes")
 
 
-@pytest.mark.parametrize("size", [600, 8000, 120_000])
+@pytest.mark.parametrize("size", [long(600), 8000, 120_000])
 def test_items_on_flash_take_no_memory_beyond_the_promise(start, tmp_path, size):
     """Several times the memory is stored, read twice, so that items come back to memory, and overwritten as fast as
     the server answers."""
