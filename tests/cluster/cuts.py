@@ -18,7 +18,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS), str(TESTS / "replication"), str(TESTS / "cluster")]
 
-from group import Client, client  # noqa: E402
+from group import TMPFS, Client, client  # noqa: E402
 from server import LARDERD, wait_until  # noqa: E402
 from test_acks import Recorder  # noqa: E402
 
@@ -134,7 +134,7 @@ class Net:
         self.options = options
 
     def __enter__(self):
-        self.dir = tempfile.TemporaryDirectory(prefix="larder-net-")
+        self.dir = tempfile.TemporaryDirectory(prefix="larder-net-", dir=TMPFS)
         folder = self.dir.name
         Path(f"{folder}/secret").write_text("a secret of the cluster\n")
         ip("link", "set", "lo", "up")

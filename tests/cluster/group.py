@@ -23,11 +23,15 @@ def free_port(host="127.0.0.1"):
         return sock.getsockname()[1]
 
 
+# etcd syncs each change to disk. Other tests write to the disk, so a change may take longer than nodes wait for it.
+TMPFS = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
 class Etcd:
     """One etcd, on ports that were free a moment ago."""
 
     def __init__(self):
-        self.dir = tempfile.TemporaryDirectory(prefix="larder-etcd-")
+        self.dir = tempfile.TemporaryDirectory(prefix="larder-etcd-", dir=TMPFS)
         for _ in range(20):
             if self._start(free_port(), free_port()):
                 return

@@ -22,7 +22,9 @@ SLOTS = 4096
 def larder(etcd, task, cluster, *words):
     """Runs `larder cluster`, which has to succeed, and returns what it said."""
     command = [str(LARDERD.with_name("larder")), "cluster", task, "--cluster", cluster, "--etcd", etcd.url, *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
 
 
 @contextlib.contextmanager

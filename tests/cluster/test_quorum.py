@@ -7,7 +7,7 @@ import time
 import httpx
 import pytest
 
-from group import Client, Group, client, free_port, no_leader, wait_for_same_keys
+from group import TMPFS, Client, Group, client, free_port, no_leader, wait_for_same_keys
 from server import TIMEOUT_SECS, wait_until
 
 pytestmark = pytest.mark.larder
@@ -17,7 +17,7 @@ class Etcds:
     """Three etcds that know each other, for a `with` block."""
 
     def __init__(self):
-        self.dir = tempfile.TemporaryDirectory(prefix="larder-etcds-")
+        self.dir = tempfile.TemporaryDirectory(prefix="larder-etcds-", dir=TMPFS)
         self.processes = {}
         for _ in range(20):
             self.clients, self.peers = ([f"http://127.0.0.1:{free_port()}" for _ in range(3)] for _ in range(2))
