@@ -508,7 +508,7 @@ impl DropAt {
             1 => Self::Poll(1 + n / 4 % 8),
             _ => {
                 let share = n.wrapping_mul(0x9e37_79b9) >> 16;
-                Self::Time(Duration::from_micros(latency_micros * 2 * u64::from(share) >> 16))
+                Self::Time(Duration::from_micros((latency_micros * 2 * u64::from(share)) >> 16))
             }
         }
     }

@@ -28,8 +28,6 @@ use super::memory::layout::TAG_BUCKET_LEN;
 use super::memory::table::Table;
 use super::sync::{AtomicU64, Ordering, wait_for_others};
 use crate::{Refusal, Tag};
-use larder_store::Updates;
-use larder_store::Updates;
 
 const BUCKET_WORDS: usize = TAG_BUCKET_LEN / size_of::<u64>();
 /// The table takes one byte in this many of the limit, and at most so many bytes.
@@ -311,7 +309,7 @@ impl Handle {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::Engine;
+    use crate::Updates;
     use crate::segment::tests::cache;
 
     #[test]

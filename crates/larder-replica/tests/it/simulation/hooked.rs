@@ -1,10 +1,12 @@
 //! An engine at whose steps others may act: whoever else uses the cache does something between any two of them.
 
 use larder_store::cache::{Cache, CacheControl};
+use larder_store::layer::{
+    DelegateAcknowledge, DelegateMaintenance, DelegateSlowStorage, DelegateUploads,
+};
 use larder_store::{
-    Access, Acknowledged, Begun, Change, Content, Delivery, Engine, EvictionObserver, Gauges,
-    HashedKey, Item, LimitRefused, Lookup, Now, Overheld, Refusal, Seconds, Updated, WalkPlace,
-    WalkState, Wanted,
+    Access, Batches, Change, Content, Engine, HashedKey, Item, Layer, Lookup, Lookups, Now,
+    Refusal, Seconds, Updated, Updates, WalkPlace, WalkState, Walks,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -63,6 +65,23 @@ impl<C: Cache> Cache for HookedCache<C> {
     }
 }
 
+impl<E: Engine> Layer for Hooked<E> {
+    type Inner = E;
+
+    fn inner(&self) -> &E {
+        &self.engine
+    }
+
+    fn inner_mut(&mut self) -> &mut E {
+        &mut self.engine
+    }
+}
+
+impl<E: Engine> DelegateUploads for Hooked<E> {}
+impl<E: Engine> DelegateSlowStorage for Hooked<E> {}
+impl<E: Engine> DelegateAcknowledge for Hooked<E> {}
+impl<E: Engine> DelegateMaintenance for Hooked<E> {}
+
 impl<E: Engine> Batches for Hooked<E> {
     fn begin_batch(&mut self, now: impl Into<Now>) {
         self.engine.begin_batch(now);
@@ -115,26 +134,6 @@ impl<E: Engine> Lookups for Hooked<E> {
     }
 }
 
-impl<E: Engine> Uploads for Hooked<E> {
-    type Upload = E::Upload;
-
-    fn upload_len_min(&self) -> usize {
-        self.engine.upload_len_min()
-    }
-
-    fn upload(&mut self, len: usize) -> Result<Self::Upload, Refusal> {
-        self.engine.upload(len)
-    }
-
-    fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal> {
-        self.engine.extend(upload, bytes)
-    }
-
-    fn overheld(&self) -> Overheld {
-        self.engine.overheld()
-    }
-}
-
 impl<E: Engine> Updates for Hooked<E> {
     fn update<'v, R>(
         &mut self,
@@ -174,43 +173,6 @@ impl<E: Engine> Updates for Hooked<E> {
     }
 }
 
-impl<E: Engine> SlowStorage for Hooked<E> {
-    type Fetch = E::Fetch;
-
-    fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Self::Fetch>) -> Begun {
-        self.engine.fetch(wanted, waker, into)
-    }
-
-    fn deliver(&mut self, fetch: &Self::Fetch) -> Delivery {
-        self.engine.deliver(fetch)
-    }
-
-    fn submit(&mut self) {
-        self.engine.submit();
-    }
-
-    #[cfg(unix)]
-    fn poll_reads(&mut self) -> Option<std::os::fd::RawFd> {
-        self.engine.poll_reads()
-    }
-
-    fn turn_reads(&mut self) {
-        self.engine.turn_reads();
-    }
-}
-
-impl<E: Engine> Acknowledge for Hooked<E> {
-    type Position = E::Position;
-
-    fn ack_position(&mut self) -> Option<Self::Position> {
-        self.engine.ack_position()
-    }
-
-    fn is_acknowledged(&mut self, position: &Self::Position, waker: &Waker) -> Acknowledged {
-        self.engine.is_acknowledged(position, waker)
-    }
-}
-
 impl<E: Engine> Walks for Hooked<E> {
     type Walk = E::Walk;
 
@@ -235,27 +197,5 @@ impl<E: Engine> Walks for Hooked<E> {
     ) -> WalkState {
         hook(self.role);
         self.engine.walk_on(walk, items, waker, visit)
-    }
-}
-
-impl<E: Engine> Maintenance for Hooked<E> {
-    fn maintain(&mut self, now: Seconds) -> bool {
-        self.engine.maintain(now)
-    }
-
-    fn shrink(&mut self) -> bool {
-        self.engine.shrink()
-    }
-
-    fn crawl_soon(&mut self) {
-        self.engine.crawl_soon();
-    }
-
-    fn gauges(&self) -> Gauges {
-        self.engine.gauges()
-    }
-
-    fn reset_counters(&self) {
-        self.engine.reset_counters();
     }
 }
