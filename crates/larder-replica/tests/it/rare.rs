@@ -4,7 +4,8 @@ use larder_replica::{Applier, FRAME_LEN_MAX, Frame, Position, Sender, Succession
 use larder_store::cache::Cache;
 use larder_store::journal::{Journaled, JournaledCache, Journals};
 use larder_store::{
-    Attributes, Change, Engine, HashedKey, NewCas, NewTags, NewValue, Now, SizeClasses, dashmap,
+    Attributes, Batches, Change, Engine, HashedKey, NewCas, NewTags, NewValue, Now, SizeClasses,
+    dashmap,
 };
 use std::sync::Arc;
 use std::task::Waker;

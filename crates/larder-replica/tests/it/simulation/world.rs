@@ -10,8 +10,8 @@ use larder_replica::{Applier, FRAME_LEN_MAX, Frame, Sender, Step, StreamError, S
 use larder_store::cache::Cache;
 use larder_store::journal::{Journaled, JournaledCache, Journals};
 use larder_store::{
-    Access, Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewTags,
-    NewValue, Now, Refusal, Seconds, Value,
+    Access, Attributes, Batches, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas,
+    NewTags, NewValue, Now, Refusal, Seconds, Value,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -3,9 +3,9 @@
 use larder_device::Memory;
 use larder_store::segment::{Cache, Config, Handle, Walk};
 use larder_store::{
-    Access, Attributes, Batches, Begun, Change, Delivery, Engine, Expiry, FlashConfig,
-    FlashSettings, HashedKey, Item, Lease, Lookup, Lookups, Maintenance, NewCas, NewTags, NewValue,
-    Refusal, Seconds, SizeClasses, SlowStorage, Updates, Value, WalkState, Walks, Wanted,
+    Access, Attributes, Batches, Begun, Change, Delivery, Expiry, FlashConfig, FlashSettings,
+    HashedKey, Item, Lease, Lookup, Lookups, Maintenance, NewCas, NewTags, NewValue, Refusal,
+    Seconds, SizeClasses, SlowStorage, Updates, Value, WalkState, Walks, Wanted,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -128,7 +128,7 @@ impl Client {
     pub(crate) fn look<R>(
         &mut self,
         key: &[u8],
-        mut read: impl FnMut(&Item<'_, <Handle as Engine>::Lease>) -> R,
+        mut read: impl FnMut(&Item<'_, <Handle as Lookups>::Lease>) -> R,
     ) -> Lookup<R> {
         self.until_done(key, |handle, hashed| {
             match handle.get(hashed, Access::Tracked, &mut read) {
@@ -139,7 +139,7 @@ impl Client {
     }
 
     /// Begins to read an item, and does not wait for it.
-    pub(crate) fn begin(&mut self, key: &[u8], into: &mut Vec<<Handle as Engine>::Fetch>) {
+    pub(crate) fn begin(&mut self, key: &[u8], into: &mut Vec<<Handle as SlowStorage>::Fetch>) {
         self.handle.begin_batch(self.now());
         let wanted = Wanted { hash: self.handle.hash(key), is_ahead: false };
         self.handle.fetch(wanted, &self.waker, into);
@@ -165,7 +165,7 @@ impl Client {
     pub(crate) fn update<'v, R>(
         &mut self,
         key: &[u8],
-        mut decide: impl FnMut(Option<&Item<'_, <Handle as Engine>::Lease>>) -> (Change<'v>, R),
+        mut decide: impl FnMut(Option<&Item<'_, <Handle as Lookups>::Lease>>) -> (Change<'v>, R),
     ) -> Result<R, Refusal> {
         self.until_done(key, |handle, hashed| {
             let updated = handle.update(hashed, &mut None, |found| match found {

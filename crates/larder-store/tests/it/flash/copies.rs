@@ -167,7 +167,7 @@ fn a_flush_reaches_items_that_are_in_memory_and_on_flash() {
     for i in 0..4_000 {
         (0..3).for_each(|_| drop(client.get(&key(i))));
     }
-    larder_store::Engine::flush(&mut client.handle, None);
+    larder_store::Updates::flush(&mut client.handle, None);
     fill(&cache, &mut client, ITEMS..ITEMS + 30_000, 0);
     for i in 0..ITEMS {
         assert_eq!(client.get(&key(i)), None, "{i}");

@@ -150,7 +150,6 @@ fn attributes_survive_the_way_to_flash_and_back() {
 
 #[test]
 fn a_flush_reaches_items_on_flash_and_later_ones_are_kept() {
-    use larder_store::Engine;
     let (cache, mut client, _) = full(40_000);
     client.handle.flush(None);
     for i in (0..40_000).step_by(7) {
@@ -191,7 +190,6 @@ fn small_items_are_not_written() {
 
 #[test]
 fn idle_items_leave_before_their_memory_is_needed() {
-    use larder_store::Engine;
     let device = Memory::new(64 * MIB, 7);
     let settings = FlashSettings { item_age: Some(60), ..any_size() };
     let cache = Cache::new(config(16 * MIB, &device, settings)).unwrap();
@@ -224,7 +222,6 @@ fn idle_items_leave_before_their_memory_is_needed() {
 /// What is on flash makes room there for what comes later.
 #[test]
 fn no_item_leaves_a_cache_that_does_not_evict() {
-    use larder_store::Engine;
     let device = Memory::new(64 * MIB, 7);
     let settings = FlashSettings { item_age: Some(60), ..any_size() };
     let config = Config { evict: false, ..config(16 * MIB, &device, settings) };

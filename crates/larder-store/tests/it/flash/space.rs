@@ -3,9 +3,7 @@
 use super::common::*;
 use larder_device::{Faults, Memory};
 use larder_store::segment::{Cache, Handle};
-use larder_store::{
-    Batches, Begun, Engine, Lookups, Maintenance, Seconds, SlowStorage, Updates, Wanted,
-};
+use larder_store::{Batches, Begun, Lookups, Maintenance, Seconds, SlowStorage, Updates, Wanted};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Wake, Waker};
@@ -90,7 +88,7 @@ fn a_lower_limit_is_reached_with_a_device_that_hangs() {
 
 /// A peer that has asked for so many items that all buffers are in use, and does not read what it gets: its
 /// requests do not go on.
-fn hold_all_buffers(cache: &Cache, now: Seconds) -> (Handle, Vec<<Handle as Engine>::Fetch>) {
+fn hold_all_buffers(cache: &Cache, now: Seconds) -> (Handle, Vec<<Handle as SlowStorage>::Fetch>) {
     let mut stalled = cache.handle();
     let mut held = Vec::new();
     let mut refused = 0;

@@ -2,7 +2,6 @@
 
 use super::common::*;
 use larder_store::Batches;
-use larder_store::Engine;
 
 const LIMIT: usize = 16 * MIB;
 const VALUE_LEN: usize = 1000;
