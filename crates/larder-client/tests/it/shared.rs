@@ -4,6 +4,7 @@
 use crate::common::{Action, Fake, face};
 use larder_client::{Error, ErrorKind, Interrupted, Waiter, Waiting, blocking};
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,16 +38,26 @@ impl Waiter for Handling {
     }
 }
 
-/// A server for one connection: it answers with the value of a key, or does something else, when it is told to.
+/// A server for one connection. Told to answer for some keys, it reads until all of them were requested, and then sends
+/// their values together.
 fn obedient() -> (String, mpsc::Sender<&'static [&'static str]>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (say, says) = mpsc::channel::<&[&str]>();
     thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let (mut requests, mut answers) = (BufReader::new(&stream), &stream);
+        let mut requested = HashSet::new();
         // Until the test is over.
         for keys in says {
-            stream
+            while !keys.iter().all(|key| requested.contains(*key)) {
+                let mut line = String::new();
+                if requests.read_line(&mut line).unwrap() == 0 {
+                    return;
+                }
+                requested.extend(line.trim_end().strip_prefix("get ").map(str::to_owned));
+            }
+            answers
                 .write_all(&keys.iter().map(|key| hit(key)).collect::<Vec<_>>().concat())
                 .unwrap();
         }

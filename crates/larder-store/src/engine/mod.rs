@@ -6,6 +6,7 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `combined.rs` | [`Engine`]: all of the following traits |
 //! | `lookup.rs` | [`Batches`], [`Lookups`] |
 //! | `update.rs`, `change.rs` | [`Updates`], [`Uploads`], and the changes that a closure decides on |
 //! | `slow_storage.rs` | [`SlowStorage`]: items that have to be read first |
@@ -17,6 +18,7 @@
 
 mod acknowledgement;
 mod change;
+mod combined;
 mod gauges;
 mod item;
 pub mod layer;
@@ -29,6 +31,7 @@ mod walk;
 
 pub use acknowledgement::*;
 pub use change::*;
+pub use combined::*;
 pub use gauges::*;
 pub use item::*;
 pub use layer::Layer;
@@ -38,15 +41,3 @@ pub use slow_storage::*;
 pub use time::*;
 pub use update::*;
 pub use walk::*;
-
-/// One thread's handle to a cache. Each thread has a handle of its own. Leases, uploads, walks and fetches may be used
-/// with the handle of another thread later.
-pub trait Engine:
-    Batches + Lookups + Updates + SlowStorage + Acknowledge + Walks + Maintenance
-{
-}
-
-impl<T: Batches + Lookups + Updates + SlowStorage + Acknowledge + Walks + Maintenance> Engine
-    for T
-{
-}
