@@ -19,7 +19,9 @@ mod store;
 
 pub(crate) use change::{Count, Delete, Touch};
 pub(crate) use get::{Get, GetMany, opaque};
-pub(crate) use interface::{Failure, Operation, check, one};
+#[cfg(feature = "pipeline")]
+pub(crate) use interface::one;
+pub(crate) use interface::{Failure, Operation, check};
 pub(crate) use server::{Flush, KnowsMeta, Stats, Version};
 pub(crate) use store::Store;
 
