@@ -1,0 +1,370 @@
+//! Answers the requests that other members forward, with a session for each of their clients' connections.
+
+use super::forwarder::conversation_of;
+use super::session_host::SessionHost;
+use crate::group::Group;
+use crate::node::Node;
+use crate::peers::{PeerStream, Stop, is_silence};
+use larder_operations::{Counters, OpContext};
+use larder_replica::{AnswerEnd, FRAME_LEN_MAX, Frame};
+use larder_session::{Conversation, Next, Session, Settings};
+use larder_store::erased;
+use larder_support::clock::boot_millis;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
+
+/// How often this side says that it is alive.
+const BEAT: Duration = Duration::from_millis(100);
+/// Answers in one frame, in bytes.
+const PIECE_LEN: usize = 256 << 10;
+const READ_LEN: usize = 256 << 10;
+/// Answers that a conversation may have under way, which nobody counts, in bytes.
+const OUTPUT_MAX: usize = 64 << 10;
+/// When so much is to be sent, it is, before more is answered, in bytes.
+const UNSENT_MAX: usize = 1 << 20;
+/// Longer buffers are not kept for the next requests.
+const KEPT_LEN_MAX: usize = 4 << 10;
+/// The clients' connections that one member may have requests of.
+const ROUTES_MAX: usize = 1 << 20;
+
+/// Handles to the cache for forwarded requests, which connections share.
+pub(crate) struct Answerer {
+    node: Arc<Node>,
+    host: Arc<dyn SessionHost>,
+    group: Arc<Group>,
+    settings: Settings,
+    /// Those of conversations with the gateway of another node.
+    gateway_settings: Settings,
+    handles: Vec<Mutex<erased::Handle>>,
+    next: AtomicUsize,
+}
+
+/// A client's connection to the other member.
+struct Forwarded {
+    session: Session<erased::Handle>,
+    /// It is not a client's, but the gateway's, which asks for those of HTTP and gRPC.
+    is_gateway: bool,
+    /// Requests in order, as they were passed: those of each for themselves.
+    passed: VecDeque<Passed>,
+    output: Vec<u8>,
+    /// The bytes of answers since the other member has asked for more.
+    sent: usize,
+    state: State,
+}
+
+/// Requests that are answered together.
+#[derive(Default)]
+struct Passed {
+    unread: Vec<u8>,
+    /// All of them has come.
+    is_whole: bool,
+    /// It was looked whether this server answers them, and some may have been carried out.
+    has_begun: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// All that has come is answered, or the rest of a request is to come.
+    Idle,
+    /// It waits for slower storage, or for acknowledgements.
+    Waiting,
+    /// The other member asks for more when it has room.
+    Full,
+    /// Nothing more is answered: the other member closes its client's connection, or sends the requests to another
+    /// server.
+    Over,
+}
+
+impl Answerer {
+    pub(crate) fn new(
+        node: &Arc<Node>,
+        host: &Arc<dyn SessionHost>,
+        group: &Arc<Group>,
+        handles: Vec<erased::Handle>,
+    ) -> Self {
+        let settings = Settings { output_max: OUTPUT_MAX, ..node.settings.clone() };
+        Self {
+            node: Arc::clone(node),
+            host: Arc::clone(host),
+            group: Arc::clone(group),
+            gateway_settings: Settings { for_gateway: true, ..settings.clone() },
+            settings,
+            handles: handles.into_iter().map(Mutex::new).collect(),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// Answers requests until the connection ends.
+    pub(crate) fn serve(&self, mut stream: &PeerStream, stop: &Stop) -> io::Result<()> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed) % self.handles.len().max(1);
+        let (Some(handle), Some(counters)) =
+            (self.handles.get(number), self.node.answerer_counters.get(number))
+        else {
+            return Err(io::Error::other("there is no handle"));
+        };
+        let mut all: HashMap<u64, Forwarded> = HashMap::new();
+        let (mut input, mut bytes, mut out) = (Vec::new(), vec![0; READ_LEN], Vec::new());
+        let (mut beaten, mut beats) = (Instant::now(), 0);
+        let (woken, mut woken_routes) = (Arc::new(Woken::new()?), VecDeque::new());
+        stream.set_read_timeout(Some(BEAT))?;
+        while !stop.is_set() {
+            if woken.wait(stream, BEAT.saturating_sub(beaten.elapsed())) {
+                match stream.read(&mut bytes) {
+                    Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(len) => input.extend_from_slice(bytes.get(..len).unwrap_or_default()),
+                    Err(error) if is_silence(&error) => (),
+                    Err(error) => return Err(error),
+                }
+            }
+            woken_routes.extend(woken.take());
+            let mut at = 0;
+            loop {
+                let mut is_done = false;
+                {
+                    let mut engine = handle.lock().unwrap_or_else(PoisonError::into_inner);
+                    while out.len() < UNSENT_MAX {
+                        let rest = input.get(at..).unwrap_or_default();
+                        let read = Frame::read(rest, FRAME_LEN_MAX).map_err(io::Error::other)?;
+                        if let Some((frame, len)) = read {
+                            let cache = (&mut *engine, &**counters);
+                            self.take(&frame, &mut all, cache, &woken, &mut out)?;
+                            at += len;
+                        } else if let Some(route) = woken_routes.pop_front() {
+                            let waiting =
+                                all.get_mut(&route).filter(|of| of.state == State::Waiting);
+                            if let Some(conversation) = waiting {
+                                let cache = (&mut *engine, &**counters);
+                                self.answer(route, conversation, cache, &woken, &mut out);
+                                self.forget_if_over(route, &mut all);
+                            }
+                        } else {
+                            is_done = true;
+                            break;
+                        }
+                    }
+                }
+                if is_done {
+                    break;
+                }
+                stream.write_all(&out)?;
+                out.clear();
+            }
+            input.drain(..at);
+            if beaten.elapsed() >= BEAT {
+                (beaten, beats) = (Instant::now(), beats + 1);
+                let sent = boot_millis();
+                Frame::Beat { number: beats, behind_millis: Some(0), sent }.write(&mut out);
+            }
+            stream.write_all(&out)?;
+            out.clear();
+            out.shrink_to(UNSENT_MAX);
+        }
+        Ok(())
+    }
+
+    fn take(
+        &self,
+        frame: &Frame<'_>,
+        all: &mut HashMap<u64, Forwarded>,
+        cache: (&mut erased::Handle, &Counters),
+        woken: &Arc<Woken>,
+        out: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        match *frame {
+            Frame::Open { route, conversation } if all.len() < ROUTES_MAX => {
+                let conversation = conversation_of(conversation)
+                    .ok_or_else(|| io::Error::other("there is no such protocol"))?;
+                let opened = Forwarded {
+                    session: Session::forwarded(conversation),
+                    is_gateway: conversation == Conversation::Gateway,
+                    passed: VecDeque::new(),
+                    output: Vec::new(),
+                    sent: 0,
+                    state: State::Idle,
+                };
+                all.insert(route, opened);
+            }
+            Frame::Pass { route, more, bytes } => {
+                let Some(conversation) = all.get_mut(&route) else { return Ok(()) };
+                if conversation.passed.back().is_none_or(|last| last.is_whole) {
+                    conversation.passed.push_back(Passed::default());
+                }
+                if let Some(last) = conversation.passed.back_mut() {
+                    last.unread.extend_from_slice(bytes);
+                    last.is_whole = !more;
+                }
+                if conversation.state == State::Idle {
+                    self.answer(route, conversation, cache, woken, out);
+                    self.forget_if_over(route, all);
+                }
+            }
+            Frame::GoOn { route } => {
+                let Some(conversation) = all.get_mut(&route) else { return Ok(()) };
+                conversation.sent = 0;
+                if conversation.state == State::Full {
+                    self.answer(route, conversation, cache, woken, out);
+                    self.forget_if_over(route, all);
+                }
+            }
+            Frame::Shut { route } => {
+                if let Some(mut conversation) = all.remove(&route) {
+                    self.host.close(&mut conversation.session);
+                }
+            }
+            _ => return Err(io::Error::other("it sends what does not belong there")),
+        }
+        Ok(())
+    }
+
+    /// Ends a conversation in which nothing more is answered: what comes of it later is dropped.
+    fn forget_if_over(&self, route: u64, all: &mut HashMap<u64, Forwarded>) {
+        let is_over = |of: &Forwarded| of.state == State::Over;
+        if all.get(&route).is_some_and(is_over)
+            && let Some(mut conversation) = all.remove(&route)
+        {
+            self.host.close(&mut conversation.session);
+        }
+    }
+
+    /// Answers what has come, as far as that goes.
+    fn answer(
+        &self,
+        route: u64,
+        conversation: &mut Forwarded,
+        (engine, counters): (&mut erased::Handle, &Counters),
+        woken: &Arc<Woken>,
+        out: &mut Vec<u8>,
+    ) {
+        let Forwarded { session, is_gateway, passed, output, sent, state } = conversation;
+        let settings = if *is_gateway { &self.gateway_settings } else { &self.settings };
+        let waker = || Waker::from(Arc::new(RouteWaker { route, woken: Arc::clone(woken) }));
+        *state = State::Idle;
+        while let Some(Passed { unread, is_whole, has_begun }) = passed.front_mut() {
+            let had_begun = *has_begun;
+            if !had_begun && !self.group.is_serving() {
+                Frame::Answer { route, end: AnswerEnd::Moved, bytes: b"" }.write(out);
+                *state = State::Over;
+                return;
+            }
+            if !had_begun && *sent > OUTPUT_MAX {
+                Frame::Answer { route, end: AnswerEnd::More, bytes: b"" }.write(out);
+                *state = State::Full;
+                return;
+            }
+            *has_begun = true;
+            let now = self.node.clock.moment();
+            let operations = OpContext::new(engine, counters, &settings.limits, now);
+            let buffers = (unread.as_slice(), &mut *output);
+            let progress = self.host.receive(session, operations, settings, &waker, buffers);
+            unread.drain(..progress.consumed);
+            let had_begun = had_begun || progress.consumed > 0 || !output.is_empty();
+            let end = match progress.next {
+                _ if progress.hold => {
+                    *state = State::Waiting;
+                    return;
+                }
+                Next::Yield => continue,
+                Next::Wait => {
+                    *state = State::Waiting;
+                    return;
+                }
+                Next::Read { .. } if !*is_whole => return,
+                // It was said that the requests are whole.
+                Next::Read { .. } if !unread.is_empty() => AnswerEnd::Close,
+                Next::Read { .. } => AnswerEnd::Done,
+                Next::Write => AnswerEnd::More,
+                Next::Close => AnswerEnd::Close,
+                Next::Abandon => {
+                    output.clear();
+                    if had_begun { AnswerEnd::Close } else { AnswerEnd::Moved }
+                }
+            };
+            *sent += output.len();
+            send(route, output, end, out);
+            // What idle conversations keep is not counted.
+            output.shrink_to(KEPT_LEN_MAX);
+            *state = match end {
+                AnswerEnd::More => State::Full,
+                AnswerEnd::Moved | AnswerEnd::Close => State::Over,
+                AnswerEnd::Done | AnswerEnd::Follows => State::Idle,
+            };
+            if *state != State::Idle {
+                return;
+            }
+            passed.pop_front();
+        }
+    }
+}
+
+/// Sends answers in pieces.
+fn send(route: u64, output: &mut Vec<u8>, end: AnswerEnd, out: &mut Vec<u8>) {
+    let mut pieces = output.chunks(PIECE_LEN).peekable();
+    while let Some(bytes) = pieces.next() {
+        let end = if pieces.peek().is_some() { AnswerEnd::Follows } else { end };
+        Frame::Answer { route, end, bytes }.write(out);
+    }
+    if output.is_empty() {
+        Frame::Answer { route, end, bytes: b"" }.write(out);
+    }
+    output.clear();
+}
+
+/// The conversations whose wait for slower storage or acknowledgements is over.
+struct Woken {
+    routes: Mutex<Vec<u64>>,
+    /// A byte is sent here when the first of them is added.
+    end: UnixStream,
+    polled: UnixStream,
+}
+
+struct RouteWaker {
+    route: u64,
+    woken: Arc<Woken>,
+}
+
+impl Wake for RouteWaker {
+    fn wake(self: Arc<Self>) {
+        let mut routes = self.woken.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        if routes.is_empty() {
+            // If it is full, there is a byte already.
+            let _ = (&self.woken.end).write(&[0]);
+        }
+        routes.push(self.route);
+    }
+}
+
+impl Woken {
+    fn new() -> io::Result<Self> {
+        let (end, polled) = UnixStream::pair()?;
+        end.set_nonblocking(true)?;
+        polled.set_nonblocking(true)?;
+        Ok(Self { routes: Mutex::default(), end, polled })
+    }
+
+    /// Waits until there is something to read, or a conversation is woken; whether there is something to read.
+    fn wait(&self, stream: &PeerStream, time: Duration) -> bool {
+        if stream.has_buffered() {
+            return true;
+        }
+        let mut polled = [
+            PollFd::new(stream.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.polled.as_fd(), PollFlags::POLLIN),
+        ];
+        let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
+        // An error (a signal) is nothing that has come.
+        let count = poll(&mut polled, time).unwrap_or_default();
+        count > 0 && polled.first().is_some_and(|stream| stream.any().unwrap_or(true))
+    }
+
+    fn take(&self) -> Vec<u64> {
+        while matches!((&self.polled).read(&mut [0; 64]), Ok(1..)) {}
+        std::mem::take(&mut *self.routes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,5 @@
+//! Migration of slots from one group to another: the leader of the destination imports them, and that of the source
+//! exports them.
+
+mod export;
+pub(crate) mod import;
