@@ -11,6 +11,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod accept;
+mod error;
 mod forward;
 mod group;
 mod migration;
@@ -26,4 +28,4 @@ pub use peers::{Credentials, NodeTls, NodeTlsFiles};
 pub use replication::{
     FollowerShown, FollowerStatus, LinkShown, LinkStatus, ReplicatedCache, ReplicationStatus,
 };
-pub use threads::Replication;
+pub use threads::NodeThreads;

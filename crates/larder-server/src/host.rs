@@ -41,14 +41,14 @@ impl Host for Server {
     fn owner(&self) -> Owner {
         match &self.node.group {
             Some(group) if group.is_serving() => Owner::Here,
-            Some(group) if group.reads_copy() => Owner::ElsewhereButReads,
+            Some(group) if group.reads_replica() => Owner::ElsewhereButReads,
             Some(_) => Owner::Elsewhere,
             None => Owner::Here,
         }
     }
 
     fn division(&self) -> Option<&dyn Division> {
-        self.node.group.as_ref()?.topology.division()
+        self.node.group.as_ref()?.topology.shard_map()
     }
 
     fn open_route(&self, group: Group, conversation: Conversation) -> Box<dyn Route> {

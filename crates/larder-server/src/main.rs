@@ -1,7 +1,7 @@
 //! `larderd`: reads the command line, binds, starts the engine that was chosen, and serves.
 
 use clap::error::ErrorKind;
-use larder_cluster::{Credentials, NodeTls, ReplicatedCache, Replication, SessionHost, addresses};
+use larder_cluster::{Credentials, NodeThreads, NodeTls, ReplicatedCache, SessionHost, addresses};
 use larder_operations::Limits;
 use larder_replica::{SECRET_LEN_MIN, Secret};
 use larder_server::auth::TokenFile;
@@ -373,15 +373,15 @@ fn serve(
     let gateway = Gateway::start(&server, &cache, gateway).map_err(|error| os(&error))?;
     let node = &server.node;
     let name = server.listening().first().cloned().unwrap_or_else(|| "larderd".to_owned());
-    let mut replication = Replication::follow(node, name).map_err(|error| os(&error))?;
+    let mut node_threads = NodeThreads::follow(node, name).map_err(|error| os(&error))?;
     let addresses = addresses(server.options.advertise.clone(), &listening, &followers);
     if let Some(replicated) = replicated {
         let host: Arc<dyn SessionHost> = Arc::clone(&server) as _;
-        replication.lead(node, &host, replicated, followers).map_err(|error| os(&error))?;
+        node_threads.accept(node, &host, replicated, followers).map_err(|error| os(&error))?;
     }
-    replication.take_part(node, &etcd, &addresses).map_err(|error| os(&error))?;
+    node_threads.join_group(node, &etcd, &addresses).map_err(|error| os(&error))?;
     run_workers(&server, Sockets { listeners, udp, wakeups }).map_err(|error| os(&error))?;
-    replication.stop();
+    node_threads.stop();
     #[cfg(feature = "metrics")]
     gateway.stop();
     if let (Some(region), Some(image), Phase::Draining) = (&region, image, server.life.requested())

@@ -1,7 +1,8 @@
-//! Answers the requests that other members forward, with a session for each of their clients' connections.
+//! Answers the requests that other nodes forward, with a session for each of their clients' connections.
 
-use super::forwarder::conversation_of;
+use super::conversation::conversation_of;
 use super::session_host::SessionHost;
+use crate::error::{LocalError, PeerError, Violation};
 use crate::group::Group;
 use crate::node::Node;
 use crate::peers::{PeerStream, Stop, is_silence};
@@ -20,18 +21,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// How often this side says that it is alive.
-const BEAT: Duration = Duration::from_millis(100);
+/// How often the answerer sends heartbeats.
+const HEARTBEAT: Duration = Duration::from_millis(100);
 /// Answers in one frame, in bytes.
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
-/// Answers that a conversation may have under way, which nobody counts, in bytes.
+/// Answers that a conversation may have under way, which no limit counts, in bytes.
 const OUTPUT_MAX: usize = 64 << 10;
-/// When so much is to be sent, it is, before more is answered, in bytes.
+/// Above this much output the answerer sends before it answers more, in bytes.
 const UNSENT_MAX: usize = 1 << 20;
-/// Longer buffers are not kept for the next requests.
+/// Longer buffers are shrunk after an answer, in bytes.
 const KEPT_LEN_MAX: usize = 4 << 10;
-/// The clients' connections that one member may have requests of.
+/// The routes that one peer may have open.
 const ROUTES_MAX: usize = 1 << 20;
 
 /// Handles to the cache for forwarded requests, which connections share.
@@ -40,21 +41,21 @@ pub(crate) struct Answerer {
     host: Arc<dyn SessionHost>,
     group: Arc<Group>,
     settings: Settings,
-    /// Those of conversations with the gateway of another node.
+    /// Settings for conversations with the gateway of another node.
     gateway_settings: Settings,
     handles: Vec<Mutex<erased::Handle>>,
     next: AtomicUsize,
 }
 
-/// A client's connection to the other member.
+/// The conversation of a client of the peer.
 struct Forwarded {
     session: Session<erased::Handle>,
-    /// It is not a client's, but the gateway's, which asks for those of HTTP and gRPC.
+    /// It is the gateway's, for clients of HTTP and gRPC.
     is_gateway: bool,
-    /// Requests in order, as they were passed: those of each for themselves.
+    /// Requests in order, in the batches that the peer has sent.
     passed: VecDeque<Passed>,
     output: Vec<u8>,
-    /// The bytes of answers since the other member has asked for more.
+    /// Bytes of answers since the peer has asked for more.
     sent: usize,
     state: State,
 }
@@ -63,23 +64,22 @@ struct Forwarded {
 #[derive(Default)]
 struct Passed {
     unread: Vec<u8>,
-    /// All of them has come.
+    /// All bytes of them have arrived.
     is_whole: bool,
-    /// It was looked whether this server answers them, and some may have been carried out.
-    has_begun: bool,
+    /// This node has decided to answer them, and some may have been carried out.
+    has_started: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// All that has come is answered, or the rest of a request is to come.
+    /// Everything that has arrived is answered, or the rest of a request is missing.
     Idle,
     /// It waits for slower storage, or for acknowledgements.
     Waiting,
-    /// The other member asks for more when it has room.
+    /// The peer asks for more when it has room.
     Full,
-    /// Nothing more is answered: the other member closes its client's connection, or sends the requests to another
-    /// server.
-    Over,
+    /// Nothing more is answered: the peer closes its client's connection, or sends the requests to another node.
+    Ended,
 }
 
 impl Answerer {
@@ -102,25 +102,25 @@ impl Answerer {
     }
 
     /// Answers requests until the connection ends.
-    pub(crate) fn serve(&self, mut stream: &PeerStream, stop: &Stop) -> io::Result<()> {
+    pub(crate) fn serve(&self, mut stream: &PeerStream, stop: &Stop) -> Result<(), PeerError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed) % self.handles.len().max(1);
         let (Some(handle), Some(counters)) =
             (self.handles.get(number), self.node.answerer_counters.get(number))
         else {
-            return Err(io::Error::other("there is no handle"));
+            return Err(LocalError::NoHandle.into());
         };
         let mut all: HashMap<u64, Forwarded> = HashMap::new();
         let (mut input, mut bytes, mut out) = (Vec::new(), vec![0; READ_LEN], Vec::new());
-        let (mut beaten, mut beats) = (Instant::now(), 0);
+        let (mut beat_at, mut heartbeats) = (Instant::now(), 0);
         let (woken, mut woken_routes) = (Arc::new(Woken::new()?), VecDeque::new());
-        stream.set_read_timeout(Some(BEAT))?;
+        stream.set_read_timeout(Some(HEARTBEAT))?;
         while !stop.is_set() {
-            if woken.wait(stream, BEAT.saturating_sub(beaten.elapsed())) {
+            if woken.wait(stream, HEARTBEAT.saturating_sub(beat_at.elapsed())) {
                 match stream.read(&mut bytes) {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                     Ok(len) => input.extend_from_slice(bytes.get(..len).unwrap_or_default()),
                     Err(error) if is_silence(&error) => (),
-                    Err(error) => return Err(error),
+                    Err(error) => return Err(error.into()),
                 }
             }
             woken_routes.extend(woken.take());
@@ -131,10 +131,10 @@ impl Answerer {
                     let mut engine = handle.lock().unwrap_or_else(PoisonError::into_inner);
                     while out.len() < UNSENT_MAX {
                         let rest = input.get(at..).unwrap_or_default();
-                        let read = Frame::read(rest, FRAME_LEN_MAX).map_err(io::Error::other)?;
+                        let read = Frame::read(rest, FRAME_LEN_MAX)?;
                         if let Some((frame, len)) = read {
                             let cache = (&mut *engine, &**counters);
-                            self.take(&frame, &mut all, cache, &woken, &mut out)?;
+                            self.receive(&frame, &mut all, cache, &woken, &mut out)?;
                             at += len;
                         } else if let Some(route) = woken_routes.pop_front() {
                             let waiting =
@@ -142,7 +142,7 @@ impl Answerer {
                             if let Some(conversation) = waiting {
                                 let cache = (&mut *engine, &**counters);
                                 self.answer(route, conversation, cache, &woken, &mut out);
-                                self.forget_if_over(route, &mut all);
+                                self.forget_if_ended(route, &mut all);
                             }
                         } else {
                             is_done = true;
@@ -157,10 +157,10 @@ impl Answerer {
                 out.clear();
             }
             input.drain(..at);
-            if beaten.elapsed() >= BEAT {
-                (beaten, beats) = (Instant::now(), beats + 1);
+            if beat_at.elapsed() >= HEARTBEAT {
+                (beat_at, heartbeats) = (Instant::now(), heartbeats + 1);
                 let sent = boot_millis();
-                Frame::Beat { number: beats, behind_millis: Some(0), sent }.write(&mut out);
+                Frame::Beat { number: heartbeats, behind_millis: Some(0), sent }.write(&mut out);
             }
             stream.write_all(&out)?;
             out.clear();
@@ -169,18 +169,18 @@ impl Answerer {
         Ok(())
     }
 
-    fn take(
+    fn receive(
         &self,
         frame: &Frame<'_>,
         all: &mut HashMap<u64, Forwarded>,
         cache: (&mut erased::Handle, &Counters),
         woken: &Arc<Woken>,
         out: &mut Vec<u8>,
-    ) -> io::Result<()> {
+    ) -> Result<(), PeerError> {
         match *frame {
             Frame::Open { route, conversation } if all.len() < ROUTES_MAX => {
                 let conversation = conversation_of(conversation)
-                    .ok_or_else(|| io::Error::other("there is no such protocol"))?;
+                    .ok_or(Violation::UnknownConversation(conversation))?;
                 let opened = Forwarded {
                     session: Session::forwarded(conversation),
                     is_gateway: conversation == Conversation::Gateway,
@@ -202,7 +202,7 @@ impl Answerer {
                 }
                 if conversation.state == State::Idle {
                     self.answer(route, conversation, cache, woken, out);
-                    self.forget_if_over(route, all);
+                    self.forget_if_ended(route, all);
                 }
             }
             Frame::GoOn { route } => {
@@ -210,7 +210,7 @@ impl Answerer {
                 conversation.sent = 0;
                 if conversation.state == State::Full {
                     self.answer(route, conversation, cache, woken, out);
-                    self.forget_if_over(route, all);
+                    self.forget_if_ended(route, all);
                 }
             }
             Frame::Shut { route } => {
@@ -218,22 +218,22 @@ impl Answerer {
                     self.host.close(&mut conversation.session);
                 }
             }
-            _ => return Err(io::Error::other("it sends what does not belong there")),
+            _ => return Err(Violation::UnexpectedFrame.into()),
         }
         Ok(())
     }
 
-    /// Ends a conversation in which nothing more is answered: what comes of it later is dropped.
-    fn forget_if_over(&self, route: u64, all: &mut HashMap<u64, Forwarded>) {
-        let is_over = |of: &Forwarded| of.state == State::Over;
-        if all.get(&route).is_some_and(is_over)
+    /// Ends a conversation in which nothing more is answered: later requests of it are dropped.
+    fn forget_if_ended(&self, route: u64, all: &mut HashMap<u64, Forwarded>) {
+        let is_ended = |of: &Forwarded| of.state == State::Ended;
+        if all.get(&route).is_some_and(is_ended)
             && let Some(mut conversation) = all.remove(&route)
         {
             self.host.close(&mut conversation.session);
         }
     }
 
-    /// Answers what has come, as far as that goes.
+    /// Answers as many of the requests that have arrived as possible.
     fn answer(
         &self,
         route: u64,
@@ -246,25 +246,25 @@ impl Answerer {
         let settings = if *is_gateway { &self.gateway_settings } else { &self.settings };
         let waker = || Waker::from(Arc::new(RouteWaker { route, woken: Arc::clone(woken) }));
         *state = State::Idle;
-        while let Some(Passed { unread, is_whole, has_begun }) = passed.front_mut() {
-            let had_begun = *has_begun;
-            if !had_begun && !self.group.is_serving() {
+        while let Some(Passed { unread, is_whole, has_started }) = passed.front_mut() {
+            let had_started = *has_started;
+            if !had_started && !self.group.is_serving() {
                 Frame::Answer { route, end: AnswerEnd::Moved, bytes: b"" }.write(out);
-                *state = State::Over;
+                *state = State::Ended;
                 return;
             }
-            if !had_begun && *sent > OUTPUT_MAX {
+            if !had_started && *sent > OUTPUT_MAX {
                 Frame::Answer { route, end: AnswerEnd::More, bytes: b"" }.write(out);
                 *state = State::Full;
                 return;
             }
-            *has_begun = true;
+            *has_started = true;
             let now = self.node.clock.moment();
             let operations = OpContext::new(engine, counters, &settings.limits, now);
             let buffers = (unread.as_slice(), &mut *output);
             let progress = self.host.receive(session, operations, settings, &waker, buffers);
             unread.drain(..progress.consumed);
-            let had_begun = had_begun || progress.consumed > 0 || !output.is_empty();
+            let had_started = had_started || progress.consumed > 0 || !output.is_empty();
             let end = match progress.next {
                 _ if progress.hold => {
                     *state = State::Waiting;
@@ -276,23 +276,23 @@ impl Answerer {
                     return;
                 }
                 Next::Read { .. } if !*is_whole => return,
-                // It was said that the requests are whole.
+                // The peer has marked the requests as complete.
                 Next::Read { .. } if !unread.is_empty() => AnswerEnd::Close,
                 Next::Read { .. } => AnswerEnd::Done,
                 Next::Write => AnswerEnd::More,
                 Next::Close => AnswerEnd::Close,
                 Next::Abandon => {
                     output.clear();
-                    if had_begun { AnswerEnd::Close } else { AnswerEnd::Moved }
+                    if had_started { AnswerEnd::Close } else { AnswerEnd::Moved }
                 }
             };
             *sent += output.len();
             send(route, output, end, out);
-            // What idle conversations keep is not counted.
+            // No limit counts the buffers of idle conversations.
             output.shrink_to(KEPT_LEN_MAX);
             *state = match end {
                 AnswerEnd::More => State::Full,
-                AnswerEnd::Moved | AnswerEnd::Close => State::Over,
+                AnswerEnd::Moved | AnswerEnd::Close => State::Ended,
                 AnswerEnd::Done | AnswerEnd::Follows => State::Idle,
             };
             if *state != State::Idle {
@@ -358,7 +358,7 @@ impl Woken {
             PollFd::new(self.polled.as_fd(), PollFlags::POLLIN),
         ];
         let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
-        // An error (a signal) is nothing that has come.
+        // An error (a signal) counts as no input.
         let count = poll(&mut polled, time).unwrap_or_default();
         count > 0 && polled.first().is_some_and(|stream| stream.any().unwrap_or(true))
     }

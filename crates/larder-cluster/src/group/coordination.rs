@@ -1,5 +1,5 @@
-//! The threads that speak to etcd: one asks what the member wants to know, one says that the process is alive, and
-//! one keeps the list for clients.
+//! The threads that use etcd: one runs elections, one keeps the process's lease alive, and one maintains the list for
+//! clients.
 
 use super::membership::Group;
 use crate::peers::Stop;
@@ -9,12 +9,12 @@ use larder_support::clock::boot_millis;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a process says that it is alive.
+/// How often a process renews its lease.
 const RENEWAL: Duration = Duration::from_millis(LEASE_SECS * 1000 / 5);
-/// How often the list for clients is looked at.
+/// How often the list for clients is read.
 const DISCOVERY: Duration = Duration::from_secs(1);
 
-/// What the threads need.
+/// The state of the threads.
 pub(crate) struct Coordination {
     settings: EtcdSettings,
     group: Arc<Group>,
@@ -31,11 +31,11 @@ impl Coordination {
         Etcd::new(&self.settings).ok()
     }
 
-    /// Asks what the member wants to know, until the end.
+    /// Carries out the commands of the member until the node shuts down.
     pub(crate) fn coordinate(&self, stop: &Stop) {
         let Some(etcd) = self.etcd() else { return };
         let mut coordinator = EtcdGroup::new(etcd, self.group.name.clone());
-        let mut talk = Talk::default();
+        let mut log = EtcdLog::default();
         let (mut role, mut in_sync) = (Role::Alone, Vec::new());
         while !stop.is_set() {
             if let Some(acks) = self.group.acks() {
@@ -48,12 +48,12 @@ impl Coordination {
                 }
                 Some(Command::Look) => {
                     let view = coordinator.look();
-                    talk.note(&view);
+                    log.note(&view);
                     self.group.with(|member, now| member.looked(now, view.ok()));
                 }
                 Some(Command::Swap(revision, record)) => {
                     let answer = coordinator.swap(revision, &record);
-                    talk.note(&answer);
+                    log.note(&answer);
                     self.group.with(|member, now| member.swapped(now, answer.ok()));
                 }
             }
@@ -73,21 +73,21 @@ impl Coordination {
         }
     }
 
-    /// Says that the process is alive, until the end.
+    /// Renews the lease of the process until the node shuts down.
     pub(crate) fn stay_alive(&self, stop: &Stop) {
         let Some(etcd) = self.etcd() else { return };
         let addresses = self.addresses.clone();
         let mut presence = Presence::new(etcd, &self.group.name, &self.group.me(), addresses);
         while !stop.is_set() {
             let begun = Instant::now();
-            // The other thread says that etcd is out of reach.
+            // The other thread logs that etcd is unreachable.
             let _ = presence.renew();
             stop.wait(RENEWAL.saturating_sub(begun.elapsed()));
         }
         let _ = presence.end();
     }
 
-    /// Keeps the list for clients, until the end.
+    /// Maintains the list for clients until the node shuts down.
     pub(crate) fn keep_discovery(&self, stop: &Stop) {
         let Some(etcd) = self.etcd() else { return };
         let mut keeper = DiscoveryKeeper::new(etcd, self.group.name.cluster.clone());
@@ -102,21 +102,21 @@ impl Coordination {
     }
 }
 
-/// Says once that etcd is out of reach, and once that it is there again.
+/// Logs once that etcd is unreachable, and once that it is reachable again.
 #[derive(Default)]
-struct Talk {
+struct EtcdLog {
     error: Option<CoordinatorError>,
 }
 
-impl Talk {
+impl EtcdLog {
     fn note<T>(&mut self, answer: &Result<T, CoordinatorError>) {
         match (answer, &self.error) {
             (Ok(_), Some(_)) => {
-                tracing::info!("etcd answers again");
+                tracing::info!("etcd is reachable again");
                 self.error = None;
             }
             (Err(error), None) => {
-                tracing::warn!("etcd does not answer: {error}");
+                tracing::warn!("etcd is unreachable, check --etcd and the network: {error}");
                 self.error = Some(error.clone());
             }
             _ => (),
@@ -131,8 +131,8 @@ fn say(role: &Role) {
             tracing::info!("this server leads the group in epoch {epoch}");
         }
         Role::Leader { epoch, begins_empty: true } => tracing::warn!(
-            "this server leads the group in epoch {epoch}, and begins without items: all that had \
-             them have started again since"
+            "this server leads the group in epoch {epoch}, without items: all members that had \
+             them have restarted since"
         ),
         Role::Follower { leader, epoch } => {
             tracing::info!("{} leads the group in epoch {epoch}", leader.node);

@@ -1,4 +1,4 @@
-//! What all threads of a member know of its group.
+//! The membership of this node in its group, for all its threads.
 
 use super::topology::Topology;
 use larder_etcd::{Discovery, GroupName};
@@ -33,10 +33,10 @@ pub fn addresses(
     Addresses { clients: advertise.or(found), members }
 }
 
-/// How long a server that has been replaced waits for the requests that it was answering.
+/// How long a replaced leader waits for the requests that it was answering.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
-/// How often it is looked whether the next leader has everything.
-const HAND_OVER_LOOKS: Duration = Duration::from_millis(2);
+/// How often the leader checks whether its successor has everything.
+const TRANSFER_TICK: Duration = Duration::from_millis(2);
 
 /// The settings of a member of a group.
 #[derive(Clone, Debug)]
@@ -60,28 +60,28 @@ pub struct GroupConfig {
 pub struct Group {
     /// The names of its cluster and group.
     pub name: GroupName,
-    /// Which group has which keys.
+    /// The groups that own slots, and their leaders.
     pub topology: Topology,
-    /// Which changes wait for acknowledgements, unless operators have set that for the group.
+    /// The changes that wait for acknowledgements, unless operators have set that for the group.
     ack: AckMode,
     member: Mutex<Member>,
     changed: Condvar,
     /// The time until which this server may answer as the leader.
     serves_until: AtomicU64,
-    /// How far the copy may be behind for look-ups, and until when it is not further.
+    /// How far this replica may be behind for lookups, and until when it is not further.
     read_lag: Millis,
     reads_until: AtomicU64,
-    /// The epoch in which this server began to lead and was ready to: it follows nobody any more.
+    /// The epoch since which this node leads and is ready to: it follows no other node any more.
     ready_epoch: AtomicU32,
-    /// How this server came to lead.
+    /// The journals of the leaders before, from which members can resume.
     succession: Mutex<Option<Arc<Succession>>>,
-    /// Times that this server began to lead.
+    /// How often this node was elected.
     pub elections: AtomicU64,
     /// The journals, and the processes of those that are about to be in sync, with the time up to which they
     /// have all changes.
     journals: OnceLock<Arc<Journals>>,
     joining: Mutex<HashMap<u64, Millis>>,
-    /// The servers that clients are told of.
+    /// The list of servers for clients.
     pub discovery: Mutex<Discovery>,
 }
 
@@ -119,19 +119,19 @@ impl Group {
         boot_millis() < self.serves_until.load(Ordering::Acquire)
     }
 
-    /// Whether look-ups may be answered from the copy that this server has of another one's items.
-    pub fn reads_copy(&self) -> bool {
+    /// Whether lookups may be answered from this replica (`--read-lag`).
+    pub fn reads_replica(&self) -> bool {
         boot_millis() < self.reads_until.load(Ordering::Acquire)
             && self.topology.is_current(Duration::from_millis(self.read_lag))
     }
 
-    /// The copy has all changes up to this time; `None`: it is not complete.
-    pub(crate) fn note_copy_until(&self, time: Option<Millis>) {
+    /// This replica has all changes up to this time; `None`: it lacks items.
+    pub(crate) fn note_data_until(&self, time: Option<Millis>) {
         let until = time.filter(|_| self.read_lag > 0).map_or(0, |time| time + self.read_lag);
         self.reads_until.store(until, Ordering::Release);
     }
 
-    /// Has the member do something, and takes note of what has become of it.
+    /// Passes an event to the member, and publishes the new state.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Member, Millis) -> R) -> R {
         let mut member = self.lock();
         let result = act(&mut member, boot_millis());
@@ -151,7 +151,7 @@ impl Group {
         if is_ready {
             let now = boot_millis();
             let mut joining = self.joining.lock().unwrap_or_else(PoisonError::into_inner);
-            // Who has joined stays for as long as the record says so, and who is too slow does not join.
+            // A member that has joined stays while the record lists it, and one that is too slow does not join.
             joining.retain(|boot, time| !member.may_be_in_sync(*boot, now) && is_near(*time, now));
             acks.retain(|boot| member.may_be_in_sync(boot, now) || joining.contains_key(&boot));
         } else if ready != 0 {
@@ -171,7 +171,7 @@ impl Group {
         self.see(|member| self.ack_mode(member))
     }
 
-    /// Has answers wait for what followers have acknowledged of these.
+    /// Sets the journals whose acknowledgements answers wait for.
     pub(crate) fn set_journals(&self, journals: &Arc<Journals>) {
         let _ = self.journals.set(Arc::clone(journals));
     }
@@ -181,12 +181,12 @@ impl Group {
         self.journals.get()
     }
 
-    /// What followers have acknowledged.
+    /// The acknowledgements of followers.
     pub fn acks(&self) -> Option<&Acknowledgements> {
         self.journals().map(|journals| journals.acks())
     }
 
-    /// Waits for requests that began to be answered while this server led, before it follows. Whether all have ended.
+    /// Waits for requests from when this node led, before it follows. Returns whether all have ended.
     pub(crate) fn settle(&self) -> bool {
         let Some(journals) = self.journals.get() else { return true };
         let (mut seen, begun) = (Vec::new(), Instant::now());
@@ -194,60 +194,62 @@ impl Group {
             if begun.elapsed() >= SETTLE_MAX {
                 return false;
             }
-            std::thread::sleep(HAND_OVER_LOOKS);
+            std::thread::sleep(TRANSFER_TICK);
         }
         true
     }
 
-    /// Hands over if an operator wishes that, once for each wish; `done` is the last one.
-    pub(crate) fn grant_wish(&self, done: &mut Revision) {
-        let wish = self.see(|member| member.wish_to_hand_over().cloned());
-        if let Some(wish) = wish.filter(|wish| wish.number != *done)
-            && self.hand_over(wish.to.as_deref())
+    /// Transfers the leadership if an operator has requested that, once for each request; `done` is the last one.
+    pub(crate) fn grant_transfer_request(&self, done: &mut Revision) {
+        let request = self.see(|member| member.wish_to_hand_over().cloned());
+        if let Some(request) = request.filter(|request| request.number != *done)
+            && self.transfer_leadership(request.to.as_deref())
         {
-            *done = wish.number;
+            *done = request.number;
         }
     }
 
-    /// Has another member lead, if this one does, and the one of this name if there is one: it answers nothing more,
-    /// waits until another one has all that it has answered, and names that one in the record. Requests wait meanwhile,
-    /// and are forwarded afterwards. Whether there was another one.
-    pub fn hand_over(&self, to: Option<&str>) -> bool {
+    /// Transfers the leadership, if this node has it, to another member, or to the one of this name: this node stops
+    /// answering, waits until a member has all changes, and names that one in the record. Requests wait during that, and
+    /// are forwarded afterwards. Returns whether there was a candidate.
+    pub fn transfer_leadership(&self, to: Option<&str>) -> bool {
         let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else {
             return false;
         };
         let end = Instant::now() + Duration::from_millis(HAND_OVER_TIME);
-        let could = self.with(|member, now| member.begin_hand_over(now, to));
-        if could.is_empty() {
+        let candidates = self.with(|member, now| member.begin_hand_over(now, to));
+        if candidates.is_empty() {
             return false;
         }
         let mut under_way = Vec::new();
         while self.leading_epoch().is_some() && Instant::now() < end {
-            // Whatever was about to be answered is in the journals when its batch has ended.
+            // The changes of a batch are in the journals when it has ended.
             if journals.settle(&mut under_way) {
                 let ends = journals.ends();
                 let has_all = |process: &&Process| journals.acks().has_passed(process.boot, &ends);
-                if let Some(next) = could.iter().find(has_all) {
+                if let Some(next) = candidates.iter().find(has_all) {
                     self.with(|member, _| member.hand_over_to(next.clone()));
                 }
             }
-            std::thread::sleep(HAND_OVER_LOOKS);
+            std::thread::sleep(TRANSFER_TICK);
         }
-        // Connections of followers end, so that they look who leads.
+        // Ends the connections of followers, so that they look for the leader.
         journals.bell().ring();
         match self.role() {
-            Role::Follower { leader, .. } => tracing::info!("{} leads from here on", leader.node),
-            _ => tracing::warn!("nobody could take over in time"),
+            Role::Follower { leader, .. } => {
+                tracing::info!("transferred the leadership to {}", leader.node)
+            }
+            _ => tracing::warn!("leadership transfer timed out: no in-sync member took over"),
         }
         true
     }
 
-    /// Answers are about to wait for this process, which has all changes up to this time.
+    /// Notes that answers are about to wait for this process, which has all changes up to this time.
     pub(crate) fn note_joining(&self, boot: u64, has_until: Millis) {
         self.joining.lock().unwrap_or_else(PoisonError::into_inner).insert(boot, has_until);
     }
 
-    /// They do so only if it is in sync.
+    /// Ends that: answers wait for the process only if it is in sync.
     pub(crate) fn note_joining_ends(&self, boot: u64) {
         self.joining.lock().unwrap_or_else(PoisonError::into_inner).remove(&boot);
         self.with(|_, _| ());
@@ -257,12 +259,12 @@ impl Group {
         self.member.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the member.
+    /// Reads the state of the member.
     pub fn see<R>(&self, look: impl FnOnce(&Member) -> R) -> R {
         look(&self.lock())
     }
 
-    /// Whether all others that may lead next, or that answers wait for, have this much of the journals.
+    /// Whether all members in sync, and all that answers wait for, have this much of the journals.
     pub(crate) fn all_have_passed(&self, journals: &Journals, ends: &[u64]) -> bool {
         let in_sync: Vec<u64> = self.see(|member| {
             let record = member.view().record.iter();
@@ -309,17 +311,17 @@ impl Group {
         member.role()
     }
 
-    /// Waits until something happens, or for this time.
+    /// Waits for an event, or for this time.
     pub(crate) fn wait(&self, time: Duration) {
         let _ = self.changed.wait_timeout(self.lock(), time);
     }
 
-    /// How this server came to lead, if members can go on with it.
+    /// The journals of the leaders before, if members can resume from them.
     pub(crate) fn succession(&self) -> Option<Arc<Succession>> {
         self.succession.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// This server follows nobody any more, and may lead as it does since this epoch.
+    /// Notes that this node is ready to lead since this epoch: it follows no other node any more.
     pub(crate) fn note_ready(&self, epoch: u32, succession: Option<Succession>) {
         *self.succession.lock().unwrap_or_else(PoisonError::into_inner) = succession.map(Arc::new);
         self.ready_epoch.store(epoch, Ordering::Release);

@@ -13,5 +13,5 @@ mod topology;
 
 pub(crate) use coordination::Coordination;
 pub use membership::{Group, GroupConfig, addresses};
-pub(crate) use shard_map::{Exporter, MapKeeper, Unfinished};
+pub(crate) use shard_map::{ExportingLeader, ShardMapKeeper, Unfinished};
 pub use topology::Topology;

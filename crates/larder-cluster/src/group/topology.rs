@@ -1,4 +1,4 @@
-//! What this server knows of the whole cluster: which group has which keys, and who leads the other groups.
+//! The cluster as this node knows it: the groups that own slots, and their leaders.
 
 use crate::peers::Stop;
 use larder_etcd::{LeaderView, MapView};
@@ -10,42 +10,42 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A map that was read so long ago may not be the one that there is.
+/// A map that was read longer ago may be out of date.
 const CURRENT: Duration = Duration::from_millis(1500);
-/// How often waiters look whether the server ends.
+/// How often waiters check whether the node shuts down.
 const SLICE: Duration = Duration::from_millis(100);
 
 /// The cluster as it was last seen.
 #[derive(Debug)]
 pub struct Topology {
-    /// For each slot the number of the group that has it.
+    /// For each slot the number of the group that owns it.
     owners: Box<[AtomicU16]>,
-    /// Other groups have keys, or are to get some.
+    /// Whether other groups own slots, or are to import some.
     is_divided: AtomicBool,
     /// Rises when slots get to other groups.
     version: AtomicU64,
-    /// Slots that this leader has taken over, and those that it has given to others.
-    taken: AtomicU64,
-    given: AtomicU64,
+    /// Slots that this leader has imported and exported.
+    imported: AtomicU64,
+    exported: AtomicU64,
     known: Mutex<Known>,
-    /// Something is known anew.
+    /// The topology has changed.
     changed: Condvar,
-    /// The map is to be looked at.
-    wanted: Condvar,
+    /// The map is to be read at once.
+    due: Condvar,
 }
 
 #[derive(Debug)]
 struct Known {
     /// The groups by their numbers here: this server's own is the first.
     names: Vec<String>,
-    /// What the map says, and what this leader has given up.
+    /// The map, and the slots that this leader has released.
     ownership: Ownership,
     leaders: BTreeMap<String, LeaderView>,
     /// Those that have slots or are to get some.
     groups: Vec<Number>,
-    /// When the question was sent whose answer this is.
+    /// When the request was sent whose answer this is.
     looked: Option<Instant>,
-    is_wanted: bool,
+    is_due: bool,
 }
 
 impl Known {
@@ -63,18 +63,18 @@ impl Topology {
             owners: (0..SLOTS).map(|_| AtomicU16::new(Number::OWN.0)).collect(),
             is_divided: AtomicBool::new(false),
             version: AtomicU64::new(0),
-            taken: AtomicU64::new(0),
-            given: AtomicU64::new(0),
+            imported: AtomicU64::new(0),
+            exported: AtomicU64::new(0),
             known: Mutex::new(Known {
                 names: vec![own.to_owned()],
                 ownership: Ownership::new(own),
                 leaders: BTreeMap::new(),
                 groups: vec![Number::OWN],
                 looked: None,
-                is_wanted: true,
+                is_due: true,
             }),
             changed: Condvar::new(),
-            wanted: Condvar::new(),
+            due: Condvar::new(),
         }
     }
 
@@ -82,8 +82,8 @@ impl Topology {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How keys are divided among groups, if they are.
-    pub fn division(&self) -> Option<&dyn Division> {
+    /// The shard map for sessions; `None` while one group owns all slots.
+    pub fn shard_map(&self) -> Option<&dyn Division> {
         self.is_divided.load(Ordering::Acquire).then_some(self)
     }
 
@@ -121,19 +121,19 @@ impl Topology {
         targets.map(|(_, slots)| slots.len()).sum()
     }
 
-    /// This leader has taken so many slots over.
-    pub(crate) fn note_taken(&self, slots: usize) {
-        self.taken.fetch_add(slots as u64, Ordering::Relaxed);
+    /// Counts slots that this leader has imported.
+    pub(crate) fn note_imported(&self, slots: usize) {
+        self.imported.fetch_add(slots as u64, Ordering::Relaxed);
     }
 
-    /// Slots that this server has taken over so far.
-    pub fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed)
+    /// Slots that this node has imported so far.
+    pub fn imported(&self) -> u64 {
+        self.imported.load(Ordering::Relaxed)
     }
 
-    /// Slots that this server has given to other groups so far.
-    pub fn given(&self) -> u64 {
-        self.given.load(Ordering::Relaxed)
+    /// Slots that this node has exported to other groups so far.
+    pub fn exported(&self) -> u64 {
+        self.exported.load(Ordering::Relaxed)
     }
 
     /// Whether a group has slots, or is to get some.
@@ -141,7 +141,7 @@ impl Topology {
         self.known().names_group(group)
     }
 
-    /// Who leads another group.
+    /// The leader of another group.
     pub(crate) fn leader(&self, group: &str) -> Option<LeaderView> {
         // One without slots may have ended.
         let known = self.known();
@@ -158,13 +158,13 @@ impl Topology {
             .collect()
     }
 
-    /// Takes in the map and the leaders as they are, for which it was asked at this time.
+    /// Notes the map and the leaders, which were requested at this time.
     pub(crate) fn note(&self, asked: Instant, view: MapView) {
         let mut known = self.known();
         known.leaders = view.leaders;
         if let Some(map) = view.map {
             known.looked = Some(asked);
-            self.count_given(known.ownership.note_map(map, view.revision));
+            self.count_exported(known.ownership.note_map(map, view.revision));
         }
         self.publish(&mut known);
         drop(known);
@@ -174,14 +174,15 @@ impl Topology {
     /// The map is this one from here on, by a swap of this server's.
     pub(crate) fn note_map(&self, map: SlotMap, revision: Revision) {
         let mut known = self.known();
-        self.count_given(known.ownership.note_map(map, revision));
+        self.count_exported(known.ownership.note_map(map, revision));
         self.publish(&mut known);
         drop(known);
         self.changed.notify_all();
     }
 
-    /// This leader answers nothing about these slots from here on. Whether it has them.
-    pub(crate) fn give_up(&self, slots: &SlotSet, to: &str, leads_since: u32) -> bool {
+    /// Releases slots to another group: this leader does not answer requests for them any more. Returns whether it owned
+    /// them.
+    pub(crate) fn release(&self, slots: &SlotSet, to: &str, leads_since: u32) -> bool {
         let mut known = self.known();
         let can = known.ownership.give_up(slots, to, leads_since);
         if can {
@@ -190,16 +191,15 @@ impl Topology {
         can
     }
 
-    /// The other group has taken the slots over that were given up, or will not.
-    pub(crate) fn end_giving(&self) {
+    /// The other group has imported the released slots, or will not.
+    pub(crate) fn end_release(&self) {
         self.known().ownership.end_giving();
         self.look_soon();
     }
 
-    /// Whether slots were given up that the other group has not taken over: the map has to be replaced before they can be
-    /// answered for again. `leads_since`: the leadership of this server. If it is another one, nobody can get them any
-    /// more.
-    pub(crate) fn has_given_in_vain(&self, leads_since: Option<u32>) -> bool {
+    /// Whether slots were released that the other group has not imported: the map must be replaced before this node answers
+    /// for them again. `leads_since` is the leadership of this node: a release of an earlier one is void.
+    pub(crate) fn has_unused_release(&self, leads_since: Option<u32>) -> bool {
         let mut known = self.known();
         if known.ownership.forget_earlier(leads_since) {
             self.publish(&mut known);
@@ -207,13 +207,13 @@ impl Topology {
         known.ownership.has_given_in_vain()
     }
 
-    /// The slots that the map says to be this group's, also if they were given up.
+    /// The slots that the map assigns to this group, released ones included.
     pub fn own_slots(&self) -> SlotSet {
         self.known().ownership.slots()
     }
 
-    /// Nobody can get the slots any more that were given up.
-    pub(crate) fn take_back(&self, map: SlotMap, revision: Revision) {
+    /// Revokes a release: the map has been replaced, so that the other group cannot import the slots any more.
+    pub(crate) fn revoke_release(&self, map: SlotMap, revision: Revision) {
         let mut known = self.known();
         known.ownership.take_back(map, revision);
         self.publish(&mut known);
@@ -221,8 +221,8 @@ impl Topology {
         self.changed.notify_all();
     }
 
-    fn count_given(&self, slots: usize) {
-        self.given.fetch_add(slots as u64, Ordering::Relaxed);
+    fn count_exported(&self, slots: usize) {
+        self.exported.fetch_add(slots as u64, Ordering::Relaxed);
     }
 
     fn publish(&self, known: &mut Known) {
@@ -245,7 +245,7 @@ impl Topology {
         let mut both = self.owners.iter().zip(&owners);
         let has_changed = both.any(|(was, is)| was.load(Ordering::Relaxed) != is.0);
         if has_changed || self.is_divided.load(Ordering::Relaxed) != is_divided {
-            // Whoever reads meanwhile finds another version afterwards.
+            // A session that reads while this changes finds another version afterwards.
             self.version.fetch_add(1, Ordering::AcqRel);
             self.owners
                 .iter()
@@ -256,20 +256,20 @@ impl Topology {
         }
     }
 
-    /// Has the map looked at at once.
+    /// Requests a read of the map at once.
     pub(crate) fn look_soon(&self) {
-        self.known().is_wanted = true;
-        self.wanted.notify_all();
+        self.known().is_due = true;
+        self.due.notify_all();
     }
 
-    /// Waits until the map is to be looked at, or for this time.
-    pub(crate) fn wait_until_wanted(&self, time: Duration) {
-        let is_idle = |known: &mut Known| !known.is_wanted;
-        let waited = self.wanted.wait_timeout_while(self.known(), time, is_idle);
-        waited.unwrap_or_else(PoisonError::into_inner).0.is_wanted = false;
+    /// Waits until a read of the map is requested, or for this time.
+    pub(crate) fn wait_until_due(&self, time: Duration) {
+        let is_idle = |known: &mut Known| !known.is_due;
+        let waited = self.due.wait_timeout_while(self.known(), time, is_idle);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_due = false;
     }
 
-    /// Waits until there is a map for which was asked after this time. False if the server ends, or `goes_on` says so.
+    /// Waits for a map that was requested after this time. Returns false if the node shuts down, or `goes_on` does.
     pub(crate) fn wait_for_map(
         &self,
         after: Instant,
@@ -292,7 +292,7 @@ impl Topology {
         false
     }
 
-    /// Waits until something is known anew, or for this time.
+    /// Waits for a change, or for this time.
     pub(crate) fn wait(&self, time: Duration) {
         let _ = self.changed.wait_timeout(self.known(), time);
     }
@@ -333,34 +333,34 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_is_not_answered_for_until_it_is_taken_back() {
+    fn released_slots_are_not_served_until_the_release_is_revoked() {
         let topology = Topology::new("0");
         let mut map = SlotMap::of_one("0");
         topology.note(Instant::now(), view(&map, 1));
-        assert!(topology.division().is_none());
+        assert!(topology.shard_map().is_none());
         map.plan_move("1", Some(100)).unwrap();
         topology.note(Instant::now(), view(&map, 2));
-        let division = topology.division().expect("all groups are flushed from here on");
+        let division = topology.shard_map().expect("all groups are flushed from here on");
         assert_eq!(division.groups(), [Number(0), Number(1)]);
         let next = topology.next_move().unwrap();
         let before = division.version();
-        assert!(topology.give_up(&next.slots, "1", 7));
-        assert!(!topology.give_up(&next.slots, "1", 7), "once");
+        assert!(topology.release(&next.slots, "1", 7));
+        assert!(!topology.release(&next.slots, "1", 7), "once");
         assert!(division.version() > before && !topology.has_one_of(&next.slots));
-        // A map that was read before is none that gives them back.
+        // A map that was read before does not revoke the release.
         topology.note(Instant::now(), view(&map, 2));
-        assert!(!topology.has_one_of(&next.slots) && !topology.has_given_in_vain(Some(7)));
-        topology.end_giving();
-        assert!(!topology.has_one_of(&next.slots) && topology.has_given_in_vain(Some(7)));
-        topology.take_back(map.clone(), 3);
-        assert!(topology.has_one_of(&next.slots) && !topology.has_given_in_vain(Some(7)));
-        // Another leadership has nothing given up.
-        assert!(topology.give_up(&next.slots, "1", 7));
-        assert!(!topology.has_given_in_vain(Some(8)) && topology.has_one_of(&next.slots));
-        assert!(topology.give_up(&next.slots, "1", 8));
-        topology.end_giving();
+        assert!(!topology.has_one_of(&next.slots) && !topology.has_unused_release(Some(7)));
+        topology.end_release();
+        assert!(!topology.has_one_of(&next.slots) && topology.has_unused_release(Some(7)));
+        topology.revoke_release(map.clone(), 3);
+        assert!(topology.has_one_of(&next.slots) && !topology.has_unused_release(Some(7)));
+        // Another leadership has released nothing.
+        assert!(topology.release(&next.slots, "1", 7));
+        assert!(!topology.has_unused_release(Some(8)) && topology.has_one_of(&next.slots));
+        assert!(topology.release(&next.slots, "1", 8));
+        topology.end_release();
         map.finish(&next);
         topology.note(Instant::now(), view(&map, 4));
-        assert!(!topology.has_given_in_vain(Some(8)) && !topology.has_one_of(&next.slots));
+        assert!(!topology.has_unused_release(Some(8)) && !topology.has_one_of(&next.slots));
     }
 }

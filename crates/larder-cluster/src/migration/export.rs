@@ -1,10 +1,11 @@
-//! Gives slots to another group: sends its leader all their items, and answers nothing about them from when it asks
-//! for that.
+//! Exports slots to another group: sends its leader all their items, and releases the slots when it requests that.
 
+use crate::error::{LocalError, PeerError, Timeout, Violation};
 use crate::group::Group;
-use crate::peers::{PeerStream, is_silence};
-use crate::replication::leader::{Alarm, Beats, Leader, refuse_peer};
-use larder_replica::{Frame, GREETING_LEN_MAX, Move, Sender, SlotSet, Step};
+use crate::node::Node;
+use crate::peers::{HeartbeatSchedule, PeerStream, Stop, is_silence};
+use crate::replication::{JournalWaker, ReplicatedCache};
+use larder_replica::{Frame, GREETING_LEN_MAX, Move, Sender, Step};
 use larder_store::cache::Cache;
 use larder_store::journal::Bell;
 use larder_support::clock::boot_millis;
@@ -15,94 +16,94 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// How long slots are given up for, if the other group does not take them over.
-const GIVEN_MAX: Duration = Duration::from_secs(5);
-/// A peer that says nothing for this long is gone.
+/// How long slots stay released if the other group does not import them.
+const RELEASED_MAX: Duration = Duration::from_secs(5);
+/// A peer that sends nothing for this long is unreachable.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// How often it is looked whether batches have ended.
-const LOOKS: Duration = Duration::from_millis(1);
+/// How often the export checks whether batches have ended.
+const TICK: Duration = Duration::from_millis(1);
 
-impl Leader {
-    /// Gives slots to the group of this name.
-    pub(crate) fn give(
-        &self,
-        group: &Group,
-        (to, slots): (&str, SlotSet),
-        stream: &PeerStream,
-        leadership: u32,
-    ) -> io::Result<()> {
-        let refuse = |why: &str| {
-            refuse_peer(stream, why)?;
-            Err(io::Error::other(why.to_owned()))
-        };
-        let from = group.name.group.clone();
-        let wanted = Move { from, to: to.to_owned(), slots };
-        if group.leadership() != Some(leadership) {
-            return refuse("this node does not lead its group");
+/// An export of slots to another group.
+pub(crate) struct Export<'n> {
+    pub(crate) node: &'n Node,
+    pub(crate) cache: &'n ReplicatedCache,
+    pub(crate) stop: &'n Stop,
+    /// The local group.
+    pub(crate) group: &'n Group,
+    /// The migration, as the shard map must plan it.
+    pub(crate) planned: Move,
+    /// The epoch since which this node leads.
+    pub(crate) leadership: u32,
+}
+
+impl Export<'_> {
+    /// Exports the slots to the peer.
+    ///
+    /// # Errors
+    /// The peer is refused, or does not import the slots.
+    pub(crate) fn run(&self, stream: &PeerStream) -> Result<(), PeerError> {
+        let Self { group, planned, leadership, .. } = self;
+        if group.leadership() != Some(*leadership) {
+            return Err(stream.refuse(LocalError::NotLeader));
         }
-        if group.topology.next_move().as_ref() != Some(&wanted) {
+        if group.topology.next_move().as_ref() != Some(planned) {
             group.topology.look_soon();
-            return refuse("these slots are not to move there, as far as this node knows");
+            return Err(stream.refuse(LocalError::NotPlanned));
         }
         if self.cache.journals.flush_pends(self.node.clock.now()) {
-            return refuse("a flush is still to come");
+            return Err(stream.refuse(LocalError::FlushPending));
         }
-        let (has_asked, mut has_given) = (AtomicBool::new(false), false);
-        let bell = self.cache.journals.bell();
+        let (has_requested, mut has_released) = (AtomicBool::new(false), false);
+        let notifier = self.cache.journals.bell();
         let ended = std::thread::scope(|scope| {
             let reader = std::thread::Builder::new().name("acks".to_owned());
             let reader = reader.spawn_scoped(scope, || {
-                let ended = read(stream, &has_asked, bell);
+                let ended = read(stream, &has_requested, notifier);
                 let _ = stream.shutdown(Shutdown::Both);
                 ended
             })?;
-            let sent =
-                self.send_slots(group, &wanted, stream, leadership, (&has_asked, &mut has_given));
+            let sent = self.send_slots(stream, (&has_requested, &mut has_released));
             let _ = stream.shutdown(Shutdown::Both);
             reader.join().unwrap_or(Ok(())).and(sent)
         });
-        if has_given {
-            group.topology.end_giving();
+        if has_released {
+            group.topology.end_release();
         }
         ended
     }
 
     fn send_slots(
         &self,
-        group: &Group,
-        wanted: &Move,
         mut stream: &PeerStream,
-        leadership: u32,
-        (has_asked, has_given): (&AtomicBool, &mut bool),
-    ) -> io::Result<()> {
+        (has_requested, has_released): (&AtomicBool, &mut bool),
+    ) -> Result<(), PeerError> {
+        let Self { group, planned, leadership, .. } = self;
         let journals = &self.cache.journals;
-        let (engine, slots) = (self.cache.plain.engine(), wanted.slots.clone());
+        let (engine, slots) = (self.cache.plain.engine(), planned.slots.clone());
         let mut sender = Sender::of_slots(engine, Arc::clone(journals), slots);
-        let alarm = Arc::new(Alarm::new(journals.bell()));
-        let waker = Waker::from(Arc::clone(&alarm));
-        let (mut beats, mut out) = (Beats::default(), Vec::new());
-        let (mut given, mut under_way, mut ends, mut is_done) = (None, Vec::new(), None, false);
+        let journal_waker = Arc::new(JournalWaker::new(journals.bell()));
+        let waker = Waker::from(Arc::clone(&journal_waker));
+        let (mut heartbeats, mut out) = (HeartbeatSchedule::default(), Vec::new());
+        let (mut released, mut under_way, mut ends, mut is_done) = (None, Vec::new(), None, false);
         while !self.stop.is_set() {
-            if group.leadership() != Some(leadership) {
-                return Err(io::Error::other("this server does not lead any more"));
+            if group.leadership() != Some(*leadership) {
+                return Err(LocalError::LeadershipLost.into());
             }
-            if let Some(number) = beats.due() {
+            if let Some(number) = heartbeats.due() {
                 Frame::Beat { number, behind_millis: None, sent: boot_millis() }.write(&mut out);
             }
             let step = sender.step(self.node.clock.moment().into(), &waker, &mut out);
-            // Nobody acknowledges them.
+            // Positions of slots are not acknowledged.
             drop(sender.take_reached());
-            if given.is_none() && has_asked.load(Ordering::Acquire) {
-                if !group.topology.give_up(&wanted.slots, &wanted.to, leadership) {
-                    return Err(io::Error::other(
-                        "the slots are given up already, or another group's",
-                    ));
+            if released.is_none() && has_requested.load(Ordering::Acquire) {
+                if !group.topology.release(&planned.slots, &planned.to, *leadership) {
+                    return Err(LocalError::SlotsReleased.into());
                 }
-                *has_given = true;
-                given = Some(Instant::now());
+                *has_released = true;
+                released = Some(Instant::now());
             }
-            // Whatever was about to be answered is in the journals when its batch has ended.
-            if given.is_some() && ends.is_none() && journals.settle(&mut under_way) {
+            // The changes of a batch are in the journals when it has ended.
+            if released.is_some() && ends.is_none() && journals.settle(&mut under_way) {
                 ends = Some(journals.ends());
             }
             if !is_done && ends.as_ref().is_some_and(|ends| sender.has_sent(ends)) {
@@ -111,19 +112,19 @@ impl Leader {
             }
             stream.write_all(&out)?;
             out.clear();
-            if given.is_some_and(|given: Instant| given.elapsed() > GIVEN_MAX) {
-                return Err(io::Error::other("they were not taken over in time"));
+            if released.is_some_and(|released: Instant| released.elapsed() > RELEASED_MAX) {
+                return Err(Timeout::Import.into());
             }
             match step {
                 Step::More => (),
-                Step::Idle if given.is_some() && !is_done => std::thread::sleep(LOOKS),
+                Step::Idle if released.is_some() && !is_done => std::thread::sleep(TICK),
                 Step::Idle => {
                     let has_more = || sender.has_more() || self.stop.is_set();
-                    let asks = || given.is_none() && has_asked.load(Ordering::Acquire);
-                    journals.bell().wait(beats.left(), || has_more() || asks());
+                    let asks = || released.is_none() && has_requested.load(Ordering::Acquire);
+                    journals.bell().wait(heartbeats.left(), || has_more() || asks());
                 }
                 Step::Waiting => {
-                    journals.bell().wait(beats.left(), || alarm.take());
+                    journals.bell().wait(heartbeats.left(), || journal_waker.take());
                 }
             }
         }
@@ -131,8 +132,12 @@ impl Leader {
     }
 }
 
-/// Reads what the other leader says, until the connection ends.
-fn read(mut stream: &PeerStream, has_asked: &AtomicBool, bell: &Bell) -> io::Result<()> {
+/// Reads the requests of the importing leader until the connection ends.
+fn read(
+    mut stream: &PeerStream,
+    has_requested: &AtomicBool,
+    notifier: &Bell,
+) -> Result<(), PeerError> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     let (mut input, mut bytes) = (Vec::new(), [0; 4096]);
     loop {
@@ -141,21 +146,19 @@ fn read(mut stream: &PeerStream, has_asked: &AtomicBool, bell: &Bell) -> io::Res
             Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) if is_silence(&error) => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "it says nothing"));
+                return Err(Timeout::Importer.into());
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         };
         input.extend_from_slice(bytes.get(..len).unwrap_or_default());
-        while let Some((frame, len)) =
-            Frame::read(&input, GREETING_LEN_MAX).map_err(io::Error::other)?
-        {
+        while let Some((frame, len)) = Frame::read(&input, GREETING_LEN_MAX)? {
             match frame {
                 Frame::Ack { .. } => (),
                 Frame::GiveUp => {
-                    has_asked.store(true, Ordering::Release);
-                    bell.ring();
+                    has_requested.store(true, Ordering::Release);
+                    notifier.ring();
                 }
-                _ => return Err(io::Error::other("it sends what does not belong there")),
+                _ => return Err(Violation::UnexpectedFrame.into()),
             }
             input.drain(..len);
         }

@@ -1,14 +1,16 @@
-//! Takes slots over from another group: follows its leader with a filter, has it give the slots up, and says in the map
-//! that they are here.
+//! Imports slots from another group: follows its leader with a filter, has it release the slots, and writes the new owner
+//! to the shard map.
 //!
-//! One thread of a leader does this, and removes the items of slots that are elsewhere. So nothing is removed that has
-//! just come.
+//! The same thread of a leader removes the items of slots that other groups own, so that it removes nothing that it has
+//! just imported.
 
-use crate::group::{Exporter, Group, MapKeeper, Unfinished};
+use crate::error::{LocalError, PeerError};
+use crate::group::{ExportingLeader, Group, ShardMapKeeper, Unfinished};
 use crate::node::Node;
 use crate::peers::{Dialed, PeerStream, Stop, Target, dial, is_silence};
 use larder_replica::{
-    Applier, EPOCH_MAX, Frame, HelloMember, Move, Process, Purpose, Revision, SlotSet,
+    Applier, CoordinatorError, EPOCH_MAX, Frame, HelloMember, Move, Process, Purpose, Revision,
+    SlotSet, StreamError,
 };
 use larder_store::cache::Cache;
 use larder_store::{Change, Engine, HashedKey, Now, WalkState, erased};
@@ -18,63 +20,134 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether there is something to do, and how soon again after a move has failed.
-const LOOKS: Duration = Duration::from_millis(500);
-/// All nodes know of a move before slots are given up: they look at the map more often than this.
+/// How often the importer checks for a planned migration, and how soon it retries one that has failed.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// All nodes know of a migration before slots are released: they read the map more often than this.
 const KNOWN_AFTER: Duration = Duration::from_secs(2);
 /// How long an epoch may take to be raised.
 const RAISE_MAX: Duration = Duration::from_secs(2);
-/// How long the other leader may take to give slots up, and then the followers to have everything: requests wait
-/// meanwhile, for a second at most.
-const GIVE_MAX: Duration = Duration::from_millis(400);
+/// How long the other leader may take to release slots, and then the followers to have everything. Requests wait during
+/// that, for a second at most.
+const RELEASE_MAX: Duration = Duration::from_millis(400);
 const HELD_MAX: Duration = Duration::from_millis(400);
-/// How long followers may take to have what has come before that.
+/// How long followers may take to have everything before that.
 const FOLLOWERS_MAX: Duration = Duration::from_secs(2);
 /// A flush is carried out by all groups within this time, or fails.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(5);
 /// So many epochs are left for leaders when an epoch is raised.
 const EPOCHS_LEFT: u32 = 1000;
-/// A leader that says nothing for this long is gone.
+/// A leader that sends nothing for this long is unreachable.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// How long a read waits before it looks whether the move goes on.
+/// How long a read waits before the importer checks whether the migration continues.
 const SLICE: Duration = Duration::from_millis(20);
-/// How often it is looked whether something is done.
+/// How often the importer checks a condition that it waits for.
 const TICK: Duration = Duration::from_millis(2);
 const READ_LEN: usize = 256 << 10;
-/// Bytes that are taken over, and items that are removed, before it is waited for followers.
+/// Bytes that are imported, and items that are removed, before the importer waits for followers.
 const BYTES_AHEAD: usize = 4 << 20;
 const ITEMS_AHEAD: usize = 1000;
-/// Items that are looked at in one batch.
+/// Items of a walk in one batch.
 const WALK_ITEMS: usize = 256;
 
+/// Imports slots that the shard map assigns to the local group.
 pub(crate) struct Importer {
-    pub(crate) node: Arc<Node>,
-    pub(crate) group: Arc<Group>,
-    pub(crate) keeper: Arc<MapKeeper>,
-    pub(crate) stop: Arc<Stop>,
-    pub(crate) applier: Applier<erased::Handle>,
-    pub(crate) state: ImporterState,
+    node: Arc<Node>,
+    group: Arc<Group>,
+    keeper: Arc<ShardMapKeeper>,
+    stop: Arc<Stop>,
+    applier: Applier<erased::Handle>,
+    state: ImporterState,
 }
 
-/// What it knows from before.
+/// The state that outlives an attempt.
 #[derive(Default)]
-pub(crate) struct ImporterState {
-    /// The number of flushes that it has seen, in which leadership, and when that changed.
+struct ImporterState {
+    /// The flush generation that it has seen last, in which leadership, and when that changed.
     flushes: Option<(u64, u32, Instant)>,
-    /// It is not known what became of the last move.
+    /// Whether etcd has finished the last migration is unknown.
     is_unsettled: bool,
 }
 
-fn fail(why: &str) -> io::Error {
-    io::Error::other(why.to_owned())
+/// The reason why an import has failed. The importer retries.
+#[derive(Debug, thiserror::Error)]
+enum ImportError {
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    /// A flush may not have reached the exporting group yet.
+    #[error("all items were flushed recently, or this leader is new")]
+    RecentFlush,
+    #[error("a delayed flush is pending")]
+    FlushPending,
+    #[error("all items were flushed during the import")]
+    Flushed,
+    #[error("the shard map does not plan this migration any more")]
+    NotPlanned,
+    #[error("the exporting group has no leader")]
+    NoLeader,
+    #[error("this node has no journals: give --replicate-on")]
+    NoJournals,
+    #[error("the exporting leader was replaced")]
+    LeaderReplaced,
+    #[error("the epoch of the exporting leader differs from the record in etcd, or is too high")]
+    EpochMismatch,
+    #[error("the group has used up its epochs")]
+    EpochsExhausted,
+    #[error("raising the epoch timed out")]
+    EpochTimeout,
+    #[error("the exporting leader has closed the connection")]
+    Closed,
+    #[error("the exporting leader sends nothing")]
+    Silent,
+    #[error("the exporting leader did not release the slots in time")]
+    ReleaseTimeout,
+    #[error("the followers did not receive the items in time")]
+    FollowersTimeout,
+    #[error(transparent)]
+    Etcd(#[from] CoordinatorError),
+    #[error(transparent)]
+    Unfinished(#[from] Unfinished),
+}
+
+impl From<LocalError> for ImportError {
+    fn from(error: LocalError) -> Self {
+        Self::Peer(error.into())
+    }
+}
+
+impl From<io::Error> for ImportError {
+    fn from(error: io::Error) -> Self {
+        Self::Peer(error.into())
+    }
+}
+
+impl From<StreamError> for ImportError {
+    fn from(error: StreamError) -> Self {
+        Self::Peer(error.into())
+    }
 }
 
 impl Importer {
-    /// Does what there is to do while this server leads, until the end.
+    pub(crate) fn new(
+        node: &Arc<Node>,
+        group: &Arc<Group>,
+        keeper: &Arc<ShardMapKeeper>,
+        stop: &Arc<Stop>,
+    ) -> Self {
+        Self {
+            node: Arc::clone(node),
+            group: Arc::clone(group),
+            keeper: Arc::clone(keeper),
+            stop: Arc::clone(stop),
+            applier: Applier::of_move(node.cache.engine()),
+            state: ImporterState::default(),
+        }
+    }
+
+    /// Imports planned slots while this node leads, until the node shuts down.
     pub(crate) fn run(mut self) {
         let (mut seen, mut cleaned, mut last_error) = (None, None, String::new());
         while !self.stop.is_set() {
-            self.group.topology.wait(LOOKS);
+            self.group.topology.wait(INTERVAL);
             let Some(leadership) = self.group.leadership() else { continue };
             self.note_flushes(leadership);
             let wanted = self.group.topology.next_move();
@@ -93,26 +166,28 @@ impl Importer {
             };
             seen = Some((wanted.clone(), known_since));
             cleaned = None;
-            match self.take(&wanted, leadership, known_since) {
+            match self.import(&wanted, leadership, known_since) {
                 Ok(()) => {
                     let count = wanted.slots.len();
-                    self.group.topology.note_taken(count);
-                    tracing::info!("{count} slots of group {} are here now", wanted.from);
+                    self.group.topology.note_imported(count);
+                    tracing::info!("imported {count} slots from group {}", wanted.from);
                 }
                 Err(error) => {
                     let error = error.to_string();
                     if error != last_error {
                         let (count, from) = (wanted.slots.len(), &wanted.from);
-                        tracing::warn!("{count} slots of group {from} are not here yet: {error}");
+                        tracing::warn!(
+                            "cannot import {count} slots from group {from} yet, retrying: {error}"
+                        );
                         last_error = error;
                     }
-                    self.stop.wait(LOOKS);
+                    self.stop.wait(INTERVAL);
                 }
             }
         }
     }
 
-    /// Notes whether all items were flushed, of late as far as this leader knows.
+    /// Notes flushes, and when this node learnt of them.
     fn note_flushes(&mut self, leadership: u32) {
         let flushes = self.applier.engine().flush_generation();
         if self.state.flushes.is_none_or(|(seen, of, _)| (seen, of) != (flushes, leadership)) {
@@ -124,54 +199,63 @@ impl Importer {
         self.node.clock.moment().into()
     }
 
-    /// Takes slots over.
-    fn take(&mut self, wanted: &Move, leadership: u32, known_since: Instant) -> io::Result<()> {
+    /// Imports slots.
+    fn import(
+        &mut self,
+        wanted: &Move,
+        leadership: u32,
+        known_since: Instant,
+    ) -> Result<(), ImportError> {
         // A flush may have been carried out here, and not yet by the other group.
         let generation = self.state.flushes.filter(|(.., at)| at.elapsed() > FLUSHED_WITHIN);
-        let (generation, ..) =
-            generation.ok_or_else(|| fail("all items were flushed, or this leader is new"))?;
+        let (generation, ..) = generation.ok_or(ImportError::RecentFlush)?;
         if self.state.is_unsettled {
-            self.keeper.end_swaps().map_err(io::Error::other)?;
+            self.keeper.end_swaps()?;
             self.state.is_unsettled = false;
         }
-        self.keeper.look().map_err(io::Error::other)?;
+        self.keeper.look()?;
         if self.group.topology.next_move().as_ref() != Some(wanted) {
-            return Err(fail("they are not to move here any more"));
+            return Err(ImportError::NotPlanned);
         }
         let leader = self.group.topology.leader(&wanted.from);
-        let leader = leader.ok_or_else(|| fail("nobody leads that group"))?;
-        let address = leader.address.ok_or_else(|| fail("its leader has told no address"))?;
-        let journals = self.group.journals().ok_or_else(|| fail("there are no journals"))?;
+        let leader = leader.ok_or(ImportError::NoLeader)?;
+        let address = leader.address.ok_or(LocalError::NoAddress)?;
+        let journals = self.group.journals().ok_or(ImportError::NoJournals)?;
         if journals.flush_pends(self.node.clock.now()) {
-            return Err(fail("a flush is still to come"));
+            return Err(ImportError::FlushPending);
         }
         if !self.remove_foreign(leadership) {
-            return Err(fail("this server does not lead any more"));
+            return Err(LocalError::LeadershipLost.into());
         }
         let process = leader.record.leader;
         let (dialed, epoch) = self.dial(&process, &address, wanted)?;
         if epoch != leader.record.epoch || epoch > EPOCH_MAX - EPOCHS_LEFT {
-            return Err(fail("its epoch is not the one that etcd has, or too late"));
+            return Err(ImportError::EpochMismatch);
         }
         let own_epoch = self.raise_epoch(epoch)?;
-        tracing::info!("{} slots of group {} are taken over", wanted.slots.len(), wanted.from);
+        tracing::info!("importing {} slots from group {}", wanted.slots.len(), wanted.from);
         self.applier.begin(process.boot);
         let revision = self.follow(&dialed, wanted, leadership, known_since)?;
-        // After the barrier nothing comes: a flush that is later than that removes what has come, too.
+        // Nothing follows the barrier: a later flush removes the imported items, too.
         if self.applier.engine().flush_generation() != generation {
-            return Err(fail("all items were flushed meanwhile"));
+            return Err(ImportError::Flushed);
         }
         if !self.wait_for_followers(leadership, HELD_MAX) {
-            return Err(fail("the followers did not get the items in time"));
+            return Err(ImportError::FollowersTimeout);
         }
-        let exporter = Exporter { process, epoch };
-        let goes_on = || self.group.leads_on(leadership) && !self.stop.is_set();
-        let finished = self.keeper.finish(wanted, revision, &exporter, own_epoch, goes_on);
+        let exporter = ExportingLeader { process, epoch };
+        let continues = || self.group.leads_on(leadership) && !self.stop.is_set();
+        let finished = self.keeper.finish(wanted, revision, &exporter, own_epoch, continues);
         self.state.is_unsettled = finished == Err(Unfinished::Unknown);
-        finished.map_err(io::Error::other)
+        Ok(finished?)
     }
 
-    fn dial(&self, leader: &Process, address: &str, wanted: &Move) -> io::Result<(Dialed, u32)> {
+    fn dial(
+        &self,
+        leader: &Process,
+        address: &str,
+        wanted: &Move,
+    ) -> Result<(Dialed, u32), ImportError> {
         let (me, name) = (self.group.me(), self.group.full_name());
         let member = Some(HelloMember { group: &name, boot: me.boot });
         let target = Target { address, node: Some(&leader.node) };
@@ -179,85 +263,85 @@ impl Importer {
         let dialed = dial(target, &self.node.credentials, &me.node, member, purpose, &self.stop)?;
         let welcomed = dialed.welcomed;
         if welcomed.boot != leader.boot || welcomed.epoch == 0 {
-            return Err(fail("it does not lead that group any more"));
+            return Err(ImportError::LeaderReplaced);
         }
         Ok((dialed, welcomed.epoch))
     }
 
-    /// Has this leader's epoch be a later one than that of the other group, so that no CAS value is given twice.
-    fn raise_epoch(&self, other: u32) -> io::Result<u32> {
-        let begun = Instant::now();
+    /// Raises this leader's epoch above that of the other group, so that no CAS value is used twice.
+    fn raise_epoch(&self, other: u32) -> Result<u32, ImportError> {
+        let started = Instant::now();
         loop {
             let epoch = self.group.leading_epoch();
-            let epoch = epoch.ok_or_else(|| fail("this server does not lead any more"))?;
+            let epoch = epoch.ok_or(LocalError::LeadershipLost)?;
             if epoch > other {
                 self.node.cache.control().set_cas_epoch(epoch);
                 return Ok(epoch);
             }
             if !self.group.with(|member, _| member.raise_epoch(other + 1)) {
-                return Err(fail("the group has had as many epochs as it can have"));
+                return Err(ImportError::EpochsExhausted);
             }
-            if begun.elapsed() > RAISE_MAX {
-                return Err(fail("the epoch was not raised in time"));
+            if started.elapsed() > RAISE_MAX {
+                return Err(ImportError::EpochTimeout);
             }
             std::thread::sleep(TICK);
         }
     }
 
-    /// Takes over what the other leader sends, until it has given the slots up and has sent everything. The number of
-    /// the map from before it was asked for that.
+    /// Imports items until the other leader has released the slots and has sent everything. Returns the revision of the
+    /// map from before the release was requested.
     fn follow(
         &mut self,
         dialed: &Dialed,
         wanted: &Move,
         leadership: u32,
         known_since: Instant,
-    ) -> io::Result<Revision> {
+    ) -> Result<Revision, ImportError> {
         let mut stream: &PeerStream = &dialed.stream;
         stream.set_read_timeout(Some(SLICE))?;
         stream.set_write_timeout(Some(SILENCE_MAX))?;
         let (mut bytes, mut heard, mut ahead) = (vec![0; READ_LEN], Instant::now(), 0);
-        let mut asked: Option<(Instant, Revision)> = None;
-        self.take_over(&dialed.rest, wanted, leadership)?;
+        let mut requested: Option<(Instant, Revision)> = None;
+        self.apply(&dialed.rest, wanted, leadership)?;
         loop {
             match stream.read(&mut bytes) {
-                Ok(0) => return Err(fail("the other leader has closed the connection")),
+                Ok(0) => return Err(ImportError::Closed),
                 Ok(len) => {
                     heard = Instant::now();
-                    self.take_over(bytes.get(..len).unwrap_or_default(), wanted, leadership)?;
+                    self.apply(bytes.get(..len).unwrap_or_default(), wanted, leadership)?;
                     ahead += len;
                     if ahead > BYTES_AHEAD {
                         ahead = 0;
-                        // Who is too slow leaves those in sync.
+                        // A follower that is too slow is in sync no longer.
                         self.wait_for_followers(leadership, FOLLOWERS_MAX);
                     }
                 }
                 Err(error) if is_silence(&error) => (),
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
             if heard.elapsed() > SILENCE_MAX {
-                return Err(fail("the other leader is silent"));
+                return Err(ImportError::Silent);
             }
             if self.stop.is_set() || !self.group.leads_on(leadership) {
-                return Err(fail("this server does not lead any more"));
+                return Err(LocalError::LeadershipLost.into());
             }
             let mut out = Vec::new();
             self.applier.acknowledge(false, &mut out);
-            match asked {
+            match requested {
                 Some((_, revision)) if self.applier.has_barrier() => return Ok(revision),
-                Some((asked, _)) if asked.elapsed() > GIVE_MAX => {
-                    return Err(fail("the other leader did not give them up in time"));
+                Some((requested, _)) if requested.elapsed() > RELEASE_MAX => {
+                    return Err(ImportError::ReleaseTimeout);
                 }
                 Some(_) => (),
                 None if self.applier.has_copy() && known_since.elapsed() > KNOWN_AFTER => {
                     if !self.wait_for_followers(leadership, FOLLOWERS_MAX) {
                         continue;
                     }
-                    self.keeper.look().map_err(io::Error::other)?;
+                    self.keeper.look()?;
                     if self.group.topology.next_move().as_ref() != Some(wanted) {
-                        return Err(fail("they are not to move here any more"));
+                        return Err(ImportError::NotPlanned);
                     }
-                    asked = Some((Instant::now(), self.group.topology.map().1));
+                    requested = Some((Instant::now(), self.group.topology.map().1));
                     Frame::GiveUp.write(&mut out);
                 }
                 None => (),
@@ -266,41 +350,41 @@ impl Importer {
         }
     }
 
-    fn take_over(&mut self, bytes: &[u8], wanted: &Move, leadership: u32) -> io::Result<()> {
+    fn apply(&mut self, bytes: &[u8], wanted: &Move, leadership: u32) -> Result<(), ImportError> {
         let now = self.now();
         let Self { group, applier, .. } = self;
         let may = || group.leads_on(leadership) && !group.topology.has_one_of(&wanted.slots);
-        applier.take_over(bytes, now, may).map_err(io::Error::other)
+        Ok(applier.take_over(bytes, now, may)?)
     }
 
-    /// Waits until the followers in sync have all that was changed so far; whether they do in time.
+    /// Waits until the followers in sync have all changes so far, and returns whether they do in time.
     fn wait_for_followers(&self, leadership: u32, time: Duration) -> bool {
         let Some(journals) = self.group.journals() else { return true };
-        let (ends, begun) = (journals.ends(), Instant::now());
+        let (ends, started) = (journals.ends(), Instant::now());
         loop {
             if self.group.all_have_passed(journals, &ends) {
                 return true;
             }
-            let goes_on = self.group.leads_on(leadership) && !self.stop.is_set();
-            if !goes_on || begun.elapsed() > time {
+            let continues = self.group.leads_on(leadership) && !self.stop.is_set();
+            if !continues || started.elapsed() > time {
                 return false;
             }
             std::thread::sleep(TICK);
         }
     }
 
-    /// Removes all items of slots that are elsewhere; false if this server does not lead any more.
+    /// Removes all items of slots that other groups own. Returns false if this node does not lead any more.
     fn remove_foreign(&mut self, leadership: u32) -> bool {
         if self.group.topology.own_slots() == SlotSet::all() {
             return self.group.leads_on(leadership);
         }
         let mut walk = self.applier.engine().walk();
-        let (mut removed, mut ahead, begun) = (0, 0, boot_millis());
+        let (mut removed, mut ahead, started) = (0, 0, boot_millis());
         loop {
             let now = self.now();
             let engine = self.applier.engine();
             engine.begin_batch(now);
-            // Within the batch, for which a server waits that is to follow.
+            // Within the batch: a node that stops leading waits for its end.
             if !self.group.leads_on(leadership) || self.stop.is_set() {
                 engine.end_batch();
                 return false;
@@ -330,8 +414,8 @@ impl Importer {
             }
         }
         if removed > 0 {
-            let millis = boot_millis().saturating_sub(begun);
-            tracing::info!("{removed} items of other groups' slots are removed, in {millis} ms");
+            let millis = boot_millis().saturating_sub(started);
+            tracing::info!("removed {removed} items of slots of other groups in {millis} ms");
         }
         true
     }

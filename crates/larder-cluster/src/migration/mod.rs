@@ -2,4 +2,7 @@
 //! exports them.
 
 mod export;
-pub(crate) mod import;
+mod import;
+
+pub(crate) use export::Export;
+pub(crate) use import::Importer;

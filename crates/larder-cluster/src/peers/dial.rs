@@ -1,9 +1,10 @@
-//! Connects to another server's `--replicate-on`, and says who this one is.
+//! Connects to another node's `--replicate-on`, and authenticates.
 
 use super::credentials::Credentials;
 use super::handshake::{HandshakeLimit, handshake_frame};
 use super::stop::Stop;
 use super::stream::PeerStream;
+use crate::error::{LocalError, PeerError};
 use larder_replica::{FollowerGreeting, HelloMember, Purpose, Welcomed};
 use larder_support::address::host_of;
 use rustls::pki_types::{DnsName, ServerName};
@@ -11,28 +12,28 @@ use std::io::{self, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// How long connecting may take, and then handshake and greeting together: to a member of the group, which is near and
-/// may be replaced soon, and to others.
+/// How long connecting may take, and then the handshakes of TLS and of nodes together: to a member of the group, which
+/// is near and may be replaced soon, and to others.
 const GROUP_TIME: Duration = Duration::from_millis(300);
 const OTHERS_TIME: Duration = Duration::from_secs(2);
 
-/// Whom this server connects to.
+/// The peer to connect to.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) address: &'a str,
-    /// The name of the node, for which its certificate has to be; the host of the address, if it is not known.
+    /// The name of the node, which its certificate must have; `None`: the host of the address.
     pub(crate) node: Option<&'a str>,
 }
 
-/// A connection that was welcomed.
+/// A connection whose handshake is complete.
 pub(crate) struct Dialed {
     pub(crate) stream: PeerStream,
     pub(crate) welcomed: Welcomed,
-    /// What came after the welcome.
+    /// Bytes after the handshake.
     pub(crate) rest: Vec<u8>,
 }
 
-/// Connects and greets.
+/// Connects, and carries out the handshake.
 pub(crate) fn dial(
     target: Target<'_>,
     credentials: &Credentials,
@@ -40,18 +41,18 @@ pub(crate) fn dial(
     member: Option<HelloMember<'_>>,
     purpose: Purpose,
     stop: &Stop,
-) -> io::Result<Dialed> {
+) -> Result<Dialed, PeerError> {
     let time = if member.is_some() { GROUP_TIME } else { OTHERS_TIME };
     let socket = connect(target.address, time)?;
     socket.set_nodelay(true)?;
     socket.set_write_timeout(Some(time))?;
     let limit = HandshakeLimit::new(time, stop);
     let tls = credentials.tls.as_deref();
-    let tls = tls.map(|tls| Ok::<_, io::Error>((tls, target.certified_name()?))).transpose()?;
+    let tls = tls.map(|tls| Ok::<_, PeerError>((tls, target.certified_name()?))).transpose()?;
     let stream = PeerStream::connect(socket, tls, &limit)?;
     let (mut input, mut out) = (Vec::new(), Vec::new());
     let (secret, nonce) = (credentials.secret.clone(), rand::random());
-    let mut greeting = FollowerGreeting::begin(secret, nonce, name, member, purpose, &mut out);
+    let mut handshake = FollowerGreeting::begin(secret, nonce, name, member, purpose, &mut out);
     loop {
         (&stream).write_all(&out)?;
         out.clear();
@@ -59,7 +60,7 @@ pub(crate) fn dial(
             stream.receive(&limit, &mut input)?;
             continue;
         };
-        let welcomed = greeting.receive(frame, &mut out).map_err(io::Error::other)?;
+        let welcomed = handshake.receive(frame, &mut out)?;
         input.drain(..len);
         if let Some(welcomed) = welcomed {
             return Ok(Dialed { stream, welcomed, rest: input });
@@ -79,16 +80,13 @@ fn connect(address: &str, time: Duration) -> io::Result<TcpStream> {
 }
 
 impl Target<'_> {
-    /// The name that its certificate has to have.
-    fn certified_name(&self) -> io::Result<ServerName<'static>> {
+    /// The name that its certificate must have.
+    fn certified_name(&self) -> Result<ServerName<'static>, PeerError> {
         let name = match self.node {
             Some(node) => DnsName::try_from(node.to_owned()).ok().map(ServerName::DnsName),
             None => ServerName::try_from(host_of(self.address).to_owned()).ok(),
         };
-        let name = name.ok_or_else(|| {
-            let meant = self.node.unwrap_or(self.address);
-            io::Error::other(format!("no certificate can be for the name {meant}"))
-        })?;
-        Ok(name)
+        let invalid = || LocalError::InvalidName(self.node.unwrap_or(self.address).to_owned());
+        name.ok_or_else(|| invalid().into())
     }
 }

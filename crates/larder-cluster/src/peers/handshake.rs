@@ -1,17 +1,18 @@
-//! What both sides of a greeting need: a limit to its time, and its frames.
+//! The parts of a handshake that both sides need: its time limit, and its frames.
 
 use super::stop::Stop;
+use crate::error::{LocalError, PeerError, Timeout, Violation};
 use larder_replica::{Frame, GREETING_LEN_MAX};
 use std::io::{self, Read};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// How long a read waits before it looks whether the server ends.
+/// How long a read waits before it checks whether the node shuts down.
 const SLICE: Duration = Duration::from_millis(200);
 /// How a record of TLS begins: a handshake or an alert, and the major version.
 const TLS_RECORDS: [[u8; 2]; 2] = [[22, 3], [21, 3]];
 
-/// How long a greeting, and the TLS handshake before it, may take together.
+/// The time limit of a handshake, together with the TLS handshake before it.
 #[derive(Clone, Copy)]
 pub(crate) struct HandshakeLimit<'a> {
     end: Instant,
@@ -19,7 +20,7 @@ pub(crate) struct HandshakeLimit<'a> {
 }
 
 impl<'a> HandshakeLimit<'a> {
-    /// A greeting that begins now.
+    /// The limit of a handshake that starts now.
     pub(crate) fn new(time: Duration, stop: &'a Stop) -> Self {
         Self { end: Instant::now() + time, stop }
     }
@@ -27,46 +28,46 @@ impl<'a> HandshakeLimit<'a> {
     /// Reads at least one byte from `stream`, whose socket is `socket`.
     ///
     /// # Errors
-    /// The time is over, the server stops, or the peer has closed the connection.
+    /// [`Timeout::Handshake`], [`LocalError::Stopped`], or the peer has closed the connection.
     pub(crate) fn read(
         &self,
         socket: &TcpStream,
         mut stream: impl Read,
         bytes: &mut [u8],
-    ) -> io::Result<usize> {
+    ) -> Result<usize, PeerError> {
         loop {
             let left = self.end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "the greeting takes too long"));
+                return Err(Timeout::Handshake.into());
             }
             if self.stop.is_set() {
-                return Err(io::ErrorKind::Interrupted.into());
+                return Err(LocalError::Stopped.into());
             }
             socket.set_read_timeout(Some(left.min(SLICE)))?;
             match stream.read(bytes) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(len) => return Ok(len),
                 Err(error) if is_silence(&error) => (),
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
     }
 }
 
-/// Whether a read ended because nothing came in time.
+/// Whether a read ended because nothing has arrived in time.
 pub(crate) fn is_silence(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
 }
 
-/// The first frame of a greeting, and how many bytes it takes; `None` if more has to come.
+/// The first frame of a handshake, and its length in bytes; `None` until it is complete.
 ///
 /// # Errors
 /// The peer does not speak the replication format.
-pub(crate) fn handshake_frame(input: &[u8]) -> io::Result<Option<(Frame<'_>, usize)>> {
+pub(crate) fn handshake_frame(input: &[u8]) -> Result<Option<(Frame<'_>, usize)>, PeerError> {
     if TLS_RECORDS.iter().any(|head| input.starts_with(head)) {
         // Read as a frame, that would be longer than one may be.
-        return Err(io::Error::other("it speaks TLS: both sides need --cluster-tls"));
+        return Err(Violation::SpeaksTls.into());
     }
-    Frame::read(input, GREETING_LEN_MAX).map_err(io::Error::other)
+    Ok(Frame::read(input, GREETING_LEN_MAX)?)
 }

@@ -3,6 +3,7 @@
 mod credentials;
 mod dial;
 mod handshake;
+mod heartbeat;
 mod node_tls;
 mod stop;
 mod stream;
@@ -10,6 +11,7 @@ mod stream;
 pub use credentials::Credentials;
 pub(crate) use dial::{Dialed, Target, dial};
 pub(crate) use handshake::{HandshakeLimit, handshake_frame, is_silence};
+pub(crate) use heartbeat::HeartbeatSchedule;
 pub use node_tls::{NodeTls, NodeTlsFiles};
 pub(crate) use stop::Stop;
 pub(crate) use stream::PeerStream;

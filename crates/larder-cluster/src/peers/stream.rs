@@ -1,4 +1,4 @@
-//! A connection to another larderd, plain or with TLS.
+//! A connection to another node, plain or with TLS.
 //!
 //! Two threads use it at the same time: one reads, and the other writes. With TLS they share the state of the session,
 //! so there are two locks, which are taken in this order:
@@ -11,6 +11,8 @@
 
 use super::handshake::HandshakeLimit;
 use super::node_tls::NodeTls;
+use crate::error::{LocalError, PeerError, Violation};
+use larder_replica::Frame;
 use larder_support::tls::explain_certificate;
 use rustls::client::verify_server_name;
 use rustls::pki_types::{DnsName, ServerName};
@@ -38,7 +40,7 @@ struct Encryption {
     session: Mutex<Session>,
 }
 
-/// The way of records to the socket.
+/// Records on their way to the socket.
 #[derive(Debug, Default)]
 struct Sending {
     records: Vec<u8>,
@@ -55,7 +57,7 @@ struct Session {
     taken: usize,
 }
 
-/// What records have brought.
+/// The plaintext of records.
 #[derive(Debug, PartialEq, Eq)]
 enum Decrypted {
     /// So many bytes; 0: the peer has closed the session.
@@ -77,8 +79,8 @@ impl PeerStream {
         socket: TcpStream,
         tls: Option<&NodeTls>,
         limit: &HandshakeLimit<'_>,
-    ) -> io::Result<Self> {
-        let connection = tls.map(NodeTls::accept).transpose().map_err(io::Error::other)?;
+    ) -> Result<Self, PeerError> {
+        let connection = tls.map(NodeTls::accept).transpose().map_err(LocalError::Tls)?;
         Self::begin(socket, connection, limit)
     }
 
@@ -90,33 +92,24 @@ impl PeerStream {
         socket: TcpStream,
         tls: Option<(&NodeTls, ServerName<'static>)>,
         limit: &HandshakeLimit<'_>,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, PeerError> {
         let connection = tls.map(|(tls, name)| tls.connect(name)).transpose();
-        Self::begin(socket, connection.map_err(io::Error::other)?, limit)
+        Self::begin(socket, connection.map_err(LocalError::Tls)?, limit)
     }
 
     fn begin(
         socket: TcpStream,
         connection: Option<Connection>,
         limit: &HandshakeLimit<'_>,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, PeerError> {
         let Some(connection) = connection else { return Ok(Self { socket, tls: None }) };
         let mut session = Session { connection, plaintext: Vec::new(), taken: 0 };
-        session.shake_hands(&socket, limit).map_err(|error| {
-            let hint = match error.kind() {
-                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-                    ": the connection was closed; both sides need --cluster-tls"
-                }
-                io::ErrorKind::Interrupted => return error,
-                _ => return io::Error::new(error.kind(), format!("the TLS handshake: {error}")),
-            };
-            io::Error::new(error.kind(), format!("the TLS handshake{hint}"))
-        })?;
+        session.shake_hands(&socket, limit).map_err(PeerError::in_tls_handshake)?;
         let encryption = Encryption { sending: Mutex::default(), session: Mutex::new(session) };
         Ok(Self { socket, tls: Some(Box::new(encryption)) })
     }
 
-    /// Appends more of a greeting to `input`.
+    /// Appends more of a handshake to `input`.
     ///
     /// # Errors
     /// As of [`HandshakeLimit::read`].
@@ -124,7 +117,7 @@ impl PeerStream {
         &self,
         limit: &HandshakeLimit<'_>,
         input: &mut Vec<u8>,
-    ) -> io::Result<()> {
+    ) -> Result<(), PeerError> {
         let mut bytes = [0; 4096];
         let len = limit.read(&self.socket, self, &mut bytes)?;
         input.extend_from_slice(bytes.get(..len).unwrap_or_default());
@@ -139,13 +132,26 @@ impl PeerStream {
         self.socket.set_write_timeout(time)
     }
 
-    /// Closes the socket, whoever uses it. TLS's announcement of the end is left out: it could have to wait, and a
+    /// Sends a refusal with the words for this error, if it has any, and returns the error.
+    pub(crate) fn refuse(&self, error: impl Into<PeerError>) -> PeerError {
+        let error = error.into();
+        if let Some(words) = error.refusal() {
+            let mut out = Vec::new();
+            Frame::Refused(words).write(&mut out);
+            let mut stream = self;
+            // Without the words the peer only sees the connection end.
+            let _ = stream.write_all(&out);
+        }
+        error
+    }
+
+    /// Closes the socket for all threads. TLS's announcement of the end is left out: it could have to wait, and a
     /// frame that is cut off is noticed without it.
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.socket.shutdown(how)
     }
 
-    /// Whether a read has something without the socket, for those who poll before they read.
+    /// Whether a read returns bytes without the socket. Callers check this before they poll.
     pub(crate) fn has_buffered(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| lock(&tls.session).has_buffered())
     }
@@ -218,7 +224,7 @@ impl Encryption {
         Ok(len)
     }
 
-    /// Tells the peer why the connection ends, unless somebody is about to send something.
+    /// Sends the peer the reason why the connection ends, unless another thread is sending.
     fn send_alert(&self, socket: &TcpStream) {
         let mut sending = match self.sending.try_lock() {
             Ok(sending) => sending,
@@ -248,7 +254,7 @@ impl Session {
         &mut self,
         mut socket: &TcpStream,
         limit: &HandshakeLimit<'_>,
-    ) -> io::Result<()> {
+    ) -> Result<(), PeerError> {
         let (mut bytes, mut records) = ([0; 4096], Vec::new());
         loop {
             self.take_records(&mut records)?;
@@ -261,7 +267,7 @@ impl Session {
             if let Err(error) = self.decrypt(bytes.get(..len).unwrap_or_default(), &mut []) {
                 // Without the alert the peer only sees the socket close.
                 let _ = self.take_records(&mut records).and_then(|()| socket.write_all(&records));
-                return Err(error);
+                return Err(error.into());
             }
         }
     }
@@ -330,12 +336,13 @@ impl Session {
 }
 
 fn explain(error: &Error) -> io::Error {
-    io::Error::other(match error {
+    let text = match error {
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             "it does not speak TLS: both sides need --cluster-tls".to_owned()
         }
         error => explain_certificate(error),
-    })
+    };
+    io::Error::new(io::ErrorKind::InvalidData, Violation::Tls(text))
 }
 
 #[cfg(test)]
@@ -343,6 +350,7 @@ mod tests {
     use super::super::node_tls::NodeTlsFiles;
     use super::super::stop::Stop;
     use super::*;
+    use crate::error::Timeout;
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
     use std::net::TcpListener;
     use std::sync::mpsc;
@@ -490,7 +498,7 @@ mod tests {
             });
             let limit = HandshakeLimit::new(Duration::from_millis(500), &stop);
             let error = PeerStream::accept(far, Some(&tls), &limit).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+            assert!(matches!(error, PeerError::Timeout(Timeout::Handshake)), "{error}");
             assert!(begun.elapsed() < TIME / 2);
             slow.join().unwrap();
         });

@@ -1,5 +1,6 @@
-//! The follower's socket: it connects to its leader, again and again, and stores what it is sent.
+//! The follower's side of replication: it connects to its leader, and stores the items and changes that it receives.
 
+use crate::error::{LocalError, PeerError, Timeout};
 use crate::group::Group;
 use crate::node::Node;
 use crate::peers::{Dialed, PeerStream, Stop, Target, dial, is_silence};
@@ -11,14 +12,14 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A leader that says nothing for this long is gone: it says something ten times a second.
+/// A leader that sends nothing for this long is unreachable: it sends ten heartbeats a second.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// How long a read waits before it looks whether the server ends, or another one leads.
+/// How long a read waits before it checks whether the node shuts down, or another one leads.
 const SLICE: Duration = Duration::from_millis(100);
 /// The first pause before connecting again, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// What is read at once.
+/// The bytes of one read.
 const READ_LEN: usize = 256 << 10;
 
 pub(crate) struct Follower {
@@ -28,21 +29,21 @@ pub(crate) struct Follower {
     stop: Arc<Stop>,
 }
 
-/// The beats of a connection.
+/// The heartbeats of a connection.
 #[derive(Default)]
-struct Beats {
+struct Heartbeats {
     last: u64,
-    /// The least difference so far between the clocks at which a beat came and was sent, and when that was.
+    /// The least difference so far between the clocks at which a heartbeat arrived and was sent, and when that was.
     least: Option<(i128, Millis)>,
 }
 
-impl Beats {
-    /// Notes the number of the last beat; whether it is another one.
+impl Heartbeats {
+    /// Notes the number of the last heartbeat, and returns whether it is a new one.
     fn note(&mut self, number: u64) -> bool {
         std::mem::replace(&mut self.last, number) < number
     }
 
-    /// How long a beat was on its way that was sent at this time of the leader's clock, more than the fastest one.
+    /// The delay of a heartbeat that was sent at this time of the leader's clock, beyond that of the fastest one.
     fn delay(&mut self, sent: u64, now: Millis) -> Millis {
         let difference = i128::from(now) - i128::from(sent);
         // The clocks' paces may differ by a thousandth.
@@ -56,7 +57,7 @@ impl Beats {
     }
 }
 
-/// Whom a follower follows.
+/// The leader that a follower follows.
 enum Leader<'g> {
     /// The server at this address (`--follow`).
     At(&'g str),
@@ -69,25 +70,25 @@ impl Follower {
         Self { node, name, stop }
     }
 
-    /// Follows the server at this address until the end.
+    /// Follows the server at this address until the node shuts down.
     pub(crate) fn follow_always(&self, address: &str, engine: erased::Handle) {
         let mut applier = Applier::new(engine);
         let (mut pause, mut last_error) = (PAUSE_MIN, String::new());
         while !self.stop.is_set() {
-            let has_begun =
+            let has_connected =
                 self.follow_noting_errors(&mut applier, &Leader::At(address), &mut last_error);
-            pause = if has_begun { PAUSE_MIN } else { (2 * pause).min(PAUSE_MAX) };
+            pause = if has_connected { PAUSE_MIN } else { (2 * pause).min(PAUSE_MAX) };
             self.stop.wait(pause);
         }
     }
 
-    /// Follows whoever leads the group, and has this server lead when it is to.
+    /// Follows the leader of the group, and makes this node ready when it is elected.
     pub(crate) fn take_part(&self, group: &Group, engine: erased::Handle) {
         let mut applier = match group.journals() {
             Some(journals) => Applier::of_member(engine, Arc::clone(journals)),
             None => Applier::new(engine),
         };
-        let (mut last_error, mut has_led, mut last_wish) = (String::new(), false, 0);
+        let (mut last_error, mut has_led, mut last_request) = (String::new(), false, 0);
         while !self.stop.is_set() {
             let role = group.role();
             match &role {
@@ -97,9 +98,9 @@ impl Follower {
                     if group.leadership().is_none()
                         && let Some(since) = since
                     {
-                        // Keys may have moved to or from this group meanwhile, which its last leader knew.
-                        let goes_on = || group.leads_since() == Some(since);
-                        if !group.topology.wait_for_map(Instant::now(), &self.stop, goes_on) {
+                        // The last leader may have imported or exported slots that this node does not know of.
+                        let still_leads = || group.leads_since() == Some(since);
+                        if !group.topology.wait_for_map(Instant::now(), &self.stop, still_leads) {
                             continue;
                         }
                         let succession = applier.succeed().filter(|_| !begins_empty);
@@ -114,7 +115,7 @@ impl Follower {
                             link.note_lost("");
                         }
                     }
-                    group.grant_wish(&mut last_wish);
+                    group.grant_transfer_request(&mut last_request);
                 }
                 Role::Follower { leader, .. } => {
                     if std::mem::take(&mut has_led) && group.settle() {
@@ -131,31 +132,31 @@ impl Follower {
         }
     }
 
-    /// Follows until the connection ends; whether there was one.
+    /// Follows until the connection ends, and returns whether there was one.
     fn follow_noting_errors(
         &self,
         applier: &mut Applier<erased::Handle>,
         leader: &Leader<'_>,
         last_error: &mut String,
     ) -> bool {
-        let mut has_begun = false;
-        let Err(error) = self.follow(applier, leader, &mut has_begun);
+        let mut has_connected = false;
+        let Err(error) = self.follow(applier, leader, &mut has_connected);
         if let Leader::Of(group, _) = leader {
-            // It may have handed over.
+            // It may have transferred its leadership.
             group.with(|member, _| member.look_soon());
         }
         if self.stop.is_set() || leader.is_replaced() {
-            return has_begun;
+            return has_connected;
         }
         let error = error.to_string();
-        if has_begun || error != *last_error {
-            tracing::warn!("no connection to the leader at {}: {error}", leader.name());
+        if has_connected || error != *last_error {
+            tracing::warn!("lost the leader at {}, reconnecting: {error}", leader.name());
         }
         if let Some(link) = &self.node.replication.link {
             link.note_lost(&error);
         }
         *last_error = error;
-        has_begun
+        has_connected
     }
 
     /// Connects, and follows until the connection ends.
@@ -163,79 +164,83 @@ impl Follower {
         &self,
         applier: &mut Applier<erased::Handle>,
         leader: &Leader<'_>,
-        has_begun: &mut bool,
-    ) -> Result<std::convert::Infallible, io::Error> {
+        has_connected: &mut bool,
+    ) -> Result<std::convert::Infallible, PeerError> {
         let Dialed { stream, welcomed, rest } = self.dial(applier, leader)?;
         stream.set_write_timeout(Some(SILENCE_MAX))?;
-        *has_begun = true;
+        *has_connected = true;
         let boot = welcomed.boot;
-        tracing::info!("this server follows the leader at {}", leader.name());
+        tracing::info!("following the leader at {}", leader.name());
         if let Some(link) = &self.node.replication.link {
             link.note_connected();
         }
         applier.begin(boot);
-        // Where it goes on, a flush may be the first thing that comes.
-        leader.note_copy_until(None);
-        let mut beats = Beats::default();
-        self.take(applier, leader, &stream, &rest, &mut beats)?;
+        // After a resume, a flush may be the first frame.
+        leader.note_data_until(None);
+        let mut heartbeats = Heartbeats::default();
+        self.receive(applier, leader, &stream, &rest, &mut heartbeats)?;
         stream.set_read_timeout(Some(SLICE))?;
         let (mut bytes, mut heard) = (vec![0; READ_LEN], Instant::now());
         loop {
             match (&stream).read(&mut bytes) {
                 Ok(0) => {
                     let reason = "the leader has closed the connection";
-                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason).into());
                 }
                 Ok(len) => {
                     heard = Instant::now();
                     let bytes = bytes.get(..len).unwrap_or_default();
-                    self.take(applier, leader, &stream, bytes, &mut beats)?;
+                    self.receive(applier, leader, &stream, bytes, &mut heartbeats)?;
                 }
                 Err(error) if is_silence(&error) => {
                     if heard.elapsed() > SILENCE_MAX {
-                        let reason = "the leader is silent";
-                        return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
+                        return Err(Timeout::Heartbeat.into());
                     }
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
             if self.stop.is_set() || leader.is_replaced() {
-                return Err(io::ErrorKind::Interrupted.into());
+                return Err(LocalError::Replaced.into());
             }
         }
     }
 
-    /// Stores what has come, and acknowledges it.
-    fn take(
+    /// Stores received changes, and acknowledges them.
+    fn receive(
         &self,
         applier: &mut Applier<erased::Handle>,
         leader: &Leader<'_>,
         mut stream: &PeerStream,
         bytes: &[u8],
-        beats: &mut Beats,
-    ) -> io::Result<()> {
+        heartbeats: &mut Heartbeats,
+    ) -> Result<(), PeerError> {
         let now = self.node.clock.moment().into();
-        let received = applier.receive_asking(bytes, now, &mut || leader.begin_copy());
-        leader.note_copy(applier.has_copy());
+        let received = applier.receive_asking(bytes, now, &mut || leader.start_full_sync());
+        leader.note_full_sync(applier.has_copy());
         if let Some(link) = &self.node.replication.link {
             link.note(applier, bytes.len());
         }
-        received.map_err(io::Error::other)?;
+        received?;
         let mut out = Vec::new();
-        let is_new = beats.note(applier.last_beat());
+        let is_new = heartbeats.note(applier.last_beat());
         let promises = is_new && leader.promise();
         if is_new {
             let now = boot_millis();
-            let delay = beats.delay(applier.last_beat_sent(), now);
+            let delay = heartbeats.delay(applier.last_beat_sent(), now);
             let behind = applier.behind_millis().filter(|_| applier.has_copy());
             let lag = behind.map(|behind| delay + Millis::from(behind));
-            leader.note_copy_until(lag.map(|lag| now.saturating_sub(lag)));
+            leader.note_data_until(lag.map(|lag| now.saturating_sub(lag)));
         }
         applier.acknowledge(promises, &mut out);
-        stream.write_all(&out)
+        stream.write_all(&out)?;
+        Ok(())
     }
 
-    fn dial(&self, applier: &Applier<erased::Handle>, leader: &Leader<'_>) -> io::Result<Dialed> {
+    fn dial(
+        &self,
+        applier: &Applier<erased::Handle>,
+        leader: &Leader<'_>,
+    ) -> Result<Dialed, PeerError> {
         let purpose = Purpose::Follow(applier.position());
         match leader {
             Leader::At(address) => {
@@ -243,22 +248,20 @@ impl Follower {
                 dial(target, &self.node.credentials, &self.name, None, purpose, &self.stop)
             }
             Leader::Of(group, process) => {
-                let address = leader.address().ok_or_else(|| {
-                    io::Error::new(io::ErrorKind::NotFound, "it has told no address")
-                })?;
+                let address = leader.address().ok_or(LocalError::NoAddress)?;
                 let (me, name) = (group.me(), group.full_name());
                 let member = Some(HelloMember { group: &name, boot: me.boot });
                 let target = Target { address: &address, node: Some(&process.node) };
                 let dialed =
                     dial(target, &self.node.credentials, &me.node, member, purpose, &self.stop);
                 match &dialed {
-                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    Err(error) if error.is_connection_refused() => {
                         group.with(|member, _| member.note_refusal(process));
                     }
                     Err(_) => group.with(|member, _| member.look_soon()),
                     Ok(Dialed { welcomed: Welcomed { boot, .. }, .. }) if *boot != process.boot => {
                         group.with(|member, _| member.note_replaced(process));
-                        return Err(io::Error::other("another process answers there"));
+                        return Err(LocalError::OtherProcess.into());
                     }
                     Ok(_) => group.with(|member, _| member.note_connected()),
                 }
@@ -289,7 +292,7 @@ impl Leader<'_> {
         }
     }
 
-    /// Whether somebody else leads the group meanwhile.
+    /// Whether another node leads the group by now.
     fn is_replaced(&self) -> bool {
         match self {
             Self::At(_) => false,
@@ -299,28 +302,28 @@ impl Leader<'_> {
         }
     }
 
-    /// Says that all items are about to be removed, if they may be.
-    fn begin_copy(&self) -> bool {
+    /// Starts a full sync, which removes all items, if it may.
+    fn start_full_sync(&self) -> bool {
         match self {
             Self::At(_) => true,
             Self::Of(group, _) => {
-                group.note_copy_until(None);
-                // Look-ups that are under way see the copy as it was.
+                group.note_data_until(None);
+                // Lookups that are under way see the items as they were.
                 group.settle();
                 group.with(|member, _| member.begin_copy())
             }
         }
     }
 
-    /// Says up to which time the copy has all changes, if it is complete.
-    fn note_copy_until(&self, time: Option<Millis>) {
+    /// Notes the time up to which this node has all changes; `None`: it lacks items.
+    fn note_data_until(&self, time: Option<Millis>) {
         if let Self::Of(group, _) = self {
-            group.note_copy_until(time);
+            group.note_data_until(time);
         }
     }
 
-    /// Says whether a copy is complete.
-    fn note_copy(&self, has_copy: bool) {
+    /// Notes whether this node has all items.
+    fn note_full_sync(&self, has_copy: bool) {
         if let Self::Of(group, _) = self
             && has_copy
             && group.see(Member::lacks_items)
@@ -329,7 +332,7 @@ impl Leader<'_> {
         }
     }
 
-    /// Promises upon a beat not to stand for election, if that is to be.
+    /// Promises upon a heartbeat not to stand for election, if the member agrees.
     fn promise(&self) -> bool {
         match self {
             Self::At(_) => false,

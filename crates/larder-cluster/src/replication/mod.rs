@@ -2,12 +2,18 @@
 //! its leader (`--follow`, `--cluster`).
 //!
 //! A leader has two threads for each follower: one that sends, with a handle to the cache of its own, and one that
-//! reads what the follower acknowledges. A follower has one thread.
+//! reads acknowledgements. A follower has one thread.
 
-pub(crate) mod follower;
-pub(crate) mod leader;
+mod acks;
+mod follower;
+mod journal_waker;
+mod leader;
 mod role;
 mod status;
 
+pub(crate) use acks::FollowingMember;
+pub(crate) use follower::Follower;
+pub(crate) use journal_waker::JournalWaker;
+pub(crate) use leader::Leader;
 pub use leader::ReplicatedCache;
 pub use status::{FollowerShown, FollowerStatus, LinkShown, LinkStatus, ReplicationStatus};

@@ -1,4 +1,4 @@
-//! What is known of replication, for `stats replication` and Redis's `INFO` and `ROLE`.
+//! The status of replication, for `stats replication` and Redis's `INFO` and `ROLE`.
 
 use larder_replica::{Applier, ApplierCounts, Millis, Reached, SenderCounts};
 use larder_store::erased;
@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Beats that can be under way before older ones are forgotten: those of a minute.
-const BEATS_MAX: usize = 600;
+/// Heartbeats that can be under way before older ones are forgotten: those of a minute.
+const HEARTBEATS_MAX: usize = 600;
 
 /// Reaches that can be under way before those in between are forgotten.
 const REACHES_MAX: usize = 1024;
 
-/// All that is known.
+/// The followers of a node, and its link to a leader.
 #[derive(Debug, Default)]
 pub struct ReplicationStatus {
     followers: Mutex<Vec<Arc<FollowerStatus>>>,
@@ -54,7 +54,7 @@ impl ReplicationStatus {
         let _ = self.journals.set(Arc::clone(journals));
     }
 
-    /// The bytes that were ever written to the journals; `None` if nobody may follow.
+    /// The bytes that were ever written to the journals; `None` without `--replicate-on`.
     pub fn journal_offset(&self) -> Option<u64> {
         self.journals.get().map(|journals| journals.ends().iter().sum())
     }
@@ -89,16 +89,16 @@ pub struct FollowerStatus {
 #[derive(Clone, Debug, Default)]
 struct FollowerState {
     shown: FollowerShown,
-    /// Batches with their changes, and beats with their times, that are not acknowledged.
+    /// Batches with their changes, and heartbeats with their times, that are not acknowledged.
     batches: VecDeque<(u64, u64)>,
-    beats: VecDeque<(u64, Sent)>,
+    heartbeats: VecDeque<(u64, Sent)>,
     /// What it will have when it has acknowledged each reach.
     reaches: VecDeque<Reached>,
-    /// How long the last acknowledged beat was under way.
+    /// How long the last acknowledged heartbeat was under way.
     round_trip: Duration,
 }
 
-/// When a beat was sent, on two clocks: that of latencies, and that of promises.
+/// When a heartbeat was sent, on two clocks: that of latencies, and that of promises.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     at: Instant,
@@ -110,7 +110,7 @@ struct Sent {
 /// What a follower has acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Acked {
-    /// When the last beat was sent, if it was acknowledged just now.
+    /// When the last heartbeat was sent, if it was acknowledged just now.
     pub(crate) sent: Option<Millis>,
     /// The time up to which it has all changes, if that is known better than before.
     pub(crate) has_until: Option<Millis>,
@@ -151,11 +151,11 @@ impl FollowerStatus {
         state.shown = shown;
     }
 
-    pub(crate) fn note_beat(&self, number: u64, behind: Millis) {
+    pub(crate) fn note_heartbeat(&self, number: u64, behind: Millis) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.beats.len() < BEATS_MAX {
+        if state.heartbeats.len() < HEARTBEATS_MAX {
             let sent = Sent { at: Instant::now(), boot_millis: boot_millis(), behind };
-            state.beats.push_back((number, sent));
+            state.heartbeats.push_back((number, sent));
         }
     }
 
@@ -178,13 +178,13 @@ impl FollowerStatus {
         while state.batches.front().is_some_and(|(number, _)| *number <= batch) {
             state.batches.pop_front();
         }
-        while let Some((number, sent)) = state.beats.front().copied()
+        while let Some((number, sent)) = state.heartbeats.front().copied()
             && number <= beat
         {
             state.round_trip = sent.at.elapsed();
             acked.sent = Some(sent.boot_millis);
             acked.has_until = Some(sent.boot_millis.saturating_sub(sent.behind));
-            state.beats.pop_front();
+            state.heartbeats.pop_front();
         }
         while state.reaches.front().is_some_and(|reached| reached.number <= reach) {
             acked.reached = state.reaches.pop_front();
@@ -192,12 +192,13 @@ impl FollowerStatus {
         acked
     }
 
-    /// What is known now.
+    /// The values of the statistics.
     pub fn shown(&self) -> FollowerShown {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut shown = state.shown;
         shown.lag_keys += state.batches.iter().map(|(_, states)| states).sum::<u64>();
-        let under_way = state.beats.front().map_or(Duration::ZERO, |(_, sent)| sent.at.elapsed());
+        let under_way =
+            state.heartbeats.front().map_or(Duration::ZERO, |(_, sent)| sent.at.elapsed());
         shown.lag += state.round_trip.max(under_way);
         shown
     }
@@ -274,7 +275,7 @@ impl LinkStatus {
         shown.received_bytes += bytes as u64;
     }
 
-    /// What is known now.
+    /// The values of the statistics.
     pub fn shown(&self) -> LinkShown {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut shown = state.shown.clone();

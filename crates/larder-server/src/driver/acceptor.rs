@@ -64,7 +64,7 @@ fn accept(
             life_cycle::drain(&mut &wakeups);
             let phase = server.life.handle_requests(|| server.reload());
             if let Some(group) = server.node.group.as_ref().filter(|_| phase != Phase::Serving) {
-                group.hand_over(None);
+                group.transfer_leadership(None);
             }
             match phase {
                 // There may be room for connections that wait at the listeners.

@@ -85,14 +85,14 @@ pub(super) const ROWS: &[Row] = &[
     .shown(MEMBER),
     Row::counter(
         "slots_taken",
-        Server(|s| number(s, |group| group.topology.taken())),
+        Server(|s| number(s, |group| group.topology.imported())),
         "Slots that this node has taken over from other groups, with their items.",
     )
     .metric("larder_cluster_slots_taken_total", &[])
     .shown(MEMBER),
     Row::counter(
         "slots_given",
-        Server(|s| number(s, |group| group.topology.given())),
+        Server(|s| number(s, |group| group.topology.exported())),
         "Slots that this node has given to other groups.",
     )
     .metric("larder_cluster_slots_given_total", &[])
@@ -106,7 +106,7 @@ pub(super) const ROWS: &[Row] = &[
     .shown(MEMBER),
     Row::gauge(
         "reads_copy",
-        Server(|s| number(s, |group| u64::from(!group.is_serving() && group.reads_copy()))),
+        Server(|s| number(s, |group| u64::from(!group.is_serving() && group.reads_replica()))),
         "1 while this node answers look-ups from its copy (`--read-lag`).",
     )
     .metric("larder_cluster_reads_copy", &[])
