@@ -219,3 +219,46 @@ impl From<io::ErrorKind> for PeerError {
         Self::Connection(kind.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error, the words that the peer receives, whether statistics count it, and its text.
+    fn check(error: impl Into<PeerError>, words: Option<&str>, counts: bool, text: &str) {
+        let error = error.into();
+        let found = (error.refusal(), error.counts_as_refused(), error.to_string());
+        assert_eq!(found, (words, counts, text.to_owned()));
+    }
+
+    #[test]
+    fn each_error_has_a_refusal_a_count_and_a_text() {
+        let words = "this node does not lead its group";
+        check(LocalError::NotLeader, Some(words), false, words);
+        let text = "as many followers as allowed are connected";
+        check(
+            LocalError::FollowersMax,
+            Some("it has as many followers as it may have"),
+            true,
+            text,
+        );
+        let text = "its certificate is not for the node n1: issue one with that name";
+        let words = "its certificate is not for the node that it says to be";
+        check(Violation::Certificate("n1".to_owned()), Some(words), true, text);
+        check(GreetingError::Secret, None, true, "it does not know the cluster secret");
+        check(Timeout::Handshake, None, true, "the handshake timed out");
+        check(StreamError::Refused("busy".to_owned()), None, true, "it refuses: busy");
+    }
+
+    #[test]
+    fn a_violation_of_tls_is_no_fault_of_the_connection() {
+        let violation = Violation::Tls("bad record".to_owned());
+        let error = PeerError::from(io::Error::new(io::ErrorKind::InvalidData, violation));
+        assert!(matches!(error, PeerError::Protocol(Violation::Tls(_))), "{error}");
+        assert_eq!(error.in_tls_handshake().to_string(), "the TLS handshake: bad record");
+        let closed = PeerError::from(io::ErrorKind::UnexpectedEof).in_tls_handshake().to_string();
+        assert!(closed.ends_with("both sides need --cluster-tls"), "{closed}");
+        let refused = PeerError::from(io::ErrorKind::ConnectionRefused);
+        assert!(refused.is_connection_refused());
+    }
+}

@@ -50,7 +50,7 @@ pub(crate) struct Answerer {
 /// The conversation of a client of the peer.
 struct Forwarded {
     session: Session<erased::Handle>,
-    /// It is the gateway's, for clients of HTTP and gRPC.
+    /// Whether the peer's gateway sends the requests, for clients of HTTP and gRPC.
     is_gateway: bool,
     /// Requests in order, in the batches that the peer has sent.
     passed: VecDeque<Passed>,
@@ -74,12 +74,36 @@ struct Passed {
 enum State {
     /// Everything that has arrived is answered, or the rest of a request is missing.
     Idle,
-    /// It waits for slower storage, or for acknowledgements.
+    /// The session waits for slower storage, or for acknowledgements.
     Waiting,
     /// The peer asks for more when it has room.
     Full,
     /// Nothing more is answered: the peer closes its client's connection, or sends the requests to another node.
     Ended,
+}
+
+impl Forwarded {
+    fn new(conversation: Conversation) -> Self {
+        Self {
+            session: Session::forwarded(conversation),
+            is_gateway: conversation == Conversation::Gateway,
+            passed: VecDeque::new(),
+            output: Vec::new(),
+            sent: 0,
+            state: State::Idle,
+        }
+    }
+
+    /// Adds bytes of requests; `more` bytes of the last ones follow.
+    fn add(&mut self, bytes: &[u8], more: bool) {
+        if self.passed.back().is_none_or(|last| last.is_whole) {
+            self.passed.push_back(Passed::default());
+        }
+        if let Some(last) = self.passed.back_mut() {
+            last.unread.extend_from_slice(bytes);
+            last.is_whole = !more;
+        }
+    }
 }
 
 impl Answerer {
@@ -109,13 +133,19 @@ impl Answerer {
         else {
             return Err(LocalError::NoHandle.into());
         };
-        let mut all: HashMap<u64, Forwarded> = HashMap::new();
-        let (mut input, mut bytes, mut out) = (Vec::new(), vec![0; READ_LEN], Vec::new());
+        let mut peer = Conversations {
+            answerer: self,
+            counters,
+            all: HashMap::new(),
+            woken: Arc::new(Woken::new()?),
+            ready: VecDeque::new(),
+            out: Vec::new(),
+        };
+        let (mut input, mut bytes) = (Vec::new(), vec![0; READ_LEN]);
         let (mut beat_at, mut heartbeats) = (Instant::now(), 0);
-        let (woken, mut woken_routes) = (Arc::new(Woken::new()?), VecDeque::new());
         stream.set_read_timeout(Some(HEARTBEAT))?;
         while !stop.is_set() {
-            if woken.wait(stream, HEARTBEAT.saturating_sub(beat_at.elapsed())) {
+            if peer.woken.wait(stream, HEARTBEAT.saturating_sub(beat_at.elapsed())) {
                 match stream.read(&mut bytes) {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                     Ok(len) => input.extend_from_slice(bytes.get(..len).unwrap_or_default()),
@@ -123,114 +153,32 @@ impl Answerer {
                     Err(error) => return Err(error.into()),
                 }
             }
-            woken_routes.extend(woken.take());
+            peer.ready.extend(peer.woken.take());
             let mut at = 0;
             loop {
-                let mut is_done = false;
-                {
+                let rest = input.get(at..).unwrap_or_default();
+                let (len, has_more) = {
                     let mut engine = handle.lock().unwrap_or_else(PoisonError::into_inner);
-                    while out.len() < UNSENT_MAX {
-                        let rest = input.get(at..).unwrap_or_default();
-                        let read = Frame::read(rest, FRAME_LEN_MAX)?;
-                        if let Some((frame, len)) = read {
-                            let cache = (&mut *engine, &**counters);
-                            self.receive(&frame, &mut all, cache, &woken, &mut out)?;
-                            at += len;
-                        } else if let Some(route) = woken_routes.pop_front() {
-                            let waiting =
-                                all.get_mut(&route).filter(|of| of.state == State::Waiting);
-                            if let Some(conversation) = waiting {
-                                let cache = (&mut *engine, &**counters);
-                                self.answer(route, conversation, cache, &woken, &mut out);
-                                self.forget_if_ended(route, &mut all);
-                            }
-                        } else {
-                            is_done = true;
-                            break;
-                        }
-                    }
-                }
-                if is_done {
+                    peer.answer_some(&mut engine, rest)?
+                };
+                at += len;
+                if !has_more {
                     break;
                 }
-                stream.write_all(&out)?;
-                out.clear();
+                stream.write_all(&peer.out)?;
+                peer.out.clear();
             }
             input.drain(..at);
             if beat_at.elapsed() >= HEARTBEAT {
                 (beat_at, heartbeats) = (Instant::now(), heartbeats + 1);
-                let sent = boot_millis();
-                Frame::Beat { number: heartbeats, behind_millis: Some(0), sent }.write(&mut out);
+                let (number, sent) = (heartbeats, boot_millis());
+                Frame::Beat { number, behind_millis: Some(0), sent }.write(&mut peer.out);
             }
-            stream.write_all(&out)?;
-            out.clear();
-            out.shrink_to(UNSENT_MAX);
+            stream.write_all(&peer.out)?;
+            peer.out.clear();
+            peer.out.shrink_to(UNSENT_MAX);
         }
         Ok(())
-    }
-
-    fn receive(
-        &self,
-        frame: &Frame<'_>,
-        all: &mut HashMap<u64, Forwarded>,
-        cache: (&mut erased::Handle, &Counters),
-        woken: &Arc<Woken>,
-        out: &mut Vec<u8>,
-    ) -> Result<(), PeerError> {
-        match *frame {
-            Frame::Open { route, conversation } if all.len() < ROUTES_MAX => {
-                let conversation = conversation_of(conversation)
-                    .ok_or(Violation::UnknownConversation(conversation))?;
-                let opened = Forwarded {
-                    session: Session::forwarded(conversation),
-                    is_gateway: conversation == Conversation::Gateway,
-                    passed: VecDeque::new(),
-                    output: Vec::new(),
-                    sent: 0,
-                    state: State::Idle,
-                };
-                all.insert(route, opened);
-            }
-            Frame::Pass { route, more, bytes } => {
-                let Some(conversation) = all.get_mut(&route) else { return Ok(()) };
-                if conversation.passed.back().is_none_or(|last| last.is_whole) {
-                    conversation.passed.push_back(Passed::default());
-                }
-                if let Some(last) = conversation.passed.back_mut() {
-                    last.unread.extend_from_slice(bytes);
-                    last.is_whole = !more;
-                }
-                if conversation.state == State::Idle {
-                    self.answer(route, conversation, cache, woken, out);
-                    self.forget_if_ended(route, all);
-                }
-            }
-            Frame::GoOn { route } => {
-                let Some(conversation) = all.get_mut(&route) else { return Ok(()) };
-                conversation.sent = 0;
-                if conversation.state == State::Full {
-                    self.answer(route, conversation, cache, woken, out);
-                    self.forget_if_ended(route, all);
-                }
-            }
-            Frame::Shut { route } => {
-                if let Some(mut conversation) = all.remove(&route) {
-                    self.host.close(&mut conversation.session);
-                }
-            }
-            _ => return Err(Violation::UnexpectedFrame.into()),
-        }
-        Ok(())
-    }
-
-    /// Ends a conversation in which nothing more is answered: later requests of it are dropped.
-    fn forget_if_ended(&self, route: u64, all: &mut HashMap<u64, Forwarded>) {
-        let is_ended = |of: &Forwarded| of.state == State::Ended;
-        if all.get(&route).is_some_and(is_ended)
-            && let Some(mut conversation) = all.remove(&route)
-        {
-            self.host.close(&mut conversation.session);
-        }
     }
 
     /// Answers as many of the requests that have arrived as possible.
@@ -299,6 +247,86 @@ impl Answerer {
                 return;
             }
             passed.pop_front();
+        }
+    }
+}
+
+/// The conversations of one peer.
+struct Conversations<'a> {
+    answerer: &'a Answerer,
+    counters: &'a Counters,
+    /// By their routes.
+    all: HashMap<u64, Forwarded>,
+    woken: Arc<Woken>,
+    /// Routes whose wait is over.
+    ready: VecDeque<u64>,
+    /// Frames that are not sent yet.
+    out: Vec<u8>,
+}
+
+impl Conversations<'_> {
+    /// Handles the frames of `input`, and conversations whose wait is over, until there is enough output to send. Returns
+    /// the length of the frames, and whether there is more to do.
+    fn answer_some(
+        &mut self,
+        engine: &mut erased::Handle,
+        input: &[u8],
+    ) -> Result<(usize, bool), PeerError> {
+        let mut at = 0;
+        while self.out.len() < UNSENT_MAX {
+            let rest = input.get(at..).unwrap_or_default();
+            if let Some((frame, len)) = Frame::read(rest, FRAME_LEN_MAX)? {
+                self.receive(&frame, engine)?;
+                at += len;
+            } else if let Some(route) = self.ready.pop_front() {
+                self.resume(route, State::Waiting, engine);
+            } else {
+                return Ok((at, false));
+            }
+        }
+        Ok((at, true))
+    }
+
+    fn receive(&mut self, frame: &Frame<'_>, engine: &mut erased::Handle) -> Result<(), PeerError> {
+        match *frame {
+            Frame::Open { route, conversation } if self.all.len() < ROUTES_MAX => {
+                let conversation = conversation_of(conversation)
+                    .ok_or(Violation::UnknownConversation(conversation))?;
+                self.all.insert(route, Forwarded::new(conversation));
+            }
+            Frame::Pass { route, more, bytes } => {
+                if let Some(conversation) = self.all.get_mut(&route) {
+                    conversation.add(bytes, more);
+                    self.resume(route, State::Idle, engine);
+                }
+            }
+            Frame::GoOn { route } => {
+                if let Some(conversation) = self.all.get_mut(&route) {
+                    conversation.sent = 0;
+                    self.resume(route, State::Full, engine);
+                }
+            }
+            Frame::Shut { route } => self.close(route),
+            _ => return Err(Violation::UnexpectedFrame.into()),
+        }
+        Ok(())
+    }
+
+    /// Continues to answer a conversation if it is in this state.
+    fn resume(&mut self, route: u64, state: State, engine: &mut erased::Handle) {
+        let conversation = self.all.get_mut(&route).filter(|of| of.state == state);
+        let Some(conversation) = conversation else { return };
+        let cache = (engine, self.counters);
+        self.answerer.answer(route, conversation, cache, &self.woken, &mut self.out);
+        if conversation.state == State::Ended {
+            self.close(route);
+        }
+    }
+
+    /// Ends a conversation: later requests of it are dropped.
+    fn close(&mut self, route: u64) {
+        if let Some(mut conversation) = self.all.remove(&route) {
+            self.answerer.host.close(&mut conversation.session);
         }
     }
 }

@@ -27,7 +27,7 @@ impl Coordination {
     }
 
     fn etcd(&self) -> Option<Etcd> {
-        // They were right when the server started.
+        // The settings were valid when the server started.
         Etcd::new(&self.settings).ok()
     }
 
@@ -59,7 +59,7 @@ impl Coordination {
             }
             let now = self.group.role();
             if now != role {
-                say(&now);
+                log_role(&now);
                 role = now;
                 in_sync.clear();
             }
@@ -124,7 +124,7 @@ impl EtcdLog {
     }
 }
 
-fn say(role: &Role) {
+fn log_role(role: &Role) {
     match role {
         Role::Alone => tracing::info!("the group has no leader"),
         Role::Leader { epoch, begins_empty: false } => {

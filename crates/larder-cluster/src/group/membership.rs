@@ -155,7 +155,7 @@ impl Group {
             joining.retain(|boot, time| !member.may_be_in_sync(*boot, now) && is_near(*time, now));
             acks.retain(|boot| member.may_be_in_sync(boot, now) || joining.contains_key(&boot));
         } else if ready != 0 {
-            // It led, and has been replaced.
+            // This node led, and has been replaced.
             self.ready_epoch.store(0, Ordering::Release);
             acks.abandon();
         }
@@ -275,7 +275,7 @@ impl Group {
         in_sync.into_iter().all(|boot| acks.has_passed(boot, ends)) && acks.all_have_passed(ends)
     }
 
-    /// Whether this server leads as it does since this epoch, and neither hands over nor is in doubt.
+    /// Whether this node leads without a break since this epoch, and neither transfers its leadership nor is in doubt.
     pub(crate) fn leads_on(&self, leadership: u32) -> bool {
         self.leadership() == Some(leadership) && self.is_serving()
     }
@@ -285,7 +285,7 @@ impl Group {
         self.see(|member| {
             let (view, me) = (member.view(), member.me());
             let in_sync = view.record.iter().flat_map(|record| &record.in_sync);
-            // A node that has started again is listed until the leader has noticed.
+            // A node that has restarted is listed until the leader notices.
             let is_here = |process: &&Process| {
                 if process.node == me.node { **process == *me } else { view.is_live(process) }
             };

@@ -28,7 +28,7 @@ pub(crate) struct ExportingLeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unfinished {
     Refused(&'static str),
-    /// It may be finished: etcd did not answer.
+    /// The migration may be finished: etcd did not answer.
     Unknown,
 }
 
@@ -46,7 +46,7 @@ impl std::error::Error for Unfinished {}
 impl ShardMapKeeper {
     /// For the cluster of this group; `None` if the settings are wrong.
     pub(crate) fn new(settings: &EtcdSettings, group: &Arc<Group>) -> Option<Self> {
-        // They were right when the server started.
+        // The settings were valid when the server started.
         let etcd = Etcd::new(settings).ok()?;
         let etcd = EtcdMap::new(etcd, group.name.cluster.clone());
         Some(Self { etcd: Mutex::new(etcd), group: Arc::clone(group) })

@@ -41,7 +41,7 @@ struct Known {
     /// The map, and the slots that this leader has released.
     ownership: Ownership,
     leaders: BTreeMap<String, LeaderView>,
-    /// Those that have slots or are to get some.
+    /// The groups that own slots or are to import some.
     groups: Vec<Number>,
     /// When the request was sent whose answer this is.
     looked: Option<Instant>,

@@ -1,10 +1,10 @@
-//! How nodes prove to each other who they are.
+//! The credentials with which nodes authenticate each other.
 
 use super::node_tls::NodeTls;
 use larder_replica::Secret;
 use std::sync::Arc;
 
-/// What this node proves itself with, and asks of others; without either, anybody may connect.
+/// The credentials of this node, which it requires of peers, too. Without any, every process may connect.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     /// The secret of `--cluster-secret`.

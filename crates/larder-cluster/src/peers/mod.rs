@@ -2,6 +2,7 @@
 
 mod credentials;
 mod dial;
+mod encryption;
 mod handshake;
 mod heartbeat;
 mod node_tls;

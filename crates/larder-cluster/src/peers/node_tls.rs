@@ -35,7 +35,7 @@ impl std::str::FromStr for NodeTlsFiles {
     }
 }
 
-/// The certificates of this node, and what it asks of those of others.
+/// The certificates of this node, and the requirements for those of peers.
 #[derive(Debug)]
 pub struct NodeTls {
     options: Tls,
@@ -96,7 +96,7 @@ impl NodeTls {
     }
 
     fn present(&self) -> MutexGuard<'_, Configurations> {
-        // It is replaced as a whole, so it is valid even after a panic of a thread that held the lock.
+        // The value is replaced as a whole, so it is valid even after a panic of a thread that held the lock.
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

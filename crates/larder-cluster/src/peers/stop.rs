@@ -1,4 +1,4 @@
-//! Tells threads to end.
+//! The shutdown of the threads of a node.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Set once, at the end.
+/// A flag that threads wait for. It is set once.
 #[derive(Debug)]
 pub(crate) struct Stop {
     is_set: AtomicBool,
-    /// Closed when it is set, so that a thread that polls sockets wakes.
+    /// Closed when the flag is set, so that a thread that polls sockets wakes.
     ends: Mutex<Option<UnixStream>>,
     polled: UnixStream,
     condition: Condvar,
@@ -36,18 +36,18 @@ impl Stop {
         self.is_set.load(Ordering::Acquire)
     }
 
-    /// Waits for this time, or until it is set.
+    /// Waits for this time, or until the flag is set.
     pub(crate) fn wait(&self, time: Duration) {
         let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = self.condition.wait_timeout_while(ends, time, |ends| ends.is_some());
     }
 
-    /// Waits until one of the sockets has a connection; false if it was set.
+    /// Waits until one of the sockets has a connection; returns false if the flag was set.
     pub(crate) fn wait_for_connection(&self, sockets: &[TcpListener]) -> bool {
         let sockets = sockets.iter().map(AsFd::as_fd).chain([self.polled.as_fd()]);
         let mut polled: Vec<PollFd<'_>> =
             sockets.map(|socket| PollFd::new(socket, PollFlags::POLLIN)).collect();
-        // An error (a signal) is a connection that is not there.
+        // After an error (a signal) no connection is accepted, and the caller waits again.
         let _ = poll(&mut polled, PollTimeout::NONE);
         !self.is_set()
     }

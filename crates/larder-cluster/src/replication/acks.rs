@@ -112,15 +112,14 @@ impl Joining {
     ) {
         let acks = journals.acks();
         if !has_all {
-            // It needs a full sync again.
+            // The follower needs a full sync again.
             *self = Self::default();
             return;
         }
         let is_new = reached.is_some();
         self.reached = reached.or(self.reached.take());
         self.has_until = has_until.unwrap_or(self.has_until);
-        // It may have been too slow, or another connection of its own may have ended late: then answers do not wait for
-        // it any more.
+        // Answers do not wait for a follower any more that was too slow, or whose earlier connection has ended late.
         let begins = self.ends.is_none() || !acks.requires(process.boot);
         if begins && !is_near(self.has_until, boot_millis()) {
             (self.ends, self.has_joined) = (None, false);

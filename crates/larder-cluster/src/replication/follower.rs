@@ -142,7 +142,7 @@ impl Follower {
         let mut has_connected = false;
         let Err(error) = self.follow(applier, leader, &mut has_connected);
         if let Leader::Of(group, _) = leader {
-            // It may have transferred its leadership.
+            // The leader may have transferred its leadership.
             group.with(|member, _| member.look_soon());
         }
         if self.stop.is_set() || leader.is_replaced() {

@@ -58,7 +58,7 @@ impl Leader {
         if !self.node.replication.add(Arc::clone(&status), FOLLOWERS_MAX) {
             return Err(stream.refuse(LocalError::FollowersMax));
         }
-        // It only reads, so it has no journal.
+        // This handle only reads, so it needs no journal.
         let engine = self.cache.plain.engine();
         let succession = member.as_ref().and_then(|member| member.group.succession());
         let succession = succession.as_deref();

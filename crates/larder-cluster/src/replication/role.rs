@@ -1,4 +1,4 @@
-//! What this server is to other servers, for clients of Redis: `ROLE` and `INFO replication`.
+//! The role of a node for clients of Redis: `ROLE` and `INFO replication`.
 
 use super::status::{FollowerStatus, LinkShown};
 use crate::group::Group;
@@ -9,7 +9,7 @@ use larder_support::address::host_of;
 use std::net::SocketAddr;
 
 impl Node {
-    /// What it is; `None` if it neither follows another server nor may be followed.
+    /// The role of this node; `None` if it neither follows a leader nor accepts followers.
     pub fn shown_replication(&self) -> Option<Replication> {
         let status = &self.replication;
         let written = status.journal_offset();
@@ -25,7 +25,7 @@ impl Node {
         Some(Replication { link, followers: followers.collect(), offset })
     }
 
-    /// The link to the leader, unless this server leads or follows nobody.
+    /// The link to the leader, if this node follows one.
     fn shown_link(&self) -> Option<Link> {
         let shown = self.replication.link.as_ref()?.shown();
         let leader = match self.group.as_deref().map(|group| (group, group.role())) {
@@ -55,7 +55,7 @@ fn shown_follower(follower: &FollowerStatus, group: Option<&Group>, offset: u64)
     let shown = follower.shown();
     let (host, port) =
         group.and_then(|group| client_address(group, &follower.name)).unwrap_or_else(|| {
-            // It has told the first address at which it serves, and connects from its own.
+            // Its name is the first address at which it serves clients.
             let peer = follower.address.parse::<SocketAddr>();
             let host = peer.map_or(follower.address.clone(), |peer| peer.ip().to_string());
             (host, host_and_port(&follower.name).1)

@@ -24,7 +24,7 @@ pub struct ReplicationStatus {
     pub(crate) refused: AtomicU64,
     /// The link to the leader, if there is one.
     pub link: Option<LinkStatus>,
-    /// What followers are sent, if there may be any.
+    /// The journals that followers receive, with `--replicate-on`.
     journals: OnceLock<Arc<Journals>>,
 }
 
@@ -92,7 +92,7 @@ struct FollowerState {
     /// Batches with their changes, and heartbeats with their times, that are not acknowledged.
     batches: VecDeque<(u64, u64)>,
     heartbeats: VecDeque<(u64, Sent)>,
-    /// What it will have when it has acknowledged each reach.
+    /// Its position once it has acknowledged each reach.
     reaches: VecDeque<Reached>,
     /// How long the last acknowledged heartbeat was under way.
     round_trip: Duration,
@@ -107,18 +107,18 @@ struct Sent {
     behind: Millis,
 }
 
-/// What a follower has acknowledged.
+/// The news in an acknowledgement.
 #[derive(Debug, Default)]
 pub(crate) struct Acked {
     /// When the last heartbeat was sent, if it was acknowledged just now.
     pub(crate) sent: Option<Millis>,
     /// The time up to which it has all changes, if that is known better than before.
     pub(crate) has_until: Option<Millis>,
-    /// What it has now, if that is more than before.
+    /// Its position, if that is further than before.
     pub(crate) reached: Option<Reached>,
 }
 
-/// What is shown of a follower.
+/// The values of a follower for statistics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FollowerShown {
     /// Counts of the stream.
@@ -159,12 +159,12 @@ impl FollowerStatus {
         }
     }
 
-    /// Notes what it will have when it has acknowledged what is about to be sent.
+    /// Notes its position once it has acknowledged the frames that are about to be sent.
     pub(crate) fn note_reached(&self, reached: Vec<Reached>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for reached in reached {
             if state.reaches.len() >= REACHES_MAX {
-                // It is enough to know the last of them.
+                // The last of them is enough.
                 state.reaches.pop_back();
             }
             state.reaches.push_back(reached);
@@ -220,7 +220,7 @@ struct LinkState {
     lost: Option<Instant>,
 }
 
-/// What is shown of the link.
+/// The values of the link for statistics.
 #[derive(Clone, Debug, Default)]
 pub struct LinkShown {
     /// `connecting`, `copying` or `following`.
