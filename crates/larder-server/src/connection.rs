@@ -548,9 +548,9 @@ fn write(stream: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
     use crate::server::Server;
     use larder_operations::{AnsweredCounts, Latencies};
+    use larder_support::clock::Clock;
     use std::collections::VecDeque;
 
     /// Answers each line with itself, but `wait` only when it is asked again, and `quit` not at all.

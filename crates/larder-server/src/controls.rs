@@ -1,11 +1,12 @@
 //! Settings that an operator changes while the server runs. Larder has no LRU lists and no slabs, so
 //! most settings are kept only for `stats settings`, as in a memcached without its maintainer thread.
 
+use crate::options::Options;
 use crate::options::flash::FlashShown;
-use crate::options::suboptions::{Shown, Suboptions};
+use crate::options::suboptions::Shown;
 use larder_protocol::{FlashTuning, Tuning};
 use larder_store::FlashSettings;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Settings that commands change.
@@ -17,6 +18,8 @@ pub struct Controls {
     sizes: AtomicBool,
     tuned: Mutex<Shown>,
     flash: Mutex<TunedFlash>,
+    /// The memory limit as it is now, in MiB.
+    pub(crate) limit_mib: AtomicUsize,
 }
 
 /// What `extstore` has set. memcached changes its settings without external storage, too.
@@ -31,7 +34,9 @@ pub struct TunedFlash {
 impl Controls {
     /// The settings of the command line. `flash` are those with which the flash tier began, if there is
     /// one.
-    pub(crate) fn new(options: &Suboptions, flash: Option<FlashSettings>) -> Self {
+    pub(crate) fn new(options: &Options, flash: Option<FlashSettings>) -> Self {
+        let limit_mib = options.memory_limit.into();
+        let options = &options.suboptions;
         let (settings, shown) = (flash.unwrap_or(options.flash.settings), options.flash.shown);
         Self {
             crawler: options.lru_crawler.into(),
@@ -40,6 +45,7 @@ impl Controls {
             sizes: options.track_sizes.into(),
             tuned: Mutex::new(options.shown),
             flash: Mutex::new(TunedFlash { settings, shown }),
+            limit_mib,
         }
     }
 

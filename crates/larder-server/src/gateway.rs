@@ -1,7 +1,7 @@
 //! The gateway: the server as it sees it, and its threads.
 
 use crate::auth::TokenRights;
-use crate::cluster::ToGroup;
+use crate::gateway_route::GatewayRoute;
 use crate::life_cycle::Phase;
 use crate::listener::GatewaySockets;
 use crate::server::Server;
@@ -66,7 +66,7 @@ impl ServerView for Server {
     }
 
     fn login_required(&self) -> bool {
-        self.passwords.is_some() || self.tokens.is_some()
+        self.guards.passwords.is_some() || self.guards.tokens.is_some()
     }
 
     fn log_in(&self, login: &Login<'_>) -> Option<Rights> {
@@ -76,7 +76,7 @@ impl ServerView for Server {
                 self.authenticate(&credentials).then_some(Rights::All)
             }
             Login::Token(token) => {
-                let rights = self.tokens.as_ref().and_then(|tokens| tokens.rights(token));
+                let rights = self.guards.tokens.as_ref().and_then(|tokens| tokens.rights(token));
                 rights.map(|rights| match rights {
                     TokenRights::All => Rights::All,
                     TokenRights::Read => Rights::Read,
@@ -108,18 +108,18 @@ impl ServerView for Server {
     }
 
     fn group_of(&self, key: &[u8]) -> Group {
-        let group = self.group.as_ref().map(|group| group.topology.group_of(key));
+        let group = self.node.group.as_ref().map(|group| group.topology.group_of(key));
         group.map_or(Group::OWN, |Number(group)| Group(group))
     }
 
     fn groups(&self) -> Vec<Group> {
-        let groups = self.group.as_ref().map(|group| group.topology.groups());
+        let groups = self.node.group.as_ref().map(|group| group.topology.groups());
         groups.map_or(vec![Group::OWN], |groups| groups.into_iter().map(|n| Group(n.0)).collect())
     }
 
     fn open(&self, Group(group): Group) -> Box<dyn Asking> {
-        let way = self.ways.to(Number(group));
-        Box::new(ToGroup::new(way.open(Conversation::Gateway)))
+        let route = self.node.forwarders.open(Number(group), Conversation::Gateway);
+        Box::new(GatewayRoute::new(route))
     }
 
     fn dumps_allowed(&self) -> bool {
@@ -225,7 +225,7 @@ mod web {
         GatewaySocket { socket, security }: GatewaySocket,
         interfaces: Interfaces,
     ) -> WebListener {
-        let tls = server.tls.as_ref().filter(|tls| tls.configuration(security).is_some());
+        let tls = server.guards.tls.as_ref().filter(|tls| tls.configuration(security).is_some());
         let tls = tls.map(|tls| {
             let (handshake_time, tls) = (tls.handshake_timeout(), Arc::clone(tls));
             let configuration = Arc::new(move || tls.configuration_of_http(security));

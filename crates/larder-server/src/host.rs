@@ -35,34 +35,34 @@ impl Host for Server {
     }
 
     fn authenticate(&self, credentials: &Credentials<'_>) -> bool {
-        self.passwords.as_ref().is_some_and(|passwords| passwords.authenticate(credentials))
+        self.guards.passwords.as_ref().is_some_and(|passwords| passwords.authenticate(credentials))
     }
 
     fn owner(&self) -> Owner {
-        match &self.group {
+        match &self.node.group {
             Some(group) if group.is_serving() => Owner::Here,
-            Some(group) if group.reads_copy() => Owner::ElsewhereButReads,
+            Some(group) if group.reads_replica() => Owner::ElsewhereButReads,
             Some(_) => Owner::Elsewhere,
             None => Owner::Here,
         }
     }
 
     fn division(&self) -> Option<&dyn Division> {
-        self.group.as_ref()?.topology.division()
+        self.node.group.as_ref()?.topology.shard_map()
     }
 
     fn open_route(&self, group: Group, conversation: Conversation) -> Box<dyn Route> {
-        self.ways.to(group).open(conversation)
+        self.node.forwarders.open(group, conversation)
     }
 
     fn servers(&self) -> Option<Servers> {
-        let group = self.group.as_ref()?;
+        let group = self.node.group.as_ref()?;
         let list = group.discovery.lock().unwrap_or_else(PoisonError::into_inner);
         Some(Servers { version: list.version, addresses: list.servers.clone() })
     }
 
     fn replication(&self) -> Option<Replication> {
-        self.shown_replication()
+        self.node.shown_replication()
     }
 
     fn reserve(&self, bytes: usize) -> bool {
@@ -107,7 +107,7 @@ impl Host for Server {
             let (min, max) = (refused.min + journals, refused.max.saturating_add(journals));
             Memory::range(LimitRefused { min, max })
         })?;
-        self.limit_mib.store(mib, Relaxed);
+        self.controls.limit_mib.store(mib, Relaxed);
         tracing::info!("the memory limit is {mib} MiB from now on (cache_memlimit)");
         Ok(())
     }

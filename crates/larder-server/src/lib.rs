@@ -5,8 +5,6 @@
 pub mod activation;
 mod admission;
 pub mod auth;
-pub mod clock;
-pub mod cluster;
 pub mod connection;
 pub mod connections;
 pub mod controls;
@@ -17,6 +15,8 @@ pub mod flash;
 pub mod gate;
 #[cfg(feature = "metrics")]
 pub mod gateway;
+#[cfg(feature = "metrics")]
+mod gateway_route;
 mod holdings;
 mod host;
 pub mod life_cycle;
@@ -24,13 +24,11 @@ pub mod listener;
 pub mod log;
 pub mod memory;
 pub mod memory_file;
+pub mod node;
 pub mod options;
-mod peers;
 pub mod pid_file;
 pub mod platform;
 pub mod prefixes;
-pub mod replication;
-pub mod seldom;
 pub mod server;
 mod shedding;
 pub mod slab_classes;

@@ -1,11 +1,11 @@
 //! The log that watchers read: lines in memcached's form, kept for each watcher until its connection
 //! sends them, and left out for a watcher that is too slow.
 
-use crate::clock::Clock;
 use larder_operations::{EventKind, EventKinds, EventQueue, ItemEvent};
 use larder_protocol::Streams;
 use larder_protocol::watch::{self, ConnectionLine, Found, ItemLine, Peer, StoreStatus};
 use larder_store::{Eviction, SizeClasses};
+use larder_support::clock::Clock;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

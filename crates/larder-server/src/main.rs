@@ -1,6 +1,7 @@
 //! `larderd`: reads the command line, binds, starts the engine that was chosen, and serves.
 
 use clap::error::ErrorKind;
+use larder_cluster::{Credentials, NodeThreads, NodeTls, ReplicatedCache, SessionHost, addresses};
 use larder_operations::Limits;
 use larder_replica::{SECRET_LEN_MIN, Secret};
 use larder_server::auth::TokenFile;
@@ -13,12 +14,11 @@ use larder_server::memory::Memory;
 use larder_server::memory_file::{self, Files, Start};
 use larder_server::options::{EngineKind, Options, OptionsError};
 use larder_server::pid_file::PidFile;
-use larder_server::replication::{Credentials, ReplicatedCache, Replication};
-use larder_server::server::{Guards, Server};
-use larder_server::tls::{NodeTls, Tls};
+use larder_server::server::{ClientGuards, Guards, Server};
+use larder_server::tls::Tls;
 use larder_server::verbosity::Verbosity;
 use larder_server::{
-    activation, auth, cluster, driver, flash, listener, platform, slab_classes, udp, version,
+    activation, auth, driver, flash, listener, node, platform, slab_classes, udp, version,
 };
 use larder_session::Settings;
 use larder_store::cache::Cache;
@@ -296,7 +296,7 @@ fn serve(
     let (life, wakeups) = LifeCycle::new().map_err(|error| os(&error))?;
     life.install_signal_handlers().map_err(|error| os(&error))?;
     let credentials = read_credentials(&options)?;
-    let etcd = cluster::read_settings(&options).map_err(|error| failure(EX_USAGE)(&error))?;
+    let etcd = node::read_etcd_settings(&options).map_err(|error| failure(EX_USAGE)(&error))?;
     let Bound { listeners, udp, gateway, followers } = bind(&options)?;
     // Its files may be readable for root alone.
     let tls = start_tls(&options, &listeners, &gateway)?;
@@ -331,7 +331,8 @@ fn serve(
         for_gateway: false,
         resp_databases: options.suboptions.resp_db + 1,
     };
-    let guards = Guards { passwords, tokens, tls, node_tls: credentials.tls.clone() };
+    let clients = ClientGuards { passwords, tokens, tls };
+    let guards = Guards { clients, nodes: credentials };
     let server = Server::new(options, settings, guards, cache.clone(), life, verbosity, start);
     let server = Arc::new(server);
     server.note_listeners(&listeners, &udp);
@@ -371,19 +372,17 @@ fn serve(
     }
     #[cfg(feature = "metrics")]
     let gateway = Gateway::start(&server, &cache, gateway).map_err(|error| os(&error))?;
-    let mut replication =
-        Replication::follow(&server, &cache, credentials.clone()).map_err(|error| os(&error))?;
-    let addresses = cluster::addresses(&server.options, &listening, &followers);
+    let node = &server.node;
+    let name = server.listening().first().cloned().unwrap_or_else(|| "larderd".to_owned());
+    let mut node_threads = NodeThreads::follow(node, name).map_err(|error| os(&error))?;
+    let addresses = addresses(server.options.advertise.clone(), &listening, &followers);
     if let Some(replicated) = replicated {
-        replication
-            .lead(&server, replicated, credentials.clone(), followers)
-            .map_err(|error| os(&error))?;
+        let host: Arc<dyn SessionHost> = Arc::clone(&server) as _;
+        node_threads.accept(node, &host, replicated, followers).map_err(|error| os(&error))?;
     }
-    replication
-        .take_part(&server, &cache, credentials, &etcd, &addresses)
-        .map_err(|error| os(&error))?;
+    node_threads.join_group(node, &etcd, &addresses).map_err(|error| os(&error))?;
     run_workers(&server, Sockets { listeners, udp, wakeups }).map_err(|error| os(&error))?;
-    replication.stop();
+    node_threads.stop();
     #[cfg(feature = "metrics")]
     gateway.stop();
     if let (Some(region), Some(image), Phase::Draining) = (&region, image, server.life.requested())
@@ -417,7 +416,7 @@ fn is_open_to_others(
     gateway: &GatewaySockets,
 ) -> bool {
     let certified =
-        |security| server.tls.as_ref().is_some_and(|tls| tls.asks_for_certificates(security));
+        |security| server.client_tls().is_some_and(|tls| tls.asks_for_certificates(security));
     let open = listeners.iter().filter(|listener| !certified(listener.security()));
     let of_gateway = gateway.of_items().filter(|socket| !certified(socket.security));
     let datagrams = udp.iter().filter_map(|socket| socket.local_addr().ok());

@@ -1,8 +1,8 @@
 //! The files that have the cache's memory: under `-e`, while the machine runs, and the image of `-o
 //! memory_image` beyond. Who may use them, and the clock that goes with them.
 
-use crate::clock::Clock;
 use larder_store::segment::{Cache, Config, ConfigError, Restart, is_image};
+use larder_support::clock::Clock;
 use nix::unistd::User;
 use std::fmt;
 use std::fs::{File, OpenOptions};

@@ -1,8 +1,6 @@
 //! What all threads of a server share.
 
 use crate::auth::{PasswordFile, TokenFile};
-use crate::clock::Clock;
-use crate::cluster::{Group, Ways};
 use crate::connections::Connections;
 use crate::controls::Controls;
 use crate::gate::Gate;
@@ -11,19 +9,21 @@ use crate::life_cycle::LifeCycle;
 use crate::log::Log;
 use crate::memory::Memory;
 use crate::memory_file::Start;
+use crate::node;
 use crate::options::Options;
 use crate::prefixes::Prefixes;
-use crate::replication::ReplicationStatus;
-use crate::seldom::SeldomWarning;
-use crate::tls::{LoadError, NodeTls, Tls};
+use crate::tls::{LoadError, Tls};
 use crate::verbosity::Verbosity;
+use larder_cluster::{Credentials, Node};
 use larder_operations::Counters;
 use larder_session::Settings;
 use larder_store::cache::{Cache, CacheControl};
 use larder_store::erased;
 use larder_store::segment::MissRatioCurve;
 use larder_store::{FlashGauges, FlashPage, Gauges, LimitRefused};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use larder_support::clock::Clock;
+use larder_support::rate_limited::RateLimitedWarning;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,10 +33,8 @@ pub struct Server {
     pub options: Options,
     /// What sessions share.
     pub settings: Settings,
-    /// The passwords, which are read again at SIGHUP; `None` if no login is required.
-    pub(crate) passwords: Option<PasswordFile>,
-    /// The tokens of HTTP, which are read again, too.
-    pub(crate) tokens: Option<TokenFile>,
+    /// Logins and TLS of clients.
+    pub(crate) guards: ClientGuards,
     /// The clock.
     pub clock: Clock,
     /// How it began.
@@ -58,45 +56,48 @@ pub struct Server {
     pub log: Arc<Log>,
     /// Counts by prefix.
     pub prefixes: Prefixes,
-    /// TLS, under `-Z`.
-    pub tls: Option<Arc<Tls>>,
-    /// TLS to other nodes (`--cluster-tls`).
-    pub node_tls: Option<Arc<NodeTls>>,
     /// Settings that operators have changed.
     pub controls: Controls,
     /// When each worker was last seen alive, as [`Clock::now`].
     last_seen: Vec<AtomicU32>,
-    pub(crate) replication: ReplicationStatus,
-    /// The group that it is a member of (`--cluster`).
-    pub(crate) group: Option<Arc<Group>>,
-    /// The ways of requests to the leaders of groups.
-    pub(crate) ways: Ways,
-    /// Warns of peers that were refused as followers.
-    pub(crate) refused_follower_log: SeldomWarning,
+    /// This server among other nodes.
+    pub node: Arc<Node>,
     pub(crate) verbosity: Verbosity,
     pub(crate) cache: erased::Cache,
     /// Connections that are to be closed because memory is short.
     pub(crate) shedding: Shedding,
-    pub(crate) shed_log: SeldomWarning,
-    /// Warns that connections wait because the system has no more file descriptors.
-    pub(crate) accept_log: SeldomWarning,
-    /// Warns that connections were closed for want of memory.
-    pub(crate) refused_log: SeldomWarning,
-    /// The memory limit as it is now, in MiB.
-    pub(crate) limit_mib: AtomicUsize,
+    pub(crate) warnings: Warnings,
 }
 
-/// What is asked of clients.
+/// Rate-limited warnings, which clients could cause many times a second.
+#[derive(Debug, Default)]
+pub(crate) struct Warnings {
+    /// Stalled connections were closed because memory is short.
+    pub(crate) shed: RateLimitedWarning,
+    /// Connections wait because the system has no more file descriptors.
+    pub(crate) accept: RateLimitedWarning,
+    /// Connections were closed because memory is short.
+    pub(crate) refused: RateLimitedWarning,
+}
+
+/// Credentials that are asked of clients and of other nodes.
 #[derive(Default)]
 pub struct Guards {
-    /// The passwords of those that have to log in.
+    /// Those of clients.
+    pub clients: ClientGuards,
+    /// Those of other nodes.
+    pub nodes: Credentials,
+}
+
+/// Logins and TLS of clients.
+#[derive(Default)]
+pub struct ClientGuards {
+    /// The passwords, which are read again at SIGHUP; `None` if no login is required.
     pub passwords: Option<PasswordFile>,
-    /// The tokens with which clients of HTTP may log in instead.
+    /// The tokens with which clients of HTTP may log in instead, which are read again, too.
     pub tokens: Option<TokenFile>,
     /// Certificates, under `-Z`.
     pub tls: Option<Arc<Tls>>,
-    /// Certificates for other nodes.
-    pub node_tls: Option<Arc<NodeTls>>,
 }
 
 impl Server {
@@ -105,7 +106,7 @@ impl Server {
     pub fn new(
         options: Options,
         settings: Settings,
-        Guards { passwords, tokens, tls, node_tls }: Guards,
+        Guards { clients, nodes }: Guards,
         cache: erased::Cache,
         life: LifeCycle,
         verbosity: Verbosity,
@@ -113,8 +114,9 @@ impl Server {
     ) -> Self {
         let classes = settings.limits.classes.count();
         let handles = options.handles() + options.answerers();
-        let counters = (0..handles).map(|_| Arc::new(Counters::new(classes))).collect();
+        let counters: Vec<_> = (0..handles).map(|_| Arc::new(Counters::new(classes))).collect();
         let clock = start.clock;
+        let node = node::config(&options, &settings, nodes, clock, &cache, &counters);
         let log = Arc::new(Log::new(
             clock,
             settings.limits.classes.clone(),
@@ -130,8 +132,7 @@ impl Server {
             prefixes: Prefixes::new(settings.limits.prefix_delimiter),
             verbosity,
             settings,
-            passwords,
-            tokens,
+            guards: clients,
             clock,
             start,
             connections: Connections::default(),
@@ -140,39 +141,35 @@ impl Server {
             counters,
             listeners: Mutex::default(),
             life,
-            tls,
-            node_tls,
+            node: Arc::new(Node::new(node)),
             gate: Gate::default(),
-            controls: Controls::new(&options.suboptions, cache.control().flash_settings()),
+            controls: Controls::new(&options, cache.control().flash_settings()),
             last_seen: (0..options.threads).map(|_| clock.now().0.into()).collect(),
             cache,
             shedding: Shedding::default(),
-            shed_log: SeldomWarning::default(),
-            replication: ReplicationStatus::new(
-                options.follow.is_some() || options.cluster.is_some(),
-            ),
-            ways: Ways::default(),
-            group: Group::of(&options).map(Arc::new),
-            refused_follower_log: SeldomWarning::default(),
-            accept_log: SeldomWarning::default(),
-            refused_log: SeldomWarning::default(),
-            limit_mib: options.memory_limit.into(),
+            warnings: Warnings::default(),
             options,
         }
+    }
+
+    /// TLS of clients, under `-Z`.
+    #[must_use]
+    pub fn client_tls(&self) -> Option<&Arc<Tls>> {
+        self.guards.tls.as_ref()
     }
 
     /// Whether clients have to log in.
     #[must_use]
     pub fn asks_for_logins(&self) -> bool {
-        self.passwords.is_some()
+        self.guards.passwords.is_some()
     }
 
     /// Reads the passwords and certificates again (SIGHUP). An invalid file changes nothing.
     pub(crate) fn reload(&self) {
-        if let Some(passwords) = &self.passwords {
+        if let Some(passwords) = &self.guards.passwords {
             passwords.reload();
         }
-        if let Some(tokens) = &self.tokens {
+        if let Some(tokens) = &self.guards.tokens {
             tokens.reload();
         }
         if let Some(Err(error)) = self.refresh_certificates() {
@@ -185,8 +182,8 @@ impl Server {
     /// Reads all certificates again; `None` if there are none. An invalid file changes nothing of those that it
     /// belongs to.
     pub(crate) fn refresh_certificates(&self) -> Option<Result<(), LoadError>> {
-        let of_clients = self.tls.as_ref().map(|tls| tls.refresh());
-        let of_nodes = self.node_tls.as_ref().map(|tls| tls.refresh());
+        let of_clients = self.guards.tls.as_ref().map(|tls| tls.refresh());
+        let of_nodes = self.node.credentials.tls.as_ref().map(|tls| tls.refresh());
         match (of_clients, of_nodes) {
             (Some(of_clients), Some(of_nodes)) => Some(of_clients.and(of_nodes)),
             (of_clients, of_nodes) => of_clients.or(of_nodes),
@@ -206,12 +203,12 @@ impl Server {
     /// Notes that the file system has refused memory, and that the limit is lower than it was set.
     fn note_refused_memory(&self) {
         let max = usize::try_from(self.gauges().limit_bytes).unwrap_or(usize::MAX);
-        let limit = self.limit_mib.load(Relaxed);
+        let limit = self.controls.limit_mib.load(Relaxed);
         let journals = self.options.journal_bytes();
         if max < Memory::new(limit).items - journals {
             let max = max + journals;
             let lower = *Memory::range(LimitRefused { min: 1, max }).end();
-            self.limit_mib.store(lower, Relaxed);
+            self.controls.limit_mib.store(lower, Relaxed);
             tracing::warn!(
                 "the file system of -e has no room for {limit} MiB: the limit is {lower} MiB now"
             );
@@ -227,7 +224,7 @@ impl Server {
 
     /// The memory limit and its parts, as they are now.
     pub(crate) fn memory(&self) -> Memory {
-        let memory = Memory::new(self.limit_mib.load(Relaxed));
+        let memory = Memory::new(self.controls.limit_mib.load(Relaxed));
         let memory = Memory { items: memory.items - self.options.journal_bytes(), ..memory };
         match self.options.suboptions.read_buf_mem_limit {
             0 => memory,
@@ -267,7 +264,7 @@ impl Server {
         self.connections.reset();
         self.reset_shed_count();
         self.gate.reset();
-        if let Some(tls) = &self.tls {
+        if let Some(tls) = &self.guards.tls {
             tls.counts().reset();
         }
     }

@@ -110,7 +110,7 @@ impl Server {
         }
         drop(conns);
         if any {
-            self.shed_log.warn(|| {
+            self.warnings.shed.warn(|| {
                 "memory for connections is short: the connections are closed that have neither read \
                  nor sent anything for longest; raise -m if clients are only slow"
                     .to_owned()

@@ -4,9 +4,9 @@
 //!
 //! The beginning is a reading that the driver needs anyway, and a turn that answers nothing is not timed.
 
-use crate::clock::{Clock, Moment};
 use larder_operations::{AnsweredCounts, Latencies};
 use larder_session::{Next, Progress};
+use larder_support::clock::{Clock, Moment};
 
 /// What times a turn.
 #[derive(Clone, Copy, Debug)]

@@ -63,8 +63,8 @@ fn accept(
         if events.iter().any(|event| event.token() == WAKER) {
             life_cycle::drain(&mut &wakeups);
             let phase = server.life.handle_requests(|| server.reload());
-            if let Some(group) = server.group.as_ref().filter(|_| phase != Phase::Serving) {
-                group.hand_over(None);
+            if let Some(group) = server.node.group.as_ref().filter(|_| phase != Phase::Serving) {
+                group.transfer_leadership(None);
             }
             match phase {
                 // There may be room for connections that wait at the listeners.
@@ -141,7 +141,7 @@ fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) 
             Err(error) if is_peers(&error) => (),
             Err(error) => {
                 server.gate.set_exhausted(true);
-                server.accept_log.warn(|| {
+                server.warnings.accept.warn(|| {
                     format!(
                         "no connection can be accepted until another closes: {error}. Raise the \
                          limit of open files (ulimit -n), or lower -c"
@@ -163,6 +163,6 @@ fn is_peers(error: &io::Error) -> bool {
 impl Server {
     /// How a connection at `listener` is encrypted, if it is.
     fn tls_at(&self, listener: &Listener) -> Option<Arc<ServerConfig>> {
-        self.tls.as_ref()?.configuration(listener.security())
+        self.guards.tls.as_ref()?.configuration(listener.security())
     }
 }

@@ -3,7 +3,6 @@
 
 use super::hand_over::{Accepted, LOG_INTERVAL, MAINTENANCE, Workers};
 use super::worker::{HANDSHAKE_SLICE, WorkerContext};
-use crate::clock::Moment;
 use crate::connection::{Connection, NextAction};
 use crate::connections::ConnectionInfo;
 use crate::life_cycle::Phase;
@@ -13,6 +12,7 @@ use crate::udp::Endpoint;
 use larder_session::Session;
 use larder_store::cache::Cache;
 use larder_store::{Engine, Seconds};
+use larder_support::clock::Moment;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::Socket;

@@ -2,7 +2,6 @@
 //! of UDP sockets, and maintenance.
 
 use super::hand_over::Accepted;
-use crate::clock::Moment;
 use crate::connection::{Buffers, Connection, Fault, IoBytes, NextAction};
 use crate::connections::ConnectionInfo;
 use crate::conversation::Conversation;
@@ -14,6 +13,7 @@ use crate::udp::{self, Datagrams, Endpoint};
 use larder_operations::{Counters, OpContext};
 use larder_session::{Context, Session, Settings};
 use larder_store::{Engine, Overheld, Seconds};
+use larder_support::clock::Moment;
 use socket2::Socket;
 use std::io::{self, Read, Write};
 use std::os::fd::RawFd;
@@ -177,7 +177,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
             || self.server.makes_room(&connection.info, connection.buffer_bytes(), total);
         if !fits {
             self.counters.thread.read_buf_oom.add(1);
-            self.server.refused_log.warn(|| {
+            self.server.warnings.refused.warn(|| {
                 "a connection is closed: the buffers of all connections take as much memory as they \
                  may; lower -c, or give -m more than 1024".to_owned()
             });
@@ -250,7 +250,7 @@ impl Server {
             Service::Memcached { opening } => Session::opening(opening, info.id),
             Service::Resp { login_required } => Session::resp(info.id, login_required),
         };
-        let (Some(config), Some(tls)) = (tls, &self.tls) else {
+        let (Some(config), Some(tls)) = (tls, &self.guards.tls) else {
             return Ok((Connection::new(info, session, None), stream, None));
         };
         let by = Instant::now() + tls.handshake_timeout();

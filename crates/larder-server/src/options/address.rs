@@ -1,13 +1,6 @@
-//! Addresses of other servers and of listeners, before they are looked up.
+//! Addresses of listeners, before they are looked up.
 
-/// The host of an address with or without a port: a name or an IP address, without brackets.
-pub(crate) fn host_of(address: &str) -> &str {
-    let host = match address.parse::<std::net::IpAddr>() {
-        Ok(_) => address,
-        Err(_) => address.rsplit_once(':').map_or(address, |(host, _)| host),
-    };
-    host.trim_start_matches('[').trim_end_matches(']')
-}
+use larder_support::address::host_of;
 
 /// Whether an address, with or without a port, is one of this machine alone.
 pub(super) fn is_loopback(address: &str) -> bool {

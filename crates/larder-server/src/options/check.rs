@@ -1,8 +1,9 @@
 //! Command lines that are refused, though each option is valid by itself.
 
-use super::address::{host_of, is_loopback};
+use super::address::is_loopback;
 use super::misuse::{Misuse, USAGE};
 use super::{EngineKind, Options};
+use larder_support::address::host_of;
 use rustls::pki_types::{DnsName, ServerName};
 
 const ITEM_SIZE_MIN: usize = 1024;

@@ -9,16 +9,15 @@ mod misuse;
 mod suboption_list;
 mod suboption_table;
 pub mod suboptions;
-pub mod tls;
 
-pub(crate) use address::host_of;
+pub use larder_support::tls::Tls;
 pub use misuse::Misuse;
 pub use suboptions::Suboptions;
-pub use tls::{ClusterTls, Tls};
 
 use crate::version;
 use clap::parser::ValueSource;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use larder_cluster::NodeTlsFiles;
 use larder_store::eviction::SIZE_EXPONENT;
 use larder_store::journal::AckMode;
 use std::ffi::OsString;
@@ -181,7 +180,7 @@ pub struct Options {
     /// Certificate, private key and CA certificates, in PEM: connections between nodes are encrypted, and each side
     /// requires a certificate of the CA of the other one; this or --cluster-secret is needed off the loopback
     #[arg(long, value_name = "CERT,KEY,CA")]
-    pub cluster_tls: Option<ClusterTls>,
+    pub cluster_tls: Option<NodeTlsFiles>,
 
     /// File with the secret that --replicate-on and --follow require of the other side; this or --cluster-tls is
     /// needed off the loopback

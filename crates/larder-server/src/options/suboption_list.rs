@@ -121,7 +121,7 @@ pub(super) fn help() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::tls::{KeyFormat, Tls, VerifyMode, Version};
+    use larder_support::tls::{KeyFormat, Tls, VerifyMode, Version};
 
     fn parse(list: &str) -> Suboptions {
         Suboptions::parse([list]).unwrap()

@@ -2,8 +2,8 @@
 
 use super::flash::FlashFile;
 use super::suboptions::Suboptions;
-use super::tls::{KeyFormat, VerifyMode, Version};
 use larder_store::Admit;
+use larder_support::tls::{KeyFormat, VerifyMode, Version};
 use std::ops::RangeInclusive;
 
 /// One suboption.

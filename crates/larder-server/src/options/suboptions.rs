@@ -1,7 +1,7 @@
 //! What the `-o` list, memcached's extended options, can set.
 
 use super::flash::FlashOptions;
-use super::tls::Tls;
+use larder_support::tls::Tls;
 use std::path::PathBuf;
 
 /// What the `-o` list sets.

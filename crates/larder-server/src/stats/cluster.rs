@@ -4,12 +4,13 @@ use super::row::Source::Server;
 use super::row::Unit::Seconds;
 use super::row::{Condition, Row, Value};
 use super::snapshot::Snapshot;
-use crate::cluster::{Group, boot_millis};
+use larder_cluster::Group;
 use larder_replica::Role;
+use larder_support::clock::boot_millis;
 use std::time::Duration;
 
 const MEMBER: Condition =
-    Condition::new("with `--cluster`", |snapshot, _| snapshot.server.group.is_some());
+    Condition::new("with `--cluster`", |snapshot, _| snapshot.server.node.group.is_some());
 
 pub(super) const ROWS: &[Row] = &[
     Row::text(
@@ -43,7 +44,7 @@ pub(super) const ROWS: &[Row] = &[
     .shown(MEMBER),
     Row::gauge(
         "serving",
-        Server(|s| Value::bit(s.server.group.as_ref().is_some_and(|group| group.is_serving()))),
+        Server(|s| Value::bit(s.server.node.group.as_ref().is_some_and(|group| group.is_serving()))),
         "Whether this node answers requests about items itself, as the leader: 1 or 0.",
     )
     .metric("larder_cluster_serving", &[])
@@ -84,14 +85,14 @@ pub(super) const ROWS: &[Row] = &[
     .shown(MEMBER),
     Row::counter(
         "slots_taken",
-        Server(|s| number(s, |group| group.topology.taken())),
+        Server(|s| number(s, |group| group.topology.imported())),
         "Slots that this node has taken over from other groups, with their items.",
     )
     .metric("larder_cluster_slots_taken_total", &[])
     .shown(MEMBER),
     Row::counter(
         "slots_given",
-        Server(|s| number(s, |group| group.topology.given())),
+        Server(|s| number(s, |group| group.topology.exported())),
         "Slots that this node has given to other groups.",
     )
     .metric("larder_cluster_slots_given_total", &[])
@@ -105,7 +106,7 @@ pub(super) const ROWS: &[Row] = &[
     .shown(MEMBER),
     Row::gauge(
         "reads_copy",
-        Server(|s| number(s, |group| u64::from(!group.is_serving() && group.reads_copy()))),
+        Server(|s| number(s, |group| u64::from(!group.is_serving() && group.reads_replica()))),
         "1 while this node answers look-ups from its copy (`--read-lag`).",
     )
     .metric("larder_cluster_reads_copy", &[])
@@ -133,25 +134,25 @@ pub(super) const ROWS: &[Row] = &[
     .shown(MEMBER),
     Row::counter(
         "forwarded",
-        Server(|s| s.server.ways.forwarded().into()),
+        Server(|s| s.server.node.forwarders.forwarded().into()),
         "Batches of requests that were forwarded to leaders.",
     )
     .metric("larder_cluster_forwarded_total", &[])
     .shown(MEMBER),
     Row::counter(
         "forwarding_connections",
-        Server(|s| s.server.ways.connections().into()),
+        Server(|s| s.server.node.forwarders.connections().into()),
         "Connections to leaders for that, so far.",
     )
     .shown(MEMBER),
 ];
 
 fn text(snapshot: &Snapshot<'_>, of: impl Fn(&Group) -> String) -> Value {
-    snapshot.server.group.as_ref().map(|group| of(group)).unwrap_or_default().into()
+    snapshot.server.node.group.as_ref().map(|group| of(group)).unwrap_or_default().into()
 }
 
 fn number(snapshot: &Snapshot<'_>, of: impl Fn(&Group) -> u64) -> Value {
-    snapshot.server.group.as_ref().map_or(0, |group| of(group)).into()
+    snapshot.server.node.group.as_ref().map_or(0, |group| of(group)).into()
 }
 
 fn leader(role: &Role, me: &str) -> String {
@@ -170,6 +171,6 @@ fn epoch(role: &Role) -> u64 {
 }
 
 fn proof_age(snapshot: &Snapshot<'_>) -> Duration {
-    let proof = snapshot.server.group.as_ref().and_then(|group| group.see(|m| m.proof()));
+    let proof = snapshot.server.node.group.as_ref().and_then(|group| group.see(|m| m.proof()));
     proof.map_or(Duration::ZERO, |at| Duration::from_millis(boot_millis().saturating_sub(at)))
 }

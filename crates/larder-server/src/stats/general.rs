@@ -140,7 +140,7 @@ pub(super) const CONNECTIONS: &[Row] = &[
     Row::gauge(
         "read_buf_bytes",
         Server(|s| {
-            let tls = s.server.tls.as_ref().map_or(0, |tls| tls.fixed());
+            let tls = s.server.guards.tls.as_ref().map_or(0, |tls| tls.fixed());
             (s.server.connections.held() + tls).into()
         }),
         "Memory that all connections hold together: input that is not a whole request yet, output \

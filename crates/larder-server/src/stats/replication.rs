@@ -4,12 +4,12 @@ use super::row::Source::{Follower, Server};
 use super::row::Unit::{Bytes, Seconds};
 use super::row::{Condition, Row, Value};
 use super::snapshot::Snapshot;
-use crate::replication::LinkShown;
+use larder_cluster::LinkShown;
 use larder_replica::Role;
 use std::time::Duration;
 
 const FOLLOWS: Condition = Condition::new("with `--follow` or `--cluster`", |snapshot, _| {
-    snapshot.server.replication.link.is_some()
+    snapshot.server.node.replication.link.is_some()
 });
 const LEADS: Condition = Condition::new("with `--replicate-on`", |snapshot, _| {
     snapshot.server.options.replicate_on.is_some()
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Row] = &[
         "What it is to other servers: `leader` with `--replicate-on`, `follower` with `--follow` (with both, too), or `alone`. \
          With `--cluster`, what it is in its group.",
     ),
-    Row::gauge("followers", Server(|s| s.server.replication.followers().len().into()), "Followers that are connected.")
+    Row::gauge("followers", Server(|s| s.server.node.replication.followers().len().into()), "Followers that are connected.")
         .metric("larder_replication_followers", &[])
         .shown(LEADS),
     Row::gauge(
@@ -37,14 +37,14 @@ pub(super) const ROWS: &[Row] = &[
     .shown(LEADS),
     Row::counter(
         "followers_admitted",
-        Server(|s| s.server.replication.admitted().into()),
+        Server(|s| s.server.node.replication.admitted().into()),
         "Followers that have connected so far.",
     )
     .metric("larder_replication_followers_admitted_total", &[])
     .shown(LEADS),
     Row::counter(
         "followers_refused",
-        Server(|s| s.server.replication.refused().into()),
+        Server(|s| s.server.node.replication.refused().into()),
         "Connections of followers that were refused.",
     )
     .metric("larder_replication_followers_refused_total", &[])
@@ -189,7 +189,7 @@ pub(super) const FOLLOWER: &[Row] = &[
 
 fn role(snapshot: &Snapshot<'_>) -> &'static str {
     let options = &snapshot.server.options;
-    if let Some(group) = &snapshot.server.group {
+    if let Some(group) = &snapshot.server.node.group {
         return group.role().name();
     }
     match (&options.follow, &options.replicate_on) {
@@ -200,7 +200,7 @@ fn role(snapshot: &Snapshot<'_>) -> &'static str {
 }
 
 fn leader(snapshot: &Snapshot<'_>) -> String {
-    let of_group = snapshot.server.group.as_ref().and_then(|group| {
+    let of_group = snapshot.server.node.group.as_ref().and_then(|group| {
         let Role::Follower { leader, .. } = group.role() else { return None };
         group.see(|member| {
             let addresses = member.view().addresses.get(&leader.node);
@@ -211,11 +211,11 @@ fn leader(snapshot: &Snapshot<'_>) -> String {
 }
 
 fn longest_lag(snapshot: &Snapshot<'_>) -> Duration {
-    let followers = snapshot.server.replication.followers();
+    let followers = snapshot.server.node.replication.followers();
     followers.iter().map(|follower| follower.shown().lag).max().unwrap_or_default()
 }
 
 fn link(snapshot: &Snapshot<'_>) -> LinkShown {
-    let link = snapshot.server.replication.link.as_ref();
+    let link = snapshot.server.node.replication.link.as_ref();
     link.map(|link| link.shown()).unwrap_or_default()
 }

@@ -3,7 +3,7 @@
 use super::slab_class::SlabClass;
 use super::snapshot::Snapshot;
 use super::socket::Socket;
-use crate::replication::FollowerStatus;
+use larder_cluster::FollowerStatus;
 use larder_operations::{ClassCounters, CommandClass, Counter, Histogram, Hot, ThreadCounters};
 use larder_store::{ClassGauges, FlashPage};
 use std::borrow::Cow;

@@ -189,7 +189,7 @@ impl Each {
             Self::HotKey => visit_ranked(&snapshot.hottest().keys, show),
             Self::Prefix => visit_ranked(&snapshot.hottest().prefixes, show),
             Self::Follower => {
-                for (number, follower) in (1..).zip(snapshot.server.replication.followers()) {
+                for (number, follower) in (1..).zip(snapshot.server.node.replication.followers()) {
                     show(&format!("{number}:"), &Entry::Follower(&follower));
                 }
             }

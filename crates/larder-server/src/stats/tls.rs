@@ -5,15 +5,15 @@ use super::row::Unit::{Bytes, Seconds};
 use super::row::{Condition, Row, Value};
 use super::snapshot::Snapshot;
 use crate::options;
-use crate::options::tls::{KeyFormat, VerifyMode, Version};
 use crate::tls::Tls;
+use larder_support::tls::{KeyFormat, VerifyMode, Version};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-const TLS: Condition = Condition::new("under `-Z`", |s, _| s.server.tls.is_some());
+const TLS: Condition = Condition::new("under `-Z`", |s, _| s.server.guards.tls.is_some());
 const SESSION_CACHE: Condition =
     Condition::new("under `-Z` with `-o ssl_session_cache`", |s, _| {
-        s.server.tls.is_some() && options(s).session_cache
+        s.server.guards.tls.is_some() && options(s).session_cache
     });
 
 pub(super) const GENERAL: &[Row] = &[
@@ -109,7 +109,7 @@ fn options<'s>(snapshot: &Snapshot<'s>) -> &'s options::Tls {
 
 /// What is shown only where there is TLS.
 fn tls(snapshot: &Snapshot<'_>, read: impl FnOnce(&Tls) -> Value) -> Value {
-    snapshot.server.tls.as_deref().map_or(Value::Whole(0), read)
+    snapshot.server.guards.tls.as_deref().map_or(Value::Whole(0), read)
 }
 
 fn load(count: &AtomicU64) -> Value {

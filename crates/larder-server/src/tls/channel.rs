@@ -5,7 +5,7 @@
 //! of a record that has not all come: usually nothing.
 
 use super::counts::TlsCounts;
-use super::load::explain_certificate;
+use larder_support::tls::explain_certificate;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 use rustls::{Error, HandshakeKind, ServerConfig};

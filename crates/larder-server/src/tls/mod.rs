@@ -2,18 +2,14 @@
 
 pub mod channel;
 mod counts;
-mod load;
-mod nodes;
 
 pub use counts::TlsCounts;
-pub use load::LoadError;
-pub(crate) use load::explain_certificate;
-pub use nodes::NodeTls;
+pub use larder_support::tls::LoadError;
 
-use crate::clock::Clock;
 use crate::listener::Security;
 use crate::options;
-use load::{Clients, load};
+use larder_support::clock::Clock;
+use larder_support::tls::{Clients, load};
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

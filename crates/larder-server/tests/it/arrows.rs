@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and what of ours it may use.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("larder-protocol", &[]),
     ("larder-device", &[]),
     ("larder-store", &["larder-device"]),
@@ -19,9 +19,24 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("larder-cache", &["larder-operations", "larder-store"]),
     ("larder-replica", &["larder-protocol", "larder-store"]),
     ("larder-etcd", &["larder-replica"]),
+    ("larder-support", &["larder-store"]),
+    (
+        "larder-cluster",
+        &[
+            "larder-etcd",
+            "larder-operations",
+            "larder-protocol",
+            "larder-replica",
+            "larder-session",
+            "larder-store",
+            "larder-support",
+        ],
+    ),
     (
         "larder-server",
         &[
+            "larder-cluster",
+            "larder-support",
             "larder-gateway",
             "larder-session",
             "larder-replica",
@@ -150,6 +165,8 @@ fn unsafe_code_stays_in_the_segment_engine() {
         "larder-session",
         "larder-gateway",
         "larder-cache",
+        "larder-cluster",
+        "larder-support",
         "larder-server",
     ] {
         let lib = fs::read_to_string(crates().join(crate_name).join("src/lib.rs")).unwrap();
@@ -174,7 +191,7 @@ fn without_tests(file: &Path) -> String {
 #[test]
 fn wire_text_stays_in_the_protocol() {
     let mut files = Vec::new();
-    for crate_name in ["larder-session", "larder-operations", "larder-server"] {
+    for crate_name in ["larder-session", "larder-operations", "larder-cluster", "larder-server"] {
         rust_files(&crates().join(crate_name).join("src"), &mut files);
     }
     assert!(files.len() > 40, "only {} files", files.len());

@@ -1,0 +1,232 @@
+//! The sockets of `--replicate-on`: peers are accepted, authenticated, and served by their purpose.
+
+use crate::error::{LocalError, PeerError, Violation};
+use crate::forward::{Answerer, SessionHost};
+use crate::group::Group;
+use crate::migration::Export;
+use crate::node::Node;
+use crate::peers::{HandshakeLimit, PeerStream, Stop, handshake_frame};
+use crate::replication::{FollowingMember, Leader, ReplicatedCache};
+use larder_replica::{Admitted, Frame, LeaderGreeting, Move, Purpose, SlotSet, Welcomed};
+use larder_store::cache::Cache;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Leaders of other groups that may import slots at the same time: each of them has the whole cache walked through. One
+/// at a time does; the others are earlier connections of theirs whose end this node has not noticed yet.
+const MIGRATIONS_MAX: usize = 16;
+/// Connections that may be in their handshake.
+const HANDSHAKES_MAX: usize = 32;
+/// How long a handshake may take.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+/// A peer that accepts nothing for this long is disconnected.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// The group of this node, and what answers requests that other nodes forward.
+struct Membership {
+    group: Arc<Group>,
+    answerer: Answerer,
+}
+
+/// A peer whose handshake is complete.
+struct Accepted {
+    stream: PeerStream,
+    admitted: Admitted,
+    /// The epoch since which this node leads its group; 0 if it does not.
+    leadership: u32,
+}
+
+/// Serves peers that connect to this node.
+pub(crate) struct PeerListener {
+    node: Arc<Node>,
+    leader: Leader,
+    membership: Option<Membership>,
+    stop: Arc<Stop>,
+    handshakes: AtomicUsize,
+    migrations: AtomicUsize,
+}
+
+impl PeerListener {
+    pub(crate) fn new(
+        node: &Arc<Node>,
+        host: &Arc<dyn SessionHost>,
+        cache: ReplicatedCache,
+        stop: &Arc<Stop>,
+    ) -> Self {
+        let membership = node.group.as_ref().map(|group| {
+            let handles = node.answerer_counters.iter().map(|_| cache.journaled.engine());
+            let answerer = Answerer::new(node, host, group, handles.collect());
+            Membership { group: Arc::clone(group), answerer }
+        });
+        let boot = node.group.as_ref().map_or_else(rand::random, |group| group.me().boot);
+        let (cache, of_leader) = (Arc::new(cache), Arc::clone(node));
+        Self {
+            node: Arc::clone(node),
+            leader: Leader { node: of_leader, cache, boot, stop: Arc::clone(stop) },
+            membership,
+            stop: Arc::clone(stop),
+            handshakes: AtomicUsize::new(0),
+            migrations: AtomicUsize::new(0),
+        }
+    }
+
+    fn group(&self) -> Option<&Group> {
+        self.membership.as_ref().map(|membership| &*membership.group)
+    }
+
+    /// Accepts peers until the node shuts down, and waits for the threads of all.
+    pub(crate) fn accept(&self, listeners: &[TcpListener]) {
+        std::thread::scope(|scope| {
+            while self.stop.wait_for_connection(listeners) {
+                for listener in listeners {
+                    let Ok((stream, address)) = listener.accept() else { continue };
+                    if self.handshakes.fetch_add(1, Ordering::Relaxed) >= HANDSHAKES_MAX {
+                        self.handshakes.fetch_sub(1, Ordering::Relaxed);
+                        continue;
+                    }
+                    let started = std::thread::Builder::new()
+                        .name("sender".to_owned())
+                        .spawn_scoped(scope, move || self.serve(stream, &address.to_string()));
+                    if let Err(error) = started {
+                        self.handshakes.fetch_sub(1, Ordering::Relaxed);
+                        tracing::warn!(
+                            "cannot serve the peer at {address}: spawning a thread failed: {error}"
+                        );
+                    }
+                }
+            }
+        });
+    }
+
+    fn serve(&self, socket: TcpStream, address: &str) {
+        let accepted = self.handshake(socket);
+        self.handshakes.fetch_sub(1, Ordering::Relaxed);
+        if let Err(error) = accepted.and_then(|accepted| self.dispatch(accepted, address)) {
+            self.note_refused(address, &error);
+        }
+    }
+
+    fn note_refused(&self, address: &str, error: &PeerError) {
+        if error.counts_as_refused() {
+            self.node.replication.refused.fetch_add(1, Ordering::Relaxed);
+            self.node
+                .refused_peer_warning
+                .warn(|| format!("refused the peer at {address}: {error}"));
+        } else {
+            // The peer looks for the leader, and retries automatically.
+            tracing::debug!("refused the peer at {address}: {error}");
+        }
+    }
+
+    /// Serves a peer until its connection ends.
+    ///
+    /// # Errors
+    /// The peer is refused.
+    fn dispatch(&self, accepted: Accepted, address: &str) -> Result<(), PeerError> {
+        let Accepted { stream, admitted, leadership } = accepted;
+        let Admitted { name, member, group: peers_group, purpose } = admitted;
+        match (purpose, &self.membership) {
+            (Purpose::Follow(position), _) => {
+                let member = member.zip(self.group());
+                let member =
+                    member.map(|(process, group)| FollowingMember { process, group, leadership });
+                self.leader.serve((name, address), position.as_ref(), &stream, member)
+            }
+            (Purpose::Forward, Some(membership)) => {
+                if let Err(error) = membership.answerer.serve(&stream, &self.stop) {
+                    tracing::debug!("the connection of {name} for requests has ended: {error}");
+                }
+                Ok(())
+            }
+            (Purpose::Move(slots), Some(Membership { group, .. })) => {
+                let to = peers_group.as_deref().and_then(|names| names.split('/').nth(1));
+                self.export(&stream, &name, (group, to.unwrap_or_default()), slots, leadership)
+            }
+            (Purpose::Forward | Purpose::Move(_), None) => Err(Violation::NotMember.into()),
+        }
+    }
+
+    /// Exports slots to the peer, which leads the group `to`.
+    fn export(
+        &self,
+        stream: &PeerStream,
+        name: &str,
+        (group, to): (&Group, &str),
+        slots: SlotSet,
+        leadership: u32,
+    ) -> Result<(), PeerError> {
+        let has_room = self.migrations.fetch_add(1, Ordering::Relaxed) < MIGRATIONS_MAX;
+        let result = if has_room {
+            tracing::info!("exporting {} slots to {name} of group {to}", slots.len());
+            let (from, to) = (group.name.group.clone(), to.to_owned());
+            let export = Export {
+                node: &self.node,
+                cache: &self.leader.cache,
+                stop: &self.stop,
+                group,
+                planned: Move { from, to, slots },
+                leadership,
+            };
+            if let Err(error) = export.run(stream) {
+                tracing::warn!("the export of slots to {name} has failed: {error}");
+            }
+            Ok(())
+        } else {
+            Err(stream.refuse(LocalError::MigrationsMax))
+        };
+        self.migrations.fetch_sub(1, Ordering::Relaxed);
+        result
+    }
+
+    /// Authenticates a peer, and reads its request.
+    fn handshake(&self, socket: TcpStream) -> Result<Accepted, PeerError> {
+        let limit = HandshakeLimit::new(HANDSHAKE_TIME, &self.stop);
+        socket.set_nonblocking(false)?;
+        socket.set_nodelay(true)?;
+        socket.set_write_timeout(Some(SILENCE_MAX))?;
+        let credentials = &self.node.credentials;
+        let stream = PeerStream::accept(socket, credentials.tls.as_deref(), &limit)?;
+        let group = self.group();
+        let name = group.map(Group::full_name);
+        let mut handshake = LeaderGreeting::new(credentials.secret.clone(), rand::random(), name);
+        let (mut input, mut out) = (Vec::new(), Vec::new());
+        loop {
+            let Some((frame, len)) = handshake_frame(&input)? else {
+                stream.receive(&limit, &mut input)?;
+                continue;
+            };
+            check_certificate(&frame, &stream)?;
+            let leadership = group.and_then(Group::leadership);
+            let epoch = group.and_then(Group::leading_epoch);
+            let welcomed = Welcomed { boot: self.leader.boot, epoch: epoch.unwrap_or_default() };
+            let admitted = handshake.receive(frame, welcomed, &mut out);
+            input.drain(..len);
+            let follows = matches!(
+                &admitted,
+                Ok(Some(Admitted { member: Some(_), purpose: Purpose::Follow(_), .. }))
+            );
+            if follows && leadership.is_none() {
+                return Err(stream.refuse(LocalError::NotLeader));
+            }
+            (&stream).write_all(&out)?;
+            out.clear();
+            if let Some(admitted) = admitted? {
+                let leadership = leadership.unwrap_or_default();
+                return Ok(Accepted { stream, admitted, leadership });
+            }
+        }
+    }
+}
+
+/// Refuses a peer whose certificate is for another node than the one that it claims to be.
+fn check_certificate(frame: &Frame<'_>, stream: &PeerStream) -> Result<(), PeerError> {
+    if let Frame::Hello { name, member: Some(_), .. } = frame
+        && !stream.is_certified_as(name)
+    {
+        return Err(stream.refuse(Violation::Certificate((*name).to_owned())));
+    }
+    Ok(())
+}

@@ -1,0 +1,264 @@
+//! Errors of connections to other nodes, sorted by who is at fault.
+
+use larder_replica::{FrameError, GreetingError, StreamError};
+use std::io;
+
+/// The reason why a connection to another node ends or is not established.
+///
+/// Its text is for the log and for `last_error` of `stats replication`; [`Self::refusal`] says which of them the peer
+/// receives.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PeerError {
+    /// The peer violated the protocol, or failed authentication.
+    #[error(transparent)]
+    Protocol(#[from] Violation),
+    /// The peer refused this node.
+    #[error("it refuses: {0}")]
+    Refused(String),
+    /// This node refuses the peer, or can't go on.
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    /// The connection failed.
+    #[error(transparent)]
+    Connection(io::Error),
+    /// The peer did not do something in time.
+    #[error(transparent)]
+    Timeout(#[from] Timeout),
+}
+
+/// A violation of the protocol by a peer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Violation {
+    /// Bytes that are no frame.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// An invalid handshake or failed authentication.
+    #[error("{0}")]
+    Handshake(GreetingError),
+    /// An invalid stream of changes.
+    #[error("{0}")]
+    Stream(StreamError),
+    /// A frame that the state of the connection does not allow.
+    #[error("unexpected frame from the peer")]
+    UnexpectedFrame,
+    /// A conversation in a protocol that this version does not have.
+    #[error(
+        "unknown client protocol {0} in a forwarded conversation: run the same version on all nodes"
+    )]
+    UnknownConversation(u8),
+    /// Keys that a follower may not name, or too many of them.
+    #[error("unexpected list of keys from the follower")]
+    UnexpectedKeys,
+    /// TLS where the handshake of nodes should begin.
+    #[error("it speaks TLS: both sides need --cluster-tls")]
+    SpeaksTls,
+    /// An invalid TLS record or certificate.
+    #[error("{0}")]
+    Tls(String),
+    /// A certificate for another node than the peer's.
+    #[error("its certificate is not for the node {0}: issue one with that name")]
+    Certificate(String),
+    /// A request for something that only members of the cluster have.
+    #[error("it is no member of this cluster")]
+    NotMember,
+}
+
+/// A reason on this node's side.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LocalError {
+    /// The node shuts down.
+    #[error("this node shuts down")]
+    Stopped,
+    /// The connection is not needed any more: another node leads, or it was replaced.
+    #[error("the connection was replaced")]
+    Replaced,
+    /// The node does not lead its group.
+    #[error("this node does not lead its group")]
+    NotLeader,
+    /// The node has lost the leadership of its group.
+    #[error("this node does not lead its group any more")]
+    LeadershipLost,
+    /// As many followers as allowed are connected.
+    #[error("as many followers as allowed are connected")]
+    FollowersMax,
+    /// As many migrations as allowed are under way.
+    #[error("as many migrations as allowed are under way")]
+    MigrationsMax,
+    /// The shard map does not plan this migration.
+    #[error("the shard map of this node does not plan to move these slots there")]
+    NotPlanned,
+    /// A flush with a delay is due later.
+    #[error("a delayed flush is pending")]
+    FlushPending,
+    /// The slots were released before, or belong to another group.
+    #[error("the slots are released already, or belong to another group")]
+    SlotsReleased,
+    /// No handle to the cache is left for forwarded requests.
+    #[error("no cache handle for forwarded requests")]
+    NoHandle,
+    /// The leader's address is not known.
+    #[error("the leader has not published an address")]
+    NoAddress,
+    /// Another process than the leader has the leader's address.
+    #[error("another process answers at the leader's address")]
+    OtherProcess,
+    /// An address whose host can't be in a certificate.
+    #[error("no certificate can be for the name {0}")]
+    InvalidName(String),
+    /// The system's TLS is unusable.
+    #[error("cannot start TLS: {0}")]
+    Tls(rustls::Error),
+}
+
+/// Something that a peer did not do in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Timeout {
+    /// The handshake.
+    #[error("the handshake timed out")]
+    Handshake,
+    /// A frame from the leader, which sends ten heartbeats a second.
+    #[error("no heartbeat from the leader in time")]
+    Heartbeat,
+    /// An acknowledgement from a follower.
+    #[error("no acknowledgement from the follower in time")]
+    Acknowledgement,
+    /// A frame from the leader that imports slots.
+    #[error("no frame from the importing leader in time")]
+    Importer,
+    /// The import of released slots.
+    #[error("the released slots were not imported in time")]
+    Import,
+}
+
+impl PeerError {
+    /// The words that the peer receives if this is a refusal.
+    pub(crate) fn refusal(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Protocol(Violation::Certificate(_)) => {
+                "its certificate is not for the node that it says to be"
+            }
+            Self::Local(LocalError::NotLeader) => "this node does not lead its group",
+            Self::Local(LocalError::FollowersMax) => "it has as many followers as it may have",
+            Self::Local(LocalError::MigrationsMax) => "as many moves as there may be are under way",
+            Self::Local(LocalError::NotPlanned) => {
+                "these slots are not to move there, as far as this node knows"
+            }
+            Self::Local(LocalError::FlushPending) => "a flush is still to come",
+            _ => return None,
+        })
+    }
+
+    /// Whether the statistics count a peer that gets no further than this as refused. Peers that look for the leader of
+    /// a group are not counted.
+    pub(crate) fn counts_as_refused(&self) -> bool {
+        !matches!(self, Self::Local(LocalError::NotLeader))
+    }
+
+    /// Whether no process listens at the peer's address.
+    pub(crate) fn is_connection_refused(&self) -> bool {
+        matches!(self, Self::Connection(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+    }
+
+    /// Adds that the TLS handshake has failed.
+    pub(crate) fn in_tls_handshake(self) -> Self {
+        use io::ErrorKind::{ConnectionReset, UnexpectedEof};
+        match self {
+            Self::Connection(error) if [UnexpectedEof, ConnectionReset].contains(&error.kind()) => {
+                let text =
+                    "the TLS handshake: the connection was closed; both sides need --cluster-tls";
+                Self::Connection(io::Error::new(error.kind(), text))
+            }
+            Self::Connection(error) => {
+                let text = format!("the TLS handshake: {error}");
+                Self::Connection(io::Error::new(error.kind(), text))
+            }
+            Self::Protocol(violation) => {
+                Violation::Tls(format!("the TLS handshake: {violation}")).into()
+            }
+            other => other,
+        }
+    }
+}
+
+impl From<io::Error> for PeerError {
+    /// Streams return violations of TLS in an [`io::Error`].
+    fn from(error: io::Error) -> Self {
+        match error.downcast::<Violation>() {
+            Ok(violation) => Self::Protocol(violation),
+            Err(error) => Self::Connection(error),
+        }
+    }
+}
+
+impl From<FrameError> for PeerError {
+    fn from(error: FrameError) -> Self {
+        Self::Protocol(error.into())
+    }
+}
+
+impl From<GreetingError> for PeerError {
+    fn from(error: GreetingError) -> Self {
+        match error {
+            GreetingError::Refused(reason) => Self::Refused(reason),
+            error => Self::Protocol(Violation::Handshake(error)),
+        }
+    }
+}
+
+impl From<StreamError> for PeerError {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::Refused(reason) => Self::Refused(reason),
+            error => Self::Protocol(Violation::Stream(error)),
+        }
+    }
+}
+
+impl From<io::ErrorKind> for PeerError {
+    fn from(kind: io::ErrorKind) -> Self {
+        Self::Connection(kind.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error, the words that the peer receives, whether statistics count it, and its text.
+    fn check(error: impl Into<PeerError>, words: Option<&str>, counts: bool, text: &str) {
+        let error = error.into();
+        let found = (error.refusal(), error.counts_as_refused(), error.to_string());
+        assert_eq!(found, (words, counts, text.to_owned()));
+    }
+
+    #[test]
+    fn each_error_has_a_refusal_a_count_and_a_text() {
+        let words = "this node does not lead its group";
+        check(LocalError::NotLeader, Some(words), false, words);
+        let text = "as many followers as allowed are connected";
+        check(
+            LocalError::FollowersMax,
+            Some("it has as many followers as it may have"),
+            true,
+            text,
+        );
+        let text = "its certificate is not for the node n1: issue one with that name";
+        let words = "its certificate is not for the node that it says to be";
+        check(Violation::Certificate("n1".to_owned()), Some(words), true, text);
+        check(GreetingError::Secret, None, true, "it does not know the cluster secret");
+        check(Timeout::Handshake, None, true, "the handshake timed out");
+        check(StreamError::Refused("busy".to_owned()), None, true, "it refuses: busy");
+    }
+
+    #[test]
+    fn a_violation_of_tls_is_no_fault_of_the_connection() {
+        let violation = Violation::Tls("bad record".to_owned());
+        let error = PeerError::from(io::Error::new(io::ErrorKind::InvalidData, violation));
+        assert!(matches!(error, PeerError::Protocol(Violation::Tls(_))), "{error}");
+        assert_eq!(error.in_tls_handshake().to_string(), "the TLS handshake: bad record");
+        let closed = PeerError::from(io::ErrorKind::UnexpectedEof).in_tls_handshake().to_string();
+        assert!(closed.ends_with("both sides need --cluster-tls"), "{closed}");
+        let refused = PeerError::from(io::ErrorKind::ConnectionRefused);
+        assert!(refused.is_connection_refused());
+    }
+}

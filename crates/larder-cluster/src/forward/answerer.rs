@@ -1,0 +1,398 @@
+//! Answers the requests that other nodes forward, with a session for each of their clients' connections.
+
+use super::conversation::conversation_of;
+use super::session_host::SessionHost;
+use crate::error::{LocalError, PeerError, Violation};
+use crate::group::Group;
+use crate::node::Node;
+use crate::peers::{PeerStream, Stop, is_silence};
+use larder_operations::{Counters, OpContext};
+use larder_replica::{AnswerEnd, FRAME_LEN_MAX, Frame};
+use larder_session::{Conversation, Next, Session, Settings};
+use larder_store::erased;
+use larder_support::clock::boot_millis;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
+
+/// How often the answerer sends heartbeats.
+const HEARTBEAT: Duration = Duration::from_millis(100);
+/// Answers in one frame, in bytes.
+const PIECE_LEN: usize = 256 << 10;
+const READ_LEN: usize = 256 << 10;
+/// Answers that a conversation may have under way, which no limit counts, in bytes.
+const OUTPUT_MAX: usize = 64 << 10;
+/// Above this much output the answerer sends before it answers more, in bytes.
+const UNSENT_MAX: usize = 1 << 20;
+/// Longer buffers are shrunk after an answer, in bytes.
+const KEPT_LEN_MAX: usize = 4 << 10;
+/// The routes that one peer may have open.
+const ROUTES_MAX: usize = 1 << 20;
+
+/// Handles to the cache for forwarded requests, which connections share.
+pub(crate) struct Answerer {
+    node: Arc<Node>,
+    host: Arc<dyn SessionHost>,
+    group: Arc<Group>,
+    settings: Settings,
+    /// Settings for conversations with the gateway of another node.
+    gateway_settings: Settings,
+    handles: Vec<Mutex<erased::Handle>>,
+    next: AtomicUsize,
+}
+
+/// The conversation of a client of the peer.
+struct Forwarded {
+    session: Session<erased::Handle>,
+    /// Whether the peer's gateway sends the requests, for clients of HTTP and gRPC.
+    is_gateway: bool,
+    /// Requests in order, in the batches that the peer has sent.
+    passed: VecDeque<Passed>,
+    output: Vec<u8>,
+    /// Bytes of answers since the peer has asked for more.
+    sent: usize,
+    state: State,
+}
+
+/// Requests that are answered together.
+#[derive(Default)]
+struct Passed {
+    unread: Vec<u8>,
+    /// All bytes of them have arrived.
+    is_whole: bool,
+    /// This node has decided to answer them, and some may have been carried out.
+    has_started: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Everything that has arrived is answered, or the rest of a request is missing.
+    Idle,
+    /// The session waits for slower storage, or for acknowledgements.
+    Waiting,
+    /// The peer asks for more when it has room.
+    Full,
+    /// Nothing more is answered: the peer closes its client's connection, or sends the requests to another node.
+    Ended,
+}
+
+impl Forwarded {
+    fn new(conversation: Conversation) -> Self {
+        Self {
+            session: Session::forwarded(conversation),
+            is_gateway: conversation == Conversation::Gateway,
+            passed: VecDeque::new(),
+            output: Vec::new(),
+            sent: 0,
+            state: State::Idle,
+        }
+    }
+
+    /// Adds bytes of requests; `more` bytes of the last ones follow.
+    fn add(&mut self, bytes: &[u8], more: bool) {
+        if self.passed.back().is_none_or(|last| last.is_whole) {
+            self.passed.push_back(Passed::default());
+        }
+        if let Some(last) = self.passed.back_mut() {
+            last.unread.extend_from_slice(bytes);
+            last.is_whole = !more;
+        }
+    }
+}
+
+impl Answerer {
+    pub(crate) fn new(
+        node: &Arc<Node>,
+        host: &Arc<dyn SessionHost>,
+        group: &Arc<Group>,
+        handles: Vec<erased::Handle>,
+    ) -> Self {
+        let settings = Settings { output_max: OUTPUT_MAX, ..node.settings.clone() };
+        Self {
+            node: Arc::clone(node),
+            host: Arc::clone(host),
+            group: Arc::clone(group),
+            gateway_settings: Settings { for_gateway: true, ..settings.clone() },
+            settings,
+            handles: handles.into_iter().map(Mutex::new).collect(),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// Answers requests until the connection ends.
+    pub(crate) fn serve(&self, mut stream: &PeerStream, stop: &Stop) -> Result<(), PeerError> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed) % self.handles.len().max(1);
+        let (Some(handle), Some(counters)) =
+            (self.handles.get(number), self.node.answerer_counters.get(number))
+        else {
+            return Err(LocalError::NoHandle.into());
+        };
+        let mut peer = Conversations {
+            answerer: self,
+            counters,
+            all: HashMap::new(),
+            woken: Arc::new(Woken::new()?),
+            ready: VecDeque::new(),
+            out: Vec::new(),
+        };
+        let (mut input, mut bytes) = (Vec::new(), vec![0; READ_LEN]);
+        let (mut beat_at, mut heartbeats) = (Instant::now(), 0);
+        stream.set_read_timeout(Some(HEARTBEAT))?;
+        while !stop.is_set() {
+            if peer.woken.wait(stream, HEARTBEAT.saturating_sub(beat_at.elapsed())) {
+                match stream.read(&mut bytes) {
+                    Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(len) => input.extend_from_slice(bytes.get(..len).unwrap_or_default()),
+                    Err(error) if is_silence(&error) => (),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            peer.ready.extend(peer.woken.take());
+            let mut at = 0;
+            loop {
+                let rest = input.get(at..).unwrap_or_default();
+                let (len, has_more) = {
+                    let mut engine = handle.lock().unwrap_or_else(PoisonError::into_inner);
+                    peer.answer_some(&mut engine, rest)?
+                };
+                at += len;
+                if !has_more {
+                    break;
+                }
+                stream.write_all(&peer.out)?;
+                peer.out.clear();
+            }
+            input.drain(..at);
+            if beat_at.elapsed() >= HEARTBEAT {
+                (beat_at, heartbeats) = (Instant::now(), heartbeats + 1);
+                let (number, sent) = (heartbeats, boot_millis());
+                Frame::Beat { number, behind_millis: Some(0), sent }.write(&mut peer.out);
+            }
+            stream.write_all(&peer.out)?;
+            peer.out.clear();
+            peer.out.shrink_to(UNSENT_MAX);
+        }
+        Ok(())
+    }
+
+    /// Answers as many of the requests that have arrived as possible.
+    fn answer(
+        &self,
+        route: u64,
+        conversation: &mut Forwarded,
+        (engine, counters): (&mut erased::Handle, &Counters),
+        woken: &Arc<Woken>,
+        out: &mut Vec<u8>,
+    ) {
+        let Forwarded { session, is_gateway, passed, output, sent, state } = conversation;
+        let settings = if *is_gateway { &self.gateway_settings } else { &self.settings };
+        let waker = || Waker::from(Arc::new(RouteWaker { route, woken: Arc::clone(woken) }));
+        *state = State::Idle;
+        while let Some(Passed { unread, is_whole, has_started }) = passed.front_mut() {
+            let had_started = *has_started;
+            if !had_started && !self.group.is_serving() {
+                Frame::Answer { route, end: AnswerEnd::Moved, bytes: b"" }.write(out);
+                *state = State::Ended;
+                return;
+            }
+            if !had_started && *sent > OUTPUT_MAX {
+                Frame::Answer { route, end: AnswerEnd::More, bytes: b"" }.write(out);
+                *state = State::Full;
+                return;
+            }
+            *has_started = true;
+            let now = self.node.clock.moment();
+            let operations = OpContext::new(engine, counters, &settings.limits, now);
+            let buffers = (unread.as_slice(), &mut *output);
+            let progress = self.host.receive(session, operations, settings, &waker, buffers);
+            unread.drain(..progress.consumed);
+            let had_started = had_started || progress.consumed > 0 || !output.is_empty();
+            let end = match progress.next {
+                _ if progress.hold => {
+                    *state = State::Waiting;
+                    return;
+                }
+                Next::Yield => continue,
+                Next::Wait => {
+                    *state = State::Waiting;
+                    return;
+                }
+                Next::Read { .. } if !*is_whole => return,
+                // The peer has marked the requests as complete.
+                Next::Read { .. } if !unread.is_empty() => AnswerEnd::Close,
+                Next::Read { .. } => AnswerEnd::Done,
+                Next::Write => AnswerEnd::More,
+                Next::Close => AnswerEnd::Close,
+                Next::Abandon => {
+                    output.clear();
+                    if had_started { AnswerEnd::Close } else { AnswerEnd::Moved }
+                }
+            };
+            *sent += output.len();
+            send(route, output, end, out);
+            // No limit counts the buffers of idle conversations.
+            output.shrink_to(KEPT_LEN_MAX);
+            *state = match end {
+                AnswerEnd::More => State::Full,
+                AnswerEnd::Moved | AnswerEnd::Close => State::Ended,
+                AnswerEnd::Done | AnswerEnd::Follows => State::Idle,
+            };
+            if *state != State::Idle {
+                return;
+            }
+            passed.pop_front();
+        }
+    }
+}
+
+/// The conversations of one peer.
+struct Conversations<'a> {
+    answerer: &'a Answerer,
+    counters: &'a Counters,
+    /// By their routes.
+    all: HashMap<u64, Forwarded>,
+    woken: Arc<Woken>,
+    /// Routes whose wait is over.
+    ready: VecDeque<u64>,
+    /// Frames that are not sent yet.
+    out: Vec<u8>,
+}
+
+impl Conversations<'_> {
+    /// Handles the frames of `input`, and conversations whose wait is over, until there is enough output to send. Returns
+    /// the length of the frames, and whether there is more to do.
+    fn answer_some(
+        &mut self,
+        engine: &mut erased::Handle,
+        input: &[u8],
+    ) -> Result<(usize, bool), PeerError> {
+        let mut at = 0;
+        while self.out.len() < UNSENT_MAX {
+            let rest = input.get(at..).unwrap_or_default();
+            if let Some((frame, len)) = Frame::read(rest, FRAME_LEN_MAX)? {
+                self.receive(&frame, engine)?;
+                at += len;
+            } else if let Some(route) = self.ready.pop_front() {
+                self.resume(route, State::Waiting, engine);
+            } else {
+                return Ok((at, false));
+            }
+        }
+        Ok((at, true))
+    }
+
+    fn receive(&mut self, frame: &Frame<'_>, engine: &mut erased::Handle) -> Result<(), PeerError> {
+        match *frame {
+            Frame::Open { route, conversation } if self.all.len() < ROUTES_MAX => {
+                let conversation = conversation_of(conversation)
+                    .ok_or(Violation::UnknownConversation(conversation))?;
+                self.all.insert(route, Forwarded::new(conversation));
+            }
+            Frame::Pass { route, more, bytes } => {
+                if let Some(conversation) = self.all.get_mut(&route) {
+                    conversation.add(bytes, more);
+                    self.resume(route, State::Idle, engine);
+                }
+            }
+            Frame::GoOn { route } => {
+                if let Some(conversation) = self.all.get_mut(&route) {
+                    conversation.sent = 0;
+                    self.resume(route, State::Full, engine);
+                }
+            }
+            Frame::Shut { route } => self.close(route),
+            _ => return Err(Violation::UnexpectedFrame.into()),
+        }
+        Ok(())
+    }
+
+    /// Continues to answer a conversation if it is in this state.
+    fn resume(&mut self, route: u64, state: State, engine: &mut erased::Handle) {
+        let conversation = self.all.get_mut(&route).filter(|of| of.state == state);
+        let Some(conversation) = conversation else { return };
+        let cache = (engine, self.counters);
+        self.answerer.answer(route, conversation, cache, &self.woken, &mut self.out);
+        if conversation.state == State::Ended {
+            self.close(route);
+        }
+    }
+
+    /// Ends a conversation: later requests of it are dropped.
+    fn close(&mut self, route: u64) {
+        if let Some(mut conversation) = self.all.remove(&route) {
+            self.answerer.host.close(&mut conversation.session);
+        }
+    }
+}
+
+/// Sends answers in pieces.
+fn send(route: u64, output: &mut Vec<u8>, end: AnswerEnd, out: &mut Vec<u8>) {
+    let mut pieces = output.chunks(PIECE_LEN).peekable();
+    while let Some(bytes) = pieces.next() {
+        let end = if pieces.peek().is_some() { AnswerEnd::Follows } else { end };
+        Frame::Answer { route, end, bytes }.write(out);
+    }
+    if output.is_empty() {
+        Frame::Answer { route, end, bytes: b"" }.write(out);
+    }
+    output.clear();
+}
+
+/// The conversations whose wait for slower storage or acknowledgements is over.
+struct Woken {
+    routes: Mutex<Vec<u64>>,
+    /// A byte is sent here when the first of them is added.
+    end: UnixStream,
+    polled: UnixStream,
+}
+
+struct RouteWaker {
+    route: u64,
+    woken: Arc<Woken>,
+}
+
+impl Wake for RouteWaker {
+    fn wake(self: Arc<Self>) {
+        let mut routes = self.woken.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        if routes.is_empty() {
+            // If it is full, there is a byte already.
+            let _ = (&self.woken.end).write(&[0]);
+        }
+        routes.push(self.route);
+    }
+}
+
+impl Woken {
+    fn new() -> io::Result<Self> {
+        let (end, polled) = UnixStream::pair()?;
+        end.set_nonblocking(true)?;
+        polled.set_nonblocking(true)?;
+        Ok(Self { routes: Mutex::default(), end, polled })
+    }
+
+    /// Waits until there is something to read, or a conversation is woken; whether there is something to read.
+    fn wait(&self, stream: &PeerStream, time: Duration) -> bool {
+        if stream.has_buffered() {
+            return true;
+        }
+        let mut polled = [
+            PollFd::new(stream.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.polled.as_fd(), PollFlags::POLLIN),
+        ];
+        let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
+        // An error (a signal) counts as no input.
+        let count = poll(&mut polled, time).unwrap_or_default();
+        count > 0 && polled.first().is_some_and(|stream| stream.any().unwrap_or(true))
+    }
+
+    fn take(&self) -> Vec<u64> {
+        while matches!((&self.polled).read(&mut [0; 64]), Ok(1..)) {}
+        std::mem::take(&mut *self.routes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,23 @@
+//! The numbers of client protocols on the wire between nodes.
+
+use larder_session::Conversation;
+
+/// The number of each kind of conversation on the wire.
+const CONVERSATIONS: [(Conversation, u8); 4] = [
+    (Conversation::Memcached, 0),
+    (Conversation::Gateway, 1),
+    (Conversation::Resp2, 2),
+    (Conversation::Resp3, 3),
+];
+
+/// The number of a conversation.
+pub(super) fn number_of(conversation: Conversation) -> u8 {
+    let of = CONVERSATIONS.iter().find(|(of, _)| *of == conversation);
+    of.map_or(0, |(_, number)| *number)
+}
+
+/// The conversation of a number.
+pub(super) fn conversation_of(number: u8) -> Option<Conversation> {
+    let of = CONVERSATIONS.iter().find(|(_, of)| *of == number);
+    of.map(|(conversation, _)| *conversation)
+}

@@ -1,0 +1,47 @@
+//! The forwarders to all groups, and the threads that connect them.
+
+use super::forwarder::{Forwarder, Shared};
+use super::pending::lock;
+use super::route::RemoteRoute;
+use larder_session::{Conversation, Group as Number, Route};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The forwarders to the leaders of all groups.
+#[derive(Debug, Default)]
+pub struct Forwarders {
+    local: Forwarder,
+    others: Mutex<BTreeMap<Number, Forwarder>>,
+}
+
+impl Forwarders {
+    /// The forwarder to the leader of a group.
+    pub(crate) fn to(&self, group: Number) -> Forwarder {
+        if group == Number::OWN {
+            return self.local.clone();
+        }
+        lock(&self.others).entry(group).or_default().clone()
+    }
+
+    /// A route for a new conversation with the leader of a group.
+    pub fn open(&self, group: Number, conversation: Conversation) -> Box<dyn Route> {
+        Box::new(RemoteRoute::new(self.to(group), conversation))
+    }
+
+    /// Batches of requests that were forwarded so far.
+    pub fn forwarded(&self) -> u64 {
+        self.sum(|shared| &shared.forwarded)
+    }
+
+    /// Connections to leaders so far.
+    pub fn connections(&self) -> u64 {
+        self.sum(|shared| &shared.connections)
+    }
+
+    fn sum(&self, of: impl Fn(&Shared) -> &AtomicU64) -> u64 {
+        let others = lock(&self.others);
+        let all = std::iter::once(&self.local).chain(others.values());
+        all.map(|forwarder| of(&forwarder.0).load(Ordering::Relaxed)).sum()
+    }
+}

@@ -1,0 +1,219 @@
+//! A connection to a leader, on which the requests of all clients of this node are forwarded.
+
+use super::pending::{RouteState, lock};
+use crate::error::{LocalError, PeerError, Timeout, Violation};
+use crate::peers::{Credentials, Dialed, PeerStream, Stop, Target, dial, is_silence};
+use larder_replica::{AnswerEnd, FRAME_LEN_MAX, Frame, HelloMember, Process, Purpose};
+use larder_session::Routed;
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+/// A leader that sends nothing for this long is unreachable: it sends ten heartbeats a second.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
+/// How long a read waits before it checks whether the connection is to end.
+const SLICE: Duration = Duration::from_millis(100);
+/// A longer buffer is shrunk to this after it was sent, in bytes.
+const BUFFER_LEN_MAX: usize = 1 << 20;
+/// The bytes of requests in one frame.
+const PIECE_LEN: usize = 256 << 10;
+const READ_LEN: usize = 256 << 10;
+
+/// Receives the sessions whose requests the peer did not answer.
+pub(super) type OnMoved<'f> = &'f dyn Fn(&Arc<Mutex<RouteState>>);
+
+/// The identity of this node for leaders of groups of its cluster.
+#[derive(Clone)]
+pub(crate) struct LocalMember {
+    pub(crate) process: Process,
+    /// The names of its cluster and group.
+    pub(crate) group: String,
+}
+
+/// A connection to the leader.
+#[derive(Debug)]
+pub(super) struct Link {
+    stream: PeerStream,
+    pub(super) output: Mutex<Output>,
+    has_output: Condvar,
+    /// The sessions of the routes that are open on it.
+    pub(super) routes: Mutex<HashMap<u64, Arc<Mutex<RouteState>>>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    pub(super) bytes: Vec<u8>,
+    pub(super) is_closed: bool,
+    /// Wakers of sessions that wait for room.
+    pub(super) waiting: Vec<Waker>,
+}
+
+/// Connects to a leader. The bytes are those after the handshake.
+pub(super) fn connect(
+    leader: &Process,
+    address: Option<&str>,
+    me: &LocalMember,
+    credentials: &Credentials,
+    stop: &Stop,
+) -> Result<(Arc<Link>, Vec<u8>), PeerError> {
+    let address = address.ok_or_else(|| LocalError::NoAddress)?;
+    let member = Some(HelloMember { group: &me.group, boot: me.process.boot });
+    let target = Target { address, node: Some(&leader.node) };
+    let dialed = dial(target, credentials, &me.process.node, member, Purpose::Forward, stop)?;
+    let Dialed { stream, welcomed, rest } = dialed;
+    if welcomed.boot != leader.boot {
+        return Err(LocalError::OtherProcess.into());
+    }
+    stream.set_read_timeout(Some(SLICE))?;
+    stream.set_write_timeout(Some(SILENCE_MAX))?;
+    let link = Link {
+        stream,
+        output: Mutex::default(),
+        has_output: Condvar::new(),
+        routes: Mutex::default(),
+    };
+    Ok((Arc::new(link), rest))
+}
+
+impl Link {
+    /// Sends the output until the connection is closed.
+    pub(super) fn write_all(&self) {
+        let mut sending = Vec::new();
+        loop {
+            let waiting = {
+                let output = lock(&self.output);
+                let is_idle = |output: &mut Output| output.bytes.is_empty() && !output.is_closed;
+                let mut output = self
+                    .has_output
+                    .wait_while(output, is_idle)
+                    .unwrap_or_else(PoisonError::into_inner);
+                if output.is_closed {
+                    return;
+                }
+                std::mem::swap(&mut output.bytes, &mut sending);
+                std::mem::take(&mut output.waiting)
+            };
+            waiting.into_iter().for_each(Waker::wake);
+            if (&self.stream).write_all(&sending).is_err() {
+                // The reader notices the end of the connection.
+                let _ = self.stream.shutdown(Shutdown::Both);
+                return;
+            }
+            sending.clear();
+            sending.shrink_to(BUFFER_LEN_MAX);
+        }
+    }
+
+    /// Distributes answers until the connection ends, and returns the reason. `on_moved` receives the sessions whose
+    /// requests the peer did not answer because it does not own their keys.
+    pub(super) fn read_all(
+        self: &Arc<Self>,
+        on_moved: OnMoved<'_>,
+        mut input: Vec<u8>,
+        stop: &Stop,
+    ) -> PeerError {
+        let (mut bytes, mut heard) = (vec![0; READ_LEN], Instant::now());
+        loop {
+            loop {
+                match Frame::read(&input, FRAME_LEN_MAX) {
+                    Ok(Some((frame, len))) => {
+                        if let Frame::Answer { route, end, bytes } = frame {
+                            self.distribute(on_moved, route, end, bytes);
+                        } else if !matches!(frame, Frame::Beat { .. }) {
+                            return Violation::UnexpectedFrame.into();
+                        }
+                        input.drain(..len);
+                    }
+                    Ok(None) => break,
+                    Err(error) => return error.into(),
+                }
+            }
+            match (&self.stream).read(&mut bytes) {
+                Ok(0) => return ErrorKind::UnexpectedEof.into(),
+                Ok(len) => {
+                    heard = Instant::now();
+                    input.extend_from_slice(bytes.get(..len).unwrap_or_default());
+                }
+                Err(error) if is_silence(&error) => {
+                    if heard.elapsed() > SILENCE_MAX {
+                        return Timeout::Heartbeat.into();
+                    }
+                }
+                Err(error) => return error.into(),
+            }
+            if stop.is_set() || lock(&self.output).is_closed {
+                return LocalError::Replaced.into();
+            }
+        }
+    }
+
+    fn distribute(
+        self: &Arc<Self>,
+        on_moved: OnMoved<'_>,
+        route: u64,
+        end: AnswerEnd,
+        bytes: &[u8],
+    ) {
+        // The session may have ended.
+        let Some(whose) = lock(&self.routes).get(&route).cloned() else { return };
+        let mut state = lock(&whose);
+        if state.route != Some(route) {
+            return;
+        }
+        match end {
+            AnswerEnd::Follows => state.answer(bytes, None),
+            AnswerEnd::More => state.answer(bytes, Some(Routed::More)),
+            AnswerEnd::Done => state.answer(bytes, Some(Routed::Done)),
+            AnswerEnd::Close => state.answer(bytes, Some(Routed::Close)),
+            AnswerEnd::Moved => {
+                // The next leader answers.
+                lock(&self.routes).remove(&route);
+                drop(state);
+                on_moved(&whose);
+            }
+        }
+    }
+
+    /// Appends a frame to the output.
+    pub(super) fn append(&self, frame: &Frame<'_>) {
+        let output = &mut lock(&self.output);
+        if !output.is_closed {
+            let was_empty = output.bytes.is_empty();
+            frame.write(&mut output.bytes);
+            if was_empty {
+                self.has_output.notify_one();
+            }
+        }
+    }
+
+    /// Sends requests of a route.
+    pub(super) fn send(&self, route: u64, bytes: &[u8], more: bool) {
+        let mut pieces = bytes.chunks(PIECE_LEN).peekable();
+        while let Some(bytes) = pieces.next() {
+            let more = more || pieces.peek().is_some();
+            self.append(&Frame::Pass { route, more, bytes });
+        }
+    }
+
+    /// Closes the connection, and ends the requests on it that are not answered: their results are unknown.
+    pub(super) fn close(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+        let waiting = {
+            let mut output = lock(&self.output);
+            output.is_closed = true;
+            std::mem::take(&mut output.waiting)
+        };
+        self.has_output.notify_all();
+        waiting.into_iter().for_each(Waker::wake);
+        let routes = std::mem::take(&mut *lock(&self.routes));
+        for (number, whose) in routes {
+            let mut state = lock(&whose);
+            if state.route == Some(number) {
+                state.end(Routed::Lost);
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The thread that keeps the topology up to date, and forwarders to all groups of the shard map.
+
+use super::forwarders::Forwarders;
+use super::link::LocalMember;
+use super::owner::RemoteGroup;
+use crate::group::{Group, ShardMapKeeper};
+use crate::peers::{Credentials, Stop};
+use larder_session::Group as Number;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often the map is read.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// How soon again, if etcd did not answer, or has no map yet.
+const RETRY: Duration = Duration::from_millis(100);
+/// The shortest time between two reads.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Reads the shard map again and again, and connects to the leaders of its groups.
+pub(crate) struct MapWatch<'n> {
+    /// Reads the map.
+    pub(crate) keeper: &'n ShardMapKeeper,
+    /// The local group.
+    pub(crate) group: &'n Arc<Group>,
+    pub(crate) forwarders: &'n Forwarders,
+    pub(crate) credentials: &'n Credentials,
+    pub(crate) stop: &'n Arc<Stop>,
+}
+
+impl MapWatch<'_> {
+    /// Runs until the node shuts down.
+    pub(crate) fn run(&self) {
+        let topology = &self.group.topology;
+        let mut connected: BTreeMap<Number, JoinHandle<()>> = BTreeMap::new();
+        while !self.stop.is_set() {
+            let is_known = self.keeper.look().is_ok() && self.keeper.revoke_release().is_ok();
+            let is_known = is_known && topology.map().0.is_some();
+            for (number, name) in topology.others() {
+                if !connected.contains_key(&number)
+                    && let Some(thread) = self.connect(number, name)
+                {
+                    connected.insert(number, thread);
+                    // Its leader is not known yet.
+                    topology.look_soon();
+                }
+            }
+            if is_known {
+                self.stop.wait(PAUSE);
+                topology.wait_until_due(INTERVAL);
+            } else {
+                self.stop.wait(RETRY);
+            }
+        }
+        for thread in connected.into_values() {
+            let _ = thread.join();
+        }
+    }
+
+    /// Starts the thread that connects to the leader of another group.
+    fn connect(&self, number: Number, name: String) -> Option<JoinHandle<()>> {
+        let (forwarder, local) = (self.forwarders.to(number), Arc::clone(self.group));
+        let me = LocalMember { process: local.me(), group: local.full_name() };
+        let (credentials, stop) = (self.credentials.clone(), Arc::clone(self.stop));
+        let thread = std::thread::Builder::new().name("forwarder".to_owned());
+        let run = move || forwarder.run(&RemoteGroup { local, name }, &me, &credentials, &stop);
+        thread.spawn(run).ok()
+    }
+}

@@ -1,0 +1,69 @@
+//! The groups that own keys, and their leaders.
+
+use crate::group::Group;
+use larder_replica::{Process, Role};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The group that owns keys, for the thread that connects to its leader.
+pub(crate) trait OwnerGroup: Send {
+    /// The leader, if it is another node, and its address.
+    fn leader(&self) -> Option<(Process, Option<String>)>;
+
+    /// Whether requests need no leader: this node answers them itself, or the group owns no keys any more.
+    fn needs_no_leader(&self) -> bool;
+
+    /// A connection has failed, or a leader did not answer because it does not own the keys any more.
+    fn note_failure(&self);
+
+    /// Waits until there may be another leader, or for this time.
+    fn wait(&self, time: Duration);
+}
+
+/// The local group.
+pub(crate) struct LocalGroup(pub(crate) Arc<Group>);
+
+impl OwnerGroup for LocalGroup {
+    fn leader(&self) -> Option<(Process, Option<String>)> {
+        let Role::Follower { leader, .. } = self.0.role() else { return None };
+        let address = self.0.see(|member| member.view().addresses.get(&leader.node).cloned());
+        Some((leader, address.map(|address| address.members)))
+    }
+
+    fn needs_no_leader(&self) -> bool {
+        self.0.is_serving()
+    }
+
+    fn note_failure(&self) {
+        self.0.topology.look_soon();
+    }
+
+    fn wait(&self, time: Duration) {
+        self.0.wait(time);
+    }
+}
+
+/// Another group.
+pub(crate) struct RemoteGroup {
+    pub(crate) local: Arc<Group>,
+    pub(crate) name: String,
+}
+
+impl OwnerGroup for RemoteGroup {
+    fn leader(&self) -> Option<(Process, Option<String>)> {
+        let seen = self.local.topology.leader(&self.name)?;
+        Some((seen.record.leader, seen.address))
+    }
+
+    fn needs_no_leader(&self) -> bool {
+        !self.local.topology.knows(&self.name)
+    }
+
+    fn note_failure(&self) {
+        self.local.topology.look_soon();
+    }
+
+    fn wait(&self, time: Duration) {
+        self.local.topology.wait(time);
+    }
+}

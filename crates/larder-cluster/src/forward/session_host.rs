@@ -1,0 +1,39 @@
+//! The server's part of answering forwarded requests.
+
+use larder_operations::OpContext;
+use larder_session::{Context, Host, Progress, Session, Settings};
+use larder_store::erased;
+use std::task::Waker;
+
+/// Runs sessions for requests that other nodes forward. It hides the server, which is the sessions' [`Host`].
+pub trait SessionHost: Send + Sync {
+    /// Answers the complete requests of `input`, as [`Session::receive`] does.
+    fn receive(
+        &self,
+        session: &mut Session<erased::Handle>,
+        operations: OpContext<'_, erased::Handle>,
+        settings: &Settings,
+        waker: &dyn Fn() -> Waker,
+        buffers: (&[u8], &mut Vec<u8>),
+    ) -> Progress;
+
+    /// Ends a session.
+    fn close(&self, session: &mut Session<erased::Handle>);
+}
+
+impl<H: Host + Send + Sync> SessionHost for H {
+    fn receive(
+        &self,
+        session: &mut Session<erased::Handle>,
+        operations: OpContext<'_, erased::Handle>,
+        settings: &Settings,
+        waker: &dyn Fn() -> Waker,
+        (input, output): (&[u8], &mut Vec<u8>),
+    ) -> Progress {
+        session.receive(&mut Context { operations, host: self, settings, waker }, input, output)
+    }
+
+    fn close(&self, session: &mut Session<erased::Handle>) {
+        session.close(self);
+    }
+}

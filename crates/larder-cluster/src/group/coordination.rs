@@ -1,0 +1,141 @@
+//! The threads that use etcd: one runs elections, one keeps the process's lease alive, and one maintains the list for
+//! clients.
+
+use super::membership::Group;
+use crate::peers::Stop;
+use larder_etcd::{DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, LEASE_SECS, Presence};
+use larder_replica::{Addresses, Command, Coordinator, CoordinatorError, Role};
+use larder_support::clock::boot_millis;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often a process renews its lease.
+const RENEWAL: Duration = Duration::from_millis(LEASE_SECS * 1000 / 5);
+/// How often the list for clients is read.
+const DISCOVERY: Duration = Duration::from_secs(1);
+
+/// The state of the threads.
+pub(crate) struct Coordination {
+    settings: EtcdSettings,
+    group: Arc<Group>,
+    addresses: Addresses,
+}
+
+impl Coordination {
+    pub(crate) fn new(settings: EtcdSettings, group: Arc<Group>, addresses: Addresses) -> Self {
+        Self { settings, group, addresses }
+    }
+
+    fn etcd(&self) -> Option<Etcd> {
+        // The settings were valid when the server started.
+        Etcd::new(&self.settings).ok()
+    }
+
+    /// Carries out the commands of the member until the node shuts down.
+    pub(crate) fn coordinate(&self, stop: &Stop) {
+        let Some(etcd) = self.etcd() else { return };
+        let mut coordinator = EtcdGroup::new(etcd, self.group.name.clone());
+        let mut log = EtcdLog::default();
+        let (mut role, mut in_sync) = (Role::Alone, Vec::new());
+        while !stop.is_set() {
+            if let Some(acks) = self.group.acks() {
+                acks.end_late(Instant::now());
+            }
+            match self.group.with(|member, now| member.next(now)) {
+                None => {
+                    let idle = self.group.see(|member| member.idle_time(boot_millis()));
+                    self.group.wait(Duration::from_millis(idle.clamp(1, 100)));
+                }
+                Some(Command::Look) => {
+                    let view = coordinator.look();
+                    log.note(&view);
+                    self.group.with(|member, now| member.looked(now, view.ok()));
+                }
+                Some(Command::Swap(revision, record)) => {
+                    let answer = coordinator.swap(revision, &record);
+                    log.note(&answer);
+                    self.group.with(|member, now| member.swapped(now, answer.ok()));
+                }
+            }
+            let now = self.group.role();
+            if now != role {
+                log_role(&now);
+                role = now;
+                in_sync.clear();
+            }
+            if matches!(role, Role::Leader { .. }) {
+                let now = self.group.in_sync();
+                if now != in_sync {
+                    tracing::info!("in sync: {}", now.join(" "));
+                    in_sync = now;
+                }
+            }
+        }
+    }
+
+    /// Renews the lease of the process until the node shuts down.
+    pub(crate) fn stay_alive(&self, stop: &Stop) {
+        let Some(etcd) = self.etcd() else { return };
+        let addresses = self.addresses.clone();
+        let mut presence = Presence::new(etcd, &self.group.name, &self.group.me(), addresses);
+        while !stop.is_set() {
+            let begun = Instant::now();
+            // The other thread logs that etcd is unreachable.
+            let _ = presence.renew();
+            stop.wait(RENEWAL.saturating_sub(begun.elapsed()));
+        }
+        let _ = presence.end();
+    }
+
+    /// Maintains the list for clients until the node shuts down.
+    pub(crate) fn keep_discovery(&self, stop: &Stop) {
+        let Some(etcd) = self.etcd() else { return };
+        let mut keeper = DiscoveryKeeper::new(etcd, self.group.name.cluster.clone());
+        while !stop.is_set() {
+            let leads = self.group.leading_epoch().is_some();
+            let list = if leads { keeper.keep() } else { keeper.read() };
+            if let Ok(list) = list {
+                *self.group.discovery.lock().unwrap_or_else(PoisonError::into_inner) = list;
+            }
+            stop.wait(DISCOVERY);
+        }
+    }
+}
+
+/// Logs once that etcd is unreachable, and once that it is reachable again.
+#[derive(Default)]
+struct EtcdLog {
+    error: Option<CoordinatorError>,
+}
+
+impl EtcdLog {
+    fn note<T>(&mut self, answer: &Result<T, CoordinatorError>) {
+        match (answer, &self.error) {
+            (Ok(_), Some(_)) => {
+                tracing::info!("etcd is reachable again");
+                self.error = None;
+            }
+            (Err(error), None) => {
+                tracing::warn!("etcd is unreachable, check --etcd and the network: {error}");
+                self.error = Some(error.clone());
+            }
+            _ => (),
+        }
+    }
+}
+
+fn log_role(role: &Role) {
+    match role {
+        Role::Alone => tracing::info!("the group has no leader"),
+        Role::Leader { epoch, begins_empty: false } => {
+            tracing::info!("this server leads the group in epoch {epoch}");
+        }
+        Role::Leader { epoch, begins_empty: true } => tracing::warn!(
+            "this server leads the group in epoch {epoch}, without items: all members that had \
+             them have restarted since"
+        ),
+        Role::Follower { leader, epoch } => {
+            tracing::info!("{} leads the group in epoch {epoch}", leader.node);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The shard map in etcd. Reads and swaps come one after the other, so that the topology never goes back.
+
+use super::membership::Group;
+use larder_etcd::{Etcd, EtcdMap, EtcdSettings};
+use larder_replica::{CoordinatorError, Ending, Move, Process, Revision, SlotMap, Taken};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long the keeper tries to finish a migration, and how soon it retries.
+const TRY_MAX: Duration = Duration::from_secs(3);
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+
+/// Reads and replaces the shard map.
+#[derive(Debug)]
+pub(crate) struct ShardMapKeeper {
+    etcd: Mutex<EtcdMap>,
+    group: Arc<Group>,
+}
+
+/// The leader that exports slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ExportingLeader {
+    pub(crate) process: Process,
+    pub(crate) epoch: u32,
+}
+
+/// The reason why a migration is not finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfinished {
+    Refused(&'static str),
+    /// The migration may be finished: etcd did not answer.
+    Unknown,
+}
+
+impl std::fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Refused(why) => why,
+            Self::Unknown => "etcd did not confirm that the shard map was replaced",
+        })
+    }
+}
+
+impl std::error::Error for Unfinished {}
+
+impl ShardMapKeeper {
+    /// For the cluster of this group; `None` if the settings are wrong.
+    pub(crate) fn new(settings: &EtcdSettings, group: &Arc<Group>) -> Option<Self> {
+        // The settings were valid when the server started.
+        let etcd = Etcd::new(settings).ok()?;
+        let etcd = EtcdMap::new(etcd, group.name.cluster.clone());
+        Some(Self { etcd: Mutex::new(etcd), group: Arc::clone(group) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, EtcdMap> {
+        self.etcd.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the map and the leaders. If there is no map, this node creates one if it leads.
+    pub(crate) fn look(&self) -> Result<(), CoordinatorError> {
+        let topology = &self.group.topology;
+        let mut etcd = self.lock();
+        let asked = Instant::now();
+        let view = etcd.look()?;
+        let has_map = view.map.is_some();
+        if !has_map && self.group.leads_since().is_some() {
+            // If it was there before, it has been lost.
+            let map = topology.map().0.unwrap_or_else(|| SlotMap::of_one(&self.group.name.group));
+            if let Some(revision) = etcd.swap(0, &map, &[])? {
+                topology.note_map(map, revision);
+            }
+        }
+        topology.note(asked, view);
+        Ok(())
+    }
+
+    /// Revokes the release of slots whose migration was not finished: replaces the map by the same one, so that the other
+    /// group cannot finish it any more.
+    pub(crate) fn revoke_release(&self) -> Result<(), CoordinatorError> {
+        let topology = &self.group.topology;
+        if !topology.has_unused_release(self.group.leads_since()) {
+            return Ok(());
+        }
+        let mut etcd = self.lock();
+        if let (Some(map), revision) = topology.map() {
+            match etcd.swap(revision, &map, &[])? {
+                Some(revision) => topology.revoke_release(map, revision),
+                None => topology.look_soon(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the map by the same one, so that a swap that was not answered cannot take effect later.
+    pub(crate) fn end_swaps(&self) -> Result<(), CoordinatorError> {
+        let mut etcd = self.lock();
+        let view = etcd.look()?;
+        let changed = || CoordinatorError("the shard map has changed; retrying".to_owned());
+        let map = view.map.ok_or_else(changed)?;
+        let revision = etcd.swap(view.revision, &map, &[])?.ok_or_else(changed)?;
+        self.group.topology.note_map(map, revision);
+        Ok(())
+    }
+
+    /// Writes to the map that a migration is done, if the map still has this revision, the exporting leader still leads,
+    /// and so does this one, in this epoch.
+    ///
+    /// # Errors
+    /// [`Unfinished::Unknown`] if it may be done, or the reason why it is not.
+    pub(crate) fn finish(
+        &self,
+        done: &Move,
+        revision: Revision,
+        exporter: &ExportingLeader,
+        epoch: u32,
+        continues: impl Fn() -> bool,
+    ) -> Result<(), Unfinished> {
+        let (begun, mut is_unknown) = (Instant::now(), false);
+        while continues() && begun.elapsed() < TRY_MAX {
+            match self.try_to_finish(done, revision, exporter, epoch) {
+                Ok(Some(ended)) => return ended.map_err(Unfinished::Refused),
+                Ok(None) => (),
+                Err(_) => is_unknown = true,
+            }
+            std::thread::sleep(RETRY_AFTER);
+        }
+        Err(if is_unknown {
+            Unfinished::Unknown
+        } else {
+            Unfinished::Refused("finishing the migration timed out")
+        })
+    }
+
+    /// The result of an attempt; `None` to retry.
+    fn try_to_finish(
+        &self,
+        done: &Move,
+        revision: Revision,
+        exporter: &ExportingLeader,
+        epoch: u32,
+    ) -> Result<Option<Result<(), &'static str>>, CoordinatorError> {
+        let mut etcd = self.lock();
+        let view = etcd.look()?;
+        let Some(map) = view.map else { return Ok(Some(Err("etcd has no shard map"))) };
+        let me = self.group.me();
+        let (exporter, taker) = ((&exporter.process, exporter.epoch), (&me, epoch));
+        let taken = Taken { done, asked: revision, giver: exporter, taker };
+        let record_of =
+            |group: &str| view.leaders.get(group).map(|leader| (&leader.record, leader.revision));
+        let (map, records) = match taken.ending((&map, view.revision), record_of) {
+            Ending::Replace(map, records) => (map, records),
+            Ending::Refused(why) => return Ok(Some(Err(why))),
+            Ending::Done => {
+                self.group.topology.note_map(map, view.revision);
+                return Ok(Some(Ok(())));
+            }
+        };
+        let records = records.each_ref().map(|(group, revision)| (group.as_str(), *revision));
+        let swapped = etcd.swap(revision, &map, &records)?;
+        Ok(swapped.map(|revision| {
+            self.group.topology.note_map(map, revision);
+            Ok(())
+        }))
+    }
+}

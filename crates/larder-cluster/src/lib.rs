@@ -1,0 +1,31 @@
+//! A node among others: it follows a leader or sends its changes to followers, takes part in elections of its group,
+//! forwards requests to the owners of their keys, and moves slots to other groups. `larder-replica` decides; here are
+//! the sockets and threads.
+//!
+//! ```text
+//!  accept.rs ──▶ replication/  a leader's and a follower's side of the stream
+//!           ├──▶ forward/      requests from and to other nodes
+//!           ├──▶ migration/    import and export of slots
+//!           └──▶ peers/        connections: dial, handshake, TLS
+//!  group/       membership, election, topology and shard map, which etcd keeps
+//! ```
+#![forbid(unsafe_code)]
+
+mod accept;
+mod error;
+mod forward;
+mod group;
+mod migration;
+mod node;
+mod peers;
+mod replication;
+mod threads;
+
+pub use forward::{Forwarders, SessionHost};
+pub use group::{Group, GroupConfig, Topology, addresses};
+pub use node::{Node, NodeConfig};
+pub use peers::{Credentials, NodeTls, NodeTlsFiles};
+pub use replication::{
+    FollowerShown, FollowerStatus, LinkShown, LinkStatus, ReplicatedCache, ReplicationStatus,
+};
+pub use threads::NodeThreads;

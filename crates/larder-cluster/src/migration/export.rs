@@ -1,0 +1,166 @@
+//! Exports slots to another group: sends its leader all their items, and releases the slots when it requests that.
+
+use crate::error::{LocalError, PeerError, Timeout, Violation};
+use crate::group::Group;
+use crate::node::Node;
+use crate::peers::{HeartbeatSchedule, PeerStream, Stop, is_silence};
+use crate::replication::{JournalWaker, ReplicatedCache};
+use larder_replica::{Frame, GREETING_LEN_MAX, Move, Sender, Step};
+use larder_store::cache::Cache;
+use larder_store::journal::Bell;
+use larder_support::clock::boot_millis;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+/// How long slots stay released if the other group does not import them.
+const RELEASED_MAX: Duration = Duration::from_secs(5);
+/// A peer that sends nothing for this long is unreachable.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// How often the export checks whether batches have ended.
+const TICK: Duration = Duration::from_millis(1);
+
+/// An export of slots to another group.
+pub(crate) struct Export<'n> {
+    pub(crate) node: &'n Node,
+    pub(crate) cache: &'n ReplicatedCache,
+    pub(crate) stop: &'n Stop,
+    /// The local group.
+    pub(crate) group: &'n Group,
+    /// The migration, as the shard map must plan it.
+    pub(crate) planned: Move,
+    /// The epoch since which this node leads.
+    pub(crate) leadership: u32,
+}
+
+impl Export<'_> {
+    /// Exports the slots to the peer.
+    ///
+    /// # Errors
+    /// The peer is refused, or does not import the slots.
+    pub(crate) fn run(&self, stream: &PeerStream) -> Result<(), PeerError> {
+        let Self { group, planned, leadership, .. } = self;
+        if group.leadership() != Some(*leadership) {
+            return Err(stream.refuse(LocalError::NotLeader));
+        }
+        if group.topology.next_move().as_ref() != Some(planned) {
+            group.topology.look_soon();
+            return Err(stream.refuse(LocalError::NotPlanned));
+        }
+        if self.cache.journals.flush_pends(self.node.clock.now()) {
+            return Err(stream.refuse(LocalError::FlushPending));
+        }
+        let (has_requested, mut has_released) = (AtomicBool::new(false), false);
+        let notifier = self.cache.journals.bell();
+        let ended = std::thread::scope(|scope| {
+            let reader = std::thread::Builder::new().name("acks".to_owned());
+            let reader = reader.spawn_scoped(scope, || {
+                let ended = read(stream, &has_requested, notifier);
+                let _ = stream.shutdown(Shutdown::Both);
+                ended
+            })?;
+            let sent = self.send_slots(stream, (&has_requested, &mut has_released));
+            let _ = stream.shutdown(Shutdown::Both);
+            reader.join().unwrap_or(Ok(())).and(sent)
+        });
+        if has_released {
+            group.topology.end_release();
+        }
+        ended
+    }
+
+    fn send_slots(
+        &self,
+        mut stream: &PeerStream,
+        (has_requested, has_released): (&AtomicBool, &mut bool),
+    ) -> Result<(), PeerError> {
+        let Self { group, planned, leadership, .. } = self;
+        let journals = &self.cache.journals;
+        let (engine, slots) = (self.cache.plain.engine(), planned.slots.clone());
+        let mut sender = Sender::of_slots(engine, Arc::clone(journals), slots);
+        let journal_waker = Arc::new(JournalWaker::new(journals.bell()));
+        let waker = Waker::from(Arc::clone(&journal_waker));
+        let (mut heartbeats, mut out) = (HeartbeatSchedule::default(), Vec::new());
+        let (mut released, mut under_way, mut ends, mut is_done) = (None, Vec::new(), None, false);
+        while !self.stop.is_set() {
+            if group.leadership() != Some(*leadership) {
+                return Err(LocalError::LeadershipLost.into());
+            }
+            if let Some(number) = heartbeats.due() {
+                Frame::Beat { number, behind_millis: None, sent: boot_millis() }.write(&mut out);
+            }
+            let step = sender.step(self.node.clock.moment().into(), &waker, &mut out);
+            // Positions of slots are not acknowledged.
+            drop(sender.take_reached());
+            if released.is_none() && has_requested.load(Ordering::Acquire) {
+                if !group.topology.release(&planned.slots, &planned.to, *leadership) {
+                    return Err(LocalError::SlotsReleased.into());
+                }
+                *has_released = true;
+                released = Some(Instant::now());
+            }
+            // The changes of a batch are in the journals when it has ended.
+            if released.is_some() && ends.is_none() && journals.settle(&mut under_way) {
+                ends = Some(journals.ends());
+            }
+            if !is_done && ends.as_ref().is_some_and(|ends| sender.has_sent(ends)) {
+                Frame::Barrier.write(&mut out);
+                is_done = true;
+            }
+            stream.write_all(&out)?;
+            out.clear();
+            if released.is_some_and(|released: Instant| released.elapsed() > RELEASED_MAX) {
+                return Err(Timeout::Import.into());
+            }
+            match step {
+                Step::More => (),
+                Step::Idle if released.is_some() && !is_done => std::thread::sleep(TICK),
+                Step::Idle => {
+                    let has_more = || sender.has_more() || self.stop.is_set();
+                    let asks = || released.is_none() && has_requested.load(Ordering::Acquire);
+                    journals.bell().wait(heartbeats.left(), || has_more() || asks());
+                }
+                Step::Waiting => {
+                    journals.bell().wait(heartbeats.left(), || journal_waker.take());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the requests of the importing leader until the connection ends.
+fn read(
+    mut stream: &PeerStream,
+    has_requested: &AtomicBool,
+    notifier: &Bell,
+) -> Result<(), PeerError> {
+    stream.set_read_timeout(Some(SILENCE_MAX))?;
+    let (mut input, mut bytes) = (Vec::new(), [0; 4096]);
+    loop {
+        let len = match stream.read(&mut bytes) {
+            Ok(0) => return Ok(()),
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if is_silence(&error) => {
+                return Err(Timeout::Importer.into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        input.extend_from_slice(bytes.get(..len).unwrap_or_default());
+        while let Some((frame, len)) = Frame::read(&input, GREETING_LEN_MAX)? {
+            match frame {
+                Frame::Ack { .. } => (),
+                Frame::GiveUp => {
+                    has_requested.store(true, Ordering::Release);
+                    notifier.ring();
+                }
+                _ => return Err(Violation::UnexpectedFrame.into()),
+            }
+            input.drain(..len);
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! Imports slots from another group: follows its leader with a filter, has it release the slots, and writes the new owner
+//! to the shard map.
+//!
+//! The same thread of a leader removes the items of slots that other groups own, so that it removes nothing that it has
+//! just imported.
+
+use crate::error::{LocalError, PeerError};
+use crate::group::{ExportingLeader, Group, ShardMapKeeper, Unfinished};
+use crate::node::Node;
+use crate::peers::{Dialed, PeerStream, Stop, Target, dial, is_silence};
+use larder_replica::{
+    Applier, CoordinatorError, EPOCH_MAX, Frame, HelloMember, Move, Process, Purpose, Revision,
+    SlotSet, StreamError,
+};
+use larder_store::cache::Cache;
+use larder_store::{Batches, Change, HashedKey, Lookups, Now, Updates, WalkState, Walks, erased};
+use larder_support::clock::boot_millis;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+/// How often the importer checks for a planned migration, and how soon it retries one that has failed.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// All nodes know of a migration before slots are released: they read the map more often than this.
+const KNOWN_AFTER: Duration = Duration::from_secs(2);
+/// How long an epoch may take to be raised.
+const RAISE_MAX: Duration = Duration::from_secs(2);
+/// How long the other leader may take to release slots, and then the followers to have everything. Requests wait during
+/// that, for a second at most.
+const RELEASE_MAX: Duration = Duration::from_millis(400);
+const HELD_MAX: Duration = Duration::from_millis(400);
+/// How long followers may take to have everything before that.
+const FOLLOWERS_MAX: Duration = Duration::from_secs(2);
+/// A flush is carried out by all groups within this time, or fails.
+const FLUSHED_WITHIN: Duration = Duration::from_secs(5);
+/// So many epochs are left for leaders when an epoch is raised.
+const EPOCHS_LEFT: u32 = 1000;
+/// A leader that sends nothing for this long is unreachable.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// How long a read waits before the importer checks whether the migration continues.
+const SLICE: Duration = Duration::from_millis(20);
+/// How often the importer checks a condition that it waits for.
+const TICK: Duration = Duration::from_millis(2);
+const READ_LEN: usize = 256 << 10;
+/// Bytes that are imported, and items that are removed, before the importer waits for followers.
+const BYTES_AHEAD: usize = 4 << 20;
+const ITEMS_AHEAD: usize = 1000;
+/// Items of a walk in one batch.
+const WALK_ITEMS: usize = 256;
+
+/// Imports slots that the shard map assigns to the local group.
+pub(crate) struct Importer {
+    node: Arc<Node>,
+    group: Arc<Group>,
+    keeper: Arc<ShardMapKeeper>,
+    stop: Arc<Stop>,
+    applier: Applier<erased::Handle>,
+    state: ImporterState,
+}
+
+/// The state that outlives an attempt.
+#[derive(Default)]
+struct ImporterState {
+    /// The flush generation that it has seen last, in which leadership, and when that changed.
+    flushes: Option<(u64, u32, Instant)>,
+    /// Whether etcd has finished the last migration is unknown.
+    is_unsettled: bool,
+}
+
+/// The reason why an import has failed. The importer retries.
+#[derive(Debug, thiserror::Error)]
+enum ImportError {
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    /// A flush may not have reached the exporting group yet.
+    #[error("all items were flushed recently, or this leader is new")]
+    RecentFlush,
+    #[error("a delayed flush is pending")]
+    FlushPending,
+    #[error("all items were flushed during the import")]
+    Flushed,
+    #[error("the shard map does not plan this migration any more")]
+    NotPlanned,
+    #[error("the exporting group has no leader")]
+    NoLeader,
+    #[error("this node has no journals: give --replicate-on")]
+    NoJournals,
+    #[error("the exporting leader was replaced")]
+    LeaderReplaced,
+    #[error("the epoch of the exporting leader differs from the record in etcd, or is too high")]
+    EpochMismatch,
+    #[error("the group has used up its epochs")]
+    EpochsExhausted,
+    #[error("raising the epoch timed out")]
+    EpochTimeout,
+    #[error("the exporting leader has closed the connection")]
+    Closed,
+    #[error("the exporting leader sends nothing")]
+    Silent,
+    #[error("the exporting leader did not release the slots in time")]
+    ReleaseTimeout,
+    #[error("the followers did not receive the items in time")]
+    FollowersTimeout,
+    #[error(transparent)]
+    Etcd(#[from] CoordinatorError),
+    #[error(transparent)]
+    Unfinished(#[from] Unfinished),
+}
+
+impl From<LocalError> for ImportError {
+    fn from(error: LocalError) -> Self {
+        Self::Peer(error.into())
+    }
+}
+
+impl From<io::Error> for ImportError {
+    fn from(error: io::Error) -> Self {
+        Self::Peer(error.into())
+    }
+}
+
+impl From<StreamError> for ImportError {
+    fn from(error: StreamError) -> Self {
+        Self::Peer(error.into())
+    }
+}
+
+impl Importer {
+    pub(crate) fn new(
+        node: &Arc<Node>,
+        group: &Arc<Group>,
+        keeper: &Arc<ShardMapKeeper>,
+        stop: &Arc<Stop>,
+    ) -> Self {
+        Self {
+            node: Arc::clone(node),
+            group: Arc::clone(group),
+            keeper: Arc::clone(keeper),
+            stop: Arc::clone(stop),
+            applier: Applier::of_move(node.cache.engine()),
+            state: ImporterState::default(),
+        }
+    }
+
+    /// Imports planned slots while this node leads, until the node shuts down.
+    pub(crate) fn run(mut self) {
+        let (mut seen, mut cleaned, mut last_error) = (None, None, String::new());
+        while !self.stop.is_set() {
+            self.group.topology.wait(INTERVAL);
+            let Some(leadership) = self.group.leadership() else { continue };
+            self.note_flushes(leadership);
+            let wanted = self.group.topology.next_move();
+            let wanted = wanted.filter(|wanted| wanted.to == self.group.name.group);
+            let Some(wanted) = wanted else {
+                (seen, last_error) = (None, String::new());
+                let state = (leadership, self.group.topology.own_slots());
+                if cleaned.as_ref() != Some(&state) && self.remove_foreign(leadership) {
+                    cleaned = Some(state);
+                }
+                continue;
+            };
+            let known_since = match &seen {
+                Some((of, since)) if *of == wanted => *since,
+                _ => Instant::now(),
+            };
+            seen = Some((wanted.clone(), known_since));
+            cleaned = None;
+            match self.import(&wanted, leadership, known_since) {
+                Ok(()) => {
+                    let count = wanted.slots.len();
+                    self.group.topology.note_imported(count);
+                    tracing::info!("imported {count} slots from group {}", wanted.from);
+                }
+                Err(error) => {
+                    let error = error.to_string();
+                    if error != last_error {
+                        let (count, from) = (wanted.slots.len(), &wanted.from);
+                        tracing::warn!(
+                            "cannot import {count} slots from group {from} yet, retrying: {error}"
+                        );
+                        last_error = error;
+                    }
+                    self.stop.wait(INTERVAL);
+                }
+            }
+        }
+    }
+
+    /// Notes flushes, and when this node learnt of them.
+    fn note_flushes(&mut self, leadership: u32) {
+        let flushes = self.applier.engine().flush_generation();
+        if self.state.flushes.is_none_or(|(seen, of, _)| (seen, of) != (flushes, leadership)) {
+            self.state.flushes = Some((flushes, leadership, Instant::now()));
+        }
+    }
+
+    fn now(&self) -> Now {
+        self.node.clock.moment().into()
+    }
+
+    /// Imports slots.
+    fn import(
+        &mut self,
+        wanted: &Move,
+        leadership: u32,
+        known_since: Instant,
+    ) -> Result<(), ImportError> {
+        // A flush may have been carried out here, and not yet by the other group.
+        let generation = self.state.flushes.filter(|(.., at)| at.elapsed() > FLUSHED_WITHIN);
+        let (generation, ..) = generation.ok_or(ImportError::RecentFlush)?;
+        if self.state.is_unsettled {
+            self.keeper.end_swaps()?;
+            self.state.is_unsettled = false;
+        }
+        self.keeper.look()?;
+        if self.group.topology.next_move().as_ref() != Some(wanted) {
+            return Err(ImportError::NotPlanned);
+        }
+        let leader = self.group.topology.leader(&wanted.from);
+        let leader = leader.ok_or(ImportError::NoLeader)?;
+        let address = leader.address.ok_or(LocalError::NoAddress)?;
+        let journals = self.group.journals().ok_or(ImportError::NoJournals)?;
+        if journals.flush_pends(self.node.clock.now()) {
+            return Err(ImportError::FlushPending);
+        }
+        if !self.remove_foreign(leadership) {
+            return Err(LocalError::LeadershipLost.into());
+        }
+        let process = leader.record.leader;
+        let (dialed, epoch) = self.dial(&process, &address, wanted)?;
+        if epoch != leader.record.epoch || epoch > EPOCH_MAX - EPOCHS_LEFT {
+            return Err(ImportError::EpochMismatch);
+        }
+        let own_epoch = self.raise_epoch(epoch)?;
+        tracing::info!("importing {} slots from group {}", wanted.slots.len(), wanted.from);
+        self.applier.begin(process.boot);
+        let revision = self.follow(&dialed, wanted, leadership, known_since)?;
+        // Nothing follows the barrier: a later flush removes the imported items, too.
+        if self.applier.engine().flush_generation() != generation {
+            return Err(ImportError::Flushed);
+        }
+        if !self.wait_for_followers(leadership, HELD_MAX) {
+            return Err(ImportError::FollowersTimeout);
+        }
+        let exporter = ExportingLeader { process, epoch };
+        let continues = || self.group.leads_on(leadership) && !self.stop.is_set();
+        let finished = self.keeper.finish(wanted, revision, &exporter, own_epoch, continues);
+        self.state.is_unsettled = finished == Err(Unfinished::Unknown);
+        Ok(finished?)
+    }
+
+    fn dial(
+        &self,
+        leader: &Process,
+        address: &str,
+        wanted: &Move,
+    ) -> Result<(Dialed, u32), ImportError> {
+        let (me, name) = (self.group.me(), self.group.full_name());
+        let member = Some(HelloMember { group: &name, boot: me.boot });
+        let target = Target { address, node: Some(&leader.node) };
+        let purpose = Purpose::Move(wanted.slots.clone());
+        let dialed = dial(target, &self.node.credentials, &me.node, member, purpose, &self.stop)?;
+        let welcomed = dialed.welcomed;
+        if welcomed.boot != leader.boot || welcomed.epoch == 0 {
+            return Err(ImportError::LeaderReplaced);
+        }
+        Ok((dialed, welcomed.epoch))
+    }
+
+    /// Raises this leader's epoch above that of the other group, so that no CAS value is used twice.
+    fn raise_epoch(&self, other: u32) -> Result<u32, ImportError> {
+        let started = Instant::now();
+        loop {
+            let epoch = self.group.leading_epoch();
+            let epoch = epoch.ok_or(LocalError::LeadershipLost)?;
+            if epoch > other {
+                self.node.cache.control().set_cas_epoch(epoch);
+                return Ok(epoch);
+            }
+            if !self.group.with(|member, _| member.raise_epoch(other + 1)) {
+                return Err(ImportError::EpochsExhausted);
+            }
+            if started.elapsed() > RAISE_MAX {
+                return Err(ImportError::EpochTimeout);
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Imports items until the other leader has released the slots and has sent everything. Returns the revision of the
+    /// map from before the release was requested.
+    fn follow(
+        &mut self,
+        dialed: &Dialed,
+        wanted: &Move,
+        leadership: u32,
+        known_since: Instant,
+    ) -> Result<Revision, ImportError> {
+        let mut stream: &PeerStream = &dialed.stream;
+        stream.set_read_timeout(Some(SLICE))?;
+        stream.set_write_timeout(Some(SILENCE_MAX))?;
+        let (mut bytes, mut heard, mut ahead) = (vec![0; READ_LEN], Instant::now(), 0);
+        let mut requested: Option<(Instant, Revision)> = None;
+        self.apply(&dialed.rest, wanted, leadership)?;
+        loop {
+            match stream.read(&mut bytes) {
+                Ok(0) => return Err(ImportError::Closed),
+                Ok(len) => {
+                    heard = Instant::now();
+                    self.apply(bytes.get(..len).unwrap_or_default(), wanted, leadership)?;
+                    ahead += len;
+                    if ahead > BYTES_AHEAD {
+                        ahead = 0;
+                        // A follower that is too slow is in sync no longer.
+                        self.wait_for_followers(leadership, FOLLOWERS_MAX);
+                    }
+                }
+                Err(error) if is_silence(&error) => (),
+                Err(error) => return Err(error.into()),
+            }
+            if heard.elapsed() > SILENCE_MAX {
+                return Err(ImportError::Silent);
+            }
+            if self.stop.is_set() || !self.group.leads_on(leadership) {
+                return Err(LocalError::LeadershipLost.into());
+            }
+            let mut out = Vec::new();
+            self.applier.acknowledge(false, &mut out);
+            match requested {
+                Some((_, revision)) if self.applier.has_barrier() => return Ok(revision),
+                Some((requested, _)) if requested.elapsed() > RELEASE_MAX => {
+                    return Err(ImportError::ReleaseTimeout);
+                }
+                Some(_) => (),
+                None if self.applier.has_copy() && known_since.elapsed() > KNOWN_AFTER => {
+                    if !self.wait_for_followers(leadership, FOLLOWERS_MAX) {
+                        continue;
+                    }
+                    self.keeper.look()?;
+                    if self.group.topology.next_move().as_ref() != Some(wanted) {
+                        return Err(ImportError::NotPlanned);
+                    }
+                    requested = Some((Instant::now(), self.group.topology.map().1));
+                    Frame::GiveUp.write(&mut out);
+                }
+                None => (),
+            }
+            stream.write_all(&out)?;
+        }
+    }
+
+    fn apply(&mut self, bytes: &[u8], wanted: &Move, leadership: u32) -> Result<(), ImportError> {
+        let now = self.now();
+        let Self { group, applier, .. } = self;
+        let may = || group.leads_on(leadership) && !group.topology.has_one_of(&wanted.slots);
+        Ok(applier.take_over(bytes, now, may)?)
+    }
+
+    /// Waits until the followers in sync have all changes so far, and returns whether they do in time.
+    fn wait_for_followers(&self, leadership: u32, time: Duration) -> bool {
+        let Some(journals) = self.group.journals() else { return true };
+        let (ends, started) = (journals.ends(), Instant::now());
+        loop {
+            if self.group.all_have_passed(journals, &ends) {
+                return true;
+            }
+            let continues = self.group.leads_on(leadership) && !self.stop.is_set();
+            if !continues || started.elapsed() > time {
+                return false;
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Removes all items of slots that other groups own. Returns false if this node does not lead any more.
+    fn remove_foreign(&mut self, leadership: u32) -> bool {
+        if self.group.topology.own_slots() == SlotSet::all() {
+            return self.group.leads_on(leadership);
+        }
+        let mut walk = self.applier.engine().walk();
+        let (mut removed, mut ahead, started) = (0, 0, boot_millis());
+        loop {
+            let now = self.now();
+            let engine = self.applier.engine();
+            engine.begin_batch(now);
+            // Within the batch: a node that stops leading waits for its end.
+            if !self.group.leads_on(leadership) || self.stop.is_set() {
+                engine.end_batch();
+                return false;
+            }
+            let own = self.group.topology.own_slots();
+            let mut foreign: Vec<Vec<u8>> = Vec::new();
+            let walked = engine.walk_on(&mut walk, WALK_ITEMS, Waker::noop(), |key, _| {
+                if !own.has_key(key) {
+                    foreign.push(key.to_vec());
+                }
+            });
+            for key in &foreign {
+                let key = HashedKey { bytes: key, hash: engine.hash(key) };
+                let _ = engine.update_unread(key, &mut None, |_| (Change::Remove, ()));
+            }
+            engine.end_batch();
+            removed += foreign.len();
+            ahead += foreign.len();
+            if ahead > ITEMS_AHEAD {
+                ahead = 0;
+                self.wait_for_followers(leadership, FOLLOWERS_MAX);
+            }
+            match walked {
+                WalkState::More => (),
+                WalkState::Waiting => std::thread::sleep(TICK),
+                WalkState::End => break,
+            }
+        }
+        if removed > 0 {
+            let millis = boot_millis().saturating_sub(started);
+            tracing::info!("removed {removed} items of slots of other groups in {millis} ms");
+        }
+        true
+    }
+}

@@ -1,0 +1,71 @@
+//! The state that all threads of a node share.
+
+use crate::forward::Forwarders;
+use crate::group::{Group, GroupConfig};
+use crate::peers::Credentials;
+use crate::replication::ReplicationStatus;
+use larder_operations::Counters;
+use larder_session::Settings;
+use larder_store::erased;
+use larder_support::clock::Clock;
+use larder_support::rate_limited::RateLimitedWarning;
+use std::sync::Arc;
+
+/// The settings of a node, and the parts of its server that it uses.
+pub struct NodeConfig {
+    /// The address of the leader (`--follow`), outside of groups.
+    pub follow: Option<String>,
+    /// The group that the node is a member of (`--cluster`).
+    pub group: Option<GroupConfig>,
+    /// The secret and certificates for connections to other nodes.
+    pub credentials: Credentials,
+    /// The settings of sessions with the server's own clients.
+    pub settings: Settings,
+    /// The server's clock.
+    pub clock: Clock,
+    /// The cache.
+    pub cache: erased::Cache,
+    /// Counters for the handles that answer forwarded requests: one handle for each.
+    pub answerer_counters: Vec<Arc<Counters>>,
+}
+
+/// A node: one server among those that replicate each other's items or share keys.
+pub struct Node {
+    /// The address of the leader (`--follow`), outside of groups.
+    pub follow: Option<String>,
+    /// The group that the node is a member of (`--cluster`).
+    pub group: Option<Arc<Group>>,
+    /// Requests to the owners of keys.
+    pub forwarders: Forwarders,
+    /// Followers, and the link to a leader.
+    pub replication: ReplicationStatus,
+    /// The secret and certificates for connections to other nodes.
+    pub credentials: Credentials,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) cache: erased::Cache,
+    pub(crate) answerer_counters: Vec<Arc<Counters>>,
+    /// Warns of refused peers.
+    pub(crate) refused_peer_warning: RateLimitedWarning,
+}
+
+impl Node {
+    /// A node whose threads are not started yet.
+    #[must_use]
+    pub fn new(config: NodeConfig) -> Self {
+        let NodeConfig { follow, group, credentials, settings, clock, cache, answerer_counters } =
+            config;
+        Self {
+            replication: ReplicationStatus::new(follow.is_some() || group.is_some()),
+            group: group.map(|config| Arc::new(Group::new(config))),
+            forwarders: Forwarders::default(),
+            refused_peer_warning: RateLimitedWarning::default(),
+            follow,
+            credentials,
+            settings,
+            clock,
+            cache,
+            answerer_counters,
+        }
+    }
+}

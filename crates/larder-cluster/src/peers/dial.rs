@@ -1,0 +1,92 @@
+//! Connects to another node's `--replicate-on`, and authenticates.
+
+use super::credentials::Credentials;
+use super::handshake::{HandshakeLimit, handshake_frame};
+use super::stop::Stop;
+use super::stream::PeerStream;
+use crate::error::{LocalError, PeerError};
+use larder_replica::{FollowerGreeting, HelloMember, Purpose, Welcomed};
+use larder_support::address::host_of;
+use rustls::pki_types::{DnsName, ServerName};
+use std::io::{self, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// How long connecting may take, and then the handshakes of TLS and of nodes together: to a member of the group, which
+/// is near and may be replaced soon, and to others.
+const GROUP_TIME: Duration = Duration::from_millis(300);
+const OTHERS_TIME: Duration = Duration::from_secs(2);
+
+/// The peer to connect to.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) address: &'a str,
+    /// The name of the node, which its certificate must have; `None`: the host of the address.
+    pub(crate) node: Option<&'a str>,
+}
+
+/// A connection whose handshake is complete.
+pub(crate) struct Dialed {
+    pub(crate) stream: PeerStream,
+    pub(crate) welcomed: Welcomed,
+    /// Bytes after the handshake.
+    pub(crate) rest: Vec<u8>,
+}
+
+/// Connects, and carries out the handshake.
+pub(crate) fn dial(
+    target: Target<'_>,
+    credentials: &Credentials,
+    name: &str,
+    member: Option<HelloMember<'_>>,
+    purpose: Purpose,
+    stop: &Stop,
+) -> Result<Dialed, PeerError> {
+    let time = if member.is_some() { GROUP_TIME } else { OTHERS_TIME };
+    let socket = connect(target.address, time)?;
+    socket.set_nodelay(true)?;
+    socket.set_write_timeout(Some(time))?;
+    let limit = HandshakeLimit::new(time, stop);
+    let tls = credentials.tls.as_deref();
+    let tls = tls.map(|tls| Ok::<_, PeerError>((tls, target.certified_name()?))).transpose()?;
+    let stream = PeerStream::connect(socket, tls, &limit)?;
+    let (mut input, mut out) = (Vec::new(), Vec::new());
+    let (secret, nonce) = (credentials.secret.clone(), rand::random());
+    let mut handshake = FollowerGreeting::begin(secret, nonce, name, member, purpose, &mut out);
+    loop {
+        (&stream).write_all(&out)?;
+        out.clear();
+        let Some((frame, len)) = handshake_frame(&input)? else {
+            stream.receive(&limit, &mut input)?;
+            continue;
+        };
+        let welcomed = handshake.receive(frame, &mut out)?;
+        input.drain(..len);
+        if let Some(welcomed) = welcomed {
+            return Ok(Dialed { stream, welcomed, rest: input });
+        }
+    }
+}
+
+fn connect(address: &str, time: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, time) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+impl Target<'_> {
+    /// The name that its certificate must have.
+    fn certified_name(&self) -> Result<ServerName<'static>, PeerError> {
+        let name = match self.node {
+            Some(node) => DnsName::try_from(node.to_owned()).ok().map(ServerName::DnsName),
+            None => ServerName::try_from(host_of(self.address).to_owned()).ok(),
+        };
+        let invalid = || LocalError::InvalidName(self.node.unwrap_or(self.address).to_owned());
+        name.ok_or_else(|| invalid().into())
+    }
+}

@@ -1,0 +1,233 @@
+//! TLS of a connection that two threads use at the same time: one reads, and the other writes. They share the state of
+//! the session, so there are two locks, which are taken in this order:
+//!
+//! ```text
+//! sending   held while records are made and sent: they leave in the order in which they were encrypted
+//! session   held while bytes are encrypted or decrypted, never while the socket is waited for
+//! ```
+//! So a writer does not wait for a peer that is silent, and a reader does not wait for a peer that reads nothing.
+
+use super::handshake::HandshakeLimit;
+use crate::error::{PeerError, Violation};
+use larder_support::tls::explain_certificate;
+use rustls::client::verify_server_name;
+use rustls::pki_types::{DnsName, ServerName};
+use rustls::server::ParsedCertificate;
+use rustls::{Connection, Error, InvalidMessage};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// Encrypted bytes of one read: two records.
+const READ_LEN: usize = 32 << 10;
+
+/// The TLS of a connection.
+#[derive(Debug)]
+pub(super) struct Encryption {
+    sending: Mutex<Sending>,
+    session: Mutex<Session>,
+}
+
+/// Records on their way to the socket.
+#[derive(Debug, Default)]
+struct Sending {
+    records: Vec<u8>,
+    /// A part of the records may have been sent: nothing that follows could be read.
+    is_broken: bool,
+}
+
+/// The state of TLS.
+#[derive(Debug)]
+struct Session {
+    connection: Connection,
+    /// Decrypted bytes for which a reader had no room, and how many of them it has had since.
+    plaintext: Vec<u8>,
+    taken: usize,
+}
+
+/// The plaintext of records.
+#[derive(Debug, PartialEq, Eq)]
+enum Decrypted {
+    /// So many bytes; 0: the peer has closed the session.
+    Bytes(usize),
+    /// No record is complete, or none was for the reader.
+    Nothing,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Encryption {
+    /// Carries out the TLS handshake.
+    pub(super) fn start(
+        connection: Connection,
+        socket: &TcpStream,
+        limit: &HandshakeLimit<'_>,
+    ) -> Result<Self, PeerError> {
+        let mut session = Session { connection, plaintext: Vec::new(), taken: 0 };
+        session.shake_hands(socket, limit)?;
+        Ok(Self { sending: Mutex::default(), session: Mutex::new(session) })
+    }
+
+    /// Whether a read returns bytes without the socket.
+    pub(super) fn has_buffered(&self) -> bool {
+        lock(&self.session).has_buffered()
+    }
+
+    /// Whether the peer's certificate is for the node of this name.
+    pub(super) fn is_certified_as(&self, node: &str) -> bool {
+        lock(&self.session).is_certified_as(node)
+    }
+
+    pub(super) fn read(&self, mut socket: &TcpStream, bytes: &mut [u8]) -> io::Result<usize> {
+        let buffered = lock(&self.session).take(bytes);
+        if buffered > 0 || bytes.is_empty() {
+            return Ok(buffered);
+        }
+        let mut records = [0; READ_LEN];
+        let len = socket.read(&mut records)?;
+        if len == 0 {
+            return Ok(0);
+        }
+        let decrypted = lock(&self.session).decrypt(records.get(..len).unwrap_or_default(), bytes);
+        match decrypted {
+            Ok(Decrypted::Bytes(len)) => Ok(len),
+            Ok(Decrypted::Nothing) => Err(io::ErrorKind::Interrupted.into()),
+            Err(error) => {
+                self.send_alert(socket);
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn write(&self, socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+        let mut sending = lock(&self.sending);
+        if sending.is_broken {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let len = lock(&self.session).encrypt(bytes, &mut sending.records)?;
+        sending.send(socket)?;
+        Ok(len)
+    }
+
+    /// Sends the peer the reason why the connection ends, unless another thread is sending.
+    fn send_alert(&self, socket: &TcpStream) {
+        let mut sending = match self.sending.try_lock() {
+            Ok(sending) => sending,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if !sending.is_broken {
+            // Without the alert the peer only sees the socket close.
+            let _ = lock(&self.session).take_records(&mut sending.records);
+            let _ = sending.send(socket);
+        }
+    }
+}
+
+impl Sending {
+    fn send(&mut self, mut socket: &TcpStream) -> io::Result<()> {
+        self.is_broken = true;
+        socket.write_all(&self.records)?;
+        self.records.clear();
+        self.is_broken = false;
+        Ok(())
+    }
+}
+
+impl Session {
+    fn shake_hands(
+        &mut self,
+        mut socket: &TcpStream,
+        limit: &HandshakeLimit<'_>,
+    ) -> Result<(), PeerError> {
+        let (mut bytes, mut records) = ([0; 4096], Vec::new());
+        loop {
+            self.take_records(&mut records)?;
+            socket.write_all(&records)?;
+            records.clear();
+            if !self.connection.is_handshaking() {
+                return Ok(());
+            }
+            let len = limit.read(socket, socket, &mut bytes)?;
+            if let Err(error) = self.decrypt(bytes.get(..len).unwrap_or_default(), &mut []) {
+                // Without the alert the peer only sees the socket close.
+                let _ = self.take_records(&mut records).and_then(|()| socket.write_all(&records));
+                return Err(error.into());
+            }
+        }
+    }
+
+    fn has_buffered(&self) -> bool {
+        self.taken < self.plaintext.len()
+    }
+
+    /// Moves bytes that are decrypted already to `bytes`; how many.
+    fn take(&mut self, bytes: &mut [u8]) -> usize {
+        let mut rest = self.plaintext.get(self.taken..).unwrap_or_default();
+        let len = rest.read(bytes).unwrap_or_default();
+        self.taken += len;
+        if !self.has_buffered() {
+            (self.plaintext, self.taken) = (Vec::new(), 0);
+        }
+        len
+    }
+
+    /// Decrypts all of these bytes into `bytes`, and what has no room there into a buffer.
+    fn decrypt(&mut self, mut records: &[u8], bytes: &mut [u8]) -> io::Result<Decrypted> {
+        let (mut filled, mut has_closed) = (0, false);
+        while !records.is_empty() && !has_closed {
+            // That is the part of it for which rustls has room.
+            self.connection.read_tls(&mut records)?;
+            let state = self.connection.process_new_packets().map_err(|error| explain(&error))?;
+            let mut left = state.plaintext_bytes_to_read();
+            let mut reader = self.connection.reader();
+            if let Some(room) = bytes.get_mut(filled..).filter(|room| !room.is_empty() && left > 0)
+            {
+                let len = reader.read(room)?;
+                filled += len;
+                left -= len;
+            }
+            let before = self.plaintext.len();
+            self.plaintext.resize(before + left, 0);
+            reader.read_exact(self.plaintext.get_mut(before..).unwrap_or_default())?;
+            has_closed = state.peer_has_closed();
+        }
+        let is_nothing = filled == 0 && !has_closed;
+        Ok(if is_nothing { Decrypted::Nothing } else { Decrypted::Bytes(filled) })
+    }
+
+    /// Encrypts the first of these bytes, as many as rustls takes at once, and appends the records; how many bytes.
+    fn encrypt(&mut self, bytes: &[u8], records: &mut Vec<u8>) -> io::Result<usize> {
+        let len = self.connection.writer().write(bytes)?;
+        self.take_records(records)?;
+        Ok(len)
+    }
+
+    fn take_records(&mut self, records: &mut Vec<u8>) -> io::Result<()> {
+        while self.connection.wants_write() {
+            self.connection.write_tls(records)?;
+        }
+        Ok(())
+    }
+
+    fn is_certified_as(&self, node: &str) -> bool {
+        let certificate = self.connection.peer_certificates().and_then(<[_]>::first);
+        let certificate = certificate.and_then(|leaf| ParsedCertificate::try_from(leaf).ok());
+        let (Some(certificate), Ok(name)) = (certificate, DnsName::try_from(node)) else {
+            return false;
+        };
+        verify_server_name(&certificate, &ServerName::DnsName(name)).is_ok()
+    }
+}
+
+fn explain(error: &Error) -> io::Error {
+    let text = match error {
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "it does not speak TLS: both sides need --cluster-tls".to_owned()
+        }
+        error => explain_certificate(error),
+    };
+    io::Error::new(io::ErrorKind::InvalidData, Violation::Tls(text))
+}

@@ -1,0 +1,73 @@
+//! The parts of a handshake that both sides need: its time limit, and its frames.
+
+use super::stop::Stop;
+use crate::error::{LocalError, PeerError, Timeout, Violation};
+use larder_replica::{Frame, GREETING_LEN_MAX};
+use std::io::{self, Read};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// How long a read waits before it checks whether the node shuts down.
+const SLICE: Duration = Duration::from_millis(200);
+/// How a record of TLS begins: a handshake or an alert, and the major version.
+const TLS_RECORDS: [[u8; 2]; 2] = [[22, 3], [21, 3]];
+
+/// The time limit of a handshake, together with the TLS handshake before it.
+#[derive(Clone, Copy)]
+pub(crate) struct HandshakeLimit<'a> {
+    end: Instant,
+    stop: &'a Stop,
+}
+
+impl<'a> HandshakeLimit<'a> {
+    /// The limit of a handshake that starts now.
+    pub(crate) fn new(time: Duration, stop: &'a Stop) -> Self {
+        Self { end: Instant::now() + time, stop }
+    }
+
+    /// Reads at least one byte from `stream`, whose socket is `socket`.
+    ///
+    /// # Errors
+    /// [`Timeout::Handshake`], [`LocalError::Stopped`], or the peer has closed the connection.
+    pub(crate) fn read(
+        &self,
+        socket: &TcpStream,
+        mut stream: impl Read,
+        bytes: &mut [u8],
+    ) -> Result<usize, PeerError> {
+        loop {
+            let left = self.end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Timeout::Handshake.into());
+            }
+            if self.stop.is_set() {
+                return Err(LocalError::Stopped.into());
+            }
+            socket.set_read_timeout(Some(left.min(SLICE)))?;
+            match stream.read(bytes) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(len) => return Ok(len),
+                Err(error) if is_silence(&error) => (),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Whether a read ended because nothing has arrived in time.
+pub(crate) fn is_silence(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+}
+
+/// The first frame of a handshake, and its length in bytes; `None` until it is complete.
+///
+/// # Errors
+/// The peer does not speak the replication format.
+pub(crate) fn handshake_frame(input: &[u8]) -> Result<Option<(Frame<'_>, usize)>, PeerError> {
+    if TLS_RECORDS.iter().any(|head| input.starts_with(head)) {
+        // Read as a frame, that would be longer than one may be.
+        return Err(Violation::SpeaksTls.into());
+    }
+    Ok(Frame::read(input, GREETING_LEN_MAX)?)
+}

@@ -1,0 +1,18 @@
+//! Connections to other nodes.
+
+mod credentials;
+mod dial;
+mod encryption;
+mod handshake;
+mod heartbeat;
+mod node_tls;
+mod stop;
+mod stream;
+
+pub use credentials::Credentials;
+pub(crate) use dial::{Dialed, Target, dial};
+pub(crate) use handshake::{HandshakeLimit, handshake_frame, is_silence};
+pub(crate) use heartbeat::HeartbeatSchedule;
+pub use node_tls::{NodeTls, NodeTlsFiles};
+pub(crate) use stop::Stop;
+pub(crate) use stream::PeerStream;

@@ -1,0 +1,123 @@
+//! TLS between nodes (`--cluster-tls`): each shows a certificate to the other one, as client and as server.
+
+use larder_support::tls::{
+    Clients, LoadError, Tls, VerifyMode, Version, check_node, load, load_client,
+};
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::ServerName;
+use rustls::server::NoServerSessionStorage;
+use rustls::{ClientConfig, ClientConnection, Connection, Error, ServerConfig, ServerConnection};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The files of `--cluster-tls`, all in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeTlsFiles {
+    /// The certificate of this node and those above it.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authorities that certify nodes.
+    pub ca: PathBuf,
+}
+
+impl std::str::FromStr for NodeTlsFiles {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split(',').collect::<Vec<_>>()[..] {
+            [cert, key, ca] if ![cert, key, ca].contains(&"") => {
+                Ok(Self { cert: cert.into(), key: key.into(), ca: ca.into() })
+            }
+            _ => Err("give three files, separated by commas: CERT,KEY,CA"),
+        }
+    }
+}
+
+/// The certificates of this node, and the requirements for those of peers.
+#[derive(Debug)]
+pub struct NodeTls {
+    options: Tls,
+    /// The name of this node in its group, for which its certificate has to be.
+    node: Option<String>,
+    provider: Arc<CryptoProvider>,
+    present: Mutex<Configurations>,
+}
+
+/// The configurations of new connections: that others make, and that this node makes.
+#[derive(Debug)]
+struct Configurations {
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+}
+
+impl NodeTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`LoadError`] for the first invalid file.
+    pub fn new(files: &NodeTlsFiles, node: Option<String>) -> Result<Self, LoadError> {
+        let NodeTlsFiles { cert, key, ca } = files.clone();
+        let options = Tls {
+            chain_cert: Some(cert),
+            key: Some(key),
+            ca_cert: Some(ca),
+            verify_mode: VerifyMode::Require,
+            min_version: Version::Tls13,
+            ..Tls::default()
+        };
+        let provider = Arc::new(ring::default_provider());
+        let present = Mutex::new(Configurations::read(&options, node.as_deref(), &provider)?);
+        Ok(Self { options, node, provider, present })
+    }
+
+    /// Reads the files again, for new connections. If any is invalid, those from before stay.
+    ///
+    /// # Errors
+    /// [`LoadError`], as at start.
+    pub fn refresh(&self) -> Result<(), LoadError> {
+        let read = Configurations::read(&self.options, self.node.as_deref(), &self.provider)?;
+        *self.present() = read;
+        tracing::info!("the certificates of --cluster-tls were read again");
+        Ok(())
+    }
+
+    /// The session of a connection that another node has made.
+    pub(crate) fn accept(&self) -> Result<Connection, Error> {
+        let configuration = Arc::clone(&self.present().server);
+        ServerConnection::new(configuration).map(Connection::Server)
+    }
+
+    /// The session of a connection to a node whose certificate has to be for this name.
+    pub(crate) fn connect(&self, name: ServerName<'static>) -> Result<Connection, Error> {
+        let configuration = Arc::clone(&self.present().client);
+        ClientConnection::new(configuration, name).map(Connection::Client)
+    }
+
+    fn present(&self) -> MutexGuard<'_, Configurations> {
+        // The value is replaced as a whole, so it is valid even after a panic of a thread that held the lock.
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Configurations {
+    /// No session is resumed: connections last long, and each shows the certificates that there are now.
+    fn read(
+        options: &Tls,
+        node: Option<&str>,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Self, LoadError> {
+        if let Some(node) = node {
+            check_node(options, node)?;
+        }
+        let mut server = load(options, Clients::Certified, provider)?;
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        let mut client = load_client(options, provider)?;
+        client.resumption = Resumption::disabled();
+        // Each node has one certificate, and its name need not be seen on the wire.
+        client.enable_sni = false;
+        Ok(Self { server: Arc::new(server), client: Arc::new(client) })
+    }
+}

@@ -1,0 +1,54 @@
+//! The shutdown of the threads of a node.
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A flag that threads wait for. It is set once.
+#[derive(Debug)]
+pub(crate) struct Stop {
+    is_set: AtomicBool,
+    /// Closed when the flag is set, so that a thread that polls sockets wakes.
+    ends: Mutex<Option<UnixStream>>,
+    polled: UnixStream,
+    condition: Condvar,
+}
+
+impl Stop {
+    pub(crate) fn new() -> io::Result<Self> {
+        let (end, polled) = UnixStream::pair()?;
+        let (ends, condition) = (Mutex::new(Some(end)), Condvar::new());
+        Ok(Self { is_set: AtomicBool::new(false), ends, polled, condition })
+    }
+
+    pub(crate) fn set(&self) {
+        self.is_set.store(true, Ordering::Release);
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.condition.notify_all();
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
+
+    /// Waits for this time, or until the flag is set.
+    pub(crate) fn wait(&self, time: Duration) {
+        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.condition.wait_timeout_while(ends, time, |ends| ends.is_some());
+    }
+
+    /// Waits until one of the sockets has a connection; returns false if the flag was set.
+    pub(crate) fn wait_for_connection(&self, sockets: &[TcpListener]) -> bool {
+        let sockets = sockets.iter().map(AsFd::as_fd).chain([self.polled.as_fd()]);
+        let mut polled: Vec<PollFd<'_>> =
+            sockets.map(|socket| PollFd::new(socket, PollFlags::POLLIN)).collect();
+        // After an error (a signal) no connection is accepted, and the caller waits again.
+        let _ = poll(&mut polled, PollTimeout::NONE);
+        !self.is_set()
+    }
+}

@@ -1,0 +1,301 @@
+//! A connection to another node, plain or with TLS. Two threads use it at the same time: one reads, and the other writes.
+
+use super::encryption::Encryption;
+use super::handshake::HandshakeLimit;
+use super::node_tls::NodeTls;
+use crate::error::{LocalError, PeerError};
+use larder_replica::Frame;
+use rustls::Connection;
+use rustls::pki_types::ServerName;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+/// A connection. It is read and written through `&PeerStream`; one thread at a time may read.
+#[derive(Debug)]
+pub(crate) struct PeerStream {
+    socket: TcpStream,
+    tls: Option<Box<Encryption>>,
+}
+
+impl PeerStream {
+    /// A connection that was accepted; with TLS once the peer has shown a valid certificate.
+    ///
+    /// # Errors
+    /// The handshake fails, or takes too long.
+    pub(crate) fn accept(
+        socket: TcpStream,
+        tls: Option<&NodeTls>,
+        limit: &HandshakeLimit<'_>,
+    ) -> Result<Self, PeerError> {
+        let connection = tls.map(NodeTls::accept).transpose().map_err(LocalError::Tls)?;
+        Self::start(socket, connection, limit)
+    }
+
+    /// A connection that this server has made; with TLS once the peer has shown a valid certificate for the name.
+    ///
+    /// # Errors
+    /// The handshake fails, or takes too long.
+    pub(crate) fn connect(
+        socket: TcpStream,
+        tls: Option<(&NodeTls, ServerName<'static>)>,
+        limit: &HandshakeLimit<'_>,
+    ) -> Result<Self, PeerError> {
+        let connection = tls.map(|(tls, name)| tls.connect(name)).transpose();
+        Self::start(socket, connection.map_err(LocalError::Tls)?, limit)
+    }
+
+    fn start(
+        socket: TcpStream,
+        connection: Option<Connection>,
+        limit: &HandshakeLimit<'_>,
+    ) -> Result<Self, PeerError> {
+        let Some(connection) = connection else { return Ok(Self { socket, tls: None }) };
+        let encryption = Encryption::start(connection, &socket, limit);
+        let encryption = encryption.map_err(PeerError::in_tls_handshake)?;
+        Ok(Self { socket, tls: Some(Box::new(encryption)) })
+    }
+
+    /// Appends more of a handshake to `input`.
+    ///
+    /// # Errors
+    /// As of [`HandshakeLimit::read`].
+    pub(crate) fn receive(
+        &self,
+        limit: &HandshakeLimit<'_>,
+        input: &mut Vec<u8>,
+    ) -> Result<(), PeerError> {
+        let mut bytes = [0; 4096];
+        let len = limit.read(&self.socket, self, &mut bytes)?;
+        input.extend_from_slice(bytes.get(..len).unwrap_or_default());
+        Ok(())
+    }
+
+    pub(crate) fn set_read_timeout(&self, time: Option<Duration>) -> io::Result<()> {
+        self.socket.set_read_timeout(time)
+    }
+
+    pub(crate) fn set_write_timeout(&self, time: Option<Duration>) -> io::Result<()> {
+        self.socket.set_write_timeout(time)
+    }
+
+    /// Sends a refusal with the words for this error, if it has any, and returns the error.
+    pub(crate) fn refuse(&self, error: impl Into<PeerError>) -> PeerError {
+        let error = error.into();
+        if let Some(words) = error.refusal() {
+            let mut out = Vec::new();
+            Frame::Refused(words).write(&mut out);
+            let mut stream = self;
+            // Without the words the peer only sees the connection end.
+            let _ = stream.write_all(&out);
+        }
+        error
+    }
+
+    /// Closes the socket for all threads. TLS's announcement of the end is left out: it could have to wait, and a
+    /// frame that is cut off is noticed without it.
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.socket.shutdown(how)
+    }
+
+    /// Whether a read returns bytes without the socket. Callers check this before they poll.
+    pub(crate) fn has_buffered(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_buffered())
+    }
+
+    /// Whether the peer may call itself the node of this name: its certificate has it. Without TLS, anybody may.
+    pub(crate) fn is_certified_as(&self, node: &str) -> bool {
+        self.tls.as_ref().is_none_or(|tls| tls.is_certified_as(node))
+    }
+}
+
+impl AsFd for PeerStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Read for &PeerStream {
+    /// As of a socket. With TLS, it may end with `Interrupted` when only a part of a record has come.
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match &self.tls {
+            None => (&self.socket).read(bytes),
+            Some(tls) => tls.read(&self.socket, bytes),
+        }
+    }
+}
+
+impl Write for &PeerStream {
+    /// As of a socket. With TLS, nothing more can be written after an error.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &self.tls {
+            None => (&self.socket).write(bytes),
+            Some(tls) => tls.write(&self.socket, bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::node_tls::NodeTlsFiles;
+    use super::super::stop::Stop;
+    use super::*;
+    use crate::error::Timeout;
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    use std::net::TcpListener;
+    use std::sync::mpsc;
+    use std::time::Instant;
+
+    const TIME: Duration = Duration::from_secs(30);
+
+    /// Certificates for the name `n1`, which both sides use.
+    fn tls() -> NodeTls {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let cert = CertificateParams::new(["n1".to_owned()]).unwrap().signed_by(&key, &ca).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: String| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let files = NodeTlsFiles {
+            cert: file("cert", cert.pem()),
+            key: file("key", key.serialize_pem()),
+            ca: file("ca", ca.pem()),
+        };
+        NodeTls::new(&files, None).unwrap()
+    }
+
+    fn sockets() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    /// Both ends of a connection with TLS: of the side that has connected, and of the other one.
+    fn pair() -> (PeerStream, PeerStream) {
+        let (tls, (near, far)) = (tls(), sockets());
+        let stop = Stop::new().unwrap();
+        let limit = HandshakeLimit::new(TIME, &stop);
+        let name = ServerName::try_from("n1").unwrap();
+        let streams = std::thread::scope(|scope| {
+            let far = scope.spawn(|| PeerStream::accept(far, Some(&tls), &limit));
+            (PeerStream::connect(near, Some((&tls, name)), &limit), far.join().unwrap())
+        });
+        let streams = (streams.0.unwrap(), streams.1.unwrap());
+        for stream in [&streams.0, &streams.1] {
+            stream.set_read_timeout(Some(TIME)).unwrap();
+            stream.set_write_timeout(Some(TIME)).unwrap();
+        }
+        streams
+    }
+
+    fn bytes(len: usize) -> Vec<u8> {
+        (0..=250).cycle().take(len).collect()
+    }
+
+    #[test]
+    fn a_peer_is_known_by_its_certificate() {
+        let (near, far) = pair();
+        for stream in [near, far] {
+            assert!(stream.is_certified_as("n1"));
+            assert!(!stream.is_certified_as("n2") && !stream.is_certified_as("no name!"));
+        }
+    }
+
+    #[test]
+    fn neither_side_waits_for_the_other_to_read_before_it_reads() {
+        // Far more than sockets take: each side's writer is blocked until the other side's reader reads.
+        let (near, far) = pair();
+        let sent = bytes(32 << 20);
+        std::thread::scope(|scope| {
+            for stream in [&near, &far] {
+                let sent = &sent;
+                scope.spawn(move || {
+                    let mut stream = stream;
+                    stream.write_all(sent).unwrap();
+                });
+                scope.spawn(move || {
+                    std::thread::sleep(Duration::from_millis(200));
+                    let (mut stream, mut received) = (stream, vec![0; sent.len()]);
+                    stream.read_exact(&mut received).unwrap();
+                    assert!(received == *sent);
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_writer_does_not_wait_for_a_reader_whose_peer_is_silent() {
+        let (near, far) = pair();
+        let (has_read, reads) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let result = (&near).read(&mut [0; 100]);
+                has_read.send(result.unwrap()).unwrap();
+            });
+            std::thread::sleep(Duration::from_millis(100));
+            let begun = Instant::now();
+            (&near).write_all(b"hello").unwrap();
+            let mut received = [0; 5];
+            (&far).read_exact(&mut received).unwrap();
+            assert!(received == *b"hello" && begun.elapsed() < TIME / 2);
+            assert!(reads.try_recv().is_err());
+            (&far).write_all(b"you").unwrap();
+            assert_eq!(reads.recv().unwrap(), 3);
+        });
+    }
+
+    #[test]
+    fn what_has_no_room_is_buffered() {
+        let (near, far) = pair();
+        (&near).write_all(b"abcdef").unwrap();
+        assert!(!far.has_buffered());
+        let mut two = [0; 2];
+        for (expected, is_more) in [(b"ab", true), (b"cd", true), (b"ef", false)] {
+            assert_eq!((&far).read(&mut two).unwrap(), 2);
+            assert_eq!((&two, far.has_buffered()), (expected, is_more));
+        }
+        near.shutdown(Shutdown::Both).unwrap();
+        assert_eq!((&far).read(&mut two).unwrap(), 0);
+    }
+
+    #[test]
+    fn nothing_follows_a_record_that_may_be_cut_off() {
+        let (near, _far) = pair();
+        near.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
+        let error = (&near).write_all(&bytes(32 << 20)).unwrap_err();
+        assert!(super::super::is_silence(&error), "{error}");
+        let error = (&near).write(b"more").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_handshake_that_takes_too_long_ends_in_time() {
+        let (tls, (mut near, far)) = (tls(), sockets());
+        let stop = Stop::new().unwrap();
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            // The length of a message, and then a byte now and then.
+            near.write_all(&[22, 3, 1, 1, 0, 1, 0, 0, 252]).unwrap();
+            let slow = scope.spawn(move || {
+                while near.write_all(&[3]).is_ok() && begun.elapsed() < TIME {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+            let limit = HandshakeLimit::new(Duration::from_millis(500), &stop);
+            let error = PeerStream::accept(far, Some(&tls), &limit).unwrap_err();
+            assert!(matches!(error, PeerError::Timeout(Timeout::Handshake)), "{error}");
+            assert!(begun.elapsed() < TIME / 2);
+            slow.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,146 @@
+//! Acknowledgements of a follower.
+
+use super::status::{Acked, FollowerStatus};
+use crate::error::{PeerError, Timeout, Violation};
+use crate::group::Group;
+use crate::peers::{PeerStream, is_silence};
+use larder_replica::{Frame, GREETING_LEN_MAX, Millis, NAMED_LEN_MAX, Process, Reached, is_near};
+use larder_store::journal::Journals;
+use larder_support::clock::boot_millis;
+use std::io::{self, Read};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// A follower that acknowledges nothing for this long is disconnected.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// A follower that is a member of the local group.
+pub(crate) struct FollowingMember<'g> {
+    pub(crate) process: Process,
+    pub(crate) group: &'g Group,
+    /// The epoch since which this node led when the follower connected.
+    pub(crate) leadership: u32,
+}
+
+/// Keys that a follower has changed itself: see [`larder_replica::Sender::take_named`].
+pub(super) struct NamedKeys {
+    pub(super) keys: Vec<u8>,
+    pub(super) is_last: bool,
+}
+
+/// Reads the acknowledgements of a follower until the connection ends.
+pub(super) fn read_acks(
+    mut stream: &PeerStream,
+    journals: &Journals,
+    status: &FollowerStatus,
+    member: Option<&FollowingMember<'_>>,
+    name_keys: Option<mpsc::Sender<NamedKeys>>,
+) -> Result<(), PeerError> {
+    stream.set_read_timeout(Some(SILENCE_MAX))?;
+    let (mut input, mut bytes, mut named_len) = (Vec::new(), [0; 4096], 0);
+    let mut joining = Joining::default();
+    loop {
+        let len = match stream.read(&mut bytes) {
+            Ok(0) => {
+                let reason = "the follower has disconnected";
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason).into());
+            }
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if is_silence(&error) => {
+                return Err(Timeout::Acknowledgement.into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        input.extend_from_slice(bytes.get(..len).unwrap_or_default());
+        while let Some((frame, len)) = Frame::read(&input, GREETING_LEN_MAX)? {
+            if let Frame::Named(named) = frame {
+                named_len += len;
+                // A key of one byte takes three of a frame.
+                let fits = named_len <= 4 * NAMED_LEN_MAX;
+                let Some(name_keys) = name_keys.as_ref().filter(|_| fits) else {
+                    return Err(Violation::UnexpectedKeys.into());
+                };
+                let keys = named.bytes()?.to_vec();
+                // The sender may have ended.
+                let _ = name_keys.send(NamedKeys { keys, is_last: named.is_last });
+                journals.bell().ring();
+                input.drain(..len);
+                continue;
+            }
+            let Frame::Ack { batch, beat, reach, has_all, promises } = frame else {
+                return Err(Violation::UnexpectedFrame.into());
+            };
+            let Acked { sent, has_until, reached } = status.note_ack((batch, beat, reach));
+            if let Some(member) = member {
+                joining.note(member, journals, has_all, (has_until, reached));
+                if sent.is_some() {
+                    let FollowingMember { process, group, .. } = member;
+                    let has_joined = has_all && joining.has_joined;
+                    group.with(|member, _| {
+                        // Answers may have stopped waiting for it since.
+                        let has_all = has_joined && journals.acks().requires(process.boot);
+                        let promised = sent.filter(|_| promises);
+                        member.note_ack(process, has_until.filter(|_| has_all), promised);
+                    });
+                }
+            }
+            input.drain(..len);
+        }
+    }
+}
+
+/// The transition of a member to in sync: answers wait for it from when its full sync is complete, and it has joined
+/// when it has all changes up to then. Answers do not wait for one that is too slow to be in sync.
+#[derive(Default)]
+struct Joining {
+    /// Its acknowledged position, and the time up to which it has all changes.
+    reached: Option<Reached>,
+    has_until: Millis,
+    /// Where the journals were when answers began to wait for it.
+    ends: Option<Vec<u64>>,
+    has_joined: bool,
+}
+
+impl Joining {
+    fn note(
+        &mut self,
+        FollowingMember { process, group, .. }: &FollowingMember<'_>,
+        journals: &Journals,
+        has_all: bool,
+        (has_until, reached): (Option<Millis>, Option<Reached>),
+    ) {
+        let acks = journals.acks();
+        if !has_all {
+            // The follower needs a full sync again.
+            *self = Self::default();
+            return;
+        }
+        let is_new = reached.is_some();
+        self.reached = reached.or(self.reached.take());
+        self.has_until = has_until.unwrap_or(self.has_until);
+        // Answers do not wait for a follower any more that was too slow, or whose earlier connection has ended late.
+        let begins = self.ends.is_none() || !acks.requires(process.boot);
+        if begins && !is_near(self.has_until, boot_millis()) {
+            (self.ends, self.has_joined) = (None, false);
+            return;
+        }
+        if !self.has_joined || begins {
+            group.note_joining(process.boot, self.has_until);
+        }
+        if begins {
+            acks.require(process.boot);
+            (self.ends, self.has_joined) = (Some(journals.ends()), false);
+        }
+        if let Some(Reached { offsets, generation, .. }) = &self.reached
+            && (begins || is_new)
+        {
+            acks.note(process.boot, offsets, *generation);
+        }
+        if !self.has_joined
+            && let Some(ends) = &self.ends
+        {
+            self.has_joined = acks.has_passed(process.boot, ends);
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! The follower's side of replication: it connects to its leader, and stores the items and changes that it receives.
+
+use crate::error::{LocalError, PeerError, Timeout};
+use crate::group::Group;
+use crate::node::Node;
+use crate::peers::{Dialed, PeerStream, Stop, Target, dial, is_silence};
+use larder_replica::{Applier, HelloMember, Member, Millis, Process, Purpose, Role, Welcomed};
+use larder_store::cache::Cache;
+use larder_store::{Now, erased};
+use larder_support::clock::boot_millis;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A leader that sends nothing for this long is unreachable: it sends ten heartbeats a second.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// How long a read waits before it checks whether the node shuts down, or another one leads.
+const SLICE: Duration = Duration::from_millis(100);
+/// The first pause before connecting again, and the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// The bytes of one read.
+const READ_LEN: usize = 256 << 10;
+
+pub(crate) struct Follower {
+    node: Arc<Node>,
+    /// The first address at which this server serves clients.
+    name: String,
+    stop: Arc<Stop>,
+}
+
+/// The heartbeats of a connection.
+#[derive(Default)]
+struct Heartbeats {
+    last: u64,
+    /// The least difference so far between the clocks at which a heartbeat arrived and was sent, and when that was.
+    least: Option<(i128, Millis)>,
+}
+
+impl Heartbeats {
+    /// Notes the number of the last heartbeat, and returns whether it is a new one.
+    fn note(&mut self, number: u64) -> bool {
+        std::mem::replace(&mut self.last, number) < number
+    }
+
+    /// The delay of a heartbeat that was sent at this time of the leader's clock, beyond that of the fastest one.
+    fn delay(&mut self, sent: u64, now: Millis) -> Millis {
+        let difference = i128::from(now) - i128::from(sent);
+        // The clocks' paces may differ by a thousandth.
+        let least = self.least.map_or(difference, |(least, since)| {
+            least + i128::from(now.saturating_sub(since) / 1000)
+        });
+        if difference <= least {
+            self.least = Some((difference, now));
+        }
+        (difference - least).max(0).try_into().unwrap_or(Millis::MAX)
+    }
+}
+
+/// The leader that a follower follows.
+enum Leader<'g> {
+    /// The server at this address (`--follow`).
+    At(&'g str),
+    /// The leader of the group.
+    Of(&'g Group, Process),
+}
+
+impl Follower {
+    pub(crate) fn new(node: Arc<Node>, name: String, stop: Arc<Stop>) -> Self {
+        Self { node, name, stop }
+    }
+
+    /// Follows the server at this address until the node shuts down.
+    pub(crate) fn follow_always(&self, address: &str, engine: erased::Handle) {
+        let mut applier = Applier::new(engine);
+        let (mut pause, mut last_error) = (PAUSE_MIN, String::new());
+        while !self.stop.is_set() {
+            let has_connected =
+                self.follow_noting_errors(&mut applier, &Leader::At(address), &mut last_error);
+            pause = if has_connected { PAUSE_MIN } else { (2 * pause).min(PAUSE_MAX) };
+            self.stop.wait(pause);
+        }
+    }
+
+    /// Follows the leader of the group, and makes this node ready when it is elected.
+    pub(crate) fn take_part(&self, group: &Group, engine: erased::Handle) {
+        let mut applier = match group.journals() {
+            Some(journals) => Applier::of_member(engine, Arc::clone(journals)),
+            None => Applier::new(engine),
+        };
+        let (mut last_error, mut has_led, mut last_request) = (String::new(), false, 0);
+        while !self.stop.is_set() {
+            let role = group.role();
+            match &role {
+                Role::Alone => (),
+                Role::Leader { epoch, begins_empty } => {
+                    let since = group.leads_since();
+                    if group.leadership().is_none()
+                        && let Some(since) = since
+                    {
+                        // The last leader may have imported or exported slots that this node does not know of.
+                        let still_leads = || group.leads_since() == Some(since);
+                        if !group.topology.wait_for_map(Instant::now(), &self.stop, still_leads) {
+                            continue;
+                        }
+                        let succession = applier.succeed().filter(|_| !begins_empty);
+                        self.node.cache.control().set_cas_epoch(*epoch);
+                        if *begins_empty {
+                            applier.flush(self.node.clock.moment().into());
+                        }
+                        has_led = true;
+                        group.note_ready(since, succession);
+                        self.node.forwarders.to(larder_session::Group::OWN).note_leading();
+                        if let Some(link) = &self.node.replication.link {
+                            link.note_lost("");
+                        }
+                    }
+                    group.grant_transfer_request(&mut last_request);
+                }
+                Role::Follower { leader, .. } => {
+                    if std::mem::take(&mut has_led) && group.settle() {
+                        let now: Now = self.node.clock.moment().into();
+                        applier.note_led(group.me().boot, now);
+                    }
+                    let leader = Leader::Of(group, leader.clone());
+                    self.follow_noting_errors(&mut applier, &leader, &mut last_error);
+                    group.wait_for_change(&role, PAUSE_MIN);
+                    continue;
+                }
+            }
+            group.wait_for_change(&role, SLICE);
+        }
+    }
+
+    /// Follows until the connection ends, and returns whether there was one.
+    fn follow_noting_errors(
+        &self,
+        applier: &mut Applier<erased::Handle>,
+        leader: &Leader<'_>,
+        last_error: &mut String,
+    ) -> bool {
+        let mut has_connected = false;
+        let Err(error) = self.follow(applier, leader, &mut has_connected);
+        if let Leader::Of(group, _) = leader {
+            // The leader may have transferred its leadership.
+            group.with(|member, _| member.look_soon());
+        }
+        if self.stop.is_set() || leader.is_replaced() {
+            return has_connected;
+        }
+        let error = error.to_string();
+        if has_connected || error != *last_error {
+            tracing::warn!("lost the leader at {}, reconnecting: {error}", leader.name());
+        }
+        if let Some(link) = &self.node.replication.link {
+            link.note_lost(&error);
+        }
+        *last_error = error;
+        has_connected
+    }
+
+    /// Connects, and follows until the connection ends.
+    fn follow(
+        &self,
+        applier: &mut Applier<erased::Handle>,
+        leader: &Leader<'_>,
+        has_connected: &mut bool,
+    ) -> Result<std::convert::Infallible, PeerError> {
+        let Dialed { stream, welcomed, rest } = self.dial(applier, leader)?;
+        stream.set_write_timeout(Some(SILENCE_MAX))?;
+        *has_connected = true;
+        let boot = welcomed.boot;
+        tracing::info!("following the leader at {}", leader.name());
+        if let Some(link) = &self.node.replication.link {
+            link.note_connected();
+        }
+        applier.begin(boot);
+        // After a resume, a flush may be the first frame.
+        leader.note_data_until(None);
+        let mut heartbeats = Heartbeats::default();
+        self.receive(applier, leader, &stream, &rest, &mut heartbeats)?;
+        stream.set_read_timeout(Some(SLICE))?;
+        let (mut bytes, mut heard) = (vec![0; READ_LEN], Instant::now());
+        loop {
+            match (&stream).read(&mut bytes) {
+                Ok(0) => {
+                    let reason = "the leader has closed the connection";
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason).into());
+                }
+                Ok(len) => {
+                    heard = Instant::now();
+                    let bytes = bytes.get(..len).unwrap_or_default();
+                    self.receive(applier, leader, &stream, bytes, &mut heartbeats)?;
+                }
+                Err(error) if is_silence(&error) => {
+                    if heard.elapsed() > SILENCE_MAX {
+                        return Err(Timeout::Heartbeat.into());
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+            if self.stop.is_set() || leader.is_replaced() {
+                return Err(LocalError::Replaced.into());
+            }
+        }
+    }
+
+    /// Stores received changes, and acknowledges them.
+    fn receive(
+        &self,
+        applier: &mut Applier<erased::Handle>,
+        leader: &Leader<'_>,
+        mut stream: &PeerStream,
+        bytes: &[u8],
+        heartbeats: &mut Heartbeats,
+    ) -> Result<(), PeerError> {
+        let now = self.node.clock.moment().into();
+        let received = applier.receive_asking(bytes, now, &mut || leader.start_full_sync());
+        leader.note_full_sync(applier.has_copy());
+        if let Some(link) = &self.node.replication.link {
+            link.note(applier, bytes.len());
+        }
+        received?;
+        let mut out = Vec::new();
+        let is_new = heartbeats.note(applier.last_beat());
+        let promises = is_new && leader.promise();
+        if is_new {
+            let now = boot_millis();
+            let delay = heartbeats.delay(applier.last_beat_sent(), now);
+            let behind = applier.behind_millis().filter(|_| applier.has_copy());
+            let lag = behind.map(|behind| delay + Millis::from(behind));
+            leader.note_data_until(lag.map(|lag| now.saturating_sub(lag)));
+        }
+        applier.acknowledge(promises, &mut out);
+        stream.write_all(&out)?;
+        Ok(())
+    }
+
+    fn dial(
+        &self,
+        applier: &Applier<erased::Handle>,
+        leader: &Leader<'_>,
+    ) -> Result<Dialed, PeerError> {
+        let purpose = Purpose::Follow(applier.position());
+        match leader {
+            Leader::At(address) => {
+                let target = Target { address, node: None };
+                dial(target, &self.node.credentials, &self.name, None, purpose, &self.stop)
+            }
+            Leader::Of(group, process) => {
+                let address = leader.address().ok_or(LocalError::NoAddress)?;
+                let (me, name) = (group.me(), group.full_name());
+                let member = Some(HelloMember { group: &name, boot: me.boot });
+                let target = Target { address: &address, node: Some(&process.node) };
+                let dialed =
+                    dial(target, &self.node.credentials, &me.node, member, purpose, &self.stop);
+                match &dialed {
+                    Err(error) if error.is_connection_refused() => {
+                        group.with(|member, _| member.note_refusal(process));
+                    }
+                    Err(_) => group.with(|member, _| member.look_soon()),
+                    Ok(Dialed { welcomed: Welcomed { boot, .. }, .. }) if *boot != process.boot => {
+                        group.with(|member, _| member.note_replaced(process));
+                        return Err(LocalError::OtherProcess.into());
+                    }
+                    Ok(_) => group.with(|member, _| member.note_connected()),
+                }
+                dialed
+            }
+        }
+    }
+}
+
+impl Leader<'_> {
+    fn name(&self) -> String {
+        match self {
+            Self::At(address) => (*address).to_owned(),
+            Self::Of(_, process) => {
+                let address = self.address().unwrap_or_default();
+                format!("{address} ({})", process.node)
+            }
+        }
+    }
+
+    fn address(&self) -> Option<String> {
+        match self {
+            Self::At(address) => Some((*address).to_owned()),
+            Self::Of(group, process) => group.see(|member| {
+                let addresses = &member.view().addresses;
+                addresses.get(&process.node).map(|addresses| addresses.members.clone())
+            }),
+        }
+    }
+
+    /// Whether another node leads the group by now.
+    fn is_replaced(&self) -> bool {
+        match self {
+            Self::At(_) => false,
+            Self::Of(group, process) => {
+                !matches!(group.role(), Role::Follower { leader, .. } if leader == *process)
+            }
+        }
+    }
+
+    /// Starts a full sync, which removes all items, if it may.
+    fn start_full_sync(&self) -> bool {
+        match self {
+            Self::At(_) => true,
+            Self::Of(group, _) => {
+                group.note_data_until(None);
+                // Lookups that are under way see the items as they were.
+                group.settle();
+                group.with(|member, _| member.begin_copy())
+            }
+        }
+    }
+
+    /// Notes the time up to which this node has all changes; `None`: it lacks items.
+    fn note_data_until(&self, time: Option<Millis>) {
+        if let Self::Of(group, _) = self {
+            group.note_data_until(time);
+        }
+    }
+
+    /// Notes whether this node has all items.
+    fn note_full_sync(&self, has_copy: bool) {
+        if let Self::Of(group, _) = self
+            && has_copy
+            && group.see(Member::lacks_items)
+        {
+            group.with(|member, _| member.note_copy());
+        }
+    }
+
+    /// Promises upon a heartbeat not to stand for election, if the member agrees.
+    fn promise(&self) -> bool {
+        match self {
+            Self::At(_) => false,
+            Self::Of(group, process) => group.with(|member, now| member.note_beat(process, now)),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The leader's side of replication: each follower is sent the items and changes that it lacks.
+
+use super::acks::{FollowingMember, NamedKeys, read_acks};
+use super::journal_waker::JournalWaker;
+use super::status::{FollowerShown, FollowerStatus};
+use crate::error::{LocalError, PeerError};
+use crate::node::Node;
+use crate::peers::{HeartbeatSchedule, PeerStream, Stop};
+use larder_replica::{Frame, Position, Sender, Step};
+use larder_store::cache::Cache;
+use larder_store::journal::Journals;
+use larder_store::{Now, erased};
+use larder_support::clock::{Clock, boot_millis};
+use std::io::Write;
+use std::net::Shutdown;
+use std::sync::{Arc, mpsc};
+use std::task::Waker;
+use std::time::Duration;
+
+/// Followers that may be connected at the same time.
+const FOLLOWERS_MAX: usize = 16;
+/// How long changes gather for which no answer waits, while the follower has everything else.
+const REST: Duration = Duration::from_millis(1);
+
+/// The cache of a server that has followers.
+pub struct ReplicatedCache {
+    /// Its handles append their changes to the journals.
+    pub journaled: erased::Cache,
+    /// Its handles append nothing: for readers.
+    pub plain: erased::Cache,
+    /// The journals that followers are sent.
+    pub journals: Arc<Journals>,
+}
+
+/// The leader's side for all followers.
+pub(crate) struct Leader {
+    pub(crate) node: Arc<Node>,
+    pub(crate) cache: Arc<ReplicatedCache>,
+    /// The start of this process.
+    pub(crate) boot: u64,
+    pub(crate) stop: Arc<Stop>,
+}
+
+impl Leader {
+    /// Serves a follower until its connection ends. `position` is where it can resume, if it can.
+    ///
+    /// # Errors
+    /// The follower is refused.
+    pub(crate) fn serve(
+        &self,
+        (name, address): (String, &str),
+        position: Option<&Position>,
+        stream: &PeerStream,
+        member: Option<FollowingMember<'_>>,
+    ) -> Result<(), PeerError> {
+        let journals = &self.cache.journals;
+        let status = Arc::new(FollowerStatus::new(name, address.to_owned()));
+        if !self.node.replication.add(Arc::clone(&status), FOLLOWERS_MAX) {
+            return Err(stream.refuse(LocalError::FollowersMax));
+        }
+        // This handle only reads, so it needs no journal.
+        let engine = self.cache.plain.engine();
+        let succession = member.as_ref().and_then(|member| member.group.succession());
+        let succession = succession.as_deref();
+        let journals_read = Arc::clone(journals);
+        let sender = Sender::new(engine, journals_read, self.boot, position, succession);
+        let how = match (sender.begins_with_copy(), sender.is_repairing()) {
+            (true, _) => "starts with a full sync",
+            (_, true) => "starts with a delta sync",
+            _ => "resumes",
+        };
+        tracing::info!("follower {} at {address} {how}", status.name);
+        let ended = self.stream(sender, journals, stream, &status, member.as_ref());
+        self.node.replication.remove(&status);
+        if let Some(FollowingMember { process, group, .. }) = &member {
+            group.with(|member, _| member.note_gone(process));
+            group.note_joining_ends(process.boot);
+        }
+        if let Err(error) = ended
+            && !self.stop.is_set()
+        {
+            tracing::info!("follower {} at {address} disconnected: {error}", status.name);
+        }
+        Ok(())
+    }
+
+    /// Sends until the connection ends, while another thread reads acknowledgements.
+    fn stream(
+        &self,
+        sender: Sender<erased::Handle>,
+        journals: &Arc<Journals>,
+        stream: &PeerStream,
+        status: &FollowerStatus,
+        member: Option<&FollowingMember<'_>>,
+    ) -> Result<(), PeerError> {
+        let (name_key, named) = mpsc::channel();
+        let may_name = sender.is_repairing();
+        std::thread::scope(|scope| {
+            let acks = std::thread::Builder::new().name("acks".to_owned());
+            let acks = acks.spawn_scoped(scope, || {
+                let ended =
+                    read_acks(stream, journals, status, member, may_name.then_some(name_key));
+                // The sender notices the end of the connection when it writes.
+                let _ = stream.shutdown(Shutdown::Both);
+                ended
+            })?;
+            let sent = self.send(sender, journals, stream, status, member, &named);
+            let _ = stream.shutdown(Shutdown::Both);
+            let read = acks.join().unwrap_or(Ok(()));
+            // The reader knows the reason if the follower has disconnected.
+            read.and(sent)
+        })
+    }
+
+    fn send(
+        &self,
+        mut sender: Sender<erased::Handle>,
+        journals: &Arc<Journals>,
+        mut stream: &PeerStream,
+        status: &FollowerStatus,
+        member: Option<&FollowingMember<'_>>,
+        named: &mpsc::Receiver<NamedKeys>,
+    ) -> Result<(), PeerError> {
+        let journal_waker = Arc::new(JournalWaker::new(journals.bell()));
+        let waker = Waker::from(Arc::clone(&journal_waker));
+        let clock = self.node.clock;
+        let (mut out, mut heartbeats) = (Vec::new(), HeartbeatSchedule::default());
+        let (mut sent_bytes, mut rested_after) = (0, 0);
+        while !self.stop.is_set() {
+            let heard = journals.bell().rings();
+            if member.is_some_and(|member| member.group.leads_since() != Some(member.leadership)) {
+                return Err(LocalError::LeadershipLost.into());
+            }
+            for NamedKeys { keys, is_last } in named.try_iter() {
+                sender.take_named(keys);
+                if is_last {
+                    sender.note_named_all();
+                }
+            }
+            let now = clock.moment().into();
+            if let Some(number) = heartbeats.due() {
+                let behind = sender.behind_millis(now);
+                let is_in_doubt = member.is_some_and(|member| !member.group.is_serving());
+                let known = (!is_in_doubt).then_some(behind);
+                let behind_millis = known.and_then(|behind| behind.try_into().ok());
+                let sent = boot_millis();
+                Frame::Beat { number, behind_millis, sent }.write(&mut out);
+                status.note_heartbeat(number, behind);
+            }
+            let step = sender.step(now, &waker, &mut out);
+            // Before the follower can acknowledge it.
+            let reached = sender.take_reached();
+            if member.is_some() {
+                status.note_reached(reached);
+            }
+            stream.write_all(&out)?;
+            sent_bytes += out.len() as u64;
+            out.clear();
+            let rests = matches!(step, Step::Idle) && sender.batch() != rested_after;
+            // Changes while it rests are sent afterwards.
+            let rest = if rests { REST } else { Duration::ZERO };
+            note(&sender, status, &clock, sent_bytes, rest);
+            match step {
+                Step::More => (),
+                Step::Idle if rests => {
+                    rested_after = sender.batch();
+                    journals.bell().rest(REST, heard);
+                }
+                Step::Idle => {
+                    let has_rung = || journals.bell().rings() != heard || self.stop.is_set();
+                    journals.bell().wait(heartbeats.left(), || sender.has_more() || has_rung());
+                }
+                Step::Waiting => {
+                    journals.bell().wait(heartbeats.left(), || journal_waker.take());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Updates the status of a follower. `rest` is the time for which its sender is about to rest.
+fn note(
+    sender: &Sender<erased::Handle>,
+    status: &FollowerStatus,
+    clock: &Clock,
+    sent_bytes: u64,
+    rest: Duration,
+) {
+    let now: Now = clock.moment().into();
+    let shown = FollowerShown {
+        counts: sender.counts(),
+        is_copying: sender.is_copying(),
+        lag_bytes: sender.lag_bytes(),
+        lag_keys: sender.lag_keys(),
+        lag: Duration::from_millis(sender.behind_millis(now)) + rest,
+        sent_bytes,
+    };
+    status.note(shown, sender.batch());
+}

@@ -1,0 +1,19 @@
+//! Replication: a leader sends its items and changes to followers (`--replicate-on`), and a follower stores those of
+//! its leader (`--follow`, `--cluster`).
+//!
+//! A leader has two threads for each follower: one that sends, with a handle to the cache of its own, and one that
+//! reads acknowledgements. A follower has one thread.
+
+mod acks;
+mod follower;
+mod journal_waker;
+mod leader;
+mod role;
+mod status;
+
+pub(crate) use acks::FollowingMember;
+pub(crate) use follower::Follower;
+pub(crate) use journal_waker::JournalWaker;
+pub(crate) use leader::Leader;
+pub use leader::ReplicatedCache;
+pub use status::{FollowerShown, FollowerStatus, LinkShown, LinkStatus, ReplicationStatus};

@@ -1,0 +1,85 @@
+//! The role of a node for clients of Redis: `ROLE` and `INFO replication`.
+
+use super::status::{FollowerStatus, LinkShown};
+use crate::group::Group;
+use crate::node::Node;
+use larder_protocol::reply::resp::{Follower, Link, LinkState, Replication};
+use larder_replica::Role;
+use larder_support::address::host_of;
+use std::net::SocketAddr;
+
+impl Node {
+    /// The role of this node; `None` if it neither follows a leader nor accepts followers.
+    pub fn shown_replication(&self) -> Option<Replication> {
+        let status = &self.replication;
+        let written = status.journal_offset();
+        if status.link.is_none() && written.is_none() {
+            return None;
+        }
+        let link = self.shown_link();
+        let of_leader = link.as_ref().and_then(|link| link.offset);
+        let offset = written.or(of_leader).unwrap_or_default();
+        let group = self.group.as_deref();
+        let followers = status.followers();
+        let followers = followers.iter().map(|follower| shown_follower(follower, group, offset));
+        Some(Replication { link, followers: followers.collect(), offset })
+    }
+
+    /// The link to the leader, if this node follows one.
+    fn shown_link(&self) -> Option<Link> {
+        let shown = self.replication.link.as_ref()?.shown();
+        let leader = match self.group.as_deref().map(|group| (group, group.role())) {
+            Some((_, Role::Leader { .. })) => return None,
+            Some((_, Role::Alone)) => None,
+            Some((group, Role::Follower { leader, .. })) => client_address(group, &leader.node),
+            None => self.follow.as_deref().map(host_and_port),
+        };
+        let LinkShown { offset, silence, down, .. } = shown;
+        Some(Link {
+            leader: leader.unwrap_or_default(),
+            state: match shown.state {
+                "following" => LinkState::Following,
+                "copying" => LinkState::Copying,
+                _ => LinkState::Connecting,
+            },
+            silence_secs: silence.map(|silence| silence.as_secs()),
+            down_secs: down.map(|down| down.as_secs()),
+            offset,
+            is_read_only: self.settings.read_only,
+        })
+    }
+}
+
+/// A follower; `offset` is where the journals end.
+fn shown_follower(follower: &FollowerStatus, group: Option<&Group>, offset: u64) -> Follower {
+    let shown = follower.shown();
+    let (host, port) =
+        group.and_then(|group| client_address(group, &follower.name)).unwrap_or_else(|| {
+            // Its name is the first address at which it serves clients.
+            let peer = follower.address.parse::<SocketAddr>();
+            let host = peer.map_or(follower.address.clone(), |peer| peer.ip().to_string());
+            (host, host_and_port(&follower.name).1)
+        });
+    Follower {
+        host,
+        port,
+        is_copying: shown.is_copying,
+        offset: offset.saturating_sub(shown.lag_bytes),
+        lag_secs: shown.lag.as_secs(),
+    }
+}
+
+/// Where clients find the node of this name; members of the group, if it has told no address for clients.
+fn client_address(group: &Group, node: &str) -> Option<(String, u16)> {
+    group.see(|member| {
+        let addresses = member.view().addresses.get(node)?;
+        let address = addresses.clients.as_ref().unwrap_or(&addresses.members);
+        Some(host_and_port(address))
+    })
+}
+
+/// The parts of `HOST:PORT` or `[V6]:PORT`; port 0 if there is none.
+fn host_and_port(address: &str) -> (String, u16) {
+    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    (host_of(address).to_owned(), port.unwrap_or_default())
+}

@@ -1,0 +1,135 @@
+//! The threads of a node.
+
+use crate::accept::PeerListener;
+use crate::forward::{LocalGroup, LocalMember, MapWatch, SessionHost};
+use crate::group::{Coordination, Group, ShardMapKeeper};
+use crate::migration::Importer;
+use crate::node::Node;
+use crate::peers::Stop;
+use crate::replication::{Follower, ReplicatedCache};
+use larder_etcd::EtcdSettings;
+use larder_replica::Addresses;
+use larder_session::Group as Number;
+use larder_store::cache::Cache;
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// The threads of a node.
+#[derive(Debug)]
+pub struct NodeThreads {
+    stop: Arc<Stop>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl NodeThreads {
+    /// Starts to follow the leader of `--follow`, if the node has one. `name` identifies this node to it.
+    ///
+    /// # Errors
+    /// The system has no thread for it.
+    pub fn follow(node: &Arc<Node>, name: String) -> io::Result<Self> {
+        let mut threads = Self { stop: Arc::new(Stop::new()?), threads: Vec::new() };
+        if let Some(address) = node.follow.clone() {
+            let (node, stop) = (Arc::clone(node), Arc::clone(&threads.stop));
+            threads.spawn("follower", move || {
+                let handle = node.cache.engine();
+                Follower::new(node, name, stop).follow_always(&address, handle);
+            })?;
+        }
+        Ok(threads)
+    }
+
+    /// Starts to accept followers and other peers at these sockets.
+    ///
+    /// # Errors
+    /// The system has no thread for it.
+    pub fn accept(
+        &mut self,
+        node: &Arc<Node>,
+        host: &Arc<dyn SessionHost>,
+        cache: ReplicatedCache,
+        listeners: Vec<TcpListener>,
+    ) -> io::Result<()> {
+        node.replication.set_journals(&cache.journals);
+        if let Some(group) = &node.group {
+            group.set_journals(&cache.journals);
+        }
+        let listener = PeerListener::new(node, host, cache, &self.stop);
+        self.spawn("leader", move || listener.accept(&listeners))
+    }
+
+    /// Joins the group of the node, if it is a member of one.
+    ///
+    /// # Errors
+    /// The system has no thread for it.
+    pub fn join_group(
+        &mut self,
+        node: &Arc<Node>,
+        etcd: &EtcdSettings,
+        addresses: &Addresses,
+    ) -> io::Result<()> {
+        let Some(group) = node.group.clone() else { return Ok(()) };
+        type Task = fn(&Coordination, &Stop);
+        let tasks: [(&str, Task); 3] = [
+            ("coordinator", Coordination::coordinate),
+            ("presence", Coordination::stay_alive),
+            ("discovery", Coordination::keep_discovery),
+        ];
+        for (name, task) in tasks {
+            let stop = Arc::clone(&self.stop);
+            let coordination =
+                Coordination::new(etcd.clone(), Arc::clone(&group), addresses.clone());
+            self.spawn(name, move || task(&coordination, &stop))?;
+        }
+        self.start_forwarder(node, &group)?;
+        if let Some(keeper) = ShardMapKeeper::new(etcd, &group).map(Arc::new) {
+            let importer = Importer::new(node, &group, &keeper, &self.stop);
+            self.start_map_watch(node, &group, keeper)?;
+            self.spawn("importer", move || importer.run())?;
+        }
+        let (node, stop) = (Arc::clone(node), Arc::clone(&self.stop));
+        self.spawn("follower", move || {
+            let handle = node.cache.engine();
+            Follower::new(node, group.me().node, stop).take_part(&group, handle);
+        })
+    }
+
+    /// Forwards requests to the leader of the local group.
+    fn start_forwarder(&mut self, node: &Arc<Node>, group: &Arc<Group>) -> io::Result<()> {
+        let forwarder = node.forwarders.to(Number::OWN);
+        let me = LocalMember { process: group.me(), group: group.full_name() };
+        let (local, credentials) = (LocalGroup(Arc::clone(group)), node.credentials.clone());
+        let stop = Arc::clone(&self.stop);
+        self.spawn("forwarder", move || forwarder.run(&local, &me, &credentials, &stop))
+    }
+
+    /// Reads the shard map, and forwards requests to the leaders of other groups.
+    fn start_map_watch(
+        &mut self,
+        node: &Arc<Node>,
+        group: &Arc<Group>,
+        keeper: Arc<ShardMapKeeper>,
+    ) -> io::Result<()> {
+        let (node, group, stop) = (Arc::clone(node), Arc::clone(group), Arc::clone(&self.stop));
+        self.spawn("map", move || {
+            let (forwarders, credentials) = (&node.forwarders, &node.credentials);
+            let (keeper, group, stop) = (&*keeper, &group, &stop);
+            MapWatch { keeper, group, forwarders, credentials, stop }.run();
+        })
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(run)?);
+        Ok(())
+    }
+
+    /// Ends all connections and threads.
+    pub fn stop(self) {
+        self.stop.set();
+        for thread in self.threads {
+            // The panic of a thread is in the log already.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Requests of the gateway to other servers of the cluster.
+
+use larder_gateway::{Asked, Asking};
+use larder_session::{Passed, Route, Routed};
+use std::task::Waker;
+
+/// The route of one request to the leader of a group.
+pub(crate) struct GatewayRoute {
+    route: Box<dyn Route>,
+    /// What was sent, if something was.
+    passed: Option<Passed>,
+}
+
+impl GatewayRoute {
+    pub(crate) fn new(route: Box<dyn Route>) -> Self {
+        Self { route, passed: None }
+    }
+}
+
+impl Asking for GatewayRoute {
+    fn has_room(&mut self, waker: &Waker) -> bool {
+        self.route.has_room(waker)
+    }
+
+    fn send(&mut self, bytes: &[u8], more: bool, waker: &Waker) {
+        if self.passed.is_some() {
+            self.route.pass_rest(bytes, more, waker);
+        } else {
+            self.passed = Some(self.route.pass(bytes, more, waker));
+        }
+    }
+
+    fn take(&mut self, into: &mut Vec<u8>) -> Asked {
+        let Some(passed) = self.passed else { return Asked::Waiting };
+        match self.route.take(passed, into) {
+            Routed::Waiting => Asked::Waiting,
+            Routed::More => Asked::More,
+            Routed::Done | Routed::Close => Asked::Answered,
+            Routed::Again => Asked::Again,
+            Routed::Lost => Asked::Lost,
+            Routed::Nobody => Asked::Nobody,
+        }
+    }
+
+    fn go_on(&mut self) {
+        self.route.go_on();
+    }
+}

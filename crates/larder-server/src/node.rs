@@ -1,0 +1,66 @@
+//! The configuration of the node of [`larder_cluster`] from the options.
+
+use crate::options::{InDoubt, Options};
+use larder_cluster::{Credentials, GroupConfig, NodeConfig};
+use larder_etcd::{Etcd, EtcdFiles, EtcdSettings, GroupName, SettingsError};
+use larder_operations::Counters;
+use larder_session::Settings;
+use larder_store::erased;
+use larder_support::clock::Clock;
+use std::sync::Arc;
+
+/// The configuration of the node. `counters` are those of all handles of the server.
+pub(crate) fn config(
+    options: &Options,
+    settings: &Settings,
+    credentials: Credentials,
+    clock: Clock,
+    cache: &erased::Cache,
+    counters: &[Arc<Counters>],
+) -> NodeConfig {
+    NodeConfig {
+        follow: options.follow.clone(),
+        group: group(options),
+        credentials,
+        settings: settings.clone(),
+        clock,
+        cache: cache.clone(),
+        answerer_counters: counters.get(options.handles()..).unwrap_or_default().to_vec(),
+    }
+}
+
+fn group(options: &Options) -> Option<GroupConfig> {
+    let cluster = options.cluster.clone()?;
+    Some(GroupConfig {
+        name: GroupName { cluster, group: options.group.clone() },
+        node: options.node_name(),
+        in_doubt: match options.doubt {
+            InDoubt::Stop => larder_replica::InDoubt::Stop,
+            InDoubt::Serve => larder_replica::InDoubt::Serve,
+        },
+        unclean_after: options.unclean_after.map(|secs| secs.saturating_mul(1000)),
+        ack: options.ack.into(),
+        read_lag: u64::from(options.read_lag) * 1000,
+    })
+}
+
+/// Reads the settings of etcd, and its files, which may be readable for root alone.
+///
+/// # Errors
+/// [`SettingsError`].
+pub fn read_etcd_settings(options: &Options) -> Result<EtcdSettings, SettingsError> {
+    if options.cluster.is_none() {
+        return Ok(EtcdSettings::default());
+    }
+    let settings = EtcdFiles {
+        urls: &options.etcd,
+        authorities: options.etcd_ca.as_deref(),
+        certificate: options.etcd_cert.as_deref(),
+        key: options.etcd_key.as_deref(),
+        password: options.etcd_password.as_deref(),
+    }
+    .read()?;
+    // Wrong ones are refused before the server serves.
+    Etcd::new(&settings)?;
+    Ok(settings)
+}

@@ -1,0 +1,11 @@
+//! Addresses of servers before they are resolved.
+
+/// The host of an address with or without a port: a name or an IP address, without brackets.
+#[must_use]
+pub fn host_of(address: &str) -> &str {
+    let host = match address.parse::<std::net::IpAddr>() {
+        Ok(_) => address,
+        Err(_) => address.rsplit_once(':').map_or(address, |(host, _)| host),
+    };
+    host.trim_start_matches('[').trim_end_matches(']')
+}

@@ -1,0 +1,8 @@
+//! Helpers that the server and the cluster share: the clock, rate-limited warnings, addresses, and TLS configurations
+//! from certificate files.
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod clock;
+pub mod rate_limited;
+pub mod tls;

@@ -1,0 +1,260 @@
+//! From PEM and DER files to a configuration of rustls.
+
+use super::options::{KeyFormat, Tls, VerifyMode, Version};
+use rustls::client::verify_server_name;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::Ticketer;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{
+    NoServerSessionStorage, ParsedCertificate, ServerSessionMemoryCache, WebPkiClientVerifier,
+};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, Error, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Sessions kept for clients that know no tickets, with `ssl_session_cache`: OpenSSL's number.
+const SESSIONS_MAX: usize = 20 * 1024;
+
+/// The longest file of certificates that is read, in bytes.
+const FILE_LEN_MAX: u64 = 16 << 20;
+const NONBLOCKING: i32 = nix::libc::O_NONBLOCK;
+
+/// Why certificates can't be used. Shown in memcached's words.
+#[derive(Debug)]
+pub enum LoadError {
+    /// `-Z` without `ssl_chain_cert`.
+    NoChain,
+    /// The option in this field asks clients for certificates, and `ssl_ca_cert` is not given.
+    NoAuthority(&'static str),
+    /// The server's certificates.
+    Chain(PathBuf, String),
+    /// Its key.
+    Key(PathBuf, String),
+    /// The authorities of clients' certificates.
+    Authority(PathBuf, String),
+    /// The system has no randomness, or rustls does not support the options.
+    Unusable(Error),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, path, why) = match self {
+            Self::NoChain => return f.write_str("-Z needs a certificate: -o ssl_chain_cert=FILE"),
+            Self::NoAuthority(what) => {
+                return write!(f, "{what} asks for certificates: -o ssl_ca_cert=FILE is needed");
+            }
+            Self::Unusable(error) => return write!(f, "TLS cannot be had: {error}"),
+            Self::Chain(path, why) => ("certificate chain", path, why),
+            Self::Key(path, why) => ("key", path, why),
+            Self::Authority(path, why) => ("CA certificate", path, why),
+        };
+        write!(f, "Error loading the {what}: {} : {why}", path.display())
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// Which certificates clients have to present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clients {
+    /// No certificates are requested.
+    Anonymous,
+    /// A valid certificate or none.
+    Asked,
+    /// A valid certificate.
+    Certified,
+}
+
+impl Clients {
+    /// Those that a listener of this mode asks for.
+    #[must_use]
+    pub fn asked_by(mode: VerifyMode) -> Self {
+        match mode {
+            VerifyMode::None => Self::Anonymous,
+            VerifyMode::Request => Self::Asked,
+            VerifyMode::Require | VerifyMode::Once => Self::Certified,
+        }
+    }
+}
+
+/// Reads the files and makes a configuration of them.
+///
+/// # Errors
+/// [`LoadError`] for the first invalid file.
+pub fn load(
+    options: &Tls,
+    clients: Clients,
+    provider: &Arc<CryptoProvider>,
+) -> Result<ServerConfig, LoadError> {
+    let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
+        .with_protocol_versions(versions(options.min_version))
+        .map_err(LoadError::Unusable)?;
+    let builder = match verifier(options, clients, provider)? {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let identity = SingleCertAndKey::from(identity(options, provider)?);
+    let mut config = builder.with_cert_resolver(Arc::new(identity));
+    // As in OpenSSL, tickets are always on, and a session cache is an option.
+    config.ticketer = Ticketer::new().map_err(LoadError::Unusable)?;
+    config.session_storage = if options.session_cache {
+        ServerSessionMemoryCache::new(SESSIONS_MAX)
+    } else {
+        Arc::new(NoServerSessionStorage {})
+    };
+    Ok(config)
+}
+
+/// The configuration of connections to servers that the same authorities certify, which are shown the same certificate.
+///
+/// # Errors
+/// [`LoadError`] for the first invalid file.
+pub fn load_client(
+    options: &Tls,
+    provider: &Arc<CryptoProvider>,
+) -> Result<ClientConfig, LoadError> {
+    let builder = ClientConfig::builder_with_provider(Arc::clone(provider))
+        .with_protocol_versions(versions(options.min_version))
+        .map_err(LoadError::Unusable)?
+        .with_root_certificates(authorities(options)?.1);
+    let identity = SingleCertAndKey::from(identity(options, provider)?);
+    Ok(builder.with_client_cert_resolver(Arc::new(identity)))
+}
+
+/// Refuses a certificate that is not for the node of this name, because other nodes would.
+///
+/// # Errors
+/// [`LoadError`]: the certificate is for another name, or its file is invalid.
+pub fn check_node(options: &Tls, node: &str) -> Result<(), LoadError> {
+    let path = options.chain_cert.as_ref().ok_or(LoadError::NoChain)?;
+    let bad = |why: String| LoadError::Chain(path.clone(), why);
+    let chain = certificates(path).map_err(bad)?;
+    let leaf = chain.first().ok_or(LoadError::NoChain)?;
+    let leaf = ParsedCertificate::try_from(leaf).map_err(|why| bad(explain_certificate(&why)))?;
+    let is_for = |name| verify_server_name(&leaf, &name).is_ok();
+    if ServerName::try_from(node).is_ok_and(is_for) {
+        return Ok(());
+    }
+    Err(bad(format!("it is not for this node: it needs the name DNS:{node} (subjectAltName)")))
+}
+
+static TLS13_ALONE: &[&SupportedProtocolVersion] = &[&version::TLS13];
+
+fn versions(min: Version) -> &'static [&'static SupportedProtocolVersion] {
+    match min {
+        Version::Tls12 => rustls::ALL_VERSIONS,
+        Version::Tls13 => TLS13_ALONE,
+    }
+}
+
+fn identity(options: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey, LoadError> {
+    let chain_path = options.chain_cert.as_ref().ok_or(LoadError::NoChain)?;
+    let bad_chain = |why: String| LoadError::Chain(chain_path.clone(), why);
+    let chain = certificates(chain_path).map_err(bad_chain)?;
+    let key_path = options.key.as_ref().unwrap_or(chain_path);
+    let bad_key = |why: String| LoadError::Key(key_path.clone(), why);
+    let key = private_key(key_path, options.key_format).map_err(bad_key)?;
+    let key =
+        provider.key_provider.load_private_key(key).map_err(|why| bad_key(why.to_string()))?;
+    let identity = CertifiedKey::new(chain, key);
+    match identity.keys_match() {
+        // A key that does not know its public half can't be compared.
+        Ok(()) | Err(Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(identity),
+        Err(Error::InconsistentKeys(_)) => Err(bad_key("it is not the certificate's".to_owned())),
+        Err(why) => Err(bad_chain(explain_certificate(&why))),
+    }
+}
+
+/// All certificates of a PEM file; at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let bytes = read_file(path)?;
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match read {
+        Ok(read) if read.is_empty() => Err("there is no certificate in it".to_owned()),
+        Ok(read) => Ok(read),
+        Err(error) => Err(explain(error)),
+    }
+}
+
+fn private_key(path: &Path, format: KeyFormat) -> Result<PrivateKeyDer<'static>, String> {
+    match format {
+        KeyFormat::Pem => PrivateKeyDer::from_pem_slice(&read_file(path)?).map_err(explain),
+        KeyFormat::Der => PrivateKeyDer::try_from(read_file(path)?).map_err(str::to_owned),
+    }
+}
+
+/// Reads a regular file. Reading any other file could block for ever, and with it handshakes and the
+/// end of the server.
+fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    let read = || -> io::Result<Vec<u8>> {
+        // A pipe that has replaced the file in the meantime does not block either.
+        let file = File::options().read(true).custom_flags(NONBLOCKING).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        let mut bytes = Vec::new();
+        file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > FILE_LEN_MAX {
+            return Err(io::Error::other("it is longer than 16 MiB"));
+        }
+        Ok(bytes)
+    };
+    read().map_err(|error| error.to_string())
+}
+
+/// Describes the fault of a certificate, and its remedy.
+#[must_use]
+pub fn explain_certificate(error: &Error) -> String {
+    // rustls has no name for it.
+    let text = error.to_string();
+    if !text.contains("UnsupportedCertVersion") {
+        return text;
+    }
+    "the certificate is of X.509 version 1, and only version 3 is taken: issue it again with an \
+     extension, as in openssl x509 -req -extfile <(echo basicConstraints=CA:FALSE)"
+        .to_owned()
+}
+
+fn explain(error: pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => "there is none in it that can be read".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn verifier(
+    options: &Tls,
+    clients: Clients,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, LoadError> {
+    if clients == Clients::Anonymous {
+        return Ok(None);
+    }
+    let (path, roots) = authorities(options)?;
+    let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(provider));
+    let builder = match clients {
+        Clients::Asked => builder.allow_unauthenticated(),
+        Clients::Anonymous | Clients::Certified => builder,
+    };
+    let bad = |why: String| LoadError::Authority(path.clone(), why);
+    builder.build().map(Some).map_err(|why| bad(why.to_string()))
+}
+
+/// The file of authorities, and its certificates.
+fn authorities(options: &Tls) -> Result<(&PathBuf, RootCertStore), LoadError> {
+    let path = options.ca_cert.as_ref().ok_or(LoadError::NoAuthority("ssl_verify_mode"))?;
+    let bad = |why: String| LoadError::Authority(path.clone(), why);
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path).map_err(bad)? {
+        roots.add(certificate).map_err(|why| bad(why.to_string()))?;
+    }
+    Ok((path, roots))
+}

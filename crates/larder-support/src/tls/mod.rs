@@ -1,0 +1,7 @@
+//! TLS configurations from certificate files.
+
+mod load;
+mod options;
+
+pub use load::{Clients, LoadError, check_node, explain_certificate, load, load_client};
+pub use options::{KeyFormat, Tls, VerifyMode, Version};
