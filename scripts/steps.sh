@@ -34,12 +34,14 @@ logged() {
 
 slowest_tests() {
   steps_done
+  local logs=(target/test-output/*.log)
+  [ -e "${logs[0]}" ] || logs=(/dev/null)
   printf '\nSlowest tests:\n'
   # "test NAME ... ok <1.234s>" from Rust, "1.23s call NAME" from pytest.
   sed -nE \
     -e 's/^test (.*) \.\.\. ok <([0-9.]+)s>$/\2 \1/p' \
     -e 's/^([0-9.]+)s (call|setup|teardown) +(.*)$/\1 \3 (\2)/p' \
-    target/test-output/*.log 2>/dev/null |
+    "${logs[@]}" |
     sort -rn | head -10 | awk '{ time = $1; sub(/^[^ ]+ /, ""); printf "%8.1f s  %s\n", time, $0 }'
   printf '\nSteps:\n'
   printf '%s\n' "${step_times[@]}"

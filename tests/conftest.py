@@ -1,20 +1,42 @@
-"""Selects the server under test: larderd, or the binary given by `--server`, with the runtime given by
-`--runtime`."""
+"""Options and markers of the tests.
 
+`--server` and `--runtime` select the server under test. `--long` adds the tests of the long tier: those with the
+marker `long`, and all engines where the default tier uses the first one.
+"""
+
+import fnmatch
 import shutil
 
 import pytest
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from server import LARDERD, RUNTIMES, Server, engines, is_upstream
+from tiers import engine_params
+
+# Files whose tests share servers or other fixtures. With several processes (-n), one of them runs all tests of a file.
+SHARING = [
+    "clients/*",
+    "cluster/test_discovery.py",
+    "cluster/test_same_answers.py",
+    "replication/test_follow_tls.py",
+    "restart/test_damage.py",
+    "restart/test_image.py",
+    "routers/test_limits.py",
+    "routers/test_re*.py",
+]
+# Fixtures of modules that take no time.
+UNSHARED = {"one_runtime", "engine"}
 
 
 def pytest_addoption(parser):
     parser.addoption("--server", default=str(LARDERD), help="the binary under test")
     parser.addoption("--runtime", choices=RUNTIMES, help="the runtime of larderd")
+    parser.addoption("--long", action="store_true", help="also run the tests of the long tier")
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "larder: a property that upstream memcached does not have")
+    config.addinivalue_line("markers", "long: a test of the long tier, which --long adds")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -23,11 +45,59 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if item.get_closest_marker("larder"):
                 item.add_marker(skip)
+    if not config.getoption("--long"):
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+    for item in items:
+        shared = {one[-1].argname for one in item._fixtureinfo.name2fixturedefs.values() if one[-1].scope == "module"}
+        if shared - UNSHARED and not is_sharing(item.nodeid):
+            raise pytest.UsageError(f"{item.nodeid} has fixtures of its module: add the file to SHARING")
+    if hasattr(config, "workerinput"):
+        items[:] = mixed(items)
+
+
+def is_sharing(nodeid):
+    """Whether one process runs all tests of the file."""
+    return any(fnmatch.fnmatch(nodeid.partition("::")[0], pattern) for pattern in SHARING)
+
+
+def mixed(items):
+    """The tests in the order in which several processes begin with them: those of large files early, and the directories
+    mixed evenly, so that some tests wait while others use the processors."""
+    units = {}
+    for item in items:
+        units.setdefault(unit(item.nodeid), []).append(item)
+    of_directories = {}
+    for tests in units.values():
+        of_directories.setdefault(tests[0].path.parent, []).append(tests)
+    placed = []
+    for of_directory in of_directories.values():
+        of_directory.sort(key=len, reverse=True)
+        placed += [(number / len(of_directory), tests) for number, tests in enumerate(of_directory)]
+    placed.sort(key=lambda one: one[0])
+    return [item for _, tests in placed for item in tests]
+
+
+def unit(nodeid):
+    """The name of the tests that one process runs together with this one."""
+    return nodeid.partition("::")[0] if is_sharing(nodeid) else nodeid
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return UnitScheduling(config, log)
+
+
+class UnitScheduling(LoadScopeScheduling):
+    """Assigns a unit of tests at a time to a process."""
+
+    def _split_scope(self, nodeid):
+        return unit(nodeid)
 
 
 def pytest_generate_tests(metafunc):
     if "engine" in metafunc.fixturenames:
-        metafunc.parametrize("engine", engines(metafunc.config), scope="module")
+        metafunc.parametrize("engine", engine_params(metafunc.config), scope="module")
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,20 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILT = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release"
+
+
+def binaries():
+    """The directory of the binaries under test: LARDER_BIN_DIR, target/debug or target/release."""
+    if chosen := os.environ.get("LARDER_BIN_DIR"):
+        return ROOT / chosen
+    target = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+    return next((target / profile for profile in ("debug", "release") if (target / profile / "larderd").exists()), target / "debug")
+
+
+# `cargo test --no-run` builds all of them.
+BUILT = binaries()
 LARDERD = BUILT / "larderd"
-# The load program, which also checks answers; `cargo build --release --examples` builds it.
+# The load program, which also checks answers.
 LOAD = Path(os.environ.get("LARDER_LOAD", BUILT / "examples" / "load"))
 ENGINES = {
     "segment": ["--engine", "segment"],
@@ -40,10 +51,11 @@ def engines(config):
 
 def wait_until(condition, event):
     """Waits until `condition()` is true; fails with the name of the `event` after the timeout."""
-    deadline = time.monotonic() + TIMEOUT_SECS
+    deadline, pause = time.monotonic() + TIMEOUT_SECS, 0.002
     while not condition():
         assert time.monotonic() < deadline, f"{event} did not happen within {TIMEOUT_SECS} s"
-        time.sleep(0.05)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
 
 
 class ExitedAtStart(AssertionError):
@@ -151,10 +163,10 @@ class Server:
         lines = self.ports_file.read_text().splitlines()
         return next(f"127.0.0.1:{line.split()[-1]}" for line in lines if line.startswith(interface))
 
-    def connect(self, timeout=TIMEOUT_SECS):
-        """A new connected socket."""
+    def connect(self, timeout=TIMEOUT_SECS, port=None):
+        """A new connected socket, to another port than the first one if that is given."""
         if not self.path:
-            return socket.create_connection((self.host, self.port), timeout)
+            return socket.create_connection((self.host, port or self.port), timeout)
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(timeout)
         sock.connect(self.path)

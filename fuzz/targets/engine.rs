@@ -5,8 +5,8 @@
 use arbitrary::Arbitrary;
 use larder_fuzz::classes;
 use larder_store::{
-    Access, Attributes, Change, Engine, Expiry, HashedKey, Lease, Lookup, NewCas, NewTags,
-    NewValue, Seconds, Value, segment,
+    Access, Attributes, Batches, Change, Expiry, HashedKey, Lease, Lookup, Lookups, Maintenance,
+    NewCas, NewTags, NewValue, Seconds, Updates, Uploads, Value, segment,
 };
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;

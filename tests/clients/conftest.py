@@ -1,10 +1,15 @@
-"""Provides a server for each module, engine and transport; it is flushed before every test."""
+"""Provides a server for each module, engine and transport; it is flushed before every test.
+
+The default tier uses every transport with the first engine. The long tier adds TCP with the other engines, because
+transports do not depend on the engine.
+"""
 
 import socket
 
 import pytest
 
 from server import Server, engines
+from tiers import long
 
 
 def has_ipv6():
@@ -20,14 +25,12 @@ TRANSPORTS = {"tcp4": {"host": "127.0.0.1"}, "tcp6": {"host": "::1"}, "unix": {"
 
 
 def pytest_generate_tests(metafunc):
-    """Uses every transport with the first engine and only TCP with the others, because transports do not
-    depend on the engine."""
     if "running" in metafunc.fixturenames:
         first, *others = engines(metafunc.config)
         ways = getattr(metafunc.module, "WAYS", TRANSPORTS)
-        pairs = [(first, way) for way in ways] + [(engine, "tcp4") for engine in others]
-        names = [f"{engine}-{way}" for engine, way in pairs]
-        metafunc.parametrize("running", pairs, ids=names, indirect=True, scope="module")
+        params = [pytest.param((first, way), id=f"{first}-{way}") for way in ways]
+        params += [long((engine, "tcp4"), id=f"{engine}-tcp4") for engine in others]
+        metafunc.parametrize("running", params, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")

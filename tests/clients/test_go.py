@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tiers import long
+
 MODULE = Path(__file__).parent / "go"
 
 
@@ -34,7 +36,7 @@ def test_gomemcache(server):
 
 @pytest.mark.timeout(900)
 @pytest.mark.larder
-@pytest.mark.parametrize("kind", ["segment", "delayed"])
+@pytest.mark.parametrize("kind", ["segment", long("delayed")])
 def test_go_redis(start, kind):
     with start(engine=kind, resp=True) as server:
         run("./resp", LARDER_RESP_ADDRESS=f"127.0.0.1:{server.resp_port}")

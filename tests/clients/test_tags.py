@@ -9,11 +9,13 @@ import httpx
 import pytest
 import redis
 
+from tiers import long
+
 pytestmark = pytest.mark.larder
 DOCS = Path(__file__).parents[2] / "docs" / "tags.md"
 
 
-@pytest.fixture(scope="module", params=["segment", "delayed"])
+@pytest.fixture(scope="module", params=["segment", long("delayed")])
 def server(request, start):
     if request.config.getoption("runtime", None):
         pytest.skip("HTTP has a thread of its own: once is enough")

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pymemcache
 
+from pace import Pace
 from replicas import ask, keys
 from server import LARDERD, TIMEOUT_SECS, Server, wait_until
 
@@ -22,11 +23,15 @@ def free_port(host="127.0.0.1"):
         return sock.getsockname()[1]
 
 
+# etcd syncs each change to disk. Other tests write to the disk, so a change may take longer than nodes wait for it.
+TMPFS = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
 class Etcd:
     """One etcd, on ports that were free a moment ago."""
 
     def __init__(self):
-        self.dir = tempfile.TemporaryDirectory(prefix="larder-etcd-")
+        self.dir = tempfile.TemporaryDirectory(prefix="larder-etcd-", dir=TMPFS)
         for _ in range(20):
             if self._start(free_port(), free_port()):
                 return
@@ -76,7 +81,7 @@ class Node(Server):
     """A member of a group."""
 
     def __init__(self, etcd, name, *options, **more):
-        self.name = name
+        self.name, self.is_paused = name, False
         cluster = [] if "--cluster" in options else ["--cluster", "demo"]
         options = [
             *cluster, "--node", name, "--etcd", etcd.url,
@@ -88,11 +93,15 @@ class Node(Server):
         return self.stats("cluster")
 
     def leads(self):
+        """Whether it leads and answers. A paused node does not answer."""
+        if self.is_paused:
+            return False
         seen = self.seen()
         return seen["role"] == "leader" and seen["serving"] == "1"
 
     def signal(self, number):
         os.kill(self.pid, number)
+        self.is_paused = number == signal.SIGSTOP or self.is_paused and number != signal.SIGCONT
         if number == signal.SIGSTOP:
             # It reaches each thread by itself.
             wait_until(self._stands_still, "the stop of all threads")
@@ -167,21 +176,32 @@ class Group:
         self.stop()
 
 
+# A node waits for a leader for a second before it refuses a request.
+PATIENCE_SECS = 0.9
+# Between requests of a client that sends again and again. Many tests run at the same time.
+PAUSE_SECS = 0.001
+
+
 class Client:
-    """Sends a set and a get again and again to one node, and records what it was told and when."""
+    """Sends a set and a get again and again to one node, and records the times of answers and faults."""
 
     def __init__(self, node, name):
         self.host, self.port, self.name = node.host, node.port, name
         self.end = threading.Event()
         self.answers = []
         self.faults = []
+        # Those without a wait for a leader.
+        self.early_faults = []
+        self.pace = Pace()
         self.thread = threading.Thread(target=self._run)
 
     def _run(self):
         sock, number = None, 0
         while not self.end.is_set():
             number += 1
+            time.sleep(PAUSE_SECS)
             value = b"%d" % number
+            begun = time.monotonic()
             try:
                 sock = sock or socket.create_connection((self.host, self.port), 10)
                 key = b"%s:%d" % (self.name.encode(), number % 50)
@@ -194,19 +214,26 @@ class Client:
                         raise ConnectionError("closed")
                     answer += piece
                 assert answer == b"STORED\r\n" + found or b"SERVER_ERROR no leader" in answer, answer
-                (self.answers if answer.startswith(b"STORED") else self.faults).append(time.monotonic())
+                if answer.startswith(b"STORED"):
+                    self.answers.append(time.monotonic())
+                else:
+                    self.faults.append(time.monotonic())
+                    if time.monotonic() - begun < PATIENCE_SECS:
+                        self.early_faults.append(answer)
             except OSError as fault:
                 self.faults.append(time.monotonic())
+                self.early_faults.append(fault)
                 sock = None
                 if not isinstance(fault, ConnectionError):
                     raise
                 time.sleep(0.005)
 
     def longest_gap(self):
-        """The longest time without an answer, in seconds."""
-        return max(after - before for before, after in zip(self.answers, self.answers[1:]))
+        """The longest time without an answer in seconds, without delays by other load of the machine."""
+        return self.pace.without_delay(max(after - before for before, after in zip(self.answers, self.answers[1:])))
 
     def __enter__(self):
+        self.pace.__enter__()
         self.thread.start()
         wait_until(lambda: len(self.answers) > 10, "the first answers")
         return self
@@ -214,6 +241,12 @@ class Client:
     def __exit__(self, *exc):
         self.end.set()
         self.thread.join()
+        self.pace.__exit__()
+
+
+def http_of(server):
+    """A client of HTTP for a `with` block."""
+    return httpx.Client(base_url=f"http://{server.http_address}", timeout=60, trust_env=False)
 
 
 def client(node):

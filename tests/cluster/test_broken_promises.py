@@ -14,12 +14,6 @@ from test_operators import larder
 pytestmark = pytest.mark.larder
 
 
-@pytest.fixture(scope="module")
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
-
-
 def test_the_rest_of_a_value_is_never_taken_for_requests():
     """The leader does not serve when a long value begins, and serves again before it is complete."""
     length, piece = 300_000, b"\r\nset victim 0 0 5\r\nOWNED\r\n"

@@ -17,12 +17,6 @@ pytestmark = pytest.mark.larder
 ENDED_SECS, SILENT_SECS = 3, 8
 
 
-@pytest.fixture(scope="module")
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
-
-
 def test_clients_go_on_when_the_leader_is_killed(etcd):
     with Group(etcd, 3, "--cluster", "killed") as group:
         for number in range(3):
@@ -60,7 +54,7 @@ def test_clients_go_on_when_the_leader_stands_still(etcd):
             # The old leader wakes up, and does not answer by itself any more.
             leader.signal(signal.SIGCONT)
             number = 0
-            while time.monotonic() < stopped + 6:
+            while leader.seen()["role"] == "leader" or number < 200:
                 number += 1
                 assert client(leader).set("woken", str(number))
                 assert client(followers[0]).get("woken") == b"%d" % number
@@ -80,7 +74,7 @@ def test_nobody_notices_that_etcd_is_away(etcd):
             assert own.start()
             time.sleep(1)
             assert group.leader() is leader
-        assert not a.faults and not b.faults
+        assert not a.early_faults and not b.early_faults
         assert max(a.longest_gap(), b.longest_gap()) < 1
         group.wait_until_in_sync()
 
@@ -201,7 +195,7 @@ def test_a_planned_end_is_noticed_by_nobody_else(etcd, end):
                 leader.signal(end)
                 leader.process.wait()
                 time.sleep(0.3)
-            assert not a.faults and not b.faults
+            assert not a.early_faults and not b.early_faults
             assert max(a.longest_gap(), b.longest_gap()) < 2
             assert int(followers[0].seen()["epoch"]) == epoch + 1, "one election"
             found = client(followers[0]).get_many([f"last{number}" for number in range(300)])

@@ -7,17 +7,11 @@ import pymemcache
 import pytest
 import redis
 
-from group import Etcd, Group, Node, client, no_leader, wait_for_same_keys
+from group import Group, Node, client, no_leader, wait_for_same_keys
 from replicas import ask
 from server import LARDERD, ExitedAtStart, Server, wait_until
 
 pytestmark = pytest.mark.larder
-
-
-@pytest.fixture(scope="module")
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
 
 
 def test_any_node_answers_for_all_keys(etcd, engine):

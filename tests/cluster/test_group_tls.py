@@ -9,7 +9,7 @@ import zlib
 import pytest
 
 from certificates import Authority
-from group import Client, Etcd, Group, Node, client, wait_for_same_keys
+from group import Client, Group, Node, client, wait_for_same_keys
 from server import wait_until
 
 pytestmark = pytest.mark.larder
@@ -26,12 +26,6 @@ class SecureGroup(Group):
         files = self.authority.issue(name, f"DNS:{name}")
         self.nodes[name] = Node(self.etcd, name, *self.options, "--cluster-tls", files)
         return self.nodes[name]
-
-
-@pytest.fixture(scope="module")
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
 
 
 def text(value):

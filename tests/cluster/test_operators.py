@@ -5,17 +5,11 @@ import subprocess
 
 import pytest
 
-from group import Client, Etcd, Group, client, wait_for_same_keys
+from group import Client, Group, client, wait_for_same_keys
 from replicas import ask
 from server import LARDERD, wait_until
 
 pytestmark = pytest.mark.larder
-
-
-@pytest.fixture(scope="module")
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
 
 
 def larder(etcd, task, cluster, *words):
@@ -46,7 +40,7 @@ def test_another_node_leads_without_an_error_and_without_a_copy(etcd):
                 wait_until(lambda: int(group.leader().seen()["epoch"]) == epoch + 1, "the next leader")
                 assert to in (None, group.leader().name)
                 group.wait_until_in_sync()
-        assert a.faults == [] and b.faults == []
+        assert a.early_faults == [] and b.early_faults == []
         assert [node.stats("replication")["copies_received"] for node in group] == copies
         wait_for_same_keys(group)
 
@@ -71,11 +65,11 @@ def test_which_changes_wait_is_set_for_the_group(etcd):
 
 
 def test_a_node_that_lacks_items_leads_if_it_is_told_to(etcd):
-    with Group(etcd, 2, "--cluster", "unclean") as group:
+    with Group(etcd, 2, "--cluster", "promoted") as group:
         leader, follower = group.leader(), group.followers()[0]
         assert client(leader).set("old", "1")
         wait_for_same_keys(group)
-        refused = larder(etcd, "promote", "unclean", follower.name, "--unclean")
+        refused = larder(etcd, "promote", "promoted", follower.name, "--unclean")
         assert refused == (False, f"larder: {leader.name} leads and is alive: use hand-over")
         follower.signal(signal.SIGSTOP)
         wait_until(lambda: leader.seen()["in_sync"].split() == [leader.name], "the leader alone")
@@ -86,13 +80,13 @@ def test_a_node_that_lacks_items_leads_if_it_is_told_to(etcd):
         group.kill(leader)
         follower.signal(signal.SIGCONT)
         away = f"group 0: {leader.name} leads in epoch 1, but is away"
-        wait_until(lambda: away in larder(etcd, "status", "unclean")[1], "the end of the lease")
+        wait_until(lambda: away in larder(etcd, "status", "promoted")[1], "the end of the lease")
         assert ask(follower, b"mg old v\r\n", b"\r\n") == b"SERVER_ERROR no leader\r\n"
-        done, said = larder(etcd, "promote", "unclean", follower.name)
+        done, said = larder(etcd, "promote", "promoted", follower.name)
         assert not done and "--unclean" in said
-        away = larder(etcd, "promote", "unclean", leader.name, "--unclean")
+        away = larder(etcd, "promote", "promoted", leader.name, "--unclean")
         assert away == (False, f"larder: {leader.name} is not alive, as far as etcd knows")
-        done, said = larder(etcd, "promote", "unclean", follower.name, "--unclean")
+        done, said = larder(etcd, "promote", "promoted", follower.name, "--unclean")
         assert done and said.startswith(f"{follower.name} leads in epoch "), said
         wait_until(follower.leads, "the follower leads")
         assert client(follower).get("old") == b"1", "it keeps what it has"

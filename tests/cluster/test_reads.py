@@ -14,12 +14,6 @@ from server import wait_until
 pytestmark = pytest.mark.larder
 
 
-@pytest.fixture(scope="module")
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
-
-
 def gets(node):
     return int(node.stats()["cmd_get"])
 

@@ -6,19 +6,13 @@ import time
 
 import pytest
 
-from group import Etcd, Group, client, wait_for_same_keys
+from group import Group, client, wait_for_same_keys
 from replicas import ask, items, keys
 from server import wait_until
 
 pytestmark = pytest.mark.larder
 
 KEYS = 400
-
-
-@pytest.fixture(scope="module")
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
 
 
 class Load:

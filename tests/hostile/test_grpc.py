@@ -5,7 +5,6 @@ import contextlib
 import random
 import socket
 import time
-import urllib.parse
 
 import grpc
 import h2.exceptions
@@ -15,12 +14,15 @@ from bystander import bounded
 from grpc_client import Cache
 from http2_peer import Peer
 from server import MIB, TIMEOUT_SECS, wait_until
+from tiers import long
 
 pytestmark = pytest.mark.larder
 
 # More connections than HTTP and gRPC may have.
 MANY = 300
 STREAMS = 30
+# How long a peer waits for the server to grant more of a window.
+GRANT_SECS = 0.5
 VALUE = bytes(900_000)
 METHODS = [
     "Get", "GetMany", "Read", "Set", "Write", "Delete", "Increment", "Touch", "DropTag", "Flush", "Watch", "Stats",
@@ -85,8 +87,9 @@ def malformed(noise, sound):
 
 
 @pytest.mark.timeout(600)
-def test_malformed_frames(start):
-    """10,000 of them, each of which is answered, with a status that is documented."""
+@pytest.mark.parametrize("count", [2000, long(10_000)])
+def test_malformed_frames(start, count):
+    """Each of them is answered, with a status that is documented."""
     noise = random.Random(11)
     with attacked(start) as server:
         with Cache(server.grpc_address) as cache:
@@ -101,7 +104,7 @@ def test_malformed_frames(start):
             ]
             sound = [one.SerializeToString() for one in sound]
         statuses, sent = collections.Counter(), 0
-        while sent < 10_000:
+        while sent < count:
             peer = Peer(server.grpc_address)
             for n in range(STREAMS):
                 method = METHODS[(sent + n) % len(METHODS)]
@@ -115,7 +118,7 @@ def test_malformed_frames(start):
             sent += STREAMS
             peer.close()
         assert set(statuses) - {"OK"} <= DOCUMENTED, statuses
-        assert statuses["INVALID_ARGUMENT"] > 1000 and statuses["OK"] > 100, statuses
+        assert statuses["INVALID_ARGUMENT"] > count / 10 and statuses["OK"] > count / 100, statuses
         assert is_served(server)
 
 
@@ -326,6 +329,8 @@ def test_others_keep_half_of_the_memory_for_connections(start):
         peers = [Peer(server.grpc_address) for _ in range(20)]
         for peer in peers:
             with contextlib.suppress(OSError, h2.exceptions.H2Error):
+                # The server may have no more room to grant.
+                peer.sock.settimeout(GRANT_SECS)
                 stream, at = peer.begin("Set"), 0
                 while at < len(half) and (room := peer.h2.local_flow_control_window(stream)):
                     peer.send(stream, half[at : at + room], end=False)

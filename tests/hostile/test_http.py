@@ -12,6 +12,7 @@ import pytest
 from bystander import bounded
 from http2_peer import Peer
 from server import MIB, TIMEOUT_SECS, wait_until
+from tiers import long
 
 pytestmark = pytest.mark.larder
 
@@ -198,7 +199,7 @@ def test_a_large_head(start, head):
         assert is_served(server)
 
 
-@pytest.mark.parametrize("window", [0, 1])
+@pytest.mark.parametrize("window", [long(0), 1])
 @pytest.mark.parametrize("path", ["/v1/keys/small", "/v1/keys?limit=1000", "/v1/stats/conns", "/metrics", "/openapi.json"])
 def test_answers_that_wait_in_the_connection(start, path, window):
     """Peers of HTTP/2 who grant no window, or a byte of it, for many answers at once."""

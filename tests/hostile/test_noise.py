@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from bystander import ask, bounded
+from bystander import bounded
 
 
 def test_byte_by_byte_gives_the_same_answers(start):

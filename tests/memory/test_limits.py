@@ -6,14 +6,18 @@ import time
 import pytest
 
 from loader import capacity, fill, live_share, load, within_promise
-from server import MIB
+from server import MIB, wait_until
+from tiers import long
 
 pytestmark = pytest.mark.larder
 
-SIZES = [10, 50, 100, 230, 1000, 4000, 20_000, 500_000]
+SIZES = [long(10), 50, 100, 230, 1000, 4000, 20_000, 500_000]
 SMALL = 64 * MIB
+RUNS_MAX = 6
 GIB = 1024 * MIB
 LIVE_SHARE_MIN = 0.80
+# What is stored between two waits for the device.
+PORTION_LEN = 4 * MIB
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -26,7 +30,7 @@ def test_filling_64_mib_with_one_size(start, size):
         assert int(server.stats()["limit_maxbytes"]) == SMALL
 
 
-@pytest.mark.parametrize("size", [50, 230, 1000, 4000])
+@pytest.mark.parametrize("size", [long(50), 230, 1000, 4000])
 def test_overwriting_a_third_of_the_time_leaves_most_memory_live(start, size):
     """Overwritten items leave dead copies in the log, which must not take too much memory."""
     window = capacity(size, SMALL)
@@ -57,6 +61,7 @@ def test_sizes_that_shift_up_and_down_again(start):
         assert load(server, "probe", from_=0, to=count)["wrong"] == 0
 
 
+@pytest.mark.long
 def test_a_gibibyte_through_all_sizes(start):
     """Values of 1 KB, then from 100 B to 20 KB, then large ones, then small ones."""
     with start("-m", "1024", "-t", "2") as server:
@@ -85,26 +90,41 @@ def test_many_writers_are_about_as_fast_as_one(start):
     count = 4 * capacity(20_000, SMALL)
     with start("-m", "64", "-t", "4") as server:
         fill(server, count, 20_000)
-        # The fastest of three runs counts, because other load of the machine may slow down some of them.
+        # The fastest runs count, because other load of the machine slows down some of them.
         took = {1: float("inf"), 16: float("inf")}
-        for threads in 3 * (1, 16):
-            began = time.monotonic()
-            fill(server, count, 20_000, threads=threads)
-            took[threads] = min(took[threads], time.monotonic() - began)
-    assert took[16] <= 5 * took[1] + 0.5, took
+        for _ in range(RUNS_MAX):
+            for threads in took:
+                began = time.monotonic()
+                fill(server, count, 20_000, threads=threads)
+                took[threads] = min(took[threads], time.monotonic() - began)
+            if took[16] <= 5 * took[1]:
+                return
+    raise AssertionError(took)
 
 
-@pytest.mark.parametrize("size", [600, 8000, 120_000])
+def fill_at_the_pace_of_flash(server, count, size):
+    """Stores `count` keys in portions and waits until the writes that each portion caused have ended, because a set
+    that finds the write queue full evicts an item unwritten."""
+    portion = max(1, PORTION_LEN // size)
+    for first in range(0, count, portion):
+        fill(server, min(portion, count - first), size, first=first)
+        wait_until(lambda: server.stats()["extstore_io_queue"] == "0", "the end of the writes")
+
+
+@pytest.mark.parametrize("size", [long(600), 8000, 120_000])
 def test_items_on_flash_take_no_memory_beyond_the_promise(start, tmp_path, size):
-    """Several times the memory is stored, read twice, so that items come back to memory, and overwritten."""
+    """Several times the memory is stored, read twice, so that items come back to memory, and overwritten as fast as
+    the server answers."""
     path = f"ext_path={tmp_path / 'flash'}:512m"
     count = 4 * capacity(size, SMALL)
     with start("-m", "64", "-t", "2", "-o", path) as server:
-        fill(server, count, size, threads=4)
+        fill_at_the_pace_of_flash(server, count, size)
+        shown = server.stats()
+        # All but what memory has room for.
+        assert int(shown["extstore_objects_used"]) > count // 2, shown
         for _ in range(2):
             assert load(server, "probe", from_=0, to=count, size=size)["wrong"] == 0
         fill(server, count, size, threads=4)
         shown = server.stats()
-        assert int(shown["extstore_objects_used"]) > count // 10, shown
         assert int(shown["badcrc_from_extstore"]) == int(shown["miss_from_extstore"]) == 0, shown
         within_promise(server, SMALL)

@@ -4,7 +4,7 @@
 Measures the resident memory of larderd per idle connection (without the kernel's part of a socket).
 Then measures latency and CPU time per request of busy connections with and without idle ones, in
 alternating runs on one server. Prints JSON and checks nothing. Latencies need a machine without other
-load; CPU time depends less on it.
+load; CPU time depends less on it. LARDER_BIN_DIR=target/release measures optimized binaries.
 """
 
 import argparse

@@ -13,8 +13,9 @@ import pymemcache
 import pytest
 import redis
 
+from pace import Pace
 from replicas import Leader, Relay, ask, is_following, items, keys, wait_for_equality
-from server import ENGINES, LARDERD, ExitedAtStart, Server, wait_until
+from server import ExitedAtStart, Server, wait_until
 
 pytestmark = pytest.mark.larder
 
@@ -52,6 +53,7 @@ class Writers:
         self.end = threading.Event()
         self.requests = 0
         self.slowest = 0.0
+        self.pace = Pace()
         self.faults = []
         self.threads = [threading.Thread(target=self._run, args=(n,)) for n in range(threads)]
 
@@ -90,6 +92,7 @@ class Writers:
                 client.set(key, b"%d" % draw.randrange(10**6), expire=draw.choice([0, 5000]), flags=3)
 
     def __enter__(self):
+        self.pace.__enter__()
         for thread in self.threads:
             thread.start()
         return self
@@ -98,6 +101,7 @@ class Writers:
         self.end.set()
         for thread in self.threads:
             thread.join()
+        self.pace.__exit__()
         assert not self.faults and self.requests > 0, self.faults
 
 
@@ -106,9 +110,7 @@ def test_a_follower_gets_a_copy_and_then_changes(engine):
         fill(leader, 20_000)
         with Writers(leader), follower(leader, engine=engine) as copy:
             wait_until(lambda: is_following(copy), "the copy")
-            time.sleep(1)
-            has_followed = int(replication(copy, "states_received"))
-            assert has_followed > 20_000
+            wait_until(lambda: int(replication(copy, "states_received")) > 21_000, "changes after the copy")
         with follower(leader) as copy:
             wait_for_equality(leader, copy)
 
@@ -116,10 +118,7 @@ def test_a_follower_gets_a_copy_and_then_changes(engine):
 def test_changes_under_load_leave_both_with_the_same_items(tmp_path):
     with Leader(options=["-t", "4"]) as leader, follower(leader) as copy:
         with Writers(leader, threads=6) as writers:
-            time.sleep(3)
-        assert writers.requests > 1000
-        # What lives for a second is gone on both.
-        time.sleep(2.5)
+            wait_until(lambda: writers.requests > 5000, "changes")
         wait_for_equality(leader, copy)
         assert replication(leader, "followers") == "1"
         assert replication(copy, "copies_received") == "1"
@@ -136,7 +135,6 @@ def test_a_broken_connection_is_gone_on_with():
                     connected = lambda: int(replication(copy, "connections")) >= number
                     wait_until(connected, "a new connection")
                     wait_until(lambda: replication(copy, "link") == "following", "following")
-            time.sleep(2.5)
             wait_for_equality(leader, copy)
             assert replication(copy, "copies_received") == "1", "it went on each time"
 
@@ -200,12 +198,9 @@ def test_a_follower_that_stood_still_catches_up():
         wait_for_equality(leader, copy)
         with Writers(leader, threads=2, large=False) as writers:
             copy.process.send_signal(signal.SIGSTOP)
-            time.sleep(2)
-            lag = float(replication(leader, "followers_lag"))
+            wait_until(lambda: float(replication(leader, "followers_lag")) > 1, "a lag that is seen")
             copy.process.send_signal(signal.SIGCONT)
-        assert lag > 1, "it is seen that it is behind"
-        assert writers.slowest < 1, "nobody waits for it"
-        time.sleep(2.5)
+        assert writers.pace.without_delay(writers.slowest) < 1, "nobody waits for it"
         wait_for_equality(leader, copy)
         assert float(replication(leader, "followers_lag")) < 1
 
@@ -231,9 +226,8 @@ def test_followers_are_followed():
         port = first.replication_port
         options = ["--follow", f"127.0.0.1:{port}"]
         with Leader(options=options) as second, follower(second) as third:
-            with Writers(first, threads=2):
-                time.sleep(1)
-            time.sleep(2.5)
+            with Writers(first, threads=2) as writers:
+                wait_until(lambda: writers.requests > 1000, "changes")
             wait_for_equality(first, second)
             wait_for_equality(first, third)
 

@@ -28,7 +28,7 @@ from rounds import (
     Totals,
     read_flush,
 )
-from server import LARDERD, TIMEOUT_SECS, Server
+from server import LARDERD, TIMEOUT_SECS
 
 LOAD_SECS_MAX = 0.2
 # Chunks of `FlashBulk` that are there at the same time: about 90 MB, beside 2.5 MB of the workers' keys.
@@ -52,9 +52,10 @@ LARGE = PACED._replace(name="flash and large values", large=True, keys=300)
 # As fast as the server reads: items may be evicted without being written.
 HEAVY = PACED._replace(name="flash, heavily written", evicts=True, pace=6000)
 KINDS = [PACED, HEAVY, FLUSHED, LARGE]
-# Evictions between the last answer to `stats` and the kill are seen by nobody. If there were some before, so
-# many may follow: a few segments of short items.
-UNSEEN_EVICTIONS_MAX = 1000
+# Evictions between the last answer to `stats` and the kill are unseen. If there were some before, or writes waited for
+# the disk, some may follow: a few segments of short items, and items as long as what the server receives. No item of
+# `FlashBulk` is shorter.
+UNSEEN_EVICTIONS_MAX, EVICTED_LEN_MIN = 1000, 200
 # Otherwise one segment may, now and then.
 KEPT_SHARE_MIN = 0.995
 # What may never be counted: all reads succeed.
@@ -287,8 +288,9 @@ class FlashCampaign(Campaign):
         self.is_empty = flush is not None
         self.bulk.played(bulk.played, flush)
         evicted = max((shown(answer, "evictions") for answer in poll.played), default=0)
-        if evicted:
-            self.evicted = max(self.evicted, evicted + UNSEEN_EVICTIONS_MAX)
+        waiting = max((shown(answer, "extstore_io_queue") for answer in poll.played), default=0)
+        if evicted or waiting > WAITING_WRITES_MAX:
+            self.evicted = max(self.evicted, evicted + unseen_evictions_max(everyone, poll.played))
         for script, made, player in zip(self.scripts, chunks, players):
             self.follow(script, made, player.played, flush)
 
@@ -319,6 +321,16 @@ class FlashCampaign(Campaign):
         self.server.stop()
         if not self.on_flash:
             self.totals.fail(self.number, "no item was on flash")
+
+
+def unseen_evictions_max(players, polls):
+    """How many items the server may have evicted after its last complete answer to `stats`: about as many bytes as it
+    received since then, and a few segments."""
+    seen = max((answer.begin for answer in polls if answer.complete), default=0)
+    received = sum(
+        len(wire) for player in players for wire, chunk in zip(player.chunks, player.played) if chunk.end > seen
+    )
+    return UNSEEN_EVICTIONS_MAX + received // EVICTED_LEN_MIN
 
 
 def shown(poll, name):

@@ -13,10 +13,12 @@ from flash_rounds import KINDS, FlashCampaign, FlashTotals
 from items import look_up
 from region import assert_warm, end, state
 from server import MIB, ExitedAtStart, wait_until
+from tiers import by_tier
 
 pytestmark = pytest.mark.larder
 
-ROUNDS = int(os.environ.get("FLASH_ROUNDS", "10"))
+# In the long tier, and in the default tier.
+ROUNDS, ROUNDS_OF_DEFAULT = int(os.environ.get("FLASH_ROUNDS", "10")), 3
 SEED = int(os.environ.get("LARDER_SEED", random.randrange(2**32)))
 SIZE_MIB = 64
 ITEMS, VALUE_LEN = 30_000, 1000
@@ -29,9 +31,10 @@ HEADER_LEN = 4096
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_crash_under_load_loses_nothing_on_flash(request, capsys, kind):
     asked, totals = request.config.getoption, FlashTotals(SEED)
-    FlashCampaign(totals, SEED, kind, asked("--server"), asked("--runtime")).run(0, ROUNDS)
+    rounds = by_tier(request.config, ROUNDS_OF_DEFAULT, ROUNDS)
+    FlashCampaign(totals, SEED, kind, asked("--server"), asked("--runtime")).run(0, rounds)
     with capsys.disabled():
-        print(f"\nrestart: {kind.name}, {ROUNDS} rounds, {totals.line()}, seed {SEED}")
+        print(f"\nrestart: {kind.name}, {rounds} rounds, {totals.line()}, seed {SEED}")
     assert totals.passed, totals.line()
 
 

@@ -6,6 +6,7 @@ from contents import Contents, client, value
 from items import Snapshot, look_up
 from region import end, state
 from server import MIB, ExitedAtStart, wait_until
+from tiers import long
 
 pytestmark = pytest.mark.larder
 
@@ -18,7 +19,7 @@ def limit(server):
     return int(server.stats()["limit_maxbytes"])
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("name", [long("SIGTERM"), "SIGKILL"])
 @pytest.mark.parametrize(
     "first, second",
     [

@@ -18,6 +18,7 @@ MIX = [
     400_000,
 ]  # fmt: skip
 SMALLEST_MIB_MAX = 8
+BATCH_LEN = 100_000
 
 
 def test_ten_restarts_keep_everything(region):
@@ -43,11 +44,13 @@ def churn(server, rng, mib, mix=MIX):
     contents, stored = {}, 0
     with client(server) as user:
         while stored < mib * MIB:
-            size = rng.choice(mix)
-            key = f"mix-{rng.randrange(10**9)}"
-            contents[key] = value(stored % 997, size)
-            user.set(key, contents[key], noreply=True)
-            stored += size
+            batch, sent = {}, stored + BATCH_LEN
+            while stored < sent:
+                size = rng.choice(mix)
+                batch[f"mix-{rng.randrange(10**9)}"] = value(stored % 997, size)
+                stored += size
+            user.set_many(batch, noreply=True)
+            contents |= batch
         assert user.version()
     return contents
 

@@ -1,16 +1,21 @@
-"""A crash at a random moment under load loses no acknowledged change. `scripts/restart` runs more rounds."""
+"""A crash at a random moment under load loses no acknowledged change. The long tier runs RESTART_ROUNDS rounds, and
+`scripts/restart` any number."""
 
 import os
 import random
 
 import pytest
 
-from rounds import AMPLE, FULL, Campaign, Totals, run
+from rounds import AMPLE, FULL, KINDS, Campaign, Totals, run
+from tiers import by_tier, long
 
 pytestmark = pytest.mark.larder
 
 ROUNDS = int(os.environ.get("RESTART_ROUNDS", "200"))
 SEED = int(os.environ.get("LARDER_SEED", random.randrange(2**32)))
+# Rounds of a campaign in the default tier.
+ROUNDS_OF_KIND = 10
+ROUNDS_OF_SHUTDOWNS, ROUNDS_OF_SHUTDOWNS_OF_LONG = 6, 15
 CAMPAIGNS_MAX = 20
 
 
@@ -21,6 +26,14 @@ def report(totals, rounds, capsys):
     assert totals.passed, totals.line()
 
 
+@pytest.mark.parametrize("kind", KINDS[:4], ids=range(4))
+def test_a_crash_in_a_few_rounds_loses_nothing(request, capsys, kind):
+    asked, totals = request.config.getoption, Totals(SEED)
+    Campaign(totals, f"{SEED}-{kind.name}", kind, asked("--server"), asked("--runtime")).run(0, ROUNDS_OF_KIND)
+    report(totals, ROUNDS_OF_KIND, capsys)
+
+
+@pytest.mark.long
 @pytest.mark.timeout(max(300, 3 * ROUNDS))
 def test_a_crash_under_load_loses_nothing(request, capsys):
     asked = request.config.getoption
@@ -28,11 +41,12 @@ def test_a_crash_under_load_loses_nothing(request, capsys):
 
 
 @pytest.mark.parametrize("kind", [AMPLE, FULL], ids=lambda kind: kind.name)
-@pytest.mark.parametrize("signal", ["TERM", "INT", "USR1"])
+@pytest.mark.parametrize("signal", ["TERM", long("INT"), "USR1"])
 def test_a_shutdown_under_load_loses_nothing(request, capsys, signal, kind):
     asked, totals = request.config.getoption, Totals(SEED)
-    Campaign(totals, SEED, kind, asked("--server"), asked("--runtime"), signal).run(0, 15)
-    report(totals, 15, capsys)
+    rounds = by_tier(request.config, ROUNDS_OF_SHUTDOWNS, ROUNDS_OF_SHUTDOWNS_OF_LONG)
+    Campaign(totals, SEED, kind, asked("--server"), asked("--runtime"), signal).run(0, rounds)
+    report(totals, rounds, capsys)
 
 
 def delete_some(campaign):

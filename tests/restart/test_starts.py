@@ -17,11 +17,12 @@ from items import look_up
 from region import assert_warm, end
 from rounds import Interrupted
 from server import TIMEOUT_SECS, wait_until
+from tiers import by_tier
 
 pytestmark = pytest.mark.larder
 
 SIZES = [10, 3000, 400_000]
-INTERRUPTED = 30
+INTERRUPTED, INTERRUPTED_OF_LONG = 10, 30
 
 
 def test_crashes_while_starting(request, region):
@@ -31,7 +32,7 @@ def test_crashes_while_starting(request, region):
     server = region.start("-m", "128")
     contents = Contents(server, SIZES, small=20_000)
     contents.check(server)
-    for _ in range(INTERRUPTED):
+    for _ in range(by_tier(request.config, INTERRUPTED, INTERRUPTED_OF_LONG)):
         end(server, "SIGKILL")
         for _ in range(2):
             options = ["-e", str(region.file), "-m", "128", "-t", str(rng.choice([1, 4]))]

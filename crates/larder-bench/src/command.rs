@@ -1,8 +1,9 @@
 //! `larder bench`: performs the runs and writes their results as a table and as JSON.
 
-use crate::arguments::{ArgumentError, Arguments};
+use crate::arguments::Arguments;
+use crate::arguments::error::ArgumentError;
 use crate::find_rate::{Bound, Search, Step};
-use crate::load::opening::server_versions;
+use crate::load::socket::opening::server_versions;
 use crate::load::stats::histogram;
 use crate::outcome::Outcome;
 use crate::report::client_files::write_clients;
@@ -11,7 +12,9 @@ use crate::report::files::{
     write_histograms,
 };
 use crate::report::table;
-use crate::run::{Measured, Progress, RunError, run_interruptible};
+use crate::run::measured::{Measured, Progress};
+use crate::run::run_interruptible;
+use crate::run_error::RunError;
 use crate::settings::Settings;
 use hdrhistogram::Histogram;
 use larder_target::Machine;

@@ -10,7 +10,10 @@ use crate::put::{InsertError, KEY_LEN_MAX, TAG_LEN_MAX, TAGS_MAX};
 use atomic_refcell::{AtomicRefCell, AtomicRefMut};
 use larder_operations::{Counters, Limits, OpContext, Remove, Removed, Set, Store, Stored};
 use larder_store::segment::{self, ChainLease, Handle, Upload};
-use larder_store::{Engine, Expiry, HashedKey, Lease, Lookup, Refusal, Seconds, Tag, Value};
+use larder_store::{
+    Batches, Expiry, HashedKey, Lease, Lookup, Lookups, Maintenance, Refusal, Seconds, Tag,
+    Uploads, Value,
+};
 use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 

@@ -1,16 +1,17 @@
 //! Settings.
 
-use crate::core::address::Address;
-use crate::core::entry::Entry;
-use crate::core::group::Group;
-use crate::core::login::Login;
-use crate::core::place::Place;
+use crate::core::endpoint::address::Address;
+use crate::core::endpoint::entry::Entry;
+use crate::core::endpoint::login::Login;
+use crate::core::endpoint::place::Place;
+use crate::core::servers::group::Group;
 use crate::core::servers::{Failover, Member, Servers};
 use crate::discovery::{Discovery, Finder, keep};
 use crate::error::{Error, ErrorKind};
 use crate::list::{ListedServer, ServerList};
 use crate::refresh::RefreshSignal;
 use crate::ring::{Hashing, Node, Ring};
+
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 use crate::waiter::Waiter;
@@ -84,6 +85,22 @@ impl Settings {
     pub(crate) fn expiry(&self, now: Instant) -> Option<Instant> {
         let share = 0.8 + 0.2 * rand::random::<f64>();
         self.lifetime_max.map(|lifetime| now + lifetime.mul_f64(share))
+    }
+
+    /// When a connection that is opened now has to be open, for a call with this deadline.
+    ///
+    /// # Errors
+    /// The time of the call is over: all of it went to others.
+    pub(crate) fn connect_deadline(
+        &self,
+        now: Instant,
+        deadline: Instant,
+    ) -> Result<Instant, Error> {
+        let left = deadline.saturating_duration_since(now);
+        if left.is_zero() {
+            return Err(Error::definite(ErrorKind::Timeout).echo());
+        }
+        Ok(now + left.min(self.connect_timeout))
     }
 }
 

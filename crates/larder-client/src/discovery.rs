@@ -2,10 +2,10 @@
 
 use crate::blocking::stream::Stream;
 use crate::blocking::wait::Wait;
-use crate::core::address::Address;
-use crate::core::entry::Entry;
-use crate::core::group::Group;
-use crate::core::place::Place;
+use crate::core::endpoint::address::Address;
+use crate::core::endpoint::entry::Entry;
+use crate::core::endpoint::place::Place;
+use crate::core::servers::group::Group;
 use crate::core::servers::{Member, Servers};
 use crate::list::ListedServer;
 use crate::refresh::RefreshSignal;

@@ -103,6 +103,7 @@ pub use error::{ComputeError, Error, ErrorKind};
 pub use item::{Counted, Item, PerServer, StoreRequest, Stored, Ttl};
 pub use larder_protocol::StoreMode;
 pub use list::{ListedServer, ServerList};
+
 #[cfg(feature = "tls")]
 pub use tls::Tls;
 pub use typed::Typed;

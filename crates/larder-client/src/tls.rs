@@ -1,7 +1,7 @@
 //! Settings of TLS.
 
-use crate::core::address::Address;
-use crate::core::tls::Connector;
+use crate::core::endpoint::address::Address;
+use crate::core::endpoint::tls::Connector;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};

@@ -1,5 +1,8 @@
 //! What is reported by the crates `metrics` and `tracing`: what the client counts, and nothing secret.
+//!
+//! A program of its own: it installs the recorder and the subscriber of its process.
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use common::cluster::Cluster;

@@ -1,6 +1,7 @@
-//! Measurements while another program uses the machine.
+//! Measurements while another program uses the machine. A program of its own, because it disturbs what others measure.
 #![cfg(target_os = "linux")]
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use common::{Bench, MEMCACHED, suite_text};

@@ -16,6 +16,7 @@ mod transfer;
 
 #[cfg(unix)]
 pub use files::{FileSpec, Files, FilesError, HEADER_LEN, Opening};
+
 #[cfg(unix)]
 pub use memory::{Faults, Memory};
 pub use pool::Pool;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 
 #[cfg(unix)]
 use std::os::fd::RawFd;
+
 /// Systems without descriptors have only devices of other crates, which return none.
 #[cfg(not(unix))]
 type RawFd = i32;

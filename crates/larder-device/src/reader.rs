@@ -1,10 +1,12 @@
 //! Reads that go on while their thread does something else.
 
 use crate::pool::{self, Job, Pool, UnderWay};
+
 #[cfg(target_os = "linux")]
 use crate::ring::Ring;
 use crate::{Device, Target};
 use std::fmt;
+
 #[cfg(unix)]
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

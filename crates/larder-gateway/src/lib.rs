@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  web/, a thread of its own
-//!     ├─ http/ ─┬─▶ Items (items.rs) ─▶ worker.rs ─┬─▶ larder-operations
+//!     ├─ http/ ─┬─▶ Items (items.rs) ─▶ worker/ ───┬─▶ larder-operations
 //!     ├─ grpc/ ─┘                                  └─▶ elsewhere.rs: other servers of the cluster
 //!     ├─────────▶ ServerView (server_view.rs): the server that the process is
 //!     │
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Handlers know neither the engine of the cache nor what an operation means: [`larder_operations`] says that,
-//! and `worker.rs` repeats operations that wait for slower storage. A server shows itself by a [`ServerView`].
+//! and `worker/` repeats operations that wait for slower storage. A server shows itself by a [`ServerView`].
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
@@ -34,6 +34,7 @@ mod worker;
 
 pub use metrics::MetricsServer;
 pub use server_view::{Asked, Asking, Group, Kind, Login, Rights, Sample, ServerView};
+
 #[cfg(feature = "http")]
 pub use web::{Interfaces, WebConfig, WebListener, WebServer, WebTls};
 pub use web_counts::WebCounts;

@@ -15,11 +15,11 @@
 //! assert_eq!(read_text(b"VA 2 f7 W\r\nh"), Read::Incomplete { wanted: 15 });
 //! ```
 
-use crate::binary::opcode;
-use crate::number::{u32_of, u64_of};
+use crate::parse::binary::opcode;
 use crate::request::{Key, Status};
 use crate::response::{self, Binary, Read, Resp, Text};
-use crate::tokens::Tokens;
+use crate::text::number::{u32_of, u64_of};
+use crate::text::tokens::Tokens;
 
 /// An answer, or a part of one: a request for several keys is answered by several of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Lines of dumps: what an operator sees of each item.
 
-use crate::base64;
 use crate::meta_flags::number;
+use crate::parse::base64;
 use crate::request::KEY_LEN_MAX;
 
 /// An item as dumps show it.

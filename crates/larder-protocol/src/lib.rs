@@ -8,36 +8,21 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
-mod admin;
 pub mod answer;
-mod base64;
-mod binary;
-mod body;
-mod classic;
 pub mod dump;
 pub mod encode;
-mod fast_get;
-mod fast_set;
-mod letters;
-mod line;
-mod login;
-mod meta;
 mod meta_flags;
-mod noreply;
-mod number;
-mod parsed;
-mod parser;
+mod parse;
 pub mod reply;
 mod request;
 pub mod resp;
 pub mod response;
-mod sasl;
 mod slot;
-mod tokens;
+mod text;
 pub mod watch;
 
-pub use fast_get::FastGet;
-pub use fast_set::FastSet;
-pub use parser::Parser;
+pub use parse::fast_get::FastGet;
+pub use parse::fast_set::FastSet;
+pub use parse::parser::Parser;
 pub use request::*;
 pub use slot::{SLOTS, slot};

@@ -5,8 +5,8 @@
 //! long, that more bytes are needed, or that this is not the protocol. Nothing is copied, and any
 //! split of a stream gives the same responses. What they mean is read by [`crate::answer`].
 
-use crate::number::u64_of;
 use crate::request::VALUE_LEN_MAX;
+use crate::text::number::u64_of;
 use memchr::memchr;
 
 /// The longest line of a text or RESP response, without a value, in bytes. Stats and `me` lines are

@@ -243,6 +243,7 @@ impl Served {
     }
 
     /// A cache of another engine.
+    #[cfg(any(feature = "dashmap", feature = "delayed", feature = "moka"))]
     fn other(cache: &impl Cache, options: &Options) -> Self {
         match journals(options) {
             None => Self::plain(cache),

@@ -4,8 +4,8 @@
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use larder_store::{
-    Attributes, Change, Engine, HashedKey, Lookup, NewCas, NewTags, NewValue, Seconds, SizeClasses,
-    segment,
+    Attributes, Batches, Change, HashedKey, Lookup, Lookups, NewCas, NewTags, NewValue, Seconds,
+    SizeClasses, Updates, segment,
 };
 
 const BATCH: usize = 16;

@@ -7,7 +7,8 @@
 #![expect(clippy::print_stdout, reason = "it is a command")]
 
 use larder_store::{
-    Attributes, Change, Engine, HashedKey, NewCas, NewTags, NewValue, Seconds, SizeClasses, segment,
+    Attributes, Batches, Change, HashedKey, Lookups, NewCas, NewTags, NewValue, Seconds,
+    SizeClasses, Updates, segment,
 };
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};

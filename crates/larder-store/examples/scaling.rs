@@ -9,8 +9,8 @@
 #![expect(clippy::print_stdout, reason = "it is a command")]
 
 use larder_store::{
-    Access, Attributes, Change, Engine, HashedKey, NewCas, NewTags, NewValue, Seconds, SizeClasses,
-    segment,
+    Access, Attributes, Batches, Change, Engine, HashedKey, Lookups, NewCas, NewTags, NewValue,
+    Seconds, SizeClasses, segment,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};

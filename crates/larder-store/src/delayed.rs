@@ -8,10 +8,8 @@
 //! own within two milliseconds, in any order.
 
 use crate::cache::CacheControl;
-use crate::{
-    Access, Acknowledged, Begun, Change, Content, Delivery, Engine, Gauges, HashedKey, Item, Lease,
-    Lookup, Now, Overheld, Refusal, Seconds, Tag, Updated, WalkPlace, WalkState, Wanted,
-};
+use crate::engine::layer::*;
+use crate::engine::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Waker;
@@ -190,12 +188,35 @@ impl<E: Engine> Handle<E> {
     }
 }
 
-impl<E: Engine> Engine for Handle<E> {
+impl<E: Engine> Layer for Handle<E> {
+    type Inner = E;
+
+    fn inner(&self) -> &E {
+        &self.engine
+    }
+
+    fn inner_mut(&mut self) -> &mut E {
+        &mut self.engine
+    }
+}
+
+impl<E: Engine> DelegateUploads for Handle<E> {}
+impl<E: Engine> DelegateMaintenance for Handle<E> {}
+
+impl<E: Engine> Batches for Handle<E> {
+    fn begin_batch(&mut self, now: impl Into<Now>) {
+        self.has_changed = false;
+        self.engine.begin_batch(now);
+    }
+
+    fn end_batch(&mut self) {
+        self.delivered.clear();
+        self.engine.end_batch();
+    }
+}
+
+impl<E: Engine> Lookups for Handle<E> {
     type Lease = E::Lease;
-    type Upload = E::Upload;
-    type Walk = Walk<E::Walk>;
-    type Fetch = Fetch;
-    type Position = Position;
 
     fn hash(&self, key: &[u8]) -> u64 {
         self.engine.hash(key)
@@ -207,16 +228,6 @@ impl<E: Engine> Engine for Handle<E> {
 
     fn prefetch_announced(&mut self) {
         self.engine.prefetch_announced();
-    }
-
-    fn begin_batch(&mut self, now: impl Into<Now>) {
-        self.has_changed = false;
-        self.engine.begin_batch(now);
-    }
-
-    fn end_batch(&mut self) {
-        self.delivered.clear();
-        self.engine.end_batch();
     }
 
     fn get<R>(
@@ -258,7 +269,9 @@ impl<E: Engine> Engine for Handle<E> {
         self.note_dead(key.hash, &found);
         found
     }
+}
 
+impl<E: Engine> Updates for Handle<E> {
     fn update<'v, R>(
         &mut self,
         key: HashedKey<'_>,
@@ -299,6 +312,31 @@ impl<E: Engine> Engine for Handle<E> {
         updated
     }
 
+    fn tag(&mut self, name: &[u8]) -> Result<Tag, Refusal> {
+        self.engine.tag(name)
+    }
+
+    fn drop_tag(&mut self, name: &[u8]) -> bool {
+        self.engine.drop_tag(name)
+    }
+
+    fn has_tags(&self) -> bool {
+        self.engine.has_tags()
+    }
+
+    fn flush(&mut self, at: Option<Seconds>) {
+        self.has_changed = true;
+        self.engine.flush(at);
+    }
+
+    fn flush_generation(&self) -> u64 {
+        self.engine.flush_generation()
+    }
+}
+
+impl<E: Engine> SlowStorage for Handle<E> {
+    type Fetch = Fetch;
+
     fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Fetch>) -> Begun {
         let Wanted { hash, .. } = wanted;
         if self.delivered.contains(&hash) || self.storage.draw().is_multiple_of(8) {
@@ -324,6 +362,10 @@ impl<E: Engine> Engine for Handle<E> {
     fn submit(&mut self) {
         self.engine.submit();
     }
+}
+
+impl<E: Engine> Acknowledge for Handle<E> {
+    type Position = Position;
 
     fn ack_position(&mut self) -> Option<Position> {
         let waits = self.has_changed && !self.storage.draw().is_multiple_of(3);
@@ -340,55 +382,10 @@ impl<E: Engine> Engine for Handle<E> {
         };
         if wait.is_done.load(Ordering::Acquire) { Acknowledged::Yes } else { Acknowledged::NotYet }
     }
+}
 
-    fn upload_len_min(&self) -> usize {
-        self.engine.upload_len_min()
-    }
-
-    fn upload(&mut self, len: usize) -> Result<Self::Upload, Refusal> {
-        self.engine.upload(len)
-    }
-
-    fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal> {
-        self.engine.extend(upload, bytes)
-    }
-
-    fn overheld(&self) -> Overheld {
-        self.engine.overheld()
-    }
-
-    fn tag(&mut self, name: &[u8]) -> Result<Tag, Refusal> {
-        self.engine.tag(name)
-    }
-
-    fn drop_tag(&mut self, name: &[u8]) -> bool {
-        self.engine.drop_tag(name)
-    }
-
-    fn has_tags(&self) -> bool {
-        self.engine.has_tags()
-    }
-
-    fn flush(&mut self, at: Option<Seconds>) {
-        self.has_changed = true;
-        self.engine.flush(at);
-    }
-
-    fn flush_generation(&self) -> u64 {
-        self.engine.flush_generation()
-    }
-
-    fn maintain(&mut self, now: Seconds) -> bool {
-        self.engine.maintain(now)
-    }
-
-    fn shrink(&mut self) -> bool {
-        self.engine.shrink()
-    }
-
-    fn crawl_soon(&mut self) {
-        self.engine.crawl_soon();
-    }
+impl<E: Engine> Walks for Handle<E> {
+    type Walk = Walk<E::Walk>;
 
     fn walk(&self) -> Self::Walk {
         Walk { walk: self.engine.walk(), wait: None }
@@ -419,14 +416,6 @@ impl<E: Engine> Engine for Handle<E> {
             return WalkState::Waiting;
         }
         self.engine.walk_on(&mut walk.walk, items, waker, visit)
-    }
-
-    fn gauges(&self) -> Gauges {
-        self.engine.gauges()
-    }
-
-    fn reset_counters(&self) {
-        self.engine.reset_counters();
     }
 }
 

@@ -5,10 +5,7 @@
 //! requests uses [`Cache`].
 
 use crate::cache::CacheControl;
-use crate::{
-    Access, Acknowledged, Begun, Change, Content, Delivery, Engine, Gauges, HashedKey, Item,
-    Lookup, Now, Overheld, Refusal, Seconds, Tag, Updated, Value, WalkPlace, WalkState, Wanted,
-};
+use crate::engine::*;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -268,23 +265,23 @@ fn own<T: 'static>(boxed: &dyn Any) -> &T {
 
 impl<E: Engine + Send + 'static> AnyEngine for E {
     fn hash(&self, key: &[u8]) -> u64 {
-        Engine::hash(self, key)
+        Lookups::hash(self, key)
     }
 
     fn announce(&mut self, hash: u64) {
-        Engine::announce(self, hash);
+        Lookups::announce(self, hash);
     }
 
     fn prefetch_announced(&mut self) {
-        Engine::prefetch_announced(self);
+        Lookups::prefetch_announced(self);
     }
 
     fn begin_batch(&mut self, now: Now) {
-        Engine::begin_batch(self, now);
+        Batches::begin_batch(self, now);
     }
 
     fn end_batch(&mut self) {
-        Engine::end_batch(self);
+        Batches::end_batch(self);
     }
 
     fn get(
@@ -293,7 +290,7 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
         access: Access,
         read: &mut dyn FnMut(&Item<'_, Lease>),
     ) -> Lookup<()> {
-        Engine::get(self, key, access, |item| read(&erase(item)))
+        Lookups::get(self, key, access, |item| read(&erase(item)))
     }
 
     fn get_recorded(
@@ -301,7 +298,7 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
         key: HashedKey<'_>,
         read: &mut dyn FnMut(&Item<'_, Lease>) -> Access,
     ) -> Lookup<()> {
-        Engine::get_recorded(self, key, |item| (read(&erase(item)), ()))
+        Lookups::get_recorded(self, key, |item| (read(&erase(item)), ()))
     }
 
     fn content(
@@ -309,7 +306,7 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
         key: HashedKey<'_>,
         read: &mut dyn FnMut(&Content<'_, Lease>),
     ) -> Lookup<()> {
-        Engine::content(self, key, |content| {
+        Lookups::content(self, key, |content| {
             let &Content { client_flags, cas, ref value } = content;
             read(&Content { client_flags, cas, value: erase_value(value) });
         })
@@ -323,7 +320,7 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
     ) -> Result<u64, Refusal> {
         with_upload::<E>(upload, |upload| {
             let updated =
-                Engine::update(self, key, upload, |found| (decide_erased(found, decide), ()));
+                Updates::update(self, key, upload, |found| (decide_erased(found, decide), ()));
             updated.map(|updated| updated.cas)
         })
     }
@@ -335,7 +332,7 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
         decide: &mut Decide<'_, 'v>,
     ) -> Result<u64, Refusal> {
         with_upload::<E>(upload, |upload| {
-            let updated = Engine::update_unread(self, key, upload, |found| {
+            let updated = Updates::update_unread(self, key, upload, |found| {
                 (decide_erased(found, decide), ())
             });
             updated.map(|updated| updated.cas)
@@ -343,96 +340,96 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
     }
 
     fn tag(&mut self, name: &[u8]) -> Result<Tag, Refusal> {
-        Engine::tag(self, name)
+        Updates::tag(self, name)
     }
 
     fn drop_tag(&mut self, name: &[u8]) -> bool {
-        Engine::drop_tag(self, name)
+        Updates::drop_tag(self, name)
     }
 
     fn has_tags(&self) -> bool {
-        Engine::has_tags(self)
+        Updates::has_tags(self)
     }
 
     fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Fetch>) -> Begun {
         let mut begun = Vec::new();
-        let result = Engine::fetch(self, wanted, waker, &mut begun);
+        let result = SlowStorage::fetch(self, wanted, waker, &mut begun);
         into.extend(begun.into_iter().map(|fetch| Fetch(Box::new(fetch))));
         result
     }
 
     fn deliver(&mut self, fetch: &Fetch) -> Delivery {
-        Engine::deliver(self, own(&*fetch.0))
+        SlowStorage::deliver(self, own(&*fetch.0))
     }
 
     fn submit(&mut self) {
-        Engine::submit(self);
+        SlowStorage::submit(self);
     }
 
     #[cfg(unix)]
     fn poll_reads(&mut self) -> Option<std::os::fd::RawFd> {
-        Engine::poll_reads(self)
+        SlowStorage::poll_reads(self)
     }
 
     fn turn_reads(&mut self) {
-        Engine::turn_reads(self);
+        SlowStorage::turn_reads(self);
     }
 
     fn ack_position(&mut self) -> Option<Position> {
-        Engine::ack_position(self).map(|position| Position(Box::new(position)))
+        Acknowledge::ack_position(self).map(|position| Position(Box::new(position)))
     }
 
     fn is_acknowledged(&mut self, position: &Position, waker: &Waker) -> Acknowledged {
-        Engine::is_acknowledged(self, own(&*position.0), waker)
+        Acknowledge::is_acknowledged(self, own(&*position.0), waker)
     }
 
     fn upload_len_min(&self) -> usize {
-        Engine::upload_len_min(self)
+        Uploads::upload_len_min(self)
     }
 
     fn upload(&mut self, len: usize) -> Result<Upload, Refusal> {
-        Engine::upload(self, len).map(|upload| Upload(Box::new(Some(upload))))
+        Uploads::upload(self, len).map(|upload| Upload(Box::new(Some(upload))))
     }
 
     fn extend(&mut self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal> {
         let own = upload.0.downcast_mut::<Option<E::Upload>>().and_then(Option::as_mut);
-        Engine::extend(self, own.ok_or(Refusal::WrongUpload)?, bytes)
+        Uploads::extend(self, own.ok_or(Refusal::WrongUpload)?, bytes)
     }
 
     fn overheld(&self) -> Overheld {
-        Engine::overheld(self)
+        Uploads::overheld(self)
     }
 
     fn flush(&mut self, at: Option<Seconds>) {
-        Engine::flush(self, at);
+        Updates::flush(self, at);
     }
 
     fn flush_generation(&self) -> u64 {
-        Engine::flush_generation(self)
+        Updates::flush_generation(self)
     }
 
     fn maintain(&mut self, now: Seconds) -> bool {
-        Engine::maintain(self, now)
+        Maintenance::maintain(self, now)
     }
 
     fn shrink(&mut self) -> bool {
-        Engine::shrink(self)
+        Maintenance::shrink(self)
     }
 
     fn crawl_soon(&mut self) {
-        Engine::crawl_soon(self);
+        Maintenance::crawl_soon(self);
     }
 
     fn walk(&self) -> Walk {
-        Walk(Box::new(Engine::walk(self)))
+        Walk(Box::new(Walks::walk(self)))
     }
 
     fn walk_from(&self, place: u64) -> Walk {
-        Walk(Box::new(Engine::walk_from(self, place)))
+        Walk(Box::new(Walks::walk_from(self, place)))
     }
 
     fn walk_place(&self, walk: &Walk) -> WalkPlace {
-        Engine::walk_place(self, own(&*walk.0))
+        Walks::walk_place(self, own(&*walk.0))
     }
 
     fn walk_on(
@@ -443,27 +440,33 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
         visit: &mut dyn FnMut(&[u8], &Item<'_, Lease>),
     ) -> WalkState {
         let own = walk.0.downcast_mut().expect("walks are used with the cache that made them");
-        Engine::walk_on(self, own, items, waker, |key, item| visit(key, &erase(item)))
+        Walks::walk_on(self, own, items, waker, |key, item| visit(key, &erase(item)))
     }
 
     fn gauges(&self) -> Gauges {
-        Engine::gauges(self)
+        Maintenance::gauges(self)
     }
 
     fn reset_counters(&self) {
-        Engine::reset_counters(self);
+        Maintenance::reset_counters(self);
     }
 }
 
 /// The reason why a closure's result is there.
 const CALLED: &str = "an engine calls the closure of a hit or of an update that it carries out";
 
-impl Engine for Handle {
+impl Batches for Handle {
+    fn begin_batch(&mut self, now: impl Into<Now>) {
+        self.0.begin_batch(now.into());
+    }
+
+    fn end_batch(&mut self) {
+        self.0.end_batch();
+    }
+}
+
+impl Lookups for Handle {
     type Lease = Lease;
-    type Upload = Upload;
-    type Walk = Walk;
-    type Fetch = Fetch;
-    type Position = Position;
 
     fn hash(&self, key: &[u8]) -> u64 {
         self.0.hash(key)
@@ -475,14 +478,6 @@ impl Engine for Handle {
 
     fn prefetch_announced(&mut self) {
         self.0.prefetch_announced();
-    }
-
-    fn begin_batch(&mut self, now: impl Into<Now>) {
-        self.0.begin_batch(now.into());
-    }
-
-    fn end_batch(&mut self) {
-        self.0.end_batch();
     }
 
     fn get<R>(
@@ -524,7 +519,29 @@ impl Engine for Handle {
         });
         found.map(|()| result.expect(CALLED))
     }
+}
 
+impl Uploads for Handle {
+    type Upload = Upload;
+
+    fn upload_len_min(&self) -> usize {
+        self.0.upload_len_min()
+    }
+
+    fn upload(&mut self, len: usize) -> Result<Upload, Refusal> {
+        self.0.upload(len)
+    }
+
+    fn extend(&mut self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal> {
+        self.0.extend(upload, bytes)
+    }
+
+    fn overheld(&self) -> Overheld {
+        self.0.overheld()
+    }
+}
+
+impl Updates for Handle {
     fn update<'v, R>(
         &mut self,
         key: HashedKey<'_>,
@@ -567,6 +584,18 @@ impl Engine for Handle {
         self.0.has_tags()
     }
 
+    fn flush(&mut self, at: Option<Seconds>) {
+        self.0.flush(at);
+    }
+
+    fn flush_generation(&self) -> u64 {
+        self.0.flush_generation()
+    }
+}
+
+impl SlowStorage for Handle {
+    type Fetch = Fetch;
+
     fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Fetch>) -> Begun {
         self.0.fetch(wanted, waker, into)
     }
@@ -587,6 +616,10 @@ impl Engine for Handle {
     fn turn_reads(&mut self) {
         self.0.turn_reads();
     }
+}
+
+impl Acknowledge for Handle {
+    type Position = Position;
 
     fn ack_position(&mut self) -> Option<Position> {
         self.0.ack_position()
@@ -595,42 +628,10 @@ impl Engine for Handle {
     fn is_acknowledged(&mut self, position: &Position, waker: &Waker) -> Acknowledged {
         self.0.is_acknowledged(position, waker)
     }
+}
 
-    fn upload_len_min(&self) -> usize {
-        self.0.upload_len_min()
-    }
-
-    fn upload(&mut self, len: usize) -> Result<Upload, Refusal> {
-        self.0.upload(len)
-    }
-
-    fn extend(&mut self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal> {
-        self.0.extend(upload, bytes)
-    }
-
-    fn overheld(&self) -> Overheld {
-        self.0.overheld()
-    }
-
-    fn flush(&mut self, at: Option<Seconds>) {
-        self.0.flush(at);
-    }
-
-    fn flush_generation(&self) -> u64 {
-        self.0.flush_generation()
-    }
-
-    fn maintain(&mut self, now: Seconds) -> bool {
-        self.0.maintain(now)
-    }
-
-    fn shrink(&mut self) -> bool {
-        self.0.shrink()
-    }
-
-    fn crawl_soon(&mut self) {
-        self.0.crawl_soon();
-    }
+impl Walks for Handle {
+    type Walk = Walk;
 
     fn walk(&self) -> Walk {
         self.0.walk()
@@ -652,6 +653,20 @@ impl Engine for Handle {
         mut visit: impl FnMut(&[u8], &Item<'_, Lease>),
     ) -> WalkState {
         self.0.walk_on(walk, items, waker, &mut visit)
+    }
+}
+
+impl Maintenance for Handle {
+    fn maintain(&mut self, now: Seconds) -> bool {
+        self.0.maintain(now)
+    }
+
+    fn shrink(&mut self) -> bool {
+        self.0.shrink()
+    }
+
+    fn crawl_soon(&mut self) {
+        self.0.crawl_soon();
     }
 
     fn gauges(&self) -> Gauges {

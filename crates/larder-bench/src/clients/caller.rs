@@ -1,9 +1,9 @@
 //! A thread of a measurement, and its way to a connection.
 
+use super::arguments::{Arguments, Connections, Mode};
 use super::item::ThreadItem;
 use super::library::Library;
 use super::results::Failure;
-use super::{Arguments, Connections, Mode};
 
 /// A thread of a measurement.
 pub(crate) struct Caller<'d, L: Library> {

@@ -1,6 +1,7 @@
 //! What a thread stores, and how it knows that it got the same back.
 
-use super::{Arguments, Failure};
+use super::arguments::Arguments;
+use super::results::Failure;
 
 /// The key of a thread, and its values.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! What the measurements need of a client library, and Larder's own.
 
-use super::Connections;
+use super::arguments::Connections;
 use larder_client::blocking::Client;
 use larder_client::{Error, Ttl};
 use std::fmt::Display;

@@ -1,7 +1,7 @@
 //! The results: tables for people, or lines of CSV for `scripts/bench-clients`.
 
+use super::arguments::{Arguments, Mode};
 use super::results::{Errors, Load, Times, micros};
-use super::{Arguments, Mode};
 use std::io::{self, Write};
 use std::time::Duration;
 

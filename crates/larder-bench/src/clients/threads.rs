@@ -1,9 +1,10 @@
 //! Measurements of a client for threads.
 
+use super::arguments::{Arguments, Connections};
 use super::caller::{Caller, connect};
+use super::harness::{Harness, OUTAGE_MIN, RECOVERY_MAX, RECOVERY_PAUSE};
 use super::library::Library;
 use super::results::{Errors, Failure, Load, Times};
-use super::{Arguments, Connections, Harness, OUTAGE_MIN, RECOVERY_MAX, RECOVERY_PAUSE};
 use larder_target::process::own_cpu_secs;
 use std::marker::PhantomData;
 use std::sync::Barrier;

@@ -4,13 +4,16 @@
 //! that of the client: it sends so many requests, to whichever servers their keys belong, and the next
 //! ones when all of them are answered. So no request waits for the connection of its server alone.
 
-use super::answers::PendingRequest;
-use super::connection::{Connection, Load};
-use super::generator::{Generator, Request, TraceQueue};
-use super::stats::LoadStats;
-use super::unsent::Unsent;
-use super::wire::Writer;
-use crate::run::RunError;
+use crate::load::connection::Connection;
+use crate::load::connection::answers::PendingRequest;
+use crate::load::requests::generator::Generator;
+use crate::load::requests::request::Request;
+use crate::load::requests::trace_queue::TraceQueue;
+use crate::load::stats::LoadStats;
+use crate::load::stats::unsent::Unsent;
+use crate::load::wire::Writer;
+use crate::load::workload::Load;
+use crate::run_error::RunError;
 use larder_protocol::encode::WireKey;
 use std::io;
 

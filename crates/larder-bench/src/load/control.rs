@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Flags and counters that workers and the thread that started them share. Workers look at the flags
-/// at least every [`CHECK_EVERY`](super::worker::CHECK_EVERY).
+/// at least every [`CHECK_EVERY`](crate::load::worker::CHECK_EVERY).
 #[derive(Debug)]
 pub(crate) struct Control {
     /// Workers send no more requests, and wait briefly for outstanding answers.

@@ -1,6 +1,6 @@
 //! The files of `--client-stats`: one for each connection, as memtier_benchmark writes them.
 
-use crate::load::client_stats::{ClientSecond, ClientStats};
+use crate::load::stats::client_stats::{ClientSecond, ClientStats};
 use hdrhistogram::Histogram;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

@@ -1,10 +1,10 @@
 //! Result files: JSON, percentile distributions (`.hgrm`), and HDR interval logs (`.hlog`).
 
 use crate::find_rate::{Bound, Search};
-use crate::load::opening::server_versions;
+use crate::load::socket::opening::server_versions;
 use crate::median::median;
 use crate::outcome::Outcome;
-use crate::run::{Measured, Second};
+use crate::run::measured::{Measured, Second};
 use crate::settings::Settings;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;

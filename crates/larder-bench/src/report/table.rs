@@ -3,7 +3,7 @@
 use crate::find_rate::{Bound, Search, Step};
 use crate::median::median;
 use crate::outcome::{FlashUse, Interruption, Offered, Outcome, ServerCost};
-use crate::run::Measured;
+use crate::run::measured::Measured;
 use crate::settings::{Arrivals, Settings, Stop};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@
 //! the number of requests since the key's request before, the budget is capacity × length of the
 //! stream, and the cheapest hits are bought first.
 
-use super::Request;
+use super::request::Request;
 use rapidhash::RapidHashMap;
 
 /// Summary of all requests for a key.

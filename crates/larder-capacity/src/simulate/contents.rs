@@ -1,6 +1,6 @@
 //! The items of a simulated cache, independent of its eviction policy.
 
-use super::{NEVER, Request};
+use super::request::{NEVER, Request};
 use rapidhash::RapidHashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,8 +1,9 @@
 //! A simulated LRU cache.
 
 use super::contents::Contents;
+use super::policy::Policy;
 use super::queue::Queue;
-use super::{Policy, Request};
+use super::request::Request;
 
 /// A cache that evicts the least recently used item.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! A simulated cache that knows all future requests.
 
 use super::contents::Contents;
-use super::{Policy, Request};
+use super::policy::Policy;
+use super::request::Request;
 use rapidhash::RapidHashMap;
 use std::collections::BinaryHeap;
 

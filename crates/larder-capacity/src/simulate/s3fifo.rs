@@ -2,7 +2,8 @@
 //! ([`larder_store::eviction`]); only the memory that it manages is simulated.
 
 use super::ghost_table::GhostTable;
-use super::{NEVER, Policy, Request};
+use super::policy::Policy;
+use super::request::{NEVER, Request};
 use larder_store::eviction::{
     KeepLimit, Kind, Placement, Queue, Queues, SIZE_EXPONENT, Sealed, SizeClass, Verdict,
     chained_max, open_budget, place,

@@ -4,14 +4,14 @@ use super::server::Server;
 use crate::builder::Builder;
 use crate::calls::calls;
 use crate::computing::{Computing, Obtained, as_item, as_value, computing};
-use crate::core::address::Address;
+use crate::core::endpoint::address::Address;
 use crate::core::flight::{Joined, Landed, Turn, Waiting};
-use crate::core::group::Group;
 use crate::core::key::Key;
 use crate::core::lease::{Found, Lease, Look, Right, Seen, ends_call, pause};
 use crate::core::operation::{
     Count, Delete, Flush, Get, GetMany, KnowsMeta, Operation, Stats, Store, Touch, Version,
 };
+use crate::core::servers::group::Group;
 use crate::core::servers::{Member, all};
 use crate::error::{ComputeError, Error};
 use crate::item::{Counted, Item, PerServer, StoreRequest, Stored, Ttl, new_item};

@@ -123,7 +123,7 @@ impl Lease<'_> {
 
     /// Closes a connection that can't go on. Returns whether one is left.
     pub(crate) fn check(&mut self) -> bool {
-        if let Some(Err(reason)) = self.link.as_ref().map(Link::check_idle) {
+        if let Some(Err(reason)) = self.link.as_mut().map(Link::check_idle) {
             self.close(reason);
         }
         self.link.is_some()

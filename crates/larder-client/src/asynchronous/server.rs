@@ -1,15 +1,15 @@
 //! A call to one server: from the pool, over a connection, to its outcome.
 
 use super::link::Link;
-use super::pool::Pool;
+use super::pool::{Lease, Pool};
 use super::shared::{Opened, Shared};
 use super::stream::Stream;
 use crate::builder::{self, Settings};
-use crate::core::health::{Admission, Health};
+use crate::core::endpoint::place::Place;
 use crate::core::operation::Operation;
-use crate::core::place::Place;
 use crate::core::servers::Member;
-use crate::error::{Error, ErrorKind};
+use crate::core::servers::health::{Admission, Health};
+use crate::error::Error;
 use crate::metrics::{CloseReason, ServerRecorder};
 use std::sync::Arc;
 use std::time::Instant;
@@ -108,8 +108,11 @@ impl Server {
         let called = match admitted {
             Ok(mut admission) => {
                 let deadline = now + self.settings.timeout;
-                let called = self.transact(&mut admission, operation, deadline).await;
+                let mut lease = None;
+                let called = self.transact(&mut admission, &mut lease, operation, deadline).await;
                 admission.note(called.as_ref().err());
+                // The next call in line gets this place and has to see a fault before it tries.
+                drop(lease);
                 called
             }
             Err(error) => Err(error),
@@ -123,16 +126,17 @@ impl Server {
         })
     }
 
-    /// Its output, and when the reply was read.
-    async fn transact<O: Operation>(
-        &self,
+    /// Its output, and when the reply was read. `lease` receives the connection of a pool that it has used.
+    async fn transact<'s, O: Operation>(
+        &'s self,
         admission: &mut Admission<'_>,
+        lease: &mut Option<Lease<'s>>,
         operation: &mut O,
         deadline: Instant,
     ) -> Result<(O::Output, Instant), Error> {
         match &self.transport {
             Transport::Pool(pool) => {
-                let called = self.call_alone(pool, admission, operation, deadline).await;
+                let called = self.call_alone(pool, admission, lease, operation, deadline).await;
                 called.map(|output| (output, Instant::now()))
             }
             Transport::Shared(shared) => {
@@ -142,14 +146,15 @@ impl Server {
     }
 
     /// Does an operation over a connection of its own.
-    async fn call_alone<O: Operation>(
+    async fn call_alone<'s, O: Operation>(
         &self,
-        pool: &Pool,
+        pool: &'s Pool,
         admission: &mut Admission<'_>,
+        lease: &mut Option<Lease<'s>>,
         operation: &mut O,
         deadline: Instant,
     ) -> Result<O::Output, Error> {
-        let mut lease = pool.take(deadline).await?;
+        let lease = lease.insert(pool.take(deadline).await?);
         loop {
             let was_used = lease.check();
             if !was_used {
@@ -172,13 +177,8 @@ impl Server {
 
     async fn open(&self, deadline: Instant) -> Result<Opened, Error> {
         let now = Instant::now();
-        let left = deadline.saturating_duration_since(now);
-        if left.is_zero() {
-            // All the time went to others.
-            return Err(Error::definite(ErrorKind::Timeout).echo());
-        }
-        let time = left.min(self.settings.connect_timeout);
-        let stream = Stream::connect(&self.place, (now + time).into()).await;
+        let until = self.settings.connect_deadline(now, deadline)?;
+        let stream = Stream::connect(&self.place, until.into()).await;
         let stream = stream.map_err(Error::definite)?;
         Ok((stream, self.settings.expiry(now), self.recorder.opened()))
     }

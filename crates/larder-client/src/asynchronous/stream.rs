@@ -1,8 +1,9 @@
 //! A socket, and how it is opened.
 
-use crate::core::address::Address;
-use crate::core::place::{Place, share};
-use crate::core::tls::Session;
+use crate::core::endpoint::address::Address;
+use crate::core::endpoint::place::{Place, share};
+use crate::core::endpoint::tls::Session;
+use crate::core::link::Transfer;
 use crate::error::ErrorKind;
 use crate::waiter::Readiness;
 use socket2::SockRef;
@@ -122,6 +123,16 @@ impl Stream {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
             Err(error) => Err(error),
         }
+    }
+}
+
+impl Transfer for Stream {
+    fn is_quiet(&mut self) -> io::Result<bool> {
+        Self::is_quiet(self)
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Self::try_write(self, bytes)
     }
 }
 

@@ -6,14 +6,14 @@ use super::wait::Wait;
 use crate::builder::Builder;
 use crate::calls::calls;
 use crate::computing::{Computing, Obtained, computing};
-use crate::core::batch::Batch;
 use crate::core::flight::{Joined, Landed, Turn, Waiting};
-use crate::core::group::Group;
 use crate::core::key::Key;
 use crate::core::lease::{Found, Lease, Look, Right, Seen, ends_call, pause};
+use crate::core::operation::batch::Batch;
 use crate::core::operation::{
     Count, Delete, Flush, Get, GetMany, KnowsMeta, Operation, Stats, Store, Touch, Version,
 };
+use crate::core::servers::group::Group;
 use crate::core::servers::{Member, all};
 use crate::error::{ComputeError, Error};
 use crate::item::{Counted, Item, PerServer, StoreRequest, Stored, Ttl, new_item};

@@ -1,8 +1,8 @@
 //! Opening a socket to a server.
 
 use super::wait::Wait;
-use crate::core::address::Address;
-use crate::core::place::{Place, share};
+use crate::core::endpoint::address::Address;
+use crate::core::endpoint::place::{Place, share};
 use crate::error::ErrorKind;
 use crate::waiter::Readiness;
 use nix::errno::Errno;

@@ -6,7 +6,7 @@
 //! | `server.rs` | a call to one server: from the pool, over a connection, to its outcome |
 //! | `pool.rs` | the connections to a server, and the threads that wait for one |
 //! | `link.rs` | a connection of a pool with its socket |
-//! | `shared.rs` | the connections that threads share |
+//! | `shared/` | the connections that threads share |
 //! | `stream.rs` | a socket, with or without TLS |
 //! | `connect.rs` | opening a socket |
 //! | `wait.rs` | how a thread waits |

@@ -6,12 +6,12 @@ use super::shared::{Call, Shared};
 use super::stream::{Opened, Stream};
 use super::wait::Wait;
 use crate::builder::{self, Settings};
-use crate::core::health::{Admission, Health};
+use crate::core::endpoint::place::Place;
 use crate::core::operation::Operation;
 use crate::core::outcome::Progress;
-use crate::core::place::Place;
 use crate::core::servers::Member;
-use crate::error::{Error, ErrorKind};
+use crate::core::servers::health::{Admission, Health};
+use crate::error::Error;
 use crate::metrics::{CloseReason, ServerRecorder};
 use std::sync::Arc;
 use std::time::Instant;
@@ -156,10 +156,13 @@ impl Server {
     ) -> Result<Begun<'s>, Error> {
         let deadline = now + self.settings.timeout;
         let begun = admitted.and_then(|mut admission| {
-            match self.start(&mut admission, operation, deadline) {
+            let mut failed = None;
+            match self.start(&mut admission, &mut failed, operation, deadline) {
                 Ok(attempt) => Ok(Begun { at: now, admission, attempt, deadline }),
                 Err(error) => {
                     admission.note(Some(&error));
+                    // The next call in line gets this place and has to see the fault before it tries.
+                    drop(failed);
                     Err(error)
                 }
             }
@@ -169,21 +172,27 @@ impl Server {
         })
     }
 
-    fn start<O: Operation>(
-        &self,
+    /// Starts an operation. `failed` receives the lease of a pool if there is an error after it was taken.
+    fn start<'s, O: Operation>(
+        &'s self,
         admission: &mut Admission<'_>,
+        failed: &mut Option<Lease<'s>>,
         operation: &mut O,
         deadline: Instant,
-    ) -> Result<Attempt<'_>, Error> {
+    ) -> Result<Attempt<'s>, Error> {
         match &self.transport {
             Transport::Pool(pool) => {
                 let mut lease = pool.take(deadline)?;
                 let was_used = lease.check();
-                if !was_used {
-                    admission.confirm(Instant::now())?;
+                let confirmed = if was_used { Ok(()) } else { admission.confirm(Instant::now()) };
+                let linked = confirmed.and_then(|()| lease.link(|| self.link(deadline)));
+                match linked.map(|link| link.begin(operation)) {
+                    Ok(progress) => Ok(Attempt::Alone(Alone { lease, was_used, progress })),
+                    Err(error) => {
+                        *failed = Some(lease);
+                        Err(error)
+                    }
                 }
-                let progress = lease.link(|| self.link(deadline))?.begin(operation);
-                Ok(Attempt::Alone(Alone { lease, was_used, progress }))
             }
             Transport::Shared(shared) => {
                 let call = shared.begin(operation, deadline, || self.open(deadline))?;
@@ -202,13 +211,19 @@ impl Server {
         operation: &mut O,
     ) -> Result<O::Output, Error> {
         let called = begun.and_then(|Begun { at, admission, attempt, deadline }| {
-            let called = match attempt {
-                Attempt::Alone(alone) => self.finish_alone(alone, operation, deadline),
+            let (called, lease) = match attempt {
+                Attempt::Alone(Alone { mut lease, was_used, progress }) => {
+                    let called =
+                        self.finish_alone(&mut lease, was_used, progress, operation, deadline);
+                    (called, Some(lease))
+                }
                 Attempt::Shared(shared, call) => {
-                    shared.finish(call, operation, deadline, || self.open(deadline))
+                    (shared.finish(call, operation, deadline, || self.open(deadline)), None)
                 }
             };
             admission.note(called.as_ref().err());
+            // The next call in line gets this place and has to see a fault before it tries.
+            drop(lease);
             self.recorder.called(operation.command(), at.elapsed(), called.as_ref().err());
             called
         });
@@ -221,11 +236,12 @@ impl Server {
 
     fn finish_alone<O: Operation>(
         &self,
-        alone: Alone<'_>,
+        lease: &mut Lease<'_>,
+        mut was_used: bool,
+        mut progress: Progress,
         operation: &mut O,
         deadline: Instant,
     ) -> Result<O::Output, Error> {
-        let Alone { mut lease, mut was_used, mut progress } = alone;
         loop {
             let link = lease.link(|| self.link(deadline))?;
             let broken = match link.finish(operation, progress, deadline) {
@@ -250,13 +266,8 @@ impl Server {
 
     fn open(&self, deadline: Instant) -> Result<Opened, Error> {
         let now = Instant::now();
-        let left = deadline.saturating_duration_since(now);
-        if left.is_zero() {
-            // All the time went to others.
-            return Err(Error::definite(ErrorKind::Timeout).echo());
-        }
-        let time = left.min(self.settings.connect_timeout);
-        let stream = Stream::connect(&self.place, now + time, &self.wait);
+        let until = self.settings.connect_deadline(now, deadline)?;
+        let stream = Stream::connect(&self.place, until, &self.wait);
         let stream = stream.map_err(Error::definite)?;
         Ok((stream, self.settings.expiry(now), self.recorder.opened()))
     }

@@ -2,9 +2,10 @@
 
 use super::connect::connect;
 use super::wait::Wait;
+use crate::core::endpoint::place::Place;
+use crate::core::endpoint::tls::Session;
+use crate::core::link::Transfer;
 use crate::core::outcome::Trouble;
-use crate::core::place::Place;
-use crate::core::tls::Session;
 use crate::error::ErrorKind;
 use crate::metrics::OpenConnection;
 use crate::waiter::Readiness;
@@ -174,6 +175,16 @@ impl Stream {
             }
             Err(error) => Err(Trouble::io(error)),
         }
+    }
+}
+
+impl Transfer for Stream {
+    fn is_quiet(&mut self) -> io::Result<bool> {
+        Self::is_quiet(self)
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Self::send(self, bytes)
     }
 }
 

@@ -34,6 +34,7 @@ mod scalar;
 pub use compressed::Compressed;
 pub use convention::Convention;
 pub use interface::{Codec, CodecError, DECOMPRESSED_LEN_MAX, InvalidValue};
+
 #[cfg(feature = "serde")]
 pub use json::Json;
 pub use scalar::{Scalar, Value};

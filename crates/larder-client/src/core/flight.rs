@@ -6,7 +6,7 @@
 //!      └────▶ Waiting, until one of these
 //! ```
 
-use super::lease::Right;
+use crate::core::lease::Right;
 use crate::item::Item;
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;

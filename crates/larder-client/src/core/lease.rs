@@ -7,9 +7,9 @@
 //!             └──▶ Z without one: another computes ──▶ wait, and ask again
 //! ```
 
-use super::connection::{Answers, Connection, Frame};
-use super::key::Key;
-use super::operation::{Failure, Operation, check, opaque};
+use crate::core::connection::{Answers, Connection, Frame};
+use crate::core::key::Key;
+use crate::core::operation::{Failure, Operation, check, opaque};
 use crate::error::{Error, ErrorKind};
 use crate::item::{Item, Ttl};
 use crate::metrics::Command;

@@ -1,6 +1,6 @@
 //! What it means for a call that its connection fails, or that its answer is not what was asked for.
 
-use super::operation::Failure;
+use crate::core::operation::Failure;
 use crate::error::{Error, ErrorKind};
 use std::io;
 use std::sync::Arc;

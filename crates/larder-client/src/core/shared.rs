@@ -9,9 +9,9 @@
 //! ```
 //! A call is told by its ticket, a `T`.
 
-use super::connection::{Connection, Garbage, shown};
-use super::operation::Operation;
-use super::outcome::{Broken, Progress, Trouble};
+use crate::core::connection::{Connection, Garbage, shown};
+use crate::core::operation::Operation;
+use crate::core::outcome::{Broken, Progress, Trouble};
 use crate::error::ErrorKind;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -351,9 +351,9 @@ impl<T> Exchange<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::Key;
-    use super::super::operation::{Delete, Get, Operation};
     use super::*;
+    use crate::core::key::Key;
+    use crate::core::operation::{Delete, Get, Operation};
 
     fn get(queue: &mut Queue<char>, ticket: char) -> u64 {
         let name = ticket.to_string();

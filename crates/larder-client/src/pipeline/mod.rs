@@ -47,8 +47,8 @@ mod request;
 
 pub use request::{Output, Request};
 
-use crate::core::breaker::{Admitted, Breaker};
 use crate::core::outcome::{Broken, Progress, Trouble};
+use crate::core::servers::breaker::{Admitted, Breaker};
 use crate::core::shared::{Exchange, Queue};
 use crate::error::{Error, ErrorKind};
 use request::Awaited;

@@ -1,8 +1,8 @@
 //! Requests as values, and what their replies mean.
 
-use crate::core::batch::Batch;
 use crate::core::connection::Connection;
 use crate::core::key::Key;
+use crate::core::operation::batch::Batch;
 use crate::core::operation::{
     Count, Delete, Failure, Flush, Get, GetMany, Operation, Stats, Store, Touch, Version, one,
 };

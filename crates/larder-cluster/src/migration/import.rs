@@ -13,7 +13,7 @@ use larder_replica::{
     SlotSet, StreamError,
 };
 use larder_store::cache::Cache;
-use larder_store::{Change, Engine, HashedKey, Now, WalkState, erased};
+use larder_store::{Batches, Change, HashedKey, Lookups, Now, Updates, WalkState, Walks, erased};
 use larder_support::clock::boot_millis;
 use std::io::{self, Read, Write};
 use std::sync::Arc;

@@ -1,6 +1,23 @@
 //! The vertical axis of a plot: its range and its ticks.
 
-use super::figure::Scale;
+/// The scale of an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// Linear, from 0.
+    Linear,
+    /// Logarithmic.
+    Logarithmic,
+}
+
+impl Scale {
+    /// Its name in files and in the report.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Linear => "linear",
+            Self::Logarithmic => "logarithmic",
+        }
+    }
+}
 
 /// Maps values to positions on the axis.
 #[derive(Clone, Debug, PartialEq)]

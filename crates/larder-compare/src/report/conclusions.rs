@@ -1,6 +1,6 @@
 //! What a report says first: which servers were best, and which results are missing or doubtful.
 
-use super::Report;
+use super::contents::Report;
 use crate::metric::Metric;
 use crate::statistics::Interval;
 use crate::summary::{Row, Summary, Table};

@@ -1,6 +1,6 @@
 //! The results as CSV, with a line for each cell.
 
-use super::Report;
+use super::contents::Report;
 use crate::metric::Metric;
 use crate::results::Record;
 

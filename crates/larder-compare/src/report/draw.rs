@@ -11,7 +11,8 @@
 //!       title of the horizontal axis
 //! ```
 
-use super::figure::{Figure, Point, Scale, Series};
+use super::axis::Scale;
+use super::figure::{Figure, Point, Series};
 use super::style::{self, GRID, INK, MUTED, PAPER};
 use crate::Error;
 use epaint_default_fonts::UBUNTU_LIGHT;

@@ -1,33 +1,12 @@
 //! The contents of a plot: texts, axes and points.
 
-use super::axis::Axis;
-use super::markdown::heading;
-use super::means::MeanPlot;
-use super::view::View;
+use super::axis::{Axis, Scale};
+use super::view::{View, heading};
 use crate::file_name;
 use crate::metric::{Metric, Unit};
 use crate::results::Course;
 use crate::statistics::{Interval, Spread};
 use crate::summary::{Row, Standing, Summary, Table};
-
-/// The scale of an axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scale {
-    /// Linear, from 0.
-    Linear,
-    /// Logarithmic.
-    Logarithmic,
-}
-
-impl Scale {
-    /// Its name in files and in the report.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Linear => "linear",
-            Self::Logarithmic => "logarithmic",
-        }
-    }
-}
 
 /// A plot.
 #[derive(Clone, Debug)]
@@ -50,7 +29,7 @@ pub(crate) struct Figure {
     pub(crate) series: Vec<Series>,
     /// Names of the servers that are not installed.
     pub(crate) absent: Vec<String>,
-    slug: String,
+    pub(super) slug: String,
 }
 
 /// The points of a server.
@@ -164,47 +143,6 @@ impl Figure {
             slug: format!("{heading} {title}"),
             series,
         })
-    }
-
-    /// Means with their standard deviations by number of threads. A mean minus its deviation can be negative, so the
-    /// axis does not depend on it; what is below the axis is cut off.
-    pub(crate) fn of_means(plot: &MeanPlot) -> Self {
-        let point = |name: &str, threads: u32, found: Option<(f64, f64)>| {
-            let spread = found.and_then(|(mean, deviation)| {
-                Spread::of(vec![mean - deviation, mean, mean + deviation])
-            });
-            let micros = |value| Unit::Micros.quantity(value);
-            let value = found.map_or_else(
-                || "no result".to_owned(),
-                |(mean, deviation)| format!("{} ± {}", micros(mean), micros(deviation)),
-            );
-            let tip = format!("{name}, {threads}: {value}");
-            Point { spread, failed: false, disturbed: false, tip }
-        };
-        let series: Vec<Series> = (plot.series.iter())
-            .map(|series| Series {
-                name: series.name.clone(),
-                place: series.place,
-                points: (plot.threads.iter().zip(&series.points))
-                    .map(|(threads, found)| point(&series.name, *threads, *found))
-                    .collect(),
-            })
-            .collect();
-        let spreads = series.iter().flat_map(|s| &s.points).filter_map(|point| point.spread);
-        let values: Vec<f64> = spreads.flat_map(|spread| [spread.median, spread.max]).collect();
-        let scale = Scale::Logarithmic;
-        Self {
-            title: plot.title.clone(),
-            scale,
-            unit: Unit::Micros,
-            axis: Axis::of(scale, values.iter().copied()),
-            varies: "Threads",
-            ticks: plot.threads.iter().map(ToString::to_string).collect(),
-            joined: true,
-            absent: Vec::new(),
-            slug: plot.title.clone(),
-            series,
-        }
     }
 
     /// Name of the plot's file, without extension.

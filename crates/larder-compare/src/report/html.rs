@@ -1,12 +1,12 @@
 //! The HTML report, a single file without external resources.
 
+use super::axis::Scale;
 use super::conclusions::conclusions;
+use super::contents::{PLOTS, Report};
 use super::draw::Drawing;
-use super::figure::Scale;
-use super::markdown::{crowd, facts, head, heading, marks, notes};
+use super::markdown::{crowd, facts, head, marks, notes};
 use super::style;
-use super::view::View;
-use super::{PLOTS, Report};
+use super::view::{View, heading};
 use crate::metric::Metric;
 use crate::summary::{Figures, Row, Standing, Table};
 use maud::{DOCTYPE, Markup, PreEscaped, html};

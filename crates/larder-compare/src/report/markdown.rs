@@ -1,9 +1,10 @@
 //! The tables as Markdown.
 
-use super::Report;
 use super::conclusions::conclusions;
+use super::contents::Report;
+use super::view::heading;
 use crate::metric::Metric;
-use crate::summary::{Figures, Place, Row, Standing, Table};
+use crate::summary::{Figures, Row, Standing, Table};
 use std::fmt::Write;
 
 /// The text of the Markdown file: setup, servers and tables.
@@ -36,13 +37,6 @@ pub(crate) fn markdown(report: &Report<'_>) -> String {
         text.push_str(&rows(table));
     }
     text
-}
-
-/// The heading of a table.
-pub(crate) fn heading(place: &Place) -> String {
-    let Place { workload, phase, threads, pipeline } = place;
-    let plural = if *threads == 1 { "" } else { "s" };
-    format!("{workload} · {phase} · {threads} thread{plural} · pipeline {pipeline}")
 }
 
 /// A note where servers have more threads than cores.

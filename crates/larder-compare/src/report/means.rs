@@ -1,8 +1,11 @@
 //! Plots of means with standard deviations, for measurements that are not those of a suite.
 
+use super::axis::{Axis, Scale};
 use super::draw::Drawing;
-use super::figure::Figure;
+use super::figure::{Figure, Point, Series};
 use crate::Error;
+use crate::metric::Unit;
+use crate::statistics::Spread;
 use serde::Deserialize;
 
 /// Mean times by number of threads.
@@ -33,7 +36,48 @@ impl MeanPlot {
     /// # Errors
     /// The plot cannot be drawn.
     pub fn svg(&self) -> Result<String, Error> {
-        Ok(Drawing::svg(&Figure::of_means(self))?.file())
+        Ok(Drawing::svg(&self.figure())?.file())
+    }
+
+    /// Means with their standard deviations by number of threads. A mean minus its deviation can be negative, so the
+    /// axis does not depend on it; what is below the axis is cut off.
+    fn figure(&self) -> Figure {
+        let point = |name: &str, threads: u32, found: Option<(f64, f64)>| {
+            let spread = found.and_then(|(mean, deviation)| {
+                Spread::of(vec![mean - deviation, mean, mean + deviation])
+            });
+            let micros = |value| Unit::Micros.quantity(value);
+            let value = found.map_or_else(
+                || "no result".to_owned(),
+                |(mean, deviation)| format!("{} ± {}", micros(mean), micros(deviation)),
+            );
+            let tip = format!("{name}, {threads}: {value}");
+            Point { spread, failed: false, disturbed: false, tip }
+        };
+        let series: Vec<Series> = (self.series.iter())
+            .map(|series| Series {
+                name: series.name.clone(),
+                place: series.place,
+                points: (self.threads.iter().zip(&series.points))
+                    .map(|(threads, found)| point(&series.name, *threads, *found))
+                    .collect(),
+            })
+            .collect();
+        let spreads = series.iter().flat_map(|s| &s.points).filter_map(|point| point.spread);
+        let values: Vec<f64> = spreads.flat_map(|spread| [spread.median, spread.max]).collect();
+        let scale = Scale::Logarithmic;
+        Figure {
+            title: self.title.clone(),
+            scale,
+            unit: Unit::Micros,
+            axis: Axis::of(scale, values.iter().copied()),
+            varies: "Threads",
+            ticks: self.threads.iter().map(ToString::to_string).collect(),
+            joined: true,
+            absent: Vec::new(),
+            slug: self.title.clone(),
+            series,
+        }
     }
 }
 

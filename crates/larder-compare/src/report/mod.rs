@@ -3,6 +3,7 @@
 
 mod axis;
 mod conclusions;
+mod contents;
 mod csv;
 mod draw;
 mod figure;
@@ -16,32 +17,16 @@ use super::Error;
 use super::plan::Cell;
 use super::results::{Record, Setup};
 use super::summary::{Summary, Table};
+use axis::Scale;
+use contents::PLOTS;
+pub(crate) use contents::Report;
 use draw::Drawing;
-use figure::{Figure, Scale};
+use figure::Figure;
 use serde::Serialize;
 use std::path::Path;
 use view::View;
 
-/// The data of a report.
-#[derive(Debug)]
-pub(crate) struct Report<'r> {
-    /// Everything that the results depend on.
-    pub(crate) setup: &'r Setup,
-    /// The result of each cell.
-    pub(crate) records: &'r [Record],
-    /// The tables.
-    pub(crate) summary: Summary,
-}
-
-/// Name of the plots' directory in the output directory.
-const PLOTS: &str = "plots";
-
 impl<'r> Report<'r> {
-    /// A report of these records.
-    pub(crate) fn of(setup: &'r Setup, records: &'r [Record]) -> Self {
-        Self { setup, records, summary: Summary::of(setup, records) }
-    }
-
     /// Writes all files, replacing those of an earlier report.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Reports of an invented comparison.
 
-use super::Report;
+use super::contents::Report;
 use crate::example;
 use std::path::Path;
 use tempfile::tempdir;

@@ -92,3 +92,10 @@ impl View {
         Metric::ALL.into_iter().filter(|metric| metric.is_compared() && there(metric)).collect()
     }
 }
+
+/// The heading of a table.
+pub(crate) fn heading(place: &Place) -> String {
+    let Place { workload, phase, threads, pipeline } = place;
+    let plural = if *threads == 1 { "" } else { "s" };
+    format!("{workload} · {phase} · {threads} thread{plural} · pipeline {pipeline}")
+}

@@ -5,11 +5,11 @@ use std::fs::File;
 /// Makes reads and writes of a file bypass the page cache, and returns the alignment in bytes that they
 /// need; `None` if the file system does not allow it, or only with an alignment above [`HEADER_LEN`].
 ///
-/// [`HEADER_LEN`]: super::HEADER_LEN
+/// [`HEADER_LEN`]: super::spec::HEADER_LEN
 #[cfg(target_os = "linux")]
 pub(super) fn enable(file: &File) -> Option<usize> {
     use super::header::Page;
-    use super::{ALIGN_MIN, HEADER_LEN};
+    use super::spec::{ALIGN_MIN, HEADER_LEN};
     use std::os::fd::AsFd;
 
     let align = stated_align(file).or_else(|| block_len(file)).unwrap_or(ALIGN_MAX);

@@ -7,7 +7,7 @@
 //!
 //! Words are of 64 bits, little-endian; the rest of the page is zero.
 
-use super::HEADER_LEN;
+use super::spec::HEADER_LEN;
 use crate::transfer;
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -1,7 +1,7 @@
 //! Opening of files: whether they are ours to write to, whether another process uses them, and their sizes.
 
 use super::header::Page;
-use super::{FileSpec, HEADER_LEN};
+use super::spec::{FileSpec, HEADER_LEN};
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsFd;

@@ -17,5 +17,6 @@ mod text;
 mod web;
 
 pub use server::MetricsServer;
+
 #[cfg(feature = "http")]
 pub(crate) use {format::Format, scrape::Metrics};

@@ -5,6 +5,7 @@ use super::connections::{Activity, Connections, OpenConnection, Standing};
 use super::idle::IdleStream;
 use super::memory::{Busy, Reserved};
 use super::progress::{AnswerBody, Lasting, ReceivedBody};
+
 #[cfg(feature = "grpc")]
 use crate::grpc;
 use crate::http;

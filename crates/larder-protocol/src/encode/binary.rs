@@ -4,7 +4,7 @@
 //! classic text. Values are at most [`VALUE_LEN_MAX`](crate::VALUE_LEN_MAX) bytes.
 
 use super::{NewItem, WireKey};
-use crate::binary::{HEAD_LEN, MAGIC, NO_CREATE, opcode};
+use crate::parse::binary::{HEAD_LEN, MAGIC, NO_CREATE, opcode};
 use crate::request::{Credentials, Exptime, RELATIVE_SECS_MAX, StoreMode};
 
 /// What each request can say.

@@ -4,8 +4,8 @@
 //! command was carried out. [`WireKey`] is the only kind of key.
 
 use super::{NewItem, WireKey, push_block, push_expiry, push_value};
-use crate::number::{push, push_len};
 use crate::request::{Credentials, Exptime, Get, ReplyFormat, StoreMode};
+use crate::text::number::{push, push_len};
 
 /// `get`: the values of one key or more. Answered by a hit for each key that is found, in their
 /// order, and [`End`](crate::answer::Answer::End).

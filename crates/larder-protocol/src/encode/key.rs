@@ -1,9 +1,9 @@
 //! Keys, checked before they are sent.
 
-use crate::base64;
-use crate::number::u64_of;
+use crate::parse::base64;
 use crate::request::KEY_LEN_MAX;
-use crate::tokens::has_blank_or_control;
+use crate::text::number::u64_of;
+use crate::text::tokens::has_blank_or_control;
 use arrayvec::ArrayVec;
 use std::fmt;
 

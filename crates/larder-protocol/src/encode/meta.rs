@@ -9,8 +9,8 @@
 
 use super::flags::{Spelled, flag_set};
 use super::{MetaKey, push_block, push_expiry};
-use crate::number::{push, push_len};
 use crate::request::{Exptime, StoreMode};
+use crate::text::number::{push, push_len};
 
 flag_set! {
     /// What `mg` asks for.

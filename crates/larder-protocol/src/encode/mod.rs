@@ -31,8 +31,8 @@ pub mod resp;
 
 pub use key::{BASE64_KEY_LEN_MAX, InvalidKey, MetaKey, NumberedKeys, WireKey};
 
-use crate::number::push_len;
 use crate::request::{Exptime, RELATIVE_SECS_MAX};
+use crate::text::number::push_len;
 
 /// What follows a value.
 pub const VALUE_END: &[u8] = b"\r\n";

@@ -1,7 +1,7 @@
 //! Requests of RESP: an array of words, each with its length.
 
 use super::{WireKey, push_block};
-use crate::number::{push, push_len};
+use crate::text::number::{push, push_len};
 
 /// `GET`: the value of a key.
 #[inline]

@@ -2,7 +2,7 @@
 #![expect(clippy::indexing_slicing, reason = "the compiler does all of it, beside `get`")]
 
 use super::table::{Argument, Command, FLAGS, Flag, Shows};
-use crate::letters::{LETTERS, Letters, place};
+use crate::text::letters::{LETTERS, Letters, place};
 
 /// How a flag is read.
 #[derive(Clone, Copy, Debug)]

@@ -9,10 +9,10 @@
 mod lookup;
 mod table;
 
-use crate::letters::Letters;
-use crate::number::{i32_of, push, u32_of, u64_of};
 use crate::request::{Exptime, MetaFlags};
-use crate::tokens::Tokens;
+use crate::text::letters::Letters;
+use crate::text::number::{i32_of, push, u32_of, u64_of};
+use crate::text::tokens::Tokens;
 use lookup::shows;
 pub(crate) use lookup::{Entry, FAST, SLOTS};
 use table::Shows;

@@ -1,9 +1,9 @@
 //! Answers to [`FastGet`]s.
 
 use super::encode::{HIT_ROOM, binary_hit, meta_key, value_line};
-use crate::fast_get::{FastGet, Form};
 use crate::meta_flags::{Command, ShownItem, show};
-use crate::number::push_len;
+use crate::parse::fast_get::{FastGet, Form};
+use crate::text::number::push_len;
 
 /// The answer to a [`FastGet`] other than `mg` that found `value`, whole.
 #[inline]

@@ -1,8 +1,8 @@
 //! Answers to [`FastSet`]s.
 
 use super::encode::binary_success;
-use crate::binary::Head;
-use crate::fast_set::{FastSet, Success};
+use crate::parse::binary::Head;
+use crate::parse::fast_set::{FastSet, Success};
 
 /// The answer to a [`FastSet`] that was stored; the item has this CAS.
 #[inline]

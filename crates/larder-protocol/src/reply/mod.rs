@@ -9,14 +9,14 @@ mod login;
 pub mod resp;
 mod stats;
 
-use crate::base64;
 use crate::meta_flags::{Command, number, show, show_request};
-use crate::number::{push, push_len};
+use crate::parse::base64;
 use crate::request::{
     Arithmetic, Classic, Debug, Delete, DropTag, Fault, FaultReply, Get, Key, MetaFlags,
     ReplyFormat, Status, Store, StoreMode,
 };
-use crate::tokens::Tokens;
+use crate::text::number::{push, push_len};
+use crate::text::tokens::Tokens;
 
 pub use crate::meta_flags::{ShownItem, Ttl};
 pub use admin::*;

@@ -1,6 +1,6 @@
 //! What the answer to a request depends on, beside its outcome.
 
-use crate::letters::Letters;
+use crate::text::letters::Letters;
 
 /// How the answer to a request is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -105,3 +105,6 @@ pub enum CommandError<'b> {
     /// The memory limit can't be that, but from the first to the second number of bytes.
     MemoryRange(u64, u64),
 }
+
+/// What was read, or the error that it is answered with.
+pub(super) type Parsed<'b, T> = Result<T, CommandError<'b>>;

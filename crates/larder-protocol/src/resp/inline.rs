@@ -1,7 +1,7 @@
 //! Inline requests: a line of words, of which some may be in quotes (`sdssplitargs`).
 
 use super::fault::ProtocolError;
-use crate::number::push;
+use crate::text::number::push;
 
 /// Appends a line's words to `out` as an array of bulk strings, and nothing for a line without words.
 ///

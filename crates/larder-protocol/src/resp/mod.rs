@@ -5,10 +5,12 @@
 //! arguments ([`Request::row`]) is found before the arguments are looked at.
 
 mod command;
+mod command_parser;
 mod error;
 mod fault;
 mod glob;
 mod inline;
+mod key;
 mod number;
 mod request;
 mod table;
@@ -18,5 +20,6 @@ pub use error::*;
 pub use fault::*;
 pub use glob::matches;
 pub use inline::*;
+pub use key::*;
 pub use request::*;
 pub use table::*;

@@ -7,7 +7,7 @@ use crate::scattering::divided;
 use larder_session::{Next, Progress, Session, State};
 use larder_store::cache::Cache;
 use larder_store::journal::{AckMode, Journaled, JournaledCache, Journals};
-use larder_store::{Engine, dashmap};
+use larder_store::{Updates, dashmap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -2,7 +2,8 @@
 
 use crate::conversation::Conversation;
 use larder_session::{Next, Session};
-use larder_store::Engine;
+
+use larder_store::Updates;
 
 /// Runs turns until a request waits; false if all were answered before.
 fn waits(it: &mut Conversation) -> bool {

@@ -3,10 +3,8 @@
 use super::acks::AckPosition;
 use super::journals::{Journal, Journals};
 use super::ring::{Kind, Writer};
-use crate::{
-    Access, Acknowledged, Begun, Change, Content, Delivery, Engine, Gauges, HashedKey, Item, Lease,
-    Lookup, NewValue, Now, Overheld, Refusal, Seconds, Tag, Updated, WalkPlace, WalkState, Wanted,
-};
+use crate::engine::layer::*;
+use crate::engine::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::task::Waker;
@@ -117,28 +115,25 @@ fn noted<'v, L: Lease, R>(
     }
 }
 
-impl<E: Engine> Engine for Journaled<E> {
-    type Lease = E::Lease;
-    type Upload = E::Upload;
-    type Walk = E::Walk;
-    type Fetch = E::Fetch;
-    type Position = Position<E::Position>;
+impl<E: Engine> Layer for Journaled<E> {
+    type Inner = E;
 
-    #[inline]
-    fn hash(&self, key: &[u8]) -> u64 {
-        self.engine.hash(key)
+    fn inner(&self) -> &E {
+        &self.engine
     }
 
-    #[inline]
-    fn announce(&mut self, hash: u64) {
-        self.engine.announce(hash);
+    fn inner_mut(&mut self) -> &mut E {
+        &mut self.engine
     }
+}
 
-    #[inline]
-    fn prefetch_announced(&mut self) {
-        self.engine.prefetch_announced();
-    }
+impl<E: Engine> DelegateLookups for Journaled<E> {}
+impl<E: Engine> DelegateUploads for Journaled<E> {}
+impl<E: Engine> DelegateSlowStorage for Journaled<E> {}
+impl<E: Engine> DelegateWalks for Journaled<E> {}
+impl<E: Engine> DelegateMaintenance for Journaled<E> {}
 
+impl<E: Engine> Batches for Journaled<E> {
     #[inline]
     fn begin_batch(&mut self, now: impl Into<Now>) {
         let now = now.into();
@@ -170,35 +165,9 @@ impl<E: Engine> Engine for Journaled<E> {
             }
         }
     }
+}
 
-    #[inline]
-    fn get<R>(
-        &mut self,
-        key: HashedKey<'_>,
-        access: Access,
-        read: impl FnOnce(&Item<'_, Self::Lease>) -> R,
-    ) -> Lookup<R> {
-        self.engine.get(key, access, read)
-    }
-
-    #[inline]
-    fn get_recorded<R>(
-        &mut self,
-        key: HashedKey<'_>,
-        read: impl FnOnce(&Item<'_, Self::Lease>) -> (Access, R),
-    ) -> Lookup<R> {
-        self.engine.get_recorded(key, read)
-    }
-
-    #[inline]
-    fn content<R>(
-        &mut self,
-        key: HashedKey<'_>,
-        read: impl FnOnce(&Content<'_, Self::Lease>) -> R,
-    ) -> Lookup<R> {
-        self.engine.content(key, read)
-    }
-
+impl<E: Engine> Updates for Journaled<E> {
     #[inline]
     fn update<'v, R>(
         &mut self,
@@ -223,63 +192,6 @@ impl<E: Engine> Engine for Journaled<E> {
         let updated = self.engine.update_unread(key, upload, noted(decide, now, &mut kind));
         self.note(key, kind.filter(|_| updated.is_ok()));
         updated
-    }
-
-    fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Self::Fetch>) -> Begun {
-        self.engine.fetch(wanted, waker, into)
-    }
-
-    fn deliver(&mut self, fetch: &Self::Fetch) -> Delivery {
-        self.engine.deliver(fetch)
-    }
-
-    fn submit(&mut self) {
-        self.engine.submit();
-    }
-
-    #[cfg(unix)]
-    fn poll_reads(&mut self) -> Option<std::os::fd::RawFd> {
-        self.engine.poll_reads()
-    }
-
-    fn turn_reads(&mut self) {
-        self.engine.turn_reads();
-    }
-
-    fn ack_position(&mut self) -> Option<Self::Position> {
-        let engine = self.engine.ack_position();
-        let copies = self.waits_for.take().map(|(offset, generation)| {
-            self.journals.acks().position(self.term, (self.number, offset), generation)
-        });
-        let waits = engine.is_some() || copies.is_some();
-        waits.then_some(Position { engine, copies })
-    }
-
-    fn is_acknowledged(&mut self, position: &Self::Position, waker: &Waker) -> Acknowledged {
-        if let Some(engine) = &position.engine {
-            let acknowledged = self.engine.is_acknowledged(engine, waker);
-            if acknowledged != Acknowledged::Yes {
-                return acknowledged;
-            }
-        }
-        let copies = position.copies.as_ref();
-        copies.map_or(Acknowledged::Yes, |position| self.journals.acks().state_of(position, waker))
-    }
-
-    fn upload_len_min(&self) -> usize {
-        self.engine.upload_len_min()
-    }
-
-    fn upload(&mut self, len: usize) -> Result<Self::Upload, Refusal> {
-        self.engine.upload(len)
-    }
-
-    fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal> {
-        self.engine.extend(upload, bytes)
-    }
-
-    fn overheld(&self) -> Overheld {
-        self.engine.overheld()
     }
 
     /// Journals have no tags yet, so a cache that keeps journals has none.
@@ -314,46 +226,28 @@ impl<E: Engine> Engine for Journaled<E> {
     fn flush_generation(&self) -> u64 {
         self.engine.flush_generation()
     }
+}
 
-    fn maintain(&mut self, now: Seconds) -> bool {
-        self.engine.maintain(now)
+impl<E: Engine> Acknowledge for Journaled<E> {
+    type Position = Position<E::Position>;
+
+    fn ack_position(&mut self) -> Option<Self::Position> {
+        let engine = self.engine.ack_position();
+        let copies = self.waits_for.take().map(|(offset, generation)| {
+            self.journals.acks().position(self.term, (self.number, offset), generation)
+        });
+        let waits = engine.is_some() || copies.is_some();
+        waits.then_some(Position { engine, copies })
     }
 
-    fn shrink(&mut self) -> bool {
-        self.engine.shrink()
-    }
-
-    fn crawl_soon(&mut self) {
-        self.engine.crawl_soon();
-    }
-
-    fn walk(&self) -> Self::Walk {
-        self.engine.walk()
-    }
-
-    fn walk_from(&self, place: u64) -> Self::Walk {
-        self.engine.walk_from(place)
-    }
-
-    fn walk_place(&self, walk: &Self::Walk) -> WalkPlace {
-        self.engine.walk_place(walk)
-    }
-
-    fn walk_on(
-        &mut self,
-        walk: &mut Self::Walk,
-        items: usize,
-        waker: &Waker,
-        visit: impl FnMut(&[u8], &Item<'_, Self::Lease>),
-    ) -> WalkState {
-        self.engine.walk_on(walk, items, waker, visit)
-    }
-
-    fn gauges(&self) -> Gauges {
-        self.engine.gauges()
-    }
-
-    fn reset_counters(&self) {
-        self.engine.reset_counters();
+    fn is_acknowledged(&mut self, position: &Self::Position, waker: &Waker) -> Acknowledged {
+        if let Some(engine) = &position.engine {
+            let acknowledged = self.engine.is_acknowledged(engine, waker);
+            if acknowledged != Acknowledged::Yes {
+                return acknowledged;
+            }
+        }
+        let copies = position.copies.as_ref();
+        copies.map_or(Acknowledged::Yes, |position| self.journals.acks().state_of(position, waker))
     }
 }

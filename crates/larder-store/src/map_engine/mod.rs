@@ -34,10 +34,7 @@ pub(crate) use upload::Budget;
 pub use upload::Upload;
 
 use crate::cache::CacheControl;
-use crate::{
-    Access, Change, Engine, EvictionObserver, Gauges, HashedKey, Item, LimitRefused, Lookup, Now,
-    Refusal, Seconds, Updated, WalkState,
-};
+use crate::engine::*;
 use record::LARGE_LEN_MIN;
 use std::fmt;
 use std::sync::Arc;
@@ -155,23 +152,21 @@ pub struct Handle<M> {
     now: Now,
 }
 
-impl<M: Map> Engine for Handle<M> {
-    type Lease = SharedLease;
-    type Upload = Upload;
-    type Walk = M::Walk;
-    type Fetch = std::convert::Infallible;
-    type Position = std::convert::Infallible;
-
-    fn hash(&self, key: &[u8]) -> u64 {
-        self.map.core().hash(key)
-    }
-
+impl<M: Map> Batches for Handle<M> {
     fn begin_batch(&mut self, now: impl Into<Now>) {
         self.now = now.into();
         self.map.core().advance(self.now.secs);
     }
 
     fn end_batch(&mut self) {}
+}
+
+impl<M: Map> Lookups for Handle<M> {
+    type Lease = SharedLease;
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.map.core().hash(key)
+    }
 
     fn get<R>(
         &mut self,
@@ -203,7 +198,25 @@ impl<M: Map> Engine for Handle<M> {
         }
         lookup.unwrap_or(Lookup::Miss)
     }
+}
 
+impl<M: Map> Uploads for Handle<M> {
+    type Upload = Upload;
+
+    fn upload_len_min(&self) -> usize {
+        LARGE_LEN_MIN
+    }
+
+    fn upload(&mut self, len: usize) -> Result<Upload, Refusal> {
+        Upload::new(&self.map.core().uploads, len)
+    }
+
+    fn extend(&mut self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal> {
+        upload.extend(bytes)
+    }
+}
+
+impl<M: Map> Updates for Handle<M> {
     fn update<'v, R>(
         &mut self,
         key: HashedKey<'_>,
@@ -220,18 +233,6 @@ impl<M: Map> Engine for Handle<M> {
         result.expect("a map asks once for each write")
     }
 
-    fn upload_len_min(&self) -> usize {
-        LARGE_LEN_MIN
-    }
-
-    fn upload(&mut self, len: usize) -> Result<Upload, Refusal> {
-        Upload::new(&self.map.core().uploads, len)
-    }
-
-    fn extend(&mut self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal> {
-        upload.extend(bytes)
-    }
-
     fn flush(&mut self, at: Option<Seconds>) {
         self.map.core().flush(at);
     }
@@ -239,15 +240,18 @@ impl<M: Map> Engine for Handle<M> {
     fn flush_generation(&self) -> u64 {
         self.map.core().flush_generation()
     }
+}
 
-    fn maintain(&mut self, now: Seconds) -> bool {
-        self.begin_batch(now);
-        self.map.sweep(now)
-    }
+impl<M: Map> SlowStorage for Handle<M> {
+    type Fetch = std::convert::Infallible;
+}
 
-    fn crawl_soon(&mut self) {
-        self.map.sweep_soon();
-    }
+impl<M: Map> Acknowledge for Handle<M> {
+    type Position = std::convert::Infallible;
+}
+
+impl<M: Map> Walks for Handle<M> {
+    type Walk = M::Walk;
 
     fn walk(&self) -> M::Walk {
         self.map.walk()
@@ -268,6 +272,17 @@ impl<M: Map> Engine for Handle<M> {
         };
         let has_more = (0..items).all(|_| map.walk_on(walk, &mut show));
         if has_more { WalkState::More } else { WalkState::End }
+    }
+}
+
+impl<M: Map> Maintenance for Handle<M> {
+    fn maintain(&mut self, now: Seconds) -> bool {
+        self.begin_batch(now);
+        self.map.sweep(now)
+    }
+
+    fn crawl_soon(&mut self) {
+        self.map.sweep_soon();
     }
 
     fn gauges(&self) -> Gauges {

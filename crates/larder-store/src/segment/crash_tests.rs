@@ -1,6 +1,8 @@
 //! A process may die before any store. A scenario runs on a small region; before each of its stores the
 //! region is copied, the copy is opened as a later process would, and what is found there is compared with
 //! what had been acknowledged. Each change in progress is found done or not done, whole.
+//!
+//! `LARDER_CRASH_STEP=1` has a process die before each store of a scenario, instead of one in five.
 #![expect(clippy::cast_possible_truncation, reason = "test values repeat")]
 
 use super::cache::shared::Shared;
@@ -23,6 +25,11 @@ use std::rc::Rc;
 mod on_flash;
 
 const NOW: Seconds = Seconds(1_000_000);
+
+/// Of how many stores the process dies before one.
+fn crash_step() -> usize {
+    std::env::var("LARDER_CRASH_STEP").map_or(5, |step| step.parse().expect("a number"))
+}
 
 /// What clients know of a key: its value, its flags and when it expires.
 type Known = Option<(Vec<u8>, u32, Expiry)>;
@@ -218,6 +225,7 @@ fn run(scenario: Scenario) -> usize {
         operate(&mut handle, &mut rng, &oracle, &evicted, scenario);
     }
     let look = {
+        let step = crash_step();
         let (shared, config) = (Arc::clone(&cache.shared), config);
         let (oracle, evicted) = (Rc::clone(&oracle), Arc::clone(&evicted));
         move || {
@@ -225,11 +233,14 @@ fn run(scenario: Scenario) -> usize {
             let Ok(mut oracle) = oracle.try_borrow_mut() else { return };
             oracle.stores += 1;
             oracle.may_miss.extend(evicted.lock().unwrap().drain(..));
+            if !oracle.stores.is_multiple_of(step) {
+                return;
+            }
             let (copy, restart) = reopened(&shared, &config);
             assert_eq!(restart, Restart::Repaired);
             check_books(&copy);
             oracle.check(&copy);
-            if oracle.stores.is_multiple_of(101) {
+            if (oracle.stores / step).is_multiple_of(101) {
                 oracle.check_nothing_is_lost(&copy);
             }
         }

@@ -16,10 +16,7 @@ use super::memory::raw::Region;
 use super::memory::raw::hardware::CACHE_LINE;
 use super::sync::{AtomicU64, Ordering};
 use super::walk::Walk;
-use crate::{
-    Access, Begun, Change, Content, Delivery, Engine, Gauges, HashedKey, Item, Lookup, Now,
-    Overheld, Refusal, Seconds, Tag, Updated, Value, WalkPlace, WalkState, Wanted,
-};
+use crate::engine::*;
 use std::num::NonZeroUsize;
 #[cfg(unix)]
 use std::os::fd::RawFd;
@@ -31,16 +28,23 @@ const ITEM_LINES: usize = 2;
 /// How much of a longer item is prefetched before it is read. The processor itself goes on with the rest.
 const AHEAD_LEN_MAX: usize = 2048;
 
-impl Engine for Handle {
-    type Lease = ChainLease;
-    type Upload = Upload;
-    type Walk = Walk;
-    type Fetch = Fetch;
-    type Position = std::convert::Infallible;
-
-    fn overheld(&self) -> Overheld {
-        self.shared.overheld()
+impl Batches for Handle {
+    fn begin_batch(&mut self, now: impl Into<Now>) {
+        self.now = now.into();
+        self.shared.flush_if_due(self.now.secs);
+        self.sampler.follow(&self.shared.mrc);
+        self.pin.begin_batch(&self.shared.epoch);
     }
+
+    fn end_batch(&mut self) {
+        self.end_writing();
+        self.fetching.end_batch();
+        self.pin.end_batch();
+    }
+}
+
+impl Lookups for Handle {
+    type Lease = ChainLease;
 
     #[inline]
     fn hash(&self, key: &[u8]) -> u64 {
@@ -79,19 +83,6 @@ impl Engine for Handle {
                 hint.seek(region, 1);
             }
         }
-    }
-
-    fn begin_batch(&mut self, now: impl Into<Now>) {
-        self.now = now.into();
-        self.shared.flush_if_due(self.now.secs);
-        self.sampler.follow(&self.shared.mrc);
-        self.pin.begin_batch(&self.shared.epoch);
-    }
-
-    fn end_batch(&mut self) {
-        self.end_writing();
-        self.fetching.end_batch();
-        self.pin.end_batch();
     }
 
     #[inline]
@@ -153,46 +144,10 @@ impl Engine for Handle {
             read(&Content { client_flags, cas, value })
         })
     }
+}
 
-    fn update<'v, R>(
-        &mut self,
-        key: HashedKey<'_>,
-        upload: &mut Option<Upload>,
-        decide: impl FnMut(Lookup<&Item<'_, ChainLease>>) -> (Change<'v>, R),
-    ) -> Result<Updated<R>, Refusal> {
-        self.update_shown(key, upload, true, decide)
-    }
-
-    fn update_unread<'v, R>(
-        &mut self,
-        key: HashedKey<'_>,
-        upload: &mut Option<Upload>,
-        decide: impl FnMut(Lookup<&Item<'_, ChainLease>>) -> (Change<'v>, R),
-    ) -> Result<Updated<R>, Refusal> {
-        self.update_shown(key, upload, false, decide)
-    }
-
-    fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Fetch>) -> Begun {
-        self.fetch_item(wanted, waker, into)
-    }
-
-    fn deliver(&mut self, fetch: &Fetch) -> Delivery {
-        self.deliver_item(fetch)
-    }
-
-    fn submit(&mut self) {
-        self.fetching.submit();
-    }
-
-    #[cfg(unix)]
-    fn poll_reads(&mut self) -> Option<RawFd> {
-        let flash = self.shared.flash.as_ref()?;
-        self.fetching.poll(flash)
-    }
-
-    fn turn_reads(&mut self) {
-        self.fetching.turn();
-    }
+impl Uploads for Handle {
+    type Upload = Upload;
 
     fn upload_len_min(&self) -> usize {
         self.shared.table().layout.inline_max() + 1
@@ -229,6 +184,30 @@ impl Engine for Handle {
         }
     }
 
+    fn overheld(&self) -> Overheld {
+        self.shared.overheld()
+    }
+}
+
+impl Updates for Handle {
+    fn update<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Upload>,
+        decide: impl FnMut(Lookup<&Item<'_, ChainLease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        self.update_shown(key, upload, true, decide)
+    }
+
+    fn update_unread<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Upload>,
+        decide: impl FnMut(Lookup<&Item<'_, ChainLease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        self.update_shown(key, upload, false, decide)
+    }
+
     fn tag(&mut self, name: &[u8]) -> Result<Tag, Refusal> {
         let tag = self.tag_named(name);
         if !self.pin.is_in_batch() {
@@ -256,7 +235,65 @@ impl Engine for Handle {
     fn flush_generation(&self) -> u64 {
         self.shared.flush_generation()
     }
+}
 
+impl SlowStorage for Handle {
+    type Fetch = Fetch;
+
+    fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Fetch>) -> Begun {
+        self.fetch_item(wanted, waker, into)
+    }
+
+    fn deliver(&mut self, fetch: &Fetch) -> Delivery {
+        self.deliver_item(fetch)
+    }
+
+    fn submit(&mut self) {
+        self.fetching.submit();
+    }
+
+    #[cfg(unix)]
+    fn poll_reads(&mut self) -> Option<RawFd> {
+        let flash = self.shared.flash.as_ref()?;
+        self.fetching.poll(flash)
+    }
+
+    fn turn_reads(&mut self) {
+        self.fetching.turn();
+    }
+}
+
+impl Acknowledge for Handle {
+    type Position = std::convert::Infallible;
+}
+
+impl Walks for Handle {
+    type Walk = Walk;
+
+    fn walk(&self) -> Walk {
+        Walk::new(&self.shared)
+    }
+
+    fn walk_from(&self, place: u64) -> Walk {
+        Walk::from(&self.shared, place)
+    }
+
+    fn walk_place(&self, walk: &Walk) -> WalkPlace {
+        walk.place()
+    }
+
+    fn walk_on(
+        &mut self,
+        walk: &mut Walk,
+        items: usize,
+        waker: &Waker,
+        visit: impl FnMut(&[u8], &Item<'_, ChainLease>),
+    ) -> WalkState {
+        self.walk_step(walk, items, waker, visit)
+    }
+}
+
+impl Maintenance for Handle {
     fn maintain(&mut self, now: Seconds) -> bool {
         self.now = now.into();
         self.shared.flush_if_due(now);
@@ -290,28 +327,6 @@ impl Engine for Handle {
 
     fn crawl_soon(&mut self) {
         self.shared.crawls.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn walk(&self) -> Walk {
-        Walk::new(&self.shared)
-    }
-
-    fn walk_from(&self, place: u64) -> Walk {
-        Walk::from(&self.shared, place)
-    }
-
-    fn walk_place(&self, walk: &Walk) -> WalkPlace {
-        walk.place()
-    }
-
-    fn walk_on(
-        &mut self,
-        walk: &mut Walk,
-        items: usize,
-        waker: &Waker,
-        visit: impl FnMut(&[u8], &Item<'_, ChainLease>),
-    ) -> WalkState {
-        self.walk_step(walk, items, waker, visit)
     }
 
     fn gauges(&self) -> Gauges {

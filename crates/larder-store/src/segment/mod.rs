@@ -86,8 +86,8 @@ use sync::Ordering;
 /// ```
 /// use larder_store::segment::{Cache, Config};
 /// use larder_store::{
-///     Access, Attributes, Change, Engine, HashedKey, Lookup, NewCas, NewTags, NewValue, Seconds, SizeClasses,
-///     Value,
+///     Access, Attributes, Batches, Change, HashedKey, Lookup, Lookups, NewCas, NewTags, NewValue, Seconds,
+///     SizeClasses, Updates, Value,
 /// };
 ///
 /// let cache = Cache::new(Config {

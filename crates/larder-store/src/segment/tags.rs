@@ -309,7 +309,7 @@ impl Handle {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::Engine;
+    use crate::Updates;
     use crate::segment::tests::cache;
 
     #[test]

@@ -119,7 +119,7 @@ pub(super) fn or_none(number: Option<u64>) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::role;
+    use super::super::server_page::role;
     use super::*;
 
     fn shown(replication: &Replication) -> (String, String) {

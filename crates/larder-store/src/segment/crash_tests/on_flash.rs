@@ -131,6 +131,7 @@ struct Live {
 struct Seen {
     stores: usize,
     on_flash: u64,
+    /// Stores before which items were in the queue, by those that were looked at.
     queued: usize,
     emptied: usize,
     /// Items that were evicted without a write.
@@ -386,6 +387,7 @@ fn run(scenario: Scenario) -> Seen {
         live.operate();
     }
     let seen = Rc::new(RefCell::new(Seen::default()));
+    let step = crash_step();
     let look = {
         let shared = Arc::clone(&live.cache.shared);
         let (oracle, evicted) = (Rc::clone(&live.oracle), Arc::clone(&live.evicted));
@@ -395,18 +397,21 @@ fn run(scenario: Scenario) -> Seen {
             let Ok(mut oracle) = oracle.try_borrow_mut() else { return };
             oracle.stores += 1;
             oracle.may_miss.extend(evicted.lock().unwrap().drain(..));
+            let mut seen = seen.borrow_mut();
+            seen.stores += 1;
+            if !oracle.stores.is_multiple_of(step) {
+                return;
+            }
             let config = flash_config(scenario, &device.copy());
             let (copy, restart) = reopened(&shared, &config);
             assert_eq!(restart, Restart::Repaired);
             check_books(&copy);
             let flash = copy.shared.flash.as_ref().unwrap();
-            let mut seen = seen.borrow_mut();
-            seen.stores += 1;
             seen.on_flash = seen.on_flash.max(copy.flash_gauges().unwrap().objects_used);
-            seen.queued += usize::from(flash.queue.len() > 0);
-            let checks_all = oracle.stores.is_multiple_of(50);
+            seen.queued += usize::from(flash.queue.len() > 0) * step;
+            let checks_all = (oracle.stores / step).is_multiple_of(50);
             check(&oracle, &copy, if checks_all { 1 } else { scenario.checked });
-            if oracle.stores.is_multiple_of(101) {
+            if (oracle.stores / step).is_multiple_of(101) {
                 go_on(&oracle, &copy);
             }
         }

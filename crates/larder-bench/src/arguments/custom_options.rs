@@ -1,0 +1,107 @@
+//! The options `--command`, `--command-ratio` and `--command-key-pattern`, of which the latter two
+//! concern the command before them.
+
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+
+/// A command of the user's own with its options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandOptions {
+    /// The command with its arguments.
+    pub line: String,
+    /// How often it is sent before the next command.
+    pub ratio: u32,
+    /// How its keys are chosen: a letter, as in `--key-pattern`.
+    pub pattern: String,
+}
+
+/// The commands of a command line, in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CommandList(pub Vec<CommandOptions>);
+
+/// The group of these options in the help.
+const HEADING: &str = "Custom commands";
+
+impl Args for CommandList {
+    fn augment_args(command: Command) -> Command {
+        let option = |name: &'static str| {
+            Arg::new(name).long(name).action(ArgAction::Append).help_heading(HEADING)
+        };
+        command
+            .arg(
+                option("command")
+                    .value_name("COMMAND")
+                    .conflicts_with_all(["ratio", "key_pattern", "multi_get", "verify"])
+                    .help(
+                        "A command to send instead of sets and gets, in quotes. __key__ stands for \
+                         a key and __data__ for a value; in memcached's text protocol __data__ is \
+                         the length, and the value follows the line. May be given several times",
+                    ),
+            )
+            .arg(
+                option("command-ratio")
+                    .value_name("NUMBER")
+                    .value_parser(clap::value_parser!(u32).range(1..))
+                    .help("How often the command before this option is sent in turn [default: 1]"),
+            )
+            .arg(
+                option("command-key-pattern")
+                    .value_name("R|Z|G|S|P")
+                    .value_parser(["R", "Z", "G", "S", "P"])
+                    .help(
+                        "Key selection of the command before this option, as in --key-pattern \
+                         [default: R]",
+                    ),
+            )
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for CommandList {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let lines = with_places::<String>(matches, "command");
+        let mut list: Vec<(usize, CommandOptions)> = lines
+            .map(|(place, line)| {
+                (place, CommandOptions { line, ratio: 1, pattern: "R".to_owned() })
+            })
+            .collect();
+        for (place, ratio) in with_places::<u32>(matches, "command-ratio") {
+            before(&mut list, place)?.ratio = ratio;
+        }
+        for (place, pattern) in with_places::<String>(matches, "command-key-pattern") {
+            before(&mut list, place)?.pattern = pattern;
+        }
+        Ok(Self(list.into_iter().map(|(_, command)| command).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The last command before a place in the command line.
+fn before(
+    list: &mut [(usize, CommandOptions)],
+    place: usize,
+) -> Result<&mut CommandOptions, clap::Error> {
+    let command = list.iter_mut().rev().find(|(command, _)| *command < place);
+    command.map(|(_, command)| command).ok_or_else(|| {
+        let message = "--command-ratio and --command-key-pattern concern the --command before them, \
+                       and there is none";
+        clap::Error::raw(ErrorKind::MissingRequiredArgument, format!("{message}\n"))
+    })
+}
+
+/// The values of an option with their places in the command line.
+fn with_places<T: Clone + Send + Sync + 'static>(
+    matches: &ArgMatches,
+    name: &str,
+) -> impl Iterator<Item = (usize, T)> {
+    let places: Vec<usize> = matches.indices_of(name).into_iter().flatten().collect();
+    let values: Vec<T> = matches.get_many(name).into_iter().flatten().cloned().collect();
+    places.into_iter().zip(values)
+}

@@ -1,0 +1,35 @@
+//! Why options cannot be used.
+
+/// An option whose value cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ArgumentError {
+    /// The server's name does not resolve.
+    #[error("the server name `{0}` does not resolve; give --server an IP address or another name")]
+    NoAddress(String),
+    /// A value that is out of range or malformed.
+    #[error("--{option} {value}: expected {expected}")]
+    Value {
+        /// The option's long name, without dashes.
+        option: &'static str,
+        /// The value that was given.
+        value: String,
+        /// What the option accepts.
+        expected: &'static str,
+    },
+    /// The file of key spaces cannot be used.
+    #[error("--key-spaces {file}: {why}")]
+    KeySpaces {
+        /// The file's name.
+        file: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+pub(super) fn wrong(
+    option: &'static str,
+    value: impl ToString,
+    expected: &'static str,
+) -> ArgumentError {
+    ArgumentError::Value { option, value: value.to_string(), expected }
+}

@@ -1,0 +1,325 @@
+//! What the answers to requests mean: which response is the last one to a request, and how each is
+//! counted.
+//!
+//! Nothing here knows a socket. A [`Source`] decodes responses to its requests and counts them for the
+//! first request that is outstanding, a [`PendingRequest`].
+
+use crate::load::items::spaces::Space;
+use crate::load::stats::{Kind, LoadStats};
+use crate::load::wire;
+use crate::load::wire::custom::Response;
+use crate::load::wire::recorded::{self, Recorded};
+use crate::load::workload::Load;
+use larder_protocol::answer::Answer;
+use larder_protocol::response::Read;
+use larder_target::Protocol;
+use std::collections::VecDeque;
+
+/// A request whose answer is outstanding.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PendingRequest {
+    pub(super) kind: Kind,
+    /// The time from which its latency is measured, in nanoseconds since the start of the run: when
+    /// the request was due (open loop) or sent (closed loop).
+    pub(super) at: u64,
+    keys: u32,
+    last_reply: LastReply,
+    /// Whether it was counted as answered with an error.
+    failed: bool,
+    /// Whether it is a get of a trace after which a value is to be set if it misses.
+    pub(super) is_settable: bool,
+}
+
+/// What a response means for the request that it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning<'b> {
+    /// It was the last response to the request.
+    Last,
+    /// Further responses follow.
+    More,
+    /// It was an error with the server's message, and the last response to the request.
+    LastError(&'b [u8]),
+    /// It was an error with the server's message, and further responses follow.
+    MoreErrors(&'b [u8]),
+    /// No response to such a request looks like this.
+    Unexpected,
+}
+
+/// Which response is the last one to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LastReply {
+    /// The first one.
+    First,
+    /// An end marker or an error.
+    MarkOrError,
+    /// An end marker. Errors concern single keys and do not end the answer.
+    Mark,
+    /// The last element of an array.
+    Array,
+}
+
+/// Where requests come from: how the answers to them are read and counted.
+pub(super) trait Source {
+    /// A response to a request.
+    type Response<'b>;
+
+    /// Decodes the response at the start of `bytes`. `asked` is the kind of the request that it
+    /// answers; none if nothing was asked.
+    fn read<'b>(load: &Load, asked: Option<Kind>, bytes: &'b [u8]) -> Read<Self::Response<'b>>;
+
+    /// Counts a response to a request.
+    fn count<'b>(
+        asked: &mut PendingRequest,
+        response: Self::Response<'b>,
+        load: &Load,
+        keys: &mut VecDeque<u64>,
+        stats: &mut LoadStats,
+    ) -> Meaning<'b>;
+}
+
+/// Sets and gets that were generated.
+pub(super) struct SetsAndGets;
+
+impl Source for SetsAndGets {
+    type Response<'b> = Answer<'b>;
+
+    #[inline]
+    fn read<'b>(load: &Load, _: Option<Kind>, bytes: &'b [u8]) -> Read<Answer<'b>> {
+        wire::read(load.settings.protocol, bytes)
+    }
+
+    #[inline]
+    fn count<'b>(
+        asked: &mut PendingRequest,
+        answer: Self::Response<'b>,
+        load: &Load,
+        keys: &mut VecDeque<u64>,
+        stats: &mut LoadStats,
+    ) -> Meaning<'b> {
+        asked.answer(answer, load, keys, stats)
+    }
+}
+
+/// The user's own commands.
+pub(super) struct Commands;
+
+impl Source for Commands {
+    type Response<'b> = Response<'b>;
+
+    fn read<'b>(load: &Load, _: Option<Kind>, bytes: &'b [u8]) -> Read<Response<'b>> {
+        load.commands.read(bytes)
+    }
+
+    fn count<'b>(
+        asked: &mut PendingRequest,
+        response: Self::Response<'b>,
+        _: &Load,
+        _: &mut VecDeque<u64>,
+        stats: &mut LoadStats,
+    ) -> Meaning<'b> {
+        asked.command_answer(response, stats)
+    }
+}
+
+/// Recorded requests.
+pub(super) struct RecordedRequests;
+
+impl Source for RecordedRequests {
+    type Response<'b> = Response<'b>;
+
+    fn read<'b>(load: &Load, asked: Option<Kind>, bytes: &'b [u8]) -> Read<Response<'b>> {
+        recorded::read(load.settings.protocol, asked, bytes)
+    }
+
+    fn count<'b>(
+        asked: &mut PendingRequest,
+        response: Self::Response<'b>,
+        _: &Load,
+        _: &mut VecDeque<u64>,
+        stats: &mut LoadStats,
+    ) -> Meaning<'b> {
+        asked.command_answer(response, stats)
+    }
+}
+
+impl PendingRequest {
+    #[inline]
+    pub(super) fn new(kind: Kind, at: u64, keys: u32, last_reply: LastReply) -> Self {
+        Self { kind, at, keys, last_reply, failed: false, is_settable: false }
+    }
+
+    pub(super) fn recorded(request: &Recorded, at: u64) -> Self {
+        let is_settable = request.set_on_miss;
+        Self { is_settable, ..Self::new(request.kind(), at, 1, LastReply::First) }
+    }
+
+    #[inline]
+    pub(super) fn of_get(protocol: Protocol, space: u16, at: u64, keys: usize) -> Self {
+        let last_reply = match (protocol, keys) {
+            (Protocol::Text, _) => LastReply::MarkOrError,
+            (_, 1) => LastReply::First,
+            (Protocol::Meta | Protocol::Binary, _) => LastReply::Mark,
+            (Protocol::Resp, _) => LastReply::Array,
+        };
+        Self::new(Kind::Get(space), at, u32::try_from(keys).unwrap_or(u32::MAX), last_reply)
+    }
+
+    /// Counts one response to a command of the user's own or to a recorded request. `keys` is the
+    /// number of responses that are awaited, or 0 after the first of several lines.
+    fn command_answer<'b>(&mut self, response: Response<'b>, stats: &mut LoadStats) -> Meaning<'b> {
+        let mut error = None;
+        let command = stats.of(self.kind);
+        let is_element = self.last_reply == LastReply::Array;
+        match response {
+            Response::Found(len) => {
+                command.hits += u64::from(!is_element);
+                command.value_bytes += len as u64;
+            }
+            Response::Missing => command.misses += u64::from(!is_element),
+            Response::Error(text) => {
+                command.errors += u64::from(!std::mem::replace(&mut self.failed, true));
+                stats.fault(&shown(text), 1);
+                error = Some(text);
+            }
+            Response::Array(elements) => {
+                self.last_reply = LastReply::Array;
+                self.keys = self.keys.saturating_add(u32::try_from(elements).unwrap_or(u32::MAX));
+            }
+            Response::More(len) => {
+                command.hits += u64::from(len.is_some());
+                command.value_bytes += len.unwrap_or(0) as u64;
+                self.keys = 0;
+                return Meaning::More;
+            }
+            Response::End => command.misses += u64::from(self.keys > 0),
+            Response::Other => (),
+        }
+        self.keys = self.keys.saturating_sub(1);
+        match (error, self.keys == 0) {
+            (None, is_last) => self.ends_if(is_last),
+            (Some(text), true) => Meaning::LastError(text),
+            (Some(text), false) => Meaning::MoreErrors(text),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// How long it has waited, in nanoseconds.
+    pub(crate) fn waited(&self, now: u64) -> u64 {
+        now.saturating_sub(self.at)
+    }
+
+    /// Counts the request as never answered. `now` is the end of the run, in nanoseconds since its
+    /// start.
+    pub(crate) fn never_answered(&self, now: u64, stats: &mut LoadStats) {
+        let waited = now.saturating_sub(self.at);
+        if self.failed {
+            stats.of(self.kind).latency.saturating_record(waited);
+        } else {
+            stats.never_answered(self.kind, waited);
+        }
+    }
+
+    /// Counts one response.
+    #[inline]
+    fn answer<'b>(
+        &mut self,
+        answer: Answer<'b>,
+        load: &Load,
+        keys: &mut VecDeque<u64>,
+        stats: &mut LoadStats,
+    ) -> Meaning<'b> {
+        let command = stats.of(self.kind);
+        match answer {
+            Answer::Hit { .. } | Answer::End if self.kind.is_set() => Meaning::Unexpected,
+            Answer::Hit { value, returned } => {
+                command.hits += 1;
+                command.value_bytes += value.len() as u64;
+                if load.settings.verify {
+                    let name = returned.key().map(|key| key.wire);
+                    if !is_right(name, value, self.space(load), self.keys, keys) {
+                        stats.fault("wrong value", 1);
+                    }
+                }
+                self.keys = self.keys.saturating_sub(1);
+                self.ends_if(self.last_reply == LastReply::First || self.is_last_of_array())
+            }
+            // Of a set, that it was not stored.
+            Answer::NotFound { .. } | Answer::NotStored { .. } => {
+                command.misses += 1;
+                self.keys = self.keys.saturating_sub(1);
+                if load.settings.verify && !self.kind.is_set() {
+                    keys.pop_front();
+                }
+                self.ends_if(self.last_reply == LastReply::First || self.is_last_of_array())
+            }
+            Answer::End => {
+                // Keys without a response were not found.
+                command.misses += u64::from(self.keys);
+                if load.settings.verify {
+                    keys.drain(..(self.keys as usize).min(keys.len()));
+                }
+                Meaning::Last
+            }
+            // Meta says `HD`, RESP `OK`.
+            Answer::Stored { .. } | Answer::Done { .. } | Answer::Ok if self.kind.is_set() => {
+                Meaning::Last
+            }
+            Answer::Array(_) if self.last_reply == LastReply::Array => Meaning::More,
+            Answer::Error { line, .. } | Answer::Line(line) => {
+                command.errors += u64::from(!std::mem::replace(&mut self.failed, true));
+                stats.fault(&shown(line), 1);
+                let ended = self.last_reply != LastReply::Mark;
+                if ended && load.settings.verify {
+                    keys.drain(..(self.keys as usize).min(keys.len()));
+                }
+                if ended { Meaning::LastError(line) } else { Meaning::MoreErrors(line) }
+            }
+            _ => Meaning::Unexpected,
+        }
+    }
+
+    fn space(self, load: &Load) -> &Space {
+        match self.kind {
+            Kind::Set(space) | Kind::Get(space) => load.space(space),
+            Kind::Custom(_) => load.space(0),
+        }
+    }
+
+    fn ends_if<'b>(self, last: bool) -> Meaning<'b> {
+        if last { Meaning::Last } else { Meaning::More }
+    }
+
+    fn is_last_of_array(&self) -> bool {
+        self.last_reply == LastReply::Array && self.keys == 0
+    }
+}
+
+/// Whether a value is the one of a key that was asked for. Removes that key from `keys`, of which the
+/// first `asked` belong to the request.
+fn is_right(
+    name: Option<&[u8]>,
+    value: &[u8],
+    space: &Space,
+    asked: u32,
+    keys: &mut VecDeque<u64>,
+) -> bool {
+    let key = match name {
+        None => keys.pop_front(),
+        Some(name) => {
+            let number = space.names.number(name);
+            let mut asked = keys.iter().take(asked as usize);
+            let place = asked.position(|key| Some(*key) == number);
+            let removed = keys.remove(place.unwrap_or(0));
+            place.and(removed)
+        }
+    };
+    key.is_some_and(|key| space.values.is_of(key, value))
+}
+
+/// The beginning of a server's message, in printable characters.
+pub(super) fn shown(bytes: &[u8]) -> String {
+    bytes[..bytes.len().min(80)].escape_ascii().to_string()
+}

@@ -1,0 +1,163 @@
+//! The times at which requests are sent under `--rate-limiting`, which are those of memtier_benchmark:
+//! all connections at once begin a burst of requests, about 50 times a second.
+
+use crate::load::pace::schedule::between;
+use crate::load::stats::LoadStats;
+use crate::load::workload::Load;
+use std::time::Duration;
+
+/// memtier_benchmark sends bursts at most so many times a second.
+const TICKS_PER_SECOND: u64 = 50;
+
+/// The bursts of a thread's connections.
+#[derive(Debug)]
+pub(crate) struct Bursts {
+    /// Number of requests of each burst.
+    len: u64,
+    /// Nanoseconds from one burst to the next.
+    interval: f64,
+    /// Number of bursts of each connection that are due.
+    ticks: u64,
+    turns: Vec<Turn>,
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turn {
+    /// Number of bursts that it has begun.
+    begun: u64,
+    /// Number of requests of the last one that are still to be sent.
+    left: u64,
+}
+
+/// A request that a connection may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The first one of a burst, which was due at this time, in nanoseconds since the start.
+    First(u64),
+    /// A further one of the same burst.
+    Further,
+}
+
+impl Bursts {
+    /// `rate` is the number of requests per second of each connection.
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    pub(crate) fn new(rate: u64, connections: usize) -> Self {
+        let rate = rate.max(1);
+        let len = rate.div_ceil(TICKS_PER_SECOND);
+        let interval = 1e9 * len as f64 / rate as f64;
+        Self { len, interval, ticks: 0, turns: vec![Turn::default(); connections] }
+    }
+
+    /// When the next burst of all connections is due.
+    pub(crate) fn due(&self) -> Duration {
+        self.due_of(self.ticks)
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "not negative, and at most the length of a run"
+    )]
+    fn due_of(&self, burst: u64) -> Duration {
+        Duration::from_nanos((self.interval * burst as f64) as u64)
+    }
+
+    /// Goes on to the next burst.
+    pub(crate) fn advance(&mut self) {
+        self.ticks += 1;
+    }
+
+    /// Leaves out the bursts that are due on a connection that is not to be opened yet.
+    pub(crate) fn skip(&mut self, index: usize) {
+        self.turns[index].begun = self.ticks;
+    }
+
+    /// Leaves out all further bursts of a connection that has drawn its last request.
+    pub(crate) fn retire(&mut self, index: usize) {
+        self.turns[index] = Turn { begun: u64::MAX, left: 0 };
+    }
+
+    /// Takes the next request that is due on a connection. The burst before is sent first.
+    pub(crate) fn next(&mut self, index: usize) -> Option<Next> {
+        let Turn { begun, left } = self.turns[index];
+        if left > 0 {
+            self.turns[index].left -= 1;
+            return Some(Next::Further);
+        }
+        (begun < self.ticks).then(|| {
+            self.turns[index] = Turn { begun: begun + 1, left: self.len - 1 };
+            Next::First(crate::load::nanos(self.due_of(begun)))
+        })
+    }
+
+    /// Whether requests are due and not sent.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.turns.iter().any(|turn| turn.left > 0 || turn.begun < self.ticks)
+    }
+
+    /// Counts the requests that were due and not sent, at most `left`, with the time that they had
+    /// waited at `now` since their burst was due.
+    pub(crate) fn count_never_sent(
+        &self,
+        now: Duration,
+        mut left: u64,
+        load: &Load,
+        stats: &mut LoadStats,
+    ) {
+        let mut counted = 0;
+        for turn in &self.turns {
+            let current = (turn.begun.saturating_sub(1), turn.left);
+            let others = (turn.begun..self.ticks).map(|burst| (burst, self.len));
+            for (burst, times) in std::iter::once(current).chain(others) {
+                let times = times.min(left);
+                let waited = crate::load::nanos(now.saturating_sub(self.due_of(burst)));
+                for (kind, times) in between(&load.cycle, counted, counted + times) {
+                    stats.never_sent(kind, times, waited);
+                }
+                (counted, left) = (counted + times, left - times);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number of requests of a burst, and the milliseconds between bursts.
+    fn burst(rate: u64) -> (u64, u128) {
+        let mut bursts = Bursts::new(rate, 1);
+        bursts.advance();
+        (bursts.len, bursts.due().as_millis())
+    }
+
+    #[test]
+    fn bursts_are_those_of_memtier_benchmark() {
+        assert_eq!(burst(1), (1, 1000));
+        assert_eq!(burst(50), (1, 20));
+        assert_eq!(burst(100), (2, 20));
+        assert_eq!(burst(3010), (61, 20));
+        assert_eq!(burst(75), (2, 26));
+    }
+
+    #[test]
+    fn a_late_connection_sends_one_burst_after_the_other() {
+        let mut bursts = Bursts::new(100, 2);
+        assert_eq!(bursts.next(0), None);
+        bursts.advance();
+        assert_eq!(bursts.next(0), Some(Next::First(0)));
+        bursts.advance();
+        let next: Vec<_> = (0..4).map(|_| bursts.next(0)).collect();
+        let second = Some(Next::First(20_000_000));
+        assert_eq!(next, [Some(Next::Further), second, Some(Next::Further), None]);
+        assert!(bursts.is_behind());
+        bursts.skip(1);
+        assert_eq!((bursts.next(1), bursts.is_behind()), (None, false));
+        bursts.advance();
+        bursts.retire(0);
+        bursts.skip(1);
+        assert_eq!((bursts.next(0), bursts.is_behind()), (None, false), "it has sent all");
+    }
+}

@@ -1,0 +1,4 @@
+//! When the requests of an open loop are due.
+
+pub(crate) mod bursts;
+pub(crate) mod schedule;

@@ -1,0 +1,6 @@
+//! The requests of each client, in the order in which it sends them.
+
+pub(crate) mod generator;
+pub(crate) mod request;
+pub(crate) mod space_requests;
+pub(crate) mod trace_queue;

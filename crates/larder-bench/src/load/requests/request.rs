@@ -1,0 +1,64 @@
+//! A request, before it is written in the words of a protocol.
+//!
+//! Nothing here writes bytes or knows a socket. A [`Request`] is a plain value, so that whatever
+//! depends on its keys, such as the server that it is for, is decided before it is written.
+
+use crate::load::items::keys::KeyStream;
+use crate::load::items::spaces::Space;
+use crate::load::items::values::Value;
+use crate::load::stats::Kind;
+use crate::load::wire::recorded::Recorded;
+use crate::load::workload::Load;
+use rand::RngExt;
+use rand::rngs::SmallRng;
+
+/// A request, before it is written in the words of a protocol.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Request<'r> {
+    /// Stores a value in a key space. An `expiry` of 0 is none.
+    Set { space: u16, key: u64, expiry: u32, value: Value<'r> },
+    /// Fetches one key of a key space or several.
+    Get { space: u16, keys: &'r [u64] },
+    /// A recorded request.
+    Recorded(&'r Recorded),
+    /// The user's own command of this number, with a key and a value for each place that has one.
+    Command { number: usize, keys: &'r [u64], value: Option<Value<'r>> },
+}
+
+impl Request<'_> {
+    pub(crate) fn kind(&self, load: &Load) -> Kind {
+        match self {
+            Self::Set { space, .. } => Kind::Set(*space),
+            Self::Get { space, .. } => Kind::Get(*space),
+            Self::Recorded(request) => request.kind(),
+            Self::Command { number, .. } => load.commands.kind(*number),
+        }
+    }
+}
+
+#[inline]
+pub(crate) fn set<'r>(
+    number: u16,
+    space: &'r Space,
+    stream: &mut KeyStream,
+    rng: &mut SmallRng,
+) -> Request<'r> {
+    let key = stream.next(rng);
+    let expiry = space.expiry.map_or(0, |(from, to)| rng.random_range(from..=to));
+    Request::Set { space: number, key, expiry, value: space.values.draw(key, rng) }
+}
+
+#[inline]
+pub(crate) fn get<'r>(
+    number: u16,
+    multi_get: usize,
+    stream: &mut KeyStream,
+    rng: &mut SmallRng,
+    keys: &'r mut Vec<u64>,
+) -> Request<'r> {
+    keys.clear();
+    for _ in 0..multi_get {
+        keys.push(stream.next(rng));
+    }
+    Request::Get { space: number, keys }
+}

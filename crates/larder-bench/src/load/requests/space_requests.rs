@@ -1,0 +1,62 @@
+//! The requests of one client for several key spaces.
+
+use crate::load::items::keys::KeyStream;
+use crate::load::requests::request::{Request, get, set};
+use crate::load::workload::Load;
+use crate::run_error::RunError;
+use crate::settings::Settings;
+use rand::distr::Distribution;
+use rand::distr::weighted::WeightedIndex;
+use rand::rngs::SmallRng;
+
+/// The requests of one client for several key spaces.
+#[derive(Debug)]
+pub(crate) struct SpaceRequests {
+    /// By the number of the key space.
+    streams: Vec<SpaceStream>,
+    shares: WeightedIndex<u32>,
+}
+
+#[derive(Debug)]
+struct SpaceStream {
+    set_keys: KeyStream,
+    get_keys: KeyStream,
+    /// Number of requests since the current cycle of sets and gets began.
+    turn: u32,
+}
+
+impl SpaceRequests {
+    /// The requests of client `index`.
+    ///
+    /// # Errors
+    /// A distribution of keys has invalid parameters.
+    pub(crate) fn new(settings: &Settings, index: usize) -> Result<Self, RunError> {
+        let all = settings.all_clients();
+        let streams = settings.key_spaces.iter().map(|space| {
+            let keys = &space.keys;
+            let stream =
+                |pattern| KeyStream::new(keys, pattern, index, all).ok_or(RunError::Pattern);
+            Ok(SpaceStream { set_keys: stream(keys.set)?, get_keys: stream(keys.get)?, turn: 0 })
+        });
+        let shares = WeightedIndex::new(settings.key_spaces.iter().map(|space| space.share));
+        let shares = shares.map_err(|_| RunError::Pattern)?;
+        Ok(Self { streams: streams.collect::<Result<_, _>>()?, shares })
+    }
+
+    pub(crate) fn next<'r>(
+        &mut self,
+        load: &'r Load,
+        rng: &mut SmallRng,
+        keys: &'r mut Vec<u64>,
+    ) -> Request<'r> {
+        let place = self.shares.sample(rng);
+        let stream = &mut self.streams[place];
+        let number = u16::try_from(place).expect("the settings have at most 1,000 key spaces");
+        let space = load.space(number);
+        if space.ratio.take_turn(&mut stream.turn) {
+            set(number, space, &mut stream.set_keys, rng)
+        } else {
+            get(number, load.settings.multi_get, &mut stream.get_keys, rng, keys)
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Counters and latency histograms of one worker thread.
+
+pub(crate) mod client_stats;
+pub(crate) mod outage;
+pub(crate) mod unsent;
+
+use crate::load::stats::outage::Outage;
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+
+/// The commands that a run sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// A set of a key space. Its number is 0 without key spaces.
+    Set(u16),
+    /// A get of a key space.
+    Get(u16),
+    /// A command of the user's own, by its place in the names of all commands.
+    Custom(u16),
+}
+
+impl Kind {
+    /// The command at a place in the names of all commands.
+    pub(crate) fn of_number(number: usize) -> Self {
+        match number {
+            0 => Self::Set(0),
+            1 => Self::Get(0),
+            _ => Self::Custom(u16::try_from(number).unwrap_or(u16::MAX)),
+        }
+    }
+
+    /// Whether it is a set.
+    #[inline]
+    pub(crate) fn is_set(self) -> bool {
+        matches!(self, Self::Set(_))
+    }
+
+    #[inline]
+    fn number(self) -> usize {
+        match self {
+            Self::Set(space) => 2 * usize::from(space),
+            Self::Get(space) => 2 * usize::from(space) + 1,
+            Self::Custom(number) => usize::from(number),
+        }
+    }
+}
+
+/// The statistics of a thread since its last report.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadStats {
+    /// By the number of the command.
+    pub(crate) commands: Vec<CommandStats>,
+    /// Open loop: the time from when a request was due and a connection was free until it was sent,
+    /// in nanoseconds. Nothing in a closed loop.
+    pub(crate) lateness: Option<Histogram<u64>>,
+    pub(crate) faults: BTreeMap<String, u64>,
+    /// Lost connections that were opened again.
+    pub(crate) outage: Option<Outage>,
+    /// By server; empty with one server.
+    pub(crate) servers: Vec<ServerStats>,
+    /// The second of the run, counted from its start, that the statistics are of.
+    pub(crate) second: usize,
+}
+
+/// What one of several servers answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServerStats {
+    /// Number of requests that were answered, with or without an error.
+    pub(crate) answered: u64,
+    /// Number of requests that were answered with an error.
+    pub(crate) errors: u64,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) lost_connections: u64,
+}
+
+/// The statistics of one command.
+#[derive(Clone, Debug)]
+pub(crate) struct CommandStats {
+    /// In nanoseconds. It contains every request that was due: those without an answer count with
+    /// the time that they had waited when the run ended.
+    pub(crate) latency: Histogram<u64>,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    /// Number of requests that were answered with an error.
+    pub(crate) errors: u64,
+    /// Number of requests that were sent and not answered.
+    pub(crate) never_answered: u64,
+    /// Number of requests of an open loop that were due and not sent.
+    pub(crate) never_sent: u64,
+    pub(crate) value_bytes: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) received_bytes: u64,
+}
+
+/// Maximum number of kinds of faults; further kinds are counted together.
+const FAULTS_MAX: usize = 100;
+
+impl LoadStats {
+    pub(crate) fn new() -> Self {
+        let commands = vec![CommandStats::new(), CommandStats::new()];
+        let (faults, servers) = (BTreeMap::new(), Vec::new());
+        Self { commands, lateness: None, faults, outage: None, servers, second: 0 }
+    }
+
+    /// The sums of what all servers answered so far.
+    pub(crate) fn of_all_servers(&self) -> ServerStats {
+        let mut all = ServerStats::default();
+        for command in &self.commands {
+            all.answered += command.latency.len();
+            all.errors += command.errors;
+            all.hits += command.hits;
+            all.misses += command.misses;
+        }
+        all
+    }
+
+    pub(crate) fn of_server(&mut self, server: usize) -> &mut ServerStats {
+        if server >= self.servers.len() {
+            self.servers.resize(server + 1, ServerStats::default());
+        }
+        &mut self.servers[server]
+    }
+
+    /// Counts what was answered since the sums were `before` as answers of a server.
+    pub(crate) fn count_for(&mut self, server: usize, before: ServerStats) {
+        let after = self.of_all_servers();
+        let stats = self.of_server(server);
+        stats.answered += after.answered - before.answered;
+        stats.errors += after.errors - before.errors;
+        stats.hits += after.hits - before.hits;
+        stats.misses += after.misses - before.misses;
+    }
+
+    #[inline]
+    pub(crate) fn of(&mut self, kind: Kind) -> &mut CommandStats {
+        let number = kind.number();
+        if number >= self.commands.len() {
+            self.commands.resize_with(number + 1, CommandStats::new);
+        }
+        &mut self.commands[number]
+    }
+
+    /// Number of requests of all commands that were answered without an error.
+    pub(crate) fn requests(&self) -> u64 {
+        self.commands.iter().map(CommandStats::requests).sum()
+    }
+
+    /// Number of requests of all commands that were due.
+    pub(crate) fn due(&self) -> u64 {
+        self.commands.iter().map(|command| command.latency.len()).sum()
+    }
+
+    /// Number of requests of all commands that were answered, with or without an error.
+    pub(crate) fn answered(&self) -> u64 {
+        self.commands.iter().map(|command| command.requests() + command.errors).sum()
+    }
+
+    /// Records how late the load sent what was due, in nanoseconds.
+    pub(crate) fn sent_late(&mut self, nanos: u64) {
+        self.lateness.get_or_insert_with(histogram).saturating_record(nanos);
+    }
+
+    /// Counts requests that were due and not sent, and have waited for `waited` nanoseconds.
+    #[cold]
+    pub(crate) fn never_sent(&mut self, kind: Kind, times: u64, waited: u64) {
+        let command = self.of(kind);
+        command.latency.saturating_record_n(waited, times);
+        command.never_sent += times;
+        if times > 0 {
+            self.fault("never sent", times);
+        }
+    }
+
+    /// Counts a request that was not answered, and has waited for `waited` nanoseconds.
+    #[cold]
+    pub(crate) fn never_answered(&mut self, kind: Kind, waited: u64) {
+        let command = self.of(kind);
+        command.latency.saturating_record(waited);
+        command.never_answered += 1;
+        self.fault("never answered", 1);
+    }
+
+    /// Counts a lost connection that is to be opened again, with its outstanding requests and
+    /// how long each has waited, in nanoseconds. They are no faults.
+    #[cold]
+    pub(crate) fn lost_connection(
+        &mut self,
+        now: u64,
+        outstanding: impl IntoIterator<Item = (Kind, u64)>,
+    ) {
+        let mut requests = 0;
+        for (kind, waited) in outstanding {
+            self.lost_request(kind, waited);
+            requests += 1;
+        }
+        let outage = self.outage.get_or_insert(Outage::begin(now));
+        outage.lost_connections += 1;
+        outage.lost_requests += requests;
+    }
+
+    /// Counts what was answered since the sums were `before`, on a connection that was opened again.
+    #[cold]
+    pub(crate) fn answered_again(&mut self, now: u64, before: ServerStats) {
+        let after = self.of_all_servers();
+        let outage = self.outage.get_or_insert(Outage::begin(now));
+        outage.answered(
+            now,
+            after.answered - before.answered,
+            after.hits - before.hits,
+            after.misses - before.misses,
+        );
+    }
+
+    /// Counts a request that was outstanding on a lost connection and has waited for `waited`
+    /// nanoseconds. It is no fault.
+    #[cold]
+    fn lost_request(&mut self, kind: Kind, waited: u64) {
+        let command = self.of(kind);
+        command.latency.saturating_record(waited);
+        command.never_answered += 1;
+    }
+
+    pub(crate) fn fault(&mut self, what: &str, times: u64) {
+        let known = self.faults.len() < FAULTS_MAX || self.faults.contains_key(what);
+        let what = if known { what } else { "other faults" };
+        *self.faults.entry(what.to_owned()).or_default() += times;
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        if other.commands.len() > self.commands.len() {
+            self.commands.resize_with(other.commands.len(), CommandStats::new);
+        }
+        for (mine, theirs) in self.commands.iter_mut().zip(&other.commands) {
+            mine.add(theirs);
+        }
+        if let Some(lateness) = &other.lateness {
+            // Adding fails only if bounds differ; all histograms have the same ones.
+            let _ = self.lateness.get_or_insert_with(histogram).add(lateness);
+        }
+        if let Some(theirs) = &other.outage {
+            match &mut self.outage {
+                Some(mine) => mine.add(theirs),
+                None => self.outage = Some(*theirs),
+            }
+        }
+        for (what, times) in &other.faults {
+            self.fault(what, *times);
+        }
+        for (server, theirs) in other.servers.iter().enumerate() {
+            let mine = self.of_server(server);
+            mine.answered += theirs.answered;
+            mine.errors += theirs.errors;
+            mine.hits += theirs.hits;
+            mine.misses += theirs.misses;
+            mine.lost_connections += theirs.lost_connections;
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.commands.iter_mut().for_each(CommandStats::clear);
+        if let Some(lateness) = &mut self.lateness {
+            lateness.reset();
+        }
+        self.faults.clear();
+        self.outage = None;
+        self.servers.clear();
+    }
+}
+
+impl CommandStats {
+    pub(crate) fn new() -> Self {
+        Self {
+            latency: histogram(),
+            hits: 0,
+            misses: 0,
+            errors: 0,
+            never_answered: 0,
+            never_sent: 0,
+            value_bytes: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
+        }
+    }
+
+    /// Number of requests that were answered without an error.
+    pub(crate) fn requests(&self) -> u64 {
+        let failed = self.errors + self.never_answered + self.never_sent;
+        // An error can be counted before its request is complete.
+        self.latency.len().saturating_sub(failed)
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        // Adding fails only if bounds differ; all histograms have the same ones.
+        let _ = self.latency.add(&other.latency);
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.errors += other.errors;
+        self.never_answered += other.never_answered;
+        self.never_sent += other.never_sent;
+        self.value_bytes += other.value_bytes;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+    }
+
+    fn clear(&mut self) {
+        self.latency.reset();
+        (self.hits, self.misses, self.errors) = (0, 0, 0);
+        (self.never_answered, self.never_sent) = (0, 0);
+        (self.value_bytes, self.sent_bytes, self.received_bytes) = (0, 0, 0);
+    }
+}
+
+/// An empty histogram of nanoseconds up to an hour, with three significant digits.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("sound bounds")
+}

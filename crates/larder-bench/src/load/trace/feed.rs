@@ -1,0 +1,386 @@
+//! The recorded requests of a trace for the connections of one thread.
+//!
+//! Each thread reads the whole trace and keeps what belongs to its connections, so threads never wait
+//! for each other. A request belongs to the connection that the hash of its key says, so those of one
+//! key stay in order.
+
+use crate::load::wire::recorded::{Recorded, hash, objection};
+use crate::load::workload::Load;
+use crate::run_error::RunError;
+use crate::settings::{OnMiss, TraceReplay};
+use larder_target::Protocol;
+use larder_trace::{Form, Reader, Record, TraceError};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::BufReader;
+
+/// Maximum number of requests of a thread that were read and wait for their connections. A connection
+/// that is far behind holds the others up then.
+pub(crate) const WAITING_MAX: usize = 1 << 17;
+
+/// Maximum number of records that are read before signals and sockets are looked after again.
+const READ_AT_ONCE_MAX: usize = 256;
+
+/// Open loop: while fewer requests than this were read and not taken, further ones are read ahead.
+const READ_AHEAD: usize = 1 << 16;
+
+/// Open loop: so many groups are read ahead, however many requests they have, so that the records of
+/// the next time are read before that time comes.
+const GROUPS_AHEAD: usize = 2;
+
+/// The requests of one thread, in the order of the trace.
+///
+/// In an open loop, the records of one time form a group: their number says how far apart they are
+/// due, so a group is taken only when its last record was read.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    reader: Reader<BufReader<File>>,
+    trace: TraceReplay,
+    protocol: Protocol,
+    /// Number of connections of all threads, the first one of this thread, and their number.
+    connections: usize,
+    first: usize,
+    own: usize,
+    /// Number of records that may still be read.
+    left: u64,
+    /// Requests that were read and not taken, with their connections. In an open loop, `due` is the
+    /// place in the group until the request is taken.
+    read: VecDeque<(usize, Recorded)>,
+    /// Open loop: the groups that were read and have requests in `read`.
+    groups: VecDeque<Group>,
+    /// Open loop: the group that is being read. Its requests are the last ones in `read`.
+    reading: Option<Group>,
+    /// Whether the last record was read.
+    is_read: bool,
+    error: Option<String>,
+}
+
+/// The records of the same time.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    at_nanos: u64,
+    unit_nanos: u64,
+    /// Number of records of all threads.
+    records: u64,
+    /// Number of requests of this thread that were not taken.
+    own: usize,
+    /// Time from one record to the next, in nanoseconds.
+    spread: f64,
+}
+
+/// A record with its time.
+#[derive(Debug)]
+struct Timed {
+    at_nanos: u64,
+    unit_nanos: u64,
+    /// The connection and the request, if it is one of this thread.
+    request: Option<(usize, Recorded)>,
+}
+
+impl Feed {
+    /// The requests of a thread; none if the run replays no trace.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or its first record cannot be read.
+    pub(crate) fn open(load: &Load, thread: usize) -> Result<Option<Self>, RunError> {
+        let settings = &load.settings;
+        let Some(trace) = settings.trace.clone() else { return Ok(None) };
+        let wrong =
+            |error: TraceError| RunError::Trace { file: trace.file.display().to_string(), error };
+        let is_file = std::fs::metadata(&trace.file).is_ok_and(|metadata| metadata.is_file());
+        if !is_file && trace.file.exists() {
+            let reason = "each thread reads the trace by itself, so it has to be a regular file";
+            return Err(wrong(std::io::Error::other(reason).into()));
+        }
+        let reader = Reader::open(&trace.file).map_err(|error| wrong(error.into()))?;
+        let mut feed = Self {
+            reader,
+            protocol: settings.protocol,
+            connections: settings.connections(),
+            first: thread * settings.clients,
+            own: settings.clients,
+            left: trace.requests.unwrap_or(u64::MAX),
+            trace: trace.clone(),
+            read: VecDeque::new(),
+            groups: VecDeque::new(),
+            reading: None,
+            is_read: false,
+            error: None,
+        };
+        let first = feed.read_timed().map_err(wrong)?;
+        feed.add(first);
+        Ok(Some(feed))
+    }
+
+    /// Why the trace could not be read to its end, if all requests before were taken.
+    pub(crate) fn error(&self) -> Option<&str> {
+        self.error.as_deref().filter(|_| self.has_ended())
+    }
+
+    /// Whether the last request was taken.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.is_read && self.read.is_empty()
+    }
+
+    /// Whether [`read_some`](Self::read_some) is to be called: no request can be taken, or the next
+    /// ones are to be read ahead.
+    pub(crate) fn wants_more(&self) -> bool {
+        let has_few = match self.trace.speed {
+            Some(_) => self.groups.len() < GROUPS_AHEAD || self.read.len() < READ_AHEAD,
+            None => self.read.is_empty(),
+        };
+        has_few && !self.is_read
+    }
+
+    /// When the next request is due, in nanoseconds since the start of the run: if it was not read
+    /// yet, the earliest time at which it can be due. None at the end.
+    pub(crate) fn due(&self) -> Option<u64> {
+        if self.has_ended() {
+            return None;
+        }
+        let Some(speed) = self.trace.speed else { return Some(0) };
+        let next = self.read.front().and_then(|(_, request)| request.due);
+        match (self.groups.front(), &self.reading) {
+            (Some(group), _) => Some(group.due(next.unwrap_or(0), speed)),
+            (None, Some(reading)) => Some(reading.due(0, speed)),
+            (None, None) => Some(0),
+        }
+    }
+
+    /// The next request, with its connection among those of this thread; none at the end, or if
+    /// records have to be read before.
+    pub(crate) fn take(&mut self) -> Option<(usize, Recorded)> {
+        if !self.has_next() {
+            return None;
+        }
+        let (connection, request) = self.read.pop_front()?;
+        let Some(speed) = self.trace.speed else { return Some((connection, request)) };
+        let group = self.groups.front_mut()?;
+        let due = group.due(request.due.unwrap_or(0), speed);
+        group.own -= 1;
+        if group.own == 0 {
+            self.groups.pop_front();
+        }
+        Some((connection, Recorded { due: Some(due), ..request }))
+    }
+
+    /// Whether a request can be taken.
+    pub(crate) fn has_next(&self) -> bool {
+        match self.trace.speed {
+            Some(_) => !self.groups.is_empty(),
+            None => !self.read.is_empty(),
+        }
+    }
+
+    /// Reads at most [`READ_AT_ONCE_MAX`] records.
+    pub(crate) fn read_some(&mut self) {
+        for _ in 0..READ_AT_ONCE_MAX {
+            if self.is_read {
+                return;
+            }
+            match self.read_timed() {
+                Ok(timed) => self.add(timed),
+                // A wrong line ends the trace after the requests before it.
+                Err(error) => {
+                    self.error = Some(format!("trace {}: {error}", self.trace.file.display()));
+                    self.add(None);
+                }
+            }
+        }
+    }
+
+    /// Adds a record, or the end of the trace.
+    fn add(&mut self, timed: Option<Timed>) {
+        if self.trace.speed.is_some() {
+            return self.add_to_group(timed);
+        }
+        match timed {
+            Some(timed) => self.read.extend(timed.request),
+            None => self.is_read = true,
+        }
+    }
+
+    fn add_to_group(&mut self, timed: Option<Timed>) {
+        let next_nanos = timed.as_ref().map(|timed| timed.at_nanos);
+        if self.reading.is_some_and(|group| Some(group.at_nanos) != next_nanos) {
+            let group = self.reading.take().map(|group| group.spread_until(next_nanos));
+            self.groups.extend(group.filter(|group| group.own > 0));
+        }
+        let Some(Timed { at_nanos, unit_nanos, request }) = timed else {
+            self.is_read = true;
+            return;
+        };
+        let group = self.reading.get_or_insert(Group {
+            at_nanos,
+            unit_nanos,
+            records: 0,
+            own: 0,
+            spread: 0.0,
+        });
+        let due = Some(group.records);
+        group.records += 1;
+        if let Some((connection, request)) = request {
+            group.own += 1;
+            self.read.push_back((connection, Recorded { due, ..request }));
+        }
+    }
+
+    /// Reads a record; none at the end of the trace or of the number of requests.
+    fn read_timed(&mut self) -> Result<Option<Timed>, TraceError> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.left -= 1;
+        let Some(record) = self.reader.read_record()? else { return Ok(None) };
+        let Record { at_nanos, unit_nanos, operation, .. } = record;
+        let hash = usize::try_from(hash(record.key) % self.connections as u64).unwrap_or(0);
+        let place = hash.checked_sub(self.first).filter(|place| *place < self.own);
+        let request = place.map(|place| (place, Recorded::new(&record)));
+        if let Some(why) = objection(self.protocol, operation) {
+            return Err(self.reader.objection(why));
+        }
+        let request = request.map(|(place, request)| (place, self.adapted(request)));
+        Ok(Some(Timed { at_nanos, unit_nanos, request }))
+    }
+
+    /// A request with what the settings change.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a float of 0 or more, which saturates"
+    )]
+    fn adapted(&self, request: Recorded) -> Recorded {
+        let sets_on_miss = match self.trace.on_miss {
+            Some(on_miss) => on_miss == OnMiss::Set,
+            None => self.reader.form() == Some(Form::LookAside),
+        };
+        let ttl_secs = match (request.ttl_secs, self.trace.speed) {
+            (0, _) | (_, None) => request.ttl_secs,
+            (ttl_secs, Some(speed)) => ((f64::from(ttl_secs) / speed).round() as u32).max(1),
+        };
+        Recorded { ttl_secs, set_on_miss: sets_on_miss && request.is_get(), ..request }
+    }
+}
+
+impl Group {
+    /// Spreads the records evenly over the unit of their time, or until the next time if that is
+    /// sooner.
+    #[expect(clippy::cast_precision_loss, reason = "a time needs no last digit")]
+    fn spread_until(self, next_nanos: Option<u64>) -> Self {
+        let until_next = next_nanos.map_or(self.unit_nanos, |next| next - self.at_nanos);
+        Self { spread: until_next.min(self.unit_nanos) as f64 / self.records as f64, ..self }
+    }
+
+    /// When the record at a place is due, in nanoseconds since the start of the run.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "a time that is not negative and needs no last digit"
+    )]
+    fn due(&self, place: u64, speed: f64) -> u64 {
+        ((self.at_nanos as f64 + self.spread * place as f64) / speed) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::Arguments;
+    use clap::Parser;
+    use std::fmt::Write as _;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    /// The requests of the first thread that replays a text.
+    fn feed(text: &str, options: &str) -> Feed {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("trace.csv");
+        std::fs::write(&file, text).unwrap();
+        let line = format!("bench -s 127.0.0.1 -c 1 --trace {} {options}", file.display());
+        let settings = Line::parse_from(line.split_whitespace()).arguments.settings().unwrap();
+        Feed::open(&Load::new(&settings).unwrap(), 0).unwrap().unwrap()
+    }
+
+    fn all_due(mut feed: Feed) -> Vec<u64> {
+        let mut all = Vec::new();
+        while let Some(due) = feed.due() {
+            match feed.take() {
+                Some((_, request)) => {
+                    assert_eq!(request.due, Some(due));
+                    all.push(due);
+                }
+                None => feed.read_some(),
+            }
+        }
+        all
+    }
+
+    /// A second with many records, and many records of other threads: none of them keeps the event
+    /// loop from signals and sockets for long.
+    #[test]
+    fn a_step_reads_a_limited_number_of_records() {
+        let mut text = String::new();
+        for number in 0..10_000 {
+            let _ = writeln!(text, "{},k,1,1,1,get,0", number / 5000);
+        }
+        for options in ["-t 1 --speed 1", "-t 1", "-t 2 --speed 1", "-t 2"] {
+            let mut feed = feed(&text, options);
+            let (mut requests, mut steps) = (0, 0);
+            while !feed.has_ended() {
+                let line = feed.reader.line();
+                if feed.take().is_some() {
+                    requests += 1;
+                    assert_eq!(feed.reader.line(), line, "{options}: to take is not to read");
+                } else {
+                    assert!(feed.wants_more(), "{options}");
+                    feed.read_some();
+                    steps += 1;
+                    let read = feed.reader.line() - line;
+                    assert!(read <= READ_AT_ONCE_MAX as u64, "{options}: {read} records");
+                }
+            }
+            assert!(requests == 10_000 || options.contains("-t 2") && requests == 0, "{options}");
+            assert!(steps >= 10_000 / READ_AT_ONCE_MAX, "{options}: {steps}");
+        }
+    }
+
+    #[test]
+    fn records_of_the_same_time_are_spread() {
+        let text = "5,a,1\n5,b,1\n5,c,1\n5,d,1\n6.5,e,1\n6.6,f,1\n6.6,g,1\n9,h,1\n9,i,1\n";
+        let millis: Vec<u64> =
+            all_due(feed(text, "-t 1 --speed 1")).into_iter().map(|due| due / 1_000_000).collect();
+        assert_eq!(millis, [0, 250, 500, 750, 1500, 1600, 1650, 4000, 4500]);
+        let faster = all_due(feed(text, "-t 1 --speed 100"));
+        assert_eq!(faster[..2], [0, 2_500_000]);
+    }
+
+    #[test]
+    fn the_next_second_is_read_before_it_comes() {
+        let mut text = String::new();
+        for number in 0..2000 {
+            let _ = writeln!(text, "{},k{number},1,1,1,get,0", number / 1000);
+        }
+        let mut feed = feed(&text, "-t 1 --speed 1");
+        while feed.wants_more() {
+            feed.read_some();
+        }
+        assert_eq!((feed.read.len(), feed.groups.len()), (2000, 2));
+    }
+
+    /// A wrong line is no reason for the end of a run that has not come so far.
+    #[test]
+    fn a_wrong_line_is_named_when_it_is_reached() {
+        for options in ["-t 1", "-t 1 --speed 1"] {
+            let mut feed = feed("0,a,1\n1,b,1\n2,c,1,soon\n", options);
+            feed.read_some();
+            assert_eq!((feed.take().is_some(), feed.error()), (true, None), "{options}");
+            assert!(feed.take().is_some() && feed.take().is_none());
+            assert!(feed.error().unwrap().contains("line 3: the TTL"), "{options}");
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The replay of a trace.
+
+pub(crate) mod feed;
+pub(crate) mod replay;

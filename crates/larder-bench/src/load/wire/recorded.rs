@@ -1,0 +1,366 @@
+//! Recorded requests in the words of each protocol, and what answers them.
+
+use crate::load::stats::Kind;
+use crate::load::wire::custom::Response;
+use larder_protocol::encode::{NewItem, WireKey, binary, classic, meta, resp};
+use larder_protocol::response::{Binary, Read, Resp, Text, read_binary, read_resp, read_text};
+use larder_protocol::{Exptime, StoreMode};
+use larder_target::Protocol;
+use larder_trace::{Operation, Record};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hasher};
+use std::num::NonZeroU32;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A recorded request that is to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    pub(crate) operation: Operation,
+    pub(crate) key: Box<[u8]>,
+    pub(crate) value_len: u32,
+    /// 0 is no expiry.
+    pub(crate) ttl_secs: u32,
+    /// Open loop: when it is due, in nanoseconds since the start of the run.
+    pub(crate) due: Option<u64>,
+    /// Whether the value is set if the get misses.
+    pub(crate) set_on_miss: bool,
+}
+
+impl Recorded {
+    pub(crate) fn new(record: &Record<'_>) -> Self {
+        Self {
+            operation: record.operation,
+            key: record.key.into(),
+            value_len: record.value_len,
+            ttl_secs: record.ttl_secs.map_or(0, NonZeroU32::get),
+            due: None,
+            set_on_miss: false,
+        }
+    }
+
+    /// The set that follows a get that missed.
+    pub(crate) fn into_set(self) -> Self {
+        Self { operation: Operation::Set, due: None, set_on_miss: false, ..self }
+    }
+
+    /// Whether it asks for a value.
+    pub(crate) fn is_get(&self) -> bool {
+        matches!(self.operation, Operation::Get | Operation::Gets)
+    }
+
+    /// The row of the results in which it is counted.
+    pub(crate) fn kind(&self) -> Kind {
+        kind(self.operation)
+    }
+
+    /// Appends the request.
+    pub(crate) fn write(&self, protocol: Protocol, values: &RecordedValues, out: &mut Vec<u8>) {
+        let Ok(key) = WireKey::new(&self.key) else { return };
+        match protocol {
+            Protocol::Text => self.write_text(key, values, out),
+            Protocol::Meta => self.write_meta(key, values, out),
+            Protocol::Binary => self.write_binary(key, values, out),
+            Protocol::Resp => self.write_resp(key, values, out),
+        }
+    }
+
+    fn write_text(&self, key: WireKey<'_>, values: &RecordedValues, out: &mut Vec<u8>) {
+        match self.operation {
+            Operation::Get => classic::get([key], out),
+            Operation::Gets => classic::gets([key], out),
+            Operation::Delete => classic::delete(key, false, out),
+            Operation::Incr => classic::incr(key, 1, false, out),
+            Operation::Decr => classic::decr(key, 1, false, out),
+            _ => {
+                let value = values.of(&self.key, self.value_len);
+                classic::store(self.mode(), key, &self.item(&value), false, out);
+            }
+        }
+    }
+
+    fn write_meta(&self, key: WireKey<'_>, values: &RecordedValues, out: &mut Vec<u8>) {
+        const GET: meta::GetFlags = meta::GetFlags::NONE.value().client_flags();
+        let count = |down| meta::ArithmeticOptions { down, ..Default::default() };
+        let key = key.into();
+        match self.operation {
+            Operation::Get => meta::get(key, GET, &meta::GetOptions::default(), out),
+            Operation::Gets => meta::get(key, GET.cas(), &meta::GetOptions::default(), out),
+            Operation::Delete => {
+                meta::delete(key, meta::DeleteFlags::NONE, &meta::DeleteOptions::default(), out);
+            }
+            Operation::Incr => {
+                meta::arithmetic(key, meta::ArithmeticFlags::NONE, &count(false), out);
+            }
+            Operation::Decr => {
+                meta::arithmetic(key, meta::ArithmeticFlags::NONE, &count(true), out);
+            }
+            _ => {
+                let (mode, expiry) = (self.mode(), expiry(self.ttl_secs));
+                let options = meta::SetOptions { mode, expiry, ..Default::default() };
+                let value = values.of(&self.key, self.value_len);
+                meta::set(key, &value, meta::SetFlags::NONE, &options, out);
+            }
+        }
+    }
+
+    fn write_binary(&self, key: WireKey<'_>, values: &RecordedValues, out: &mut Vec<u8>) {
+        let options = binary::Options::default();
+        let count = |down| binary::Count { down, delta: 1, ..Default::default() };
+        match self.operation {
+            Operation::Get | Operation::Gets => binary::get(key, false, options, out),
+            Operation::Delete => binary::delete(key, 0, options, out),
+            Operation::Incr => binary::arithmetic(key, &count(false), 0, options, out),
+            Operation::Decr => binary::arithmetic(key, &count(true), 0, options, out),
+            _ => {
+                let value = values.of(&self.key, self.value_len);
+                binary::store(self.mode(), key, &self.item(&value), 0, options, out);
+            }
+        }
+    }
+
+    fn write_resp(&self, key: WireKey<'_>, values: &RecordedValues, out: &mut Vec<u8>) {
+        match self.operation {
+            Operation::Get | Operation::Gets => resp::get(key, out),
+            Operation::Delete => resp::command(&[b"DEL", key.bytes()], out),
+            Operation::Incr => resp::command(&[b"INCR", key.bytes()], out),
+            Operation::Decr => resp::command(&[b"DECR", key.bytes()], out),
+            _ => {
+                let value = values.of(&self.key, self.value_len);
+                let condition: &[u8] = match self.operation {
+                    Operation::Append => {
+                        return resp::command(&[b"APPEND", key.bytes(), &value], out);
+                    }
+                    Operation::Add => b"NX",
+                    Operation::Replace => b"XX",
+                    _ => return resp::set(key, &value, self.ttl_secs, out),
+                };
+                if self.ttl_secs == 0 {
+                    return resp::command(&[b"SET", key.bytes(), &value, condition], out);
+                }
+                let mut digits = itoa::Buffer::new();
+                let ttl = digits.format(self.ttl_secs).as_bytes();
+                resp::command(&[b"SET", key.bytes(), &value, b"EX", ttl, condition], out);
+            }
+        }
+    }
+
+    fn mode(&self) -> StoreMode {
+        match self.operation {
+            Operation::Add => StoreMode::Add,
+            Operation::Replace => StoreMode::Replace,
+            Operation::Append => StoreMode::Append,
+            Operation::Prepend => StoreMode::Prepend,
+            // Traces have no CAS values. A recorded `cas` has mostly succeeded, as a set does.
+            _ => StoreMode::Set,
+        }
+    }
+
+    fn item<'v>(&self, value: &'v [u8]) -> NewItem<'v> {
+        NewItem { expiry: expiry(self.ttl_secs), ..NewItem::of(value) }
+    }
+}
+
+/// The row of an operation. The names of the rows are those of all operations, in their order.
+fn kind(operation: Operation) -> Kind {
+    let place = Operation::ALL.iter().position(|other| *other == operation);
+    Kind::of_number(place.unwrap_or(0))
+}
+
+/// Why an operation cannot be sent; none if it can.
+pub(crate) fn objection(protocol: Protocol, operation: Operation) -> Option<&'static str> {
+    match (protocol, operation) {
+        (Protocol::Resp, Operation::Prepend) => Some("RESP has no command that prepends"),
+        _ => None,
+    }
+}
+
+/// A number that depends on the key alone.
+pub(crate) fn hash(key: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(key);
+    hasher.finish()
+}
+
+fn expiry(ttl_secs: u32) -> Exptime {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    Exptime::after(ttl_secs, now.map_or(0, |now| now.as_secs()))
+}
+
+/// Decodes the response at the start of `bytes` to a request of a kind. A response that answers no such
+/// request is malformed.
+pub(crate) fn read(protocol: Protocol, asked: Option<Kind>, bytes: &[u8]) -> Read<Response<'_>> {
+    let asked = Operation::ALL.into_iter().find(|operation| asked == Some(kind(*operation)));
+    let response = match protocol {
+        Protocol::Binary => decode(read_binary(bytes), asked, binary_response),
+        Protocol::Resp => decode(read_resp(bytes), asked, resp_response),
+        Protocol::Text | Protocol::Meta => decode(read_text(bytes), asked, text_response),
+    };
+    response.unwrap_or(Read::Malformed)
+}
+
+/// None if nothing was asked, or the response does not answer it.
+fn decode<'b, T>(
+    read: Read<T>,
+    asked: Option<Operation>,
+    response: impl FnOnce(T, Operation) -> Option<Response<'b>>,
+) -> Option<Read<Response<'b>>> {
+    match read {
+        Read::Whole(answer, len) => Some(Read::Whole(response(answer, asked?)?, len)),
+        Read::Incomplete { wanted } => Some(Read::Incomplete { wanted }),
+        Read::Malformed => None,
+    }
+}
+
+/// Which responses answer an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Value,
+    /// It is an error if the value is not stored.
+    Store,
+    /// The value is stored only if an item is there, or none.
+    StoreIf,
+    Delete,
+    Count,
+}
+
+impl Asked {
+    fn of(operation: Operation) -> Self {
+        match operation {
+            Operation::Get | Operation::Gets => Self::Value,
+            // A recorded `cas` is sent as a set.
+            Operation::Set | Operation::Cas => Self::Store,
+            Operation::Add | Operation::Replace | Operation::Append | Operation::Prepend => {
+                Self::StoreIf
+            }
+            Operation::Delete => Self::Delete,
+            Operation::Incr | Operation::Decr => Self::Count,
+        }
+    }
+
+    /// What it means that an item was not found, is there already, or was not stored.
+    fn refused(self, words: &[u8]) -> Response<'_> {
+        if self == Self::Store { Response::Error(words) } else { Response::Missing }
+    }
+}
+
+fn binary_response(answer: Binary<'_>, operation: Operation) -> Option<Response<'_>> {
+    let opcode = match operation {
+        Operation::Get | Operation::Gets => 0x00,
+        Operation::Set | Operation::Cas => 0x01,
+        Operation::Add => 0x02,
+        Operation::Replace => 0x03,
+        Operation::Delete => 0x04,
+        Operation::Incr => 0x05,
+        Operation::Decr => 0x06,
+        Operation::Append => 0x0e,
+        Operation::Prepend => 0x0f,
+    };
+    if answer.opcode != opcode {
+        return None;
+    }
+    let asked = Asked::of(operation);
+    Some(match answer.status {
+        0 if asked == Asked::Value => Response::Found(answer.value.len()),
+        0 => Response::Other,
+        // Not found, exists, not stored.
+        1 | 2 | 5 => asked.refused(answer.value),
+        _ => Response::Error(answer.value),
+    })
+}
+
+fn resp_response(answer: Resp<'_>, operation: Operation) -> Option<Response<'_>> {
+    let asked = Asked::of(operation);
+    Some(match (answer, asked) {
+        (Resp::Error(text), _) => Response::Error(text),
+        (Resp::Bulk(value), Asked::Value) => Response::Found(value.len()),
+        (Resp::Null, Asked::Value | Asked::StoreIf) | (Resp::Integer(0), Asked::Delete) => {
+            Response::Missing
+        }
+        (Resp::Null, Asked::Store) => Response::Error(b"the value was not stored"),
+        (Resp::Simple(_), Asked::Store | Asked::StoreIf) => Response::Other,
+        // The new length of what was appended to, a deletion, or a counter.
+        (Resp::Integer(_), Asked::StoreIf | Asked::Delete | Asked::Count) => Response::Other,
+        _ => return None,
+    })
+}
+
+fn text_response(answer: Text<'_>, operation: Operation) -> Option<Response<'_>> {
+    let asked = Asked::of(operation);
+    // A counter is padded with spaces by memcached.
+    let is_number = |line: &[u8]| {
+        !line.is_empty() && line.iter().all(|byte| byte.is_ascii_digit() || *byte == b' ')
+    };
+    Some(match (answer, asked) {
+        (Text::Value { value, .. }, Asked::Value) => Response::More(Some(value.len())),
+        (Text::MetaValue { value, .. }, Asked::Value) => Response::Found(value.len()),
+        (Text::End, Asked::Value) => Response::End,
+        (Text::Line(b"EN"), Asked::Value) => Response::Missing,
+        (Text::Line(b"STORED"), Asked::Store | Asked::StoreIf) => Response::Other,
+        (Text::Line(b"DELETED"), Asked::Delete) => Response::Other,
+        (Text::Line(line), Asked::Count) if is_number(line) => Response::Other,
+        (Text::Line(b"HD"), Asked::Store | Asked::StoreIf | Asked::Delete | Asked::Count) => {
+            Response::Other
+        }
+        (
+            Text::Line(line @ (b"NOT_STORED" | b"NS" | b"EXISTS" | b"EX")),
+            Asked::Store | Asked::StoreIf,
+        )
+        | (
+            Text::Line(line @ (b"NOT_FOUND" | b"NF")),
+            Asked::Store | Asked::StoreIf | Asked::Delete | Asked::Count,
+        ) => asked.refused(line),
+        (
+            Text::Line(
+                b"EN" | b"STORED" | b"DELETED" | b"HD" | b"NOT_STORED" | b"NS" | b"EXISTS" | b"EX"
+                | b"NOT_FOUND" | b"NF",
+            )
+            | Text::Value { .. }
+            | Text::MetaValue { .. }
+            | Text::End,
+            _,
+        ) => return None,
+        (Text::Line(line), _) if is_number(line) => return None,
+        (Text::Line(line), _) => Response::Error(line),
+    })
+}
+
+/// The values of recorded requests: as long as recorded, with bytes that depend on the key.
+#[derive(Debug)]
+pub(crate) struct RecordedValues {
+    pool: Vec<u8>,
+}
+
+/// Number of offsets in the pool at which a value can begin.
+const OFFSETS: usize = 1 << 16;
+
+/// Values up to this length are one piece of the pool.
+const PIECE_LEN: usize = 1 << 20;
+
+/// The value of a counter: a number of 64 bits at each length.
+const NUMBER: &[u8; 20] = b"10101010101010101010";
+
+impl RecordedValues {
+    pub(crate) fn new(random: bool) -> Self {
+        let mut pool = vec![b'x'; OFFSETS + PIECE_LEN];
+        if random {
+            SmallRng::seed_from_u64(0).fill_bytes(&mut pool);
+        }
+        Self { pool }
+    }
+
+    /// The value of a key. Values of up to 20 bytes are numbers, because whether a key will be
+    /// counted is not known when it is set.
+    fn of(&self, key: &[u8], len: u32) -> Cow<'_, [u8]> {
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        if let Some(number) = NUMBER.get(..len) {
+            return Cow::Borrowed(number);
+        }
+        let start = usize::try_from(hash(key) % OFFSETS as u64).unwrap_or(0);
+        match self.pool.get(start..start + len) {
+            Some(value) => Cow::Borrowed(value),
+            None => Cow::Owned(self.pool[start..].iter().copied().cycle().take(len).collect()),
+        }
+    }
+}

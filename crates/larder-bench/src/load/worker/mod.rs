@@ -1,0 +1,395 @@
+//! A worker thread of the load: an event loop over the connections of its clients.
+
+mod connections;
+mod end;
+mod sending;
+
+use crate::load::client::Client;
+use crate::load::connection::answers::PendingRequest;
+use crate::load::connection::{Arrived, Connection};
+use crate::load::control::Control;
+use crate::load::nanos;
+use crate::load::pace::bursts::Bursts;
+use crate::load::pace::schedule::Schedule;
+use crate::load::stats::LoadStats;
+use crate::load::stats::client_stats::ClientStats;
+use crate::load::stats::unsent::Unsent;
+use crate::load::trace::replay::Replay;
+use crate::load::wire::Writer;
+use crate::load::workload::Load;
+use crate::run_error::RunError;
+use crate::settings::{Arrivals, Stop};
+use mio::{Events, Poll, Token};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+/// Interval at which a worker reports its statistics.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// Maximum time for which a worker does not look at the flags of [`Control`].
+pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(50);
+/// Resolution of the time at which the server answered last, so that it is seldom written to memory
+/// that threads share.
+const PROGRESS_STEP: Duration = Duration::from_millis(1);
+/// How long after the end of an open loop requests that are due already are still sent, as connections
+/// become free: a server or a load that was late for a moment makes up for it.
+const CATCH_UP_TIME: Duration = Duration::from_secs(1);
+/// How long outstanding answers are waited for after a signal.
+const INTERRUPTED_TIMEOUT: Duration = Duration::from_secs(1);
+/// The event queue's timeout has a resolution of a millisecond, so the worker polls without
+/// blocking when a request is due sooner than this.
+const SPIN_TIME: Duration = Duration::from_millis(2);
+/// How long a client waits that has nothing outstanding because the servers of all its requests are
+/// lost.
+const RETRY_AFTER: Duration = Duration::from_millis(1);
+/// How long a lost connection waits before it is opened again, and between attempts.
+const REOPEN_AFTER: Duration = Duration::from_millis(2);
+
+/// A worker thread of the load.
+#[derive(Debug)]
+pub(crate) struct Worker<'l> {
+    load: &'l Load,
+    control: &'l Control,
+    poll: Poll,
+    /// A client becomes `None` when it is done or has lost all its connections.
+    clients: Vec<Option<Client>>,
+    /// Number of connections of each client.
+    servers: usize,
+    /// Clients to which no event will come, because they have nothing outstanding.
+    waiting: Vec<usize>,
+    /// Lost connections that are to be opened again, by client and server, and when.
+    reopening: Vec<(usize, usize, Duration)>,
+    /// Requests that were drawn for lost servers.
+    unsent: Unsent,
+    /// When the connections that are being opened were last looked at.
+    opening_checked: Duration,
+    schedule: Option<Schedule>,
+    bursts: Option<Bursts>,
+    /// The trace, if one is replayed.
+    replay: Option<Replay>,
+    writer: Writer,
+    stats: LoadStats,
+    start: Instant,
+    /// When no more requests become due: the end of a timed run, or a signal.
+    end: Option<Duration>,
+    /// How long outstanding answers are waited for after `end`.
+    timeout: Duration,
+    interrupted: bool,
+    /// When the next connections are to be opened.
+    next_step: Option<Duration>,
+    /// What the connections that are done or lost did by themselves.
+    client_stats: Vec<ClientStats>,
+    /// Number of clients that are neither done nor lost.
+    busy: usize,
+    /// Number of lost connections.
+    lost: usize,
+    /// When the last event of a connection was served.
+    last_event: Duration,
+    /// When the last answer arrived, or nothing was outstanding.
+    progress: Duration,
+    /// The unanswered requests of lost connections.
+    unanswered: Vec<PendingRequest>,
+    /// Number of requests that lost clients would still have sent.
+    left_of_lost: u64,
+}
+
+/// What a worker reports at its end.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerEnd {
+    /// Time from the first request to the last answer, and at least that for which requests were
+    /// sent.
+    pub(crate) time: Duration,
+    /// Number of lost connections.
+    pub(crate) lost: usize,
+    /// Number of connections whose TLS handshake was not completed.
+    pub(crate) handshaking: usize,
+    /// What each connection did by itself, if that was counted.
+    pub(crate) clients: Vec<ClientStats>,
+    /// Why the trace was not replayed to its end.
+    pub(crate) trace_error: Option<String>,
+}
+
+impl<'l> Worker<'l> {
+    /// # Errors
+    /// The system refuses an event queue, or to register the sockets with it; the trace cannot be
+    /// read; or the run was interrupted.
+    pub(crate) fn new(
+        load: &'l Load,
+        control: &'l Control,
+        mut clients: Vec<Client>,
+        thread: usize,
+        interrupted: &AtomicBool,
+    ) -> Result<Self, RunError> {
+        let poll = Poll::new().map_err(RunError::System)?;
+        // A connection's token is its place among those of all clients.
+        let connections = clients.iter_mut().flat_map(Client::connections_mut);
+        for (place, connection) in connections.enumerate() {
+            if !connection.is_dormant() {
+                let registered = connection.socket.register(poll.registry(), Token(place));
+                registered.map_err(RunError::System)?;
+            }
+        }
+        let settings = &load.settings;
+        let (mut schedule, mut bursts) = (None, None);
+        match (settings.rate, settings.arrivals) {
+            (Some(rate), Arrivals::Bursts) => {
+                let each = rate / settings.all_clients() as u64;
+                bursts = Some(Bursts::new(each, clients.len()));
+            }
+            (Some(rate), _) => schedule = Some(Schedule::new(rate, load, thread)),
+            (None, _) => (),
+        }
+        Ok(Self {
+            load,
+            control,
+            poll,
+            busy: clients.len(),
+            lost: 0,
+            clients: clients.into_iter().map(Some).collect(),
+            servers: load.settings.servers.len(),
+            waiting: Vec::new(),
+            reopening: Vec::new(),
+            unsent: Unsent::default(),
+            opening_checked: Duration::ZERO,
+            schedule,
+            bursts,
+            replay: Replay::open(load, thread, interrupted)?,
+            writer: load.writer(),
+            stats: LoadStats::new(),
+            start: Instant::now(),
+            end: match load.settings.stop {
+                Stop::After(time) => Some(time),
+                Stop::Requests(_) | Stop::EndOfTrace => None,
+            },
+            timeout: load.settings.timeout,
+            interrupted: false,
+            client_stats: Vec::new(),
+            next_step: load.settings.steps.map(|steps| steps.every),
+            last_event: Duration::ZERO,
+            progress: Duration::ZERO,
+            unanswered: Vec::new(),
+            left_of_lost: 0,
+        })
+    }
+
+    /// Runs until all requests are answered or all connections are lost, or [`Control`] says so, and
+    /// sends statistics to `reports` about once a second.
+    ///
+    /// # Errors
+    /// Waiting for events failed.
+    pub(crate) fn run(
+        mut self,
+        start: Instant,
+        reports: &Sender<LoadStats>,
+    ) -> Result<WorkerEnd, RunError> {
+        self.start = start;
+        let mut events = Events::with_capacity(1024);
+        let mut reported = Duration::ZERO;
+        self.begin();
+        loop {
+            let elapsed = self.start.elapsed();
+            if elapsed >= reported + REPORT_EVERY {
+                self.report(reports);
+                // Reports are of whole seconds since the start, so that those of all workers agree.
+                reported = Duration::from_secs(elapsed.as_secs());
+                self.stats.second = seconds(reported);
+            }
+            self.watch(elapsed);
+            self.open_more(elapsed);
+            self.drop_overdue(elapsed);
+            self.reopen_lost(elapsed);
+            self.resume_waiting(elapsed);
+            self.send_what_is_due(elapsed);
+            self.begin_bursts(elapsed);
+            self.replay(elapsed);
+            if self.control.is_stopped() || self.is_finished(elapsed) {
+                break;
+            }
+            let wait = self.wait(elapsed, reported);
+            match self.poll.poll(&mut events, Some(wait)) {
+                Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
+                    return Err(RunError::System(error));
+                }
+                _ => (),
+            }
+            for event in &events {
+                let arrived = Arrived::of(event);
+                self.serve(event.token().0, arrived);
+            }
+        }
+        Ok(self.finish(reports))
+    }
+
+    fn now(&self) -> u64 {
+        nanos(self.start.elapsed())
+    }
+
+    fn has_ended(&self, elapsed: Duration) -> bool {
+        self.end.is_some_and(|end| elapsed >= end)
+    }
+
+    /// Ends the run after a signal, and tells the others when the server answered last.
+    fn watch(&mut self, elapsed: Duration) {
+        if self.control.is_interrupted() && !self.interrupted {
+            self.interrupted = true;
+            let end = self.end.map_or(elapsed, |end| end.min(elapsed));
+            self.timeout = self.timeout.min(elapsed - end + INTERRUPTED_TIMEOUT);
+            self.end = Some(end);
+        }
+        if self.last_event >= self.progress + PROGRESS_STEP {
+            self.progress = self.last_event;
+            self.control.progressed(millis(self.progress));
+        } else if elapsed > self.progress + CHECK_EVERY && self.is_idle() {
+            self.progress = elapsed;
+            self.control.progressed(millis(elapsed));
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.clients.iter().flatten().all(Client::is_idle)
+    }
+
+    fn is_answered(&self) -> bool {
+        self.clients.iter().flatten().all(|client| client.unanswered() == 0)
+    }
+
+    fn connection(&mut self, index: usize, server: usize) -> Option<&mut Connection> {
+        self.clients.get_mut(index)?.as_mut()?.connection(server)
+    }
+
+    /// Goes on with the clients to which no event will come.
+    fn resume_waiting(&mut self, elapsed: Duration) {
+        for index in std::mem::take(&mut self.waiting) {
+            self.go_on(index, elapsed);
+        }
+    }
+
+    /// Whether there is nothing more to send or to wait for.
+    fn is_finished(&self, elapsed: Duration) -> bool {
+        let Some(end) = self.end.filter(|end| elapsed >= *end) else {
+            // Requests are due until the end of a timed open loop, even without a connection.
+            let is_due = self.is_open_loop() && self.end.is_some()
+                || self.replay.as_ref().is_some_and(Replay::is_due_later);
+            return self.busy == 0 && !is_due;
+        };
+        let catches_up = self.is_behind() && elapsed < end + CATCH_UP_TIME && self.busy > 0;
+        elapsed >= end + self.timeout || (!catches_up && self.is_answered())
+    }
+
+    fn is_open_replay(&self) -> bool {
+        self.replay.as_ref().is_some_and(Replay::is_open_loop)
+    }
+
+    /// Whether a request of the open loop is due and not sent after the end of the run.
+    fn is_behind(&self) -> bool {
+        if let (Some(replay), Some(end)) = (&self.replay, self.end) {
+            return replay.is_behind(nanos(end));
+        }
+        let due = self.schedule.as_ref().map(Schedule::due);
+        due.zip(self.end).is_some_and(|(due, end)| due < end)
+            || self.bursts.as_ref().is_some_and(Bursts::is_behind)
+    }
+
+    fn is_open_loop(&self) -> bool {
+        self.schedule.is_some() || self.bursts.is_some()
+    }
+
+    /// The timeout of the event queue: until the next report, the end of the run or the next
+    /// scheduled request, whichever comes first.
+    fn wait(&self, elapsed: Duration, reported: Duration) -> Duration {
+        let mut wait = (reported + REPORT_EVERY).saturating_sub(elapsed).min(CHECK_EVERY);
+        let ended = self.has_ended(elapsed);
+        if let Some(end) = self.end {
+            let until = if ended { end + self.timeout } else { end };
+            wait = wait.min(until.saturating_sub(elapsed));
+        }
+        if !self.waiting.is_empty() {
+            wait = wait.min(RETRY_AFTER);
+        }
+        if !self.reopening.is_empty() {
+            wait = wait.min(REOPEN_AFTER);
+        }
+        if let Some(next) = self.next_step {
+            wait = wait.min(next.saturating_sub(elapsed));
+        }
+        let end = self.end.map_or(u64::MAX, nanos);
+        if let Some(due) = self.replay.as_ref().and_then(|replay| replay.due(end))
+            && (!ended || self.is_open_replay() && !self.is_too_late(elapsed))
+        {
+            let due = Duration::from_nanos(due).saturating_sub(elapsed);
+            wait = wait.min(due.saturating_sub(SPIN_TIME));
+        }
+        if let (Some(schedule), false) = (&self.schedule, ended)
+            && !schedule.blocked
+        {
+            let due = schedule.due().saturating_sub(elapsed);
+            wait = wait.min(due.saturating_sub(SPIN_TIME));
+        }
+        if let (Some(bursts), false) = (&self.bursts, ended) {
+            let due = bursts.due().saturating_sub(elapsed);
+            wait = wait.min(due.saturating_sub(SPIN_TIME));
+        }
+        wait
+    }
+
+    /// Reads a connection's answers and, in a closed loop, sends further requests.
+    fn serve(&mut self, place: usize, arrived: Arrived) {
+        let (index, server) = (place / self.servers, place % self.servers);
+        let start = self.start;
+        let now = || nanos(start.elapsed());
+        let Some(Some(client)) = self.clients.get_mut(index) else { return };
+        let Some(connection) = client.connection(server) else { return };
+        if connection.is_lost() {
+            return;
+        }
+        let result = match arrived {
+            Arrived::Nothing => Ok(()),
+            _ => connection.receive(self.load, arrived, now, &mut self.stats),
+        };
+        let result = result.and_then(|()| connection.go_on_opening(self.load));
+        let result =
+            result.and_then(|()| connection.send_or_receive(self.load, now, &mut self.stats));
+        let elapsed = self.start.elapsed();
+        if arrived != Arrived::Nothing {
+            self.last_event = elapsed;
+        }
+        if let Err(error) = result {
+            return self.drop_connection(index, server, &error);
+        }
+        let is_used_up = connection.is_used_up();
+        if self.replay.is_some() {
+            client.take_sets();
+        }
+        if is_used_up && !client.is_done() {
+            if let Some(connection) = client.connection(server) {
+                let reopened = connection.reopen(self.load);
+                self.begin_serving(index, server, reopened);
+            }
+            return;
+        }
+        self.go_on(index, elapsed);
+    }
+
+    /// Takes a client away that has nothing more to send.
+    fn retire(&mut self, index: usize) {
+        if let Some(mut client) = self.clients[index].take() {
+            let done = client.connections_mut().filter_map(Connection::take_client);
+            self.client_stats.extend(done.map(|stats| *stats));
+            self.busy -= 1;
+        }
+    }
+
+    fn report(&mut self, reports: &Sender<LoadStats>) {
+        // Sending fails if the receiver is gone; the load goes on without reports.
+        let _ = reports.send(self.stats.clone());
+        self.stats.clear();
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn seconds(time: Duration) -> usize {
+    usize::try_from(time.as_secs()).unwrap_or(usize::MAX)
+}

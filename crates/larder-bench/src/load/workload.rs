@@ -1,0 +1,81 @@
+//! The settings and generators that all connections of a run share.
+
+use crate::load::distribution::KeyRouter;
+use crate::load::items::spaces::{Space, cycle};
+use crate::load::socket::TlsClient;
+use crate::load::stats::Kind;
+use crate::load::wire::Writer;
+use crate::load::wire::custom::CustomCommands;
+use crate::load::wire::recorded::RecordedValues;
+use crate::run_error::RunError;
+use crate::settings::{NamedServer, Settings};
+use larder_target::ServerAddress;
+
+/// The settings and generators that all connections of a run share.
+#[derive(Debug)]
+pub(crate) struct Load {
+    pub(crate) settings: Settings,
+    /// By the number of the key space; only one without key spaces.
+    pub(super) spaces: Vec<Space>,
+    pub(crate) commands: CustomCommands,
+    /// The values of recorded requests, in a run that replays a trace.
+    pub(super) recorded_values: Option<RecordedValues>,
+    /// The commands in the order in which each connection sends them, with the number of each in a
+    /// row.
+    pub(crate) cycle: Vec<(Kind, u64)>,
+    /// Assigns keys to servers, if there are several.
+    pub(crate) router: KeyRouter,
+    /// By server; empty without TLS.
+    pub(super) tls: Vec<TlsClient>,
+}
+
+impl Load {
+    /// # Errors
+    /// No key can have the prefix, the distribution of value sizes has invalid parameters, or TLS cannot be used as the settings
+    /// say.
+    pub(crate) fn new(settings: &Settings) -> Result<Self, RunError> {
+        let commands = CustomCommands::new(settings);
+        let cycle = match commands.is_empty() {
+            true => cycle(settings),
+            false => commands.turns().map(|(kind, times)| (kind, times.into())).collect(),
+        };
+        Ok(Self {
+            commands,
+            recorded_values: settings
+                .trace
+                .is_some()
+                .then(|| RecordedValues::new(settings.random_data)),
+            cycle,
+            settings: settings.clone(),
+            spaces: Space::all(settings)?,
+            router: KeyRouter::new(&settings.servers, settings.distribution),
+            tls: match &settings.tls {
+                Some(tls) => {
+                    let client = |server: &NamedServer| TlsClient::new(tls, &server.address);
+                    settings.servers.iter().map(client).collect::<Result<_, _>>()?
+                }
+                None => Vec::new(),
+            },
+        })
+    }
+
+    /// A writer of requests.
+    pub(crate) fn writer(&self) -> Writer {
+        Writer::new(&self.settings, &self.spaces)
+    }
+
+    /// The TLS settings of connections to a server; none without TLS.
+    pub(super) fn tls(&self, server: usize) -> Option<&TlsClient> {
+        self.tls.get(server)
+    }
+
+    pub(super) fn address(&self, server: usize) -> &ServerAddress {
+        &self.settings.servers[server].address
+    }
+
+    /// The key space of a number, which is 0 in runs without key spaces.
+    #[inline]
+    pub(crate) fn space(&self, number: u16) -> &Space {
+        &self.spaces[usize::from(number)]
+    }
+}

@@ -1,0 +1,62 @@
+//! The results of a run, and its progress.
+
+use crate::load::stats::client_stats::ClientStats;
+use crate::load::stats::{LoadStats, histogram};
+use crate::outcome::Outcome;
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// The results of a run, with latency histograms.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Throughput, percentiles and CPU time.
+    pub outcome: Outcome,
+    /// Latency histograms by command, in nanoseconds.
+    pub histograms: BTreeMap<String, Histogram<u64>>,
+    /// When the first request was sent.
+    pub begun: Instant,
+    /// The run by seconds since its start, without gaps. The last one is a part of a second.
+    pub by_second: Vec<Second>,
+    /// What each connection did in each second, if [`Settings::client_stats`](crate::Settings::client_stats) is set.
+    pub clients: Vec<ClientStats>,
+}
+
+/// One second of a run.
+#[derive(Clone, Debug)]
+pub struct Second {
+    /// Latencies of all commands together, in nanoseconds.
+    pub latency: Histogram<u64>,
+    /// Number of requests that were answered without an error.
+    pub requests: u64,
+    /// Number of requests that were answered with an error, never answered or never sent.
+    pub errors: u64,
+}
+
+impl Second {
+    pub(super) fn new() -> Self {
+        Self { latency: histogram(), requests: 0, errors: 0 }
+    }
+
+    pub(super) fn add(&mut self, stats: &LoadStats) {
+        for command in &stats.commands {
+            // Adding fails only if bounds differ; all histograms have the same ones.
+            let _ = self.latency.add(&command.latency);
+            self.requests += command.requests();
+            self.errors += command.errors + command.never_answered + command.never_sent;
+        }
+    }
+}
+
+/// The state of a run while it lasts.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Time since the first request.
+    pub elapsed: Duration,
+    /// Requests answered without an error so far.
+    pub requests: u64,
+    /// Requests per second since the last report.
+    pub per_second: f64,
+    /// 99th percentile of the latency since the last report, in microseconds.
+    pub p99_micros: u64,
+}

@@ -1,0 +1,329 @@
+//! `larder cluster` with a real etcd and without servers: the tests do in etcd what leaders would do. Without etcd, these
+//! tests do nothing.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use crate::etcd_server::{Server, TIMEOUT, start};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use larder_etcd::EtcdMap;
+use larder_replica::{Coordinator, Process, Record, SlotMap};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn larder(server: &Server, line: &str) -> Command {
+    let mut words = line.split_whitespace();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+    command.args(["cluster", words.next().unwrap(), "--cluster", "demo", "--etcd", &server.url]);
+    command.args(words);
+    command
+}
+
+/// Runs a command to its end: what it printed, or its error.
+fn run(server: &Server, line: &str) -> Result<String, String> {
+    let output = larder(server, line).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim_end().to_owned();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+#[track_caller]
+fn check_error(server: &Server, line: &str, error: &str) {
+    assert_eq!(run(server, line), Err(format!("larder: {error}")), "{line}");
+}
+
+#[track_caller]
+fn check(server: &Server, line: &str, text: &str) {
+    assert_eq!(run(server, line).as_deref(), Ok(text), "{line}");
+}
+
+/// A command that goes on while the test does something.
+struct Running {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(server: &Server, line: &str) -> Self {
+        let mut command = larder(server, line);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    /// The next line; nothing at the end.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Whether it succeeded, and its error.
+    fn end(mut self) -> (bool, String) {
+        assert_eq!(self.line(), "");
+        let mut error = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+        (self.child.wait().unwrap().success(), error.trim_end().to_owned())
+    }
+}
+
+/// What is done in etcd by others than the command.
+trait Others {
+    fn map(&self) -> EtcdMap;
+    fn set_map(&self, map: &SlotMap);
+    fn read_map(&self) -> SlotMap;
+    fn finish_next_move(&self);
+    fn lead(&self, group: &str, epoch: u32, leader: &Process);
+    fn show_alive(&self, group: &str, process: &Process);
+}
+
+impl Others for Server {
+    fn map(&self) -> EtcdMap {
+        EtcdMap::new(self.client(), "demo".to_owned())
+    }
+
+    fn set_map(&self, map: &SlotMap) {
+        let revision = self.map().look().unwrap().revision;
+        self.map().swap(revision, map, &[]).unwrap().expect("nobody else changes it");
+    }
+
+    fn read_map(&self) -> SlotMap {
+        self.map().look().unwrap().map.unwrap()
+    }
+
+    fn finish_next_move(&self) {
+        let mut map = self.read_map();
+        let next = map.next_move().expect("a move is planned");
+        map.finish(&next);
+        self.set_map(&map);
+    }
+
+    fn lead(&self, group: &str, epoch: u32, leader: &Process) {
+        let record = Record { epoch, leader: leader.clone(), in_sync: vec![leader.clone()] };
+        let mut group = self.group(group);
+        let revision = group.look().unwrap().revision;
+        group.swap(revision, &record).unwrap().expect("nobody else changes it");
+    }
+
+    /// Without a lease, which might end while the machine is busy.
+    fn show_alive(&self, group: &str, process: &Process) {
+        let key = BASE64.encode(format!("/larder/1/demo/live/{group}/{}", process.node));
+        let value = BASE64.encode(format!("{:016x}", process.boot));
+        let body = serde_json::json!({"key": key, "value": value}).to_string();
+        ureq::post(format!("{}/v3/kv/put", self.url)).send(body).unwrap();
+        assert!(self.group(group).look().unwrap().is_live(process));
+    }
+}
+
+fn process(node: &str, boot: u64) -> Process {
+    Process { node: node.to_owned(), boot }
+}
+
+/// A cluster in which each of these groups has a leader that is alive, `n` and its name, and an even share of slots.
+fn start_cluster(groups: &[&str]) -> Option<Server> {
+    let server = start()?;
+    let mut map = SlotMap::of_one(groups[0]);
+    for group in groups {
+        start_leader(&server, group);
+        if group != &groups[0] {
+            map.plan_move(group, None).unwrap();
+            while let Some(next) = map.next_move() {
+                map.finish(&next);
+            }
+        }
+    }
+    server.set_map(&map);
+    Some(server)
+}
+
+fn start_leader(server: &Server, group: &str) {
+    let leader = process(&format!("n{group}"), 1);
+    server.show_alive(group, &leader);
+    server.lead(group, 1, &leader);
+}
+
+#[test]
+fn moves_are_planned_and_cancelled() {
+    let Some(server) = start_cluster(&["0"]) else { return };
+    start_leader(&server, "1");
+    check(&server, "cancel-moves", "no slots were to move");
+    check(&server, "move --to 1 --no-wait", "2048 slots are to move to group 1");
+    let map = server.read_map();
+    let targets: Vec<_> = map.targets().map(|(to, slots)| (to, slots.to_string())).collect();
+    assert_eq!(targets, [("1", "2048-4095".to_owned())]);
+    assert_eq!(map.slots_of("0").len(), 4096);
+    check(&server, "cancel-moves", "2048 slots stay where they are");
+    assert_eq!(server.read_map(), SlotMap::of_one("0"));
+    check(&server, "move --to 1 --count 1 --no-wait", "1 slot is to move to group 1");
+    check(&server, "cancel-moves", "1 slot stays where it is");
+    check(&server, "move --to 1 --count 7 --no-wait", "7 slots are to move to group 1");
+    server.finish_next_move();
+    check(&server, "drain 0 --no-wait", "4089 slots are to move away from group 0");
+    server.finish_next_move();
+    assert_eq!(server.read_map(), SlotMap::of_one("1"));
+    check(&server, "drain 0", "group 0 has no slots, and can be stopped");
+}
+
+#[test]
+fn what_nobody_could_carry_out_is_refused() {
+    let Some(server) = start() else { return };
+    let no_map = "cluster demo has no map yet: its first leader makes one";
+    for line in ["move --to 1", "drain 0", "cancel-moves"] {
+        check_error(&server, line, no_map);
+    }
+    start_leader(&server, "0");
+    server.set_map(&SlotMap::of_one("0"));
+    let no_leader = "group 1 has no leader, which would move the slots: start its nodes first";
+    check_error(&server, "move --to 1", no_leader);
+    server.lead("1", 1, &process("n1", 1));
+    let away = "n1, the leader of group 1, is away, and nobody else can move the slots: wait until the group has a \
+                leader that is alive";
+    check_error(&server, "move --to 1", away);
+    server.show_alive("1", &process("n1", 2));
+    check_error(&server, "move --to 1", away);
+    assert_eq!(server.read_map(), SlotMap::of_one("0"), "nothing was planned");
+    server.show_alive("1", &process("n1", 1));
+    let even = "group 0 has 4096 slots, an even share or more: give it more with --count";
+    check_error(&server, "move --to 0", even);
+    let too_many = "the other groups can give 4095 slots at most, as each keeps one: give a lower --count, or drain a \
+                    group";
+    check_error(&server, "move --to 1 --count 4096", too_many);
+    let unknown = "there is no group 7: look for its name in the status of the cluster";
+    check_error(&server, "drain 7", unknown);
+    check_error(&server, "drain 0", "no other group has slots: move some to another group first");
+    run(&server, "move --to 1 --no-wait").unwrap();
+    let under_way =
+        "2048 slots are still to move to group 1: wait until that is done, or use cancel-moves";
+    check_error(&server, "move --to 0 --count 1", under_way);
+    check_error(&server, "drain 1", under_way);
+    // The leader of a group that would get slots of a drained one.
+    server.finish_next_move();
+    server.lead("1", 2, &process("n2", 1));
+    check_error(&server, "drain 0", &away.replace("n1", "n2"));
+    assert!(run(&server, "move --to 1 --count 0").unwrap_err().contains("--count"));
+}
+
+#[test]
+fn one_of_several_plans_at_the_same_time_is_kept() {
+    let Some(server) = start_cluster(&["0"]) else { return };
+    let groups = ["1", "2", "3", "4"];
+    groups.iter().for_each(|group| start_leader(&server, group));
+    let commands: Vec<Running> =
+        groups.map(|group| Running::start(&server, &format!("move --to {group} --no-wait"))).into();
+    let mut planned = 0;
+    for mut command in commands {
+        match command.line() {
+            line if line.starts_with("2048 slots are to move to group ") => {
+                planned += 1;
+                assert!(command.end().0);
+            }
+            line => {
+                assert_eq!(line, "");
+                let (has_succeeded, error) = command.end();
+                assert!(!has_succeeded && error.contains("are still to move"), "{error}");
+            }
+        }
+    }
+    assert_eq!(planned, 1);
+    assert_eq!(server.read_map().targets().count(), 1);
+}
+
+#[test]
+fn progress_is_printed_until_all_slots_have_moved() {
+    let Some(server) = start_cluster(&["0", "1"]) else { return };
+    start_leader(&server, "2");
+    let mut command = Running::start(&server, "move --to 2");
+    assert_eq!(command.line(), "1365 slots are to move to group 2");
+    server.finish_next_move();
+    let left = server.read_map().next_move().unwrap().slots.len();
+    assert_eq!(command.line(), format!("{left} slots are left"));
+    server.finish_next_move();
+    assert_eq!(command.line(), "group 2 has 1365 slots");
+    assert_eq!(command.end(), (true, String::new()));
+
+    let mut command = Running::start(&server, "drain 2");
+    assert_eq!(command.line(), "1365 slots are to move away from group 2");
+    server.finish_next_move();
+    let left = server.read_map().next_move().unwrap().slots.len();
+    assert_eq!(command.line(), format!("{left} slots are left"));
+    server.finish_next_move();
+    assert_eq!(command.line(), "group 2 has no slots, and can be stopped");
+    assert_eq!(command.end(), (true, String::new()));
+}
+
+#[test]
+fn a_wait_for_cancelled_moves_fails() {
+    let Some(server) = start_cluster(&["0", "1"]) else { return };
+    start_leader(&server, "2");
+    let mut command = Running::start(&server, "move --to 2");
+    assert_eq!(command.line(), "1365 slots are to move to group 2");
+    server.finish_next_move();
+    let left = server.read_map().next_move().unwrap().slots.len();
+    assert_eq!(command.line(), format!("{left} slots are left"));
+    check(&server, "cancel-moves", &format!("{left} slots stay where they are"));
+    let (has_succeeded, error) = command.end();
+    let moved = 1365 - left;
+    let said = format!("larder: the moves have been cancelled: {moved} of 1365 slots moved; ");
+    assert!(!has_succeeded && error.starts_with(&said), "{error}");
+}
+
+#[test]
+fn the_status_shows_slots_if_there_is_a_map() {
+    let Some(server) = start() else { return };
+    ["0", "1"].iter().for_each(|group| start_leader(&server, group));
+    let without = "group 0: n0 leads in epoch 1\n  \
+                     n0  leader       clients -  members \n\
+                   group 1: n1 leads in epoch 1\n  \
+                     n1  leader       clients -  members";
+    check(&server, "status", without);
+    server.set_map(&SlotMap::of_one("0"));
+    run(&server, "move --to 1 --count 1024 --no-wait").unwrap();
+    let planned = "group 0: n0 leads in epoch 1\n  \
+                     slots 0-4095 (4096)\n  \
+                     n0  leader       clients -  members \n\
+                   group 1: n1 leads in epoch 1\n  \
+                     no slots\n  \
+                     to get 1024 slots\n  \
+                     n1  leader       clients -  members";
+    check(&server, "status", planned);
+    server.finish_next_move();
+    let moved = "group 0: n0 leads in epoch 1\n  \
+                   slots 0-3071 (3072)\n  \
+                   n0  leader       clients -  members \n\
+                 group 1: n1 leads in epoch 1\n  \
+                   slots 3072-4095 (1024)\n  \
+                   n1  leader       clients -  members";
+    check(&server, "status", moved);
+}
+
+#[test]
+fn a_raised_epoch_of_the_same_leader_is_not_another_leader() {
+    let Some(server) = start() else { return };
+    let (a, b) = (process("a", 1), process("b", 1));
+    let mut group = server.group("0");
+    let mut lead = |epoch, leader: &Process| {
+        let record = Record { epoch, leader: leader.clone(), in_sync: vec![a.clone(), b.clone()] };
+        let revision = group.look().unwrap().revision;
+        group.swap(revision, &record).unwrap().expect("nobody else changes it");
+    };
+    [&a, &b].iter().for_each(|process| server.show_alive("0", process));
+    lead(1, &a);
+    let mut command = Running::start(&server, "hand-over b");
+    let wait_for_wish = |epoch| {
+        let begun = Instant::now();
+        let is_asked = || {
+            let wish = server.group("0").look().unwrap().wishes.hand_over;
+            wish.is_some_and(|wish| wish.epoch == epoch && wish.to.as_deref() == Some("b"))
+        };
+        while !is_asked() {
+            assert!(begun.elapsed() < TIMEOUT, "nobody asks the leader of epoch {epoch}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    wait_for_wish(1);
+    lead(2, &a);
+    // The command has seen the higher epoch, and goes on to wait.
+    wait_for_wish(2);
+    lead(3, &b);
+    assert_eq!(command.line(), "b leads in epoch 3");
+    assert_eq!(command.end(), (true, String::new()));
+}

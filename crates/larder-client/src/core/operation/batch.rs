@@ -1,0 +1,90 @@
+//! Several operations of one kind that are sent together.
+
+use crate::core::connection::Connection;
+use crate::core::operation::{Failure, Operation};
+use crate::metrics::Command;
+use bytes::Bytes;
+use larder_protocol::answer::Answer;
+
+/// Operations on one server, in one write: the output of each, in their order.
+pub(crate) struct Batch<O: Operation> {
+    operations: Vec<O>,
+    outputs: Vec<O::Output>,
+}
+
+impl<O: Operation> Batch<O> {
+    /// There is at least one operation.
+    pub(crate) fn new(operations: Vec<O>) -> Self {
+        Self { operations, outputs: Vec::new() }
+    }
+}
+
+impl<O: Operation> Operation for Batch<O> {
+    type Output = Vec<O::Output>;
+
+    fn reads(&self) -> bool {
+        self.operations.iter().all(O::reads)
+    }
+
+    fn command(&self) -> Command {
+        self.operations.first().map_or(Command::Other, O::command).many()
+    }
+
+    fn fits(answer: &Answer<'_>) -> bool {
+        O::fits(answer)
+    }
+
+    fn begin(&mut self, connection: &mut Connection) {
+        self.outputs = Vec::with_capacity(self.operations.len());
+        self.operations.iter_mut().for_each(|operation| operation.begin(connection));
+    }
+
+    fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, Failure> {
+        // Operations before the one that failed have happened, and those behind it may happen.
+        let is_alone = self.operations.len() == 1;
+        let unsure =
+            |failure: Failure| Failure { is_definite: failure.is_definite && is_alone, ..failure };
+        let Some(operation) = self.operations.get_mut(self.outputs.len()) else { return Ok(None) };
+        self.outputs.extend(operation.take(reply).map_err(unsure)?);
+        let is_whole = self.outputs.len() == self.operations.len();
+        Ok(is_whole.then(|| std::mem::take(&mut self.outputs)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::connection::Connection;
+    use crate::core::key::Key;
+    use crate::core::operation::Delete;
+
+    fn batch() -> Batch<Delete<'static>> {
+        let delete = |key: &'static str| {
+            let key = Key::new(key.as_bytes()).unwrap();
+            Delete { key, compare: None, stale: None }
+        };
+        Batch::new(["a", "b", "c"].map(delete).into())
+    }
+
+    #[test]
+    fn outputs_are_in_the_order_of_the_operations() {
+        let (mut connection, mut batch) = (Connection::default(), batch());
+        batch.begin(&mut connection);
+        assert_eq!(connection.output(), b"delete a\r\ndelete b\r\ndelete c\r\n");
+        let mut outputs = None;
+        for reply in ["DELETED\r\n", "NOT_FOUND\r\n", "DELETED\r\n"] {
+            assert_eq!(outputs, None);
+            outputs = batch.take(&Bytes::from_static(reply.as_bytes())).unwrap();
+        }
+        assert_eq!(outputs, Some(vec![true, false, true]));
+    }
+
+    #[test]
+    fn a_failure_says_nothing_of_the_others() {
+        let (mut connection, mut batch) = (Connection::default(), batch());
+        batch.begin(&mut connection);
+        batch.take(&Bytes::from_static(b"DELETED\r\n")).unwrap();
+        let full = Bytes::from_static(b"SERVER_ERROR out of memory\r\n");
+        assert!(!batch.take(&full).unwrap_err().is_definite);
+    }
+}

@@ -1,0 +1,128 @@
+//! Requests that concern a server instead of an item.
+
+use super::interface::{Failure, Operation, check, one};
+use crate::core::connection::{Answers, Connection, Frame};
+use bytes::Bytes;
+use larder_protocol::Exptime;
+use larder_protocol::answer::Answer;
+use larder_protocol::encode::{WireKey, classic, meta};
+
+/// A flush of all items.
+pub(crate) struct Flush(pub(crate) Exptime);
+
+impl Flush {
+    pub(crate) fn known(answer: &Answer<'_>) -> Option<()> {
+        matches!(answer, Answer::Ok).then_some(())
+    }
+}
+
+impl Operation for Flush {
+    type Output = ();
+    fn reads(&self) -> bool {
+        false
+    }
+
+    fn fits(answer: &Answer<'_>) -> bool {
+        Self::known(answer).is_some()
+    }
+
+    fn begin(&mut self, connection: &mut Connection) {
+        connection.begin(
+            Frame::One,
+            || check::<Self>(&[]),
+            |out| classic::flush_all(self.0, false, out),
+        );
+    }
+
+    fn take(&mut self, reply: &Bytes) -> Result<Option<()>, Failure> {
+        one(reply, Self::known)
+    }
+}
+
+/// The server's version.
+pub(crate) struct Version;
+
+impl Version {
+    pub(crate) fn known(answer: &Answer<'_>) -> Option<String> {
+        match answer {
+            Answer::Version(version) => Some(String::from_utf8_lossy(version).into_owned()),
+            _ => None,
+        }
+    }
+}
+
+impl Operation for Version {
+    type Output = String;
+    fn reads(&self) -> bool {
+        true
+    }
+
+    fn fits(answer: &Answer<'_>) -> bool {
+        Self::known(answer).is_some()
+    }
+
+    fn begin(&mut self, connection: &mut Connection) {
+        connection.begin(Frame::One, || check::<Self>(&[]), classic::version);
+    }
+
+    fn take(&mut self, reply: &Bytes) -> Result<Option<String>, Failure> {
+        one(reply, Self::known)
+    }
+}
+
+/// Whether the server knows meta commands.
+pub(crate) struct KnowsMeta;
+
+impl Operation for KnowsMeta {
+    type Output = bool;
+    fn reads(&self) -> bool {
+        true
+    }
+
+    fn fits(answer: &Answer<'_>) -> bool {
+        matches!(answer, Answer::End)
+    }
+
+    fn begin(&mut self, connection: &mut Connection) {
+        connection.begin(Frame::One, || check::<Self>(&[]), meta::noop);
+    }
+
+    fn take(&mut self, reply: &Bytes) -> Result<Option<bool>, Failure> {
+        one(reply, |answer| match answer {
+            Answer::End => Some(true),
+            Answer::Error { line: b"ERROR", .. } => Some(false),
+            _ => None,
+        })
+    }
+}
+
+/// A page of statistics.
+pub(crate) struct Stats<'t>(pub(crate) Option<WireKey<'t>>);
+
+impl Operation for Stats<'_> {
+    type Output = Vec<(String, String)>;
+    fn reads(&self) -> bool {
+        true
+    }
+
+    fn fits(answer: &Answer<'_>) -> bool {
+        matches!(answer, Answer::Stat { .. } | Answer::End | Answer::Ok)
+    }
+
+    fn begin(&mut self, connection: &mut Connection) {
+        connection.begin(Frame::Last, || check::<Self>(&[]), |out| classic::stats(self.0, out));
+    }
+
+    fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, Failure> {
+        let mut page = Vec::new();
+        for answer in Answers(reply) {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            match &answer {
+                Answer::Stat { name, value } => page.push((text(name), text(value))),
+                Answer::End | Answer::Ok => return Ok(Some(page)),
+                other => return Err(Failure::of(Some(other), reply)),
+            }
+        }
+        Err(Failure::of(None, reply))
+    }
+}

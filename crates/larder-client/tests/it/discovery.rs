@@ -1,0 +1,141 @@
+//! Lists of servers that change while a client is in use.
+
+use crate::common::cluster::Cluster;
+use crate::common::face::each_face;
+use crate::common::{Action, Fake, wait_until};
+use larder_client::{Discovery, ErrorKind};
+use std::net::TcpListener;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const MILLIS: fn(u64) -> Duration = Duration::from_millis;
+
+fn server() -> Fake {
+    Fake::start(|_| Action::Right)
+}
+
+#[test]
+fn keys_follow_the_list() {
+    each_face(|client| {
+        let (cluster, servers) = (Cluster::start(), [server(), server(), server()]);
+        let ports = |numbers: &[usize]| -> Vec<u16> {
+            numbers.iter().map(|number| servers[*number].port).collect()
+        };
+        cluster.list(5, &ports(&[0, 1]));
+        let client = client(cluster.address()).discovery(Discovery::Cluster);
+        let client = client.discovery_interval(MILLIS(20)).timeout(MILLIS(20_000)).build().unwrap();
+        let ask_all = || {
+            let before = servers.each_ref().map(Fake::requests);
+            for n in 0..100 {
+                let key = format!("key-{n}");
+                assert_eq!(client.get(&key).unwrap().unwrap(), key);
+            }
+            let after = servers.each_ref().map(Fake::requests);
+            [0, 1, 2].map(|n| after[n] > before[n])
+        };
+        assert_eq!(ask_all(), [true, true, false]);
+        cluster.list(6, &ports(&[1, 2]));
+        wait_until(|| ask_all() == [false, true, true]);
+        assert_eq!(servers[1].accepted(), 1, "a server that stays keeps its connections");
+        wait_until(|| servers[0].closed() == servers[0].accepted());
+        // Neither an older list, nor what is none, is one.
+        cluster.list(4, &ports(&[0]));
+        cluster.wait();
+        for wrong in ["ERROR\r\n", "CONFIG cluster 0 1\r\n7\n\n\r\nEND\r\n", "END\r\n"] {
+            cluster.set(wrong);
+            cluster.wait();
+        }
+        assert_eq!(ask_all(), [false, true, true]);
+        cluster.list(7, &ports(&[0]));
+        wait_until(|| ask_all() == [true, false, false]);
+        let metrics = client.metrics();
+        let listed: Vec<_> = metrics.servers.iter().map(|server| &*server.server).collect();
+        assert_eq!(listed, [format!("127.0.0.1:{}", servers[0].port)]);
+        assert_eq!(metrics.lists_replaced, 2);
+    });
+}
+
+#[test]
+fn of_several_answers_the_one_with_the_highest_version_counts() {
+    each_face(|client| {
+        let (clusters, server) = ([(); 3].map(|()| Cluster::start()), server());
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        clusters[0].list(8, &[gone]);
+        clusters[1].list(10, &[server.port]);
+        clusters[2].list(9, &[gone]);
+        let mut addresses: Vec<_> = clusters.iter().map(Cluster::address).collect();
+        // Some do not answer, whether they are asked first or last.
+        addresses.insert(0, format!("127.0.0.1:{gone}"));
+        addresses.push(format!("127.0.0.1:{gone}"));
+        let client = client(addresses.join(",")).discovery(Discovery::Cluster).build().unwrap();
+        assert_eq!(client.get("a").unwrap().unwrap(), "a");
+    });
+}
+
+#[test]
+fn a_fault_has_the_list_asked_for() {
+    each_face(|client| {
+        let (cluster, good) = (Cluster::start(), server());
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        cluster.list(1, &[gone]);
+        let client = client(cluster.address()).discovery(Discovery::Cluster);
+        let client = client.discovery_interval(Duration::from_secs(3600)).build().unwrap();
+        cluster.list(2, &[good.port]);
+        let begun = Instant::now();
+        wait_until(|| client.get("key").is_ok());
+        assert!(begun.elapsed() < MILLIS(5000), "{:?}", begun.elapsed());
+    });
+}
+
+#[test]
+fn nobody_asks_when_the_client_is_gone_or_closed() {
+    each_face(|client| {
+        let (cluster, good) = (Cluster::start(), server());
+        cluster.list(1, &[good.port]);
+        let build = || {
+            let builder = client(cluster.address()).discovery(Discovery::Cluster);
+            builder.discovery_interval(MILLIS(10)).build().unwrap()
+        };
+        let clients = [build(), build()];
+        let clone = clients[0].clone();
+        cluster.wait();
+        let [dropped, closed] = clients;
+        drop(dropped);
+        closed.close();
+        assert!(matches!(closed.get("a").unwrap_err().kind(), ErrorKind::ClientClosed));
+        assert_eq!(clone.get("a").unwrap().unwrap(), "a");
+        drop(clone);
+        // What is under way comes to its end.
+        wait_until(|| {
+            let before = cluster.asked.load(Ordering::Relaxed);
+            thread::sleep(MILLIS(100));
+            cluster.asked.load(Ordering::Relaxed) == before
+        });
+    });
+}
+
+#[test]
+fn without_a_first_list_there_is_no_client() {
+    each_face(|client| {
+        let cluster = Cluster::start();
+        cluster.set("ERROR\r\n");
+        let built = client(cluster.address()).discovery(Discovery::Cluster).build();
+        let error = built.unwrap_err();
+        assert!(error.to_string().contains("no list of servers"), "{error}");
+    });
+}
+
+#[test]
+fn each_address_of_a_name_is_a_server() {
+    each_face(|client| {
+        let server = server();
+        let client = client(format!("127.0.0.1:{}", server.port)).discovery(Discovery::Dns);
+        let client = client.discovery_interval(MILLIS(10)).build().unwrap();
+        for _ in 0..20 {
+            assert_eq!(client.get("a").unwrap().unwrap(), "a");
+            thread::sleep(MILLIS(5));
+        }
+        assert_eq!(server.accepted(), 1, "the list stays the same");
+    });
+}

@@ -1,0 +1,215 @@
+//! Several servers: who gets which key, and what happens when some of them are gone.
+
+use crate::common::face::each_face;
+use crate::common::{Action, Fake};
+use larder_client::ring::{Hashing, Node, Ring};
+use larder_client::{Error, ErrorKind, Failover, StoreMode, StoreRequest, Stored, Ttl, blocking};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const MILLIS: fn(u64) -> Duration = Duration::from_millis;
+
+/// The keys that a server was asked for.
+type Asked = Arc<Mutex<Vec<String>>>;
+
+/// Servers that note which keys they are asked for.
+fn servers(count: usize) -> (Vec<Fake>, Vec<Asked>) {
+    let asked: Vec<Asked> = (0..count).map(|_| Arc::default()).collect();
+    let start = |asked: &Asked| {
+        let asked = Arc::clone(asked);
+        Fake::start(move |request| {
+            asked.lock().unwrap().extend(request.keys.iter().cloned());
+            Action::Right
+        })
+    };
+    (asked.iter().map(start).collect(), asked)
+}
+
+fn list(servers: &[Fake]) -> String {
+    let addresses: Vec<_> = servers.iter().map(|fake| format!("127.0.0.1:{}", fake.port)).collect();
+    addresses.join(", ")
+}
+
+fn keys(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("key-{n}")).collect()
+}
+
+/// An address at which nobody listens.
+fn gone() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+#[test]
+fn each_server_gets_its_keys_and_no_others() {
+    each_face(|client| {
+        for hashing in [Hashing::Rendezvous, Hashing::Pymemcache, Hashing::Jump] {
+            let (servers, asked) = servers(3);
+            let nodes: Vec<_> =
+                servers.iter().map(|fake| Node::new("127.0.0.1", fake.port)).collect();
+            let ring = Ring::new(hashing, &nodes).unwrap();
+            let client = client(list(&servers)).hashing(hashing).timeout(MILLIS(60_000));
+            let client = client.build().unwrap();
+            let keys = keys(500);
+            let found = client.get_many(&keys).unwrap();
+            for (item, key) in found.iter().zip(&keys) {
+                assert_eq!(item.as_ref().unwrap().value, key);
+                assert_eq!(client.get(key).unwrap().unwrap(), key);
+            }
+            for (index, asked) in asked.iter().enumerate() {
+                let of_server: Vec<_> =
+                    keys.iter().filter(|key| ring.pick(key.as_bytes()) == index).cloned().collect();
+                assert!(of_server.len() > 100, "{hashing:?} {}", of_server.len());
+                assert_eq!(*asked.lock().unwrap(), [of_server.clone(), of_server].concat());
+            }
+            assert_eq!(client.connections(), (3, 3, 0));
+        }
+    });
+}
+
+#[test]
+fn stores_and_removals_of_several_keys_are_those_of_their_servers() {
+    let connect = |answers: [&'static str; 3]| {
+        let servers =
+            answers.map(|answer| Fake::start(move |_| Action::Send(answer.as_bytes().to_vec())));
+        let nodes: Vec<_> = servers.iter().map(|fake| Node::new("127.0.0.1", fake.port)).collect();
+        let client = blocking::Client::builder(list(&servers)).hashing(Hashing::Rendezvous);
+        let ring = Ring::new(Hashing::Rendezvous, &nodes).unwrap();
+        (client.timeout(MILLIS(60_000)).build().unwrap(), ring)
+    };
+    let keys = keys(500);
+    let (client, ring) = connect(["STORED\r\n", "NOT_STORED\r\n", "EXISTS\r\n"]);
+    let outcomes = [Stored::Stored, Stored::NotStored, Stored::Exists];
+    let (mode, value, ttl) = (StoreMode::Set, &b"x"[..], Ttl::FOREVER);
+    let request = |key| StoreRequest { mode, key, value, ttl, flags: 0, cas: None };
+    let requests: Vec<_> = keys.iter().map(|key| request(key.as_bytes())).collect();
+    let stored = client.store_many(&requests).unwrap();
+    let expected = keys.iter().map(|key| outcomes[ring.pick(key.as_bytes())]);
+    assert_eq!(stored, expected.collect::<Vec<_>>());
+    assert!(outcomes.iter().all(|outcome| stored.contains(outcome)));
+
+    let (client, ring) = connect(["DELETED\r\n", "NOT_FOUND\r\n", "NOT_FOUND\r\n"]);
+    let expected = keys.iter().map(|key| ring.pick(key.as_bytes()) == 0);
+    assert_eq!(client.delete_many(&keys).unwrap(), expected.collect::<Vec<_>>());
+
+    let (client, _) = connect(["STORED\r\n", "SERVER_ERROR out of memory\r\n", "STORED\r\n"]);
+    assert!(client.store_many(&requests).unwrap_err().is_ambiguous(), "others are stored");
+    assert!(client.store_many(&[]).unwrap().is_empty());
+}
+
+#[test]
+fn keys_of_servers_that_are_there_do_not_feel_that_others_are_gone() {
+    each_face(|client| {
+        let (servers, _) = servers(2);
+        let addresses = format!("{},{},{}", gone(), list(&servers), gone());
+        let client = client(addresses).timeout(MILLIS(5000)).build().unwrap();
+        let mut failed = 0;
+        for key in keys(300) {
+            let begun = Instant::now();
+            match client.get(&key) {
+                Ok(value) => assert_eq!(value.unwrap(), key),
+                Err(error) => {
+                    assert!(error.is_fault() && error.server().is_some(), "{error}");
+                    failed += 1;
+                }
+            }
+            // It has not waited for its deadline.
+            assert!(begun.elapsed() < MILLIS(2500), "{:?}", begun.elapsed());
+        }
+        assert!((50..250).contains(&failed), "{failed}");
+        assert!(client.get_many(&keys(300)).unwrap_err().is_fault());
+    });
+}
+
+#[test]
+fn look_ups_find_nothing_at_servers_that_are_gone_if_that_is_wanted() {
+    each_face(|client| {
+        let (servers, _) = servers(1);
+        let addresses = format!("{},{}", list(&servers), gone());
+        let client = client(addresses).degrade(true).build().unwrap();
+        let keys = keys(100);
+        let found = client.get_many(&keys).unwrap();
+        let there = found.iter().flatten().count();
+        assert!((20..80).contains(&there), "{there}");
+        for (item, key) in found.iter().zip(&keys) {
+            assert_eq!(client.get(key).unwrap(), item.as_ref().map(|item| item.value.clone()));
+            let stored = client.set(key, "1", 0).map_err(|error| error.is_fault());
+            assert_eq!(stored.is_ok(), item.is_some(), "a write does not pass for done");
+        }
+    });
+}
+
+#[test]
+fn look_ups_of_what_is_available_leave_out_servers_that_are_gone() {
+    let (servers, _) = servers(1);
+    let addresses = format!("{},{}", list(&servers), gone());
+    let client = blocking::Client::builder(addresses).build().unwrap();
+    let keys = keys(100);
+    let found = client.gets_available(&keys).unwrap();
+    let there = found.iter().flatten().count();
+    assert!((20..80).contains(&there), "{there}");
+    for (item, key) in found.iter().zip(&keys) {
+        assert_eq!(client.get(key).is_ok(), item.is_some(), "other calls say that it is gone");
+    }
+    let error = client.gets_available(&[""]).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Key(_)));
+    client.close();
+    let error = client.gets_available(&keys).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::ClientClosed));
+}
+
+#[test]
+fn keys_go_to_the_next_server_while_theirs_is_gone() {
+    each_face(|client| {
+        let (servers, asked) = servers(2);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let addresses = format!("{},{address}", list(&servers));
+        let client = client(addresses).failover(Failover::Next).build().unwrap();
+        let keys = keys(300);
+        let get = |key: &String| client.get(key).map(|value| assert_eq!(value.unwrap(), *key));
+        // Five faults, and one for each time that it is tried again.
+        let failed = keys.iter().filter(|key| get(key).is_err()).count();
+        assert!((5..10).contains(&failed), "{failed}");
+        let asked = |n: usize| asked[n].lock().unwrap().len();
+        assert!(asked(0) > 100 && asked(1) > 100, "{} {}", asked(0), asked(1));
+        let back = Fake::at(TcpListener::bind(address).unwrap(), |_| Action::Right);
+        let begun = Instant::now();
+        while back.requests() == 0 {
+            keys.iter().for_each(|key| drop(get(key)));
+            assert!(begun.elapsed() < MILLIS(2000), "{:?}", begun.elapsed());
+            thread::sleep(MILLIS(1));
+        }
+        let before = back.requests();
+        keys.iter().for_each(|key| get(key).unwrap());
+        assert!(back.requests() > before + 50, "it has its keys again");
+    });
+}
+
+#[test]
+fn lists_of_servers_are_given_in_several_ways() {
+    let addresses = ["127.0.0.1:1", "127.0.0.1:2"];
+    let build = |list: larder_client::ServerList| blocking::Client::builder(list).build();
+    for list in [
+        addresses.into(),
+        addresses.to_vec().into(),
+        addresses[..].into(),
+        addresses.map(str::to_owned).into(),
+        addresses.join(",").into(),
+        [(addresses[0], 1), (addresses[1], 3)].into(),
+    ] {
+        assert!(build(list).is_ok());
+    }
+    let error = |list: larder_client::ServerList| build(list).unwrap_err();
+    let is_invalid = |error: &Error| matches!(error.kind(), ErrorKind::Connect(error) if error.kind() == std::io::ErrorKind::InvalidInput);
+    for list in [",".into(), [""; 0].into(), [(addresses[0], 0)].into()] {
+        let error = error(list);
+        assert!(is_invalid(&error), "{error}");
+    }
+    let weighted = blocking::Client::builder([("127.0.0.1:1", 1), ("127.0.0.1:2", 2)]);
+    let error = weighted.hashing(Hashing::Pymemcache).build().unwrap_err();
+    assert!(is_invalid(&error) && error.to_string().contains("weights"), "{error}");
+}

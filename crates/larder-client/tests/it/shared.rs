@@ -1,0 +1,410 @@
+//! Threads that share connections: who reads, who is woken, and what becomes of others when a call is given up, makes a
+//! call of its own, or ends with the connection.
+
+use crate::common::{Action, Fake, face};
+use larder_client::{Error, ErrorKind, Interrupted, Waiter, Waiting, blocking};
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const MILLIS: fn(u64) -> Duration = Duration::from_millis;
+
+type Handler = Box<dyn FnOnce()>;
+
+thread_local! {
+    /// What this thread does when it waits for another one the next time.
+    static HANDLER: RefCell<Option<Handler>> = const { RefCell::new(None) };
+}
+
+/// Runs the thread's handler once, as an interpreter does with that of a signal, and waits until it is over.
+#[derive(Debug)]
+struct Handling;
+
+impl Waiter for Handling {
+    fn wait(&self, waiting: &mut Waiting<'_>, time: Duration) -> Result<(), Interrupted> {
+        let begun = Instant::now();
+        if waiting.socket().is_none()
+            && let Some(handler) = HANDLER.take()
+        {
+            handler();
+        }
+        while !waiting.look(time.saturating_sub(begun.elapsed())) && begun.elapsed() < time {}
+        Ok(())
+    }
+}
+
+/// A server for one connection. Told to answer for some keys, it reads until all of them were requested, and then sends
+/// their values together.
+fn obedient() -> (String, mpsc::Sender<&'static [&'static str]>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (say, says) = mpsc::channel::<&[&str]>();
+    thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let (mut requests, mut answers) = (BufReader::new(&stream), &stream);
+        let mut requested = HashSet::new();
+        // Until the test is over.
+        for keys in says {
+            while !keys.iter().all(|key| requested.contains(*key)) {
+                let mut line = String::new();
+                if requests.read_line(&mut line).unwrap() == 0 {
+                    return;
+                }
+                requested.extend(line.trim_end().strip_prefix("get ").map(str::to_owned));
+            }
+            answers
+                .write_all(&keys.iter().map(|key| hit(key)).collect::<Vec<_>>().concat())
+                .unwrap();
+        }
+    });
+    (address, say)
+}
+
+fn hit(key: &str) -> Vec<u8> {
+    format!("VALUE {key} 0 {}\r\n{key}\r\nEND\r\n", key.len()).into_bytes()
+}
+
+fn get(client: &blocking::Client, key: &str) {
+    assert_eq!(client.get(key).unwrap().unwrap(), key);
+}
+
+/// The thread of the call "x" makes the call "n" while it waits for the one that reads. What it does before and after that
+/// call, and when the server answers, differs.
+fn call_while_waiting(before: fn(&Said), after: fn(), answers: &'static [&'static [&'static str]]) {
+    let (address, say) = obedient();
+    let builder = blocking::Client::builder(address).timeout(MILLIS(4000)).shared(1);
+    let client = builder.waiter(Arc::new(Handling)).build().unwrap();
+    let said = Said { say, is_read: Arc::default() };
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            get(&client, "y");
+            said.is_read.store(true, Ordering::Relaxed);
+        });
+        thread::sleep(MILLIS(50));
+        scope.spawn(|| {
+            let (nested, said) = (client.clone(), said.clone());
+            HANDLER.set(Some(Box::new(move || {
+                before(&said);
+                get(&nested, "n");
+                after();
+            })));
+            get(&client, "x");
+        });
+        thread::sleep(MILLIS(150));
+        for keys in answers {
+            said.say.send(keys).unwrap();
+            thread::sleep(MILLIS(20));
+        }
+    });
+    let took = begun.elapsed();
+    assert!(took < MILLIS(2000), "{took:?}");
+    // Whoever comes next may read.
+    thread::scope(|scope| {
+        let call = scope.spawn(|| get(&client, "z"));
+        thread::sleep(MILLIS(20));
+        said.say.send(&["z"]).unwrap();
+        call.join().unwrap();
+    });
+    assert!(begun.elapsed() - took < MILLIS(2000), "{:?}", begun.elapsed() - took);
+}
+
+#[derive(Clone)]
+struct Said {
+    say: mpsc::Sender<&'static [&'static str]>,
+    is_read: Arc<AtomicBool>,
+}
+
+#[test]
+fn a_thread_that_is_to_read_may_make_another_call() {
+    let read_first = |said: &Said| {
+        said.say.send(&["y"]).unwrap();
+        while !said.is_read.load(Ordering::Relaxed) {
+            thread::yield_now();
+        }
+    };
+    call_while_waiting(read_first, || (), &[&["x", "n"]]);
+}
+
+#[test]
+fn a_thread_that_waits_in_another_call_may_be_the_next_to_read() {
+    call_while_waiting(|_| (), || (), &[&["y"], &["x", "n"]]);
+}
+
+#[test]
+fn what_has_come_while_a_thread_made_another_call_is_not_waited_for() {
+    // The other call was woken for both.
+    let forget = || thread::park_timeout(Duration::ZERO);
+    call_while_waiting(|_| (), forget, &[&["y", "x", "n"]]);
+}
+
+/// One segment brings the end with the answer, which fills what is read at a time.
+#[test]
+fn an_answer_that_came_with_the_end_of_the_connection_counts() {
+    const LEN: usize = 16 << 10;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = blocking::Client::builder(listener.local_addr().unwrap().to_string());
+    let client = client.shared(1).build().unwrap();
+    let value = "v".repeat(LEN - "VALUE key 0 16359\r\n\r\nEND\r\n".len());
+    let answer = format!("VALUE key 0 {}\r\n{value}\r\nEND\r\n", value.len());
+    assert_eq!(answer.len(), LEN);
+    let server = thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        socket2::SockRef::from(&stream).set_tcp_cork(true).unwrap();
+        let mut reader = BufReader::new(stream);
+        reader.read_line(&mut String::new()).unwrap();
+        reader.get_mut().write_all(answer.as_bytes()).unwrap();
+        reader.get_mut().shutdown(Shutdown::Write).unwrap();
+    });
+    assert_eq!(client.get("key").unwrap().unwrap(), value);
+    server.join().unwrap();
+}
+
+/// What is behind a wrong answer is lost by the same event.
+#[test]
+fn a_wrong_answer_is_one_fault_however_many_calls_wait_behind_it() {
+    face::shared(|client| {
+        let server = Fake::start(|request| {
+            if request.on_connection == 0 {
+                thread::sleep(MILLIS(60));
+            }
+            Action::Send(b"VALUE x 0 1\r\nx\r\nEND\r\n".to_vec())
+        });
+        let client = client(format!("127.0.0.1:{}", server.port)).build().unwrap();
+        let is_unexpected = |error: Error| matches!(error.kind(), ErrorKind::Unexpected(_));
+        // Five faults in a row would have the client leave the server alone.
+        for _ in 0..4 {
+            thread::scope(|scope| {
+                let first = scope.spawn(|| client.get("a").unwrap_err());
+                thread::sleep(MILLIS(20));
+                let second = scope.spawn(|| client.get("b").unwrap_err());
+                assert!(is_unexpected(first.join().unwrap()));
+                assert!(is_unexpected(second.join().unwrap()));
+            });
+        }
+    });
+}
+
+/// One call's time goes to the first server, which leaves too little for the login at the second one.
+#[test]
+fn a_connection_that_another_call_had_no_time_to_open_is_opened_by_the_next_one() {
+    const LOGIN: &[u8; 31] = b"set login 0 -1 10\r\nann secret\r\n";
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let slow = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = |listener: &TcpListener| listener.local_addr().unwrap().to_string();
+    let (silent_address, slow_address) = (address(&silent), address(&slow));
+    thread::spawn(move || {
+        for stream in slow.incoming() {
+            thread::spawn(move || {
+                let mut reader = BufReader::new(stream.unwrap());
+                let mut login = [0; LOGIN.len()];
+                reader.read_exact(&mut login).unwrap();
+                assert_eq!(&login, LOGIN);
+                thread::sleep(MILLIS(300));
+                // Whoever had no time any more has closed it.
+                let mut written = reader.get_mut().write_all(b"STORED\r\n");
+                while written.is_ok()
+                    && reader.read_line(&mut String::new()).is_ok_and(|len| len > 0)
+                {
+                    written = reader.get_mut().write_all(b"END\r\n");
+                }
+            });
+        }
+    });
+    let builder = blocking::Client::builder(format!("{silent_address},{slow_address}")).shared(1);
+    let builder = builder.login("ann", "secret").timeout(MILLIS(1000));
+    let client = builder.connect_timeout(MILLIS(800)).build().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| client.versions().unwrap_err());
+        thread::sleep(MILLIS(850));
+        let get = |n: usize| client.get(n.to_string());
+        let calls: Vec<_> = (0..8).map(|n| scope.spawn(move || get(n))).collect();
+        let mut found = 0;
+        for call in calls {
+            match call.join().unwrap() {
+                Ok(_) => found += 1,
+                Err(error) => assert_eq!(error.server(), Some(&*silent_address), "{error}"),
+            }
+        }
+        assert!(found > 0);
+    });
+}
+
+thread_local! {
+    /// The client with which a thread makes calls while it waits.
+    static NESTED: RefCell<Option<blocking::Client>> = const { RefCell::new(None) };
+}
+
+/// Interrupts calls, makes others, and wakes too early, at random.
+#[derive(Debug, Default)]
+struct Restless {
+    waits: AtomicU64,
+    is_calm: AtomicBool,
+}
+
+impl Waiter for Restless {
+    fn wait(&self, waiting: &mut Waiting<'_>, time: Duration) -> Result<(), Interrupted> {
+        let number = self.waits.fetch_add(1, Ordering::Relaxed) + 1;
+        let random = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        if self.is_calm.load(Ordering::Relaxed) {
+            waiting.look(time);
+            return Ok(());
+        }
+        match random % 16 {
+            0 => return Err(Interrupted),
+            1 | 2 => {
+                // A call within a call within a call is one too many.
+                let client = NESTED.take();
+                if let Some(client) = &client {
+                    call(client, random);
+                    NESTED.set(Some(client.clone()));
+                }
+                drop(client);
+                waiting.look(time);
+            }
+            3..8 => drop(waiting.look(MILLIS(random / 16 % 3).min(time))),
+            8 => thread::yield_now(),
+            _ => while !waiting.look(time) && random.is_multiple_of(2) {},
+        }
+        Ok(())
+    }
+}
+
+/// Makes a call, and looks whether its value is its own.
+fn call(client: &blocking::Client, random: u64) {
+    let begun = Instant::now();
+    let keys: Vec<_> = (0..6).map(|n| format!("key-{random}-{n}")).collect();
+    let error = match random / 64 % 8 {
+        0 => client.set(&keys[0], "1", 0).err(),
+        1 | 2 => client
+            .get_many(&keys)
+            .map(|found| {
+                assert!(
+                    found.iter().zip(&keys).all(|(item, key)| item.as_ref().unwrap().value == key)
+                );
+            })
+            .err(),
+        _ => client.get(&keys[0]).map(|value| assert_eq!(value.unwrap(), keys[0])).err(),
+    };
+    if let Some(error) = error {
+        assert!(matches!(error.kind(), ErrorKind::Interrupted), "{error}");
+    }
+    assert!(begun.elapsed() < MILLIS(5000), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn threads_that_are_interrupted_or_make_other_calls_keep_nobody_waiting() {
+    // With two servers, threads that make calls while they wait could wait for each other.
+    (0..5).for_each(|_| call_at_random(1, true));
+    (0..20).for_each(|_| call_at_random(2, false));
+}
+
+fn call_at_random(servers: usize, is_nested: bool) {
+    let servers: Vec<_> = (0..servers)
+        .map(|_| {
+            Fake::start(|request| match request.random % 20 {
+                0 => Action::Late(MILLIS(request.random / 20 % 3)),
+                _ => Action::Right,
+            })
+        })
+        .collect();
+    let list: Vec<_> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port)).collect();
+    let restless = Arc::new(Restless::default());
+    let builder = blocking::Client::builder(list.join(",")).shared(1).timeout(MILLIS(20_000));
+    let client = builder.waiter(restless.clone()).build().unwrap();
+    thread::scope(|scope| {
+        for thread in 0..48_u64 {
+            let client = &client;
+            scope.spawn(move || {
+                NESTED.set(is_nested.then(|| client.clone()));
+                (0..60).for_each(|n| {
+                    call(client, (thread * 1000 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20)
+                });
+            });
+        }
+    });
+    restless.is_calm.store(true, Ordering::Relaxed);
+    let begun = Instant::now();
+    (0..64).for_each(|n| call(&client, n * 64));
+    assert!(begun.elapsed() < MILLIS(2000), "{:?}", begun.elapsed());
+    let n = servers.len();
+    assert_eq!(client.connections(), (n, n, 0));
+}
+
+/// What a call takes while 64 threads make calls.
+fn median_latency(client: &blocking::Client) -> Duration {
+    let mut latencies = thread::scope(|scope| {
+        let threads: Vec<_> = (0..64)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let timed = |n| {
+                        let begun = Instant::now();
+                        get(client, &format!("key-{thread}-{n}"));
+                        begun.elapsed()
+                    };
+                    (0..10).map(timed).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    latencies.sort_unstable();
+    latencies[latencies.len() / 2]
+}
+
+/// Deadlines that come with the answers.
+#[test]
+fn threads_that_give_up_keep_nobody_waiting() {
+    let server = Fake::start(|request| match request.random % 20 {
+        0 => Action::Late(MILLIS(request.random / 20 % 5)),
+        _ => Action::Right,
+    });
+    let shared = |timeout| {
+        let builder = blocking::Client::builder(format!("127.0.0.1:{}", server.port)).shared(1);
+        builder.timeout(timeout).build().unwrap()
+    };
+    // About half of the calls end by then, however busy the machine is.
+    let timeout = median_latency(&shared(MILLIS(60_000))).max(MILLIS(4));
+    let client = shared(timeout);
+    let (right, late) = (AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for thread in 0..64 {
+            let (client, right, late) = (&client, &right, &late);
+            scope.spawn(move || {
+                for n in 0..20 {
+                    let key = format!("key-{thread}-{n}");
+                    let begun = Instant::now();
+                    let called = client.get(&key);
+                    let took = begun.elapsed();
+                    assert!(took < timeout + MILLIS(2000), "{took:?}");
+                    match called {
+                        Ok(value) => {
+                            assert_eq!(value.unwrap(), key);
+                            right.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(error) => match error.kind() {
+                            ErrorKind::Unavailable { retry_in, .. } => thread::sleep(*retry_in),
+                            ErrorKind::Timeout | ErrorKind::Closed | ErrorKind::Connect(_) => {
+                                late.fetch_add(1, Ordering::Relaxed);
+                            }
+                            _ => panic!("{error}"),
+                        },
+                    }
+                }
+            });
+        }
+    });
+    let (right, late) = (right.into_inner(), late.into_inner());
+    assert!(right > 50 && late > 0, "{right} {late}");
+    let begun = Instant::now();
+    while client.get("key").is_err() {
+        assert!(begun.elapsed() < MILLIS(4000));
+        thread::sleep(MILLIS(5));
+    }
+    assert_eq!(client.connections(), (1, 1, 0));
+}

@@ -1,0 +1,166 @@
+//! Files and block devices, which form one device: their pages lie one after the other, and no page crosses
+//! from one file to the next.
+//!
+//! ```text
+//! file 0   [ header │ page 0 │ page 1 │ … ]
+//! file 1   [ header │ page k │ page k+1 │ … ]
+//! ```
+
+mod direct;
+mod header;
+mod opening;
+mod spec;
+
+pub use opening::{FilesError, Opening};
+
+use crate::{Device, transfer};
+use header::{Header, Page};
+use spec::ALIGN_MIN;
+pub use spec::{FileSpec, HEADER_LEN};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+
+/// Files and block devices as one range of bytes. They stay locked as long as this value exists.
+#[derive(Debug)]
+pub struct Files {
+    parts: Vec<Part>,
+    page_len: u64,
+    align: usize,
+    is_direct: bool,
+}
+
+/// One of the files.
+#[derive(Debug)]
+struct Part {
+    file: File,
+    /// Where its pages begin on the device, in bytes.
+    base: u64,
+    /// The bytes of its pages.
+    len: u64,
+}
+
+impl Files {
+    /// Opens files for pages of `page_len` bytes, waits until no other process uses them, and gives them
+    /// their sizes. What is in them stays as it is.
+    ///
+    /// # Errors
+    /// [`FilesError`] says which file can't be used, and what to do.
+    ///
+    /// # Panics
+    /// `page_len` is not a power of two, or less than 4 KiB.
+    pub fn open(specs: &[FileSpec], page_len: u64, opening: &Opening) -> Result<Self, FilesError> {
+        assert!(page_len.is_power_of_two(), "a page length of {page_len} bytes");
+        assert!(page_len >= HEADER_LEN, "a page length of {page_len} bytes");
+        let opened = opening::open_all(specs, page_len, opening)?;
+        let mut files = Self { parts: Vec::new(), page_len, align: ALIGN_MIN, is_direct: true };
+        let mut base = 0;
+        for (file, len) in opened {
+            let direct_align = direct::enable(&file);
+            files.is_direct &= direct_align.is_some();
+            files.align = files.align.max(direct_align.unwrap_or(0));
+            files.parts.push(Part { file, base, len });
+            base += len;
+        }
+        Ok(files)
+    }
+
+    /// Whether reads and writes bypass the system's page cache. Where a file system does not allow that,
+    /// the page cache takes memory beside the cache's own.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+
+    /// The id that [`Files::begin`] was called with; `None` if it never was for these files in this order,
+    /// with these sizes and this page length, or if a header is damaged.
+    #[must_use]
+    pub fn id(&self) -> Option<u128> {
+        let mut ids = (0..self.parts.len()).map(|index| self.id_of(index));
+        let first = ids.next()??;
+        ids.all(|id| id == Some(first)).then_some(first)
+    }
+
+    fn id_of(&self, index: usize) -> Option<u128> {
+        let part = &self.parts[index];
+        let page = Page::read(part.file.as_fd(), self.align).ok()?;
+        let header = Header::from_page(&page)?;
+        (header == self.header(index, header.id)).then_some(header.id)
+    }
+
+    /// Makes the files begin anew: from now on, [`Files::id`] is `id`.
+    ///
+    /// # Errors
+    /// The system's. It may be that some of the files have the new id, and others the one before.
+    pub fn begin(&self, id: u128) -> io::Result<()> {
+        for (index, part) in self.parts.iter().enumerate() {
+            self.header(index, id).to_page().write(part.file.as_fd())?;
+        }
+        self.sync()
+    }
+
+    fn header(&self, index: usize, id: u128) -> Header {
+        Header {
+            id,
+            index: index as u64,
+            files: self.parts.len() as u64,
+            len: self.parts[index].len,
+            page_len: self.page_len,
+        }
+    }
+
+    /// The file that a place is in.
+    fn part(&self, offset: u64) -> Option<&Part> {
+        let after = self.parts.partition_point(|part| part.base <= offset);
+        self.parts[..after].last().filter(|part| offset - part.base < part.len)
+    }
+
+    /// The file that a range is in, and where it begins there.
+    fn range(&self, offset: u64, len: usize) -> io::Result<(&Part, u64)> {
+        let part = self.part(offset).ok_or(io::ErrorKind::InvalidInput)?;
+        let from = offset - part.base;
+        if len as u64 > part.len - from {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok((part, HEADER_LEN + from))
+    }
+}
+
+impl Device for Files {
+    fn len(&self) -> u64 {
+        self.parts.iter().map(|part| part.len).sum()
+    }
+
+    fn align(&self) -> usize {
+        self.align
+    }
+
+    fn descriptor(&self, offset: u64) -> Option<(RawFd, u64)> {
+        let part = self.part(offset)?;
+        Some((part.file.as_raw_fd(), HEADER_LEN + (offset - part.base)))
+    }
+
+    unsafe fn read(&self, offset: u64, into: *mut u8, len: usize) -> io::Result<()> {
+        let (part, from) = self.range(offset, len)?;
+        // SAFETY: the caller has said that there is room for `len` bytes, which nobody else uses.
+        unsafe { transfer::read_all(part.file.as_fd(), from, into, len, self.align) }
+    }
+
+    unsafe fn write(&self, offset: u64, from: *const u8, len: usize) -> io::Result<()> {
+        let (part, to) = self.range(offset, len)?;
+        // SAFETY: the caller has said that there are `len` bytes.
+        unsafe { transfer::write_all(part.file.as_fd(), to, from, len) }
+    }
+
+    fn id(&self) -> Option<u128> {
+        self.id()
+    }
+
+    fn begin(&self, id: u128) -> io::Result<()> {
+        self.begin(id)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.parts.iter().try_for_each(|part| part.file.sync_data())
+    }
+}

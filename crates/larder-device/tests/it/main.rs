@@ -1,0 +1,6 @@
+//! The integration tests of larder-device, one program.
+
+mod files;
+mod memory;
+mod reads;
+mod support;

@@ -1,0 +1,103 @@
+//! Operations of this server: they are repeated while they wait for slower storage.
+
+use super::CacheItems;
+use super::forwarding::end;
+use crate::ended::Ended;
+use larder_operations::OpContext;
+use larder_store::erased;
+use larder_store::{
+    Acknowledge, Acknowledged, Begun, Delivery, HashedKey, Lookups, SlowStorage, Wanted,
+};
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+
+/// What an attempt came to.
+enum Attempt<R> {
+    /// The result, and the position of the change, which has to be acknowledged.
+    Done(R, Option<erased::Position>),
+    /// It can be repeated at once.
+    Again,
+    /// It can be repeated when the waker is called.
+    Waits,
+    /// Another server answers it.
+    Elsewhere,
+}
+
+/// Attempts an operation, which is about the item of a key if there is one.
+fn attempt<R>(
+    cx: &mut OpContext<'_, erased::Handle>,
+    bytes: Option<&[u8]>,
+    waker: &Waker,
+    fetches: &mut Vec<erased::Fetch>,
+    run: &mut impl FnMut(&mut OpContext<'_, erased::Handle>, HashedKey<'_>) -> Option<R>,
+) -> Attempt<R> {
+    let key = bytes.unwrap_or_default();
+    let key = HashedKey { bytes: key, hash: cx.engine.hash(key) };
+    let mut waits = false;
+    fetches.retain(|fetch| {
+        let delivery = cx.engine.deliver(fetch);
+        waits |= delivery == Delivery::UnderWay;
+        delivery != Delivery::Gone
+    });
+    if waits {
+        return Attempt::Waits;
+    }
+    if let Some(result) = run(cx, key) {
+        if bytes.is_some() {
+            cx.sample(key);
+        }
+        return Attempt::Done(result, cx.engine.ack_position());
+    }
+    let wanted = Wanted { hash: key.hash, is_ahead: false };
+    let begun = cx.engine.fetch(wanted, waker, fetches);
+    cx.engine.submit();
+    if begun == Begun::Nothing { Attempt::Again } else { Attempt::Waits }
+}
+
+impl CacheItems {
+    /// Repeats an operation of this server's until it does not wait for slower storage, and then waits until its change
+    /// is acknowledged where it has to be. `None` if it `is_here` no more. What a look-up has found is right also if it
+    /// has removed an expired item and nobody acknowledges that.
+    pub(super) async fn until_done<R: Send>(
+        &self,
+        key: Option<&[u8]>,
+        looks_up: bool,
+        is_here: impl Fn() -> bool + Send,
+        mut run: impl FnMut(&mut OpContext<'_, erased::Handle>, HashedKey<'_>) -> Option<R> + Send,
+    ) -> Option<R> {
+        let mut fetches = Vec::new();
+        let attempted = poll_fn(|task| {
+            loop {
+                let attempt = |cx: &mut OpContext<'_, erased::Handle>| {
+                    if !is_here() {
+                        return Attempt::Elsewhere;
+                    }
+                    attempt(cx, key, task.waker(), &mut fetches, &mut run)
+                };
+                match self.with_context(attempt) {
+                    Attempt::Done(result, position) => {
+                        return Poll::Ready(Some((result, position)));
+                    }
+                    Attempt::Again => (),
+                    Attempt::Waits => return Poll::Pending,
+                    Attempt::Elsewhere => return Poll::Ready(None),
+                }
+            }
+        });
+        let (result, position) = attempted.await?;
+        if let Some(position) = position {
+            let acknowledged = poll_fn(move |task| {
+                let is_acknowledged =
+                    |engine: &mut erased::Handle| engine.is_acknowledged(&position, task.waker());
+                match self.with_engine(is_acknowledged) {
+                    Acknowledged::NotYet => Poll::Pending,
+                    state => Poll::Ready(state),
+                }
+            });
+            if acknowledged.await == Acknowledged::Never && !looks_up {
+                return end(Ended::Lost).await;
+            }
+        }
+        Some(result)
+    }
+}

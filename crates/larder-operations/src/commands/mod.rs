@@ -1,0 +1,22 @@
+//! The operations on one key.
+
+mod add;
+mod count;
+mod expire;
+mod flush;
+mod look;
+mod remove;
+mod set;
+mod store;
+mod swap;
+mod tag;
+
+pub use add::*;
+pub use count::*;
+pub use expire::*;
+pub use look::*;
+pub use remove::*;
+pub use set::*;
+pub use store::*;
+pub use swap::*;
+pub use tag::*;

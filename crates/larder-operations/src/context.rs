@@ -1,0 +1,62 @@
+//! What operations need during a batch.
+
+use crate::counters::Counters;
+use crate::events::{Event, Observer};
+use crate::limits::Limits;
+use larder_store::{Engine, HashedKey, Now};
+
+/// Everything that operations need during one batch of requests.
+pub struct OpContext<'a, E: Engine> {
+    /// The cache.
+    pub engine: &'a mut E,
+    /// The counters of this thread.
+    pub counters: &'a Counters,
+    /// The limits and size classes.
+    pub limits: &'a Limits,
+    /// The time, read once for the batch.
+    pub now: Now,
+    /// Receives an event for each thing that an operation did. Without an observer, an operation pays
+    /// one branch for it.
+    pub observer: Option<&'a dyn Observer>,
+}
+
+impl<'a, E: Engine> OpContext<'a, E> {
+    /// A context without an observer, for a batch that begins at `now`.
+    pub fn new(
+        engine: &'a mut E,
+        counters: &'a Counters,
+        limits: &'a Limits,
+        now: impl Into<Now>,
+    ) -> Self {
+        let now = now.into();
+        Self { engine, counters, limits, now, observer: None }
+    }
+
+    /// Passes over a request for this key, or counts it among those that show which keys are hot. An interface calls
+    /// it once for each request that was answered.
+    #[inline]
+    pub fn sample(&self, key: HashedKey<'_>) {
+        if self.counters.hot_keys.pick(1).is_some() {
+            self.count_sampled(key);
+        }
+    }
+
+    /// Counts a request that was picked by [`HotKeys::pick`](crate::HotKeys::pick).
+    #[cold]
+    #[inline(never)]
+    pub fn count_sampled(&self, key: HashedKey<'_>) {
+        let delimiter = self.limits.prefix_delimiter;
+        let end = key.bytes.iter().position(|byte| *byte == delimiter);
+        let prefix = end.and_then(|end| key.bytes.get(..end));
+        let prefix = prefix.map(|prefix| (prefix, self.engine.hash(prefix)));
+        self.counters.hot_keys.count((key.bytes, key.hash), prefix, self.now.secs);
+    }
+
+    /// Delivers events to the observer, if there is one.
+    #[inline]
+    pub(super) fn tell<'e>(&self, events: impl FnOnce() -> [Option<Event<'e>>; 2]) {
+        if let Some(observer) = self.observer {
+            events().into_iter().flatten().for_each(|event| observer.notify(&event));
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The value behind the line of a text store.
+
+use crate::parse::parsed::{fault, faulty, request};
+use crate::request::{FaultReply, Parsed, Recovery, Request, Store, VALUE_LEN_MAX};
+use crate::text::line::BAD_FORMAT;
+use crate::text::number::{i32_of, u64_of};
+
+/// The announced length of a value: 0 to [`VALUE_LEN_MAX`].
+#[inline]
+pub(crate) fn value_len(token: &[u8]) -> Option<usize> {
+    i32_of(token).and_then(|len| usize::try_from(len).ok()).filter(|&len| len <= VALUE_LEN_MAX)
+}
+
+/// The answer to a store whose value's length is none. One that is only written with too many
+/// zeros is known all the same: whoever chose the value must not have it run as commands.
+#[cold]
+pub(crate) fn bad_value_len<'b>(token: &[u8], consumed: usize) -> Parsed<'b> {
+    match u64_of(token).filter(|&len| len <= VALUE_LEN_MAX as u64) {
+        Some(len) => faulty(FaultReply::Text(BAD_FORMAT), Recovery::Swallow(len + 2), consumed),
+        None => fault(BAD_FORMAT, consumed),
+    }
+}
+
+/// A text store with its value, if all of it is here.
+#[inline]
+pub(crate) fn with_body<'b>(store: Store<'b>, body: &'b [u8], head_len: usize) -> Parsed<'b> {
+    let value_len = store.value_len;
+    let Some((value, end)) = body.get(..value_len + 2).and_then(|b| b.split_at_checked(value_len))
+    else {
+        return Parsed::Body { store, head_len, body_len: value_len as u64 + 2 };
+    };
+    let store = Store { value, terminated: end == b"\r\n", ..store };
+    request(Request::Store(store), head_len + value_len + 2)
+}

@@ -1,0 +1,281 @@
+//! The fast path's stores: a `set` with its value, as nearly all stores are. No
+//! [`Request`](crate::Request) is made of them.
+
+use crate::parse::binary::{self, HEAD_LEN, Head, MAGIC};
+use crate::parse::fast_get::split_key;
+use crate::request::{
+    Classic, Exptime, KEY_LEN_MAX, Key, MetaFlags, ReplyFormat, Store, StoreMode,
+};
+use crate::text::letters::Letters;
+
+/// `set` without `noreply`; `ms` with no flags but `T` and `F`; or a binary set without a CAS. The
+/// value has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FastSet<'b> {
+    /// The key, as it was sent. It is never base64.
+    pub key: &'b [u8],
+    /// The value, without the CRLF behind it.
+    pub value: &'b [u8],
+    /// Opaque to the server.
+    pub client_flags: u32,
+    exptime: u32,
+    /// The flags of `ms`, or the head of a binary request, which is longer than they can be.
+    rest: Option<&'b [u8]>,
+}
+
+/// The longest number, in digits, that the fast path reads. It is below 2^31, so that the whole parser
+/// does not wrap it.
+const DIGITS_MAX: usize = 9;
+
+impl<'b> FastSet<'b> {
+    /// Reads a request off the front of text; returns its length, too. One that is unusual in any way,
+    /// such as by a second space, is left to the whole parser.
+    #[inline]
+    pub(crate) fn parse_text(input: &'b [u8]) -> Option<(Self, usize)> {
+        if let Some(rest) = input.strip_prefix(b"set ") {
+            return Self::parse_classic(input, rest);
+        }
+        Self::parse_meta(input, input.strip_prefix(b"ms ")?)
+    }
+
+    #[inline]
+    fn parse_classic(input: &'b [u8], rest: &'b [u8]) -> Option<(Self, usize)> {
+        let (key, rest) = key_of(rest)?;
+        let (client_flags, rest) = number_of(rest)?;
+        let (exptime, rest) = number_of(rest.strip_prefix(b" ")?)?;
+        let (value_len, rest) = number_of(rest.strip_prefix(b" ")?)?;
+        let (value, behind) = value_of(rest.strip_prefix(b"\r\n")?, value_len)?;
+        let set = Self { key, value, client_flags, exptime, rest: None };
+        Some((set, input.len() - behind.len()))
+    }
+
+    #[inline]
+    fn parse_meta(input: &'b [u8], rest: &'b [u8]) -> Option<(Self, usize)> {
+        let (key, rest) = key_of(rest)?;
+        let (value_len, flags) = number_of(rest)?;
+        let (mut client_flags, mut exptime, mut rest) = (None, None, flags);
+        while let [b' ', letter, number @ ..] = rest {
+            let place = match letter {
+                b'F' => &mut client_flags,
+                b'T' => &mut exptime,
+                _ => return None,
+            };
+            let (number, behind) = number_of(number)?;
+            // A flag that is given twice is an error.
+            if place.replace(number).is_some() {
+                return None;
+            }
+            rest = behind;
+        }
+        let raw = flags.get(..flags.len() - rest.len())?;
+        let (value, behind) = value_of(rest.strip_prefix(b"\r\n")?, value_len)?;
+        let set = Self {
+            key,
+            value,
+            client_flags: client_flags.unwrap_or_default(),
+            exptime: exptime.unwrap_or_default(),
+            rest: Some(raw.get(1..).unwrap_or_default()),
+        };
+        Some((set, input.len() - behind.len()))
+    }
+
+    /// Reads a request off the front of binary; returns its length, too.
+    #[inline]
+    pub(crate) fn parse_binary(input: &'b [u8]) -> Option<(Self, usize)> {
+        use binary::opcode::{SET, SETQ};
+        const EXTRAS_LEN: usize = 8;
+        let head = Head::read(input).filter(|_| input.first() == Some(&MAGIC))?;
+        let is_set = matches!(head.opcode, SET | SETQ)
+            && head.extras_len == EXTRAS_LEN
+            && (1..=KEY_LEN_MAX).contains(&head.key_len)
+            && head.body_len <= binary::BODY_LEN_MAX
+            && head.compare().is_none();
+        let len = HEAD_LEN + head.body_len;
+        let body = input.get(HEAD_LEN..len).filter(|_| is_set)?;
+        let (&[f0, f1, f2, f3, e0, e1, e2, e3], body) = body.split_first_chunk::<EXTRAS_LEN>()?;
+        let (key, value) = body.split_at_checked(head.key_len)?;
+        let set = Self {
+            key,
+            value,
+            client_flags: u32::from_be_bytes([f0, f1, f2, f3]),
+            exptime: u32::from_be_bytes([e0, e1, e2, e3]),
+            rest: input.get(..HEAD_LEN),
+        };
+        Some((set, len))
+    }
+
+    /// When it expires.
+    #[inline]
+    #[must_use]
+    pub fn expiry(&self) -> Exptime {
+        Exptime(self.exptime.into())
+    }
+
+    /// How to answer.
+    #[inline]
+    #[must_use]
+    pub fn format(&self) -> ReplyFormat<'b> {
+        match self.rest {
+            None => ReplyFormat::Classic(Classic::default()),
+            Some(head) if head.len() == HEAD_LEN => Head::read(head)
+                .map_or(ReplyFormat::Classic(Classic::default()), |head| {
+                    ReplyFormat::Binary(head.binary_head())
+                }),
+            Some(raw) => {
+                let letters = raw.split(|byte| *byte == b' ').filter_map(|flag| flag.first());
+                let letters = letters.fold(Letters::default(), |all, l| all.with(Letters::of(*l)));
+                ReplyFormat::Meta(MetaFlags { raw, letters })
+            }
+        }
+    }
+
+    /// Whether success is answered, and how.
+    #[inline]
+    pub(crate) fn success(&self) -> Success<'b> {
+        match self.rest {
+            None => Success::Classic,
+            Some(head) if head.len() == HEAD_LEN => Success::Binary(head),
+            Some(_) => Success::Meta,
+        }
+    }
+
+    /// The request that the whole parser makes of the same bytes.
+    #[must_use]
+    pub fn store(&self) -> Store<'b> {
+        Store {
+            key: Key::raw(self.key),
+            mode: StoreMode::Set,
+            client_flags: self.client_flags,
+            expiry: self.expiry(),
+            value_len: self.value.len(),
+            value: self.value,
+            terminated: true,
+            compare: None,
+            new_cas: None,
+            invalidate: false,
+            vivify: None,
+            format: self.format(),
+        }
+    }
+}
+
+/// The answer to a set that was stored.
+pub(crate) enum Success<'b> {
+    Classic,
+    Meta,
+    /// The head of the request.
+    Binary(&'b [u8]),
+}
+
+/// A key and the rest behind the one space after it.
+#[inline]
+fn key_of(rest: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (key, behind) = split_key(rest)?;
+    Some((key, behind.strip_prefix(b" ")?))
+}
+
+/// A number of one to [`DIGITS_MAX`] digits, and the rest behind it.
+#[inline]
+fn number_of(rest: &[u8]) -> Option<(u32, &[u8])> {
+    let mut number = 0;
+    for (at, byte) in rest.iter().take(DIGITS_MAX + 1).enumerate() {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return if at > 0 { Some((number, rest.get(at..)?)) } else { None };
+        }
+        number = number.wrapping_mul(10).wrapping_add(digit.into());
+    }
+    None
+}
+
+/// A value of this length, and the rest behind its CRLF.
+#[inline]
+fn value_of(rest: &[u8], len: u32) -> Option<(&[u8], &[u8])> {
+    let (value, behind) = rest.split_at_checked(len as usize)?;
+    Some((value, behind.strip_prefix(b"\r\n")?))
+}
+
+// By its length alone a binary head is told from flags: a space, a letter and a number, twice, without
+// the first space.
+const _: () = assert!(2 * (2 + DIGITS_MAX) - 1 < HEAD_LEN);
+
+#[cfg(test)]
+mod tests {
+    use crate::{Parsed, Parser, Request};
+    use proptest::prelude::*;
+
+    #[test]
+    fn sets_with_their_values_are_taken() {
+        for line in [
+            "set k 0 0 2\r\nab\r\n",
+            "set k 123456789 5 0\r\n\r\n",
+            "ms k 2\r\nab\r\n",
+            "ms k 2 T5\r\nab\r\n",
+            "ms k 2 F1 T999999999\r\nab\r\n",
+        ] {
+            let (set, len) = Parser::TEXT.fast_set(line.as_bytes()).unwrap();
+            assert_eq!((set.key, len), (&b"k"[..], line.len()), "{line}");
+        }
+    }
+
+    #[test]
+    fn sets_that_are_unusual_or_not_whole_are_not_taken() {
+        for line in [
+            "set k 0 0 2\r\nab\r",
+            "set k 0 0 2\r\nabc\r\n",
+            "set k 0 0 2\nab\r\n",
+            "set k  0 0 2\r\nab\r\n",
+            "set k 0 0 2 noreply\r\nab\r\n",
+            "set k 0 -1 2\r\nab\r\n",
+            "set k 0 1234567890 2\r\nab\r\n",
+            "set k 0 0 \r\nab\r\n",
+            "add k 0 0 2\r\nab\r\n",
+            "ms k 2 T1 T1\r\nab\r\n",
+            "ms k 2 q\r\nab\r\n",
+            "ms k 2 C1\r\nab\r\n",
+            "ms k 2 \r\nab\r\n",
+            "ms k S2\r\nab\r\n",
+        ] {
+            assert_eq!(Parser::TEXT.fast_set(line.as_bytes()), None, "{line:?}");
+        }
+        let long = format!("set {} 0 0 1\r\na\r\n", "k".repeat(251));
+        assert_eq!(Parser::TEXT.fast_set(long.as_bytes()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_fast_path_reads_text_as_the_parser_does(
+            line in "(set [a-z\t]{0,3} [0-9]{0,11} -?[0-9]{0,11} 0?[0-4]|ms [a-z\t]{0,3} [0-4]( [TFqkO][0-9]{0,11}){0,3})( noreply)?\r?\n[a\r]{0,4}\r\n",
+        ) {
+            let mut parser = Parser::TEXT;
+            if let Some((set, len)) = parser.fast_set(line.as_bytes()) {
+                let request = Request::Store(set.store());
+                let whole = Parsed::Request { request, consumed: len };
+                prop_assert_eq!(parser.parse(line.as_bytes()), whole);
+                prop_assert_eq!(parser, Parser::TEXT);
+            }
+        }
+
+        #[test]
+        fn the_fast_path_reads_binary_as_the_parser_does(
+            magic in prop_oneof![9 => Just(0x80_u8), 1 => any::<u8>()],
+            opcode in prop_oneof![Just(0x01_u8), Just(0x11_u8), 0..0x25_u8],
+            key_len in 0..4_u8,
+            extras_len in prop_oneof![9 => Just(8_u8), 1 => 0..9_u8],
+            value_len in 0..9_u8,
+            cas in prop_oneof![9 => Just(0_u8), 1 => any::<u8>()],
+            rest in prop::collection::vec(any::<u8>(), 8..40),
+        ) {
+            let body_len = key_len + extras_len + value_len;
+            let mut head = vec![magic, opcode, 0, key_len, extras_len, 0, 0, 0, 0, 0, 0, body_len];
+            head.extend([1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, cas]);
+            let input = [&head[..], &rest].concat();
+            let mut parser = Parser::BINARY;
+            if let Some((set, len)) = parser.fast_set(&input) {
+                let whole = Parsed::Request { request: Request::Store(set.store()), consumed: len };
+                prop_assert_eq!(parser.parse(&input), whole);
+                prop_assert_eq!(parser, Parser::BINARY);
+            }
+        }
+    }
+}

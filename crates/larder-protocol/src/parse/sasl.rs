@@ -1,0 +1,106 @@
+//! Binary with a login: SASL, whose one mechanism here is PLAIN (RFC 4616).
+//!
+//! ```text
+//!            message admitted
+//!  New ─────────────────────────▶ Authenticated ── any SASL request ──▶ Spent
+//!   │ ▲                              ▲
+//!   │ └──── AUTH, refused ───┐       │ message admitted
+//!   └─ AUTH without message ─▶ Begun ┘  (a refused STEP leaves it there)
+//! ```
+//!
+//! memcached's SASL library takes one login a connection and forgets it at the next SASL request, be
+//! it for the list of mechanisms: so it is here.
+
+use crate::parse::binary::{self, HEAD_LEN, Head, MAGIC, has_sasl_shape, opcode};
+use crate::parse::login::MESSAGE_LEN_MAX;
+use crate::parse::parsed::faulty;
+use crate::request::{
+    Claim, Credentials, FaultReply, KEY_LEN_MAX, Login, Parsed, Password, Recovery, ReplyFormat,
+    Request, Status,
+};
+
+/// How far a connection's login is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    New,
+    Begun,
+    Authenticated,
+    Spent,
+}
+
+/// The longest name of a mechanism that is read, in bytes.
+const MECHANISM_LEN_MAX: usize = 32;
+
+/// Looks at the front of a stream in which a login comes before all else.
+pub(crate) fn parse<'b>(stage: &mut Stage, input: &'b [u8]) -> Parsed<'b> {
+    if *stage == Stage::Authenticated && !input.get(1).is_some_and(|&op| is_sasl(op)) {
+        return binary::parse(input);
+    }
+    let (Some(&MAGIC), Some(head)) = (input.first(), Head::read(input)) else {
+        // Not whole, or not binary.
+        return binary::parse(input);
+    };
+    let refuse = |status, then| {
+        let reply = FaultReply::Binary { head: head.binary_head(), status };
+        faulty(reply, then, HEAD_LEN)
+    };
+    if let Some((status, then)) = binary::bad_lengths(&head) {
+        return refuse(status, then);
+    }
+    if !is_sasl(head.opcode) {
+        return match head.opcode {
+            opcode::VERSION => binary::parse(input),
+            _ => refuse(Status::AuthFailure, Recovery::Close),
+        };
+    }
+    if !has_sasl_shape(&head) || head.key_len > KEY_LEN_MAX {
+        return refuse(Status::InvalidArguments, Recovery::Close);
+    }
+    if head.key_len > MECHANISM_LEN_MAX {
+        return refuse(Status::InvalidArguments, Recovery::Swallow(head.body_len as u64));
+    }
+    if head.value_len() > MESSAGE_LEN_MAX {
+        return refuse(Status::OutOfMemory, Recovery::Swallow(head.body_len as u64));
+    }
+    let consumed = HEAD_LEN + head.body_len;
+    let Some(body) = input.get(HEAD_LEN..consumed) else { return Parsed::Incomplete };
+    let (mechanism, message) = body.split_at_checked(head.key_len).unwrap_or_default();
+    let (claim, next) = step(*stage, head.opcode, mechanism, message);
+    *stage = next;
+    let login = Login { claim, format: ReplyFormat::Binary(head.binary_head()) };
+    Parsed::Request { request: Request::Login(login), consumed }
+}
+
+fn is_sasl(op: u8) -> bool {
+    matches!(op, opcode::SASL_LIST | opcode::SASL_AUTH | opcode::SASL_STEP)
+}
+
+/// What a request claims, and where it leads unless the claim is admitted.
+fn step<'b>(stage: Stage, op: u8, mechanism: &[u8], message: &'b [u8]) -> (Claim<'b>, Stage) {
+    use Stage::{Authenticated, Begun, New, Spent};
+    match (stage, op) {
+        (Authenticated | Spent, opcode::SASL_LIST) => (Claim::Mechanisms, Spent),
+        (New | Begun, opcode::SASL_LIST) => (Claim::Mechanisms, stage),
+        (Authenticated | Spent, _) => (Claim::Invalid, Spent),
+        (New | Begun, opcode::SASL_AUTH) if !mechanism.eq_ignore_ascii_case(b"PLAIN") => {
+            (Claim::Invalid, New)
+        }
+        (New | Begun, opcode::SASL_AUTH) if message.is_empty() => (Claim::Begun, Begun),
+        (New | Begun, opcode::SASL_AUTH) => (plain(message), New),
+        // A step goes on with the mechanism that was begun, whatever it names.
+        (Begun, _) => (plain(message), Begun),
+        (New, _) => (Claim::Invalid, New),
+    }
+}
+
+/// Reads `[authorization] NUL user NUL password`. Nobody may act for somebody else.
+fn plain(message: &[u8]) -> Claim<'_> {
+    let mut parts = message.split(|&byte| byte == 0);
+    let parts = [parts.next(), parts.next(), parts.next(), parts.next()];
+    let [Some(acts_for), Some(user), Some(password), None] = parts else { return Claim::Invalid };
+    let whole = !user.is_empty() && !password.is_empty();
+    if !whole || !(acts_for.is_empty() || acts_for == user) {
+        return Claim::Invalid;
+    }
+    Claim::Credentials(Credentials { user, password: Password(password) })
+}

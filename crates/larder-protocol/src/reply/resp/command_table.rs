@@ -1,0 +1,45 @@
+//! The commands of a server.
+
+use super::element::{Version, array, bulk, integer, map, null};
+use crate::resp::{COMMANDS, Row};
+
+/// Writes the answer to `COMMAND COUNT`.
+pub fn command_count(out: &mut Vec<u8>) {
+    integer(COMMANDS.len().cast_signed() as i64, out);
+}
+
+/// Writes the answer to `COMMAND LIST`.
+pub fn command_list(out: &mut Vec<u8>) {
+    array(COMMANDS.len(), out);
+    COMMANDS.iter().for_each(|row| bulk(row.name.as_bytes(), out));
+}
+
+/// Writes the answer to `COMMAND DOCS`: no command is described.
+pub fn command_docs(version: Version, out: &mut Vec<u8>) {
+    map(version, 0, out);
+}
+
+/// Writes the answer to `COMMAND`.
+pub fn commands(out: &mut Vec<u8>) {
+    array(COMMANDS.len(), out);
+    COMMANDS.iter().for_each(|row| command(row, out));
+}
+
+/// Writes the answer to `COMMAND INFO` for one name.
+pub fn command_info(version: Version, name: &[u8], out: &mut Vec<u8>) {
+    match Row::named(name) {
+        Some(row) => command(row, out),
+        None => null(version, out),
+    }
+}
+
+/// Writes a command's name, its number of words and its keys, without flags and the like.
+fn command(row: &Row, out: &mut Vec<u8>) {
+    let (first, last, step) = row.keys;
+    array(10, out);
+    bulk(row.name.as_bytes(), out);
+    integer(row.arity.into(), out);
+    array(0, out);
+    [first, last, step].into_iter().for_each(|number| integer(number.into(), out));
+    (0..4).for_each(|_| array(0, out));
+}

@@ -1,0 +1,127 @@
+//! The elements of answers.
+
+use crate::text::number::push;
+
+/// The version of the protocol that a client has asked for by `HELLO`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the protocol's own")]
+pub enum Version {
+    #[default]
+    Resp2,
+    Resp3,
+}
+
+/// Writes the answer to a command that was carried out.
+pub fn ok(out: &mut Vec<u8>) {
+    simple("OK", out);
+}
+
+/// Writes the answer to `PING` without an argument.
+pub fn pong(out: &mut Vec<u8>) {
+    simple("PONG", out);
+}
+
+/// Writes the answer to a command that is kept for `EXEC`.
+pub fn queued(out: &mut Vec<u8>) {
+    simple("QUEUED", out);
+}
+
+/// Writes the answer to `RESET`.
+pub fn reset(out: &mut Vec<u8>) {
+    simple("RESET", out);
+}
+
+/// Writes the answer to `TYPE`: all items are strings.
+pub fn item_type(exists: bool, out: &mut Vec<u8>) {
+    simple(if exists { "string" } else { "none" }, out);
+}
+
+fn simple(word: &str, out: &mut Vec<u8>) {
+    out.push(b'+');
+    out.extend_from_slice(word.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes a number.
+pub fn integer(number: i64, out: &mut Vec<u8>) {
+    out.push(b':');
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes that there is nothing.
+pub fn null(version: Version, out: &mut Vec<u8>) {
+    out.extend_from_slice(match version {
+        Version::Resp2 => b"$-1\r\n",
+        Version::Resp3 => b"_\r\n",
+    });
+}
+
+/// Writes a string.
+#[inline]
+pub fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
+    out.reserve(bytes.len() + BULK_ROOM);
+    bulk_head(bytes.len(), out);
+    out.extend_from_slice(bytes);
+    bulk_tail(out);
+}
+
+/// The bytes that a string takes beside itself, at most.
+const BULK_ROOM: usize = 26;
+
+/// Writes what precedes the bytes of a string.
+#[inline]
+pub fn bulk_head(len: usize, out: &mut Vec<u8>) {
+    length(b'$', len, out);
+}
+
+/// Writes what follows the bytes of a string.
+#[inline]
+pub fn bulk_tail(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes what precedes the elements of an array.
+pub fn array(len: usize, out: &mut Vec<u8>) {
+    length(b'*', len, out);
+}
+
+/// Writes what precedes the keys and values of a map with `len` keys.
+pub(super) fn map(version: Version, len: usize, out: &mut Vec<u8>) {
+    match version {
+        Version::Resp2 => length(b'*', 2 * len, out),
+        Version::Resp3 => length(b'%', len, out),
+    }
+}
+
+pub(super) fn length(kind: u8, len: usize, out: &mut Vec<u8>) {
+    out.push(kind);
+    push(len as u64, out);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes what precedes the array of keys in the answer to `SCAN`.
+pub fn scan_head(cursor: u64, out: &mut Vec<u8>) {
+    array(2, out);
+    bulk(itoa::Buffer::new().format(cursor).as_bytes(), out);
+}
+
+/// Writes the answer to `TIME`, from milliseconds since 1970.
+pub fn time(millis: u64, out: &mut Vec<u8>) {
+    array(2, out);
+    bulk((millis / 1000).to_string().as_bytes(), out);
+    bulk((millis % 1000 * 1000).to_string().as_bytes(), out);
+}
+
+/// Writes lines of text, which RESP3 tells from other strings.
+pub(super) fn text_page(version: Version, page: &[u8], out: &mut Vec<u8>) {
+    match version {
+        Version::Resp2 => bulk(page, out),
+        Version::Resp3 => {
+            length(b'=', page.len() + 4, out);
+            out.extend_from_slice(b"txt:");
+            out.extend_from_slice(page);
+            bulk_tail(out);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Errors, in the words of redis-server.
+
+use crate::resp::{CommandError, ProtocolError, Request};
+
+/// Writes the answer to bytes that are no RESP.
+pub fn protocol_error(error: ProtocolError, out: &mut Vec<u8>) {
+    let mut text = b"ERR Protocol error: ".to_vec();
+    text.extend_from_slice(match error {
+        ProtocolError::ArrayLength => b"invalid multibulk length",
+        ProtocolError::LongArrayLength => b"too big mbulk count string",
+        ProtocolError::UnauthenticatedArrayLength => b"unauthenticated multibulk length",
+        ProtocolError::NotBulk(_) => b"expected '$', got '",
+        ProtocolError::BulkLength { .. } => b"invalid bulk length",
+        ProtocolError::LongBulkLength => b"too big bulk count string",
+        ProtocolError::UnauthenticatedBulkLength => b"unauthenticated bulk length",
+        ProtocolError::LongLine => b"too big inline request",
+        ProtocolError::Quotes => b"unbalanced quotes in request",
+        ProtocolError::TooLong => b"too big request",
+    });
+    if let ProtocolError::NotBulk(found) = error {
+        text.extend_from_slice(&[found, b'\'']);
+    }
+    error_line(&text, out);
+}
+
+/// Writes the answer to a command that is refused.
+pub fn error(error: &CommandError<'_>, out: &mut Vec<u8>) {
+    let mut text = match coded(error) {
+        Some(line) => return error_line(line.as_bytes(), out),
+        None => b"ERR ".to_vec(),
+    };
+    match error {
+        CommandError::UnknownCommand(request) => unknown_command(request, &mut text),
+        CommandError::UnknownSubcommand { command, subcommand } => {
+            text.extend_from_slice(b"unknown subcommand '");
+            text.extend_from_slice(c_text(subcommand, SHOWN_LEN_MAX));
+            let line = format!("'. Try {} HELP.", command.to_uppercase());
+            text.extend_from_slice(line.as_bytes());
+        }
+        CommandError::Arity(name) => {
+            let line = format!("wrong number of arguments for '{name}' command");
+            text.extend_from_slice(line.as_bytes());
+        }
+        CommandError::ExpireTime(name) => {
+            let line = format!("invalid expire time in '{name}' command");
+            text.extend_from_slice(line.as_bytes());
+        }
+        CommandError::ExpireOption(option) => {
+            text.extend_from_slice(b"Unsupported option ");
+            text.extend_from_slice(c_text(option, usize::MAX));
+        }
+        CommandError::HelloOption(option) => {
+            text.extend_from_slice(b"Syntax error in HELLO option '");
+            text.extend_from_slice(c_text(option, usize::MAX));
+            text.push(b'\'');
+        }
+        CommandError::ClientType(name) => {
+            text.extend_from_slice(b"Unknown client type '");
+            text.extend_from_slice(c_text(name, usize::MAX));
+            text.push(b'\'');
+        }
+        CommandError::ClientInfo(attribute) => {
+            text.extend_from_slice(b"Unrecognized option '");
+            text.extend_from_slice(c_text(attribute, usize::MAX));
+            text.push(b'\'');
+        }
+        CommandError::ClientInfoValue(name) => {
+            let line = format!("{name} cannot contain spaces, newlines or special characters.");
+            text.extend_from_slice(line.as_bytes());
+        }
+        CommandError::ConfigName(name) => {
+            text.extend_from_slice(b"Unknown option or number of arguments for CONFIG SET - '");
+            text.extend_from_slice(c_text(name, usize::MAX));
+            text.push(b'\'');
+        }
+        CommandError::MemoryRange(least, most) => {
+            let line = format!("{CONFIG_FAILED} the limit can be from {least} to {most} bytes");
+            text.extend_from_slice(line.as_bytes());
+        }
+        CommandError::NoMemoryValue => {
+            text.extend_from_slice(CONFIG_FAILED.as_bytes());
+            text.extend_from_slice(b" argument must be a memory value");
+        }
+        _ => text.extend_from_slice(words(error).as_bytes()),
+    }
+    error_line(&text, out);
+}
+
+/// What precedes why a memory limit is refused.
+const CONFIG_FAILED: &str = "CONFIG SET failed (possibly related to argument 'maxmemory') -";
+
+/// The words of errors that have a code of their own.
+fn coded(error: &CommandError<'_>) -> Option<&'static str> {
+    Some(match error {
+        CommandError::NoProtocol => "NOPROTO unsupported protocol version",
+        CommandError::ReadOnly => "READONLY You can't write against a read only replica.",
+        CommandError::NoLeader => "MASTERDOWN this group of servers has no leader",
+        CommandError::LoginRequired => "NOAUTH Authentication required.",
+        CommandError::HelloLogin => {
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO \
+             <proto> AUTH <user> <pass> option can be used to authenticate the client and select \
+             the RESP protocol version at the same time"
+        }
+        CommandError::WrongPassword => {
+            "WRONGPASS invalid username-password pair or user is disabled."
+        }
+        CommandError::Aborted => "EXECABORT Transaction discarded because of previous errors.",
+        CommandError::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
+        _ => return None,
+    })
+}
+
+/// The words of errors that are always the same, after `ERR`.
+fn words(error: &CommandError<'_>) -> &'static str {
+    match error {
+        CommandError::NotInteger => "value is not an integer or out of range",
+        CommandError::ClientId => "Invalid client ID",
+        CommandError::TimeoutNotInteger => "timeout is not an integer or out of range",
+        CommandError::TimeoutNegative => "timeout is negative",
+        CommandError::IntRange => {
+            "value is out of range, value must between -2147483648 and 2147483647"
+        }
+        CommandError::ExpireNx => "NX and XX, GT or LT options at the same time are not compatible",
+        CommandError::ExpireGtLt => "GT and LT options at the same time are not compatible",
+        CommandError::DecrementOverflow => "decrement would overflow",
+        CommandError::Overflow => "increment or decrement would overflow",
+        CommandError::DatabaseRange => "DB index is out of range",
+        CommandError::HelloVersion => "Protocol version is not an integer or out of range",
+        CommandError::NoPassword => {
+            "AUTH <password> called without any password configured for the default user. Are you \
+             sure your configuration is correct?"
+        }
+        CommandError::ClientName => {
+            "Client names cannot contain spaces, newlines or special characters."
+        }
+        CommandError::NestedMulti => "MULTI calls can not be nested",
+        CommandError::ExecWithoutMulti => "EXEC without MULTI",
+        CommandError::DiscardWithoutMulti => "DISCARD without MULTI",
+        CommandError::TransactionTooLarge => "the transaction is too large",
+        CommandError::TooLarge => "string exceeds maximum allowed size (proto-max-bulk-len)",
+        CommandError::KeyLength => "a key has 1 to 1024 bytes",
+        CommandError::TagCount => "an item has 1 to 7 tags",
+        CommandError::TagLength => "a tag has 1 to 250 bytes",
+        CommandError::NoTags => "this engine keeps no tags",
+        CommandError::FlushDisabled => "flushing is disabled",
+        CommandError::Cursor => "invalid cursor",
+        CommandError::DumpsDisabled => "dumping keys is disabled",
+        CommandError::TooManyKeys => "the keys take too much memory: use SCAN",
+        _ => "syntax error",
+    }
+}
+
+fn unknown_command(request: &Request<'_>, text: &mut Vec<u8>) {
+    text.extend_from_slice(b"unknown command '");
+    text.extend_from_slice(c_text(request.name, SHOWN_LEN_MAX));
+    text.extend_from_slice(b"', with args beginning with: ");
+    let begin = text.len();
+    for argument in request.arguments {
+        let room = SHOWN_LEN_MAX.saturating_sub(text.len() - begin);
+        if room == 0 {
+            break;
+        }
+        text.push(b'\'');
+        text.extend_from_slice(c_text(argument, room));
+        text.extend_from_slice(b"' ");
+    }
+}
+
+/// How many bytes of a command that is not known are shown, and of all its arguments.
+const SHOWN_LEN_MAX: usize = 128;
+
+/// A string as C prints it: at most `len_max` bytes, and none from a NUL on.
+fn c_text(bytes: &[u8], len_max: usize) -> &[u8] {
+    let bytes = bytes.get(..len_max).unwrap_or(bytes);
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// Writes an error, whose words may contain what the client has sent.
+fn error_line(text: &[u8], out: &mut Vec<u8>) {
+    out.push(b'-');
+    out.extend(text.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));
+    out.extend_from_slice(b"\r\n");
+}

@@ -1,0 +1,207 @@
+//! What a server says of itself: `INFO`, `ROLE`, `HELLO`, its settings and latencies.
+
+use super::element::{Version, array, bulk, integer, map, text_page};
+use super::replication::{Replication, or_none};
+use crate::resp::{Arguments, matches};
+
+/// The version of redis-server whose commands these are, for clients that ask.
+pub const REDIS_VERSION: &str = "7.2.4";
+
+/// Writes the answer to `HELLO` from the client of this number. `follows`: the server follows another one.
+pub fn hello(version: Version, client: u64, follows: bool, out: &mut Vec<u8>) {
+    map(version, 8, out);
+    for (name, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
+        bulk(name.as_bytes(), out);
+        bulk(value.as_bytes(), out);
+    }
+    bulk(b"proto", out);
+    integer(if version == Version::Resp2 { 2 } else { 3 }, out);
+    bulk(b"id", out);
+    integer(client.cast_signed(), out);
+    let role = if follows { "replica" } else { "master" };
+    for (name, value) in [("mode", "standalone"), ("role", role), ("server_name", "larder")] {
+        bulk(name.as_bytes(), out);
+        bulk(value.as_bytes(), out);
+    }
+    bulk(b"modules", out);
+    array(0, out);
+}
+
+/// A page of `INFO`. Its numbers are those of memcached's `stats`.
+#[derive(Debug)]
+pub struct InfoPage<'b> {
+    /// The sections that are asked for; all if there are none.
+    sections: Arguments<'b>,
+    /// The value of each line of [`INFO`].
+    values: Vec<String>,
+    /// What is shown of replication, instead of the lines for a server that knows of no other.
+    replication: Option<Replication>,
+}
+
+/// The section of each line, its name, and the statistic that it shows, or else its value.
+const INFO: [(&str, &str, Result<&str, &str>); 18] = [
+    ("Server", "redis_version", Err(REDIS_VERSION)),
+    ("Server", "redis_mode", Err("standalone")),
+    ("Server", "server_name", Err("larder")),
+    ("Server", "larder_version", Ok("version")),
+    ("Server", "process_id", Ok("pid")),
+    ("Server", "uptime_in_seconds", Ok("uptime")),
+    ("Clients", "connected_clients", Ok("curr_connections")),
+    ("Memory", "used_memory", Ok("bytes")),
+    ("Memory", "maxmemory", Ok("limit_maxbytes")),
+    ("Persistence", "loading", Err("0")),
+    ("Stats", "total_connections_received", Ok("total_connections")),
+    ("Stats", "total_net_input_bytes", Ok("bytes_read")),
+    ("Stats", "total_net_output_bytes", Ok("bytes_written")),
+    ("Stats", "evicted_keys", Ok("evictions")),
+    ("Stats", "keyspace_hits", Ok("get_hits")),
+    ("Stats", "keyspace_misses", Ok("get_misses")),
+    (REPLICATION, "role", Err("master")),
+    (REPLICATION, "connected_slaves", Err("0")),
+];
+
+const REPLICATION: &str = "Replication";
+
+impl<'b> InfoPage<'b> {
+    /// A page with these sections.
+    #[must_use]
+    pub fn new(sections: Arguments<'b>) -> Self {
+        let values = INFO.iter().map(|(_, _, source)| source.err().unwrap_or("0").to_owned());
+        Self { sections, values: values.collect(), replication: None }
+    }
+
+    /// Takes what the server is to other servers.
+    pub fn set_replication(&mut self, replication: Option<Replication>) {
+        self.replication = replication;
+    }
+
+    /// Takes a statistic, if the page shows it.
+    pub fn set(&mut self, statistic: &str, value: &str) {
+        let lines = INFO.iter().zip(&mut self.values);
+        for (_, shown) in lines.filter(|((_, _, source), _)| *source == Ok(statistic)) {
+            value.clone_into(shown);
+        }
+    }
+
+    /// Writes the answer to `INFO`.
+    pub fn write(&self, version: Version, out: &mut Vec<u8>) {
+        let (mut page, mut last) = (String::new(), "");
+        for ((section, name, _), value) in INFO.iter().zip(&self.values) {
+            if !self.shows(section) {
+                continue;
+            }
+            let begins = *section != last;
+            if begins {
+                let gap = if last.is_empty() { "" } else { "\r\n" };
+                page.push_str(&format!("{gap}# {section}\r\n"));
+                last = section;
+            }
+            match &self.replication {
+                Some(replication) if *section == REPLICATION => {
+                    if begins {
+                        page.push_str(&replication.lines());
+                    }
+                }
+                _ => page.push_str(&format!("{name}:{value}\r\n")),
+            }
+        }
+        text_page(version, page.as_bytes(), out);
+    }
+
+    fn shows(&self, section: &str) -> bool {
+        const ALL: [&str; 3] = ["all", "default", "everything"];
+        let mut sections = self.sections;
+        let is = |name: &str, asked: &[u8]| name.as_bytes().eq_ignore_ascii_case(asked);
+        sections.len() == 0
+            || sections.any(|asked| is(section, asked) || ALL.iter().any(|all| is(all, asked)))
+    }
+}
+
+/// Writes the answer to `ROLE`. A server without followers and leader is a master.
+pub fn role(replication: &Replication, out: &mut Vec<u8>) {
+    match &replication.link {
+        Some(link) => {
+            array(5, out);
+            bulk(b"slave", out);
+            bulk(link.leader.0.as_bytes(), out);
+            integer(link.leader.1.into(), out);
+            bulk(link.state.name().as_bytes(), out);
+            integer(or_none(link.offset), out);
+        }
+        None => {
+            array(3, out);
+            bulk(b"master", out);
+            integer(or_none(Some(replication.offset)), out);
+            // Those that are not up to date are left out.
+            let followers = replication.followers.iter().filter(|follower| !follower.is_copying);
+            array(followers.clone().count(), out);
+            for follower in followers {
+                array(3, out);
+                bulk(follower.host.as_bytes(), out);
+                bulk(follower.port.to_string().as_bytes(), out);
+                bulk(follower.offset.to_string().as_bytes(), out);
+            }
+        }
+    }
+}
+
+/// Writes the answer to `CONFIG GET`: the settings whose names match one of `patterns`, which may
+/// be as those of `KEYS`. `limit_bytes` is the memory limit, `bulk_len_max` the longest argument, `databases` their number.
+pub fn config(
+    version: Version,
+    patterns: Arguments<'_>,
+    limit_bytes: u64,
+    bulk_len_max: usize,
+    databases: u32,
+    out: &mut Vec<u8>,
+) {
+    let (limit, bulk_len_max) = (limit_bytes.to_string(), bulk_len_max.to_string());
+    let databases = databases.to_string();
+    let settings = [
+        ("appendonly", "no"),
+        ("databases", &*databases),
+        ("maxmemory", &*limit),
+        ("proto-max-bulk-len", &*bulk_len_max),
+        ("save", ""),
+    ];
+    let is_asked = |name: &str| {
+        { patterns }.any(|pattern| matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
+    };
+    let shown = settings.iter().filter(|(name, _)| is_asked(name));
+    map(version, shown.clone().count(), out);
+    for (name, value) in shown {
+        bulk(name.as_bytes(), out);
+        bulk(value.as_bytes(), out);
+    }
+}
+
+/// The latencies of a class of commands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassLatencies {
+    /// The name of the class.
+    pub name: &'static str,
+    /// How many requests there were.
+    pub count: u64,
+    /// Times in microseconds, ascending, each with the number of requests that took no longer.
+    pub micros: Vec<(u64, u64)>,
+}
+
+/// Writes the answer to `LATENCY HISTOGRAM`.
+pub fn latencies(version: Version, classes: &[ClassLatencies], out: &mut Vec<u8>) {
+    let number = |number: u64, out: &mut Vec<u8>| {
+        integer(i64::try_from(number).unwrap_or(i64::MAX), out);
+    };
+    map(version, classes.len(), out);
+    for class in classes {
+        bulk(class.name.as_bytes(), out);
+        map(version, 2, out);
+        bulk(b"calls", out);
+        number(class.count, out);
+        bulk(b"histogram_usec", out);
+        map(version, class.micros.len(), out);
+        for (micros, count) in &class.micros {
+            number(*micros, out);
+            number(*count, out);
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Parts of lines that requests and answers have in common.
+
+pub(crate) mod letters;
+pub(crate) mod line;
+pub(crate) mod number;
+pub(crate) mod tokens;

@@ -1,0 +1,4 @@
+//! The integration tests of larder-protocol, one program.
+
+mod answers;
+mod roundtrip;

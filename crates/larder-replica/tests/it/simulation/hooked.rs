@@ -1,0 +1,201 @@
+//! An engine at whose steps others may act: whoever else uses the cache does something between any two of them.
+
+use larder_store::cache::{Cache, CacheControl};
+use larder_store::layer::{
+    DelegateAcknowledge, DelegateMaintenance, DelegateSlowStorage, DelegateUploads,
+};
+use larder_store::{
+    Access, Batches, Change, Content, Engine, HashedKey, Item, Layer, Lookup, Lookups, Now,
+    Refusal, Seconds, Updated, Updates, WalkPlace, WalkState, Walks,
+};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::Waker;
+
+/// Whose engine it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Writer,
+    Sender,
+    /// Nobody else acts between its steps.
+    Applier,
+}
+
+/// What is called between steps.
+pub(crate) type Hook = Rc<dyn Fn(Role)>;
+
+thread_local! {
+    static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
+}
+
+/// Has `to` called between the steps of all hooked engines of this thread.
+pub(crate) fn set_hook(to: Option<Hook>) {
+    HOOK.with(|hook| *hook.borrow_mut() = to);
+}
+
+fn hook(role: Role) {
+    let hook = HOOK.with(|hook| hook.borrow().clone());
+    if let Some(hook) = hook {
+        hook(role);
+    }
+}
+
+/// A cache whose handles are hooked.
+#[derive(Clone, Debug)]
+pub(crate) struct HookedCache<C> {
+    pub(crate) cache: C,
+    pub(crate) role: Role,
+}
+
+#[derive(Debug)]
+pub(crate) struct Hooked<E> {
+    engine: E,
+    role: Role,
+}
+
+impl<C: Cache> Cache for HookedCache<C> {
+    type Engine = Hooked<C::Engine>;
+
+    fn engine(&self) -> Self::Engine {
+        Hooked { engine: self.cache.engine(), role: self.role }
+    }
+
+    fn control(&self) -> &dyn CacheControl {
+        self.cache.control()
+    }
+}
+
+impl<E: Engine> Layer for Hooked<E> {
+    type Inner = E;
+
+    fn inner(&self) -> &E {
+        &self.engine
+    }
+
+    fn inner_mut(&mut self) -> &mut E {
+        &mut self.engine
+    }
+}
+
+impl<E: Engine> DelegateUploads for Hooked<E> {}
+impl<E: Engine> DelegateSlowStorage for Hooked<E> {}
+impl<E: Engine> DelegateAcknowledge for Hooked<E> {}
+impl<E: Engine> DelegateMaintenance for Hooked<E> {}
+
+impl<E: Engine> Batches for Hooked<E> {
+    fn begin_batch(&mut self, now: impl Into<Now>) {
+        self.engine.begin_batch(now);
+    }
+
+    fn end_batch(&mut self) {
+        self.engine.end_batch();
+    }
+}
+
+impl<E: Engine> Lookups for Hooked<E> {
+    type Lease = E::Lease;
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.engine.hash(key)
+    }
+
+    fn announce(&mut self, hash: u64) {
+        self.engine.announce(hash);
+    }
+
+    fn prefetch_announced(&mut self) {
+        self.engine.prefetch_announced();
+    }
+
+    fn get<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        access: Access,
+        read: impl FnOnce(&Item<'_, Self::Lease>) -> R,
+    ) -> Lookup<R> {
+        hook(self.role);
+        self.engine.get(key, access, read)
+    }
+
+    fn get_recorded<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Item<'_, Self::Lease>) -> (Access, R),
+    ) -> Lookup<R> {
+        self.engine.get_recorded(key, read)
+    }
+
+    fn content<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&Content<'_, Self::Lease>) -> R,
+    ) -> Lookup<R> {
+        self.engine.content(key, read)
+    }
+}
+
+impl<E: Engine> Updates for Hooked<E> {
+    fn update<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Self::Upload>,
+        decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        hook(self.role);
+        let updated = self.engine.update(key, upload, decide);
+        hook(self.role);
+        updated
+    }
+
+    fn update_unread<'v, R>(
+        &mut self,
+        key: HashedKey<'_>,
+        upload: &mut Option<Self::Upload>,
+        decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
+    ) -> Result<Updated<R>, Refusal> {
+        hook(self.role);
+        let updated = self.engine.update_unread(key, upload, decide);
+        hook(self.role);
+        updated
+    }
+
+    fn flush(&mut self, at: Option<Seconds>) {
+        hook(self.role);
+        self.engine.flush(at);
+        hook(self.role);
+    }
+
+    fn flush_generation(&self) -> u64 {
+        hook(self.role);
+        let generation = self.engine.flush_generation();
+        hook(self.role);
+        generation
+    }
+}
+
+impl<E: Engine> Walks for Hooked<E> {
+    type Walk = E::Walk;
+
+    fn walk(&self) -> Self::Walk {
+        self.engine.walk()
+    }
+
+    fn walk_from(&self, place: u64) -> Self::Walk {
+        self.engine.walk_from(place)
+    }
+
+    fn walk_place(&self, walk: &Self::Walk) -> WalkPlace {
+        self.engine.walk_place(walk)
+    }
+
+    fn walk_on(
+        &mut self,
+        walk: &mut Self::Walk,
+        items: usize,
+        waker: &Waker,
+        visit: impl FnMut(&[u8], &Item<'_, Self::Lease>),
+    ) -> WalkState {
+        hook(self.role);
+        self.engine.walk_on(walk, items, waker, visit)
+    }
+}

@@ -1,0 +1,308 @@
+//! The flash tier as operators and clients see it: `-o ext_path`, `extstore`, statistics.
+
+use crate::common::{Scratch, Server, larderd, stat, stderr, wait_for};
+use nix::sys::signal::Signal;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A server with little memory and a file of `mib` MiB, which goes with the first part; `more` are other
+/// options of the list.
+fn server(mib: usize, more: &str) -> (Scratch, Server) {
+    let scratch = Scratch::new("flash");
+    let list = format!("ext_path={}:{mib}m{more}", scratch.path("items").display());
+    let server = Server::larderd(&["-t", "2", "-m", "16", "-v", "-o", &list]);
+    (scratch, server)
+}
+
+fn page(server: &Server, name: &str) -> String {
+    server.ask_text(&format!("stats{name}\r\n")).replace('\r', "")
+}
+
+fn number(server: &Server, name: &str) -> u64 {
+    stat(&page(server, ""), name).parse().unwrap()
+}
+
+fn value(key: usize) -> String {
+    format!("{key:08} ").repeat(200)
+}
+
+const ITEMS: usize = 20_000;
+
+/// Twice as much as fits in memory, not faster than it is written.
+fn fill(server: &Server) {
+    for keys in (0..ITEMS).collect::<Vec<_>>().chunks(500) {
+        let set = |key: &usize| format!("set key{key} 7 0 1800 noreply\r\n{}\r\n", value(*key));
+        let sets: String = keys.iter().map(set).collect();
+        assert_eq!(server.ask_text(&format!("{sets}mn\r\n")), "MN\r\n");
+    }
+}
+
+#[test]
+fn items_that_leave_memory_are_found_on_flash() {
+    let (_scratch, server) = server(256, "");
+    // What is written depends on the speed of the disk: what it has no time for is dropped.
+    wait_for("writes", || {
+        fill(&server);
+        number(&server, "extstore_objects_written") > 200
+    });
+    let mut found = 0;
+    for key in (0..ITEMS).step_by(7) {
+        let answer = server.ask_text(&format!("get key{key}\r\n"));
+        let hit = format!("VALUE key{key} 7 1800\r\n{}\r\nEND\r\n", value(key));
+        assert!(answer == hit || answer == "END\r\n", "{key}: {answer}");
+        found += usize::from(answer == hit);
+    }
+    assert!(found > 0 && number(&server, "get_extstore") > 0, "{found}: {}", page(&server, ""));
+    assert_eq!(number(&server, "badcrc_from_extstore"), 0);
+    let used: u64 = number(&server, "extstore_pages_used");
+    let free: u64 = number(&server, "extstore_pages_free");
+    assert_eq!((used + free, used > 0), (128, true));
+    assert_eq!(number(&server, "extstore_limit_maxbytes"), 256 << 20);
+    let pages = page(&server, " extstore");
+    let versions = (0..128).filter(|n| stat(&pages, &format!("{n}:version")) != "0").count();
+    assert!(versions > 0, "{pages}");
+    assert_eq!(page(&server, " e"), pages);
+}
+
+/// A value that takes many segments of memory.
+fn large_value(key: usize) -> String {
+    format!("{key:08} ").repeat(5_000 + 197 * (key % 60))
+}
+
+#[test]
+fn large_values_are_found_on_flash() {
+    const LARGE: usize = 400;
+    let (_scratch, server) = server(256, ",ext_recache_rate=0");
+    // What is written depends on the speed of the disk: what it has no time for is dropped.
+    wait_for("writes", || {
+        for key in 0..LARGE {
+            let value = large_value(key);
+            let set = format!("set key{key} 7 0 {} noreply\r\n{value}\r\nmn\r\n", value.len());
+            assert_eq!(server.ask_text(&set), "MN\r\n");
+        }
+        number(&server, "extstore_objects_used") > 200
+    });
+    let (mut found, mut changed) = (0, 0);
+    for key in 0..LARGE {
+        let value = large_value(key);
+        let hit = |value: &str| format!("VALUE key{key} 7 {}\r\n{value}\r\nEND\r\n", value.len());
+        let answer = server.ask_text(&format!("get key{key}\r\n"));
+        assert!(answer == hit(&value) || answer == "END\r\n", "{key}: {} bytes", answer.len());
+        found += usize::from(answer == hit(&value));
+        if key % 5 == 0
+            && server.ask_text(&format!("append key{key} 0 0 2\r\n!!\r\n")) == "STORED\r\n"
+        {
+            let answer = server.ask_text(&format!("gat 1000 key{key}\r\n"));
+            assert!(answer == hit(&format!("{value}!!")) || answer == "END\r\n", "{key}");
+            changed += usize::from(answer != "END\r\n");
+        }
+    }
+    assert!(found > 200 && changed > 20, "{found} {changed}: {}", page(&server, ""));
+    assert!(number(&server, "get_extstore") > 100, "{}", page(&server, ""));
+    assert_eq!(number(&server, "badcrc_from_extstore"), 0);
+    assert_eq!(number(&server, "miss_from_extstore"), 0);
+}
+
+#[test]
+fn without_memory_to_read_a_large_item_removals_are_as_clients_expect() {
+    let scratch = Scratch::new("removals");
+    let list = format!("ext_path={}:256m", scratch.path("items").display());
+    let region = scratch.path("region").display().to_string();
+    let start = |more: &[&str]| {
+        let options = ["-t", "1", "-m", "16", "-e", &region, "-o", &list];
+        Server::larderd(&[&options, more].concat())
+    };
+    let mut server = start(&[]);
+    wait_for("writes", || {
+        for key in 0..400 {
+            let value = large_value(key);
+            let set = format!("set key{key} 7 0 {} noreply\r\n{value}\r\nmn\r\n", value.len());
+            assert_eq!(server.ask_text(&set), "MN\r\n");
+        }
+        number(&server, "extstore_objects_used") > 200
+    });
+    server.signal(Signal::SIGTERM);
+    assert!(server.ends().success());
+
+    // What is in memory stays there, and sets take the rest.
+    let server = start(&["-M"]);
+    let set = |key| format!("set small{key} 0 0 1800\r\n{}\r\n", value(key));
+    let stored = (0..).take_while(|key| server.ask_text(&set(*key)) == "STORED\r\n").count();
+    assert!(stored > 0);
+    let no_memory = "SERVER_ERROR out of memory\r\n";
+    let unread: Vec<_> = (0..400)
+        .filter(|key| server.ask_text(&format!("md key{key} C1\r\n")) == no_memory)
+        .take(3)
+        .collect();
+    let [deleted, stale, kept] = unread[..] else { panic!("all could be read") };
+    assert_eq!(server.ask_text(&format!("delete key{deleted}\r\n")), "DELETED\r\n");
+    assert_eq!(server.ask_text(&format!("md key{stale} I\r\n")), "HD\r\n");
+    for key in [deleted, stale] {
+        assert_eq!(server.ask_text(&format!("mg key{key} s\r\n")), "EN\r\n");
+        assert_eq!(server.ask_text(&format!("delete key{key}\r\n")), "NOT_FOUND\r\n");
+    }
+    assert_eq!(server.ask_text(&format!("md key{kept} C1\r\n")), no_memory, "it is there still");
+}
+
+/// Names of lines that only a server with flash has.
+fn names(server: &Server, name: &str) -> Vec<String> {
+    let page = page(server, name);
+    let names = page.lines().filter_map(|line| line.strip_prefix("STAT ")?.split(' ').next());
+    names.filter(|name| name.contains("ext")).map(str::to_owned).collect()
+}
+
+/// Names that 1.6.45 has, and Debian's 1.6.18 has not.
+const NEWER: [&str; 3] =
+    ["extstore_memory_pressure", "extstore_compact_resc_cold", "extstore_compact_resc_old"];
+
+#[test]
+fn names_are_memcacheds() {
+    let scratch = Scratch::new("flash-memcached");
+    // Debian's 1.6.18 wants the length of a page first.
+    let list = format!("ext_page_size=4,ext_path={}:512m", scratch.path("items").display());
+    let theirs = Server::memcached(&["-o", &list]).expect("memcached; scripts/test installs it");
+    let (_scratch, ours) = server(512, ",ext_page_size=4");
+    for name in ["", " settings"] {
+        let theirs = names(&theirs, name);
+        let is_there = |name: &String| !NEWER.contains(&name.as_str()) || theirs.contains(name);
+        let ours: Vec<_> = names(&ours, name).into_iter().filter(is_there).collect();
+        assert_eq!(ours, theirs, "stats{name}");
+    }
+    let sorted = |server: &Server| -> Vec<String> {
+        page(server, " extstore")
+            .lines()
+            .map(|l| l.split(' ').nth(1).unwrap_or(l).to_owned())
+            .collect()
+    };
+    let pages = sorted(&ours);
+    assert_eq!(pages, sorted(&theirs));
+    assert_eq!(pages.iter().collect::<BTreeSet<_>>().len(), 4 * 128 + 1);
+    assert!(names(&Server::larderd(&[]), "").is_empty());
+}
+
+#[test]
+fn settings_begin_with_the_number_of_pages_and_can_be_changed() {
+    let (_scratch, server) = server(512, ",ext_page_size=1,ext_drop_under=9,ext_max_sleep=5");
+    let settings = page(&server, " settings");
+    assert_eq!(stat(&settings, "ext_compact_under"), "5");
+    assert_eq!(stat(&settings, "ext_drop_under"), "9");
+    let changes = "extstore compact_under 6\r\nextstore item_size 600\r\nextstore max_frag 0.5\r\n";
+    assert_eq!(server.ask_text(changes), "OK\r\nOK\r\nOK\r\n");
+    let settings = page(&server, " settings");
+    assert_eq!(stat(&settings, "ext_compact_under"), "6");
+    assert_eq!(stat(&settings, "ext_item_size"), "600");
+    assert_eq!(stat(&settings, "ext_max_frag"), "0.50");
+    let said = server.said();
+    assert!(said.contains("-o ext_max_sleep has no effect: "), "{said}");
+    assert!(!said.contains("-o ext_drop_under has no effect"), "{said}");
+}
+
+/// Dumps show items in memory and on flash, and keep no other client waiting for what they read.
+#[test]
+fn dumps_show_all_items() {
+    // Items stay where they are, so that dumps and look-ups can be compared.
+    let (_scratch, server) = server(256, ",ext_recache_rate=0,track_sizes");
+    wait_for("writes", || {
+        fill(&server);
+        number(&server, "extstore_objects_used") > 1_000
+    });
+    wait_for("the last write", || number(&server, "extstore_io_queue") == 0);
+    let dump = |command: &str| -> Vec<String> {
+        let text = server.ask_text(&format!("{command}\r\n"));
+        text.lines().map(|line| line.trim().to_owned()).collect()
+    };
+    let has_ended = AtomicBool::new(false);
+    let (meta, keys, cached, sizes, answers) = std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            let mut answers = 0;
+            while !has_ended.load(Ordering::Relaxed) {
+                let key = answers * 97 % ITEMS;
+                let answer = server.ask_text(&format!("mn\r\nmg key{key} q k v\r\nmn\r\n"));
+                let hit = format!("MN\r\nVA 1800 kkey{key}\r\n{}\r\nMN\r\n", value(key));
+                assert!(answer == hit || answer == "MN\r\nMN\r\n", "{key}: {answer}");
+                answers += 1;
+            }
+            answers
+        });
+        let meta = dump("lru_crawler metadump all");
+        let class = meta[1].split(' ').find_map(|word| word.strip_prefix("cls="));
+        let cached = dump(&format!("stats cachedump {} 0", class.unwrap()));
+        let (keys, sizes) = (dump("lru_crawler mgdump all"), dump("stats sizes"));
+        has_ended.store(true, Ordering::Relaxed);
+        (meta, keys, cached, sizes, others.join().unwrap())
+    });
+    assert!(answers > 10, "{answers} answers beside the dumps");
+    let asked: String = (0..ITEMS).map(|key| format!("mg key{key} k q\r\n")).collect();
+    let answers = dump(&asked);
+    let listed = |lines: &[String], prefix: &str| -> BTreeSet<String> {
+        let keys = lines.iter().filter_map(|line| line.strip_prefix(prefix)?.split(' ').next());
+        let keys: Vec<_> = keys.map(str::to_owned).collect();
+        let distinct: BTreeSet<_> = keys.iter().cloned().collect();
+        assert_eq!(keys.len(), distinct.len(), "each key once");
+        distinct
+    };
+    let found = listed(&answers, "HD k");
+    let on_flash = number(&server, "extstore_objects_used");
+    assert!(on_flash > 1_000 && found.len() > 2_000, "{on_flash} of {}", found.len());
+    for (lines, prefix, end) in
+        [(&meta, "key=", "END"), (&keys, "mg ", "EN"), (&cached, "ITEM ", "END")]
+    {
+        assert_eq!(lines.last().unwrap(), end);
+        let shown = listed(lines, prefix);
+        let differing: Vec<_> = shown.symmetric_difference(&found).take(10).collect();
+        assert!(differing.is_empty(), "{prefix}: {differing:?}, {} shown", shown.len());
+    }
+    assert!(meta.iter().all(|line| !line.starts_with("key=") || line.ends_with(" flags=7")));
+    let counts = sizes.iter().filter_map(|line| line.strip_prefix("STAT ")?.split(' ').nth(1));
+    let counted: usize = counts.map(|count| count.parse::<usize>().unwrap()).sum();
+    assert_eq!(counted, found.len(), "{sizes:?}");
+}
+
+/// Items below `ext_item_size` are evicted from memory as they would be without flash.
+#[test]
+fn small_items_are_not_written() {
+    let (_scratch, server) = server(128, ",ext_item_size=4096");
+    fill(&server);
+    wait_for("evictions", || number(&server, "evictions") > 0);
+    assert_eq!(number(&server, "extstore_objects_written"), 0);
+    assert_eq!(server.ask_text("extstore item_size 512\r\n"), "OK\r\n");
+    wait_for("writes", || {
+        fill(&server);
+        number(&server, "extstore_objects_written") > 0
+    });
+}
+
+fn refused(list: &str) -> (Option<i32>, String) {
+    let output = larderd(&["-l", "127.0.0.1", "-p", "-1", "-m", "16", "-o", list]);
+    (output.status.code(), stderr(&output))
+}
+
+#[test]
+fn files_of_others_are_left_alone() {
+    let scratch = Scratch::new("flash-foreign");
+    let text = "letters to nobody ".repeat(1000);
+    let path = scratch.file("letters", &text);
+    let list = format!("ext_path={path}:64m");
+    let (status, said) = refused(&list);
+    assert_eq!(status, Some(71), "{said}");
+    assert!(said.contains(&path), "{said}");
+    assert_eq!(scratch.read("letters"), text);
+    let link = scratch.path("link");
+    std::os::unix::fs::symlink(Path::new("/nowhere"), &link).unwrap();
+    let (status, said) = refused(&format!("ext_path={}:64m", link.display()));
+    assert_eq!(status, Some(71), "{said}");
+    assert!(said.contains("symbolic link"), "{said}");
+}
+
+#[test]
+fn the_file_is_as_long_as_was_said_and_belongs_to_one_user() {
+    use std::os::unix::fs::MetadataExt;
+    let scratch = Scratch::new("flash-length");
+    let path = scratch.path("items");
+    let server = Server::larderd(&["-o", &format!("ext_path={}:64m", path.display())]);
+    assert_eq!(server.ask_text("mn\r\n"), "MN\r\n");
+    let about = path.metadata().unwrap();
+    assert_eq!((about.len(), about.mode() & 0o777), ((64 << 20) + 4096, 0o600));
+    assert!(about.blocks() * 512 >= 64 << 20, "{} blocks", about.blocks());
+}

@@ -1,0 +1,273 @@
+//! What is refused at the start, at once and with a reason; files that would never end; and what is
+//! said of a server that has started.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use crate::common::tls::{Authority, Secure, client_config, connect, write_identity};
+use crate::common::{self, Scratch, Server, TIMEOUT, stat, stderr, wait_for};
+use nix::pty::openpty;
+use nix::sys::signal::Signal;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// larderd with these options alone, with `scratch` as its directory.
+fn start(scratch: Scratch, options: &[&str]) -> Server {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
+    command.current_dir(scratch.path("")).args(["-t", "1"]).args(options).stdin(Stdio::null());
+    Server::spawn(scratch, &mut command)
+}
+
+/// The exit status and the reason of what does not start. It would be waited for in vain if it hung.
+fn refused(scratch: Scratch, options: &[&str]) -> (Option<i32>, String) {
+    let mut server = start(scratch, &[&["-l", "127.0.0.1", "-p", "-1"], options].concat());
+    (server.ends().code(), server.said())
+}
+
+#[test]
+fn what_can_not_be_had_is_refused_with_a_reason() {
+    let threads = "Number of threads must be at most 1024\n";
+    let memory = "The memory limit must be 1 to 16777216 MiB (-m)\n";
+    let udp = "Cannot use UDP with extstore enabled (-U 0 to disable)\n";
+    let little = "-o ext_path needs at least 16 MiB of memory (-m), for buffers and the index\n";
+    let nowhere = "-o ext_path: /nowhere/file: No such file or directory (os error 2)\n";
+    let engine = "-o ext_path: only --engine segment writes items to files\n";
+    for (options, status, reason) in [
+        (&["-t", "1025"][..], 1, threads),
+        (&["-t", "10000"], 1, threads),
+        (&["-m", "16777217"], 64, memory),
+        (&["-m", "9999999999"], 64, memory),
+        (&["-o", "ext_path=/nowhere/file:1g", "-U", "-1"], 64, udp),
+        (&["-o", "ext_item_size=512,ext_path=/nowhere/file:1g", "-m", "15"], 64, little),
+        (&["-o", "ext_path=/nowhere/file:1g", "--engine", "moka"], 64, engine),
+        (&["-o", "ext_path=/nowhere/file:1g"], 71, nowhere),
+    ] {
+        let refused = refused(Scratch::new("refused"), options);
+        assert_eq!(refused, (Some(status), reason.to_owned()), "{options:?}");
+    }
+}
+
+fn make_fifo(path: &Path) {
+    // In the place of what is there.
+    let _ = fs::remove_file(path);
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+#[test]
+fn a_pid_file_that_is_a_pipe_is_left_alone() {
+    let scratch = Scratch::new("pid-pipe");
+    let path = scratch.path("pid");
+    make_fifo(&path);
+    let mut server = Server::larderd(&["-P", path.to_str().unwrap()]);
+    let said = "for writing: it is no regular file";
+    wait_for("complaint", || server.said().contains(said));
+    assert_eq!(server.ask_text("mn\r\n"), "MN\r\n");
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ends().code(), Some(0));
+    assert!(fs::metadata(&path).unwrap().file_type().is_fifo());
+}
+
+const FILES: [&str; 3] = ["chain.pem", "key.pem", "ca.pem"];
+const ALL_FILES: &str = "ssl_chain_cert=chain.pem,ssl_key=key.pem,ssl_ca_cert=ca.pem,\
+                         ssl_verify_mode=1";
+
+fn with_identity(name: &str) -> (Scratch, Authority) {
+    let (scratch, authority) = (Scratch::new(name), Authority::new());
+    write_identity(&scratch, &authority.issue());
+    scratch.file("ca.pem", &authority.pem());
+    (scratch, authority)
+}
+
+#[test]
+fn a_certificate_or_a_key_that_is_a_pipe_is_refused() {
+    for name in FILES {
+        let (scratch, _) = with_identity("certificate-pipe");
+        make_fifo(&scratch.path(name));
+        let (status, said) = refused(scratch, &["-Z", "-o", ALL_FILES]);
+        assert_eq!(status, Some(64), "{name}: {said}");
+        assert!(said.contains(&format!("{name} : it is no regular file")), "{said}");
+    }
+}
+
+/// One thread serves everybody, and it is the one that reads the files for `refresh_certs`.
+#[test]
+fn pipes_that_come_later_keep_nobody_waiting() {
+    for name in FILES {
+        let (scratch, authority) = with_identity("later-pipe");
+        let server = start(scratch, &["-l", "127.0.0.1", "-p", "-1", "-Z", "-o", ALL_FILES]);
+        let mut secure = Secure { server, authority };
+        assert_eq!(secure.ask("mn\r\n"), "MN\r\n");
+        make_fifo(&secure.server.scratch.path(name));
+        let complaint = format!("{name} : it is no regular file");
+        let answer = secure.ask("refresh_certs\r\n");
+        assert!(answer.trim_end().ends_with(&complaint), "{answer}");
+        secure.server.signal(Signal::SIGHUP);
+        wait_for("complaint", || secure.server.said().contains(&complaint));
+        assert_eq!(secure.ask("mn\r\n"), "MN\r\n");
+        secure.server.signal(Signal::SIGTERM);
+        assert_eq!(secure.server.ends().code(), Some(0));
+    }
+}
+
+/// Has a certificate without any extension signed, which makes it one of version 1: `v1.pem`.
+fn issue_version_1(scratch: &Scratch, authority: &Authority) {
+    scratch.file("authority.key", &authority.key_pem());
+    scratch.file("authority.pem", &authority.pem());
+    let (key, request) = ("-newkey rsa:2048 -nodes -keyout v1.key", "-subj /CN=cache.test");
+    let sign = "-CA authority.pem -CAkey authority.key -CAcreateserial -days 2";
+    for words in [
+        format!("req -new {key} {request} -out v1.csr"),
+        format!("x509 -req -in v1.csr {sign} -out v1.pem"),
+    ] {
+        let mut openssl = Command::new("openssl");
+        let output = openssl.args(words.split(' ')).current_dir(scratch.path("")).output();
+        let output = output.expect("openssl; scripts/test installs it");
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+}
+
+const VERSION_1: &str = "the certificate is of X.509 version 1, and only version 3 is taken: issue \
+                         it again with an extension, as in openssl x509 -req -extfile <(echo \
+                         basicConstraints=CA:FALSE)";
+
+#[test]
+fn a_certificate_of_version_1_is_refused_with_the_remedy() {
+    let (scratch, authority) = with_identity("version-1");
+    issue_version_1(&scratch, &authority);
+    let (status, said) = refused(scratch, &["-Z", "-o", "ssl_chain_cert=v1.pem,ssl_key=v1.key"]);
+    assert_eq!(status, Some(64));
+    assert!(said.contains(&format!("v1.pem : {VERSION_1}\n")), "{said}");
+}
+
+#[test]
+fn a_clients_certificate_of_version_1_is_refused_and_the_log_has_the_remedy() {
+    let options = ["-vv", "-l", "notls:127.0.0.1"];
+    let secure = Secure::start("client-v1", &options, "ssl_ca_cert=ca.pem,ssl_verify_mode=2");
+    let scratch = &secure.server.scratch;
+    let mut watcher = std::net::TcpStream::connect(("127.0.0.1", secure.ports()[1])).unwrap();
+    watcher.set_read_timeout(Some(TIMEOUT)).unwrap();
+    watcher.write_all(b"watch connevents\r\n").unwrap();
+    watcher.read_exact(&mut [0; 4]).unwrap();
+    issue_version_1(scratch, &secure.authority);
+    let address = format!("127.0.0.1:{}", secure.server.port());
+    // rustls would not show it.
+    let output = Command::new("openssl")
+        .args(["s_client", "-connect", &address, "-cert", "v1.pem", "-key", "v1.key", "-ign_eof"])
+        .current_dir(scratch.path(""))
+        .stdin(Stdio::piped())
+        .output()
+        .unwrap();
+    assert!(stderr(&output).contains("alert"), "{}", stderr(&output));
+    wait_for("the remedy", || secure.server.said().contains(VERSION_1));
+    let mut seen = String::new();
+    while !seen.contains("X.509 version 1") {
+        let mut bytes = [0; 4096];
+        let len = common::read_some(&mut watcher, &mut bytes).unwrap();
+        assert!(len > 0, "{seen}");
+        seen.push_str(&String::from_utf8_lossy(&bytes[..len]));
+    }
+    let good =
+        client_config(&secure.authority, rustls::ALL_VERSIONS, Some(&secure.authority.issue()));
+    let mut good = connect(secure.server.port(), &Arc::new(good));
+    good.write_all(b"stats\r\nquit\r\n").unwrap();
+    let mut page = String::new();
+    good.read_to_string(&mut page).unwrap();
+    assert_eq!(stat(&page, "ssl_handshake_errors"), "1");
+}
+
+/// What a server prints to a terminal until it answers, and has ended.
+fn printed(options: &[&str]) -> (Server, String) {
+    let terminal = openpty(None, None).unwrap();
+    let scratch = Scratch::new("terminal");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
+    command.args(["-l", "127.0.0.1", "-p", "-1"]).args(options);
+    let mut server = Server::spawn_saying(scratch, &mut command, terminal.slave.into());
+    // It has the other end open too.
+    drop(command);
+    assert_eq!(server.ask_text("mn\r\n"), "MN\r\n");
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ends().code(), Some(0));
+    // The end of a terminal that nobody has open is an error.
+    let (mut master, mut text) = (File::from(terminal.master), Vec::new());
+    let _ = master.read_to_end(&mut text);
+    (server, String::from_utf8(text).unwrap().replace("\r\n", "\n"))
+}
+
+#[test]
+fn a_terminal_is_told_in_one_line_what_was_started() {
+    let (server, said) = printed(&["-u", "root", "-m", "100", "-t", "3"]);
+    let (version, port) = (env!("CARGO_PKG_VERSION"), server.port());
+    let line = format!(
+        "larderd {version} listens on tcp:127.0.0.1:{port}: 100 MiB of memory, 3 threads\n"
+    );
+    assert_eq!(said, line);
+    let mut elsewhere = Server::larderd(&["-u", "root"]);
+    assert_eq!(elsewhere.ask_text("mn\r\n"), "MN\r\n");
+    elsewhere.signal(Signal::SIGTERM);
+    assert_eq!(elsewhere.ends().code(), Some(0));
+    assert_eq!(elsewhere.said(), "", "a file or a pipe gets what the log shows");
+}
+
+/// Whether it is warned of that anybody is served who reaches the machine. The warning comes before
+/// the first connection is served.
+fn is_warned(options: &[&str]) -> bool {
+    let (scratch, _) = with_identity("warned");
+    scratch.file("logins", "user:password\n");
+    let mut server = start(scratch, &[options, &["-v", "-u", "root"]].concat());
+    wait_for("start", || server.said().contains("listening"));
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ends().code(), Some(0), "{}", server.said());
+    let said = server.said();
+    assert!(said.contains("stopped"), "it had started: {said}");
+    said.contains(
+        "anybody who can connect to this machine may read and change all items: give -l 127.0.0.1 to \
+         serve this machine alone, or -Y or -S to ask for logins",
+    )
+}
+
+#[test]
+fn what_anybody_may_reach_without_a_login_is_warned_of() {
+    let begun = Instant::now();
+    let tls = |mode: u8| {
+        format!(
+            "ssl_chain_cert=chain.pem,ssl_key=key.pem,ssl_ca_cert=ca.pem,ssl_verify_mode={mode}"
+        )
+    };
+    let (none, asked, needed) = (tls(0), tls(1), tls(2));
+    for (options, warned) in [
+        (&["-p", "-1"][..], true),
+        (&["-p", "-1", "-l", "0.0.0.0"], true),
+        (&["-p", "-1", "-l", "127.0.0.1,0.0.0.0"], true),
+        (&["-p", "-1", "-l", "127.0.0.1"], false),
+        (&["-p", "-1", "-l", "127.0.0.2"], false),
+        (&["-p", "-1", "-Y", "logins"], false),
+        (&["-p", "-1", "-S", "--sasl-pwdb", "logins"], false),
+        (&["-s", "socket"], false),
+        // Encryption without a certificate of the client's keeps nobody out.
+        (&["-p", "-1", "-Z", "-o", &none], true),
+        (&["-p", "-1", "-Z", "-o", &asked], true),
+        (&["-p", "-1", "-Z", "-o", &needed], false),
+        (&["-p", "-1", "-Z", "-o", &none, "-l", "mtls:0.0.0.0"], false),
+        (&["-p", "-1", "-Z", "-o", &needed, "-l", "0.0.0.0,notls:127.0.0.1"], false),
+        (&["-p", "-1", "-Z", "-o", &needed, "-l", "0.0.0.0,notls:0.0.0.0"], true),
+        (&["-p", "-1", "-Z", "-o", &needed, "-l", "btls:0.0.0.0"], true),
+        (&["-p", "0", "-U", "-1"], false),
+        (&["-p", "0", "-U", "-1", "-l", "0.0.0.0"], true),
+    ] {
+        assert_eq!(is_warned(options), warned, "{options:?}");
+    }
+    assert!(begun.elapsed() < TIMEOUT);
+}
+
+/// A unix socket has its mode.
+#[test]
+fn a_unix_socket_is_no_way_in_for_others() {
+    let server = start(Scratch::new("unix"), &["-u", "root", "-s", "socket"]);
+    let path = server.scratch.path("socket");
+    wait_for("socket", || UnixStream::connect(&path).is_ok());
+    assert_eq!(server.said(), "");
+}

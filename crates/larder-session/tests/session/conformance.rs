@@ -1,0 +1,50 @@
+//! Plays the transcripts of `conformance/` against sessions over each engine.
+
+use crate::target::{self, Sessions};
+use larder_model::{Case, Target, read_folder, run, run_bytewise};
+use std::path::Path;
+
+/// The longest case, in bytes, that is also played byte by byte. Longer ones would take too much time.
+const BYTEWISE_LEN_MAX: usize = 10_000;
+
+fn cases() -> Vec<Case> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
+    let mut cases = read_folder(&folder).unwrap();
+    cases.retain(|case| !case.server);
+    cases
+}
+
+/// Plays every case at once and, unless it is long, byte by byte.
+fn conforms(mut target: impl Target) {
+    let cases = cases();
+    let mut failures = Vec::new();
+    for case in &cases {
+        failures.extend(run(case, &mut target).err());
+        if case.sent_len() < BYTEWISE_LEN_MAX {
+            failures
+                .extend(run_bytewise(case, &mut target).err().map(|e| format!("by bytes: {e}")));
+        }
+    }
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    assert!(cases.len() > 300, "only {} cases", cases.len());
+}
+
+#[test]
+fn dashmap() {
+    conforms(Sessions::new(target::dashmap));
+}
+
+#[test]
+fn moka() {
+    conforms(Sessions::new(target::moka));
+}
+
+#[test]
+fn segment() {
+    conforms(Sessions::new(target::segment));
+}
+
+#[test]
+fn delayed() {
+    conforms(Sessions::new(target::delayed));
+}

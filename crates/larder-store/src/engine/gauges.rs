@@ -1,0 +1,116 @@
+//! The totals of a cache, for statistics.
+
+/// A cache's totals, for `stats`. Lengths of [`Gauges::classes`] follow [`SizeClasses`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gauges {
+    /// Live items, and expired or flushed ones that were not removed yet.
+    pub items: u64,
+    /// Bytes that memcached would count for these items: see [`SizeClasses::footprint`].
+    pub bytes: u64,
+    /// Items stored since the start, or since the last reset.
+    pub items_total: u64,
+    /// Live items that were dropped to make room.
+    pub evictions: u64,
+    /// The totals of each size class.
+    pub classes: Vec<ClassGauges>,
+    /// Memory for index slots, in bytes.
+    pub index_bytes: u64,
+    /// log2 of the number of slots.
+    pub index_power: u32,
+    /// Whether the index is growing at the moment.
+    pub index_growing: bool,
+    /// Memory that the engine may use, in bytes.
+    pub limit_bytes: u64,
+    /// Memory that the engine uses, in bytes.
+    pub used_bytes: u64,
+    /// What of that is taken by items which are not there any more, until the memory is used again, in bytes.
+    pub dead_bytes: u64,
+    /// What of it the table of tags takes, in bytes; 0 before there are any.
+    pub tags_bytes: u64,
+    /// Tags that were dropped, those of earlier processes and those that made room for others included.
+    pub tags_dropped: u64,
+    /// Tags that made room for others.
+    pub tags_displaced: u64,
+    /// Seconds since the access of the item that was evicted last, of any class.
+    pub evicted_time: u64,
+}
+
+/// The totals of a size class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are memcached's own, from `stats items`")]
+pub struct ClassGauges {
+    pub items: u64,
+    pub bytes: u64,
+    pub evicted: u64,
+    pub evicted_nonzero: u64,
+    pub evicted_unfetched: u64,
+    pub evicted_active: u64,
+    /// Seconds since the access of the last evicted item.
+    pub evicted_time: u64,
+    pub expired_unfetched: u64,
+    pub reclaimed: u64,
+    /// Those of `reclaimed` that had been flushed.
+    pub reclaimed_flushed: u64,
+    /// Those of `reclaimed` one of whose tags had been dropped.
+    pub reclaimed_untagged: u64,
+    pub crawler_reclaimed: u64,
+    pub out_of_memory: u64,
+}
+
+/// The size classes of the statistics. The caller chooses their bounds (memcached's slab classes).
+#[derive(Clone, Debug)]
+pub struct SizeClasses {
+    bounds: Vec<usize>,
+    /// Bytes added to key and value: memcached's header, terminator, CAS.
+    overhead: usize,
+    /// The class of each footprint below [`Self::TABLE_LEN`] units of 8 bytes.
+    table: Box<[u8]>,
+}
+
+impl SizeClasses {
+    /// `bounds` are the largest footprints of each class, ascending, at most 255. Larger items belong
+    /// to the last class. `overhead` bytes are added to each key and value.
+    #[must_use]
+    pub fn new(bounds: Vec<usize>, overhead: usize) -> Self {
+        assert!(!bounds.is_empty() && bounds.len() < 256, "1 to 255 classes");
+        assert!(bounds.is_sorted(), "ascending");
+        let find =
+            |size: usize| bounds.partition_point(|&bound| bound < size).min(bounds.len() - 1);
+        let table = (0..Self::TABLE_LEN)
+            .map(|i| u8::try_from(find(i * 8)).expect("fewer than 256 classes"))
+            .collect();
+        Self { bounds, overhead, table }
+    }
+
+    const TABLE_LEN: usize = 512;
+
+    /// The number of classes.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.bounds.len()
+    }
+
+    /// The bytes that an item counts for in statistics.
+    #[inline]
+    #[must_use]
+    pub fn footprint(&self, key_len: usize, value_len: usize, client_flags: u32) -> usize {
+        self.overhead + key_len + value_len + if client_flags == 0 { 0 } else { 4 }
+    }
+
+    /// The class of a footprint, from 0.
+    #[inline]
+    #[must_use]
+    pub fn class_of(&self, footprint: usize) -> usize {
+        // Bounds are multiples of 8, so rounding up to 8 stays within a class.
+        match self.table.get(footprint.div_ceil(8)) {
+            Some(&class) => class.into(),
+            None => self.bounds.partition_point(|&b| b < footprint).min(self.bounds.len() - 1),
+        }
+    }
+
+    /// The largest footprint of a class.
+    #[must_use]
+    pub fn bound(&self, class: usize) -> usize {
+        self.bounds[class]
+    }
+}

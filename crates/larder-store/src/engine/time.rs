@@ -1,0 +1,129 @@
+//! Times and expiries on the caller's clock.
+
+use std::num::NonZeroU16;
+
+/// Whole seconds on the caller's clock. An engine reads no clock: callers pass the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Seconds(pub u32);
+
+/// A time on the caller's clock, to the millisecond.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Now {
+    /// The whole seconds.
+    pub secs: Seconds,
+    /// Milliseconds since the second began, below 1000.
+    pub millis: u16,
+}
+
+impl Now {
+    /// All of it in milliseconds.
+    #[must_use]
+    pub fn in_millis(self) -> u64 {
+        u64::from(self.secs.0) * 1000 + u64::from(self.millis)
+    }
+}
+
+impl From<Seconds> for Now {
+    /// The beginning of the second.
+    fn from(secs: Seconds) -> Self {
+        Self { secs, millis: 0 }
+    }
+}
+
+/// When an item expires.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Expiry {
+    /// The item stays until it is evicted or removed.
+    #[default]
+    Never,
+    /// The item has expired from this second on.
+    At(Seconds),
+    /// The item expires so many milliseconds before this second.
+    Before(Seconds, Early),
+}
+
+/// Milliseconds before a second: 1 to 999.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Early(NonZeroU16);
+
+impl Early {
+    /// `None` if there are not 1 to 999.
+    #[must_use]
+    pub fn new(millis: u16) -> Option<Self> {
+        NonZeroU16::new(millis).filter(|millis| millis.get() < 1000).map(Self)
+    }
+
+    /// The number of milliseconds.
+    #[must_use]
+    pub fn millis(self) -> u16 {
+        self.0.get()
+    }
+}
+
+impl Expiry {
+    /// The expiry at this time in milliseconds, exactly. Times too late for the clock are never reached.
+    #[must_use]
+    pub fn at_millis(millis: u64) -> Self {
+        let at = Seconds(u32::try_from(millis.div_ceil(1000)).unwrap_or(u32::MAX));
+        let early = (millis.div_ceil(1000) * 1000).saturating_sub(millis);
+        match u16::try_from(early).ok().and_then(Early::new) {
+            Some(early) if at.0 < u32::MAX => Self::Before(at, early),
+            _ => Self::At(at),
+        }
+    }
+
+    /// The second by which the item has expired, if it does.
+    #[inline]
+    #[must_use]
+    pub fn second(self) -> Option<Seconds> {
+        match self {
+            Self::Never => None,
+            Self::At(at) | Self::Before(at, _) => Some(at),
+        }
+    }
+
+    /// How many milliseconds before [`Expiry::second`] the item expires.
+    #[inline]
+    #[must_use]
+    pub fn early_millis(self) -> u16 {
+        if let Self::Before(_, early) = self { early.millis() } else { 0 }
+    }
+
+    /// When the item expires in milliseconds, if it does.
+    #[must_use]
+    pub fn in_millis(self) -> Option<u64> {
+        let at = u64::from(self.second()?.0) * 1000;
+        Some(at.saturating_sub(self.early_millis().into()))
+    }
+
+    /// Whether an item with this expiry has expired at `now`.
+    #[must_use]
+    pub fn is_past(self, now: impl Into<Now>) -> bool {
+        let now = now.into();
+        match self {
+            Self::Never => false,
+            Self::At(at) => at <= now.secs,
+            Self::Before(..) => self.in_millis().is_some_and(|end| end <= now.in_millis()),
+        }
+    }
+
+    /// Seconds left at `now`, rounded up; `None` if the item never expires.
+    #[must_use]
+    pub fn left(self, now: impl Into<Now>) -> Option<u32> {
+        let now = now.into();
+        match self {
+            Self::Never => None,
+            Self::At(at) => Some(at.0.saturating_sub(now.secs.0)),
+            Self::Before(..) => {
+                let secs = self.left_millis(now)?.div_ceil(1000);
+                Some(u32::try_from(secs).unwrap_or(u32::MAX))
+            }
+        }
+    }
+
+    /// Milliseconds left at `now`; `None` if the item never expires.
+    #[must_use]
+    pub fn left_millis(self, now: Now) -> Option<u64> {
+        Some(self.in_millis()?.saturating_sub(now.in_millis()))
+    }
+}

@@ -1,0 +1,581 @@
+//! Many threads at once. Every value contains its key, a version and a checksum, so that a torn, stale
+//! or foreign value is detected.
+//!
+//! `LARDER_STRESS_THREADS` and `LARDER_STRESS_SECS` make it harder.
+
+use super::common::*;
+use larder_store::{
+    Access, Attributes, Batches, Change, Engine, Expiry, Item, Lease, Lookup, Maintenance, NewCas,
+    NewTags, NewValue, Refusal, Seconds, Value, segment,
+};
+use std::io::Write;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+for_every_engine! {
+    of_those_who_swap_at_once_one_wins
+    what_is_counted_and_kept_is_never_lost
+}
+
+for_engines!(no_value_is_torn_or_foreign_while_all_is_evicted: moka segment);
+for_engines!(no_value_is_torn_or_foreign_while_nothing_is_evicted: dashmap segment);
+
+/// The clock that all threads of a test read, and its end.
+struct Test {
+    secs: AtomicU32,
+    over: AtomicBool,
+    threads: usize,
+    /// Threads still at work.
+    working: AtomicUsize,
+}
+
+impl Test {
+    fn new() -> Self {
+        let threads = number_from_env("LARDER_STRESS_THREADS", 8).max(1);
+        Self {
+            secs: AtomicU32::new(START.0),
+            over: AtomicBool::new(false),
+            threads,
+            working: AtomicUsize::new(threads),
+        }
+    }
+
+    fn now(&self) -> Seconds {
+        Seconds(self.secs.load(Ordering::Relaxed))
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Runs `work(thread, engine)` on every thread, and the clock and the housekeeping on another.
+    fn run<S: Subject>(&self, cache: &S, work: impl Fn(usize, &mut S::Handle) + Sync) {
+        thread::scope(|scope| {
+            for i in 0..self.threads {
+                let work = &work;
+                scope.spawn(move || {
+                    // Whoever fails ends the test for all.
+                    let _end = EndOnDrop(self);
+                    work(i, &mut cache.handle());
+                });
+            }
+            self.keep_house(cache.handle());
+            self.expect_an_end();
+        });
+    }
+
+    fn keep_house(&self, mut engine: impl Engine) {
+        let end =
+            Instant::now() + Duration::from_secs(number_from_env("LARDER_STRESS_SECS", 2) as u64);
+        while !self.is_over() && Instant::now() < end {
+            self.secs.fetch_add(1, Ordering::Relaxed);
+            (0..100).for_each(|_| _ = engine.maintain(self.now()));
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    /// Threads that wait for each other for ever would hang the test, and nobody could stop them.
+    #[expect(
+        clippy::explicit_write,
+        reason = "what `eprintln` says the harness would keep to itself"
+    )]
+    fn expect_an_end(&self) {
+        let end = Instant::now() + PATIENCE;
+        while self.working.load(Ordering::Relaxed) > 0 {
+            if Instant::now() > end {
+                let name = thread::current().name().unwrap_or_default().to_owned();
+                let working = self.working.load(Ordering::Relaxed);
+                writeln!(std::io::stderr(), "{name}: {working} threads are stuck").unwrap();
+                std::process::abort();
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+struct EndOnDrop<'t>(&'t Test);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::Relaxed);
+        self.0.working.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// No batch takes this long, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn number_from_env(name: &str, default: usize) -> usize {
+    std::env::var(name).map_or(default, |value| value.parse().expect("a number"))
+}
+
+/// Whose value it is and how often it was written, filler that follows from both, and a checksum.
+fn value(id: u64, version: u64, len: usize) -> Vec<u8> {
+    let mut bytes = [id.to_le_bytes(), version.to_le_bytes()].concat();
+    bytes.extend(pattern(id ^ version.rotate_left(32), len));
+    bytes.extend(checksum(&bytes).to_le_bytes());
+    bytes
+}
+
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, &byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(5)
+    })
+}
+
+/// The version of a value of `id`.
+#[track_caller]
+fn verified(id: u64, bytes: &[u8]) -> u64 {
+    let (content, sum) = bytes.split_at(bytes.len().checked_sub(8).expect("a checksum"));
+    assert_eq!(checksum(content).to_le_bytes(), sum, "torn: {} B of {id}", bytes.len());
+    assert_eq!(content[..8], id.to_le_bytes(), "foreign: not of {id}");
+    u64::from_le_bytes(content[8..16].try_into().unwrap())
+}
+
+/// A lease that is held for a while.
+struct Held<L> {
+    lease: L,
+    id: u64,
+}
+
+impl<L: Lease> Held<L> {
+    fn verify(&self) {
+        verified(self.id, &read_lease(&self.lease));
+    }
+}
+
+// What the ids of keys mean.
+/// Everybody's and always in use.
+const HOT: u64 = 0;
+/// Everybody's and many.
+const WIDE: u64 = 1 << 32;
+/// Lists that everybody extends at both ends.
+const LISTS: u64 = 2 << 32;
+/// Each thread's own: it knows what must be there.
+const OWN: u64 = 3 << 32;
+/// Numbers that everybody raises.
+const COUNTERS: u64 = 4 << 32;
+
+const HOT_COUNT: usize = 64;
+const LIST_COUNT: usize = 16;
+const OWN_COUNT: usize = 500;
+const COUNTER_COUNT: usize = 16;
+
+/// One thread at work on a shared cache.
+struct Worker<'t, E: Engine> {
+    test: &'t Test,
+    engine: &'t mut E,
+    random: Random,
+    now: Seconds,
+    thread: u64,
+    wide_count: usize,
+    /// Keys are dropped to make room.
+    evicts: bool,
+    /// The version of each own key, if it should be there.
+    own: Vec<Option<u64>>,
+    versions: u64,
+    held: Option<Held<E::Lease>>,
+}
+
+impl<'t, E: Engine> Worker<'t, E> {
+    fn new(test: &'t Test, engine: &'t mut E, thread: usize, evicts: bool) -> Self {
+        let (own, wide_count) = (vec![None; OWN_COUNT], if evicts { 200_000 } else { 20_000 });
+        let (random, now) = (Random::new(thread as u64 + 1), test.now());
+        let thread = thread as u64;
+        Self {
+            test,
+            engine,
+            random,
+            now,
+            thread,
+            wide_count,
+            evicts,
+            own,
+            versions: thread << 48,
+            held: None,
+        }
+    }
+
+    /// Does `step` again and again, in batches, until the test is over.
+    fn run(&mut self, mut step: impl FnMut(&mut Self)) {
+        while !self.test.is_over() {
+            self.now = self.test.now();
+            self.engine.begin_batch(self.now);
+            (0..self.random.below(32)).for_each(|_| step(self));
+            self.engine.end_batch();
+        }
+    }
+
+    fn mixed_step(&mut self) {
+        let hot = HOT + self.random.below(HOT_COUNT) as u64;
+        let wide = WIDE + self.random.below(self.wide_count) as u64;
+        match self.random.below(20) {
+            0..=3 => self.get(hot),
+            4..=5 => self.get(wide),
+            6..=7 => self.store_somehow(hot),
+            8..=10 => self.store_somehow(wide),
+            11 => self.amend(hot),
+            12 => remove(self.engine, &hot.to_le_bytes()),
+            13 => self.swap(hot),
+            14 => self.extend_list(),
+            15 => self.hold(hot),
+            _ => self.own_step(),
+        }
+    }
+
+    fn check_expiry(&self, expiry: Expiry) {
+        assert!(!expiry.is_past(self.now), "it was dead: {expiry:?} at {:?}", self.now);
+    }
+
+    fn get(&mut self, id: u64) {
+        if let Lookup::Hit(seen) = see(self.engine, &id.to_le_bytes(), Access::Tracked) {
+            verified(id, &seen.value);
+            self.check_expiry(seen.attributes.expiry);
+        }
+    }
+
+    /// Mostly small values; few hot ones that are large.
+    fn next_value(&mut self, id: u64) -> Vec<u8> {
+        self.versions += 1;
+        let len = match self.random.below(400) {
+            0 if id < WIDE => 70_000 + self.random.below(100_000),
+            1..20 => self.random.below(4_000),
+            _ => self.random.below(300),
+        };
+        value(id, self.versions, len)
+    }
+
+    fn attributes(&mut self) -> Attributes {
+        let client_flags = if self.random.below(4) == 0 { 77 } else { 0 };
+        let expiry = match self.random.below(4) {
+            0 => Expiry::At(Seconds(self.now.0 + 1 + self.random.next_u32() % 30)),
+            _ => Expiry::Never,
+        };
+        Attributes { client_flags, expiry, ..Attributes::default() }
+    }
+
+    /// Repeats what is refused because the memory that could be evicted is in use by other threads. Threads that lose
+    /// their processor within a batch, or hold a lease, keep it for a while; so no batch and no lease lasts while
+    /// this one waits.
+    fn until_there_is_room<T>(
+        &mut self,
+        mut attempt: impl FnMut(&mut Self) -> Result<T, Refusal>,
+    ) -> T {
+        let begun = Instant::now();
+        loop {
+            match attempt(self) {
+                Ok(done) => return done,
+                Err(Refusal::OutOfMemory) if self.evicts && begun.elapsed() < PATIENCE => (),
+                Err(refusal) => panic!("{refusal:?} after {:?}", begun.elapsed()),
+            }
+            self.held.take().into_iter().for_each(|held| held.verify());
+            self.engine.end_batch();
+            thread::sleep(Duration::from_millis(1));
+            self.now = self.test.now();
+            self.engine.begin_batch(self.now);
+        }
+    }
+
+    fn store_somehow(&mut self, id: u64) {
+        let value = self.next_value(id);
+        self.until_there_is_room(|worker| {
+            let attributes = worker.attributes();
+            if value.len() >= worker.engine.upload_len_min() {
+                worker.store_upload(id, &value, attributes)
+            } else {
+                set_with(worker.engine, &id.to_le_bytes(), &value, attributes).map(drop)
+            }
+        });
+    }
+
+    fn store_upload(
+        &mut self,
+        id: u64,
+        value: &[u8],
+        attributes: Attributes,
+    ) -> Result<(), Refusal> {
+        let mut upload = self.engine.upload(value.len())?;
+        for piece in value.chunks(16_384) {
+            self.engine.extend(&mut upload, piece)?;
+        }
+        let key = id.to_le_bytes();
+        let key = hashed(self.engine, &key);
+        let put = || Change::Put {
+            attributes,
+            cas: NewCas::Fresh,
+            value: NewValue::Uploaded,
+            fetched: false,
+            tags: NewTags::None,
+        };
+        self.engine.update(key, &mut Some(upload), |_| (put(), ())).map(drop)
+    }
+
+    fn amend(&mut self, id: u64) {
+        let attributes = self.attributes();
+        amend(self.engine, &id.to_le_bytes(), attributes, NewCas::Fresh);
+    }
+
+    /// Stores only over what was seen before: what is replaced must be just that.
+    fn swap(&mut self, id: u64) {
+        let Lookup::Hit(before) = see(self.engine, &id.to_le_bytes(), Access::Tracked) else {
+            return;
+        };
+        let value = self.next_value(id);
+        let swapped = self.until_there_is_room(|worker| {
+            let attributes = worker.attributes();
+            let key = id.to_le_bytes();
+            let key = hashed(worker.engine, &key);
+            worker.engine.update(key, &mut None, |found| match found {
+                Lookup::Hit(item) if item.cas == before.cas => {
+                    let bytes = copied(item);
+                    assert!(bytes == before.value, "{id} changed but not its CAS");
+                    let (cas, value) = (NewCas::Fresh, NewValue::Bytes(&value));
+                    let tags = NewTags::None;
+                    (Change::Put { attributes, cas, value, fetched: false, tags }, true)
+                }
+                _ => (Change::Keep, false),
+            })
+        });
+        assert!(!swapped.result || swapped.cas > before.cas);
+    }
+
+    /// A list is links of 24 bytes: whose it is, by whom it was written, a checksum.
+    fn extend_list(&mut self) {
+        let id = LISTS + self.random.below(LIST_COUNT) as u64;
+        self.versions += 1;
+        let link = value(id, self.versions, 0);
+        let at_end = self.random.below(2) == 0;
+        let key = id.to_le_bytes();
+        self.until_there_is_room(|worker| {
+            let key = hashed(worker.engine, &key);
+            worker.engine.update(key, &mut None, |found| {
+                let list = match found {
+                    Lookup::Hit(item) => copied(item),
+                    _ => Vec::new(),
+                };
+                assert!(list.len().is_multiple_of(link.len()), "a link is torn: {} B", list.len());
+                list.chunks(link.len()).for_each(|link| _ = verified(id, link));
+                let value = match list.len() {
+                    20_000.. => NewValue::Bytes(&link),
+                    _ if at_end => NewValue::Append(&link),
+                    _ => NewValue::Prepend(&link),
+                };
+                let (attributes, cas) = (Attributes::default(), NewCas::Fresh);
+                (Change::Put { attributes, cas, value, fetched: false, tags: NewTags::None }, ())
+            })
+        });
+    }
+
+    fn hold(&mut self, id: u64) {
+        if let Some(held) = self.held.take() {
+            held.verify();
+        }
+        let key = id.to_le_bytes();
+        let key = hashed(self.engine, &key);
+        let take = |item: &Item<'_, E::Lease>| match &item.value {
+            Value::Large(lease) => lease.may_be_kept().then(|| lease.clone()),
+            Value::Whole(_) => None,
+        };
+        if let Lookup::Hit(Some(lease)) = self.engine.get(key, Access::Untracked, take) {
+            self.held = Some(Held { lease, id });
+        }
+    }
+
+    /// On keys that no other thread writes, everything is known: a removed item stays removed, a
+    /// replaced one never comes back, and none is missed unless it was evicted.
+    fn own_step(&mut self) {
+        let index = self.random.below(OWN_COUNT);
+        let id = OWN + self.thread * OWN_COUNT as u64 + index as u64;
+        let key = id.to_le_bytes();
+        let expected = self.own[index];
+        match see(self.engine, &key, Access::Tracked) {
+            Lookup::Hit(seen) => {
+                assert_eq!(Some(verified(id, &seen.value)), expected, "own key {id}");
+            }
+            _ => assert!(self.evicts || expected.is_none(), "own key {id} is lost"),
+        }
+        if self.random.below(3) == 0 {
+            remove(self.engine, &key);
+            self.own[index] = None;
+        } else {
+            let value = self.next_value(id);
+            self.until_there_is_room(|worker| set(worker.engine, &key, &value).map(drop));
+            self.own[index] = Some(self.versions);
+        }
+    }
+
+    /// Raises a number by one; it was there before, unless it was dropped.
+    fn count(&mut self) -> usize {
+        let counter = self.random.below(COUNTER_COUNT);
+        let key = (COUNTERS + counter as u64).to_le_bytes();
+        let key = hashed(self.engine, &key);
+        let counted = self.engine.update(key, &mut None, |found| {
+            let number = match found {
+                Lookup::Hit(item) => parsed(&copied(item)) + 1,
+                _ => 1,
+            };
+            let (attributes, cas, value) = (Attributes::default(), NewCas::Fresh, numeric(number));
+            (Change::Put { attributes, cas, value, fetched: false, tags: NewTags::None }, ())
+        });
+        assert!(counted.is_ok(), "{counted:?}");
+        counter
+    }
+}
+
+fn numeric(number: u64) -> NewValue<'static> {
+    let text = number.to_string();
+    let mut digits = [0; 20];
+    digits[..text.len()].copy_from_slice(text.as_bytes());
+    NewValue::Number { digits, len: u8::try_from(text.len()).unwrap(), width: text.len() }
+}
+
+fn parsed(bytes: &[u8]) -> u64 {
+    str::from_utf8(bytes).ok().and_then(|text| text.trim_end().parse().ok()).expect("a number")
+}
+
+fn no_value_is_torn_or_foreign_while_all_is_evicted<S: Subject>() {
+    let test = Test::new();
+    let setup = Setup { limit_bytes: 16 << 20, threads: test.threads + 1, ..Setup::default() };
+    let cache = S::new(&setup);
+    fill(&mut cache.handle(), setup.limit_bytes);
+    test.run(&cache, |thread, engine| {
+        Worker::new(&test, engine, thread, true).run(Worker::mixed_step);
+    });
+    let gauges = cache.handle().gauges();
+    assert!(gauges.evictions > 0, "that was no test: {gauges:?}");
+    tidy(&mut cache.handle(), test.now());
+    let used = cache.handle().gauges().used_bytes;
+
+    // An engine may count by and by; it may not lose count.
+    assert!(used <= setup.limit_bytes as u64 * 33 / 32, "{used} B in {} B", setup.limit_bytes);
+}
+
+/// One of the threads raises and lowers the limit while the others work.
+#[test]
+fn no_value_is_torn_or_foreign_while_the_limit_changes() {
+    const MIB: usize = 1 << 20;
+    let test = Test::new();
+    let setup = Setup { limit_bytes: 16 * MIB, threads: test.threads + 1, ..Setup::default() };
+    let cache = segment::Cache::growable(setup.segments(), 64 * MIB).unwrap();
+    fill(&mut cache.handle(), setup.limit_bytes);
+    test.run(&cache, |thread, engine| {
+        if thread > 0 {
+            return Worker::new(&test, engine, thread, true).run(Worker::mixed_step);
+        }
+        for mib in [64, 24, 16, 40, 12].into_iter().cycle().take_while(|_| !test.is_over()) {
+            cache.set_limit(mib * MIB).unwrap();
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    cache.set_limit(16 * MIB).unwrap();
+    let mut engine = cache.handle();
+    (0..10_000).for_each(|_| _ = engine.maintain(test.now()));
+    let used = cache.gauges().used_bytes;
+    assert!(used <= 16 * MIB as u64, "{used} B");
+}
+
+/// Stores more than there is room for.
+fn fill(engine: &mut impl Engine, limit_bytes: usize) {
+    for i in 0..limit_bytes as u64 / 800 {
+        let id = WIDE + i;
+        set(engine, &id.to_le_bytes(), &value(id, 0, 1000)).unwrap();
+    }
+}
+
+fn no_value_is_torn_or_foreign_while_nothing_is_evicted<S: Subject>() {
+    let test = Test::new();
+    let threads = test.threads + 1;
+    let setup = Setup { limit_bytes: 256 << 20, evict: false, threads, ..Setup::default() };
+    let cache = S::new(&setup);
+    test.run(&cache, |thread, engine| {
+        Worker::new(&test, engine, thread, false).run(Worker::mixed_step);
+    });
+    assert_eq!(cache.handle().gauges().evictions, 0);
+}
+
+/// Counters among items that come, change and go, in a cache with room for all of them.
+fn what_is_counted_and_kept_is_never_lost<S: Subject>() {
+    let test = Test::new();
+    let setup = Setup { limit_bytes: 256 << 20, threads: test.threads + 1, ..Setup::default() };
+    let cache = S::new(&setup);
+    let counts = [const { AtomicU64::new(0) }; COUNTER_COUNT];
+    test.run(&cache, |thread, engine| {
+        Worker::new(&test, engine, thread, false).run(|worker| {
+            let counter = worker.count();
+            counts[counter].fetch_add(1, Ordering::Relaxed);
+            worker.mixed_step();
+        });
+    });
+    let mut engine = cache.handle();
+    engine.begin_batch(test.now());
+    assert_eq!(engine.gauges().evictions, 0, "there was room for all");
+    for (i, count) in counts.iter().enumerate() {
+        let kept = get(&mut engine, &(COUNTERS + i as u64).to_le_bytes()).map(|v| parsed(&v));
+        assert_eq!(kept.unwrap_or(0), count.load(Ordering::Relaxed), "counter {i}");
+    }
+}
+
+/// In each round all threads read a CAS, and then all try to replace what has it.
+fn of_those_who_swap_at_once_one_wins<S: Subject>() {
+    const KEYS: usize = 16;
+    let test = Test::new();
+    let setup = Setup { threads: test.threads + 1, ..Setup::default() };
+    let cache = S::new(&setup);
+    let wins = [const { AtomicU32::new(0) }; KEYS];
+    let (barrier, stop) = (Barrier::new(test.threads), AtomicBool::new(false));
+    for id in 0..KEYS as u64 {
+        set(&mut cache.handle(), &id.to_le_bytes(), b"0").unwrap();
+    }
+    let round = |worker: &mut Worker<'_, S::Handle>, number: u64| {
+        let seen: Vec<u64> = (0..KEYS as u64).map(|id| cas_of(worker.engine, id)).collect();
+        barrier.wait();
+        for (id, &seen) in (0..).zip(&seen) {
+            if swap_if(worker.engine, id, seen, number) {
+                wins[usize::try_from(id).unwrap()].fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        if barrier.wait().is_leader() {
+            // Wrong counts are reported after all threads have left.
+            let wrong = wins.iter().any(|wins| u64::from(wins.load(Ordering::Relaxed)) != number);
+            stop.store(wrong || test.is_over(), Ordering::Relaxed);
+        }
+        barrier.wait();
+    };
+    test.run(&cache, |thread, engine| {
+        let mut worker = Worker::new(&test, engine, thread, false);
+        let mut number = 0;
+        while !stop.load(Ordering::Relaxed) {
+            number += 1;
+            round(&mut worker, number);
+        }
+        let number = u32::try_from(number).unwrap();
+        for wins in &wins {
+            assert_eq!(wins.load(Ordering::Relaxed), number, "winners in {number} rounds");
+        }
+    });
+}
+
+fn cas_of(engine: &mut impl Engine, id: u64) -> u64 {
+    match see(engine, &id.to_le_bytes(), Access::Untracked) {
+        Lookup::Hit(seen) => seen.cas,
+        gone => panic!("nobody removes {id}: {gone:?}"),
+    }
+}
+
+fn swap_if(engine: &mut impl Engine, id: u64, seen: u64, number: u64) -> bool {
+    let key = id.to_le_bytes();
+    let key = hashed(engine, &key);
+    let swapped = engine.update(key, &mut None, |found| {
+        let (attributes, cas, value) = (Attributes::default(), NewCas::Fresh, numeric(number));
+        match found {
+            Lookup::Hit(item) if item.cas == seen => {
+                (Change::Put { attributes, cas, value, fetched: false, tags: NewTags::None }, true)
+            }
+            _ => (Change::Keep, false),
+        }
+    });
+    swapped.expect("there is room").result
+}

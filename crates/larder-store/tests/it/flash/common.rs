@@ -1,0 +1,360 @@
+//! A client that waits for reads, as a session does.
+
+use larder_device::Memory;
+use larder_store::segment::{Cache, Config, Handle, Walk};
+use larder_store::{
+    Access, Attributes, Batches, Begun, Change, Delivery, Expiry, FlashConfig, FlashSettings,
+    HashedKey, Item, Lease, Lookup, Lookups, Maintenance, NewCas, NewTags, NewValue, Refusal,
+    Seconds, SizeClasses, SlowStorage, Updates, Value, WalkState, Walks, Wanted,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+pub(crate) const MIB: usize = 1 << 20;
+/// No request takes this long, however busy the machine; a read is given up after five seconds.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn config(limit_bytes: usize, device: &Memory, settings: FlashSettings) -> Config {
+    Config {
+        limit_bytes,
+        cas: true,
+        classes: SizeClasses::new(vec![96, 512, 4096, 1 << 20], 59),
+        seed: 0x5eed,
+        evict: true,
+        item_size_max: limit_bytes / 2,
+        threads: 4,
+        size_exponent: larder_store::eviction::SIZE_EXPONENT,
+        flash: Some(FlashConfig {
+            device: Arc::new(device.clone()),
+            page_len: 1 << 20,
+            threads: 4,
+            depth: 64,
+            settings,
+        }),
+    }
+}
+
+/// All items may leave for flash.
+pub(crate) fn any_size() -> FlashSettings {
+    FlashSettings { item_size: 0, ..FlashSettings::default() }
+}
+
+/// A handle, and the clock of the test.
+pub(crate) struct Client {
+    pub(crate) handle: Handle,
+    waker: Waker,
+    /// Whether a walk was woken.
+    woken: Arc<Woken>,
+    now: Arc<AtomicU32>,
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+struct Woken {
+    is_woken: AtomicBool,
+    thread: Thread,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.is_woken.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+pub(crate) fn clock() -> Arc<AtomicU32> {
+    Arc::new(AtomicU32::new(1_000))
+}
+
+impl Client {
+    pub(crate) fn new(cache: &Cache, now: &Arc<AtomicU32>) -> Self {
+        let thread = std::thread::current();
+        let waker = Waker::from(Arc::new(Unpark(thread.clone())));
+        let woken = Arc::new(Woken { is_woken: AtomicBool::new(false), thread });
+        Self { handle: cache.handle(), waker, woken, now: Arc::clone(now) }
+    }
+
+    pub(crate) fn now(&self) -> Seconds {
+        Seconds(self.now.load(Ordering::Relaxed))
+    }
+
+    /// Repeats a request until it does not wait any more.
+    fn until_done<R>(
+        &mut self,
+        key: &[u8],
+        mut request: impl FnMut(&mut Handle, HashedKey<'_>) -> Option<R>,
+    ) -> R {
+        let begun = Instant::now();
+        let mut fetches = Vec::new();
+        loop {
+            self.handle.begin_batch(self.now());
+            let mut under_way = 0;
+            fetches.retain(|fetch| {
+                let delivery = self.handle.deliver(fetch);
+                under_way += usize::from(delivery == Delivery::UnderWay);
+                delivery != Delivery::Gone
+            });
+            let hashed = HashedKey { bytes: key, hash: self.handle.hash(key) };
+            let done = request(&mut self.handle, hashed);
+            let begins = match done {
+                None if under_way == 0 => {
+                    let wanted = Wanted { hash: hashed.hash, is_ahead: false };
+                    self.handle.fetch(wanted, &self.waker, &mut fetches)
+                }
+                _ => Begun::Begun,
+            };
+            self.handle.submit();
+            self.handle.end_batch();
+            if let Some(done) = done {
+                return done;
+            }
+            assert!(begun.elapsed() < PATIENCE, "a request hangs: {begins:?}, {fetches:?}");
+            if begins != Begun::Nothing {
+                std::thread::park_timeout(Duration::from_millis(100));
+                self.handle.maintain(self.now());
+            }
+        }
+    }
+
+    pub(crate) fn look<R>(
+        &mut self,
+        key: &[u8],
+        mut read: impl FnMut(&Item<'_, <Handle as Lookups>::Lease>) -> R,
+    ) -> Lookup<R> {
+        self.until_done(key, |handle, hashed| {
+            match handle.get(hashed, Access::Tracked, &mut read) {
+                Lookup::Pending => None,
+                looked => Some(looked),
+            }
+        })
+    }
+
+    /// Begins to read an item, and does not wait for it.
+    pub(crate) fn begin(&mut self, key: &[u8], into: &mut Vec<<Handle as SlowStorage>::Fetch>) {
+        self.handle.begin_batch(self.now());
+        let wanted = Wanted { hash: self.handle.hash(key), is_ahead: false };
+        self.handle.fetch(wanted, &self.waker, into);
+        self.handle.submit();
+        self.handle.end_batch();
+    }
+
+    pub(crate) fn get(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+        match self.look(key, |item| copied(&item.value)) {
+            Lookup::Hit(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn cas_of(&mut self, key: &[u8]) -> Option<u64> {
+        match self.look(key, |item| item.cas) {
+            Lookup::Hit(cas) => Some(cas),
+            _ => None,
+        }
+    }
+
+    /// An update that depends on the item.
+    pub(crate) fn update<'v, R>(
+        &mut self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<&Item<'_, <Handle as Lookups>::Lease>>) -> (Change<'v>, R),
+    ) -> Result<R, Refusal> {
+        self.until_done(key, |handle, hashed| {
+            let updated = handle.update(hashed, &mut None, |found| match found {
+                Lookup::Hit(item) => decide(Some(item)),
+                _ => decide(None),
+            });
+            match updated {
+                Err(Refusal::Pending) => None,
+                done => Some(done.map(|updated| updated.result)),
+            }
+        })
+    }
+
+    pub(crate) fn set(&mut self, key: &[u8], value: &[u8]) {
+        self.set_with(key, value, Attributes::default());
+    }
+
+    pub(crate) fn set_with(&mut self, key: &[u8], value: &[u8], attributes: Attributes) -> u64 {
+        self.until_done(key, |handle, hashed| {
+            let put = Change::Put {
+                attributes,
+                cas: NewCas::Fresh,
+                value: NewValue::Bytes(value),
+                fetched: false,
+                tags: NewTags::None,
+            };
+            let updated = handle.update_unread(hashed, &mut None, |_| (put, ()));
+            Some(updated.expect("a cache that evicts has room").cas)
+        })
+    }
+
+    pub(crate) fn set_tagged(&mut self, key: &[u8], value: &[u8], tags: NewTags<'_>) {
+        self.until_done(key, |handle, hashed| {
+            let (attributes, cas, value) =
+                (Attributes::default(), NewCas::Fresh, NewValue::Bytes(value));
+            let put = Change::Put { attributes, cas, value, fetched: false, tags };
+            let updated = handle.update_unread(hashed, &mut None, |_| (put, ()));
+            Some(updated.expect("a cache that evicts has room"))
+        });
+    }
+
+    /// A step of a walk, which shows keys and values.
+    pub(crate) fn walk_on(
+        &mut self,
+        walk: &mut Walk,
+        items: usize,
+        mut visit: impl FnMut(&[u8], &[u8]),
+    ) -> WalkState {
+        self.handle.begin_batch(self.now());
+        let waker = Waker::from(Arc::clone(&self.woken));
+        let state = self.handle.walk_on(walk, items, &waker, |key, item| {
+            visit(key, &copied(&item.value));
+        });
+        self.handle.end_batch();
+        state
+    }
+
+    /// Waits until a walk that waits is woken.
+    pub(crate) fn wait_for_walk(&mut self) {
+        let begun = Instant::now();
+        while !self.woken.is_woken.swap(false, Ordering::Acquire) {
+            assert!(begun.elapsed() < PATIENCE, "a walk hangs");
+            std::thread::park_timeout(Duration::from_millis(100));
+            self.handle.maintain(self.now());
+        }
+    }
+
+    /// Whether there was something to remove.
+    pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
+        let removed = self.update(key, |found| match found {
+            Some(_) => (Change::Remove, true),
+            None => (Change::Keep, false),
+        });
+        removed.expect("a removal takes no memory")
+    }
+
+    pub(crate) fn append(&mut self, key: &[u8], more: &[u8]) -> bool {
+        let appended = self.update(key, |found| match found {
+            Some(item) => {
+                let value = NewValue::Append(more);
+                let attributes = item.attributes;
+                let fetched = item.fetched;
+                (
+                    Change::Put {
+                        attributes,
+                        cas: NewCas::Fresh,
+                        value,
+                        fetched,
+                        tags: NewTags::None,
+                    },
+                    true,
+                )
+            }
+            None => (Change::Keep, false),
+        });
+        appended.unwrap_or(false)
+    }
+
+    pub(crate) fn touch(&mut self, key: &[u8], expiry: Expiry) -> bool {
+        let touched = self.update(key, |found| match found {
+            Some(item) => {
+                let attributes = Attributes { expiry, ..item.attributes };
+                let access = Access::Tracked;
+                (Change::SetAttributes { attributes, cas: NewCas::Same, access }, true)
+            }
+            None => (Change::Keep, false),
+        });
+        touched.unwrap_or(false)
+    }
+}
+
+pub(crate) fn copied<L: Lease>(value: &Value<'_, L>) -> Vec<u8> {
+    match value {
+        Value::Whole(bytes) => bytes.to_vec(),
+        Value::Large(lease) => {
+            let mut bytes = Vec::new();
+            while bytes.len() < lease.len() {
+                bytes.extend_from_slice(lease.piece(bytes.len()));
+            }
+            bytes
+        }
+    }
+}
+
+pub(crate) fn key(i: usize) -> Vec<u8> {
+    format!("key-{i}").into_bytes()
+}
+
+/// A value that says whose it is, with a number of its own and a length that follows from both.
+pub(crate) fn value(i: usize, version: u64, len_max: usize) -> Vec<u8> {
+    let seed = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        ^ version.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let len = 24 + usize::try_from(seed >> 33).unwrap() % len_max;
+    let head = format!("{i}:{version}:");
+    let mut bytes = head.into_bytes();
+    let mut word = seed | 1;
+    while bytes.len() < len {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        bytes.push(b'a' + u8::try_from(word % 26).unwrap());
+    }
+    bytes
+}
+
+/// The version of a value, which must be whole.
+pub(crate) fn version(i: usize, bytes: &[u8], len_max: usize) -> u64 {
+    let text = String::from_utf8_lossy(bytes);
+    let mut parts = text.split(':');
+    let (key, version) = (parts.next(), parts.next());
+    let version = version.and_then(|version| version.parse().ok());
+    let Some(version) = version.filter(|_| key == Some(&i.to_string())) else {
+        panic!("not a value of {i}: {}", &text[..text.len().min(60)]);
+    };
+    assert_eq!(bytes, value(i, version, len_max), "the value of {i}, version {version}, is whole");
+    version
+}
+
+/// Waits until something holds.
+pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Sets values of this version, no faster than the device takes them.
+pub(crate) fn fill(
+    cache: &Cache,
+    client: &mut Client,
+    items: std::ops::Range<usize>,
+    version: u64,
+) {
+    for i in items {
+        client.set(&key(i), &value(i, version, 1000));
+        pace(cache, i);
+    }
+    settle(cache);
+}
+
+/// Waits now and then for the device, lest items be dropped.
+pub(crate) fn pace(cache: &Cache, i: usize) {
+    if i.is_multiple_of(16) && cache.flash_gauges().unwrap().io_queue > 1 {
+        settle(cache);
+    }
+}
+
+/// Waits until nothing waits to be written.
+pub(crate) fn settle(cache: &Cache) {
+    wait_for("all is written", || cache.flash_gauges().unwrap().io_queue == 0);
+}

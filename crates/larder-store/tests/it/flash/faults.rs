@@ -1,0 +1,139 @@
+//! A device that fails: misses and counters, but no wrong value, and nothing hangs.
+
+use super::common::*;
+use larder_device::{Faults, Memory};
+use larder_store::segment::Cache;
+use larder_store::{Maintenance, Seconds};
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Random requests beside an oracle, which may only differ by items that are missing.
+fn oracle(faults: Faults, device_len: usize, requests: usize, seed: u64) -> (Cache, usize, usize) {
+    let device = Memory::new(device_len, seed);
+    device.set_faults(faults);
+    let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut expected: HashMap<usize, Vec<u8>> = HashMap::new();
+    let (mut hits, mut misses) = (0, 0);
+    for request in 0..requests {
+        let i = random.random_range(0..40_000);
+        let version = request as u64;
+        match random.random_range(0..20) {
+            0..9 => {
+                client.set(&key(i), &value(i, version, 1500));
+                expected.insert(i, value(i, version, 1500));
+            }
+            9 => {
+                client.delete(&key(i));
+                expected.remove(&i);
+            }
+            10 => {
+                if client.append(&key(i), b"+")
+                    && let Some(value) = expected.get_mut(&i)
+                {
+                    value.push(b'+');
+                }
+            }
+            _ => match (client.get(&key(i)), expected.get(&i)) {
+                (Some(found), Some(expected)) => {
+                    assert_eq!(&found, expected, "{i} at {request}");
+                    hits += 1;
+                }
+                (Some(found), None) => panic!("{i} is back at {request}: {} bytes", found.len()),
+                (None, Some(_)) => {
+                    expected.remove(&i);
+                    misses += 1;
+                }
+                (None, None) => (),
+            },
+        }
+        if request % 10_000 == 9_999 {
+            client.handle.maintain(Seconds(client.now().0));
+        }
+    }
+    (cache, hits, misses)
+}
+
+#[test]
+fn without_faults_hardly_anything_is_missing() {
+    let (cache, hits, misses) = oracle(Faults::default(), 256 * MIB, 200_000, 1);
+    let gauges = cache.flash_gauges().unwrap();
+    assert!(gauges.get_extstore > 10_000, "{gauges:?}");
+    assert!(misses * 10 < hits, "{misses} of {hits}: {gauges:?}");
+    assert_eq!((gauges.miss, gauges.badcrc), (0, 0));
+}
+
+#[test]
+fn a_full_device_drops_its_oldest_pages() {
+    let (cache, hits, _) = oracle(Faults::default(), 24 * MIB, 300_000, 2);
+    let gauges = cache.flash_gauges().unwrap();
+    assert!(gauges.page_evictions + gauges.page_reclaims > 20, "{gauges:?}");
+    assert!(hits > 20_000 && gauges.badcrc == 0, "{hits}: {gauges:?}");
+}
+
+#[test]
+fn slow_reads_and_writes_change_nothing() {
+    let delay_max = Duration::from_micros(300);
+    oracle(Faults { delay_max, ..Faults::default() }, 64 * MIB, 30_000, 3);
+}
+
+#[test]
+fn failed_short_and_wrong_reads_are_misses() {
+    let faults =
+        Faults { read_errors: 400, short_reads: 400, flipped_bits: 20, ..Faults::default() };
+    let (cache, hits, _) = oracle(faults, 64 * MIB, 100_000, 4);
+    let gauges = cache.flash_gauges().unwrap();
+    assert!(hits > 1_000 && gauges.miss > 10 && gauges.badcrc > 0, "{hits}: {gauges:?}");
+}
+
+#[test]
+fn torn_writes_are_found_out() {
+    for torn_unnoticed in [false, true] {
+        let faults = Faults { torn_writes: 30, torn_unnoticed, ..Faults::default() };
+        let (cache, hits, _) = oracle(faults, 64 * MIB, 100_000, 5);
+        assert!(hits > 1_000, "{hits}: {:?}", cache.flash_gauges());
+    }
+}
+
+#[test]
+fn a_device_that_takes_no_writes_is_not_used_any_more() {
+    let (cache, hits, _) =
+        oracle(Faults { is_full: true, ..Faults::default() }, 64 * MIB, 100_000, 6);
+    let gauges = cache.flash_gauges().unwrap();
+    assert!(gauges.is_off && gauges.objects_used == 0, "{gauges:?}");
+    assert!(hits > 1_000, "memory goes on");
+}
+
+#[test]
+fn a_device_that_hangs_delays_only_those_who_read_and_not_for_long() {
+    let device = Memory::new(64 * MIB, 9);
+    let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    (0..30_000).for_each(|i| client.set(&key(i), &value(i, 0, 1000)));
+    settle(&cache);
+    device.set_faults(Faults { hangs: true, ..Faults::default() });
+    // Sets do not wait.
+    (30_000..60_000).for_each(|i| client.set(&key(i), &value(i, 0, 1000)));
+    assert!((59_900..60_000).all(|i| client.get(&key(i)).is_some()), "what is in memory is found");
+    let passing = std::thread::spawn({
+        let (cache, now) = (cache.clone(), std::sync::Arc::clone(&now));
+        move || {
+            let mut handle = cache.handle();
+            for _ in 0..10 {
+                std::thread::sleep(Duration::from_millis(20));
+                let next = now.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+                handle.maintain(Seconds(next));
+            }
+        }
+    });
+    let missing = (0..30_000).find(|i| client.get(&key(*i)).is_none());
+    assert!(missing.is_some(), "a read that hangs is a miss");
+    passing.join().unwrap();
+    device.set_faults(Faults::default());
+    let found = (0..30_000).filter(|i| client.get(&key(*i)) == Some(value(*i, 0, 1000))).count();
+    assert!(found > 1_000, "{found}");
+}

@@ -1,0 +1,414 @@
+//! Values that have segments of their own in memory, and blocks of their own on flash.
+
+use super::common::*;
+use larder_device::{Faults, Memory};
+use larder_store::segment::{Cache, Config};
+use larder_store::{
+    Attributes, Batches, Change, Expiry, FlashSettings, Lookup, Maintenance, NewCas, NewTags,
+    NewValue, Refusal, Seconds, Updates, Uploads,
+};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The length of the longest values, beside the 24 bytes that each has.
+const LEN_MAX: usize = 400_000;
+
+fn large_config(device: &Memory, settings: FlashSettings) -> Config {
+    let mut config = config(16 * MIB, device, settings);
+    config.flash.as_mut().unwrap().page_len = 4 * MIB as u64;
+    config
+}
+
+/// Sets values of any length up to [`LEN_MAX`], no faster than the device takes them.
+fn fill_large(cache: &Cache, client: &mut Client, items: std::ops::Range<usize>) {
+    for i in items {
+        client.set(&key(i), &value(i, 0, LEN_MAX));
+        settle(cache);
+    }
+}
+
+/// A cache under 16 MiB with 60 MB of values.
+fn full() -> (Cache, Client, Arc<std::sync::atomic::AtomicU32>) {
+    let device = Memory::new(256 * MIB, 7);
+    let cache = Cache::new(large_config(&device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill_large(&cache, &mut client, 0..300);
+    (cache, client, now)
+}
+
+#[test]
+fn large_values_are_found_on_flash() {
+    let (cache, mut client, _) = full();
+    let gauges = cache.flash_gauges().unwrap();
+    assert!(gauges.objects_used > 200, "{gauges:?}");
+    assert!(gauges.bytes_used > 40 * MIB as u64, "{gauges:?}");
+    assert_eq!(cache.gauges().items, 300);
+    for round in 0..3 {
+        for i in 0..300 {
+            assert!(client.get(&key(i)) == Some(value(i, 0, LEN_MAX)), "{i} in round {round}");
+            settle(&cache);
+        }
+    }
+    let gauges = cache.flash_gauges().unwrap();
+    assert!(gauges.get_extstore > 600 && gauges.recache > 10, "{gauges:?}");
+    assert_eq!((gauges.miss, gauges.badcrc, gauges.dropped), (0, 0, 0), "{gauges:?}");
+}
+
+#[test]
+fn changes_of_large_items_on_flash_are_exact() {
+    let (cache, mut client, now) = full();
+    for i in 0..200 {
+        let expected = value(i, 0, LEN_MAX);
+        match i % 8 {
+            0 => {
+                assert!(client.delete(&key(i)));
+                assert_eq!(client.get(&key(i)), None);
+            }
+            1 => {
+                let more = vec![b'!'; i * 300];
+                assert!(client.append(&key(i), &more));
+                assert!(client.get(&key(i)) == Some([expected, more].concat()), "{i}");
+            }
+            2 => {
+                let prepended = client.update(&key(i), |found| match found {
+                    Some(item) => {
+                        let (attributes, value) = (item.attributes, NewValue::Prepend(b"??"));
+                        let cas = NewCas::Fresh;
+                        (
+                            Change::Put {
+                                attributes,
+                                cas,
+                                value,
+                                fetched: false,
+                                tags: NewTags::None,
+                            },
+                            true,
+                        )
+                    }
+                    None => (Change::Keep, false),
+                });
+                assert_eq!(prepended, Ok(true));
+                assert!(client.get(&key(i)) == Some([&b"??"[..], &expected].concat()), "{i}");
+            }
+            3 => {
+                let at = Expiry::At(Seconds(client.now().0 + 10));
+                assert!(client.touch(&key(i), at));
+                assert!(client.get(&key(i)) == Some(expected), "{i}");
+            }
+            4 => {
+                let before = client.cas_of(&key(i)).unwrap();
+                client.set(&key(i), b"blind");
+                assert!(client.cas_of(&key(i)).unwrap() > before, "a CAS only rises");
+                assert_eq!(client.get(&key(i)), Some(b"blind".to_vec()));
+            }
+            5 => {
+                client.set(&key(i), &value(i, 1, LEN_MAX));
+                assert!(client.get(&key(i)) == Some(value(i, 1, LEN_MAX)), "{i}");
+            }
+            6 => {
+                let added = client.update(&key(i), |found| (Change::Keep, found.is_some()));
+                assert_eq!(added, Ok(true), "it is there");
+            }
+            _ => assert_eq!(client.get(&key(i)), Some(expected)),
+        }
+        settle(&cache);
+    }
+    now.fetch_add(20, Ordering::Relaxed);
+    for i in (3..200).step_by(8) {
+        assert_eq!(client.get(&key(i)), None, "it has expired");
+    }
+    client.handle.flush(None);
+    for i in 0..300 {
+        assert_eq!(client.get(&key(i)), None, "{i} was flushed");
+    }
+}
+
+#[test]
+fn attributes_of_large_items_survive_the_way_to_flash_and_back() {
+    let device = Memory::new(256 * MIB, 7);
+    let cache = Cache::new(large_config(&device, any_size())).unwrap();
+    let mut client = Client::new(&cache, &clock());
+    let attributes = |i: usize| Attributes {
+        client_flags: u32::try_from(i % 3 * 77).unwrap(),
+        expiry: match i % 4 {
+            0 => Expiry::Never,
+            1 => Expiry::At(Seconds(10_000)),
+            _ => Expiry::At(Seconds(1_000_000)),
+        },
+        stale: i.is_multiple_of(5),
+        won: i.is_multiple_of(7),
+        binary_key: i.is_multiple_of(11),
+    };
+    let mut cases = Vec::new();
+    for i in 0..150 {
+        let value = value(i, 0, LEN_MAX);
+        cases.push(client.set_with(&key(i), &value, attributes(i)));
+        settle(&cache);
+    }
+    assert!(cache.flash_gauges().unwrap().objects_used > 50);
+    for (i, cas) in cases.into_iter().enumerate() {
+        let found = client.look(&key(i), |item| (item.attributes, item.cas));
+        assert_eq!(found, Lookup::Hit((attributes(i), cas)), "{i}");
+        settle(&cache);
+    }
+}
+
+/// Random requests beside an oracle, which may only differ by items that are missing; small and large values
+/// share a device that is soon full.
+fn oracle(faults: Faults, device_len: usize, requests: usize, seed: u64) -> (Cache, usize, usize) {
+    let device = Memory::new(device_len, seed);
+    device.set_faults(faults);
+    let cache = Cache::new(large_config(&device, any_size())).unwrap();
+    let mut client = Client::new(&cache, &clock());
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut expected: HashMap<usize, Vec<u8>> = HashMap::new();
+    let (mut hits, mut misses) = (0, 0);
+    let len_max = |i: usize| if i.is_multiple_of(3) { LEN_MAX } else { 3_000 };
+    for request in 0..requests {
+        let i = random.random_range(0..400);
+        let version = request as u64;
+        match random.random_range(0..20) {
+            0..7 => {
+                client.set(&key(i), &value(i, version, len_max(i)));
+                expected.insert(i, value(i, version, len_max(i)));
+            }
+            7 => {
+                client.delete(&key(i));
+                expected.remove(&i);
+            }
+            8 => {
+                if client.append(&key(i), b"+")
+                    && let Some(value) = expected.get_mut(&i)
+                {
+                    value.push(b'+');
+                }
+            }
+            9 => {
+                client.touch(&key(i), Expiry::At(Seconds(50_000)));
+            }
+            _ => match (client.get(&key(i)), expected.get(&i)) {
+                (Some(found), Some(expected)) => {
+                    assert!(&found == expected, "{i} at {request}");
+                    hits += 1;
+                }
+                (Some(found), None) => panic!("{i} is back at {request}: {} bytes", found.len()),
+                (None, Some(_)) => {
+                    expected.remove(&i);
+                    misses += 1;
+                }
+                (None, None) => (),
+            },
+        }
+        if request % 100 == 99 {
+            client.handle.maintain(client.now());
+        }
+    }
+    (cache, hits, misses)
+}
+
+#[test]
+fn small_and_large_items_share_a_device() {
+    let (cache, hits, misses) = oracle(Faults::default(), 256 * MIB, 6_000, 1);
+    let gauges = cache.flash_gauges().unwrap();
+    assert!(gauges.get_extstore > 300 && hits > misses, "{hits} {misses} {gauges:?}");
+    assert_eq!((gauges.badcrc, gauges.miss), (0, 0), "{gauges:?}");
+}
+
+#[test]
+fn pages_with_large_items_are_emptied() {
+    let (cache, hits, misses) = oracle(Faults::default(), 32 * MIB, 6_000, 2);
+    let gauges = cache.flash_gauges().unwrap();
+    assert!(gauges.page_evictions + gauges.page_reclaims > 5, "{gauges:?}");
+    assert!(gauges.compact_rescues > 0 && hits > 0, "{hits} {misses} {gauges:?}");
+    assert_eq!((gauges.badcrc, gauges.miss), (0, 0), "{gauges:?}");
+}
+
+#[test]
+fn a_device_that_fails_gives_no_wrong_large_value() {
+    let faults = Faults {
+        delay_max: Duration::from_micros(100),
+        flipped_bits: 50,
+        torn_writes: 50,
+        torn_unnoticed: true,
+        ..Faults::default()
+    };
+    for seed in 0..3 {
+        let (_cache, hits, _) = oracle(faults, 64 * MIB, 2_000, seed);
+        assert!(hits > 0);
+    }
+}
+
+#[test]
+fn threads_read_and_change_the_same_large_items() {
+    let device = Memory::new(128 * MIB, 11);
+    let cache = Cache::new(large_config(&device, any_size())).unwrap();
+    let now = clock();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (cache, now) = (&cache, Arc::clone(&now));
+            scope.spawn(move || {
+                let mut client = Client::new(cache, &now);
+                let mut random = SmallRng::seed_from_u64(thread);
+                for request in 1..1_500_u64 {
+                    let i = random.random_range(0..150);
+                    match random.random_range(0..10) {
+                        0..2 => client.set(&key(i), &value(i, request, LEN_MAX)),
+                        2 => {
+                            client.delete(&key(i));
+                        }
+                        3 => {
+                            client.touch(&key(i), Expiry::At(Seconds(60_000)));
+                        }
+                        _ => {
+                            if let Some(found) = client.get(&key(i)) {
+                                version(i, &found, LEN_MAX);
+                            }
+                        }
+                    }
+                    if request % 50 == 0 {
+                        client.handle.maintain(client.now());
+                    }
+                }
+            });
+        }
+    });
+    let gauges = cache.flash_gauges().unwrap();
+    assert!(gauges.get_extstore > 100 && gauges.badcrc == 0, "{gauges:?}");
+}
+
+#[test]
+fn large_items_on_flash_are_there_after_a_restart() {
+    let device = Memory::new(256 * MIB, 5);
+    let file = File::from(memfd_create("region", MFdFlags::empty()).unwrap());
+    let open = || {
+        let config = large_config(&device, any_size());
+        Cache::in_file(config, 0, file.try_clone().unwrap(), 1).unwrap().0
+    };
+    let cache = open();
+    fill_large(&cache, &mut Client::new(&cache, &clock()), 0..200);
+    drop(cache);
+    for round in 0..3 {
+        let cache = open();
+        let mut client = Client::new(&cache, &clock());
+        assert_eq!(cache.gauges().items, 200, "round {round}");
+        for i in 0..200 {
+            assert!(client.get(&key(i)) == Some(value(i, 0, LEN_MAX)), "{i}");
+            settle(&cache);
+        }
+        assert!(cache.flash_gauges().unwrap().get_extstore > 50);
+    }
+}
+
+fn put(value: &[u8]) -> Change<'_> {
+    let attributes = Attributes::default();
+    Change::Put {
+        attributes,
+        cas: NewCas::Fresh,
+        value: NewValue::Bytes(value),
+        fetched: false,
+        tags: NewTags::None,
+    }
+}
+
+#[test]
+fn without_memory_for_a_large_value_a_get_is_a_miss_and_the_item_stays() {
+    let device = Memory::new(256 * MIB, 5);
+    let file = File::from(memfd_create("region", MFdFlags::empty()).unwrap());
+    let open = |evict: bool| {
+        let config = Config { evict, ..large_config(&device, any_size()) };
+        Cache::in_file(config, 0, file.try_clone().unwrap(), 1).unwrap().0
+    };
+    let cache = open(true);
+    fill_large(&cache, &mut Client::new(&cache, &clock()), 0..200);
+    drop(cache);
+    let cache = open(false);
+    let mut client = Client::new(&cache, &clock());
+    let put = |i: usize| client.update(&key(i), |_| (put(&[b'x'; 2_000]), ()));
+    let stored = (1_000..).map(put).take_while(Result::is_ok).count();
+    assert!(stored > 10, "{stored}");
+    let found = (0..200).filter(|i| client.get(&key(*i)).is_some()).count();
+    assert!((1..200).contains(&found), "{found}");
+    let mut look = |i: &usize| client.update(&key(*i), |_| (Change::Keep, ()));
+    let refused = (0..200).rev().find(|i| look(i) == Err(Refusal::OutOfMemory));
+    assert!(refused.is_some(), "what depends on a value that can't be read is refused");
+    assert!(cache.flash_gauges().unwrap().get_oom > 0);
+    drop(client);
+    drop(cache);
+    let cache = open(true);
+    let mut client = Client::new(&cache, &clock());
+    let i = refused.unwrap();
+    assert!(client.get(&key(i)) == Some(value(i, 0, LEN_MAX)), "it was there all the time");
+}
+
+#[test]
+fn values_that_were_read_and_that_nobody_takes_keep_no_others_out() {
+    const LONG: usize = 1_500_000;
+    let device = Memory::new(256 * MIB, 7);
+    let cache = Cache::new(large_config(&device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    for i in 0..60 {
+        client.set(&key(i), &value(i, 0, LONG));
+        settle(&cache);
+    }
+    // Peers that take no answers: what they have asked for is read, and stays.
+    let mut stalled: Vec<_> = (0..30).map(|_| Client::new(&cache, &now)).collect();
+    let mut held = Vec::new();
+    for (i, client) in stalled.iter_mut().enumerate() {
+        client.begin(&key(i), &mut held);
+        settle(&cache);
+    }
+    assert!(held.len() > 3, "{}", held.len());
+    assert_eq!(client.handle.overheld().uploaded_by_any, 0, "nobody uploads anything");
+    now.fetch_add(1, Ordering::Relaxed);
+    let found = (30..60).filter(|i| {
+        let found = client.get(&key(*i));
+        settle(&cache);
+        found == Some(value(*i, 0, LONG))
+    });
+    let (found, evicted) = (found.count(), cache.gauges().evictions);
+    assert!(found as u64 + evicted >= 30 && found > 20, "{found}, {evicted} evicted");
+    // An upload of half of the memory, as ever.
+    let mut upload = client.handle.upload(8 * MIB).unwrap();
+    client.handle.begin_batch(client.now());
+    for _ in 0..128 {
+        client.handle.extend(&mut upload, &[b'x'; MIB / 16]).unwrap();
+    }
+    client.handle.end_batch();
+    drop(held);
+}
+
+#[test]
+fn a_large_value_that_nobody_goes_on_to_read_keeps_no_page() {
+    let device = Memory::new(32 * MIB, 5);
+    let mut config = large_config(&device, any_size());
+    // One read at a time: whoever waits for a value begins its pieces one after the other.
+    config.flash.as_mut().unwrap().depth = 1;
+    let cache = Cache::new(config).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill_large(&cache, &mut client, 0..100);
+    let found = (0..100).filter(|i| client.get(&key(*i)) == Some(value(*i, 0, LEN_MAX))).count();
+    assert!(found > 60 && cache.flash_gauges().unwrap().get_extstore > 20, "{found}");
+
+    let mut stalled = Client::new(&cache, &now);
+    let mut fetches = Vec::new();
+    for i in 0..100 {
+        stalled.begin(&key(i), &mut fetches);
+    }
+    assert!(!fetches.is_empty(), "something is read");
+    for i in 100..500 {
+        client.set(&key(i), &value(i, 0, LEN_MAX));
+        settle(&cache);
+    }
+    let gauges = cache.flash_gauges().unwrap();
+    assert!(gauges.page_evictions + gauges.page_reclaims > 2 * gauges.page_count, "{gauges:?}");
+    assert_eq!(gauges.badcrc, 0);
+    drop(fetches);
+}

@@ -1,0 +1,221 @@
+//! A cache whose memory is in a file, and its flash, after a restart.
+
+use super::common::*;
+use larder_device::{Device, Memory};
+use larder_store::segment::{Cache, Config, Restart};
+use larder_store::{
+    Attributes, Early, Expiry, Lookup, Maintenance, NewTags, Seconds, Tag, Updates,
+};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use std::fs::File;
+
+fn open(config: &Config, file: &File, seed: u64) -> (Cache, Restart) {
+    let config = Config { seed, ..config.clone() };
+    Cache::in_file(config, 0, file.try_clone().unwrap(), 1).unwrap()
+}
+
+/// A cache with so many items, most of them on flash, that has ended, and how many it had: a busy machine may
+/// have dropped some.
+fn ended(device: &Memory, items: usize) -> (Config, File, u64) {
+    let file = File::from(memfd_create("region", MFdFlags::empty()).unwrap());
+    let config = config(16 * MIB, device, any_size());
+    let (cache, restart) = open(&config, &file, 11);
+    assert_eq!(restart, Restart::Cold(None));
+    let mut client = Client::new(&cache, &clock());
+    fill(&cache, &mut client, 0..items, 0);
+    for i in (0..items).step_by(10) {
+        client.delete(&key(i));
+    }
+    let kept = cache.gauges().items;
+    assert!(kept * 10 > items as u64 * 8, "{kept}");
+    (config, file, kept)
+}
+
+#[test]
+fn items_on_flash_are_there_again() {
+    let device = Memory::new(64 * MIB, 5);
+    let (config, file, mut kept) = ended(&device, 60_000);
+    for round in 0..3 {
+        let (cache, restart) = open(&config, &file, 12 + round);
+        assert_eq!(restart, Restart::Warm);
+        let mut client = Client::new(&cache, &clock());
+        assert_eq!(cache.gauges().items, kept);
+        assert!(cache.flash_gauges().unwrap().objects_used > 10_000);
+        let mut found = 0;
+        for i in 0..60_000 {
+            if let Some(value_found) = client.get(&key(i)) {
+                assert!(i % 10 != 0 && value_found == value(i, 0, 1000), "{i}");
+                found += 1;
+            }
+        }
+        // What comes back to memory evicts others, which a busy machine may drop.
+        let evicted = cache.gauges().evictions;
+        assert!(found <= kept && kept - found <= evicted, "{found} of {kept}, {evicted} evicted");
+        assert_eq!(cache.flash_gauges().unwrap().miss, 0);
+        kept = cache.gauges().items;
+    }
+    let (cache, _) = open(&config, &file, 20);
+    let mut client = Client::new(&cache, &clock());
+    fill(&cache, &mut client, 60_000..120_000, 0);
+    let kept = (60_000..120_000).filter(|i| client.get(&key(*i)) == Some(value(*i, 0, 1000)));
+    assert!(kept.count() > 59_000, "and the tier goes on");
+}
+
+#[test]
+fn flash_with_another_content_is_not_used() {
+    let device = Memory::new(64 * MIB, 5);
+    let (config, file, _) = ended(&device, 60_000);
+    device.begin(77).unwrap();
+    let (cache, restart) = open(&config, &file, 13);
+    assert_eq!(restart, Restart::Warm);
+    assert_eq!(cache.flash_gauges().unwrap().objects_used, 0);
+    assert_ne!(device.id(), Some(77), "what is written from now on is told from that");
+    let mut client = Client::new(&cache, &clock());
+    let there = (0..60_000).filter(|i| {
+        let found = client.get(&key(*i));
+        assert!(found.is_none() || found == Some(value(*i, 0, 1000)) && i % 10 != 0, "{i}");
+        found.is_some()
+    });
+    let there = there.count();
+    assert!(there > 1_000, "what was in memory is there: {there}");
+    assert_eq!(cache.gauges().items, there as u64);
+}
+
+#[test]
+fn without_flash_only_what_was_in_memory_is_there() {
+    let device = Memory::new(64 * MIB, 5);
+    let (config, file, _) = ended(&device, 60_000);
+    let without = Config { flash: None, ..config.clone() };
+    {
+        let (cache, restart) = open(&without, &file, 13);
+        assert_eq!(restart, Restart::Warm);
+        let mut client = Client::new(&cache, &clock());
+        let there =
+            (0..60_000).filter(|i| client.get(&key(*i)) == Some(value(*i, 0, 1000))).count();
+        assert!(there > 1_000 && cache.gauges().items == there as u64, "{there}");
+        client.set(&key(5), b"new");
+    }
+    // The flash still has the id of then, but not the words that refer to it.
+    let (cache, restart) = open(&config, &file, 14);
+    assert_eq!(restart, Restart::Warm);
+    assert_eq!(cache.flash_gauges().unwrap().objects_used, 0);
+    let mut client = Client::new(&cache, &clock());
+    assert_eq!(client.get(&key(5)), Some(b"new".to_vec()));
+}
+
+/// What items have that their headers have no bits for comes with them to flash and back, and is there again
+/// after a restart.
+#[test]
+fn extended_items_are_the_same_on_flash_and_after_a_restart() {
+    let device = Memory::new(128 * MIB, 5);
+    let file = File::from(memfd_create("region", MFdFlags::empty()).unwrap());
+    let config = config(16 * MIB, &device, any_size());
+    let items = 20_000_usize;
+    let name = |i: usize| {
+        let mut name = key(i);
+        name.resize([name.len(), 255, 256, 1024][i % 4], b'k');
+        name
+    };
+    let attributes = |i: usize| {
+        let early = Early::new(u16::try_from(1 + i % 999).unwrap()).unwrap();
+        let expiry = match i % 3 {
+            0 => Expiry::Never,
+            1 => Expiry::Before(Seconds(50_000), early),
+            _ => Expiry::Before(Seconds(200_000), early),
+        };
+        let client_flags = if i.is_multiple_of(7) { 9 } else { 0 };
+        Attributes {
+            binary_key: i.is_multiple_of(5),
+            expiry,
+            client_flags,
+            ..Attributes::default()
+        }
+    };
+    // Every hundredth is large.
+    let len = |i: usize| if i.is_multiple_of(100) { 100_000 } else { 600 };
+    let now = clock();
+    let check = |client: &mut Client, cache: &Cache| {
+        let mut found = 0;
+        for i in 0..items {
+            let shown = client.look(&name(i), |item| (item.attributes, copied(&item.value)));
+            if let Lookup::Hit(shown) = shown {
+                assert!(shown == (attributes(i), value(i, 0, len(i))), "item {i}");
+                found += 1;
+            }
+        }
+        let gauges = cache.flash_gauges().unwrap();
+        assert!(gauges.get_extstore > 1_000 && gauges.badcrc == 0, "{gauges:?}");
+        assert!(found > items / 2, "{found}");
+    };
+    let (cache, _) = open(&config, &file, 11);
+    let mut client = Client::new(&cache, &now);
+    for i in 0..items {
+        client.set_with(&name(i), &value(i, 0, len(i)), attributes(i));
+        if i % 64 == 0 {
+            client.handle.maintain(client.now());
+        }
+    }
+    check(&mut client, &cache);
+    drop((client, cache));
+    let (cache, restart) = open(&config, &file, 12);
+    assert_eq!(restart, Restart::Warm);
+    let mut client = Client::new(&cache, &now);
+    check(&mut client, &cache);
+    now.store(50_000, std::sync::atomic::Ordering::Relaxed);
+    let ended = (0..items).step_by(3).filter(|i| client.get(&name(i + 1)).is_some()).count();
+    assert_eq!(ended, 0, "they have expired");
+}
+
+/// Drops last over restarts and reach items on flash, and tags that were not dropped are known again.
+#[test]
+fn dropped_tags_stay_dropped_on_flash_and_after_a_restart() {
+    const TAGS: usize = 50;
+    let device = Memory::new(128 * MIB, 5);
+    let file = File::from(memfd_create("region", MFdFlags::empty()).unwrap());
+    let config = config(16 * MIB, &device, any_size());
+    let items = 30_000_usize;
+    let name = |tag: usize| format!("tag {tag}").into_bytes();
+    let now = clock();
+    let live = |client: &mut Client| -> Vec<usize> {
+        (0..items).filter(|i| client.get(&key(*i)).is_some()).collect()
+    };
+    let (cache, _) = open(&config, &file, 11);
+    let mut client = Client::new(&cache, &now);
+    for i in 0..items {
+        // Every tenth has no tag, the others have two.
+        let names = [name(i % TAGS), name(TAGS + i % 7)];
+        let tags: Vec<Tag> = names.iter().map(|name| client.handle.tag(name).unwrap()).collect();
+        let tags = if i % 10 == 0 { NewTags::None } else { NewTags::These(&tags) };
+        client.set_tagged(&key(i), &value(i, 0, 1000), tags);
+        if i % 64 == 0 {
+            client.handle.maintain(client.now());
+        }
+    }
+    // What a busy machine has dropped is no matter.
+    let mut known = live(&mut client);
+    assert!(known.len() > items / 2, "{}", known.len());
+    assert!(cache.flash_gauges().unwrap().objects_used > 5_000);
+    let mut drop_tag = |client: &mut Client, tag: usize| {
+        assert!(client.handle.drop_tag(&name(tag)), "{tag}");
+        known.retain(|i| i % 10 == 0 || i % TAGS != tag && TAGS + i % 7 != tag);
+        let found = live(client);
+        assert!(found.iter().all(|i| known.contains(i)), "tag {tag}: an item came back");
+        assert!(found.len() * 10 > known.len() * 9, "{} of {}", found.len(), known.len());
+        known = found;
+    };
+    drop_tag(&mut client, 3);
+    drop_tag(&mut client, TAGS + 2);
+    drop((client, cache));
+    for round in 0..3 {
+        let (cache, restart) = open(&config, &file, 12 + round);
+        assert_eq!(restart, Restart::Warm);
+        let mut client = Client::new(&cache, &now);
+        drop_tag(&mut client, 3);
+        let tag = usize::try_from(round).unwrap() + 10;
+        drop_tag(&mut client, tag);
+        // Another item of that tag stays.
+        let tags = [client.handle.tag(&name(tag)).unwrap()];
+        client.set_tagged(b"new", b"1", NewTags::These(&tags));
+        assert!(client.get(b"new").is_some());
+    }
+}

@@ -1,0 +1,175 @@
+//! Memory and pages: what the tier takes, and what it gives back.
+
+use super::common::*;
+use larder_device::{Faults, Memory};
+use larder_store::segment::{Cache, Handle};
+use larder_store::{Batches, Begun, Lookups, Maintenance, Seconds, SlowStorage, Updates, Wanted};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
+
+#[test]
+fn pages_are_used_again_when_their_items_are_gone() {
+    let device = Memory::new(32 * MIB, 3);
+    let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    for round in 0..4 {
+        fill(&cache, &mut client, 0..40_000, round);
+    }
+    let gauges = cache.flash_gauges().unwrap();
+    assert!(gauges.bytes_written > 40 << 20, "{gauges:?}");
+    for i in 0..40_000 {
+        if let Some(found) = client.get(&key(i)) {
+            assert_eq!(version(i, &found, 1000), 3, "{i}");
+        }
+    }
+    client.handle.flush(None);
+    fill(&cache, &mut client, 0..10_000, 9);
+    for i in 0..10_000 {
+        if let Some(found) = client.get(&key(i)) {
+            assert_eq!(version(i, &found, 1000), 9, "{i}");
+        }
+    }
+}
+
+#[test]
+fn counts_agree_with_what_is_there() {
+    let device = Memory::new(64 * MIB, 3);
+    let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill(&cache, &mut client, 0..40_000, 0);
+    let there = (0..40_000).filter(|i| client.get(&key(*i)).is_some()).count();
+    assert_eq!(cache.gauges().items, there as u64);
+    let removed = (0..40_000).filter(|i| client.delete(&key(*i))).count();
+    assert_eq!(removed, there);
+    assert_eq!((cache.gauges().items, cache.gauges().bytes), (0, 0));
+    let gauges = cache.flash_gauges().unwrap();
+    assert_eq!((gauges.objects_used, gauges.bytes_used), (0, 0), "{gauges:?}");
+}
+
+#[test]
+fn a_lower_limit_loses_no_items() {
+    let device = Memory::new(128 * MIB, 3);
+    let cache = Cache::new(config(64 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill(&cache, &mut client, 0..40_000, 0);
+    device.set_faults(Faults { delay_max: Duration::from_millis(2), ..Faults::default() });
+    cache.set_limit(16 * MIB).unwrap();
+    let begun = Instant::now();
+    while cache.flash_gauges().unwrap().objects_written < 14_000 {
+        client.handle.maintain(client.now());
+        assert!(begun.elapsed() < PATIENCE, "{:?}", cache.flash_gauges());
+    }
+    assert_eq!(cache.flash_gauges().unwrap().dropped, 0);
+    assert_eq!(cache.gauges().items, 40_000);
+}
+
+#[test]
+fn a_lower_limit_is_reached_with_a_device_that_hangs() {
+    let device = Memory::new(128 * MIB, 3);
+    let cache = Cache::new(config(64 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill(&cache, &mut client, 0..40_000, 0);
+    device.set_faults(Faults { hangs: true, ..Faults::default() });
+    cache.set_limit(16 * MIB).unwrap();
+    let begun = Instant::now();
+    while cache.gauges().items > 30_000 {
+        client.handle.maintain(client.now());
+        now.fetch_add(1, Relaxed);
+        assert!(begun.elapsed() < PATIENCE, "{:?}", cache.gauges());
+    }
+    device.set_faults(Faults::default());
+}
+
+/// A peer that has asked for so many items that all buffers are in use, and does not read what it gets: its
+/// requests do not go on.
+fn hold_all_buffers(cache: &Cache, now: Seconds) -> (Handle, Vec<<Handle as SlowStorage>::Fetch>) {
+    let mut stalled = cache.handle();
+    let mut held = Vec::new();
+    let mut refused = 0;
+    for i in 0..60_000 {
+        stalled.begin_batch(now);
+        let wanted = Wanted { hash: stalled.hash(&key(i)), is_ahead: false };
+        if stalled.fetch(wanted, Waker::noop(), &mut held) == Begun::Later {
+            refused += 1;
+            if refused > 1_000 && cache.flash_gauges().unwrap().io_queue == 0 {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        stalled.submit();
+        stalled.end_batch();
+    }
+    assert!(refused > 1_000, "all buffers are in use: {}", held.len());
+    (stalled, held)
+}
+
+#[derive(Default)]
+struct Calls(AtomicUsize);
+
+impl Wake for Calls {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+/// Who is woken asks again: if there were no buffer, a core would be busy with that.
+#[test]
+fn who_waits_for_a_buffer_is_woken_when_there_is_one() {
+    let device = Memory::new(64 * MIB, 3);
+    let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill(&cache, &mut client, 0..60_000, 0);
+    let _held = hold_all_buffers(&cache, client.now());
+    let calls = Arc::new(Calls::default());
+    let (waker, mut fetches) = (Waker::from(Arc::clone(&calls)), Vec::new());
+    let handle = &mut client.handle;
+    let mut begin = |i: usize, now: u32| {
+        handle.begin_batch(Seconds(now));
+        let wanted = Wanted { hash: handle.hash(&key(i)), is_ahead: false };
+        let begun = handle.fetch(wanted, &waker, &mut fetches);
+        handle.submit();
+        handle.end_batch();
+        begun
+    };
+    let seconds = now.load(Relaxed);
+    let waits = |i: &usize| begin(*i, seconds) == Begun::Later;
+    let wanted = (0..60_000).rev().find(waits).unwrap();
+    // The ends of the last reads may still wake it a few times.
+    let (begun, mut asked, mut seen) = (Instant::now(), 0, 0);
+    while begun.elapsed() < Duration::from_millis(200) {
+        let called = calls.0.load(Relaxed);
+        if called > seen {
+            (asked, seen) = (asked + 1, called);
+            assert_eq!(begin(wanted, seconds), Begun::Later);
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    assert!(asked <= 10, "{asked} times");
+    // A second later its buffers are given up, by whoever asks next.
+    let mut client = Client::new(&cache, &now);
+    now.store(seconds + 2, Relaxed);
+    assert_eq!(client.get(&key(wanted)), Some(value(wanted, 0, 1000)));
+    wait_for("it is woken", || calls.0.load(Relaxed) > seen);
+}
+
+#[test]
+fn reads_that_nobody_asks_for_do_not_keep_others_waiting() {
+    let device = Memory::new(64 * MIB, 3);
+    let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
+    let now = clock();
+    let mut client = Client::new(&cache, &now);
+    fill(&cache, &mut client, 0..60_000, 0);
+    let _held = hold_all_buffers(&cache, client.now());
+    now.store(now.load(Relaxed) + 1, Relaxed);
+    for i in (0..60_000).step_by(60) {
+        assert_eq!(client.get(&key(i)), Some(value(i, 0, 1000)), "{i}");
+    }
+    assert!(cache.flash_gauges().unwrap().get_aborted > 0);
+}

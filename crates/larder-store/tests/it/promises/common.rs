@@ -1,0 +1,227 @@
+//! Helpers: shorter calls of the engine, measured time, and values that can be checked.
+
+pub(crate) use crate::shared::*;
+use larder_store::segment::{Cache, Config, Handle};
+use larder_store::{
+    Access, Attributes, Change, Item, Lease, Lookup, Lookups, Maintenance, NewCas, NewTags,
+    NewValue, Refusal, Seconds, SizeClasses, Updates, Uploads, Value,
+};
+use nix::time::{ClockId, clock_gettime};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(crate) const MIB: usize = 1 << 20;
+
+/// No test that makes progress takes this long, however busy the machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn config(limit_bytes: usize) -> Config {
+    Config {
+        limit_bytes,
+        cas: true,
+        classes: SizeClasses::new(vec![96, 512, 4096, 1 << 20], 59),
+        seed: 0x5eed,
+        evict: true,
+        item_size_max: limit_bytes / 2,
+        threads: 4,
+        size_exponent: larder_store::eviction::SIZE_EXPONENT,
+        flash: None,
+    }
+}
+
+pub(crate) fn cache(limit_bytes: usize) -> Cache {
+    Cache::new(config(limit_bytes)).unwrap()
+}
+
+/// A cache that refuses when it is full.
+pub(crate) fn keeping_cache(limit_bytes: usize) -> Cache {
+    Cache::new(Config { evict: false, ..config(limit_bytes) }).unwrap()
+}
+
+/// A cache for `threads` writers with `limit_bytes`, or the least above that the engine takes.
+pub(crate) fn small_cache(limit_bytes: usize, threads: usize) -> Cache {
+    use larder_store::segment::ConfigError;
+    let config = |limit_bytes| Config { threads, ..config(limit_bytes) };
+    match Cache::new(config(limit_bytes)) {
+        Err(ConfigError::Limit { min, .. }) if min > limit_bytes => {
+            Cache::new(config(min)).unwrap()
+        }
+        cache => cache.unwrap(),
+    }
+}
+
+pub(crate) fn store(value: NewValue<'_>, attributes: Attributes, cas: NewCas) -> Change<'_> {
+    Change::Put { attributes, cas, value, fetched: false, tags: NewTags::None }
+}
+
+pub(crate) fn set(engine: &mut Handle, key: &[u8], value: &[u8]) -> Result<u64, Refusal> {
+    set_with(engine, key, value, Attributes::default(), NewCas::Fresh)
+}
+
+pub(crate) fn set_with(
+    engine: &mut Handle,
+    key: &[u8],
+    value: &[u8],
+    attributes: Attributes,
+    cas: NewCas,
+) -> Result<u64, Refusal> {
+    change(engine, key, || store(NewValue::Bytes(value), attributes, cas))
+}
+
+/// Changes attributes. Where that takes a new record it is refused while a thread of another handle is
+/// kept from running in a batch, so it is tried again.
+pub(crate) fn amend(engine: &mut Handle, key: &[u8], attributes: Attributes, cas: NewCas) -> u64 {
+    let amend = || Change::SetAttributes { attributes, cas, access: Access::Untracked };
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        match change(engine, key, amend) {
+            Err(Refusal::OutOfMemory) if Instant::now() < until => thread::yield_now(),
+            amended => return amended.expect("an amendment takes next to no memory"),
+        }
+    }
+}
+
+pub(crate) fn remove(engine: &mut Handle, key: &[u8]) {
+    change(engine, key, || Change::Remove).expect("a removal takes no memory");
+}
+
+pub(crate) fn change<'v>(
+    engine: &mut Handle,
+    key: &[u8],
+    change: impl Fn() -> Change<'v>,
+) -> Result<u64, Refusal> {
+    let key = hashed(engine, key);
+    engine.update(key, &mut None, |_| (change(), ())).map(|updated| updated.cas)
+}
+
+/// Stores a value as an upload, in pieces of 16 KiB.
+pub(crate) fn set_upload(engine: &mut Handle, key: &[u8], value: &[u8]) -> Result<u64, Refusal> {
+    let mut upload = engine.upload(value.len())?;
+    for piece in value.chunks(16 << 10) {
+        engine.extend(&mut upload, piece)?;
+    }
+    let key = hashed(engine, key);
+    let put = || store(NewValue::Uploaded, Attributes::default(), NewCas::Fresh);
+    engine.update(key, &mut Some(upload), |_| (put(), ())).map(|updated| updated.cas)
+}
+
+pub(crate) fn get(engine: &mut Handle, key: &[u8]) -> Option<Vec<u8>> {
+    let key = hashed(engine, key);
+    match engine.get(key, Access::Tracked, copied) {
+        Lookup::Hit(value) => Some(value),
+        _ => None,
+    }
+}
+
+/// Whether a live item is there. Leaves no trace.
+pub(crate) fn has(engine: &mut Handle, key: &[u8]) -> bool {
+    let key = hashed(engine, key);
+    matches!(engine.get(key, Access::Untracked, |_| ()), Lookup::Hit(()))
+}
+
+pub(crate) fn copied<L: Lease>(item: &Item<'_, L>) -> Vec<u8> {
+    match &item.value {
+        Value::Whole(bytes) => bytes.to_vec(),
+        Value::Large(lease) => read_lease(lease),
+    }
+}
+
+/// Runs maintenance until nothing is left to do.
+pub(crate) fn tidy(engine: &mut Handle, now: Seconds) {
+    let begun = Instant::now();
+    while engine.maintain(now) {
+        assert!(begun.elapsed() < PATIENCE, "housekeeping does not end");
+    }
+}
+
+/// Processor time that this thread has used.
+pub(crate) fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("threads have clocks").into()
+}
+
+/// Times a step of the calling thread, without the time for which the thread was ready but had no processor. Other
+/// programs of a busy machine do not count, waiting for a lock does.
+pub(crate) struct Stopwatch {
+    begun: Instant,
+    cpu: Duration,
+    queued: Duration,
+}
+
+/// The time that a step took, without waiting for a processor.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lap {
+    /// Processor time, in which a thread works or polls a lock.
+    pub(crate) cpu: Duration,
+    /// The time for which the thread was asleep.
+    pub(crate) asleep: Duration,
+}
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        // The queue's time is read first here and last in `lap`, so that a thread that loses its processor in between
+        // has no more asleep than it was.
+        let queued = queued_time();
+        Self { queued, cpu: cpu_time(), begun: Instant::now() }
+    }
+
+    pub(crate) fn lap(&self) -> Lap {
+        let all = self.begun.elapsed();
+        let cpu = cpu_time() - self.cpu;
+        let queued = queued_time() - self.queued;
+        Lap { cpu, asleep: all.saturating_sub(cpu + queued) }
+    }
+}
+
+/// The time for which this thread was ready and waited for a processor. Zero where the kernel does not count it.
+fn queued_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text.split(' ').nth(1).and_then(|nanos| nanos.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
+}
+
+/// Runs `work` on a thread of its own and fails if it does not end in time. A thread that hangs is
+/// left running.
+pub(crate) fn within<R: Send + 'static>(
+    time: Duration,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> R {
+    let (sender, receiver) = mpsc::channel();
+    let worker = thread::spawn(move || {
+        // The receiver is gone if the time is over.
+        let _ = sender.send(work());
+    });
+    match receiver.recv_timeout(time) {
+        Ok(result) => result,
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("still at it after {time:?}"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(worker.join().expect_err("it sent nothing"))
+        }
+    }
+}
+
+/// Where threads line up to start at the same moment. Its threads poll, because threads that are
+/// woken start one after another.
+pub(crate) struct StartLine {
+    threads: usize,
+    arrived: AtomicUsize,
+}
+
+impl StartLine {
+    pub(crate) fn new(threads: usize) -> Self {
+        Self { threads, arrived: AtomicUsize::new(0) }
+    }
+
+    /// Waits for all threads to be there, for the `round`th time, counted from 0.
+    pub(crate) fn wait(&self, round: usize) {
+        self.arrived.fetch_add(1, Ordering::SeqCst);
+        let all = (round + 1) * self.threads;
+        for polled in 0_u32.. {
+            if self.arrived.load(Ordering::SeqCst) >= all {
+                return;
+            }
+            if polled % 64 == 63 { thread::yield_now() } else { std::hint::spin_loop() }
+        }
+    }
+}
