@@ -252,8 +252,12 @@ impl Served {
     }
 
     fn plain(cache: &impl Cache) -> Self {
-        let cache = erased::Cache::new(cache.clone());
-        Self { run_workers: run_workers(&cache), cache, replicated: None, region: None }
+        Self {
+            cache: erased::Cache::new(cache.clone()),
+            replicated: None,
+            run_workers: Box::new(driver::run_any),
+            region: None,
+        }
     }
 
     fn replicated<C: Cache>(cache: &JournaledCache<C>) -> Self {

@@ -58,6 +58,14 @@ pub fn run<C: Cache>(
     }
 }
 
+/// [`run`] with the server's cache, which hides its engine. This function is compiled once, in this crate.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_any(server: &Arc<Server>, sockets: Sockets) -> io::Result<()> {
+    run(server, &server.cache, sockets)
+}
+
 /// Distributes the UDP sockets among the threads.
 fn shares(udp: Vec<UdpSocket>, threads: usize) -> Vec<Vec<UdpSocket>> {
     let mut shares: Vec<Vec<UdpSocket>> = (0..threads).map(|_| Vec::new()).collect();

@@ -12,7 +12,7 @@ use larder_server::slab_classes;
 use larder_server::stats::{Kind, Metric, PAGES, Page, Row, metric_help, visit_metrics};
 use larder_server::verbosity::Verbosity;
 use larder_session::Settings;
-use larder_store::{erased, segment};
+use larder_store::segment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -170,15 +170,8 @@ fn server() -> Server {
     };
     let (life, _) = LifeCycle::new().unwrap();
     let (guards, verbosity) = (Guards::default(), Verbosity::start_log(0));
-    Server::new(
-        options,
-        settings,
-        guards,
-        erased::Cache::new(cache),
-        life,
-        verbosity,
-        Start::cold(),
-    )
+    let cache = larder_store::erased::Cache::new(cache);
+    Server::new(options, settings, guards, cache, life, verbosity, Start::cold())
 }
 
 #[test]
