@@ -30,7 +30,7 @@ LAG_SECS = 10
 # A fourth group: items of this length, look-ups of each connection a second, and for how long, in seconds.
 FOURTH_LEN, FOURTH_RATE, FOURTH_SECS, FOURTH_ROUNDS = 1000, 250, 6, 3
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-LARDERD = [ROOT / "target/release/larderd", "-u", "root", "-l", "127.0.0.1", "-U", 0, "-t", 1, "-p"]
+LARDERD = [ROOT / "target/dist/larderd", "-u", "root", "-l", "127.0.0.1", "-U", 0, "-t", 1, "-p"]
 
 
 def measure():

@@ -34,7 +34,7 @@ def per_request(options):
 def count(batches, options):
     """Instructions of a server that answers so many batches of gets."""
     port = free_port()
-    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", ROOT / "target/release/larderd",
+    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", ROOT / "target/dist/larderd",
                "-u", "root", "-l", "127.0.0.1", "-p", str(port), "-U", "0", "-t", "1", *options]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         with connected(port) as sock, sock.makefile("rb") as replies:

@@ -28,7 +28,7 @@ WRK_SECS = 2
 TAGGED = 1_000_000
 SIZES = {"100 B": 100, "1 MiB": 1 << 20}
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-LARDERD = [ROOT / "target/release/larderd", "-u", "root", "-l", "127.0.0.1", "-U", 0, "-t", 1, "-m", 1024]
+LARDERD = [ROOT / "target/dist/larderd", "-u", "root", "-l", "127.0.0.1", "-U", 0, "-t", 1, "-m", 1024]
 
 
 def measure():

@@ -25,7 +25,7 @@ SUITES = ["pipelined", "unpipelined", "caches", "memcrs", "memc-kv", "ram", "sca
 THREADS = (1, 4)
 COMMANDS_MEASURED = {
     "memcached": "memcached=memcached -u root -l 127.0.0.1 -U 0 -p {port} -m {memory_mb} -t 2",
-    "larder": "larder=target/release/larderd -u root -l 127.0.0.1 -p {port} -m {memory_mb} -t 2",
+    "larder": "larder=target/dist/larderd -u root -l 127.0.0.1 -p {port} -m {memory_mb} -t 2",
 }
 STREAMS = {
     "zipf 0.8": ["--stream", "zipf", "--key-zipf-exp", "0.8"],
@@ -160,7 +160,7 @@ def hitratio(quick=False):
 def workload_rows(names, threads):
     path = FOLDER / f"hitratio-found-{threads}.json"
     command = [LARDER, "bench", "hitratio", "--workload", names, "--connections", max(THREADS)]
-    for name, program in {"memcached": "memcached -U 0", "larder": "target/release/larderd"}.items():
+    for name, program in {"memcached": "memcached -U 0", "larder": "target/dist/larderd"}.items():
         options = "-u root -l 127.0.0.1 -p {port} -m {memory_mb}"
         command += ["--command", f"{name}-t{threads}={program} {options} -t {threads}"]
     run([*command, "--json-out-file", path])

@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LARDER = ROOT / "target/release/larder"
-EXAMPLES = ROOT / "target/release/examples"
+LARDER = ROOT / "target/dist/larder"
+EXAMPLES = ROOT / "target/dist/examples"
 SERVER_CORE, LOAD_CORE = 0, 1
 COMMANDS = {
     "memcached": ["memcached", "-u", "root", "-U", "0"],
-    "larder": [str(ROOT / "target/release/larderd"), "-u", "root"],
+    "larder": [str(ROOT / "target/dist/larderd"), "-u", "root"],
 }
 # A server that parses nothing and gives fixed answers, as a lower bound of CPU time.
 EMPTY_LOOP = "empty loop"
