@@ -42,7 +42,7 @@ slowest_tests() {
     -e 's/^test (.*) \.\.\. ok <([0-9.]+)s>$/\2 \1/p' \
     -e 's/^([0-9.]+)s (call|setup|teardown) +(.*)$/\1 \3 (\2)/p' \
     "${logs[@]}" |
-    sort -rn | head -10 | awk '{ time = $1; sub(/^[^ ]+ /, ""); printf "%8.1f s  %s\n", time, $0 }'
+    sort -rn | awk 'NR <= 10 { time = $1; sub(/^[^ ]+ /, ""); printf "%8.1f s  %s\n", time, $0 }'
   printf '\nSteps:\n'
   printf '%s\n' "${step_times[@]}"
 }
