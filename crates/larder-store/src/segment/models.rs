@@ -39,8 +39,8 @@ use super::index::slot::Slot;
 use super::sync::{AtomicU32, Ordering};
 use super::{Cache, Config, Handle};
 use crate::{
-    Access, Attributes, Change, Engine, Expiry, HashedKey, Lookup, NewCas, NewTags, NewValue,
-    Refusal, Seconds, SizeClasses, Value, WalkState,
+    Access, Attributes, Batches, Change, Expiry, HashedKey, Lookup, Lookups, NewCas, NewTags,
+    NewValue, Refusal, Seconds, SizeClasses, Updates, Value, WalkState, Walks,
 };
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::thread;
