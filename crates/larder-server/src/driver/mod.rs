@@ -41,21 +41,21 @@ pub fn run<C: Cache>(
     cache: &C,
     Sockets { listeners, udp, wakeups }: Sockets,
 ) -> io::Result<()> {
-    let threads = server.options.threads;
-    match server.options.runtime {
-        Runtime::PerCore => {
-            let workers = per_core::start(server, cache, shares(udp, threads))?;
-            acceptor::serve(server, workers, listeners, wakeups)
-        }
-        Runtime::TokioCurrentThread => {
-            let workers = tokio::start_each(server, &server.cache, shares(udp, threads))?;
-            acceptor::serve(server, workers, listeners, wakeups)
-        }
-        Runtime::TokioMultiThread => {
-            let workers = tokio::start_all(server, &server.cache, udp)?;
-            acceptor::serve(server, workers, listeners, wakeups)
-        }
+    if server.options.runtime != Runtime::PerCore {
+        return run_tokio(server, Sockets { listeners, udp, wakeups });
     }
+    let workers = per_core::start(server, cache, shares(udp, server.options.threads))?;
+    acceptor::serve(server, workers, listeners, wakeups)
+}
+
+/// Tokio's runtimes. This function is not generic, so it is compiled once, in this crate.
+fn run_tokio(server: &Arc<Server>, Sockets { listeners, udp, wakeups }: Sockets) -> io::Result<()> {
+    let workers = if server.options.runtime == Runtime::TokioCurrentThread {
+        tokio::start_each(server, &server.cache, shares(udp, server.options.threads))?
+    } else {
+        tokio::start_all(server, &server.cache, udp)?
+    };
+    acceptor::serve(server, workers, listeners, wakeups)
 }
 
 /// [`run`] with the server's cache, which hides its engine. This function is compiled once, in this crate.
