@@ -1,4 +1,4 @@
-//! The transcripts of `conformance/`, against larderd with each engine under each runtime and over
+//! The transcripts of `tests/conformance/`, against larderd with each engine under each runtime and over
 //! TLS, and against memcached as far as the installed one has what a case needs.
 #![expect(clippy::print_stderr, reason = "each try that differs is shown")]
 
@@ -124,7 +124,7 @@ impl<R: Running> Target for Playing<R> {
 }
 
 fn play(server: impl Running, runs: impl Fn(&Case) -> bool) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/conformance");
     let cases = read_folder(&folder).unwrap();
     let mut target = Playing { server, peers: BTreeMap::new() };
     let chosen: Vec<&Case> =

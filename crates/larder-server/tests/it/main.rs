@@ -12,7 +12,7 @@ mod daemon;
 mod descriptors;
 mod differential;
 mod documented;
-#[path = "../../../larder-client/tests/it/common/face.rs"]
+#[path = "../../../../clients/larder-client/tests/it/common/face.rs"]
 mod face;
 mod flash;
 mod latency;

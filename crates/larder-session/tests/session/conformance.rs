@@ -1,4 +1,4 @@
-//! Plays the transcripts of `conformance/` against sessions over each engine.
+//! Plays the transcripts of `tests/conformance/` against sessions over each engine.
 
 use crate::target::{self, Sessions};
 use larder_model::{Case, Target, read_folder, run, run_bytewise};
@@ -8,7 +8,7 @@ use std::path::Path;
 const BYTEWISE_LEN_MAX: usize = 10_000;
 
 fn cases() -> Vec<Case> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/conformance");
     let mut cases = read_folder(&folder).unwrap();
     cases.retain(|case| !case.server);
     cases

@@ -6,7 +6,7 @@
 //! | `splits` | no cut of the input and no limit changes an answer |
 //! | `pressure` | how much memory a session holds for a client that does not read, or does not finish |
 //! | `large` | values that are received and sent in pieces |
-//! | `conformance` | the transcripts of `conformance/` |
+//! | `conformance` | the transcripts of `tests/conformance/` |
 //! | `dumps` | dumps show everything, in small steps, as fast as their client reads |
 //! | `logins` | nothing but a login works before one, and each login is answered as memcached does |
 //! | `meaning` | answers and counters are those of memcached 1.6.18 |

@@ -1,7 +1,7 @@
 //! Answers and counters, compared with those that memcached 1.6.18 gave to the same requests. For
 //! commands of later releases, their documentation is the reference.
 //!
-//! The transcripts of `conformance/` test far more commands. These cases need the counters as well, or
+//! The transcripts of `tests/conformance/` test far more commands. These cases need the counters as well, or
 //! are easily done wrong.
 
 use crate::common::{ITEM_SIZE_MAX, Kit, TestEngine, new_kit, pattern, set, text};

@@ -1,0 +1,408 @@
+"""How long clients wait when a group loses its leader or keys move, how far followers are behind, and what copies cost."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from statistics import median
+
+from bench.servers import LARDER, LOAD_CORE, ROOT, SERVER_CORE, free_port, on_core, run, stats_of
+
+KILLS, PAUSES, HAND_OVERS = 50, 10, 50
+KILL, PAUSE, HAND_OVER = "kill", "pause", "hand-over"
+# Requests a second of the load beside them, at both of the other nodes together, and for how many seconds of it.
+LOAD_RATE, LOAD_SECS = 50_000, 2
+# How long the answers are watched after each loss, in seconds.
+SECS = {KILL: 1, PAUSE: 6, HAND_OVER: 0.5}
+ROUNDS = 10
+CONNECTIONS = 16
+KEYS = 100_000
+REQUESTS = 60_000
+CHANGES = 20_000
+COPIES, COPY_ITEMS, COPY_LEN = 5, 400_000, 1024
+LAG_SECS = 10
+# A fourth group: items of this length, look-ups of each connection a second, and for how long, in seconds.
+FOURTH_LEN, FOURTH_RATE, FOURTH_SECS, FOURTH_ROUNDS = 1000, 250, 6, 3
+QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+LARDERD = [ROOT / "target/dist/larderd", "-u", "root", "-l", "127.0.0.1", "-U", 0, "-t", 1, "-p"]
+
+
+def measure():
+    """In a Python with the packages of the tests, which start etcd and groups."""
+    python = ROOT / ".venv/bin/python"
+    assert python.exists(), "scripts/test makes .venv, which the groups need"
+    command = [python, "-m", "bench.cluster"]
+    return json.loads(subprocess.run(command, cwd=ROOT / "measure", check=True, capture_output=True, text=True).stdout)
+
+
+def measure_here():
+    with Etcd() as etcd:
+        return {
+            "etcd": subprocess.run(["etcd", "--version"], capture_output=True, text=True).stdout.split()[2],
+            "kill": losses(etcd, KILLS, KILL),
+            "kill_loaded": losses(etcd, KILLS, KILL, LOAD_RATE),
+            "pause": losses(etcd, PAUSES, PAUSE),
+            "hand_over": losses(etcd, HAND_OVERS, HAND_OVER),
+            "acks": acks(etcd),
+            "lag": lag(),
+            "copy": copy(),
+            "cost": in_turn([0, 1, 2], cost),
+            "redis_cost": in_turn([0, 1, 2], redis_cost),
+            "redis_copy": redis_copy(),
+            "fourth": fourth(etcd),
+        }
+
+
+class Asker(threading.Thread):
+    """Stores and looks up at one node, one request after the other, and keeps the longest time between answers."""
+
+    def __init__(self, node):
+        super().__init__()
+        self.port, self.gap, self.errors, self.answers, self.goes_on = node.port, 0.0, 0, 0, True
+
+    def run(self):
+        stream, last = None, time.monotonic()
+        while self.goes_on:
+            try:
+                stream = stream or socket.create_connection(("127.0.0.1", self.port), 20)
+                stream.sendall(b"set k 0 0 1\r\n1\r\nget k\r\n")
+                answer = b""
+                while not answer.endswith(b"END\r\n"):
+                    piece = stream.recv(4096)
+                    if not piece or b"ERROR" in piece:
+                        raise ConnectionError
+                    answer += piece
+                self.answers += 1
+                self.gap, last = max(self.gap, time.monotonic() - last), time.monotonic()
+            except ConnectionError:
+                self.errors += 1
+                stream = None
+
+
+def losses(etcd, count, how, rate=0):
+    """Seconds without an answer at the other nodes, and requests that failed, each time that a leader is lost; and how
+    many requests of a load of this rate were answered in a second."""
+    gaps, errors, answered = [], [], []
+    with Group(etcd, 3, "--cluster", how) as group:
+        for _ in range(count):
+            leader = group.wait_until_in_sync()
+            others = group.followers()
+            with beside([node.port for node in others], rate) as loads:
+                askers = [Asker(node) for node in others]
+                for asker in askers:
+                    asker.start()
+                time.sleep(0.5)
+                if how == KILL:
+                    group.kill(leader)
+                elif how == PAUSE:
+                    leader.signal(signal.SIGSTOP)
+                else:
+                    command = [LARDER, "cluster", how, "--cluster", how, "--etcd", etcd.url]
+                    subprocess.run(command, check=True, **QUIET)
+                time.sleep(SECS[how])
+                for asker in askers:
+                    asker.goes_on = False
+                for asker in askers:
+                    asker.join()
+            gaps += [asker.gap for asker in askers]
+            errors += [asker.errors for asker in askers]
+            answered.append(sum(loads))
+            if how == KILL:
+                group.start(leader.name)
+            elif how == PAUSE:
+                leader.signal(signal.SIGCONT)
+    return {"secs": gaps, "errors": errors, "answered": answered}
+
+
+@contextmanager
+def beside(ports, rate):
+    """A load of so many requests a second, one in ten of them a set, that is divided among these ports. Yields a list to
+    which it adds at the end, for each port, how many were answered in a second."""
+    answered = []
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--rate", rate // len(ports), "--test-time", LOAD_SECS, "--ratio", "1:9", "--reconnect-on-error"]
+        started = [subprocess.Popen([*load(port, *options), "--json-out-file", f"{folder}/{port}"], **QUIET)
+                   for port in ports if rate]
+        yield answered
+        for port, process in zip(ports, started):
+            assert process.wait() == 0, f"the load at port {port} failed"
+            with open(f"{folder}/{port}") as file:
+                answered.append(json.load(file)["median"]["commands"]["total"]["requests"] / LOAD_SECS)
+
+
+def fourth(etcd):
+    """Look-ups before a fourth group gets its share of the keys, and meanwhile: the share that is found, and latencies in
+    µs; the share of the items that moved, and how long that took, in seconds."""
+    name, found = "fourth", []
+
+    def larder(task, *words):
+        command = [LARDER, "cluster", task, "--cluster", name, "--etcd", etcd.url, *words]
+        subprocess.run(command, check=True, **QUIET)
+
+    with ExitStack() as stack:
+        groups = []
+        for number in range(4):
+            options = ("--cluster", name, "--group", str(number), "-m", "256", "-t", "1")
+            groups.append(stack.enter_context(Group(etcd, 2, *options, prefix=f"g{number}n")))
+        port = groups[0].leader().port
+        larder("move", "--to", "1")
+        larder("move", "--to", "2")
+        run(load(port, "-d", FOURTH_LEN, "--key-pattern", "P:P", "-n", "allkeys", "--pipeline", 16), **QUIET)
+        for _ in range(FOURTH_ROUNDS):
+            before = look_ups(port)
+            begun, took = time.monotonic(), []
+
+            def move():
+                larder("move", "--to", "3")
+                took.append(time.monotonic() - begun)
+
+            moving = threading.Thread(target=move)
+            moving.start()
+            meanwhile = look_ups(port)
+            moving.join()
+            assert took[0] > FOURTH_SECS, "the move ended while look-ups were measured"
+            moved = int(groups[3].leader().stats()["curr_items"]) / KEYS
+            found.append({"before": before, "meanwhile": meanwhile, "moved": moved, "secs": took[0]})
+            larder("drain", "3")
+    return found
+
+
+def look_ups(port):
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--ratio", "0:1", "--rate-limiting", FOURTH_RATE, "--test-time", FOURTH_SECS]
+        run([*load(port, *options), "--json-out-file", f"{folder}/found"], **QUIET)
+        with open(f"{folder}/found") as file:
+            gets = json.load(file)["median"]["commands"]["get"]
+    assert not (gets["never_answered"] or gets["never_sent"]), gets
+    return {"hits": gets["hits"] / gets["requests"], "errors": gets["errors"], "micros": gets["latency"]}
+
+
+def acks(etcd):
+    """Seconds of each change that all nodes have to acknowledge, one after the other, by the node that is asked."""
+    found = {}
+    for mode in ("none", "writes"):
+        with Group(etcd, 3, "--cluster", f"acks{mode}", "--ack", mode) as group:
+            for who, node in (("leader", group.leader()), ("follower", group.followers()[0])):
+                with node.connect() as stream:
+                    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    times = []
+                    for number in range(CHANGES):
+                        begun = time.monotonic()
+                        stream.sendall(b"delete k%d\r\n" % number)
+                        stream.recv(100)
+                        times.append(time.monotonic() - begun)
+                found[f"{mode}, asked at the {who}"] = percentiles(times)
+    return found
+
+
+def percentiles(values):
+    values = sorted(values)
+    return {name: values[min(int(len(values) * share), len(values) - 1)] for name, share in
+            {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1}.items()}
+
+
+@contextmanager
+def servers(followers, memory=1024):
+    """A leader on its core and its followers on the other; their processes, and the leader's ports."""
+    with tempfile.TemporaryDirectory() as folder:
+        started = []
+        try:
+            leader = start(folder, started, SERVER_CORE, memory, "--replicate-on", "127.0.0.1:0")
+            for _ in range(followers):
+                start(folder, started, LOAD_CORE, memory, "--follow", f"127.0.0.1:{leader['REPLICATION']}")
+            yield leader, started
+        finally:
+            for process, _ in started:
+                process.terminate()
+                process.wait()
+
+
+def start(folder, started, core, memory, *options):
+    ports = f"{folder}/{len(started)}"
+    environment = {**os.environ, "MEMCACHED_PORT_FILENAME": ports}
+    command = on_core(core, [*LARDERD, -1, "-m", memory, *options])
+    process = subprocess.Popen(command, env=environment, **QUIET)
+    while not os.path.exists(ports):
+        assert process.poll() is None, command
+        time.sleep(0.01)
+    lines = (line.split(":") for line in open(ports).read().splitlines())
+    found = {name.split()[0]: int(rest[-1].split()[-1]) for name, *rest in lines}
+    started.append((process, found))
+    return found
+
+
+def replication(port):
+    with socket.create_connection(("127.0.0.1", port)) as stream:
+        stream.sendall(b"stats replication\r\n")
+        lines = iter(stream.makefile("rb").readline, b"END\r\n")
+        pairs = (line.decode().strip().split(" ", 2)[1:] + [""] for line in lines)
+        return {name: value for name, value, *_ in pairs}
+
+
+def wait_for_copies(started):
+    for _, ports in started[1:]:
+        while replication(ports["TCP"])["link"] != "following":
+            time.sleep(0.01)
+
+
+def load(port, *options):
+    """Each connection has keys of its own choice: the same ones at the same time would be sent to followers as one."""
+    return on_core(LOAD_CORE, [LARDER, "bench", "-q", "--hide-histogram", "-s", "127.0.0.1", "-p", port, "-t", 1, "-c",
+                               CONNECTIONS, "--key-minimum", 1, "--key-maximum", KEYS, "--key-pattern", "R:R",
+                               "--distinct-client-seed", "-d", 100, "--ratio", "1:0", *options])
+
+
+def lag():
+    """Seconds that two followers were behind, ten times a second under sets that take half of the leader's core."""
+    with servers(2) as (leader, started):
+        wait_for_copies(started)
+        begun = time.monotonic()
+        run(load(leader["TCP"], "--pipeline", 1, "-n", 20_000), **QUIET)
+        rate = int(20_000 * CONNECTIONS / (time.monotonic() - begun) / 2)
+        sets = subprocess.Popen(load(leader["TCP"], "--rate-limiting", rate // CONNECTIONS, "--test-time", LAG_SECS), **QUIET)
+        time.sleep(1)
+        seen = []
+        while sets.poll() is None:
+            seen.append(float(replication(leader["TCP"])["followers_lag"]))
+            time.sleep(0.1)
+        return {"rate": rate, "secs": percentiles(seen)}
+
+
+def fill(port, *options):
+    command = [LARDER, "bench", "-q", "--hide-histogram", "-s", "127.0.0.1", "-p", port, "-t", 1, "-c", 4, "--key-minimum", 1,
+               "--key-maximum", COPY_ITEMS, "-d", COPY_LEN, "--ratio", "1:0", "--key-pattern", "P:P", "-n", "allkeys",
+               "--pipeline", 16, *options]
+    run(on_core(LOAD_CORE, command), **QUIET)
+
+
+def copy():
+    """MB of values a second that a new follower got."""
+    found = []
+    with servers(0) as (leader, started):
+        fill(leader["TCP"])
+        with tempfile.TemporaryDirectory() as folder:
+            for _ in range(COPIES):
+                extra = []
+                begun = time.monotonic()
+                start(folder + "/", extra, LOAD_CORE, 1024, "--follow", f"127.0.0.1:{leader['REPLICATION']}")
+                wait_for_copies([None, *extra])
+                found.append(COPY_ITEMS * COPY_LEN / 1e6 / (time.monotonic() - begun))
+                process = extra[0][0]
+                process.terminate()
+                process.wait()
+                os.remove(folder + "/0")
+    return found
+
+
+def in_turn(kinds, measure):
+    """What is measured of each kind, by its name, in each round. The kinds take turns."""
+    found = {str(kind): [] for kind in kinds}
+    for number in range(ROUNDS):
+        first = number % len(kinds)
+        for kind in kinds[first:] + kinds[:first]:
+            found[str(kind)].append(measure(kind))
+    return found
+
+
+def cost(followers):
+    """Microseconds of CPU time of the leader's worker, and of the whole leader, for each set."""
+    with servers(followers) as (leader, started):
+        wait_for_copies(started)
+        return cost_of_sets(started[0][0].pid, leader["TCP"], "(larder-")
+
+
+def redis_cost(replicas):
+    """The same of the main thread of a Redis with so many replicas, and of all of its threads."""
+    with redis(SERVER_CORE) as (master, port), ExitStack() as stack:
+        for _ in range(replicas):
+            _, replica = stack.enter_context(redis(LOAD_CORE, "--replicaof", "127.0.0.1", port))
+            wait_for_replica(replica)
+        return cost_of_sets(master.pid, port, "(redis-server", "-P", "resp")
+
+
+def cost_of_sets(pid, port, worker, *options):
+    before = cpu_of(pid, worker)
+    run(load(port, "--pipeline", 10, "-n", REQUESTS, *options), **QUIET)
+    took = [late - early for early, late in zip(before, cpu_of(pid, worker))]
+    return [1e6 * secs / (REQUESTS * CONNECTIONS) for secs in took]
+
+
+def redis_copy():
+    """MB of values a second that a new replica of Redis got, without a file in between."""
+    found = []
+    with redis(SERVER_CORE, "--repl-diskless-sync-delay", 0) as (_, port):
+        fill(port, "-P", "resp")
+        for _ in range(COPIES):
+            begun = time.monotonic()
+            with redis(LOAD_CORE, "--repl-diskless-load", "on-empty-db", "--replicaof", "127.0.0.1", port) as (_, replica):
+                wait_for_replica(replica)
+                found.append(COPY_ITEMS * COPY_LEN / 1e6 / (time.monotonic() - begun))
+    return found
+
+
+@contextmanager
+def redis(core, *options):
+    """A Redis on its core that writes no files; its process and its port."""
+    port = free_port()
+    command = ["redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", *options]
+    with tempfile.TemporaryDirectory() as folder:
+        process = subprocess.Popen(on_core(core, command), cwd=folder, **QUIET)
+        try:
+            while not redis_says(port, b"PING").startswith(b"+PONG"):
+                assert process.poll() is None, command
+                time.sleep(0.01)
+            yield process, port
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def wait_for_replica(port):
+    while b"master_link_status:up" not in redis_says(port, b"INFO replication"):
+        time.sleep(0.01)
+
+
+def redis_says(port, command):
+    """The answer to a command; nothing as long as it can't be asked."""
+    try:
+        with socket.create_connection(("127.0.0.1", port)) as stream:
+            stream.sendall(command + b"\r\n")
+            return stream.recv(65536)
+    except ConnectionError:
+        return b""
+
+
+def cpu_of(pid, worker):
+    """Seconds of CPU time of the threads whose name begins like this, and of all threads."""
+    ticks, workers, all_of_it = os.sysconf("SC_CLK_TCK"), 0, 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        name, _, rest = open(f"/proc/{pid}/task/{task}/stat").read().rpartition(")")
+        fields = rest.split()
+        took = (int(fields[11]) + int(fields[12])) / ticks
+        all_of_it += took
+        workers += took if worker in name else 0
+    return workers, all_of_it
+
+
+def beside_moves(found, figure):
+    """The median over rounds of what `figure` says of look-ups during a move, as a share of those before."""
+    return median(figure(one["meanwhile"]) / figure(one["before"]) for one in found["fourth"])
+
+
+def ratio(costs, followers, of):
+    """The median of the ratios of rounds to those without followers."""
+    pairs = zip(costs[followers], costs["0"])
+    return median(mine[of] / other[of] for mine, other in pairs)
+
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tests/replication", "tests/cluster")]
+    from group import Etcd, Group
+
+    print(json.dumps(measure_here()))

@@ -1,0 +1,331 @@
+"""Flash tiers side by side: larderd with `ext_path`, and memcached's extstore with 1 and with 32 I/O threads.
+
+Reads are measured over keys that are on flash alone: more keys are set than are read, the last ones stay
+in memory, and nothing is copied back to memory (`ext_recache_rate=0`). The files are smaller than the
+memory of most machines, so their pages are dropped from the page cache while reads are measured, as if
+the file were much larger than memory; reads that bypass the page cache are not affected."""
+
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.servers import EXAMPLES, LARDER, LOAD_CORE, ROOT, SERVER_CORE, Server, on_core, run
+
+MEMORY_MB = 64
+MEMORY_WITHOUT_FLASH_MB = 3072
+KEY_BYTES = len("memtier-") + 6
+# The servers, and what each is started with besides.
+SERVERS = {
+    "larder": ("larder", ""),
+    "memcached, 1 thread": ("memcached", ",ext_threads=1"),
+    "memcached, 32 threads": ("memcached", ",ext_threads=32"),
+}
+# By the length of a value: keys that are set, keys that are read, sets a second while filling, and the
+# size of the file. memcached keeps about 100 B of each item on flash in memory.
+READ = {1024: (420_000, 350_000, 20_000, "1G"), 8192: (150_000, 130_000, 8_000, "2G")}
+# Connections and requests outstanding on each.
+LOADS = {"32 × 1": (32, 1), "8 × 16": (8, 16), "1 × 1": (1, 1)}
+ROUNDS = 3
+TEST_SECS = 5
+HELD_KEYS = 1_500_000
+PAIRS = 10
+DROP_EVERY_SECS = 0.1
+
+
+def measure():
+    with tempfile.TemporaryDirectory(dir=results_folder(), prefix="flash-") as folder:
+        place = Path(folder)
+        servers = [name for name in SERVERS if has_flash(name, place)]
+        found = {"servers": servers, "rounds": ROUNDS}
+        found["held"] = {name: held(name, place) for name in one_of_each(servers)}
+        found["reads"] = {f"{length} B": {name: reads(name, place, length) for name in servers} for length in READ}
+        found["device"] = device(place)
+        found["without_flash"] = {name: without_flash(name) for name in one_of_each(servers)}
+        found["restarts"] = restarts() if "larder" in servers else []
+        found["steady"] = {name: steady(name, place) for name in one_of_each(servers)}
+        found["idle"] = idle_costs(place) if "larder" in servers else None
+    return found
+
+
+def results_folder():
+    folder = ROOT / "compare/bench"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def one_of_each(servers):
+    """Where the number of I/O threads does not matter, memcached runs with the one of its default."""
+    return [name for name in servers if "32" not in name]
+
+
+@contextmanager
+def flash_server(name, place, size, options="", memory_mb=MEMORY_MB):
+    """A server with a flash tier. memcached wants the length of pages before the path."""
+    program, more = SERVERS[name]
+    file = place / "flash"
+    with Server(program, memory_mb, "-o", f"{options}ext_path={file}:{size}{more}") as server:
+        try:
+            yield server, file
+        finally:
+            # The file takes no room while the server ends.
+            file.unlink(missing_ok=True)
+
+
+def has_flash(name, place):
+    """Whether the server can be started with a flash tier, and has one then."""
+    try:
+        with flash_server(name, place, "1G") as (server, _):
+            return "extstore_objects_used" in server.stats()
+    except (AssertionError, FileNotFoundError, ConnectionError):
+        print(f"{name} has no flash tier and is left out", flush=True)
+        return False
+
+
+def held(name, place):
+    """What is left of 1.5 M items of 1 KB after they were set as fast as possible, and what was written."""
+    with flash_server(name, place, "3G") as (server, file):
+        fill(server, HELD_KEYS, 1024, rate=None)
+        written = settle(server)
+        stats = server.stats()
+        load = server.load(*keys(HELD_KEYS, 1024), "-t", 1, "-c", 32, "--ratio", "0:1", "--distinct-client-seed",
+                           "--test-time", TEST_SECS)
+        found = load["commands"]["total"]
+        items = int(stats["curr_items"])
+        return {
+            "keys": HELD_KEYS,
+            "items": items,
+            "found_share": found["hits"] / (found["hits"] + found["misses"]),
+            "wrong": wrong_values(load),
+            "index_bytes_per_item": int(stats["hash_bytes"]) / items,
+            "items_on_flash": int(stats["extstore_objects_used"]),
+            "device_bytes": written,
+            "payload_bytes": 1024 + KEY_BYTES,
+            "page_cache_bytes": page_cache_bytes(file),
+            "rss_bytes": load["server"]["rss_after"],
+        }
+
+
+def reads(name, place, length):
+    """Gets over keys on flash by load; at the end, with 10 % of overwrites."""
+    all_keys, read_keys, rate, size = READ[length]
+    found = {what: [] for what in [*LOADS, "overwrites"]}
+    with flash_server(name, place, size, "ext_recache_rate=0,") as (server, file):
+        fill(server, all_keys, length, rate)
+        settle(server)
+        for _ in range(ROUNDS):
+            for what, (clients, depth) in LOADS.items():
+                with uncached(file):
+                    load = server.load(*keys(read_keys, length), "-t", 1, "-c", clients, "--pipeline", depth, "--ratio",
+                                       "0:1", "--distinct-client-seed", "--test-time", TEST_SECS)
+                found[what].append(figures(load))
+        for _ in range(ROUNDS):
+            with uncached(file):
+                found["overwrites"].append(figures(overwrites(server, read_keys, length)))
+    return found
+
+
+def overwrites(server, number, length):
+    """A tenth of the requests are sets, on 32 connections."""
+    return server.load(*keys(number, length), "-t", 1, "-c", 32, "--ratio", "1:9", "--distinct-client-seed",
+                       "--test-time", TEST_SECS)
+
+
+def without_flash(name):
+    """Gets and overwrites of the same items in memory."""
+    number, length = READ[1024][1], 1024
+    found = {"32 × 1": [], "overwrites": []}
+    with Server(SERVERS[name][0], MEMORY_WITHOUT_FLASH_MB) as server:
+        fill(server, number, length, rate=None)
+        for _ in range(ROUNDS):
+            load = server.load(*keys(number, length), "-t", 1, "-c", 32, "--ratio", "0:1", "--distinct-client-seed",
+                               "--test-time", TEST_SECS)
+            found["32 × 1"].append(figures(load))
+            found["overwrites"].append(figures(overwrites(server, number, length)))
+    return found
+
+
+def steady(name, place):
+    """What is written to the device per set, if more items are overwritten than a small flash file holds."""
+    number, length, sets = 400_000, 1024, 800_000
+    with flash_server(name, place, "256M", "ext_page_size=8,") as (server, _):
+        fill(server, number, length, rate=20_000)
+        load_sets(server, number, length, sets)
+        before = settle(server)
+        load_sets(server, number, length, sets)
+        written = settle(server) - before
+        return {"sets": sets, "device_bytes": written, "payload_bytes": length + KEY_BYTES}
+
+
+def load_sets(server, number, length, sets):
+    server.load(*keys(number, length), "-t", 1, "-c", 16, "--ratio", "1:0", "--distinct-client-seed", "--rate", 20_000,
+                "-n", sets // 16)
+
+
+def restarts():
+    """Restarts under load of the servers of measure/suites/restart.toml, in its short form: for each trial, when
+    the first key was found, and what was kept."""
+    folder = ROOT / "compare/restart-quick"
+    # The exit status is 1 if a trial failed, which is part of the result.
+    run([LARDER, "compare", "measure/suites/restart.toml", "--quick", "--fresh"], check=False, stdout=subprocess.DEVNULL)
+    cells = json.loads((folder / "results.json").read_text())["cells"]
+    return [
+        {
+            "server": one["cell"]["server"],
+            "end": one["cell"]["workload"],
+            "failed": one["found"].get("failed", {}).get("reason"),
+            **(one.get("restart") or {}),
+        }
+        for one in cells
+    ]
+
+
+def idle_costs(place):
+    """Microseconds of CPU time per get from memory, in pairs of larderd without and with flash that is
+    not used."""
+    costs = {"without": [], "with": []}
+    number, requests = 100_000, 100_000
+    for pair in range(PAIRS):
+        for which in sorted(costs, reverse=bool(pair % 2)):
+            flash = ["-o", f"ext_path={place / 'flash'}:1G"] if which == "with" else []
+            with Server("larder", 1024, *flash) as server:
+                fill(server, number, 500, rate=None)
+                load = server.load(*keys(number, 500), "-t", 1, "-c", 16, "--pipeline", 50, "--sliding", "--ratio", "0:1",
+                                   "-n", requests)
+                costs[which].append(cpu(load))
+            (place / "flash").unlink(missing_ok=True)
+    return costs
+
+
+def idle_ratio(costs):
+    """The median of the ratios of the pairs."""
+    return statistics.median(idle / plain for plain, idle in zip(costs["without"], costs["with"]))
+
+
+def keys(number, length):
+    """Every value that returns is checked."""
+    return ["--key-minimum", 100_000, "--key-maximum", 99_999 + number, "-d", length, "--verify", "--max-faults", 10**9]
+
+
+def fill(server, number, length, rate):
+    paced = ["--rate", rate] if rate else ["--pipeline", 16]
+    server.load(*keys(number, length), "-t", 1, "-c", 16, *paced, "--ratio", "1:0", "--key-pattern", "P:P", "-n", "allkeys")
+
+
+def figures(load):
+    """The figures of a load that are kept."""
+    total, flash = load["commands"]["total"], load.get("flash") or {}
+    found = {
+        "per_second": total["per_second"],
+        "hit_share": total["hits"] / max(total["hits"] + total["misses"], 1),
+        "share_from_flash": flash.get("share_from_flash"),
+        "failed_reads": flash.get("failed_reads"),
+        "cpu_micros": cpu(load),
+        "load_busy": load["load_cpu_seconds"] / load["seconds"],
+        "wrong": wrong_values(load),
+    }
+    for name in ("get", "set"):
+        if name in load["commands"]:
+            latency = load["commands"][name]["latency"]
+            found[f"{name}_p50"], found[f"{name}_p99"] = latency["p50"], latency["p99"]
+    return found
+
+
+def cpu(load):
+    return load["server"]["user_micros"] + load["server"]["system_micros"]
+
+
+def wrong_values(load):
+    return sum(times for what, times in load["faults"].items() if "wrong value" in what)
+
+
+def settle(server):
+    """Waits until nothing more is written to flash. Returns the bytes that the server has written to
+    storage devices since its start."""
+    last, since = None, time.monotonic()
+    while time.monotonic() < since + 1:
+        written = server.stats().get("extstore_bytes_written")
+        if written != last:
+            last, since = written, time.monotonic()
+        time.sleep(0.1)
+    io = Path(f"/proc/{server.process.pid}/io").read_text()
+    return int(re.search(r"^write_bytes: (\d+)$", io, re.M).group(1))
+
+
+def page_cache_bytes(file):
+    if not shutil.which("fincore"):
+        return None
+    shown = run(["fincore", "--bytes", "--noheadings", "--output", "RES", file], stdout=subprocess.PIPE).stdout
+    return int(shown.strip() or 0)
+
+
+@contextmanager
+def uncached(file):
+    """Keeps the pages of a file out of the page cache."""
+    ended = threading.Event()
+    thread = threading.Thread(target=drop_pages, args=(file, ended))
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def drop_pages(file, ended):
+    # The thread alone, not its process: beside the load, which has time to spare.
+    os.sched_setaffinity(threading.get_native_id(), {LOAD_CORE})
+    with open(file, "rb") as opened:
+        # Pages that are not written yet cannot be dropped.
+        os.fdatasync(opened.fileno())
+        while True:
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            if ended.wait(DROP_EVERY_SECS):
+                return
+
+
+def device(place):
+    """What the bare device does with reads of the same lengths, at the depths of the loads; None without
+    the example of larder-device."""
+    program = EXAMPLES / "reads"
+    if not program.exists():
+        return None
+    found = {}
+    for length, (_, number, _, _) in READ.items():
+        for what, (clients, depth) in LOADS.items():
+            options = ["--file", place / "reads", "--bytes", -(-number * length // 2**20) * 2**20, "--depth", clients * depth,
+                       "--seconds", TEST_SECS, "--ring"]
+            found[f"{length} B, {what}"] = [device_read(program, options, length) for _ in range(ROUNDS)]
+        (place / "reads").unlink(missing_ok=True)
+    return found
+
+
+def device_read(program, options, length):
+    """Reads a record from one sector to another; devices with large sectors refuse small reads."""
+    for sector in (512, 4096):
+        read_len = -(-(length + KEY_BYTES + 32) // sector) * sector
+        command = on_core(SERVER_CORE, [program, *options, "--len", read_len])
+        ended = run(command, check=False, capture_output=True)
+        if ended.returncode == 0:
+            return device_figures(ended.stdout)
+    raise RuntimeError(f"{command}: {ended.stderr}")
+
+
+def device_figures(text):
+    """The figures of a line such as `ring, depth 32, 1536 bytes: 90000 reads/s, p50 300 us, p99 900 us,
+    5.90 us of CPU each`."""
+    found = re.search(r"([\d.]+) reads/s, p50 ([\d.]+) us, p99 ([\d.]+) us, ([\d.]+) us of CPU", text)
+    assert found, f"no figures in: {text}"
+    return dict(zip(("per_second", "p50", "p99", "cpu_micros"), map(float, found.groups())))
+
+
+def middle(rounds, name):
+    """The median of a figure over the rounds."""
+    return statistics.median(one[name] for one in rounds)

@@ -1,0 +1,266 @@
+"""The measurements of scripts/bench. Each part is a function that returns JSON-serialisable data."""
+
+import json
+import socket
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from bench import agreement as agreement_of_tools
+from bench import builds as cold_builds
+from bench import cluster as groups
+from bench import embedded as libraries
+from bench import flash as flash_tiers
+from bench import idle as idle_interfaces
+from bench import interfaces as further_interfaces
+from bench import peer_costs, restarts
+from bench.servers import EMPTY_LOOP, EXAMPLES, LARDER, LOAD_CORE, ROOT, SERVER_CORE, Server
+from bench.servers import on_core, output, run, versions
+from bench.workloads import QUICK, WORKLOADS
+
+FOLDER = ROOT / "compare/bench"
+SUITES = ["pipelined", "unpipelined", "caches", "memcrs", "memc-kv", "ram", "scale"]
+# Numbers of threads of the servers whose miss ratios are measured.
+THREADS = (1, 4)
+COMMANDS_MEASURED = {
+    "memcached": "memcached=memcached -u root -l 127.0.0.1 -U 0 -p {port} -m {memory_mb} -t 2",
+    "larder": "larder=target/dist/larderd -u root -l 127.0.0.1 -p {port} -m {memory_mb} -t 2",
+}
+STREAMS = {
+    "zipf 0.8": ["--stream", "zipf", "--key-zipf-exp", "0.8"],
+    "zipf 1.0": ["--stream", "zipf"],
+    # Few different keys are requested, so values are larger: 1 % of the footprint must be enough memory
+    # for the servers to start.
+    "zipf 1.2": ["--stream", "zipf", "--key-zipf-exp", "1.2", "-d", "2400"],
+    "one-hit wonders": ["--stream", "onehit"],
+    "scans": ["--stream", "scan"],
+    "drift": ["--stream", "drift"],
+    "log-normal sizes": ["--stream", "lognormal"],
+    "shifting sizes": ["--stream", "sizeshift"],
+    "TTL mix": ["--stream", "ttl", "--speed", "4"],
+}
+
+
+def suite(name):
+    """Runs an included suite in its short form."""
+    begun = time.monotonic()
+    folder = ROOT / f"compare/{name}-quick"
+    (folder / "results.md").unlink(missing_ok=True)
+    # The exit status is 1 if a measurement failed, which the tables say, too.
+    run([LARDER, "compare", f"measure/suites/{name}.toml", "--quick", "--fresh"], check=False)
+    return {
+        "markdown": (folder / "results.md").read_text(),
+        "summary": json.loads((folder / "results.json").read_text())["summary"],
+        "seconds": round(time.monotonic() - begun),
+    }
+
+
+def peers():
+    """CPU time of requests, of the servers in servers.toml that are installed."""
+    return peer_costs.measure()
+
+
+def agreement():
+    """Latencies that memtier_benchmark and `larder bench` measure with the same lines; None without the
+    former."""
+    return agreement_of_tools.measure()
+
+
+def tails():
+    """Latency percentiles in µs in an open loop at 70 % of memcached's maximum rate, in many short runs,
+    of memcached, larderd and an empty loop. Those of the empty loop are caused by the machine."""
+    connections = ["-t", 1, "-c", 64, "--data-size-range", "1-1024", "--key-maximum", 100_000]
+    with Server("memcached", 1024) as server:
+        runs = [server.load(*connections, "--fill", "--test-time", 2) for _ in range(3)]
+    peak = statistics.median(run["commands"]["total"]["per_second"] for run in runs)
+    rate = int(0.7 * peak)
+    servers = ("memcached", "larder", EMPTY_LOOP)
+    found = {"peak": peak, "rate": rate} | {name: [] for name in servers}
+    for _ in range(5):
+        for name in servers:
+            # The empty loop does not parse sets.
+            ratio = ["--ratio", "0:1"] if name == EMPTY_LOOP else []
+            fill = [] if name == EMPTY_LOOP else ["--fill"]
+            with Server(name, 1024) as server:
+                server.load(*connections, *ratio, *fill, "--test-time", 1)
+                for _ in range(6):
+                    load = server.load(*connections, *ratio, "--rate", rate, "--test-time", 1)
+                    found[name].append(load["commands"]["total"]["latency"])
+    return found
+
+
+def growth():
+    """Nanoseconds of a batch of 16 sets on the engine alone: p50, p99, p99.9 and maximum, while the index
+    grows from empty to ten million items, under eviction, and in comparable steady states."""
+    found = {}
+    for _ in range(7):
+        for line in output([EXAMPLES / "growth"]).splitlines():
+            name, *nanos = line.split()
+            found.setdefault(name, []).append([int(n) for n in nanos])
+    return found
+
+
+def fill():
+    """Items per GiB for several value sizes."""
+    return of_bench("fill", "-m", "256", "-d", "10,50,100,230,1000,4000")
+
+
+def of_bench(measure, *options):
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    path = FOLDER / f"{measure}-found.json"
+    commands = [word for text in COMMANDS_MEASURED.values() for word in ("--command", text)]
+    run([LARDER, "bench", measure, *commands, *options, "--json-out-file", path])
+    found = json.loads(path.read_text())
+    path.unlink()
+    return found
+
+
+def live():
+    """The share of a full cache's memory that live items take if 30 % of the sets overwrite existing
+    items, for values of equal and of changing sizes."""
+    return {"equal": live_share(lambda n: 200), "changing": live_share(lambda n: 50 + n * 37 % 300)}
+
+
+def live_share(length, memory_mb=128, key_len=13, sets=4_000_000):
+    header = 16  # of an item in its segment, CAS included
+    newest, total = 0, 0
+    with Server("larder", memory_mb) as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as stream:
+            while total < sets:
+                batch = []
+                for _ in range(500):
+                    total += 1
+                    overwrites = total % 10 < 3 and newest > 100_000
+                    key = newest - total * 7919 % 100_000 if overwrites else (newest := newest + 1)
+                    size = length(total)
+                    batch.append(b"set key%010d 0 0 %d noreply\r\n%b\r\n" % (key, size, b"v" * size))
+                stream.sendall(b"".join(batch))
+            stream.sendall(b"mn\r\n")
+            assert stream.recv(100) == b"MN\r\n"
+        stats = server.stats()
+    items = int(stats["curr_items"])
+    mean = statistics.mean(length(n) for n in range(100_000))
+    segments = int(stats["limit_maxbytes"]) - int(stats["hash_bytes"])
+    return {"items": items, "share": items * (mean + key_len + header) / segments}
+
+
+def hitratio(quick=False):
+    """Miss ratios of the named workloads, with one thread and with four. Batches are sent over as many
+    connections as there are threads, in turn, so that all threads take part. Server and load alternate,
+    so one core suffices for both, and the two numbers of threads are measured at the same time."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    threads = (1,) if quick else THREADS
+    names = ",".join(QUICK if quick else WORKLOADS)
+    with ThreadPoolExecutor() as pool:
+        measured = pool.map(partial(workload_rows, names), threads)
+        return {"threads": threads, "rows": [row for rows in measured for row in rows]}
+
+
+def workload_rows(names, threads):
+    path = FOLDER / f"hitratio-found-{threads}.json"
+    command = [LARDER, "bench", "hitratio", "--workload", names, "--connections", max(THREADS)]
+    for name, program in {"memcached": "memcached -U 0", "larder": "target/dist/larderd"}.items():
+        options = "-u root -l 127.0.0.1 -p {port} -m {memory_mb}"
+        command += ["--command", f"{name}-t{threads}={program} {options} -t {threads}"]
+    run([*command, "--json-out-file", path])
+    rows = json.loads(path.read_text())["rows"]
+    path.unlink()
+    return rows
+
+
+def footprints():
+    """Miss ratios with caches of 1 % and 10 % of the footprint."""
+    common = ["--footprint", "1%,10%", "--keys", "1000000", "-n", "3000000"]
+    found = {}
+    for name, stream in STREAMS.items():
+        size = [] if "-d" in stream else ["-d", "1200"]
+        found[name] = of_bench("hitratio", *common, *size, *stream)
+    return found
+
+
+def scaling():
+    """Millions of operations per second of the engine alone by Zipf exponent and share of sets: rounds of
+    one thread, two that share a cache, two with a cache each, and sixteen that share one."""
+    found = {}
+    for exponent in (1, 0):
+        for sets in (0, 10, 100):
+            lines = output([EXAMPLES / "scaling", sets, exponent, 20]).splitlines()
+            rounds = [[float(rate) for rate in line.split()] for line in lines]
+            found[f"Zipf {exponent}, {sets}% sets"] = rounds
+    return found
+
+
+def instructions():
+    """Instructions per request, counted by callgrind."""
+    lines = output([ROOT / "scripts/instructions"]).splitlines()
+    return {name: int(count) for name, count in (line.split() for line in lines)}
+
+
+def start():
+    """Seconds from the start of the process to its first answer, by memory limit."""
+    found = {}
+    for memory_mb in (64, 16384):
+        for name in ("memcached", "larder"):
+            for _ in range(5):
+                with Server(name, memory_mb) as server:
+                    found.setdefault(f"{name} -m {memory_mb}", []).append(server.secs_to_answer)
+    return found
+
+
+def restart():
+    """Restarts with items in a file."""
+    return restarts.measure()
+
+
+def flash():
+    """The flash tiers of larderd and memcached."""
+    return flash_tiers.measure()
+
+
+def embedded():
+    """Caches inside of a program."""
+    return libraries.measure()
+
+
+def interfaces():
+    """What RESP, HTTP and metrics cost."""
+    return further_interfaces.measure()
+
+
+def idle():
+    """Instructions of a memcached get while further interfaces are idle."""
+    return idle_interfaces.measure()
+
+
+def builds():
+    """Cold builds of larderd."""
+    return cold_builds.measure()
+
+
+def cluster():
+    """Groups: the loss of a leader, and what copies cost."""
+    return groups.measure()
+
+
+OTHERS = (
+    peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start, restart, flash, embedded,
+    interfaces, idle, builds, cluster,
+)
+ALL = {name: partial(suite, name) for name in SUITES} | {part.__name__: part for part in OTHERS}
+
+
+def measure(name):
+    begun = time.monotonic()
+    found = {"where": versions(), "found": ALL[name]()}
+    if found["found"] is None:
+        return
+    found["seconds"] = round(time.monotonic() - begun)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=1))
+
+
+def known(name):
+    """The results of a part; None if it was not measured."""
+    path = FOLDER / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None

@@ -1,0 +1,84 @@
+//! What the measurements need of a client library, and Larder's own.
+
+use super::arguments::Connections;
+use larder_client::blocking::Client;
+use larder_client::{Error, Ttl};
+use std::fmt::Display;
+
+/// A client library for threads. `measure/bench/clients/rust` has further ones.
+pub trait Library {
+    /// Its name in lines of CSV.
+    const NAME: &'static str;
+    /// A client with its connections.
+    type Client: Send + Sync;
+    /// A value that was read.
+    type Value: AsRef<[u8]>;
+    /// Why a call failed.
+    type Error: Display;
+
+    /// A client for the server at `HOST:PORT`, with these connections. Its calls fail after a second.
+    ///
+    /// # Errors
+    /// Those of the library.
+    fn connect(server: &str, connections: Connections) -> Result<Self::Client, Self::Error>;
+
+    /// Stores a value that does not expire.
+    ///
+    /// # Errors
+    /// Those of the library.
+    fn set(client: &Self::Client, key: &str, value: &[u8]) -> Result<(), Self::Error>;
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// Those of the library.
+    fn get(client: &Self::Client, key: &str) -> Result<Option<Self::Value>, Self::Error>;
+
+    /// Calls `visit` with the place of each key in `keys` and its value.
+    ///
+    /// # Errors
+    /// Those of the library.
+    fn get_many(
+        client: &Self::Client,
+        keys: &[&str],
+        visit: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), Self::Error>;
+}
+
+/// Larder's client for threads.
+#[derive(Debug)]
+pub struct Larder;
+
+impl Library for Larder {
+    const NAME: &'static str = "larder";
+    type Client = Client;
+    type Value = bytes::Bytes;
+    type Error = Error;
+
+    fn connect(server: &str, connections: Connections) -> Result<Client, Error> {
+        let builder = Client::builder(server);
+        match connections {
+            Connections::Shared => builder.build(),
+            Connections::Pool(max) => builder.connections(max).build(),
+        }
+    }
+
+    fn set(client: &Client, key: &str, value: &[u8]) -> Result<(), Error> {
+        client.set(key, value, Ttl::FOREVER).map(drop)
+    }
+
+    fn get(client: &Client, key: &str) -> Result<Option<bytes::Bytes>, Error> {
+        client.get(key)
+    }
+
+    fn get_many(
+        client: &Client,
+        keys: &[&str],
+        mut visit: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), Error> {
+        for (place, item) in client.get_many(keys)?.iter().enumerate() {
+            visit(place, item.as_ref().map(|item| &*item.value));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,436 @@
+//! `larder compare`: compares servers, each of which is started, loaded and stopped in turn.
+//!
+//! A [`suite`] defines servers and loads, [`plan`] orders the trials, and [`measure`] runs a trial,
+//! with the server on its own [cores](CoreSet). [`results`] are kept on disk as they
+//! arrive; `report` writes their [`summary`].
+
+mod diff;
+mod fill;
+pub mod measure;
+pub mod metric;
+pub mod plan;
+mod report;
+mod restart;
+pub mod results;
+pub mod statistics;
+pub mod suite;
+pub mod summary;
+
+#[cfg(test)]
+mod example;
+
+use clap::Args;
+pub use diff::Threshold;
+use larder_target::CoreSet;
+use larder_target::Machine;
+use larder_target::program;
+use measure::Harness;
+use metric::Metric;
+use plan::{Trial, trials};
+use report::Report;
+pub use report::means::{MeanPlot, MeanSeries};
+use results::{ATTEMPTS_MAX, Installed, Record, Results, Setup};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::fmt;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use suite::Suite;
+
+/// The options of `larder compare`.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    /// Suite file (TOML) that defines servers and loads; the directory measure/suites/ has several. With two
+    /// paths, the results of an earlier comparison: its directory, cells.jsonl or results.json
+    #[arg(value_name = "SUITE|OLD")]
+    pub suite: PathBuf,
+    /// Results of a later comparison, which are compared with the earlier ones
+    #[arg(value_name = "NEW", conflicts_with_all = ["quick", "runs", "out", "fresh", "server_cores", "load_cores", "markdown"])]
+    pub new: Option<PathBuf>,
+    /// Exit with status 1 if a figure became worse by more than this, and not by chance. METRIC is
+    /// throughput, p50, p99, cpu and so on, as in names of plots. May be given several times
+    #[arg(long, value_name = "[METRIC=]PERCENT", requires = "new")]
+    pub threshold: Vec<Threshold>,
+    /// Run the short form that the suite defines, with fewer and shorter runs
+    #[arg(long)]
+    pub quick: bool,
+    /// Number of runs, instead of the number in the suite
+    #[arg(long)]
+    pub runs: Option<usize>,
+    /// Directory for the results. An interrupted comparison with results there is resumed
+    /// [default: compare/SUITE, or compare/SUITE-quick with --quick]
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+    /// Delete the results in the output directory first, instead of resuming
+    #[arg(long)]
+    pub fresh: bool,
+    /// Cores that the servers run on, such as 0,2-3 [default: half of the cores]
+    #[arg(long, requires = "load_cores")]
+    pub server_cores: Option<CoreSet>,
+    /// Cores that the load runs on, such as 1,4-5 [default: the other half of the cores]
+    #[arg(long, requires = "server_cores")]
+    pub load_cores: Option<CoreSet>,
+    /// Print the result tables to standard output as Markdown
+    #[arg(long)]
+    pub markdown: bool,
+}
+
+/// Why a comparison failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The suite is invalid.
+    #[error("suite {path}: {why}")]
+    Suite {
+        /// The suite's file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The cores cannot be used.
+    #[error("{0}; choose others with --server-cores and --load-cores")]
+    Cores(String),
+    /// The results in the output directory are those of a different setup.
+    #[error(
+        "the results in {folder} were measured with a different setup ({differing} differ); choose \
+         another directory with --out, or delete them with --fresh"
+    )]
+    OtherSetup {
+        /// The output directory.
+        folder: PathBuf,
+        /// The parts of the setup that differ.
+        differing: String,
+    },
+    /// A file cannot be read or written.
+    #[error("{path}: {error}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// A plot cannot be drawn.
+    #[error("cannot draw a plot: {0}")]
+    Plot(String),
+    /// A file of results cannot be read.
+    #[error("{path} has no results of a comparison: {why}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Figures became worse by more than a threshold.
+    #[error("{count} regressions, first {first}")]
+    Regressions {
+        /// Number of figures.
+        count: usize,
+        /// The first one.
+        first: String,
+    },
+    /// Measurements failed. The report is written, and names all of them.
+    #[error("{failed} of {all} measurements failed, first {first}; see {report}")]
+    Failed {
+        /// Number of measurements that failed.
+        failed: usize,
+        /// Number of all measurements.
+        all: usize,
+        /// The first one that failed, and why.
+        first: String,
+        /// The report.
+        report: PathBuf,
+    },
+    /// A signal interrupted the comparison.
+    #[error("interrupted; the results so far are in {0}, and the same command resumes from them")]
+    Interrupted(PathBuf),
+}
+
+impl Error {
+    fn io(path: &Path, error: io::Error) -> Self {
+        Self::File { path: path.to_owned(), error }
+    }
+}
+
+/// Runs a suite and writes its report, or compares two results. On SIGINT or SIGTERM, stops the running server and returns.
+///
+/// # Errors
+/// The suite is invalid, files cannot be read or written, a signal interrupted the comparison, or,
+/// after the report is written, a measurement failed, or a figure is worse than a threshold allows.
+pub fn command(arguments: &Arguments) -> Result<(), Error> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // If a handler cannot be installed, a signal leaves a server running, but the comparison
+        // works.
+        let _ = signal_hook::flag::register(signal, Arc::clone(&interrupted));
+    }
+    compare(arguments, &interrupted, &mut io::stderr(), &mut io::stdout())
+}
+
+/// Runs a suite like [`command`], until `interrupted` becomes true. Progress is written to
+/// `progress`, and tables to `out` if the arguments ask for them.
+///
+/// # Errors
+/// See [`command`].
+pub fn compare(
+    arguments: &Arguments,
+    interrupted: &AtomicBool,
+    progress: &mut dyn Write,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    if let Some(new) = &arguments.new {
+        return compare_results(&arguments.suite, new, &arguments.threshold, out);
+    }
+    let suite = arguments.read_suite()?;
+    let setup = arguments.setup(suite)?;
+    let folder = arguments.folder();
+    let file = folder.join(Results::FILE);
+    if arguments.fresh && file.exists() {
+        std::fs::remove_file(&file).map_err(|error| Error::io(&file, error))?;
+    }
+    let mut results = Results::open(&folder, &setup)?;
+    measure_all(&setup, &mut results, &folder, interrupted, progress)?;
+    // Earlier runs beyond the number that is asked for now stay in the file.
+    let is_asked = |record: &&Record| record.cell.run <= setup.suite.runs;
+    let records: Vec<Record> = results.records().iter().filter(is_asked).cloned().collect();
+    let report = Report::of(&setup, &records);
+    report.write(&folder)?;
+    print_progress(progress, &format!("report: {}", folder.join("report.html").display()));
+    if arguments.markdown {
+        let text = report::markdown::markdown(&report);
+        out.write_all(text.as_bytes()).map_err(|error| Error::io(Path::new("stdout"), error))?;
+    }
+    failures(&records, &folder)
+}
+
+fn compare_results(
+    old: &Path,
+    new: &Path,
+    thresholds: &[Threshold],
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let mut text = String::new();
+    let regressions = diff::diff(old, new, thresholds, &mut text)?;
+    out.write_all(text.as_bytes()).map_err(|error| Error::io(Path::new("stdout"), error))?;
+    match regressions.first() {
+        Some(first) => Err(Error::Regressions { count: regressions.len(), first: first.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// An error if a measurement failed.
+fn failures(records: &[Record], folder: &Path) -> Result<(), Error> {
+    let mut failed = records.iter().filter_map(|record| Some((&record.cell, record.failure()?)));
+    let Some((cell, why)) = failed.next() else { return Ok(()) };
+    Err(Error::Failed {
+        failed: 1 + failed.count(),
+        all: records.len(),
+        first: format!("{cell}: {why}"),
+        report: folder.join("report.html"),
+    })
+}
+
+/// The command line, with the options that influence results.
+impl fmt::Display for Arguments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "larder compare {}", self.suite.display())?;
+        if self.quick {
+            f.write_str(" --quick")?;
+        }
+        if let Some(runs) = self.runs {
+            write!(f, " --runs {runs}")?;
+        }
+        if let (Some(server), Some(load)) = (&self.server_cores, &self.load_cores) {
+            write!(f, " --server-cores {server} --load-cores {load}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Arguments {
+    fn read_suite(&self) -> Result<Suite, Error> {
+        let wrong = |why| Error::Suite { path: self.suite.clone(), why };
+        let text = std::fs::read_to_string(&self.suite).map_err(|e| Error::io(&self.suite, e))?;
+        let mut suite = Suite::parse(&text).map_err(wrong)?;
+        if self.quick {
+            suite = suite.quick();
+        }
+        suite.runs = self.runs.unwrap_or(suite.runs);
+        if suite.runs == 0 {
+            return Err(wrong("--runs must be at least 1".to_owned()));
+        }
+        Ok(suite)
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.out.clone().unwrap_or_else(|| {
+            let name = self.suite.file_stem().unwrap_or_default().to_string_lossy();
+            let quick = if self.quick { "-quick" } else { "" };
+            Path::new("compare").join(format!("{name}{quick}"))
+        })
+    }
+
+    fn setup(&self, suite: Suite) -> Result<Setup, Error> {
+        let (server_cores, load_cores) = match (&self.server_cores, &self.load_cores) {
+            (Some(server), Some(load)) => (server.clone(), load.clone()),
+            _ => CoreSet::halves().map_err(Error::Cores)?,
+        };
+        // Invalid cores are reported before any server is started. Each thread is pinned later.
+        for cores in [&server_cores, &load_cores] {
+            let tried = std::thread::scope(|scope| scope.spawn(|| cores.pin()).join());
+            tried.unwrap_or(Ok(())).map_err(Error::Cores)?;
+        }
+        let larder = env!("CARGO_PKG_VERSION").to_owned();
+        let servers = suite.servers.iter().map(installed).collect();
+        Ok(Setup {
+            date: jiff::Timestamp::now().strftime("%F").to_string(),
+            command: self.to_string(),
+            larder,
+            suite,
+            servers,
+            server_cores,
+            load_cores,
+            machine: Machine::this(),
+        })
+    }
+}
+
+fn installed(server: &suite::Server) -> Installed {
+    let program = server.command.first().and_then(|name| program::find(name));
+    let version = program.as_deref().and_then(|path| program::version(path, &server.version));
+    Installed { name: server.name.clone(), program, version }
+}
+
+fn measure_all(
+    setup: &Setup,
+    results: &mut Results,
+    folder: &Path,
+    interrupted: &AtomicBool,
+    progress: &mut dyn Write,
+) -> Result<(), Error> {
+    let logs = folder.join("logs");
+    std::fs::create_dir_all(&logs).map_err(|error| Error::io(&logs, error))?;
+    let harness = Harness {
+        suite: &setup.suite,
+        server_cores: &setup.server_cores,
+        load_cores: &setup.load_cores,
+        cores: setup.machine.cores,
+        logs: &logs,
+        interrupted,
+    };
+    let trials = installed_trials(setup, progress);
+    let numbered: Vec<_> = (1..).zip(&trials).collect();
+    let mut left = TimeLeft::new(trials.iter().filter(|(t, _)| !results.have(&t.cells())).count());
+    for run in numbered.chunk_by(|(_, (one, _)), (_, (other, _))| one.run == other.run) {
+        // Disturbed measurements are repeated at the end of their run.
+        for attempt in 1..=ATTEMPTS_MAX {
+            for (number, (trial, program)) in run {
+                let cells = trial.cells();
+                if results.have(&cells) && (attempt == 1 || !results.want_again(&cells)) {
+                    continue;
+                }
+                let records = harness.run(trial, program, attempt);
+                let Some(records) = records.filter(|_| !interrupted.load(Ordering::Relaxed)) else {
+                    return Err(Error::Interrupted(folder.to_owned()));
+                };
+                let again = if attempt == 1 { "" } else { " again" };
+                let place = format!("[{number}/{}{again}] ", trials.len());
+                if attempt == 1 {
+                    left.count_one();
+                }
+                for record in &records {
+                    let found = describe(record, setup);
+                    print_progress(progress, &format!("{place}{found}{left}"));
+                }
+                results.add(records)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Estimates when the last trial will end, from the time of those that ended. Repetitions of disturbed
+/// ones are not foreseen.
+#[derive(Debug)]
+struct TimeLeft {
+    since: Instant,
+    done: usize,
+    all: usize,
+}
+
+impl TimeLeft {
+    fn new(all: usize) -> Self {
+        Self { since: Instant::now(), done: 0, all }
+    }
+
+    fn count_one(&mut self) {
+        self.done += 1;
+    }
+}
+
+impl fmt::Display for TimeLeft {
+    #[expect(clippy::cast_precision_loss, reason = "numbers of trials")]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each = self.since.elapsed().as_secs_f64() / self.done.max(1) as f64;
+        let secs = each * self.all.saturating_sub(self.done) as f64;
+        match secs {
+            _ if self.done == self.all => Ok(()),
+            _ if secs < 90.0 => write!(f, "; about {secs:.0} s left"),
+            _ if secs < 5400.0 => write!(f, "; about {:.0} min left", secs / 60.0),
+            _ => write!(f, "; about {:.1} h left", secs / 3600.0),
+        }
+    }
+}
+
+/// The trials of the installed servers, with their programs. Reports the servers that are not
+/// installed to `progress`.
+fn installed_trials<'s>(setup: &'s Setup, progress: &mut dyn Write) -> Vec<(Trial<'s>, &'s Path)> {
+    let mut servers = Vec::new();
+    for (server, installed) in setup.suite.servers.iter().zip(&setup.servers) {
+        match &installed.program {
+            Some(_) => servers.push(server),
+            None => print_progress(progress, &format!("{}: not installed", server.name)),
+        }
+    }
+    let program = |trial: &Trial<'_>| {
+        let mut installed = setup.servers.iter();
+        installed.find(|known| known.name == trial.server.name)?.program.as_deref()
+    };
+    let trials = trials(&setup.suite, &servers, setup.server_cores.count());
+    trials.into_iter().filter_map(|trial| Some((trial, program(&trial)?))).collect()
+}
+
+/// A line of progress about a result.
+fn describe(record: &Record, setup: &Setup) -> String {
+    let figure = |metric: Metric| {
+        let value = metric.of(record, setup.load_cores.count())?;
+        Some(metric.unit().quantity(value))
+    };
+    let figures: Vec<String> = [Metric::Throughput, Metric::P99, Metric::HeldByLimit]
+        .into_iter()
+        .filter_map(figure)
+        .collect();
+    let found = match record.failure() {
+        Some(reason) => format!("failed: {reason}"),
+        None => figures.join(", p99 "),
+    };
+    let disturbed = record.others_busy.filter(|_| record.is_disturbed());
+    let disturbed = disturbed.map_or(String::new(), |percent| {
+        format!(" (disturbed: others use {percent:.0} % of the machine)")
+    });
+    format!("{}: {found}{disturbed}", record.cell)
+}
+
+/// A name of a file, in which lower-case words are separated by hyphens.
+fn file_name(words: &str) -> String {
+    let kept = |c: char| if c.is_alphanumeric() || c == '.' { c } else { '-' };
+    let name: String = words.to_lowercase().chars().map(kept).collect();
+    let words = name.split('-').filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("-")
+}
+
+/// Writes a line of progress. Errors are ignored, because results do not depend on it.
+fn print_progress(progress: &mut dyn Write, line: &str) {
+    let _ = writeln!(progress, "{line}");
+}
