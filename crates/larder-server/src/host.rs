@@ -1,8 +1,9 @@
 //! The server as sessions see it.
 
 use crate::memory::Memory;
+use crate::process::version;
 use crate::server::Server;
-use crate::{stats, version};
+use crate::stats;
 use larder_operations::Latencies;
 use larder_protocol::reply::Servers;
 use larder_protocol::reply::resp::Replication;

@@ -8,18 +8,19 @@ use larder_server::auth::TokenFile;
 use larder_server::driver::Sockets;
 #[cfg(feature = "metrics")]
 use larder_server::gateway::Gateway;
-use larder_server::life_cycle::{LifeCycle, Phase};
-use larder_server::listener::{GatewaySocket, GatewaySockets, Listener, Security};
+use larder_server::log::verbosity::Verbosity;
 use larder_server::memory::Memory;
-use larder_server::memory_file::{self, Files, Start};
+use larder_server::memory::memory_file::{self, Files, Start};
+use larder_server::memory::{flash, slab_classes};
+use larder_server::net::listener::{GatewaySocket, GatewaySockets, Listener};
+use larder_server::net::{activation, listener, udp};
 use larder_server::options::{EngineKind, Options, OptionsError};
-use larder_server::pid_file::PidFile;
+use larder_server::process::life_cycle::{LifeCycle, Phase};
+use larder_server::process::pid_file::PidFile;
+use larder_server::process::{platform, version};
 use larder_server::server::{ClientGuards, Guards, Server};
-use larder_server::tls::Tls;
-use larder_server::verbosity::Verbosity;
-use larder_server::{
-    activation, auth, driver, flash, listener, node, platform, slab_classes, udp, version,
-};
+use larder_server::tls::{Security, Tls};
+use larder_server::{auth, driver, node};
 use larder_session::Settings;
 use larder_store::cache::Cache;
 use larder_store::journal::{JournaledCache, Journals};

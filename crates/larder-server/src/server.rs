@@ -1,19 +1,19 @@
 //! What all threads of a server share.
 
 use crate::auth::{PasswordFile, TokenFile};
-use crate::connections::Connections;
+use crate::connection::holdings::Shedding;
+use crate::connection::list::Connections;
 use crate::controls::Controls;
-use crate::gate::Gate;
-use crate::holdings::Shedding;
-use crate::life_cycle::LifeCycle;
 use crate::log::Log;
+use crate::log::verbosity::Verbosity;
 use crate::memory::Memory;
-use crate::memory_file::Start;
+use crate::memory::memory_file::Start;
+use crate::net::gate::Gate;
 use crate::node;
 use crate::options::Options;
 use crate::prefixes::Prefixes;
+use crate::process::life_cycle::LifeCycle;
 use crate::tls::{LoadError, Tls};
-use crate::verbosity::Verbosity;
 use larder_cluster::{Credentials, Node};
 use larder_operations::Counters;
 use larder_session::Settings;

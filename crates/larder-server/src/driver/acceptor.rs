@@ -2,10 +2,10 @@
 //! life cycle wakes, and takes the server through its phases.
 
 use super::hand_over::{Accepted, LOG_INTERVAL, Workers};
-use crate::life_cycle::{self, Phase};
-use crate::listener::Listener;
+use crate::net::listener::Listener;
+use crate::process::life_cycle::{self, Phase};
+use crate::process::systemd::{self, Watchdog};
 use crate::server::Server;
-use crate::systemd::{self, Watchdog};
 use larder_protocol::reply::TOO_MANY_CONNECTIONS;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};

@@ -1,8 +1,8 @@
 //! The connections that the accepting thread hands over to worker threads, under every driver, and the
 //! intervals of work that no event starts.
 
-use crate::connections::ConnectionInfo;
-use crate::listener::Service;
+use crate::connection::list::ConnectionInfo;
+use crate::net::listener::Service;
 use rustls::ServerConfig;
 use socket2::Socket;
 use std::io;

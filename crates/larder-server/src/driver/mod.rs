@@ -10,10 +10,10 @@ mod per_core;
 mod tokio;
 mod worker;
 
-use crate::listener::Listener;
+use crate::net::listener::Listener;
+use crate::net::udp;
 use crate::options::Runtime;
 use crate::server::Server;
-use crate::udp;
 use larder_store::cache::Cache;
 use std::io;
 use std::net::UdpSocket;

@@ -3,12 +3,12 @@
 
 use super::hand_over::{Accepted, LOG_INTERVAL, MAINTENANCE, Workers};
 use super::worker::{HANDSHAKE_SLICE, WorkerContext};
+use crate::connection::list::ConnectionInfo;
 use crate::connection::{Connection, NextAction};
-use crate::connections::ConnectionInfo;
-use crate::life_cycle::Phase;
-use crate::platform;
+use crate::net::udp::Endpoint;
+use crate::process::life_cycle::Phase;
+use crate::process::platform;
 use crate::server::Server;
-use crate::udp::Endpoint;
 use larder_session::Session;
 use larder_store::cache::Cache;
 use larder_store::{Engine, Seconds};

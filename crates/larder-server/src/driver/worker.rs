@@ -2,14 +2,14 @@
 //! of UDP sockets, and maintenance.
 
 use super::hand_over::Accepted;
+use crate::connection::conversation::Conversation;
+use crate::connection::list::ConnectionInfo;
 use crate::connection::{Buffers, Connection, Fault, IoBytes, NextAction};
-use crate::connections::ConnectionInfo;
-use crate::conversation::Conversation;
-use crate::listener::Service;
+use crate::net::listener::Service;
+use crate::net::udp::{self, Datagrams, Endpoint};
 use crate::server::Server;
 use crate::timing::Timing;
 use crate::tls::channel::Channel;
-use crate::udp::{self, Datagrams, Endpoint};
 use larder_operations::{Counters, OpContext};
 use larder_session::{Context, Session, Settings};
 use larder_store::{Engine, Overheld, Seconds};

@@ -14,7 +14,7 @@ pub use larder_support::tls::Tls;
 pub use misuse::Misuse;
 pub use suboptions::Suboptions;
 
-use crate::version;
+use crate::process::version;
 use clap::parser::ValueSource;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use larder_cluster::NodeTlsFiles;

@@ -3,8 +3,8 @@
 use super::metric_help::metric_help;
 use super::row::{Kind, Metric, Row};
 use super::table::visit_metrics;
+use crate::process::version;
 use crate::server::Server;
-use crate::version;
 use larder_gateway::Sample;
 
 /// Visits all metrics but latencies.

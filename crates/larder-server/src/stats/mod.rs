@@ -1,27 +1,15 @@
 //! `stats`: every page is made of rows of the table (`table.rs`), which is where a statistic is added.
 //! Names and order are memcached's; what Larder does not have is a constant.
 
-mod cluster;
-mod conns;
-mod flash;
-mod general;
-mod hot_keys;
-mod items;
-mod latency;
-mod memory;
 mod metric_help;
 #[cfg(feature = "metrics")]
 mod metrics;
-mod mrc;
-mod replication;
 mod row;
-mod settings;
+mod rows;
 mod slab_class;
-mod slabs;
 mod snapshot;
 mod socket;
 mod table;
-mod tls;
 
 pub use metric_help::metric_help;
 #[cfg(feature = "metrics")]

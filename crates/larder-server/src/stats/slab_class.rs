@@ -1,7 +1,7 @@
 //! What `stats slabs` shows a section for: a size class as slabs of memcached.
 
 use super::snapshot::Snapshot;
-use crate::slab_classes::PAGE_LEN;
+use crate::memory::slab_classes::PAGE_LEN;
 
 /// What memcached would need for the items of a size class.
 pub(super) struct SlabClass {

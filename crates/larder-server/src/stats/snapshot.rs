@@ -3,7 +3,7 @@
 
 use crate::controls::TunedFlash;
 use crate::options::suboptions::{Shown, Suboptions};
-use crate::platform;
+use crate::process::platform;
 use crate::server::Server;
 use larder_operations::{ClassCounters, Counter, Counters, HotKeys, Hottest};
 use larder_store::segment::MissRatioCurve;

@@ -1,6 +1,6 @@
 //! What `stats conns` shows a section for: a listener or a connection.
 
-use crate::connections::ConnectionInfo;
+use crate::connection::list::ConnectionInfo;
 use crate::server::Server;
 
 /// A listener or a connection.

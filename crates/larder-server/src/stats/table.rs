@@ -8,11 +8,12 @@
 //! ```
 
 use super::row::{Entry, Metric, Row};
-use super::snapshot::Snapshot;
-use super::{
+use super::rows::{
     cluster, conns, flash, general, hot_keys, items, latency, memory, mrc, replication, settings,
-    slabs, socket, tls,
+    slabs, tls,
 };
+use super::snapshot::Snapshot;
+use super::socket;
 use crate::server::Server;
 use larder_operations::{CommandClass, Hot};
 

@@ -2,11 +2,12 @@
 
 pub mod channel;
 mod counts;
+mod security;
 
 pub use counts::TlsCounts;
 pub use larder_support::tls::LoadError;
+pub use security::Security;
 
-use crate::listener::Security;
 use crate::options;
 use larder_support::clock::Clock;
 use larder_support::tls::{Clients, load};
@@ -116,7 +117,7 @@ impl Tls {
         self.clock.now().0.saturating_sub(self.refreshed.load(Relaxed))
     }
 
-    /// Memory of encrypted connections that [`crate::connections::Connections::held`] leaves out, in
+    /// Memory of encrypted connections that [`crate::connection::list::Connections::held`] leaves out, in
     /// bytes.
     pub(crate) fn fixed(&self) -> usize {
         self.counts.open.load(Relaxed) * channel::FIXED_LEN

@@ -5,7 +5,7 @@ use super::shared::Shared;
 use super::stream::Stream;
 use crate::connection::{Connection, NextAction};
 use crate::driver::hand_over::{Accepted, LOG_INTERVAL, MAINTENANCE};
-use crate::life_cycle::Phase;
+use crate::process::life_cycle::Phase;
 use larder_session::Session;
 use larder_store::erased;
 use std::cell::OnceCell;

@@ -11,8 +11,8 @@ mod stream;
 
 use super::hand_over::{Accepted, MAINTENANCE, Workers};
 use crate::connection::NextAction;
+use crate::net::udp::Endpoint;
 use crate::server::Server;
-use crate::udp::Endpoint;
 use client::Client;
 use hold::Hold;
 use larder_store::erased;

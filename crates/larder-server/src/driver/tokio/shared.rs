@@ -1,7 +1,7 @@
 //! What the tasks of Tokio's runtimes share, and the worker context of each of their threads.
 
 use crate::driver::worker::WorkerContext;
-use crate::platform;
+use crate::process::platform;
 use crate::server::Server;
 use larder_store::cache::Cache;
 use larder_store::erased;

@@ -12,8 +12,8 @@
 //!
 //! [`Memory::connections`]: crate::memory::Memory::connections
 
-use crate::connections::ConnectionInfo;
-use crate::holdings::Kind;
+use crate::connection::holdings::Kind;
+use crate::connection::list::ConnectionInfo;
 use crate::server::Server;
 use larder_store::Overheld;
 use std::sync::Arc;

@@ -2,9 +2,15 @@
 //! stream that never blocks. The driver reports that there may be input or room to write; a turn
 //! returns what to wait for.
 
-use crate::connections::ConnectionInfo;
-use crate::conversation::Conversation;
-use crate::holdings::{Held, PROGRESS_MIN};
+mod admission;
+pub mod conversation;
+pub(crate) mod holdings;
+pub mod list;
+mod shedding;
+
+use crate::connection::conversation::Conversation;
+use crate::connection::holdings::{Held, PROGRESS_MIN};
+use crate::connection::list::ConnectionInfo;
 use crate::timing::{Timing, TurnTimer};
 use crate::tls::channel::Channel;
 use larder_session::{Next, Progress, State};

@@ -8,7 +8,7 @@
 //! Signals and commands only leave a request and wake the thread that accepts connections, by a byte in
 //! a pipe. That thread changes the phase, which the workers see.
 
-use crate::systemd;
+use crate::process::systemd;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! Sockets that are listened on: addresses in memcached's form are parsed and bound.
 
-use crate::dialect::{self, Dialect};
+use crate::net::dialect::{self, Dialect};
 use crate::options::Options;
-use crate::platform;
+use crate::process::platform;
+use crate::tls::Security;
 use larder_protocol::Parser;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::fmt;
@@ -36,19 +37,6 @@ pub enum Service {
     },
 }
 
-/// Whether a listener's connections use TLS, from the prefix of its address in `-l`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Security {
-    /// No prefix: under `-Z`, as the options say.
-    Usual,
-    /// `notls:`: connections are not encrypted.
-    Plain,
-    /// `btls:`: clients present no certificate.
-    Anonymous,
-    /// `mtls:`: clients have to present a valid certificate.
-    Certified,
-}
-
 /// What `-l` names before an address: `proto[ascii]:`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NamedProtocol {
@@ -65,18 +53,6 @@ pub(crate) struct Entry<'a> {
     protocol: Option<NamedProtocol>,
     /// The address.
     pub(crate) text: &'a str,
-}
-
-impl Security {
-    /// What the prefix of an address says, and the rest of the text.
-    fn of(entry: &str) -> (Self, &str) {
-        let named =
-            [("notls:", Self::Plain), ("btls:", Self::Anonymous), ("mtls:", Self::Certified)];
-        let found = named
-            .into_iter()
-            .find_map(|(prefix, security)| entry.strip_prefix(prefix).map(|rest| (security, rest)));
-        found.unwrap_or((Self::Usual, entry))
-    }
 }
 
 impl<'a> Entry<'a> {

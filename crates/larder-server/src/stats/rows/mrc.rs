@@ -1,8 +1,8 @@
 //! Rows of `stats mrc`, Larder's own: what the hit ratio would be with less memory or with more.
 
-use super::row::Source::Server;
-use super::row::{Condition, Row, Value};
-use super::snapshot::Snapshot;
+use crate::stats::row::Source::Server;
+use crate::stats::row::{Condition, Row, Value};
+use crate::stats::snapshot::Snapshot;
 use larder_store::segment::MissRatioCurve;
 
 const ESTIMATE: &str = "larder_hit_ratio_estimate";
@@ -12,7 +12,7 @@ const SAMPLED: Condition = Condition::new("after the first 32 samples", |s, _| {
     s.curve().is_some_and(|curve| !curve.hit_ratios.is_empty())
 });
 
-pub(super) const ROWS: &[Row] = &[
+pub(in crate::stats) const ROWS: &[Row] = &[
     Row::constant("mrc", "none", "The engine makes no estimate.").shown(NO_CURVE),
     Row::gauge(
         "mrc:0.25",

@@ -1,9 +1,9 @@
 //! Rows of `stats cluster`, Larder's own: this member of a group (`--cluster`).
 
-use super::row::Source::Server;
-use super::row::Unit::Seconds;
-use super::row::{Condition, Row, Value};
-use super::snapshot::Snapshot;
+use crate::stats::row::Source::Server;
+use crate::stats::row::Unit::Seconds;
+use crate::stats::row::{Condition, Row, Value};
+use crate::stats::snapshot::Snapshot;
 use larder_cluster::Group;
 use larder_replica::Role;
 use larder_support::clock::boot_millis;
@@ -12,7 +12,7 @@ use std::time::Duration;
 const MEMBER: Condition =
     Condition::new("with `--cluster`", |snapshot, _| snapshot.server.node.group.is_some());
 
-pub(super) const ROWS: &[Row] = &[
+pub(in crate::stats) const ROWS: &[Row] = &[
     Row::text(
         "cluster",
         Server(|s| text(s, |group| group.name.cluster.clone())),

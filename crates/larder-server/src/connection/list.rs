@@ -1,7 +1,7 @@
 //! The connections that are open, how many there were, and what each shows of itself to other
 //! threads.
 
-use crate::holdings::Holdings;
+use crate::connection::holdings::Holdings;
 use larder_session::State;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,8 +1,9 @@
 //! Listening sockets that the parent process has bound for the server: systemd's socket activation.
 
-use crate::dialect;
-use crate::listener::{ListenError, Listener, Security, Service};
+use crate::net::dialect;
+use crate::net::listener::{ListenError, Listener, Service};
 use crate::options::Options;
+use crate::tls::Security;
 use listenfd::ListenFd;
 use std::io;
 

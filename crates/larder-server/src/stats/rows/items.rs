@@ -1,14 +1,14 @@
 //! Rows of `stats items`: every item under the slab class that it would have in memcached. The
 //! classes are memcached's, so none of these is a metric.
 
-use super::row::Row;
-use super::row::Source::{Class, Engine};
-use super::row::Unit::{Bytes, Seconds};
+use crate::stats::row::Row;
+use crate::stats::row::Source::{Class, Engine};
+use crate::stats::row::Unit::{Bytes, Seconds};
 
 const ONE_LIST: &str = "All items of a class are in one list, which is shown as the cold one.";
 const NO_LISTS: &str = "There are no LRU lists.";
 
-pub(super) const ROWS: &[Row] = &[
+pub(in crate::stats) const ROWS: &[Row] = &[
     Row::gauge("number", Engine(|c| c.items), "Items of the class."),
     Row::constant("number_hot", "0", ONE_LIST),
     Row::constant("number_warm", "0", ONE_LIST),
@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// The background removal of items, which the general page shows, too.
-pub(super) const BACKGROUND: &[Row] = &[
+pub(in crate::stats) const BACKGROUND: &[Row] = &[
     Row::counter(
         "crawler_reclaimed",
         Engine(|c| c.crawler_reclaimed),
@@ -77,7 +77,7 @@ pub(super) const BACKGROUND: &[Row] = &[
     Row::constant("direct_reclaims", "0", NO_LISTS),
 ];
 
-pub(super) const HITS: &[Row] = &[
+pub(in crate::stats) const HITS: &[Row] = &[
     Row::constant("hits_to_hot", "0", ONE_LIST),
     Row::constant("hits_to_warm", "0", ONE_LIST),
     Row::counter("hits_to_cold", Class(|c| &c.get_hits), "Keys that were looked up and found."),

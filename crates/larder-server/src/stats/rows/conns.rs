@@ -2,7 +2,7 @@
 //! have numbers of their own, which are not used again. They are many and come and go, so they are
 //! no metrics.
 
-use super::row::{Condition, Entry, Row, Source, Unit};
+use crate::stats::row::{Condition, Entry, Row, Source, Unit};
 
 const UDP: Condition = Condition::new(
     "for UDP sockets",
@@ -13,7 +13,7 @@ const CONNECTION: Condition = Condition::new(
     |_, entry| matches!(entry, Entry::Socket(socket) if socket.is_connection()),
 );
 
-pub(super) const ROWS: &[Row] = &[
+pub(in crate::stats) const ROWS: &[Row] = &[
     Row::constant("UDP", "UDP", "It is a UDP socket.").shown(UDP),
     Row::text(
         "addr",

@@ -1,10 +1,10 @@
 //! Rows about TLS, of `stats` and `stats settings`.
 
-use super::row::Source::Server;
-use super::row::Unit::{Bytes, Seconds};
-use super::row::{Condition, Row, Value};
-use super::snapshot::Snapshot;
 use crate::options;
+use crate::stats::row::Source::Server;
+use crate::stats::row::Unit::{Bytes, Seconds};
+use crate::stats::row::{Condition, Row, Value};
+use crate::stats::snapshot::Snapshot;
 use crate::tls::Tls;
 use larder_support::tls::{KeyFormat, VerifyMode, Version};
 use std::path::Path;
@@ -16,7 +16,7 @@ const SESSION_CACHE: Condition =
         s.server.guards.tls.is_some() && options(s).session_cache
     });
 
-pub(super) const GENERAL: &[Row] = &[
+pub(in crate::stats) const GENERAL: &[Row] = &[
     Row::counter(
         "ssl_new_sessions",
         Server(|s| tls(s, |tls| load(&tls.counts().new_sessions))),
@@ -48,7 +48,7 @@ pub(super) const GENERAL: &[Row] = &[
     .shown(TLS),
 ];
 
-pub(super) const SETTINGS: &[Row] = &[
+pub(in crate::stats) const SETTINGS: &[Row] = &[
     Row::text(
         "ssl_enabled",
         Server(|s| s.server.options.enable_ssl.into()),

@@ -1,23 +1,23 @@
 //! Rows of `stats hotkeys` and `stats prefixes`, Larder's own: which keys and prefixes most requests are for. Keys are
 //! no metrics.
 
-use super::row::{Row, Source, Value};
+use crate::stats::row::{Row, Source, Value};
 use larder_operations::Hot;
 use larder_protocol::dump::uri;
 
 /// Of each page.
-pub(super) const SAMPLES: &[Row] = &[Row::gauge(
+pub(in crate::stats) const SAMPLES: &[Row] = &[Row::gauge(
     "samples",
     Source::Server(|s| s.hottest().samples.into()),
     "Requests that the shares rest on, about one in a hundred; older ones count less.",
 )];
 
-pub(super) const KEY: &[Row] = &[
+pub(in crate::stats) const KEY: &[Row] = &[
     Row::text("key", Source::Hot(name), "The key; of a longer one, the first 250 bytes."),
     Row::gauge("share", Source::Hot(share), "At least this share of requests is for the key."),
 ];
 
-pub(super) const PREFIX: &[Row] = &[
+pub(in crate::stats) const PREFIX: &[Row] = &[
     Row::text("prefix", Source::Hot(name), "What is before the delimiter (`-D`) in the keys."),
     Row::gauge(
         "share",

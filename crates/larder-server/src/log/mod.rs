@@ -1,6 +1,8 @@
 //! The log that watchers read: lines in memcached's form, kept for each watcher until its connection
 //! sends them, and left out for a watcher that is too slow.
 
+pub mod verbosity;
+
 use larder_operations::{EventKind, EventKinds, EventQueue, ItemEvent};
 use larder_protocol::Streams;
 use larder_protocol::watch::{self, ConnectionLine, Found, ItemLine, Peer, StoreStatus};
@@ -299,7 +301,7 @@ fn bare(host: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slab_classes::size_classes;
+    use crate::memory::slab_classes::size_classes;
 
     fn log() -> Log {
         Log::new(Clock::start(), size_classes(true), 256 << 10)

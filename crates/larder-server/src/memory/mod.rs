@@ -1,5 +1,9 @@
 //! What a memory limit is made of.
 
+pub mod flash;
+pub mod memory_file;
+pub mod slab_classes;
+
 use larder_store::LimitRefused;
 use std::ops::RangeInclusive;
 

@@ -1,9 +1,9 @@
 //! Rows about the flash tier, in `stats`, `stats settings` and `stats extstore`.
 
-use super::row::Source::{Page, Server};
-use super::row::Unit::{Bytes, Microseconds, Seconds};
-use super::row::{Condition, Row, Value};
-use super::snapshot::Snapshot;
+use crate::stats::row::Source::{Page, Server};
+use crate::stats::row::Unit::{Bytes, Microseconds, Seconds};
+use crate::stats::row::{Condition, Row, Value};
+use crate::stats::snapshot::Snapshot;
 use larder_store::{FlashGauges, FlashSettings};
 
 const FLASH: Condition = Condition::new("with `-o ext_path`", |s, _| s.flash_gauges().is_some());
@@ -13,7 +13,7 @@ const REWRITES: &str = "larder_flash_rewrites_total";
 const ONE_QUEUE: &str = "Items that are rewritten are not sorted by their use.";
 
 /// Those among the counts of commands.
-pub(super) const LOOKUPS: &[Row] = &[
+pub(in crate::stats) const LOOKUPS: &[Row] = &[
     Row::counter(
         "get_extstore",
         Server(|s| total(s, |f| f.get_extstore)),
@@ -60,7 +60,7 @@ pub(super) const LOOKUPS: &[Row] = &[
 ];
 
 /// The totals of the tier.
-pub(super) const TOTALS: &[Row] = &[
+pub(in crate::stats) const TOTALS: &[Row] = &[
     Row::counter(
         "extstore_memory_pressure",
         Server(|s| Value::Real(s.flash_total(|f| f.dropped) as f64, Some(2))),
@@ -212,7 +212,7 @@ pub(super) const TOTALS: &[Row] = &[
 ];
 
 /// Those that memcached does not have.
-pub(super) const LARDERS: &[Row] = &[Row::counter(
+pub(in crate::stats) const LARDERS: &[Row] = &[Row::counter(
     "flash_returned",
     Server(|s| total(s, |f| f.returned)),
     "Larder's own: items that were copied from flash to memory and evicted again without a write, \
@@ -229,7 +229,7 @@ Row::gauge(
 .shown(FLASH)];
 
 /// Those of `stats settings`, which are shown whether there is flash or not.
-pub(super) const SETTINGS: &[Row] = &[
+pub(in crate::stats) const SETTINGS: &[Row] = &[
     Row::gauge(
         "ext_item_size",
         Server(|s| settings(s).item_size.into()),
@@ -294,7 +294,7 @@ pub(super) const SETTINGS: &[Row] = &[
 ];
 
 /// Those of `stats extstore`, for each page.
-pub(super) const PAGE: &[Row] = &[
+pub(in crate::stats) const PAGE: &[Row] = &[
     Row::gauge(
         "version",
         Page(|page| page.version),

@@ -1,10 +1,10 @@
 //! Rows of `stats`.
 
-use super::row::Source::{Class, Engine, Server, Thread};
-use super::row::Unit::{Bytes, Microseconds, Seconds};
-use super::row::{Condition, Row, Value};
-use super::snapshot::Snapshot;
-use crate::version;
+use crate::process::version;
+use crate::stats::row::Source::{Class, Engine, Server, Thread};
+use crate::stats::row::Unit::{Bytes, Microseconds, Seconds};
+use crate::stats::row::{Condition, Row, Value};
+use crate::stats::snapshot::Snapshot;
 use larder_store::segment::Restart;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -26,12 +26,12 @@ const CLOSED: &str = "larder_connections_closed_total";
 const COMMANDS_TOTAL: &str = "larder_commands_total";
 const COMPARES: &str = "larder_compares_total";
 const DEAD_READ: &str = "larder_dead_items_read_total";
-pub(super) const MEMORY: &str = "larder_memory_bytes";
+pub(in crate::stats) const MEMORY: &str = "larder_memory_bytes";
 const REFUSED: &str = "larder_stores_refused_total";
-pub(super) const REMOVED: &str = "larder_items_removed_total";
+pub(in crate::stats) const REMOVED: &str = "larder_items_removed_total";
 const REMOVED_UNREAD: &str = "larder_items_removed_unread_total";
 
-pub(super) const PROCESS: &[Row] = &[
+pub(in crate::stats) const PROCESS: &[Row] = &[
     Row::gauge("pid", Server(|_| std::process::id().into()), "Number of the process."),
     Row::gauge(
         "uptime",
@@ -70,7 +70,7 @@ pub(super) const PROCESS: &[Row] = &[
 ];
 
 /// How the cache began.
-pub(super) const RESTART: &[Row] = &[
+pub(in crate::stats) const RESTART: &[Row] = &[
     Row::text(
         "restart_state",
         Server(|s| {
@@ -96,7 +96,7 @@ pub(super) const RESTART: &[Row] = &[
     .shown(MEMORY_FILE),
 ];
 
-pub(super) const CONNECTIONS: &[Row] = &[
+pub(in crate::stats) const CONNECTIONS: &[Row] = &[
     Row::gauge(
         "max_connections",
         Server(|s| s.server.options.conn_limit.into()),
@@ -162,7 +162,7 @@ fn open_connections(snapshot: &Snapshot<'_>) -> Value {
     snapshot.server.connections.current.load(Relaxed).into()
 }
 
-pub(super) const COMMANDS: &[Row] = &[
+pub(in crate::stats) const COMMANDS: &[Row] = &[
     Row::counter(
         "cmd_get",
         Server(|s| {
@@ -210,7 +210,7 @@ pub(super) const COMMANDS: &[Row] = &[
 ];
 
 /// Those after what flash has among them.
-pub(super) const OTHER_COMMANDS: &[Row] = &[
+pub(in crate::stats) const OTHER_COMMANDS: &[Row] = &[
     Row::counter(
         "delete_misses",
         Thread(|t| &t.delete_misses),
@@ -300,7 +300,7 @@ pub(super) const OTHER_COMMANDS: &[Row] = &[
         .metric("larder_sent_bytes_total", &[("interface", "memcached")]),
 ];
 
-pub(super) const LIMITS: &[Row] = &[
+pub(in crate::stats) const LIMITS: &[Row] = &[
     Row::gauge(
         "limit_maxbytes",
         Server(|s| s.server.memory().limit.into()),
@@ -410,12 +410,12 @@ pub(super) const LIMITS: &[Row] = &[
     .metric("larder_log_watchers", &[]),
 ];
 
-pub(super) const NETWORK_QUEUES: &[Row] = &[
+pub(in crate::stats) const NETWORK_QUEUES: &[Row] = &[
     Row::constant("unexpected_napi_ids", "0", NO_NAPI),
     Row::constant("round_robin_fallback", "0", NO_NAPI),
 ];
 
-pub(super) const ITEMS: &[Row] = &[
+pub(in crate::stats) const ITEMS: &[Row] = &[
     Row::gauge(
         "bytes",
         Server(|s| s.gauges().bytes.into()),
@@ -467,4 +467,4 @@ pub(super) const ITEMS: &[Row] = &[
     ),
 ];
 
-pub(super) const LAST: &[Row] = &[Row::constant("lru_bumps_dropped", "0", NO_LISTS)];
+pub(in crate::stats) const LAST: &[Row] = &[Row::constant("lru_bumps_dropped", "0", NO_LISTS)];

@@ -1,12 +1,12 @@
 //! Rows of `stats slabs`: the classes of `stats items` with the pages that memcached would need for
 //! them. The pages do not exist, so they are no metrics.
 
-use super::row::Row;
-use super::row::Source::{Class, Server, Slab};
-use super::row::Unit::Bytes;
-use super::slab_class::SlabClass;
+use crate::stats::row::Row;
+use crate::stats::row::Source::{Class, Server, Slab};
+use crate::stats::row::Unit::Bytes;
+use crate::stats::slab_class::SlabClass;
 
-pub(super) const CLASS: &[Row] = &[
+pub(in crate::stats) const CLASS: &[Row] = &[
     Row::gauge("chunk_size", Slab(|s| s.chunk_size), "Largest item of the class.").unit(Bytes),
     Row::gauge("chunks_per_page", Slab(|s| s.chunks_per_page), "Chunks that a page of 1 MiB has."),
     Row::gauge("total_pages", Slab(|s| s.pages), "Pages that memcached would need."),
@@ -28,7 +28,7 @@ pub(super) const CLASS: &[Row] = &[
     Row::counter("touch_hits", Class(|c| &c.touch_hits), "Keys whose expiry was changed."),
 ];
 
-pub(super) const TOTALS: &[Row] = &[
+pub(in crate::stats) const TOTALS: &[Row] = &[
     Row::gauge(
         "active_slabs",
         Server(|s| s.gauges().classes.iter().filter(|gauges| gauges.items > 0).count().into()),

@@ -1,8 +1,8 @@
 //! How connections come and go: the limit of `-c`, their entries in the list, and their lines in the
 //! log.
 
-use crate::connections::ConnectionInfo;
-use crate::life_cycle::Phase;
+use crate::connection::list::ConnectionInfo;
+use crate::process::life_cycle::Phase;
 use crate::server::Server;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

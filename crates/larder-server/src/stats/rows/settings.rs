@@ -1,11 +1,11 @@
 //! Rows of `stats settings`. Metrics have the limits, from `stats`; settings are none.
 
-use super::row::Source::Server;
-use super::row::Unit::{Bytes, Microseconds, Seconds};
-use super::row::{Condition, Row, Value};
-use crate::dialect;
+use crate::memory::slab_classes::CHUNK_MAX;
+use crate::net::dialect;
 use crate::options::{EngineKind, Options, Runtime};
-use crate::slab_classes::CHUNK_MAX;
+use crate::stats::row::Source::Server;
+use crate::stats::row::Unit::{Bytes, Microseconds, Seconds};
+use crate::stats::row::{Condition, Row, Value};
 use larder_protocol::{Parser, Streams};
 
 const SEGMENT: Condition =
@@ -16,7 +16,7 @@ const NO_LISTS: &str = "There are no LRU lists.";
 const NO_INDEX_OPTIONS: &str = "The index grows by itself, in small steps.";
 
 /// Those that memcached has before what it shows of TLS.
-pub(super) const MEMCACHEDS: &[Row] = &[
+pub(in crate::stats) const MEMCACHEDS: &[Row] = &[
     Row::gauge(
         "maxbytes",
         Server(|s| s.server.memory().limit.into()),
@@ -236,7 +236,7 @@ pub(super) const MEMCACHEDS: &[Row] = &[
 ];
 
 /// Those after it, and Larder's own.
-pub(super) const LAST: &[Row] = &[
+pub(in crate::stats) const LAST: &[Row] = &[
     Row::constant("num_napi_ids", "0", "Connections go to threads in turn."),
     Row::text(
         "memory_file",

@@ -1,16 +1,16 @@
 //! Rows of `stats memory`, Larder's own: what memory is used for, and why items are removed.
 
 use super::general::{MEMORY, REMOVED};
-use super::row::Source::{Engine, Server};
-use super::row::Unit::{Bytes, Seconds};
-use super::row::{Condition, Row};
-use super::snapshot::Snapshot;
+use crate::stats::row::Source::{Engine, Server};
+use crate::stats::row::Unit::{Bytes, Seconds};
+use crate::stats::row::{Condition, Row};
+use crate::stats::snapshot::Snapshot;
 
 const SEGMENTS: Condition = Condition::new("with the segment engine", |s, _| s.curve().is_some());
 const TAGS: Condition =
     Condition::new("once an item has had a tag", |s, _| s.gauges().tags_bytes > 0);
 
-pub(super) const ROWS: &[Row] = &[
+pub(in crate::stats) const ROWS: &[Row] = &[
     Row::gauge(
         "items_bytes",
         Server(|s| items_bytes(s).into()),

@@ -60,5 +60,5 @@ fn running(path: &Path) -> Option<i32> {
     fs::File::open(path).ok()?.take(PID_LEN_MAX).read_to_string(&mut text).ok()?;
     let pid: i32 = text.trim().parse().ok()?;
     let other = pid > 0 && pid.unsigned_abs() != std::process::id();
-    (other && crate::platform::runs(pid)).then_some(pid)
+    (other && crate::process::platform::runs(pid)).then_some(pid)
 }

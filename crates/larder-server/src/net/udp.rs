@@ -9,8 +9,8 @@
 //! message of its own, which goes out in as many datagrams as it takes.
 
 use crate::connection::{Buffers, IoBytes, NextAction};
-use crate::dialect;
-use crate::listener::{Entry, ListenError, entries, resolve, udp_name};
+use crate::net::dialect;
+use crate::net::listener::{Entry, ListenError, entries, resolve, udp_name};
 use crate::options::Options;
 use crate::server::Server;
 use crate::timing::{Timing, TurnTimer};

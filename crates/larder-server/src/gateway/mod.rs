@@ -1,9 +1,11 @@
 //! The gateway: the server as it sees it, and its threads.
 
+mod route;
+
 use crate::auth::TokenRights;
-use crate::gateway_route::GatewayRoute;
-use crate::life_cycle::Phase;
-use crate::listener::GatewaySockets;
+use crate::gateway::route::GatewayRoute;
+use crate::net::listener::GatewaySockets;
+use crate::process::life_cycle::Phase;
 use crate::server::Server;
 use crate::stats::{Page, samples};
 use larder_gateway::{Asking, Group, Login, MetricsServer, Rights, Sample, ServerView, WebCounts};
@@ -206,7 +208,7 @@ impl Gateway {
 #[cfg(feature = "http")]
 mod web {
     use super::{Arc, Server, erased, io};
-    use crate::listener::GatewaySocket;
+    use crate::net::listener::GatewaySocket;
     use larder_gateway::{Interfaces, WebConfig, WebListener, WebServer, WebTls};
 
     pub(super) const HTTP: Interfaces = Interfaces::Http;

@@ -1,11 +1,11 @@
 //! Rows of `stats latency`, Larder's own: how long the commands of a class take in the server. Metrics
 //! have all buckets instead.
 
-use super::row::Unit::Microseconds;
-use super::row::{Row, Source, Value};
+use crate::stats::row::Unit::Microseconds;
+use crate::stats::row::{Row, Source, Value};
 use larder_operations::Histogram;
 
-pub(super) const ROWS: &[Row] = &[
+pub(in crate::stats) const ROWS: &[Row] = &[
     Row::counter("count", Source::Latency(|h| h.count().into()), "Requests that were answered."),
     quantile_row("p50_us", |h| quantile(h, 0.5), "Time that half of the requests took at most."),
     quantile_row("p90_us", |h| quantile(h, 0.9), "Time that 90 % of the requests took at most."),

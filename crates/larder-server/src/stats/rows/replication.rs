@@ -1,9 +1,9 @@
 //! Rows of `stats replication`, Larder's own: of this server, of its link to a leader, and of each follower.
 
-use super::row::Source::{Follower, Server};
-use super::row::Unit::{Bytes, Seconds};
-use super::row::{Condition, Row, Value};
-use super::snapshot::Snapshot;
+use crate::stats::row::Source::{Follower, Server};
+use crate::stats::row::Unit::{Bytes, Seconds};
+use crate::stats::row::{Condition, Row, Value};
+use crate::stats::snapshot::Snapshot;
 use larder_cluster::LinkShown;
 use larder_replica::Role;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const LEADS: Condition = Condition::new("with `--replicate-on`", |snapshot, _| {
 });
 
 /// Of the server.
-pub(super) const ROWS: &[Row] = &[
+pub(in crate::stats) const ROWS: &[Row] = &[
     Row::text(
         "role",
         Server(|s| role(s).into()),
@@ -123,7 +123,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// Of each follower, with its number in front.
-pub(super) const FOLLOWER: &[Row] = &[
+pub(in crate::stats) const FOLLOWER: &[Row] = &[
     Row::text("name", Follower(|f| f.name.clone().into()), "The first address at which it serves."),
     Row::text("addr", Follower(|f| f.address.clone().into()), "Where it connects from."),
     Row::text(

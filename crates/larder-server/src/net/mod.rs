@@ -1,0 +1,7 @@
+//! Sockets: binding them, the dialects that they speak, and the gate that closes them all at once.
+
+pub mod activation;
+pub mod dialect;
+pub mod gate;
+pub mod listener;
+pub mod udp;

@@ -1,0 +1,15 @@
+//! The rows of each page, one file a page.
+
+pub(super) mod cluster;
+pub(super) mod conns;
+pub(super) mod flash;
+pub(super) mod general;
+pub(super) mod hot_keys;
+pub(super) mod items;
+pub(super) mod latency;
+pub(super) mod memory;
+pub(super) mod mrc;
+pub(super) mod replication;
+pub(super) mod settings;
+pub(super) mod slabs;
+pub(super) mod tls;
