@@ -232,10 +232,17 @@ fn every_binary_request_of_memcached_is_known() {
 fn tests() -> String {
     let folders =
         ["crates/larder-server/tests/it", "tests/clients", "tests/operations", "tests/hostile"];
-    let files = folders.iter().flat_map(|folder| std::fs::read_dir(root().join(folder)).unwrap());
-    let paths = files.map(|file| file.unwrap().path());
-    let sources = paths.filter(|path| path.is_file() && !path.ends_with("documented.rs"));
+    let mut files = Vec::new();
+    folders.iter().for_each(|folder| files_below(&root().join(folder), &mut files));
+    let sources = files.iter().filter(|path| !path.ends_with("documented.rs"));
     sources.map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect()
+}
+
+fn files_below(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files_below(&path, files) } else { files.push(path) }
+    }
 }
 
 /// Where the table says "yes", a test gives the option, by one of its names; nothing stands in the

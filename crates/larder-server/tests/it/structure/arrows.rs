@@ -1,9 +1,7 @@
 //! The structure of the source: crates and their files depend downwards alone, and unsafe code stays
 //! where it is allowed.
 
-mod imports;
-
-use imports::{Imports, circle};
+use super::imports::{Imports, circle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -4,13 +4,13 @@
 //! `docs/statistics.md` and `docs/metrics.md` anew.
 
 use larder_operations::{ClassCounters, Limits, ThreadCounters};
-use larder_server::life_cycle::LifeCycle;
-use larder_server::memory_file::Start;
+use larder_server::log::verbosity::Verbosity;
+use larder_server::memory::memory_file::Start;
+use larder_server::memory::slab_classes;
 use larder_server::options::Options;
+use larder_server::process::life_cycle::LifeCycle;
 use larder_server::server::{Guards, Server};
-use larder_server::slab_classes;
 use larder_server::stats::{Kind, Metric, PAGES, Page, Row, metric_help, visit_metrics};
-use larder_server::verbosity::Verbosity;
 use larder_session::Settings;
 use larder_store::segment;
 use std::collections::{BTreeMap, BTreeSet};
