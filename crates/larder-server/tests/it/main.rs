@@ -6,12 +6,19 @@ mod face;
 mod flash;
 
 mod administration {
-    mod commands;
+    mod dumps;
+    mod helpers;
+    mod memory;
+    mod pages;
+    mod watchers;
 }
 
 mod client {
+    mod fake_server;
     mod items;
+    mod logins;
     mod tls;
+    mod tls_faults;
 }
 
 mod options {

@@ -1,0 +1,144 @@
+//! Memory as operators see and change it: its uses, the miss ratio curve, removals and the limit.
+
+use super::helpers::{ENGINES, ask, fill, larderd, stat, value};
+use crate::common::{Server, wait_for};
+use std::io::{Read, Write};
+use std::time::Duration;
+
+/// All keys fit a quarter of the memory: what is there would be there.
+#[test]
+fn the_miss_ratio_curve_is_that_of_the_segment_engine() {
+    let gets: String = (0..40_000).map(|i| format!("get key-{i}\r\n")).collect();
+    let [segment, others @ ..] = ENGINES;
+    let server = larderd(segment, &["-m", "64"]);
+    assert_eq!(
+        ask(&server, "stats mrc\r\n"),
+        "STAT mrc:samples 0\r\nSTAT mrc:keys 0\r\nSTAT mrc:sampled 0.007812\r\nEND\r\n"
+    );
+    fill(&server, 40_000);
+    (0..2).for_each(|_| drop(ask(&server, &gets)));
+    let page = ask(&server, "stats mrc\r\n");
+    for factor in ["0.25", "0.5", "1", "2", "4"] {
+        // What one thread stores and another looks up may be noted the other way round.
+        let ratio: f64 = value(&page, &format!("mrc:{factor}")).parse().unwrap();
+        assert!((0.9..=1.0).contains(&ratio), "{page}");
+    }
+    assert!(stat(&page, "mrc:samples") > 0 && stat(&page, "mrc:keys") > 0, "{page}");
+    for engine in others {
+        assert_eq!(ask(&larderd(engine, &[]), "stats mrc\r\n"), "STAT mrc none\r\nEND\r\n");
+    }
+}
+
+#[test]
+fn memory_is_shown_by_its_uses() {
+    let server = larderd(ENGINES[0], &["-m", "64"]);
+    let uses = |names: &[&str]| -> Vec<u64> {
+        let pages = ask(&server, "stats\r\n") + &ask(&server, "stats memory\r\n");
+        names.iter().map(|name| stat(&pages, name)).collect()
+    };
+    let all = ["items_bytes", "dead_bytes", "free_bytes", "hash_bytes"];
+    fill(&server, 10_000);
+    let before = uses(&all);
+    assert_eq!(before.iter().sum::<u64>(), 64 << 20, "{before:?}");
+    let deletes: String = (0..5000).map(|i| format!("delete key-{i}\r\n")).collect();
+    ask(&server, &deletes);
+    let after = uses(&all);
+    assert!(after[0] < before[0] && after[1] >= before[1] + 5000 * 24, "{before:?} {after:?}");
+    assert_eq!(after.iter().sum::<u64>(), 64 << 20, "{after:?}");
+    assert_eq!(ask(&server, "ms tagged 1 Gtag\r\n1\r\n"), "HD\r\n");
+    assert!(uses(&["tags_bytes"])[0] > 0);
+}
+
+#[test]
+fn removals_are_shown_by_their_reasons() {
+    let server = larderd(ENGINES[0], &[]);
+    assert_eq!(ask(&server, "ms tagged 1 Gtag\r\n1\r\nmt tag\r\n"), "HD\r\nHD\r\n");
+    let removed = || {
+        let page = ask(&server, "stats memory\r\n");
+        ["removed_expired", "removed_flushed", "removed_tag"].map(|name| stat(&page, name))
+    };
+    // What is stored in the place of an item that can't be shown any more removes it, unless maintenance has
+    // already done so: each is counted once.
+    let set = |key: &str| {
+        assert_eq!(ask(&server, &format!("set {key} 0 0 1\r\n1\r\n")), "STORED\r\n");
+    };
+    set("tagged");
+    assert_eq!(removed(), [0, 0, 1]);
+    set("short");
+    assert_eq!(ask(&server, "touch short -1\r\n"), "TOUCHED\r\n");
+    set("short");
+    assert_eq!(removed(), [1, 0, 1]);
+    assert_eq!(ask(&server, "flush_all\r\n"), "OK\r\n");
+    set("tagged");
+    set("short");
+    assert_eq!(removed(), [1, 2, 1]);
+    let page = ask(&server, "stats memory\r\n");
+    assert_eq!((stat(&page, "tags_dropped"), stat(&page, "tags_displaced")), (1, 0));
+    assert_eq!(stat(&ask(&server, "stats\r\n"), "reclaimed"), 4);
+}
+
+/// Resident memory in MiB.
+fn resident(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+}
+
+/// Stores `mib` values of nearly a MiB.
+fn fill_mib(server: &Server, mib: usize) {
+    let mut stream = server.connect();
+    for i in 0..mib {
+        let head = format!("set m-{i} 0 0 1000000\r\n");
+        stream.write_all(&[head.as_bytes(), &[b'x'; 1_000_000], b"\r\n"].concat()).unwrap();
+        stream.read_exact(&mut [0; 8]).unwrap();
+    }
+}
+
+#[test]
+fn the_memory_limit_follows_the_operator() {
+    let server = larderd(ENGINES[0], &["-t", "2", "-m", "32"]);
+    fill(&server, 10_000);
+    assert_eq!(ask(&server, "cache_memlimit 256\r\n"), "OK\r\n");
+    fill_mib(&server, 160);
+    let stats = ask(&server, "stats\r\n");
+    assert_eq!(stat(&stats, "limit_maxbytes"), 256 << 20);
+    assert_eq!(stat(&stats, "evictions"), 0, "all of it fits");
+    assert!(resident(&server) > 150);
+    // What still fits stays.
+    assert_eq!(ask(&server, "cache_memlimit 224\r\n"), "OK\r\n");
+    // Nothing may happen: two rounds of maintenance, which would evict.
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(stat(&ask(&server, "stats\r\n"), "evictions"), 0, "it still fits");
+    assert_eq!(ask(&server, "cache_memlimit 32\r\n"), "OK\r\n");
+    wait_for("smaller process", || resident(&server) < 32 + 32);
+    let stats = ask(&server, "stats\r\n");
+    assert!(stat(&stats, "curr_items") >= 10, "{stats}");
+    let settings = ask(&server, "stats settings\r\n");
+    assert_eq!(stat(&settings, "maxbytes"), 32 << 20);
+    // And it is used again.
+    fill_mib(&server, 40);
+    assert_eq!(ask(&server, "cache_memlimit 64 noreply\r\nmn\r\n"), "MN\r\n");
+    assert_eq!(stat(&ask(&server, "stats\r\n"), "limit_maxbytes"), 64 << 20);
+}
+
+#[test]
+fn a_limit_that_cannot_be_had_is_refused_with_what_could() {
+    let refused = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust (";
+    let server = larderd(ENGINES[0], &["-m", "64"]);
+    let answer = ask(&server, "cache_memlimit 1000000000\r\n");
+    let could = answer.strip_prefix(refused).unwrap_or_else(|| panic!("{answer}"));
+    let max = could.trim_end().trim_end_matches(')').split(" to ").nth(1).unwrap();
+    let max: u64 = max.trim_end_matches('m').parse().unwrap();
+    assert!((64..=4096).contains(&max), "{answer}");
+    assert_eq!(ask(&server, &format!("cache_memlimit {}\r\n", max + 1)), answer);
+    assert_eq!(ask(&server, &format!("cache_memlimit {max}\r\n")), "OK\r\n");
+    let moka = larderd(ENGINES[2], &["-m", "64"]);
+    assert_eq!(ask(&moka, "cache_memlimit 128\r\n"), format!("{refused}64m to 64m)\r\n"));
+    assert_eq!(ask(&moka, "cache_memlimit 64\r\n"), "OK\r\n");
+    let dashmap = larderd(ENGINES[1], &["-m", "8"]);
+    let kib = "x".repeat(1000);
+    let sets: String = (0..10_000).map(|i| format!("set {i} 0 0 1000\r\n{kib}\r\n")).collect();
+    assert!(ask(&dashmap, &sets).contains("SERVER_ERROR out of memory"));
+    assert_eq!(ask(&dashmap, "cache_memlimit 64\r\n"), "OK\r\n");
+    assert!(!ask(&dashmap, &sets).contains("SERVER_ERROR"));
+}
