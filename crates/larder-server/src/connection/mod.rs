@@ -3,11 +3,15 @@
 //! returns what to wait for.
 
 mod admission;
+mod buffers;
 pub mod conversation;
 pub(crate) mod holdings;
 pub mod list;
 mod shedding;
 
+pub use buffers::{Buffers, IoBytes};
+
+use crate::connection::buffers::write;
 use crate::connection::conversation::Conversation;
 use crate::connection::holdings::{Held, PROGRESS_MIN};
 use crate::connection::list::ConnectionInfo;
@@ -113,58 +117,8 @@ enum Stage {
     Closing,
 }
 
-/// Buffers that all connections of a thread share.
-#[derive(Debug)]
-pub struct Buffers {
-    /// For reading.
-    pub input: Box<[u8]>,
-    /// For answers. Empty between turns.
-    pub output: Vec<u8>,
-    /// For decrypted input.
-    plaintext: Vec<u8>,
-    /// For encrypted answers. Empty between turns.
-    ciphertext: Vec<u8>,
-}
-
 /// The first byte of a handshake's record.
 const HANDSHAKE_RECORD: u8 = 22;
-/// What a thread reads at once, in bytes.
-const READ_LEN: usize = 64 << 10;
-/// A buffer for answers that is larger than this is shrunk after use, in bytes.
-const OUTPUT_KEPT: usize = 1 << 20;
-
-impl Buffers {
-    /// Buffers for one thread.
-    #[must_use]
-    pub fn new() -> Self {
-        let input = vec![0; READ_LEN].into_boxed_slice();
-        Self { input, output: Vec::new(), plaintext: Vec::new(), ciphertext: Vec::new() }
-    }
-
-    /// Frees the memory that a large answer needed.
-    pub(crate) fn shrink(&mut self) {
-        for buffer in [&mut self.output, &mut self.ciphertext] {
-            if buffer.capacity() > OUTPUT_KEPT {
-                *buffer = Vec::new();
-            }
-        }
-    }
-}
-
-impl Default for Buffers {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// Bytes that a turn moved, as the conversation sees them.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct IoBytes {
-    /// Read from the peer.
-    pub read: usize,
-    /// Written to it.
-    pub written: usize,
-}
 
 impl<C: Conversation> Connection<C> {
     /// A new connection. Its first turn comes with its first event.
@@ -534,21 +488,6 @@ impl<C: Conversation> Connection<C> {
         }
         Ok(sent)
     }
-}
-
-/// Writes as much as the peer accepts now.
-fn write(stream: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
-    let mut sent = 0;
-    while let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {
-        match stream.write(rest) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => sent += written,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(sent)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! intervals of work that no event starts.
 
 use crate::connection::list::ConnectionInfo;
-use crate::net::listener::Service;
+use crate::net::entry::Service;
 use rustls::ServerConfig;
 use socket2::Socket;
 use std::io;

@@ -5,7 +5,7 @@ use super::hand_over::Accepted;
 use crate::connection::conversation::Conversation;
 use crate::connection::list::ConnectionInfo;
 use crate::connection::{Buffers, Connection, Fault, IoBytes, NextAction};
-use crate::net::listener::Service;
+use crate::net::entry::Service;
 use crate::net::udp::{self, Datagrams, Endpoint};
 use crate::server::Server;
 use crate::timing::Timing;

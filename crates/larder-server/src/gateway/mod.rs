@@ -4,7 +4,7 @@ mod route;
 
 use crate::auth::TokenRights;
 use crate::gateway::route::GatewayRoute;
-use crate::net::listener::GatewaySockets;
+use crate::net::gateway_sockets::GatewaySockets;
 use crate::process::life_cycle::Phase;
 use crate::server::Server;
 use crate::stats::{Page, samples};
@@ -208,7 +208,7 @@ impl Gateway {
 #[cfg(feature = "http")]
 mod web {
     use super::{Arc, Server, erased, io};
-    use crate::net::listener::GatewaySocket;
+    use crate::net::gateway_sockets::GatewaySocket;
     use larder_gateway::{Interfaces, WebConfig, WebListener, WebServer, WebTls};
 
     pub(super) const HTTP: Interfaces = Interfaces::Http;

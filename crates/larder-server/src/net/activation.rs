@@ -1,7 +1,9 @@
 //! Listening sockets that the parent process has bound for the server: systemd's socket activation.
 
 use crate::net::dialect;
-use crate::net::listener::{ListenError, Listener, Service};
+use crate::net::entry::Service;
+use crate::net::listen_error::ListenError;
+use crate::net::listener::Listener;
 use crate::options::Options;
 use crate::tls::Security;
 use listenfd::ListenFd;

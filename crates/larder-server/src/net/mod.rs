@@ -2,6 +2,9 @@
 
 pub mod activation;
 pub mod dialect;
+pub mod entry;
 pub mod gate;
+pub mod gateway_sockets;
+pub mod listen_error;
 pub mod listener;
 pub mod udp;

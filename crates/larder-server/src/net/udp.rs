@@ -10,7 +10,9 @@
 
 use crate::connection::{Buffers, IoBytes, NextAction};
 use crate::net::dialect;
-use crate::net::listener::{Entry, ListenError, entries, resolve, udp_name};
+use crate::net::entry::{Entry, entries, resolve};
+use crate::net::listen_error::ListenError;
+use crate::net::listener::udp_name;
 use crate::options::Options;
 use crate::server::Server;
 use crate::timing::{Timing, TurnTimer};

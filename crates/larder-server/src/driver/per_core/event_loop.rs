@@ -1,177 +1,36 @@
-//! One event loop a thread. Each worker owns its connections and its context, and answers a request
-//! without shared state.
+//! The event loop of one worker: its connections, its UDP sockets and its timers.
 
-use super::hand_over::{Accepted, LOG_INTERVAL, MAINTENANCE, Workers};
-use super::worker::{HANDSHAKE_SLICE, WorkerContext};
+use super::wakers::Resumed;
 use crate::connection::list::ConnectionInfo;
 use crate::connection::{Connection, NextAction};
+use crate::driver::hand_over::{Accepted, LOG_INTERVAL, MAINTENANCE};
+use crate::driver::worker::{HANDSHAKE_SLICE, WorkerContext};
 use crate::net::udp::Endpoint;
 use crate::process::life_cycle::Phase;
-use crate::process::platform;
-use crate::server::Server;
 use larder_session::Session;
-use larder_store::cache::Cache;
 use larder_store::{Engine, Seconds};
 use larder_support::clock::Moment;
 use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Interest, Poll, Token};
 use socket2::Socket;
 use std::collections::VecDeque;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Wake;
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 /// The token of a worker's waker; connections count from 0.
-const WAKER: Token = Token(usize::MAX);
+pub(super) const WAKER: Token = Token(usize::MAX);
 /// The token of the reads of slower storage that a worker has begun.
-const READS: Token = Token(usize::MAX - 1);
+pub(super) const READS: Token = Token(usize::MAX - 1);
 /// The token of a worker's first UDP socket; above those of connections, below its waker's.
-const FIRST_ENDPOINT: usize = usize::MAX / 2;
-
-/// Starts a worker for each share of UDP sockets.
-pub(super) fn start<C: Cache>(
-    server: &Arc<Server>,
-    cache: &C,
-    shares: Vec<Vec<UdpSocket>>,
-) -> io::Result<EventLoops> {
-    let shares = shares.into_iter().enumerate();
-    let workers = shares.map(|(index, udp)| spawn(index, server, cache, udp));
-    Ok(EventLoops { workers: workers.collect::<io::Result<Vec<_>>>()?, turn: 0 })
-}
-
-/// The workers as the acceptor sees them.
-pub(super) struct EventLoops {
-    workers: Vec<Worker>,
-    /// Whose turn it is.
-    turn: usize,
-}
-
-struct Worker {
-    connections: Sender<Accepted>,
-    waker: Arc<Waker>,
-    thread: JoinHandle<()>,
-}
-
-impl Workers for EventLoops {
-    fn hand_over(&mut self, accepted: Accepted) {
-        let worker = &self.workers[self.turn];
-        self.turn = (self.turn + 1) % self.workers.len();
-        if worker.connections.send(accepted).is_ok()
-            && let Err(error) = worker.waker.wake()
-        {
-            tracing::error!(%error, "a worker thread cannot be woken: its event queue refuses the signal");
-        }
-    }
-
-    fn wake_all(&self) -> io::Result<()> {
-        self.workers.iter().try_for_each(|worker| worker.waker.wake())
-    }
-
-    fn join(self) {
-        for Worker { thread, connections, .. } in self.workers {
-            drop(connections);
-            if thread.join().is_err() {
-                tracing::error!(
-                    "a worker thread panicked: its connections were lost, and this is a bug"
-                );
-            }
-        }
-    }
-}
-
-fn spawn<C: Cache>(
-    index: usize,
-    server: &Arc<Server>,
-    cache: &C,
-    udp: Vec<UdpSocket>,
-) -> io::Result<Worker> {
-    let poll = Poll::new()?;
-    let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-    let loop_waker = std::task::Waker::from(Arc::new(LoopWaker(Arc::clone(&waker))));
-    let resumed = Arc::new(Resumed {
-        list: Mutex::default(),
-        waker: Arc::clone(&waker),
-        looks_again: AtomicBool::new(false),
-    });
-    let (connections, inbox) = channel();
-    let (server, cache) = (Arc::clone(server), cache.clone());
-    let thread = std::thread::Builder::new().name(format!("larder-{index}")).spawn(move || {
-        if server.options.pin {
-            platform::pin_to_core(index);
-        }
-        let worker = WorkerContext::new(index, server, cache.engine());
-        let mut worker = EventLoop::new(poll, inbox, worker, loop_waker, resumed);
-        match worker.attach(udp) {
-            Ok(()) => worker.run(),
-            Err(error) => tracing::error!(%error, "a worker thread ends with its connections: its event queue failed"),
-        }
-    })?;
-    Ok(Worker { connections, waker, thread })
-}
-
-/// Wakes a worker to check its clients.
-struct LoopWaker(Arc<Waker>);
-
-impl Wake for LoopWaker {
-    fn wake(self: Arc<Self>) {
-        if let Err(error) = self.0.wake() {
-            tracing::error!(%error, "a worker thread cannot be woken: its event queue refuses the signal");
-        }
-    }
-}
-
-/// Clients and UDP sockets of one worker whose requests can be continued.
-struct Resumed {
-    /// Their tokens and the numbers of their connections, because a token may have been assigned anew.
-    list: Mutex<Vec<(usize, u64)>>,
-    waker: Arc<Waker>,
-    /// The worker will look at the list before it waits for events, so that it need not be woken.
-    looks_again: AtomicBool,
-}
-
-impl Resumed {
-    fn take(&self) -> Vec<(usize, u64)> {
-        std::mem::take(&mut *self.list.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn is_empty(&self) -> bool {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-    }
-
-    /// What wakes the client or UDP socket of this token.
-    fn waker_of(self: &Arc<Self>, token: usize, id: u64) -> std::task::Waker {
-        Arc::new(ClientWaker { resumed: Arc::clone(self), token, id }).into()
-    }
-}
-
-/// Wakes one client or UDP socket, from any thread.
-struct ClientWaker {
-    resumed: Arc<Resumed>,
-    token: usize,
-    id: u64,
-}
-
-impl Wake for ClientWaker {
-    fn wake(self: Arc<Self>) {
-        let Self { resumed, token, id } = &*self;
-        resumed.list.lock().unwrap_or_else(PoisonError::into_inner).push((*token, *id));
-        if resumed.looks_again.load(Ordering::SeqCst) {
-            return;
-        }
-        if let Err(error) = resumed.waker.wake() {
-            tracing::error!(%error, "a worker thread cannot be woken: its event queue refuses the signal");
-        }
-    }
-}
+pub(super) const FIRST_ENDPOINT: usize = usize::MAX / 2;
 
 /// The state of a worker, on its own thread.
-struct EventLoop<E: Engine + 'static> {
+pub(super) struct EventLoop<E: Engine + 'static> {
     poll: Poll,
     inbox: Receiver<Accepted>,
     worker: WorkerContext<E>,
@@ -228,7 +87,7 @@ impl<E: Engine + 'static> Client<E> {
 }
 
 impl<E: Engine + 'static> EventLoop<E> {
-    fn new(
+    pub(super) fn new(
         poll: Poll,
         inbox: Receiver<Accepted>,
         worker: WorkerContext<E>,
@@ -257,7 +116,7 @@ impl<E: Engine + 'static> EventLoop<E> {
     }
 
     /// Takes UDP sockets to serve.
-    fn attach(&mut self, udp: Vec<UdpSocket>) -> io::Result<()> {
+    pub(super) fn attach(&mut self, udp: Vec<UdpSocket>) -> io::Result<()> {
         for (index, socket) in udp.into_iter().enumerate() {
             let (fd, token) = (socket.as_raw_fd(), Token(FIRST_ENDPOINT + index));
             let interest = Interest::READABLE | Interest::WRITABLE;
@@ -287,7 +146,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    fn run(&mut self) {
+    pub(super) fn run(&mut self) {
         if let Err(error) = self.watch_reads() {
             tracing::error!(%error, "a worker thread ends: its event queue refuses the queue of reads");
             return;

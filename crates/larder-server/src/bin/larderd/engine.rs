@@ -1,0 +1,184 @@
+//! The engine that the options choose, and the cache behind the types that the parts of the server use.
+
+use super::failure::{EX_OSERR, EX_USAGE, Failure, failure};
+use super::serve::serve;
+use larder_cluster::ReplicatedCache;
+use larder_server::driver::{self, Sockets};
+use larder_server::log::verbosity::Verbosity;
+use larder_server::memory::memory_file::{self, Files, Start};
+use larder_server::memory::{Memory, flash, slab_classes};
+use larder_server::options::{EngineKind, Options};
+use larder_server::process::platform;
+use larder_server::server::Server;
+use larder_store::cache::Cache;
+use larder_store::journal::{JournaledCache, Journals};
+use larder_store::{LimitRefused, erased, segment};
+use std::io;
+use std::sync::Arc;
+
+pub(crate) fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
+    let classes = slab_classes::size_classes(!options.disable_cas);
+    let (limit_bytes, cas) = (items_bytes(&options), !options.disable_cas);
+    let seed = rand::random();
+    match options.engine {
+        kind @ (EngineKind::Segment | EngineKind::Delayed) => {
+            let config = segment::Config {
+                limit_bytes,
+                cas,
+                classes,
+                seed,
+                evict: !options.disable_evictions,
+                item_size_max: options.max_item_size,
+                threads: options.writers(),
+                size_exponent: options.size_exponent(),
+                flash: flash::open(&options).map_err(|error| failure(EX_OSERR)(&error))?,
+            };
+            // Locked memory must not exceed the limit that was given.
+            let machine = platform::memory().filter(|_| !options.lock_memory);
+            let max = Memory::items_max(options.memory_limit, machine) - options.journal_bytes();
+            let (file, image) = (&options.memory_file, &options.suboptions.memory_image);
+            let (cache, start) = if file.is_none() && image.is_none() {
+                let cache = segment::Cache::growable(config, max);
+                (cache.map_err(|error| failure(EX_USAGE)(&error))?, Start::cold())
+            } else {
+                let files = Files {
+                    memory: file.as_deref(),
+                    image: image.as_deref(),
+                    user: options.user.as_deref(),
+                };
+                memory_file::open(files, config, max)
+                    .map_err(|error| failure(error.status())(&error))?
+            };
+            let options = with_limit_of(options, &cache);
+            if options.enable_largepages
+                && let Err(error) = cache.use_huge_pages()
+            {
+                tracing::warn!("-L has no effect: the system gives no huge pages: {error}");
+            }
+            let served = match kind {
+                #[cfg(feature = "delayed")]
+                EngineKind::Delayed => {
+                    let storage = larder_store::delayed::Storage::with_thread(seed)
+                        .map_err(|error| failure(EX_OSERR)(&error))?;
+                    let delayed = larder_store::delayed::Cache::new(cache.clone(), storage);
+                    Served { region: Some(cache), ..Served::other(&delayed, &options) }
+                }
+                _ => Served::segment(&cache, &options),
+            };
+            serve(options, served, verbosity, start)
+        }
+        #[cfg(feature = "dashmap")]
+        EngineKind::Dashmap => {
+            use larder_store::dashmap;
+            let config = dashmap::Config { limit_bytes, cas, classes, seed };
+            let served = Served::other(&dashmap::Cache::new(config), &options);
+            serve(options, served, verbosity, Start::cold())
+        }
+        #[cfg(feature = "moka")]
+        EngineKind::Moka => {
+            use larder_server::options::EvictionPolicy;
+            use larder_store::moka;
+            let policy = match options.eviction_policy {
+                Some(EvictionPolicy::Lru) | None => moka::Policy::Lru,
+                Some(EvictionPolicy::TinyLfu) => moka::Policy::TinyLfu,
+            };
+            let config = moka::Config { limit_bytes, cas, classes, seed, policy };
+            let served = Served::other(&moka::Cache::new(config), &options);
+            serve(options, served, verbosity, Start::cold())
+        }
+        #[cfg(not(all(feature = "dashmap", feature = "moka")))]
+        EngineKind::Dashmap | EngineKind::Moka => {
+            unreachable!("Options::check refuses engines that are not in the build")
+        }
+    }
+}
+
+/// The memory for items under the limit that was given.
+fn items_bytes(options: &Options) -> usize {
+    Memory::new(options.memory_limit).items - options.journal_bytes()
+}
+
+/// The options with the memory limit that a region allows which was made under another one.
+fn with_limit_of(mut options: Options, cache: &segment::Cache) -> Options {
+    let max = usize::try_from(cache.gauges().limit_bytes).unwrap_or(usize::MAX);
+    if max < items_bytes(&options) {
+        let max = max + options.journal_bytes();
+        let mib = *Memory::range(LimitRefused { min: 1, max }).end();
+        tracing::warn!(
+            "-m {}: the file of -e, or its file system, has room for {mib} MiB, which is the limit now: \
+             remove the file to start with an empty cache under the other limit",
+            options.memory_limit
+        );
+        options.memory_limit = mib;
+    }
+    options
+}
+
+/// Runs the workers until the server stops.
+pub(crate) type RunWorkers = Box<dyn FnOnce(&Arc<Server>, Sockets) -> io::Result<()>>;
+
+fn run_workers(cache: &impl Cache) -> RunWorkers {
+    let cache = cache.clone();
+    Box::new(move |server, sockets| driver::run(server, &cache, sockets))
+}
+
+/// A cache, behind the types that the parts of the server use.
+pub(crate) struct Served {
+    /// For every part but the workers.
+    pub(crate) cache: erased::Cache,
+    /// The same cache with its journals, if the server has followers.
+    pub(crate) replicated: Option<ReplicatedCache>,
+    pub(crate) run_workers: RunWorkers,
+    /// The cache that may be in a file.
+    pub(crate) region: Option<segment::Cache>,
+}
+
+impl Served {
+    /// A cache of the default engine. The workers are compiled for it, with journals and without: they do more than
+    /// nine tenths of a server's work.
+    fn segment(cache: &segment::Cache, options: &Options) -> Self {
+        let region = Some(cache.clone());
+        match journals(options) {
+            None => Self { region, run_workers: run_workers(cache), ..Self::plain(cache) },
+            Some(journals) => {
+                let journaled = JournaledCache::new(cache.clone(), journals);
+                let run_workers = run_workers(&journaled);
+                Self { region, run_workers, ..Self::replicated(&journaled) }
+            }
+        }
+    }
+
+    /// A cache of another engine.
+    #[cfg(any(feature = "dashmap", feature = "delayed", feature = "moka"))]
+    fn other(cache: &impl Cache, options: &Options) -> Self {
+        match journals(options) {
+            None => Self::plain(cache),
+            Some(journals) => Self::replicated(&JournaledCache::new(cache.clone(), journals)),
+        }
+    }
+
+    fn plain(cache: &impl Cache) -> Self {
+        Self {
+            cache: erased::Cache::new(cache.clone()),
+            replicated: None,
+            run_workers: Box::new(driver::run_any),
+            region: None,
+        }
+    }
+
+    fn replicated<C: Cache>(cache: &JournaledCache<C>) -> Self {
+        let served = Self::plain(cache);
+        let replicated = ReplicatedCache {
+            journaled: served.cache.clone(),
+            plain: erased::Cache::new(cache.inner().clone()),
+            journals: Arc::clone(cache.journals()),
+        };
+        Self { replicated: Some(replicated), ..served }
+    }
+}
+
+/// The journals of a server that has followers.
+fn journals(options: &Options) -> Option<Arc<Journals>> {
+    options.replicate_on.as_ref()?;
+    Some(Journals::new(options.journal_bytes(), options.writers()))
+}

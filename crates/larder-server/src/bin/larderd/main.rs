@@ -1,0 +1,74 @@
+//! `larderd`: reads the command line, binds, starts the engine that was chosen, and serves.
+
+mod credentials;
+mod engine;
+mod failure;
+mod privileges;
+mod serve;
+mod sockets;
+
+use clap::error::ErrorKind;
+use engine::start;
+use failure::{EX_OSERR, Failure};
+use larder_server::log::verbosity::Verbosity;
+use larder_server::net::gateway_sockets;
+use larder_server::options::{Options, OptionsError};
+use larder_server::process::version;
+use std::fmt::Display;
+use std::process::ExitCode;
+
+const LICENCE: &str = "larderd is licensed under the MIT licence or the Apache License, Version 2.0,\n\
+                       as you like: https://opensource.org/license/mit,\n\
+                       https://www.apache.org/licenses/LICENSE-2.0";
+
+fn main() -> ExitCode {
+    let options = match Options::read(std::env::args_os()) {
+        Ok(options) => options,
+        Err(OptionsError::Clap(error)) => return say_usage(&error),
+        Err(OptionsError::Misuse(misuse)) => return fail(misuse.status, misuse.message),
+    };
+    if options.license {
+        return say(LICENCE);
+    }
+    if options.check_config {
+        return match gateway_sockets::check(&options) {
+            Ok(()) => say("The options are good."),
+            Err(error) => fail(EX_OSERR, error),
+        };
+    }
+    let verbosity = Verbosity::start_log(options.verbosity());
+    match start(options, verbosity) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { status, message }) => fail(status, message),
+    }
+}
+
+#[expect(clippy::print_stderr, clippy::print_stdout, reason = "this is what a command line says")]
+fn say_usage(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp => {
+            print!("{error}");
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayVersion => {
+            println!("larder {} (memcached {})", version::LARDER, version::MEMCACHED_LEVEL);
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprint!("{error}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "it was asked for")]
+fn say(text: &str) -> ExitCode {
+    println!("{text}");
+    ExitCode::SUCCESS
+}
+
+#[expect(clippy::print_stderr, reason = "the log may not show it")]
+fn fail(status: u8, message: impl Display) -> ExitCode {
+    eprintln!("{message}");
+    ExitCode::from(status)
+}

@@ -1,0 +1,53 @@
+//! The process as a whole: the background, core files, locked memory, and the user.
+
+use super::failure::{EX_NOUSER, EX_OSERR, Failure, failure};
+use larder_server::options::Options;
+use larder_server::process::platform;
+
+/// Sets up the process as a whole: the background, core files, memory. All errors that the operator
+/// has to see were reported before.
+pub(crate) fn detach(options: &Options) -> Result<(), Failure> {
+    if options.enable_coredumps {
+        platform::allow_core_files()
+            .map_err(|_| failure(EX_OSERR)(&"failed to ensure corefile creation"))?;
+    }
+    if options.daemon {
+        let (stay, talk) = (options.enable_coredumps, options.verbose > 0);
+        platform::daemonize(stay, talk)
+            .map_err(|_| failure(EX_OSERR)(&"failed to daemon() in order to daemonize"))?;
+    }
+    // This comes after the fork, which does not keep memory locks.
+    if options.lock_memory
+        && let Err(error) = platform::lock_memory()
+    {
+        tracing::warn!("warning: -k invalid, mlockall() failed: {error}");
+    }
+    Ok(())
+}
+
+pub(crate) fn drop_privileges(options: &Options) -> Result<(), Failure> {
+    match options.user.as_deref() {
+        _ if !platform::is_root() => Ok(()),
+        None => {
+            tracing::warn!("the server runs as root: give -u USER to have it become that user");
+            Ok(())
+        }
+        Some("root") => Ok(()),
+        Some(name) => become_user(name, options.enable_coredumps),
+    }
+}
+
+fn become_user(name: &str, dumpable: bool) -> Result<(), Failure> {
+    platform::become_user(name).map_err(|error| match error {
+        platform::UserError::Unknown => {
+            failure(EX_NOUSER)(&format!("can't find the user {name} to switch to"))
+        }
+        platform::UserError::Refused(error) => {
+            failure(EX_OSERR)(&format!("failed to assume identity of user {name}: {error}"))
+        }
+    })?;
+    if dumpable {
+        platform::stay_dumpable();
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! Starts the parts of the server, and serves until its end.
+
+use super::credentials::read_credentials;
+use super::engine::Served;
+use super::failure::{EX_OSERR, EX_USAGE, Failure, failure};
+use super::privileges::{detach, drop_privileges};
+use super::sockets::{Bound, bind, is_open_to_others, start_tls};
+use larder_cluster::{NodeThreads, SessionHost, addresses};
+use larder_operations::Limits;
+use larder_server::auth::{self, TokenFile};
+use larder_server::driver::Sockets;
+#[cfg(feature = "metrics")]
+use larder_server::gateway::Gateway;
+use larder_server::log::verbosity::Verbosity;
+use larder_server::memory::memory_file::{self, Start};
+use larder_server::memory::slab_classes;
+use larder_server::net::gateway_sockets::GatewaySocket;
+use larder_server::net::listener::Listener;
+use larder_server::node;
+use larder_server::options::Options;
+use larder_server::process::life_cycle::{LifeCycle, Phase};
+use larder_server::process::pid_file::PidFile;
+use larder_server::process::{platform, version};
+use larder_server::server::{ClientGuards, Guards, Server};
+use larder_server::tls::Security;
+use larder_session::Settings;
+use std::fmt::Display;
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+
+/// A connection with more unsent answers than this has to wait for its peer, in bytes.
+const OUTPUT_MAX: usize = 256 << 10;
+
+/// More threads than this cause a warning, as in memcached.
+const THREADS_USUAL: usize = 64;
+
+/// File descriptors beside those of connections.
+const FILES_SPARE: u64 = 64;
+
+pub(crate) fn serve(
+    options: Options,
+    Served { cache, replicated, run_workers, region }: Served,
+    verbosity: Verbosity,
+    start: Start,
+) -> Result<(), Failure> {
+    let os = |error: &dyn Display| failure(EX_OSERR)(error);
+    let database = std::env::var_os("MEMCACHED_SASL_PWDB");
+    let passwords = auth::open(&options, database).map_err(|error| failure(1)(&error))?;
+    let tokens = options.token_file.as_deref().map(TokenFile::open).transpose();
+    let tokens = tokens.map_err(|error| failure(1)(&error))?;
+    let spare = FILES_SPARE + if options.has_web() { options.gateway_conns as u64 } else { 0 };
+    platform::raise_file_limit(options.conn_limit as u64, spare).map_err(|max| {
+        failure(EX_OSERR)(&format!(
+            "failed to set rlimit for open files. Try starting as root or requesting smaller \
+             maxconns value. (-c {} is more than the {max} open files that are allowed)",
+            options.conn_limit
+        ))
+    })?;
+    // Once clients can connect, signals can arrive too: SIGHUP would end a process without a handler.
+    let (life, wakeups) = LifeCycle::new().map_err(|error| os(&error))?;
+    life.install_signal_handlers().map_err(|error| os(&error))?;
+    let credentials = read_credentials(&options)?;
+    let etcd = node::read_etcd_settings(&options).map_err(|error| failure(EX_USAGE)(&error))?;
+    let Bound { listeners, udp, gateway, followers } = bind(&options)?;
+    // Its files may be readable for root alone.
+    let tls = start_tls(&options, &listeners, &gateway)?;
+    detach(&options)?;
+    drop_privileges(&options)?;
+    let _pid_file = options.pidfile.as_deref().map(PidFile::write);
+    if options.enable_sasl && options.auth_file.is_some() {
+        tracing::warn!(
+            "-S has no effect beside -Y: clients log in by text alone, as with memcached"
+        );
+    }
+    if options.threads > THREADS_USUAL {
+        tracing::warn!(
+            "-t {} is more than most machines have cores: threads beyond those gain nothing",
+            options.threads
+        );
+    }
+    for (name, why) in options.without_effect() {
+        tracing::info!("{name} has no effect: {why}");
+    }
+    let settings = Settings {
+        limits: Limits {
+            item_size_max: options.max_item_size,
+            classes: slab_classes::size_classes(!options.disable_cas),
+            prefix_delimiter: options.prefix_delimiter.unwrap_or(b':'),
+        },
+        flush_enabled: !options.disable_flush_all,
+        read_only: options.follow.is_some(),
+        forwards: options.cluster.is_some(),
+        requests_per_turn: options.max_reqs_per_event,
+        output_max: OUTPUT_MAX,
+        for_gateway: false,
+        resp_databases: options.suboptions.resp_db + 1,
+    };
+    let clients = ClientGuards { passwords, tokens, tls };
+    let guards = Guards { clients, nodes: credentials };
+    let server = Server::new(options, settings, guards, cache.clone(), life, verbosity, start);
+    let server = Arc::new(server);
+    server.note_listeners(&listeners, &udp);
+    let listening = listeners.iter().find_map(Listener::tcp_address);
+    for address in server.listening() {
+        tracing::info!("listening on {address}");
+    }
+    for address in gateway.metrics.iter().filter_map(GatewaySocket::address) {
+        tracing::info!("metrics are at http://{address}/metrics");
+    }
+    for socket in &gateway.http {
+        let scheme = if socket.security == Security::Plain { "http" } else { "https" };
+        let too = if gateway.grpc_shares_http { ", and gRPC is there, too" } else { "" };
+        if let Some(address) = socket.address() {
+            tracing::info!("items are at {scheme}://{address}/v1/keys{too}");
+        }
+    }
+    for address in gateway.grpc.iter().filter_map(GatewaySocket::address) {
+        tracing::info!("gRPC is at {address}");
+    }
+    for address in followers.iter().filter_map(|socket| socket.local_addr().ok()) {
+        tracing::info!("followers get copies at {address}");
+    }
+    greet(&server);
+    if !server.asks_for_logins() && is_open_to_others(&server, &listeners, &udp, &gateway) {
+        tracing::warn!(
+            "anybody who can connect to this machine may read and change all items: give \
+             -l 127.0.0.1 to serve this machine alone, or -Y or -S to ask for logins"
+        );
+    }
+    let image = server.options.suboptions.memory_image.as_deref();
+    if let Some(image) = image {
+        memory_file::remove_image(image).map_err(|error| os(&error))?;
+    }
+    if let Some(region) = region.as_ref().filter(|_| server.start.restart.is_some()) {
+        memory_file::settle(region);
+    }
+    #[cfg(feature = "metrics")]
+    let gateway = Gateway::start(&server, &cache, gateway).map_err(|error| os(&error))?;
+    let node = &server.node;
+    let name = server.listening().first().cloned().unwrap_or_else(|| "larderd".to_owned());
+    let mut node_threads = NodeThreads::follow(node, name).map_err(|error| os(&error))?;
+    let addresses = addresses(server.options.advertise.clone(), &listening, &followers);
+    if let Some(replicated) = replicated {
+        let host: Arc<dyn SessionHost> = Arc::clone(&server) as _;
+        node_threads.accept(node, &host, replicated, followers).map_err(|error| os(&error))?;
+    }
+    node_threads.join_group(node, &etcd, &addresses).map_err(|error| os(&error))?;
+    run_workers(&server, Sockets { listeners, udp, wakeups }).map_err(|error| os(&error))?;
+    node_threads.stop();
+    #[cfg(feature = "metrics")]
+    gateway.stop();
+    if let (Some(region), Some(image), Phase::Draining) = (&region, image, server.life.requested())
+    {
+        memory_file::write_image(image, region, server.clock).map_err(|error| os(&error))?;
+    }
+    tracing::info!("the server has stopped");
+    Ok(())
+}
+
+/// Prints what was started, if standard error is a terminal.
+#[expect(clippy::print_stderr, reason = "for a person, whatever the log shows")]
+fn greet(server: &Server) {
+    if io::stderr().is_terminal() {
+        let (options, addresses) = (&server.options, server.listening());
+        eprintln!(
+            "larderd {} listens on {}: {} MiB of memory, {} threads",
+            version::LARDER,
+            addresses.join(", "),
+            options.memory_limit,
+            options.threads
+        );
+    }
+}

@@ -1,0 +1,78 @@
+//! The sockets that larderd listens on, and their TLS.
+
+use super::failure::{EX_OSERR, EX_USAGE, Failure, failure};
+use larder_server::net::gateway_sockets::{self, GatewaySocket, GatewaySockets};
+use larder_server::net::listener::{self, Listener};
+use larder_server::net::{activation, udp};
+use larder_server::options::Options;
+use larder_server::server::Server;
+use larder_server::tls::{Security, Tls};
+use std::fmt::Display;
+use std::net::{TcpListener, UdpSocket};
+use std::sync::Arc;
+
+/// Sockets that listen.
+pub(crate) struct Bound {
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) udp: Vec<UdpSocket>,
+    pub(crate) gateway: GatewaySockets,
+    /// For followers.
+    pub(crate) followers: Vec<TcpListener>,
+}
+
+/// The sockets that were passed, or those that the command line asks for.
+pub(crate) fn bind(options: &Options) -> Result<Bound, Failure> {
+    let os = |error: &dyn Display| failure(EX_OSERR)(error);
+    let inherited = activation::inherited(options).map_err(|error| os(&error))?;
+    let listeners = match inherited {
+        Some(listeners) => listeners,
+        None => listener::bind_all(options).map_err(|error| os(&error))?,
+    };
+    let udp = udp::bind_all(options).map_err(|error| os(&error))?;
+    if listeners.is_empty() && udp.is_empty() {
+        return Err(failure(EX_USAGE)(&"nothing to listen on: give -p, -U, -l or -s"));
+    }
+    let gateway = GatewaySockets::bind(options).map_err(|error| os(&error))?;
+    let followers = gateway_sockets::bind_replication(options).map_err(|error| os(&error))?;
+    gateway_sockets::write_port_file(&listeners, &udp, &gateway, &followers)
+        .map_err(|error| os(&error))?;
+    Ok(Bound { listeners, udp, gateway, followers })
+}
+
+/// Reads certificates, under `-Z`.
+pub(crate) fn start_tls(
+    options: &Options,
+    listeners: &[Listener],
+    gateway: &GatewaySockets,
+) -> Result<Option<Arc<Tls>>, Failure> {
+    if options.enable_ssl {
+        let of_gateway = gateway.of_items().map(|socket| socket.security);
+        let securities = listeners.iter().map(Listener::security).chain(of_gateway);
+        let tls = Tls::new(options.suboptions.tls.clone(), securities);
+        return tls.map(|tls| Some(Arc::new(tls))).map_err(|error| failure(EX_USAGE)(&error));
+    }
+    let secure = |listener: &Listener| {
+        matches!(listener.security(), Security::Anonymous | Security::Certified)
+    };
+    if listeners.iter().any(secure) {
+        return Err(failure(EX_USAGE)(&"mtls: and btls: need -Z"));
+    }
+    Ok(None)
+}
+
+/// Whether clients on other machines are served without a certificate.
+pub(crate) fn is_open_to_others(
+    server: &Server,
+    listeners: &[Listener],
+    udp: &[UdpSocket],
+    gateway: &GatewaySockets,
+) -> bool {
+    let certified =
+        |security| server.client_tls().is_some_and(|tls| tls.asks_for_certificates(security));
+    let open = listeners.iter().filter(|listener| !certified(listener.security()));
+    let of_gateway = gateway.of_items().filter(|socket| !certified(socket.security));
+    let datagrams = udp.iter().filter_map(|socket| socket.local_addr().ok());
+    let open = open.filter_map(Listener::tcp_address);
+    let mut addresses = open.chain(datagrams).chain(of_gateway.filter_map(GatewaySocket::address));
+    addresses.any(|address| !address.ip().to_canonical().is_loopback())
+}

@@ -1,0 +1,101 @@
+//! One event loop a thread. Each worker owns its connections and its context, and answers a request
+//! without shared state.
+
+mod event_loop;
+mod wakers;
+
+use super::hand_over::{Accepted, Workers};
+use super::worker::WorkerContext;
+use crate::process::platform;
+use crate::server::Server;
+use event_loop::{EventLoop, WAKER};
+use larder_store::cache::Cache;
+use mio::{Poll, Waker};
+use std::io;
+use std::net::UdpSocket;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use wakers::{LoopWaker, Resumed};
+
+/// Starts a worker for each share of UDP sockets.
+pub(in crate::driver) fn start<C: Cache>(
+    server: &Arc<Server>,
+    cache: &C,
+    shares: Vec<Vec<UdpSocket>>,
+) -> io::Result<EventLoops> {
+    let shares = shares.into_iter().enumerate();
+    let workers = shares.map(|(index, udp)| spawn(index, server, cache, udp));
+    Ok(EventLoops { workers: workers.collect::<io::Result<Vec<_>>>()?, turn: 0 })
+}
+
+/// The workers as the acceptor sees them.
+pub(in crate::driver) struct EventLoops {
+    workers: Vec<Worker>,
+    /// Whose turn it is.
+    turn: usize,
+}
+
+struct Worker {
+    connections: Sender<Accepted>,
+    waker: Arc<Waker>,
+    thread: JoinHandle<()>,
+}
+
+impl Workers for EventLoops {
+    fn hand_over(&mut self, accepted: Accepted) {
+        let worker = &self.workers[self.turn];
+        self.turn = (self.turn + 1) % self.workers.len();
+        if worker.connections.send(accepted).is_ok()
+            && let Err(error) = worker.waker.wake()
+        {
+            tracing::error!(%error, "a worker thread cannot be woken: its event queue refuses the signal");
+        }
+    }
+
+    fn wake_all(&self) -> io::Result<()> {
+        self.workers.iter().try_for_each(|worker| worker.waker.wake())
+    }
+
+    fn join(self) {
+        for Worker { thread, connections, .. } in self.workers {
+            drop(connections);
+            if thread.join().is_err() {
+                tracing::error!(
+                    "a worker thread panicked: its connections were lost, and this is a bug"
+                );
+            }
+        }
+    }
+}
+
+fn spawn<C: Cache>(
+    index: usize,
+    server: &Arc<Server>,
+    cache: &C,
+    udp: Vec<UdpSocket>,
+) -> io::Result<Worker> {
+    let poll = Poll::new()?;
+    let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+    let loop_waker = std::task::Waker::from(Arc::new(LoopWaker(Arc::clone(&waker))));
+    let resumed = Arc::new(Resumed {
+        list: Mutex::default(),
+        waker: Arc::clone(&waker),
+        looks_again: AtomicBool::new(false),
+    });
+    let (connections, inbox) = channel();
+    let (server, cache) = (Arc::clone(server), cache.clone());
+    let thread = std::thread::Builder::new().name(format!("larder-{index}")).spawn(move || {
+        if server.options.pin {
+            platform::pin_to_core(index);
+        }
+        let worker = WorkerContext::new(index, server, cache.engine());
+        let mut worker = EventLoop::new(poll, inbox, worker, loop_waker, resumed);
+        match worker.attach(udp) {
+            Ok(()) => worker.run(),
+            Err(error) => tracing::error!(%error, "a worker thread ends with its connections: its event queue failed"),
+        }
+    })?;
+    Ok(Worker { connections, waker, thread })
+}

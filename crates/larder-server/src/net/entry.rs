@@ -1,0 +1,217 @@
+//! The entries of `-l`, and addresses in memcached's form.
+
+use crate::net::dialect::{self, Dialect};
+use crate::net::listen_error::ListenError;
+use crate::options::Options;
+use crate::tls::Security;
+use larder_protocol::Parser;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+
+/// The protocol of a listener's connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// memcached's protocol.
+    Memcached {
+        /// The dialect, or login, that a conversation begins with.
+        opening: Parser,
+    },
+    /// RESP, the protocol of Redis.
+    Resp {
+        /// Whether clients have to log in.
+        login_required: bool,
+    },
+}
+
+/// What `-l` names before an address: `proto[ascii]:`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NamedProtocol {
+    /// A dialect of memcached's.
+    Memcached(Dialect),
+    /// `resp`
+    Resp,
+}
+
+/// An entry of `-l`: `[notls:|btls:|mtls:][proto[PROTOCOL]:][tag[NAME]:]ADDRESS`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    pub(super) security: Security,
+    protocol: Option<NamedProtocol>,
+    /// The address.
+    pub(crate) text: &'a str,
+}
+
+impl<'a> Entry<'a> {
+    fn parse(entry: &'a str) -> Result<Self, ListenError> {
+        let (security, mut text) = Security::of(entry);
+        let mut protocol = None;
+        if let Some((name, rest)) = bracketed(text, "proto") {
+            protocol = Some(match name {
+                "negotiating" => NamedProtocol::Memcached(Dialect::Negotiating),
+                "ascii" => NamedProtocol::Memcached(Dialect::Ascii),
+                "binary" => NamedProtocol::Memcached(Dialect::Binary),
+                "resp" => NamedProtocol::Resp,
+                _ => return Err(ListenError::Protocol(entry.to_owned())),
+            });
+            text = rest;
+        }
+        // Proxies distinguish their listeners by tags, which have no effect here.
+        if let Some((tag, rest)) = bracketed(text, "tag")
+            && (1..=8).contains(&tag.len())
+        {
+            text = rest;
+        }
+        Ok(Self { security, protocol, text })
+    }
+
+    /// The protocol at the address.
+    pub(super) fn service(&self, options: &Options) -> Result<Service, ListenError> {
+        let opening = match self.protocol {
+            Some(NamedProtocol::Resp) => {
+                let login_required = dialect::requires_login(options);
+                return Ok(Service::Resp { login_required });
+            }
+            None => Some(dialect::opening(options)),
+            Some(NamedProtocol::Memcached(dialect)) => dialect::opening_in(dialect, options),
+        };
+        let opening = opening.ok_or_else(|| ListenError::NoLogin(self.text.to_owned()))?;
+        Ok(Service::Memcached { opening })
+    }
+}
+
+/// The text between the brackets of `NAME[..]:`, and the text after them.
+fn bracketed<'t>(text: &'t str, name: &str) -> Option<(&'t str, &'t str)> {
+    text.strip_prefix(name)?.strip_prefix('[')?.split_once("]:")
+}
+
+/// The entries of `-l`.
+pub(crate) fn entries(lists: &[String]) -> impl Iterator<Item = Result<Entry<'_>, ListenError>> {
+    let texts = lists.iter().flat_map(|list| list.split(';')).map(str::trim);
+    texts.filter(|text| !text.is_empty()).map(Entry::parse)
+}
+
+/// What an address stands for; a bare port is one of the loopback.
+pub(super) fn addresses_of(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
+    match text.parse() {
+        Ok(port) => Ok(vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)]),
+        Err(_) => resolve(text, port),
+    }
+}
+
+/// Whether TLS is used at an address of HTTP or gRPC, and the address without its prefix.
+pub(super) fn security_of<'t>(
+    options: &Options,
+    entry: &'t str,
+) -> Result<(Security, &'t str), ListenError> {
+    match Security::of(entry) {
+        (security, text) if options.enable_ssl => Ok((security, text)),
+        (Security::Usual | Security::Plain, text) => Ok((Security::Plain, text)),
+        _ => Err(ListenError::NeedsTls(entry.to_owned())),
+    }
+}
+
+/// `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address.
+pub(crate) fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
+    let bad = || ListenError::Address(text.to_owned());
+    let at = host_and_port(text, port)?;
+    let found: Vec<SocketAddr> = at.to_socket_addrs().map_err(|_| bad())?.collect();
+    if found.is_empty() { Err(bad()) } else { Ok(found) }
+}
+
+/// The parts of an address.
+pub(super) fn host_and_port(text: &str, port: u16) -> Result<(&str, u16), ListenError> {
+    let bare = without_brackets(text);
+    if bare.parse::<IpAddr>().is_ok() {
+        return Ok((bare, port));
+    }
+    match text.rsplit_once(':') {
+        Some((host, digits)) => match digits.parse() {
+            Ok(port) => Ok((without_brackets(host), port)),
+            Err(_) => Err(ListenError::Address(text.to_owned())),
+        },
+        // A number would be taken for an address by the resolver.
+        None if text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Err(ListenError::Address(text.to_owned()))
+        }
+        None => Ok((text, port)),
+    }
+}
+
+/// The text between brackets, if there are both.
+fn without_brackets(text: &str) -> &str {
+    text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_before_an_address_is_told_from_it() {
+        use Dialect::{Ascii, Binary, Negotiating};
+        let lists = [
+            "notls:[::1]:7;mtls:tag[a]:host; proto[ascii]:tag[tools]:*".to_owned(),
+            "proto[negotiating]:*".to_owned(),
+            // Empty entries are skipped, as by memcached.
+            ";btls:proto[binary]:host:1; ;".to_owned(),
+        ];
+        let expected = [
+            (Security::Plain, None, "[::1]:7"),
+            (Security::Certified, None, "host"),
+            (Security::Usual, Some(Ascii), "*"),
+            (Security::Usual, Some(Negotiating), "*"),
+            (Security::Anonymous, Some(Binary), "host:1"),
+        ];
+        let expected = expected.map(|(security, dialect, text)| Entry {
+            security,
+            protocol: dialect.map(NamedProtocol::Memcached),
+            text,
+        });
+        let found: Vec<Entry<'_>> = entries(&lists).map(Result::unwrap).collect();
+        assert_eq!(found, expected);
+        for entry in ["tag[too-long-a-tag]:host", "tag[]:host", "proto[]", "tls:host", "[::1"] {
+            let entry = Entry::parse(entry).unwrap();
+            assert!(resolve(entry.text, 1).is_err(), "{entry:?}");
+        }
+        for entry in ["proto[]:host", "proto[text]:host", "notls:proto[proxy]:host"] {
+            let refused = Entry::parse(entry).unwrap_err().to_string();
+            assert!(refused.contains("ascii, binary"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn resp_has_the_login_of_the_other_protocols() {
+        for (line, login_required) in
+            [("", false), ("-B binary", false), ("-Y file", true), ("-S", true)]
+        {
+            let words = std::iter::once("larderd").chain(line.split_whitespace());
+            let options = <Options as clap::Parser>::try_parse_from(words).unwrap();
+            let service = Entry::parse("proto[resp]:*").unwrap().service(&options).ok();
+            assert_eq!(service, Some(Service::Resp { login_required }), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_dialect_of_l_counts_more_than_that_of_b_unless_it_has_no_logins() {
+        let (text, binary) = (Some(Parser::TEXT), Some(Parser::BINARY));
+        let (any, text_login) = (Some(Parser::default()), Some(Parser::TEXT_LOGIN));
+        let binary_login = Some(Parser::BINARY_LOGIN);
+        let cases = [
+            ("", [any, any, text, binary]),
+            ("-B ascii", [text, any, text, binary]),
+            ("-B binary", [binary, any, text, binary]),
+            ("-Y file", [text_login, text_login, text_login, None]),
+            ("-S", [binary_login, binary_login, None, binary_login]),
+            ("-S -Y file", [text_login, text_login, text_login, None]),
+        ];
+        for (line, openings) in cases {
+            let words = std::iter::once("larderd").chain(line.split_whitespace());
+            let options = <Options as clap::Parser>::try_parse_from(words).unwrap();
+            let entries = ["*", "proto[negotiating]:*", "proto[ascii]:*", "proto[binary]:*"];
+            for (entry, opening) in entries.into_iter().zip(openings) {
+                let service = Entry::parse(entry).unwrap().service(&options).ok();
+                let expected = opening.map(|opening| Service::Memcached { opening });
+                assert_eq!(service, expected, "{line} -l {entry}");
+            }
+        }
+    }
+}

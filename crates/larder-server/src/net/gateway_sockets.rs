@@ -1,0 +1,165 @@
+//! The sockets of metrics, HTTP, gRPC and replication, and the file of all ports.
+
+use crate::net::entry::{addresses_of, entries, host_and_port, resolve, security_of};
+use crate::net::listen_error::ListenError;
+use crate::net::listener::Listener;
+use crate::options::Options;
+use crate::tls::Security;
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+
+/// The ports of metrics, HTTP and gRPC if none is given. That of metrics is the one that Prometheus' list has for
+/// memcached.
+const METRICS_PORT: u16 = 9150;
+const HTTP_PORT: u16 = 8080;
+const GRPC_PORT: u16 = 50051;
+
+/// A socket of the gateway, which never blocks.
+#[derive(Debug)]
+pub struct GatewaySocket {
+    /// The socket.
+    pub socket: TcpListener,
+    /// Whether its connections use TLS.
+    pub security: Security,
+}
+
+impl GatewaySocket {
+    /// Its address.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.socket.local_addr().ok()
+    }
+}
+
+/// The sockets of the gateway.
+#[derive(Debug, Default)]
+pub struct GatewaySockets {
+    /// Those of `--metrics-listen`, which never use TLS.
+    pub metrics: Vec<GatewaySocket>,
+    /// Those of `--http-listen`.
+    pub http: Vec<GatewaySocket>,
+    /// Those of `--grpc-listen`.
+    pub grpc: Vec<GatewaySocket>,
+    /// Whether gRPC is served by the sockets of HTTP, because it has the same address.
+    pub grpc_shares_http: bool,
+}
+
+impl GatewaySockets {
+    /// Binds the addresses of `--metrics-listen`, `--http-listen` and `--grpc-listen`, as far as they are given:
+    /// all that their names stand for.
+    ///
+    /// # Errors
+    /// [`ListenError`] for the first address that cannot be bound.
+    pub fn bind(options: &Options) -> Result<Self, ListenError> {
+        let metrics = match &options.metrics_listen {
+            Some(text) => resolve(text, METRICS_PORT)?,
+            None => Vec::new(),
+        };
+        let (of_http, http) = of_items(options, options.http_listen.as_deref(), HTTP_PORT)?;
+        let (of_grpc, mut grpc) = of_items(options, options.grpc_listen.as_deref(), GRPC_PORT)?;
+        // Port 0 is another port each time.
+        let grpc_shares_http = !grpc.is_empty()
+            && (of_grpc, &grpc) == (of_http, &http)
+            && grpc.iter().all(|address| address.port() != 0);
+        if grpc_shares_http {
+            grpc.clear();
+        }
+        let bind = |security, addresses: Vec<SocketAddr>| {
+            let bind =
+                |address| bind_unblocking(address).map(|socket| GatewaySocket { socket, security });
+            addresses.into_iter().map(bind).collect::<Result<Vec<GatewaySocket>, ListenError>>()
+        };
+        let (metrics, http) = (bind(Security::Plain, metrics)?, bind(of_http, http)?);
+        Ok(Self { metrics, http, grpc: bind(of_grpc, grpc)?, grpc_shares_http })
+    }
+
+    /// The sockets at which items are served.
+    pub fn of_items(&self) -> impl Iterator<Item = &GatewaySocket> {
+        self.http.iter().chain(&self.grpc)
+    }
+}
+
+/// The port of `--replicate-on` if none is given.
+const REPLICATION_PORT: u16 = 11311;
+
+/// Binds the addresses of `--replicate-on`.
+///
+/// # Errors
+/// [`ListenError`] for the first address that cannot be bound.
+pub fn bind_replication(options: &Options) -> Result<Vec<TcpListener>, ListenError> {
+    let Some(text) = &options.replicate_on else { return Ok(Vec::new()) };
+    addresses_of(text, REPLICATION_PORT)?.into_iter().map(bind_unblocking).collect()
+}
+
+/// Checks the entries of `-l` and the addresses of the gateway, without resolving names or binding anything.
+///
+/// # Errors
+/// [`ListenError`] for the first entry that no server would take.
+pub fn check(options: &Options) -> Result<(), ListenError> {
+    entries(&options.listen).try_for_each(|entry| entry?.service(options).map(drop))?;
+    if let Some(text) = &options.metrics_listen {
+        host_and_port(text, METRICS_PORT)?;
+    }
+    for text in [&options.http_listen, &options.grpc_listen].into_iter().flatten() {
+        let (_, address) = security_of(options, text)?;
+        if address.parse::<u16>().is_err() {
+            host_and_port(address, 0)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether TLS is used at what an option names, and the addresses; a bare port is one of the loopback.
+fn of_items(
+    options: &Options,
+    text: Option<&str>,
+    port: u16,
+) -> Result<(Security, Vec<SocketAddr>), ListenError> {
+    let Some(entry) = text else { return Ok((Security::Plain, Vec::new())) };
+    let (security, text) = security_of(options, entry)?;
+    Ok((security, addresses_of(text, port)?))
+}
+
+fn bind_unblocking(address: SocketAddr) -> Result<TcpListener, ListenError> {
+    let bind = || -> io::Result<TcpListener> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    bind().map_err(|error| ListenError::Tcp(address, error))
+}
+
+/// Writes the ports, in memcached's form, to the file that `MEMCACHED_PORT_FILENAME` names, for test
+/// harnesses.
+///
+/// # Errors
+/// The file can't be written.
+pub fn write_port_file(
+    listeners: &[Listener],
+    udp: &[UdpSocket],
+    gateway: &GatewaySockets,
+    replication: &[TcpListener],
+) -> io::Result<()> {
+    let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") else { return Ok(()) };
+    let mut text = String::new();
+    let tcp = listeners.iter().filter_map(Listener::tcp_address).map(|address| ("TCP", address));
+    let udp = udp.iter().filter_map(|socket| Some(("UDP", socket.local_addr().ok()?)));
+    let GatewaySockets { metrics, http, grpc, .. } = gateway;
+    let gateway = [("METRICS", metrics), ("HTTP", http), ("GRPC", grpc)];
+    let gateway = gateway.iter().flat_map(|(name, sockets)| {
+        sockets.iter().filter_map(move |socket| Some((*name, socket.address()?)))
+    });
+    let followers = replication.iter().filter_map(|socket| socket.local_addr().ok());
+    let followers = followers.map(|address| ("REPLICATION", address));
+    for (transport, address) in tcp.chain(udp).chain(gateway).chain(followers) {
+        let family = if address.is_ipv4() { "INET" } else { "INET6" };
+        text.push_str(&format!("{transport} {family}: {}\n", address.port()));
+    }
+    if text.is_empty() {
+        return Ok(());
+    }
+    let mut temporary = path.clone();
+    temporary.push(".lck");
+    std::fs::write(&temporary, text)?;
+    std::fs::rename(&temporary, &path)
+}
