@@ -2,9 +2,10 @@
 //! become words of a command line too, so that each option is interpreted in one place.
 
 use super::file::{self, Fault, RawValue};
+use super::help;
 use super::{Misuse, Options, OptionsError, Suboptions};
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, Parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, Parser};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -43,7 +44,7 @@ fn read(
     arguments: Vec<OsString>,
     environment: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Options, OptionsError> {
-    let command = Options::command();
+    let command = help::command();
     let matches = command.clone().try_get_matches_from(&arguments).map_err(OptionsError::Clap)?;
     let path = matches.get_one::<PathBuf>("config").map(|path| path.clone().into_os_string());
     let path = path.or_else(|| environment("LARDER_CONFIG"));

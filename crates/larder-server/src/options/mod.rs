@@ -1,424 +1,515 @@
-//! The command line: memcached's options where they have a meaning here, and Larder's own.
+//! The command line: memcached's options and Larder's own.
 
 mod address;
 mod check;
+mod choices;
 mod file;
 pub mod flash;
+mod help;
 mod layers;
 mod misuse;
 mod suboption_list;
 mod suboption_table;
 pub mod suboptions;
+mod values;
 
+pub use choices::{Ack, EngineKind, EvictionPolicy, InDoubt, Runtime};
 pub use larder_support::tls::Tls;
 pub use misuse::Misuse;
 pub use suboptions::Suboptions;
 
 use crate::process::version;
 use clap::parser::ValueSource;
-use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use clap::{ArgAction, FromArgMatches, Parser};
 use larder_cluster::NodeTlsFiles;
 use larder_store::eviction::SIZE_EXPONENT;
-use larder_store::journal::AckMode;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use values::{delimiter, item_size, octal};
 
-/// Larder, a cache server for memcached's clients.
+/// Larder, a cache server that speaks memcached's protocols and Redis's RESP
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "larderd",
     about,
     version = version::LARDER,
+    disable_help_flag = true,
     disable_version_flag = true,
     args_override_self = true,
     allow_negative_numbers = true,
-    after_help = suboption_list::help()
+    after_long_help = suboption_list::help()
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is one switch of the command line")]
 pub struct Options {
-    /// TCP port to listen on: 0 is none, -1 any free port
+    /// TCP port to listen on; 0: none, -1: any free port
     #[arg(
         short = 'p',
         long,
         value_name = "NUM",
         default_value_t = 11211,
-        allow_hyphen_values = true
+        allow_hyphen_values = true,
+        help_heading = "Network"
     )]
     pub port: i32,
 
-    /// UDP port to listen on: 0 is none, -1 any free port; without -l, on the loopback alone
-    #[arg(short = 'U', long, value_name = "NUM", default_value_t = 0, allow_hyphen_values = true)]
+    /// Addresses to listen on: HOST, HOST:PORT, [V6]:PORT or *, with optional prefixes [default: *]
+    ///
+    /// Prefixes, in this order: notls:, mtls: or btls: (with -Z: no TLS, TLS with a client certificate, TLS without
+    /// one); proto[ascii]:, proto[binary]:, proto[negotiating]: (override -B) or proto[resp]: (Redis).
+    #[arg(
+        short = 'l',
+        long,
+        value_name = "ADDR,...",
+        value_delimiter = ',',
+        help_heading = "Network"
+    )]
+    pub listen: Vec<String>,
+
+    /// UDP port to listen on, on the loopback unless -l is given; 0: none, -1: any free port
+    #[arg(
+        short = 'U',
+        long,
+        value_name = "NUM",
+        default_value_t = 0,
+        allow_hyphen_values = true,
+        help_heading = "Network",
+        hide_short_help = true
+    )]
     pub udp_port: i32,
 
-    /// Path of a unix socket to listen on, instead of TCP and UDP
-    #[arg(short = 's', long, value_name = "FILE")]
+    /// Listen on this unix socket instead of TCP and UDP
+    #[arg(short = 's', long, value_name = "FILE", help_heading = "Network")]
     pub unix_socket: Option<PathBuf>,
 
     /// Permissions of the unix socket, in octal
-    #[arg(short = 'a', long, value_name = "MASK", default_value = "700", value_parser = octal)]
+    #[arg(short = 'a', long, value_name = "MASK", default_value = "700", value_parser = octal, help_heading = "Network", hide_short_help = true)]
     pub unix_mask: u32,
 
-    /// Let clients end the server with the shutdown command
-    #[arg(short = 'A', long)]
-    pub enable_shutdown: bool,
+    /// Maximum number of open connections
+    #[arg(short = 'c', long, value_name = "NUM", default_value_t = 1024, help_heading = "Network")]
+    pub conn_limit: usize,
 
-    /// Addresses to listen on, separated by commas: HOST, HOST:PORT, [V6]:PORT or *. Before an
-    /// address, proto[ascii]:, proto[binary]: or proto[negotiating]: counts more than -B there, and
-    /// proto[resp]: serves Redis's protocol; before that, under -Z, notls: is for clients without TLS,
-    /// mtls: for clients with a certificate, btls: for clients without one
-    #[arg(short = 'l', long, value_name = "ADDR", value_delimiter = ',')]
-    pub listen: Vec<String>,
+    /// Maximum number of connections in the accept queue of each address (listen backlog)
+    #[arg(
+        short = 'b',
+        long,
+        value_name = "NUM",
+        default_value_t = 1024,
+        help_heading = "Network",
+        hide_short_help = true
+    )]
+    pub listen_backlog: i32,
 
-    /// Address at which Prometheus finds metrics, over HTTP and without a login: HOST, HOST:PORT or
-    /// [V6]:PORT, with port 9150 if none is given
-    #[arg(long, value_name = "ADDR")]
-    pub metrics_listen: Option<String>,
+    /// Protocol for clients: auto, ascii or binary [default: auto, or the one that -S or -Y requires]
+    #[arg(
+        short = 'B',
+        long,
+        value_name = "NAME",
+        help_heading = "Network",
+        hide_short_help = true
+    )]
+    pub protocol: Option<String>,
 
-    /// Address at which items, statistics and metrics are found over HTTP: PORT on the loopback, HOST,
-    /// HOST:PORT or [V6]:PORT, with port 8080 if none is given; under -Z, with notls:, mtls: or btls: before
-    /// it, as for -l
-    #[arg(long, value_name = "ADDR")]
-    pub http_listen: Option<String>,
+    /// Memory for items and their index, in MiB
+    #[arg(short = 'm', long, value_name = "MB", default_value_t = 64, help_heading = "Memory")]
+    pub memory_limit: usize,
 
-    /// Address at which items and statistics are found over gRPC (larder.v1.Cache): PORT on the loopback, HOST,
-    /// HOST:PORT or [V6]:PORT, with port 50051 if none is given; it may be that of HTTP, and have the same
-    /// prefixes
-    #[arg(long, value_name = "ADDR")]
-    pub grpc_listen: Option<String>,
+    /// Return an error when memory is full instead of evicting items
+    #[arg(short = 'M', long, help_heading = "Memory")]
+    pub disable_evictions: bool,
 
-    /// Names that HTTP clients may have for this server, separated by commas, beside addresses and localhost
-    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "http_listen")]
-    pub http_host: Vec<String>,
+    /// Maximum item size, 1024 bytes to 1 GiB; units: k, m, g
+    #[arg(short = 'I', long, value_name = "SIZE", default_value = "1m", value_parser = item_size, help_heading = "Memory")]
+    pub max_item_size: usize,
 
-    /// Web sites whose pages may use HTTP, separated by commas, as in https://app.example
-    #[arg(long, value_name = "ORIGIN", value_delimiter = ',', requires = "http_listen")]
-    pub http_cors: Vec<String>,
+    /// Do not store CAS values, which saves 8 bytes per item
+    #[arg(short = 'C', long, help_heading = "Memory", hide_short_help = true)]
+    pub disable_cas: bool,
 
-    /// Connections of HTTP and gRPC that may be open at the same time, beside those of -c; others take the places
-    /// of idle ones
-    #[arg(long, value_name = "NUM", default_value_t = 256)]
-    pub gateway_conns: usize,
+    /// Keep items in this file on tmpfs, so that they survive a restart of the process
+    #[arg(short = 'e', long, value_name = "FILE", help_heading = "Memory", hide_short_help = true)]
+    pub memory_file: Option<PathBuf>,
 
-    /// File of tokens with which clients of HTTP and gRPC log in: NAME:TOKEN, or NAME:TOKEN:read for one that may
-    /// not change anything, a line each
-    #[arg(long, value_name = "FILE")]
+    /// Lock all memory of the process, so that it is never swapped out
+    #[arg(short = 'k', long, help_heading = "Memory", hide_short_help = true)]
+    pub lock_memory: bool,
+
+    /// Use transparent huge pages for items and index
+    #[arg(
+        short = 'L',
+        long,
+        visible_alias = "hugepages",
+        help_heading = "Memory",
+        hide_short_help = true
+    )]
+    pub enable_largepages: bool,
+
+    /// Engine that stores the items
+    #[arg(long, value_enum, default_value_t = EngineKind::Segment, help_heading = "Memory", hide_short_help = true)]
+    pub engine: EngineKind,
+
+    /// Eviction policy of --engine moka [default: lru]
+    #[arg(long, value_enum, help_heading = "Memory", hide_short_help = true)]
+    pub eviction_policy: Option<EvictionPolicy>,
+
+    /// Weight of item size in eviction by --engine segment, 0 to 1 [default: 0.7]
+    ///
+    /// 0 ignores the size. 1 evicts the fewest items, at the cost of more missed bytes.
+    #[arg(long, value_name = "X", help_heading = "Memory", hide_short_help = true)]
+    pub size_exponent: Option<f64>,
+
+    /// Number of worker threads
+    #[arg(short = 't', long, value_name = "NUM", default_value_t = 4, help_heading = "Threads")]
+    pub threads: usize,
+
+    /// Maximum number of requests answered in a row for one connection (memcached: 20)
+    #[arg(
+        short = 'R',
+        long,
+        value_name = "NUM",
+        default_value_t = 64,
+        help_heading = "Threads",
+        hide_short_help = true
+    )]
+    pub max_reqs_per_event: usize,
+
+    /// Event loop that serves the connections
+    #[arg(long, value_enum, default_value_t = Runtime::PerCore, help_heading = "Threads", hide_short_help = true)]
+    pub runtime: Runtime,
+
+    /// Pin each worker thread to one core
+    #[arg(long, help_heading = "Threads", hide_short_help = true)]
+    pub pin: bool,
+
+    /// Serve TLS on TCP, with the files of -o ssl_chain_cert and -o ssl_key
+    #[arg(short = 'Z', long, help_heading = "TLS")]
+    pub enable_ssl: bool,
+
+    /// Require logins in the text protocol; FILE has lines of user:password
+    #[arg(short = 'Y', long, value_name = "FILE", help_heading = "Logins")]
+    pub auth_file: Option<PathBuf>,
+
+    /// Require SASL PLAIN logins and serve only the binary protocol; -Y takes precedence
+    #[arg(short = 'S', long, help_heading = "Logins", hide_short_help = true)]
+    pub enable_sasl: bool,
+
+    /// Password file of -S, with lines of user:password [default: $MEMCACHED_SASL_PWDB]
+    #[arg(long, value_name = "FILE", help_heading = "Logins", hide_short_help = true)]
+    pub sasl_pwdb: Option<PathBuf>,
+
+    /// Token file for HTTP and gRPC, with lines of NAME:TOKEN or, for read-only access, NAME:TOKEN:read
+    #[arg(long, value_name = "FILE", help_heading = "Logins", hide_short_help = true)]
     pub token_file: Option<PathBuf>,
 
-    /// Keep a copy of the items of this leader, HOST:PORT of its --replicate-on, and serve reads alone
-    #[arg(long, value_name = "HOST:PORT")]
-    pub follow: Option<String>,
+    /// Serve Prometheus metrics at this address: HOST, HOST:PORT or [V6]:PORT (default port: 9150)
+    #[arg(long, value_name = "ADDR", help_heading = "HTTP and gRPC")]
+    pub metrics_listen: Option<String>,
 
-    /// Address at which followers get copies of all items: PORT on the loopback, HOST, HOST:PORT or [V6]:PORT,
-    /// with port 11311 if none is given
-    #[arg(long, value_name = "ADDR")]
-    pub replicate_on: Option<String>,
+    /// Serve items, statistics and metrics over HTTP at this address (default port: 8080)
+    ///
+    /// PORT (on the loopback), HOST, HOST:PORT or [V6]:PORT; with -Z, the prefix notls:, mtls: or btls: as for -l.
+    #[arg(long, value_name = "ADDR", help_heading = "HTTP and gRPC")]
+    pub http_listen: Option<String>,
 
-    /// Memory for the keys of changes that followers have not been sent yet, in MiB, out of -m [default: 1/64
-    /// of -m, at least 4, at most a quarter of -m]
-    #[arg(long, value_name = "MB", requires = "replicate_on")]
-    pub journal_size: Option<usize>,
+    /// Serve items and statistics over gRPC (larder.v1.Cache) at this address (default port: 50051)
+    ///
+    /// Takes the same forms as --http-listen, and may be the same address.
+    #[arg(long, value_name = "ADDR", help_heading = "HTTP and gRPC", hide_short_help = true)]
+    pub grpc_listen: Option<String>,
 
-    /// Take part in the cluster of this name: one member of each group leads, and others take its place (needs
-    /// --replicate-on)
-    #[arg(long, value_name = "NAME", requires = "replicate_on", conflicts_with = "follow")]
-    pub cluster: Option<String>,
-
-    /// Servers of etcd, which keeps who leads, separated by commas
+    /// Host names that HTTP clients may use for this server, in addition to IP addresses and localhost
     #[arg(
         long,
-        value_name = "URL",
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        requires = "http_listen",
+        help_heading = "HTTP and gRPC",
+        hide_short_help = true
+    )]
+    pub http_host: Vec<String>,
+
+    /// Origins whose web pages may use HTTP (CORS), for example https://app.example
+    #[arg(
+        long,
+        value_name = "ORIGIN,...",
+        value_delimiter = ',',
+        requires = "http_listen",
+        help_heading = "HTTP and gRPC",
+        hide_short_help = true
+    )]
+    pub http_cors: Vec<String>,
+
+    /// Maximum number of HTTP and gRPC connections, not counted in -c; a new one replaces an idle one
+    #[arg(
+        long,
+        value_name = "NUM",
+        default_value_t = 256,
+        help_heading = "HTTP and gRPC",
+        hide_short_help = true
+    )]
+    pub gateway_conns: usize,
+
+    /// Replicate all items to followers that connect to this address (default port: 11311)
+    ///
+    /// PORT (on the loopback), HOST, HOST:PORT or [V6]:PORT.
+    #[arg(long, value_name = "ADDR", help_heading = "Replication")]
+    pub replicate_on: Option<String>,
+
+    /// Follow the leader whose --replicate-on is HOST:PORT, and serve only reads
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Replication")]
+    pub follow: Option<String>,
+
+    /// Memory for changes not yet sent to followers, in MiB, part of -m [default: 1/64 of -m, at least 4, at most
+    /// 1/4 of -m]
+    #[arg(
+        long,
+        value_name = "MB",
+        requires = "replicate_on",
+        help_heading = "Replication",
+        hide_short_help = true
+    )]
+    pub journal_size: Option<usize>,
+
+    /// Encrypt connections between nodes and verify both sides; PEM files of certificate, key and CA
+    ///
+    /// Addresses off the loopback require --cluster-tls or --cluster-secret.
+    #[arg(long, value_name = "CERT,KEY,CA", help_heading = "Replication", hide_short_help = true)]
+    pub cluster_tls: Option<NodeTlsFiles>,
+
+    /// File with the secret that authenticates nodes to each other
+    ///
+    /// Addresses off the loopback require --cluster-tls or --cluster-secret.
+    #[arg(long, value_name = "FILE", help_heading = "Replication", hide_short_help = true)]
+    pub cluster_secret: Option<PathBuf>,
+
+    /// Join the cluster of this name, where each group elects a leader; requires --replicate-on
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "replicate_on",
+        conflicts_with = "follow",
+        help_heading = "Cluster"
+    )]
+    pub cluster: Option<String>,
+
+    /// Group of this node
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "0",
+        requires = "cluster",
+        help_heading = "Cluster",
+        hide_short_help = true
+    )]
+    pub group: String,
+
+    /// Unique name of this node [default: the host name]
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "cluster",
+        help_heading = "Cluster",
+        hide_short_help = true
+    )]
+    pub node: Option<String>,
+
+    /// Address of this node for clients [default: the host of --replicate-on with the first TCP port]
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        requires = "cluster",
+        help_heading = "Cluster",
+        hide_short_help = true
+    )]
+    pub advertise: Option<String>,
+
+    /// etcd servers, which store the cluster state
+    #[arg(
+        long,
+        value_name = "URL,...",
         value_delimiter = ',',
         default_value = "http://127.0.0.1:2379",
-        requires = "cluster"
+        requires = "cluster",
+        help_heading = "Cluster",
+        hide_short_help = true
     )]
     pub etcd: Vec<String>,
 
-    /// Certificates, in PEM, of those who certify the servers of etcd
-    #[arg(long, value_name = "FILE", requires = "cluster")]
+    /// CA certificates that verify the etcd servers, PEM
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "cluster",
+        help_heading = "Cluster",
+        hide_short_help = true
+    )]
     pub etcd_ca: Option<PathBuf>,
 
-    /// Certificate, in PEM, that is shown to etcd
-    #[arg(long, value_name = "FILE", requires_all = ["cluster", "etcd_key"])]
+    /// Client certificate for etcd, PEM
+    #[arg(long, value_name = "FILE", requires_all = ["cluster", "etcd_key"], help_heading = "Cluster", hide_short_help = true)]
     pub etcd_cert: Option<PathBuf>,
 
-    /// Private key of --etcd-cert, in PEM
-    #[arg(long, value_name = "FILE", requires_all = ["cluster", "etcd_cert"])]
+    /// Private key of --etcd-cert, PEM
+    #[arg(long, value_name = "FILE", requires_all = ["cluster", "etcd_cert"], help_heading = "Cluster", hide_short_help = true)]
     pub etcd_key: Option<PathBuf>,
 
     /// File with NAME:PASSWORD for etcd
-    #[arg(long, value_name = "FILE", requires = "cluster")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "cluster",
+        help_heading = "Cluster",
+        hide_short_help = true
+    )]
     pub etcd_password: Option<PathBuf>,
 
-    /// Name of this node, which no other one may have [default: the name of the machine]
-    #[arg(long, value_name = "NAME", requires = "cluster")]
-    pub node: Option<String>,
-
-    /// Group of this node
-    #[arg(long, value_name = "NAME", default_value = "0", requires = "cluster")]
-    pub group: String,
-
-    /// Address at which clients find this node [default: the first TCP port, on the host of --replicate-on]
-    #[arg(long, value_name = "HOST:PORT", requires = "cluster")]
-    pub advertise: Option<String>,
-
-    /// Which changes are answered only when all members that are in sync have them
-    #[arg(long, value_enum, default_value = "deletes", requires = "cluster")]
+    /// Changes that wait for every in-sync member before they are answered
+    #[arg(
+        long,
+        value_enum,
+        default_value = "deletes",
+        requires = "cluster",
+        help_heading = "Cluster",
+        hide_short_help = true
+    )]
     pub ack: Ack,
 
-    /// What a leader does that can reach neither etcd nor all members that are in sync
-    #[arg(long, value_enum, default_value = "stop", requires = "cluster")]
+    /// Leader behaviour when neither etcd nor every in-sync member is reachable
+    #[arg(
+        long,
+        value_enum,
+        default_value = "stop",
+        requires = "cluster",
+        help_heading = "Cluster",
+        hide_short_help = true
+    )]
     pub doubt: InDoubt,
 
-    /// Seconds after which a member leads that may lack items, if there is no other leader [default: never]
-    #[arg(long, value_name = "SECS", requires = "cluster")]
+    /// Let a member with incomplete data lead after this many seconds without a leader [default: never]
+    #[arg(
+        long,
+        value_name = "SECS",
+        requires = "cluster",
+        help_heading = "Cluster",
+        hide_short_help = true
+    )]
     pub unclean_after: Option<u64>,
 
-    /// Seconds that a copy may be behind its leader for look-ups to be answered from it; 0: the leader answers all
-    #[arg(long, value_name = "SECS", default_value = "0", requires = "cluster")]
+    /// Answer reads on followers that lag by at most this many seconds; 0: read only from the leader
+    #[arg(
+        long,
+        value_name = "SECS",
+        default_value = "0",
+        requires = "cluster",
+        help_heading = "Cluster",
+        hide_short_help = true
+    )]
     pub read_lag: u32,
 
-    /// Certificate, private key and CA certificates, in PEM: connections between nodes are encrypted, and each side
-    /// requires a certificate of the CA of the other one; this or --cluster-secret is needed off the loopback
-    #[arg(long, value_name = "CERT,KEY,CA")]
-    pub cluster_tls: Option<NodeTlsFiles>,
+    /// Enable the shutdown command
+    #[arg(short = 'A', long, help_heading = "Commands", hide_short_help = true)]
+    pub enable_shutdown: bool,
 
-    /// File with the secret that --replicate-on and --follow require of the other side; this or --cluster-tls is
-    /// needed off the loopback
-    #[arg(long, value_name = "FILE")]
-    pub cluster_secret: Option<PathBuf>,
-
-    /// Run in the background as a daemon, once all addresses are bound
-    #[arg(short = 'd', long)]
-    pub daemon: bool,
-
-    /// Raise the limit of core files to the highest that the system allows
-    #[arg(short = 'r', long)]
-    pub enable_coredumps: bool,
-
-    /// User to become when started as root
-    #[arg(short = 'u', long, value_name = "USER")]
-    pub user: Option<String>,
-
-    /// Write the process id to this file, and remove the file at the end
-    #[arg(short = 'P', long, value_name = "FILE")]
-    pub pidfile: Option<PathBuf>,
-
-    /// Memory for items and their index, in MiB
-    #[arg(short = 'm', long, value_name = "MB", default_value_t = 64)]
-    pub memory_limit: usize,
-
-    /// Answer stores with an error when memory is full, instead of evicting items
-    #[arg(short = 'M', long)]
-    pub disable_evictions: bool,
-
-    /// Lock all memory, so that none of it is swapped out
-    #[arg(short = 'k', long)]
-    pub lock_memory: bool,
-
-    /// Connections that may be open at the same time
-    #[arg(short = 'c', long, value_name = "NUM", default_value_t = 1024)]
-    pub conn_limit: usize,
-
-    /// Worker threads that answer requests
-    #[arg(short = 't', long, value_name = "NUM", default_value_t = 4)]
-    pub threads: usize,
-
-    /// Connections that may wait to be accepted, for each address (the backlog of listen)
-    #[arg(short = 'b', long, value_name = "NUM", default_value_t = 1024)]
-    pub listen_backlog: i32,
-
-    /// Size of the largest item, 1024 bytes to 1 GiB; units are k, m and g
-    #[arg(short = 'I', long, value_name = "NUM", default_value = "1m", value_parser = item_size)]
-    pub max_item_size: usize,
-
-    /// Requests that are answered for one connection before the next connection has its turn;
-    /// memcached has 20
-    #[arg(short = 'R', long, value_name = "NUM", default_value_t = 64)]
-    pub max_reqs_per_event: usize,
-
-    /// Keep no CAS values, which saves 8 bytes an item
-    #[arg(short = 'C', long)]
-    pub disable_cas: bool,
-
-    /// Refuse the command flush_all
-    #[arg(short = 'F', long)]
+    /// Disable the flush_all command
+    #[arg(short = 'F', long, help_heading = "Commands", hide_short_help = true)]
     pub disable_flush_all: bool,
 
-    /// Refuse dumps of keys: lru_crawler metadump and mgdump, stats cachedump, stats detail
-    #[arg(short = 'X', long)]
+    /// Disable dumps of keys: lru_crawler metadump and mgdump, stats cachedump, stats detail
+    #[arg(short = 'X', long, help_heading = "Commands", hide_short_help = true)]
     pub disable_dumping: bool,
 
-    /// Refuse the command watch
-    #[arg(short = 'W', long)]
+    /// Disable the watch command
+    #[arg(short = 'W', long, help_heading = "Commands", hide_short_help = true)]
     pub disable_watch: bool,
 
-    /// Count requests by the part of a key before this character, from the start; without -D they
-    /// are counted after `stats detail on` [default: :]
-    #[arg(short = 'D', long, value_name = "CHAR", value_parser = delimiter)]
+    /// Collect stats detail from the start, with this delimiter after the prefix of a key [default: :]
+    #[arg(short = 'D', long, value_name = "CHAR", value_parser = delimiter, help_heading = "Commands", hide_short_help = true)]
     pub prefix_delimiter: Option<u8>,
 
-    /// Ask for logins by SASL PLAIN, and serve the binary protocol alone; -Y counts more. The
-    /// passwords are in --sasl-pwdb
-    #[arg(short = 'S', long)]
-    pub enable_sasl: bool,
+    /// Run in the background as a daemon, after all addresses are bound
+    #[arg(short = 'd', long, help_heading = "Process")]
+    pub daemon: bool,
 
-    /// File of passwords for -S, with lines of user:password [default: the file that the variable
-    /// MEMCACHED_SASL_PWDB names]
-    #[arg(long, value_name = "FILE")]
-    pub sasl_pwdb: Option<PathBuf>,
+    /// Switch to this user when started as root
+    #[arg(short = 'u', long, value_name = "USER", help_heading = "Process")]
+    pub user: Option<String>,
 
-    /// Ask for logins by text, and serve the text protocol alone; FILE has lines of user:password
-    #[arg(short = 'Y', long, value_name = "FILE")]
-    pub auth_file: Option<PathBuf>,
+    /// Write the process ID to this file, and remove the file at exit
+    #[arg(
+        short = 'P',
+        long,
+        value_name = "FILE",
+        help_heading = "Process",
+        hide_short_help = true
+    )]
+    pub pidfile: Option<PathBuf>,
 
-    /// Protocol that clients may speak: auto, ascii or binary [default: auto, or the one of -S or -Y]
-    #[arg(short = 'B', long, value_name = "NAME")]
-    pub protocol: Option<String>,
+    /// Raise the core file limit to the maximum
+    #[arg(short = 'r', long, help_heading = "Process", hide_short_help = true)]
+    pub enable_coredumps: bool,
 
-    /// Serve TLS on TCP, with the certificate and key of -o ssl_chain_cert and ssl_key
-    #[arg(short = 'Z', long)]
-    pub enable_ssl: bool,
+    /// Log more; -v: server events, -vv: also connections, -vvv: everything (the watch command shows requests)
+    #[arg(short = 'v', long, action = ArgAction::Count, help_heading = "Logging")]
+    pub verbose: u8,
 
-    /// Extended options, separated by commas; they are listed below
-    #[arg(short = 'o', long, value_name = "LIST", value_delimiter = ',')]
+    /// Accepted for memcached compatibility: connections go to threads round-robin
+    #[arg(
+        short = 'N',
+        long = "napi_ids",
+        alias = "napi-ids",
+        value_name = "NUM",
+        help_heading = "No effect",
+        hide_short_help = true
+    )]
+    pub napi_ids: Option<u32>,
+
+    /// Accepted for memcached compatibility: there are no slab classes
+    #[arg(
+        short = 'f',
+        long,
+        value_name = "FACTOR",
+        help_heading = "No effect",
+        hide_short_help = true
+    )]
+    pub slab_growth_factor: Option<f64>,
+
+    /// Accepted for memcached compatibility: there are no slab classes
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "BYTES",
+        help_heading = "No effect",
+        hide_short_help = true
+    )]
+    pub slab_min_size: Option<usize>,
+
+    /// Extended options, separated by commas: flash, TLS files, timeouts and others
+    #[arg(short = 'o', long, value_name = "LIST", value_delimiter = ',', help_heading = "General")]
     pub extended: Vec<String>,
 
-    /// What the extended options say.
+    /// The parsed extended options.
     #[arg(skip)]
     pub suboptions: Suboptions,
 
-    /// Keep items in this file, on tmpfs, so that they outlive the process
-    #[arg(short = 'e', long, value_name = "FILE")]
-    pub memory_file: Option<PathBuf>,
-
-    /// Ask the kernel for transparent huge pages for items and index
-    #[arg(short = 'L', long, visible_alias = "hugepages")]
-    pub enable_largepages: bool,
-
-    /// No effect: connections go to threads in turn
-    #[arg(short = 'N', long = "napi_ids", alias = "napi-ids", value_name = "NUM")]
-    pub napi_ids: Option<u32>,
-
-    /// No effect: there are no slab classes
-    #[arg(short = 'f', long, value_name = "FACTOR")]
-    pub slab_growth_factor: Option<f64>,
-
-    /// No effect: there are no slab classes
-    #[arg(short = 'n', long, value_name = "BYTES")]
-    pub slab_min_size: Option<usize>,
-
-    /// Engine that stores the items
-    #[arg(long, value_enum, default_value_t = EngineKind::Segment)]
-    pub engine: EngineKind,
-
-    /// Items that --engine moka evicts first [default: lru]
-    #[arg(long, value_enum)]
-    pub eviction_policy: Option<EvictionPolicy>,
-
-    /// How much the size of an item counts when --engine segment evicts, from 0, not at all, to 1,
-    /// where the fewest items are evicted but more bytes are missed [default: 0.7]
-    #[arg(long, value_name = "X")]
-    pub size_exponent: Option<f64>,
-
-    /// Event loop that serves the connections
-    #[arg(long, value_enum, default_value_t = Runtime::PerCore)]
-    pub runtime: Runtime,
-
-    /// Bind each worker thread to a core of its own
-    #[arg(long)]
-    pub pin: bool,
-
-    /// Log more: -v events of the server, -vv also connections, -vvv everything. Requests are shown
-    /// by the command watch
-    #[arg(short = 'v', long, action = ArgAction::Count)]
-    pub verbose: u8,
-
-    /// TOML file of options; its keys are the long names of this list
-    #[arg(long, value_name = "FILE")]
+    /// Read options from this TOML file; its keys are the long option names
+    #[arg(long, value_name = "FILE", help_heading = "General")]
     pub config: Option<PathBuf>,
 
-    /// Check the options, print the result, and exit
-    #[arg(long)]
+    /// Check the options, print the result and exit
+    #[arg(long, help_heading = "General", hide_short_help = true)]
     pub check_config: bool,
 
     /// Print the licence and exit
-    #[arg(short = 'i', long)]
+    #[arg(short = 'i', long, help_heading = "General", hide_short_help = true)]
     pub license: bool,
 
     /// Print the version and exit
-    #[arg(short = 'V', long, action = ArgAction::Version)]
+    #[arg(short = 'V', long, action = ArgAction::Version, help_heading = "General")]
     version: Option<bool>,
-}
 
-/// The engines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum EngineKind {
-    /// Larder's own: items in segments of one mapping
-    Segment,
-    /// The moka crate: items on the heap
-    Moka,
-    /// The dashmap crate: items on the heap, none is ever evicted; needs -M
-    Dashmap,
-    /// The segment engine, whose look-ups are answered late at random: for tests of what waits
-    #[value(hide = true)]
-    Delayed,
-}
-
-impl EngineKind {
-    /// Whether the segment engine stores the items.
-    pub(crate) fn is_segment(self) -> bool {
-        matches!(self, Self::Segment | Self::Delayed)
-    }
-}
-
-/// What moka drops first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum EvictionPolicy {
-    /// The item that was used longest ago
-    Lru,
-    /// The item that is used least often
-    TinyLfu,
-}
-
-/// Which changes are answered only when others have them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Ack {
-    /// None
-    None,
-    /// Those after which nobody may find an item as it was
-    Deletes,
-    /// All
-    Writes,
-}
-
-impl From<Ack> for AckMode {
-    fn from(ack: Ack) -> Self {
-        match ack {
-            Ack::None => Self::None,
-            Ack::Deletes => Self::Deletes,
-            Ack::Writes => Self::Writes,
-        }
-    }
-}
-
-/// What a leader does that can't know whether it still leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum InDoubt {
-    /// Answer nothing about items
-    Stop,
-    /// Go on
-    Serve,
-}
-
-/// The drivers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Runtime {
-    /// One event loop for each thread
-    PerCore,
-    /// One current-thread runtime of Tokio for each thread
-    TokioCurrentThread,
-    /// One work-stealing runtime of Tokio for all threads
-    TokioMultiThread,
+    /// Print help (-h: the most used options, --help: all options)
+    #[arg(short = 'h', long, action = ArgAction::Help, help_heading = "General")]
+    help: Option<bool>,
 }
 
 const MIB: usize = 1 << 20;
@@ -470,7 +561,7 @@ impl Options {
     /// Reads a command line that contains the settings of all sources.
     fn read_words(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
         let matches =
-            Self::command().try_get_matches_from(arguments).map_err(OptionsError::Clap)?;
+            help::command().try_get_matches_from(arguments).map_err(OptionsError::Clap)?;
         let mut options = Self::from_arg_matches(&matches).map_err(OptionsError::Clap)?;
         // `-U` without `-p` sets both ports.
         if options.udp_port != 0 && matches.value_source("port") == Some(ValueSource::DefaultValue)
@@ -551,29 +642,6 @@ pub enum OptionsError {
     Clap(clap::Error),
     /// Options that are refused.
     Misuse(Misuse),
-}
-
-fn delimiter(text: &str) -> Result<u8, String> {
-    match text.as_bytes() {
-        [delimiter, ..] => Ok(*delimiter),
-        [] => Err("no delimiter specified".to_owned()),
-    }
-}
-
-fn octal(text: &str) -> Result<u32, String> {
-    let mask = u32::from_str_radix(text, 8).map_err(|_| format!("{text} is not octal"))?;
-    if mask <= 0o777 { Ok(mask) } else { Err(format!("{text} is not a file mode")) }
-}
-
-fn item_size(text: &str) -> Result<usize, String> {
-    let (digits, unit) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
-        Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 30),
-        _ => (text, 1),
-    };
-    let number = digits.parse::<usize>().map_err(|_| format!("{text} is not a size"))?;
-    number.checked_mul(unit).ok_or_else(|| format!("{text} is too large"))
 }
 
 #[cfg(test)]

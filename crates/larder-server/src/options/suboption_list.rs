@@ -103,10 +103,14 @@ impl Row {
     }
 }
 
-/// The part of `-h` about the list. It has every name, because scripts search it for the suboptions
-/// that they may give.
+/// The names of all suboptions.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    TABLE.iter().map(|row| row.name)
+}
+
+/// The part of `--help` about the list.
 pub(super) fn help() -> String {
-    let mut text = "Extended options, a list with commas between, for -o:\n".to_owned();
+    let mut text = "Extended options (-o), a list separated by commas:\n".to_owned();
     for row in TABLE {
         let (effect, help) = match row.does {
             Does::Set(help, _) => ("", help),

@@ -1,0 +1,75 @@
+//! The values of options with a fixed set of choices.
+
+use clap::ValueEnum;
+use larder_store::journal::AckMode;
+
+/// An engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum EngineKind {
+    /// Larder's own engine: evicts whole segments of a preallocated region, and supports flash and restarts
+    Segment,
+    /// The moka crate: a concurrent map on the heap with LRU or TinyLFU eviction
+    Moka,
+    /// The dashmap crate: a concurrent map on the heap that never evicts; requires -M
+    Dashmap,
+    /// The segment engine with lookups that complete late at random, for tests of waiting requests
+    #[value(hide = true)]
+    Delayed,
+}
+
+impl EngineKind {
+    /// Whether the segment engine stores the items.
+    pub(crate) fn is_segment(self) -> bool {
+        matches!(self, Self::Segment | Self::Delayed)
+    }
+}
+
+/// The eviction policy of the moka engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum EvictionPolicy {
+    /// Evict the least recently used item
+    Lru,
+    /// Evict the least frequently used item
+    TinyLfu,
+}
+
+/// The changes that wait for every in-sync member before they are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Ack {
+    /// Answer every change at once: a leader that fails loses the changes that it has not sent
+    None,
+    /// Wait before answering deletes and invalidations: readers never see an item that was deleted
+    Deletes,
+    /// Wait before answering every change: no answered change is lost when a leader fails
+    Writes,
+}
+
+impl From<Ack> for AckMode {
+    fn from(ack: Ack) -> Self {
+        match ack {
+            Ack::None => Self::None,
+            Ack::Deletes => Self::Deletes,
+            Ack::Writes => Self::Writes,
+        }
+    }
+}
+
+/// Leader behaviour when neither etcd nor every in-sync member is reachable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum InDoubt {
+    /// Refuse requests for items, because another member may already lead
+    Stop,
+    /// Keep serving: available, but two leaders may accept conflicting changes
+    Serve,
+}
+
+/// The event loop of the worker threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Runtime {
+    /// One event loop per worker thread; the fastest
+    PerCore,
+    /// One current-thread Tokio runtime per worker thread
+    TokioCurrentThread,
+    /// One work-stealing Tokio runtime for all worker threads
+    TokioMultiThread,
+}

@@ -1,0 +1,42 @@
+//! The texts of `-h` and `--help`.
+
+use super::Options;
+use super::suboption_list;
+use clap::{Arg, Command, CommandFactory};
+
+/// The width of the lists of names, in characters.
+const WIDTH: usize = 100;
+
+/// The command line of larderd, with the names that `-h` adds below the most used options.
+///
+/// Scripts written for memcached search `-h` for the options that they may give, so `-h` contains every name.
+pub(super) fn command() -> Command {
+    let command = Options::command();
+    let hidden = command.get_arguments().filter(|arg| arg.is_hide_short_help_set());
+    let names = wrap(hidden.map(names_of));
+    let suboptions = wrap(suboption_list::names().map(str::to_owned));
+    command.after_help(format!(
+        "Other options, which --help explains:\n{names}\n\nExtended options (-o), which --help explains:\n{suboptions}"
+    ))
+}
+
+/// The names of an option: `-U --udp-port`.
+fn names_of(arg: &Arg) -> String {
+    let short = arg.get_short().map(|short| format!("-{short}"));
+    let long = arg.get_long().map(|long| format!("--{long}"));
+    short.into_iter().chain(long).collect::<Vec<_>>().join(" ")
+}
+
+/// Names with commas between, in indented lines.
+fn wrap(names: impl Iterator<Item = String>) -> String {
+    let mut lines = vec![String::new()];
+    for name in names {
+        let line = lines.last_mut().filter(|line| line.len() + name.len() + 3 <= WIDTH);
+        match line {
+            Some(line) if line.is_empty() => line.push_str(&format!("  {name}")),
+            Some(line) => line.push_str(&format!(", {name}")),
+            None => lines.push(format!("  {name}")),
+        }
+    }
+    lines.join(",\n")
+}
