@@ -1,40 +1,40 @@
-//! How long requests take: from the event that had a turn begin to the end of the turn, so that the
-//! turns of other connections before it count, too. A request that waits for slower storage, or whose
-//! answer waits for an acknowledgement, is timed from its first turn to the last.
+//! Request latency: from the socket's event to the end of the poll that answers, including the polls of
+//! other connections in between. A request that waits for slower storage, or a reply that waits for an
+//! acknowledgement, counts from its first poll to its last.
 //!
-//! The beginning is a reading that the driver needs anyway, and a turn that answers nothing is not timed.
+//! The driver reads the clock once per event-loop iteration, so only polls that answer requests read it again.
 
 use larder_operations::{AnsweredCounts, Latencies};
 use larder_session::{Next, Progress};
 use larder_support::clock::{Clock, Moment};
 
-/// What times a turn.
+/// The clock readings and the histograms for one poll.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing<'a> {
-    /// When the event was reported.
+    /// The time of the event.
     pub begun: Moment,
     /// The server's clock.
     pub clock: &'a Clock,
-    /// Where the thread's requests are counted.
+    /// The thread's latency histograms.
     pub latencies: &'a Latencies,
 }
 
-/// What a conversation's turns have left to be timed. It takes memory only while a request waits.
+/// The timer of a connection's requests. It is allocated only while a request waits.
 #[derive(Debug, Default)]
-pub(crate) struct TurnTimer(Option<Box<Waiting>>);
+pub(crate) struct RequestTimer(Option<Box<Waiting>>);
 
 #[derive(Debug)]
 struct Waiting {
-    /// When the first turn began that had to wait.
+    /// The start of the first poll that waited.
     begun: Moment,
-    /// Requests whose answers are held.
+    /// The requests of the held replies.
     answered: AnsweredCounts,
 }
 
-impl TurnTimer {
-    /// Counts the requests whose answers the turn has released.
+impl RequestTimer {
+    /// Records the latency of the requests that a poll has answered.
     #[inline]
-    pub(crate) fn end_turn(&mut self, progress: &Progress, timing: &Timing<'_>) {
+    pub(crate) fn end_poll(&mut self, progress: &Progress, timing: &Timing<'_>) {
         let waits = progress.hold || progress.next == Next::Wait;
         if waits || self.0.is_some() {
             self.end_wait(progress, timing);
@@ -43,7 +43,7 @@ impl TurnTimer {
         }
     }
 
-    /// The same for a turn that waits or has waited.
+    /// Does the same for a poll that waits or has waited.
     #[cold]
     fn end_wait(&mut self, progress: &Progress, timing: &Timing<'_>) {
         let (begun, answered) = (timing.begun, AnsweredCounts::default());
@@ -72,15 +72,15 @@ mod tests {
         Progress { consumed: 0, hold, next, answered }
     }
 
-    /// Requests that were timed after these turns, and whether they took a second or more: the first turn
-    /// began a second ago, the others begin now.
+    /// The number of recorded requests after these polls, and whether one took more than a second. The first
+    /// poll started a second ago, the others start now.
     fn timed(turns: &[Progress]) -> (u64, bool) {
         let (clock, latencies) = (Clock::start(), Latencies::default());
-        let mut timer = TurnTimer::default();
+        let mut timer = RequestTimer::default();
         let now = clock.moment();
         for (i, progress) in turns.iter().enumerate() {
             let begun = if i == 0 { now.before(Duration::from_secs(1)) } else { now };
-            timer.end_turn(progress, &Timing { begun, clock: &clock, latencies: &latencies });
+            timer.end_poll(progress, &Timing { begun, clock: &clock, latencies: &latencies });
         }
         let gets = latencies.of(CommandClass::Get);
         (gets.count(), gets.quantile(0.0).is_some_and(|took| took > Duration::from_secs(1)))
@@ -89,13 +89,13 @@ mod tests {
     const READ: Next = Next::Read { wanted: 1 };
 
     #[test]
-    fn a_turn_that_does_not_wait_is_timed_alone() {
+    fn a_poll_without_waiting_is_timed_separately() {
         assert_eq!(timed(&[progress(3, false, READ)]), (3, true));
         assert_eq!(timed(&[progress(0, false, READ), progress(2, false, READ)]), (2, false));
     }
 
     #[test]
-    fn a_request_that_waits_is_timed_from_its_first_turn() {
+    fn a_waiting_request_is_timed_from_its_first_poll() {
         assert_eq!(timed(&[progress(0, false, Next::Wait)]), (0, false));
         let turns = [progress(0, false, Next::Wait), progress(1, false, READ)];
         assert_eq!(timed(&turns), (1, true));
@@ -108,13 +108,13 @@ mod tests {
     }
 
     #[test]
-    fn held_answers_are_timed_when_they_are_released() {
+    fn held_replies_are_timed_when_they_are_released() {
         let held = [progress(2, true, READ), progress(0, true, READ)];
         assert_eq!(timed(&held), (0, false));
         let released = [held[0], held[1], progress(0, false, Next::Yield)];
         assert_eq!(timed(&released), (2, true));
         let later =
             [progress(0, false, Next::Wait), progress(0, false, READ), progress(1, false, READ)];
-        assert_eq!(timed(&later), (1, false), "what comes after the wait is timed apart");
+        assert_eq!(timed(&later), (1, false), "a request after the wait is timed separately");
     }
 }

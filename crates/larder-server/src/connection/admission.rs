@@ -1,5 +1,4 @@
-//! How connections come and go: the limit of `-c`, their entries in the list, and their lines in the
-//! log.
+//! Admission of connections: the limit of `-c`, the list entries and the log lines.
 
 use crate::connection::list::ConnectionInfo;
 use crate::process::life_cycle::Phase;
@@ -8,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 impl Server {
-    /// Whether another connection may be accepted now. If not, the thread that accepts is woken
-    /// once it may.
+    /// Whether another connection may be accepted now. If not, [`Self::dismiss`] wakes the accepting thread
+    /// when a connection closes.
     pub(crate) fn accepts(&self) -> bool {
         let has_room = || self.connections.current.load(SeqCst) < self.options.conn_limit;
         self.options.suboptions.maxconns_fast || self.gate.passes(has_room)
     }
 
-    /// Admits a connection; `None` if there are as many as `-c` allows.
+    /// Admits a connection; `None` if the limit of `-c` is reached.
     pub fn admit(&self, peer: String, listener: &str) -> Option<Arc<ConnectionInfo>> {
         if self.connections.current.fetch_add(1, Relaxed) >= self.options.conn_limit {
             self.connections.current.fetch_sub(1, Relaxed);
@@ -28,11 +27,11 @@ impl Server {
         let info = Arc::new(ConnectionInfo::new(id, peer, listener.to_owned(), now));
         self.connections.open().insert(id, Arc::clone(&info));
         self.log.note_connection(&info.peer, id, None);
-        tracing::debug!(id, peer = info.peer, "a connection was accepted");
+        tracing::debug!(id, peer = info.peer, "connection accepted");
         Some(info)
     }
 
-    /// Removes a connection that has ended from the list and the count.
+    /// Removes a closed connection from the list and the count.
     pub fn dismiss(&self, info: &ConnectionInfo) {
         self.connections.current.fetch_sub(1, SeqCst);
         if self.gate.is_closed() {
@@ -46,6 +45,6 @@ impl Server {
             None => "normal",
         };
         self.log.note_connection(&info.peer, info.id, Some(reason));
-        tracing::debug!(info.id, peer = info.peer, reason, "a connection was closed");
+        tracing::debug!(info.id, peer = info.peer, reason, "connection closed");
     }
 }

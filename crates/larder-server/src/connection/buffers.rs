@@ -1,34 +1,34 @@
-//! The buffers that all connections of a thread share, and writing from them.
+//! The buffers that all connections of a thread share.
 
 use std::io::{self, Write};
 
-/// Buffers that all connections of a thread share.
+/// The buffers of one thread. Its connections use them in turn, so that an idle connection holds no memory.
 #[derive(Debug)]
 pub struct Buffers {
-    /// For reading.
+    /// Bytes read from a socket.
     pub input: Box<[u8]>,
-    /// For answers. Empty between turns.
+    /// Replies. Empty between polls.
     pub output: Vec<u8>,
-    /// For decrypted input.
+    /// Decrypted input.
     pub(super) plaintext: Vec<u8>,
-    /// For encrypted answers. Empty between turns.
+    /// Encrypted replies. Empty between polls.
     pub(super) ciphertext: Vec<u8>,
 }
 
-/// What a thread reads at once, in bytes.
+/// The maximum length of one read, in bytes.
 const READ_LEN: usize = 64 << 10;
-/// A buffer for answers that is larger than this is shrunk after use, in bytes.
+/// The capacity above which an output buffer is freed after use, in bytes.
 const OUTPUT_KEPT: usize = 1 << 20;
 
 impl Buffers {
-    /// Buffers for one thread.
+    /// Allocates the buffers of one thread.
     #[must_use]
     pub fn new() -> Self {
         let input = vec![0; READ_LEN].into_boxed_slice();
         Self { input, output: Vec::new(), plaintext: Vec::new(), ciphertext: Vec::new() }
     }
 
-    /// Frees the memory that a large answer needed.
+    /// Frees output buffers that have grown for a large reply.
     pub(crate) fn shrink(&mut self) {
         for buffer in [&mut self.output, &mut self.ciphertext] {
             if buffer.capacity() > OUTPUT_KEPT {
@@ -44,16 +44,16 @@ impl Default for Buffers {
     }
 }
 
-/// Bytes that a turn moved, as the conversation sees them.
+/// The bytes of the conversation that one poll moved; plaintext if the connection uses TLS.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IoBytes {
-    /// Read from the peer.
+    /// Bytes read from the peer.
     pub read: usize,
-    /// Written to it.
+    /// Bytes written to the peer.
     pub written: usize,
 }
 
-/// Writes as much as the peer accepts now.
+/// Writes as much as the socket accepts without blocking; returns the number of bytes.
 pub(super) fn write(stream: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {

@@ -1,18 +1,18 @@
-//! What a connection needs of the conversation that is held on it, whatever its wire format.
+//! The interface between a connection and its protocol.
 
 use crate::server::Server;
 use larder_session::{Context, Progress, Session, State};
 use larder_store::Engine;
 
-/// One client's conversation without its socket: input goes in, output and what to do next come out.
+/// One client's protocol state, without a socket: a call takes input and returns output and the next step.
 ///
-/// Connections are generic over it, so a turn costs no indirect call.
+/// Connections are generic over it, so that a poll makes no indirect call.
 pub trait Conversation {
-    /// What a driver lends it for one turn.
+    /// The state of the worker that the driver lends to each call.
     type Context<'a>;
 
-    /// Answers what is whole in `input`, into `output`, for one turn. `input` begins with what the
-    /// turn before did not consume.
+    /// Answers the complete requests of `input` into `output`, up to the limit of one batch. `input` starts
+    /// with the bytes that the previous call did not consume.
     fn receive(
         &mut self,
         cx: &mut Self::Context<'_>,
@@ -20,29 +20,30 @@ pub trait Conversation {
         output: &mut Vec<u8>,
     ) -> Progress;
 
-    /// Its state, for `stats conns` and for timeouts.
+    /// The state for `stats conns` and for timeouts.
     fn state(&self) -> State;
 
-    /// Whether `unread`, which was not consumed, contains all of a request but its value: then a slow
-    /// client is not idle.
+    /// Whether the unconsumed input `unread` contains a complete head without its value. Such a client is slow,
+    /// not idle.
     fn awaits_value(&self, unread: &[u8]) -> bool;
 
-    /// Bytes of the cache's memory that a value which is being sent keeps in use.
+    /// Bytes of the cache's memory pinned by a value that is being sent.
     fn leased_bytes(&self) -> usize;
 
-    /// Bytes of the cache's memory that a value which is being received has taken.
+    /// Bytes of the cache's memory reserved for a value that is being received.
     fn uploaded_bytes(&self) -> usize;
 
-    /// Whether it ended because its peer violated the protocol.
+    /// Whether the conversation ended because the peer violated the protocol.
     fn has_failed(&self) -> bool;
 
-    /// Releases the server's memory that it holds. Called once, at the connection's end.
+    /// Releases the server's memory that the conversation holds. The driver calls it once, when the connection
+    /// closes.
     fn close(&mut self, server: &Server);
 }
 
-/// The length of the head of a request in memcached's binary protocol, in bytes.
+/// The length of a header of memcached's binary protocol, in bytes.
 const BINARY_HEAD_LEN: usize = 24;
-/// What each of them begins with.
+/// The first byte of a request in memcached's binary protocol.
 const BINARY_MAGIC: u8 = 0x80;
 
 impl<E: Engine + 'static> Conversation for Session<E> {

@@ -1,15 +1,15 @@
-//! The memory that each connection holds, as other threads see it, and how much of it belongs to
-//! connections that are about to be closed. `shedding.rs` chooses these.
+//! The memory that each connection holds, for other threads, and the total of the connections that
+//! `shedding.rs` has marked for closing.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
-/// A connection counts as active after it has read or sent this many bytes.
+/// A connection makes progress when it has read or sent this many bytes.
 pub(crate) const PROGRESS_MIN: usize = 4 << 10;
 
-/// The kinds of memory.
+/// A kind of memory that a connection holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Buffers,
@@ -17,18 +17,18 @@ pub(crate) enum Kind {
     Uploaded,
 }
 
-/// What a connection holds, in bytes.
+/// The memory of one connection, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
-    /// Of buffers.
+pub(crate) struct HeldBytes {
+    /// Buffers.
     pub(crate) buffers: usize,
-    /// Of the cache's memory, under a lease.
+    /// Cache memory under a lease, for a value that is being sent.
     pub(crate) leased: usize,
-    /// Of the cache's memory, in an upload.
+    /// Cache memory of an upload, for a value that is being received.
     pub(crate) uploaded: usize,
 }
 
-/// Bytes of each [`Kind`], for all threads.
+/// Bytes of each [`Kind`], readable by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct Amounts([AtomicUsize; 3]);
 
@@ -37,7 +37,7 @@ impl Amounts {
         self.0[kind as usize].load(Relaxed)
     }
 
-    fn set(&self, held: Held) {
+    fn set(&self, held: HeldBytes) {
         for (amount, bytes) in self.0.iter().zip([held.buffers, held.leased, held.uploaded]) {
             amount.store(bytes, Relaxed);
         }
@@ -56,44 +56,46 @@ impl Amounts {
     }
 }
 
-/// What a connection holds, as other threads see it.
+/// The memory of one connection, readable by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct Holdings {
     pub(crate) held: Amounts,
-    /// What it held when it was marked. That counts as about to be freed until it is closed.
+    /// The memory held when load shedding marked the connection. It counts as being freed until the
+    /// connection closes.
     pub(crate) leaving: Amounts,
-    /// When it last read or sent something, in milliseconds of the server's clock.
+    /// The time of the last progress, in milliseconds of the server's clock.
     pub(crate) moved_at: AtomicU64,
-    /// It is to be closed.
+    /// Load shedding has marked the connection for closing.
     pub(crate) shed: AtomicBool,
-    /// Wakes its thread to check whether it is to be closed.
+    /// Wakes the connection's thread after load shedding has marked it.
     waker: Mutex<Option<Waker>>,
 }
 
 impl Holdings {
-    /// Shows other threads what the connection holds after a turn. `moved_at` is the time of the turn
-    /// if it read or sent something.
-    pub(crate) fn publish(&self, held: Held, moved_at: Option<u64>) {
+    /// Publishes the memory that the connection holds after a poll. `moved_at` is the time of the poll if it
+    /// made progress.
+    pub(crate) fn publish(&self, held: HeldBytes, moved_at: Option<u64>) {
         self.held.set(held);
         if let Some(at) = moved_at {
             self.moved_at.store(at, Relaxed);
         }
     }
 
-    /// It is to be closed.
+    /// Whether load shedding has marked the connection for closing.
     pub(crate) fn is_shed(&self) -> bool {
         self.shed.load(SeqCst)
     }
 
-    /// Has `waker` called once it is to be closed. The caller checks [`Self::is_shed`] afterwards.
+    /// Registers the waker that is called when load shedding marks the connection. The caller must check
+    /// [`Self::is_shed`] afterwards, because a mark may have come before the registration.
     pub(crate) fn set_waker(&self, waker: &Waker) {
-        let mut place = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
-        if !place.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            *place = Some(waker.clone());
+        let mut registered = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        if !registered.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *registered = Some(waker.clone());
         }
     }
 
-    /// Wakes its thread to close it.
+    /// Wakes the connection's thread to close the connection.
     pub(crate) fn wake(&self) {
         let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(waker) = waker {
@@ -107,8 +109,8 @@ impl Holdings {
 pub(crate) struct Shedding {
     /// The memory of connections that are marked and not closed yet.
     pub(crate) leaving: Amounts,
-    /// Connections that were marked, for `stats`.
+    /// The number of marked connections since the last reset, for `stats`.
     pub(crate) count: AtomicU64,
-    /// The same count, never reset. It is raised before a thread is woken.
+    /// The number of marked connections, never reset. It rises before the connection's thread is woken.
     pub(crate) marks: AtomicU64,
 }

@@ -1,5 +1,4 @@
-//! The connections that are open, how many there were, and what each shows of itself to other
-//! threads.
+//! The list of open connections, their counts, and the state that each publishes to other threads.
 
 use crate::connection::holdings::Holdings;
 use larder_session::State;
@@ -8,48 +7,48 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The open connections, and counts of them.
+/// The open connections and their counts.
 #[derive(Debug, Default)]
 pub struct Connections {
-    /// The number of connections that are open.
+    /// Open connections.
     pub current: AtomicUsize,
-    /// The number that were accepted since the start.
+    /// Connections accepted since the start, or since `stats reset`.
     pub total: AtomicU64,
-    /// Refused, because there were as many as `-c` allows.
+    /// Connections refused because of the limit of `-c`.
     pub rejected: AtomicU64,
-    /// Closed by `-o idle_timeout`.
+    /// Connections closed by `-o idle_timeout`.
     pub idle_kicks: AtomicU64,
-    /// The open connections by their numbers.
+    /// The open connections by ID.
     open: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
-    /// The highest number that was assigned. Listeners have the first ones.
+    /// The highest ID that was assigned. Listeners have the lowest IDs.
     last_id: AtomicU64,
-    /// Bytes of memory that all connections hold together.
+    /// Buffer bytes that all connections hold together.
     held: AtomicUsize,
 }
 
 impl Connections {
-    /// Reserves the numbers from 1 to `last` for listeners.
+    /// Reserves the IDs from 1 to `last` for listeners.
     pub(crate) fn reserve_ids(&self, last: u64) {
         self.last_id.fetch_max(last, Relaxed);
     }
 
-    /// A number for a new connection.
+    /// Assigns an ID to a new connection.
     pub(crate) fn next_id(&self) -> u64 {
         self.last_id.fetch_add(1, Relaxed) + 1
     }
 
-    /// The open connections by their numbers, locked.
+    /// Locks the list of open connections.
     pub(crate) fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ConnectionInfo>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of memory that all connections hold together.
+    /// Buffer bytes that all connections hold together.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.load(Relaxed)
     }
 
-    /// Counts a change of the memory that connections hold; returns what they hold together afterwards.
+    /// Adds `change` to the buffer bytes of all connections; returns the new total.
     pub fn count_held(&self, change: isize) -> usize {
         let before = self.held.fetch_add(change.cast_unsigned(), Relaxed);
         before.wrapping_add_signed(change)
@@ -63,17 +62,17 @@ impl Connections {
     }
 }
 
-/// [`ConnectionInfo`]'s state while its requests are answered.
+/// The state while the conversation answers requests.
 const AT_WORK: u8 = 5;
 /// The state before any input.
 const NEW: u8 = 6;
-/// The state while a request waits for slower storage, or answers for an acknowledgement.
+/// The state while a request waits for slower storage, or replies wait for an acknowledgement.
 const IO_QUEUE: u8 = 7;
 
-/// What `stats conns` shows of a connection.
+/// The state of a connection that other threads can read, for `stats conns` and load shedding.
 #[derive(Debug)]
 pub struct ConnectionInfo {
-    /// memcached shows the file descriptor here.
+    /// The ID in `stats conns`, where memcached has the file descriptor.
     pub id: u64,
     /// The peer, in memcached's form.
     pub peer: String,
@@ -81,14 +80,14 @@ pub struct ConnectionInfo {
     pub listener: String,
     state: AtomicU8,
     last_command: AtomicU32,
-    /// Why it ended, in memcached's words, unless its peer closed it.
+    /// The reason for the end in memcached's words; empty if the peer closed the connection.
     ended: OnceLock<&'static str>,
-    /// The memory that it holds, from which load shedding chooses connections to close.
+    /// The memory that the connection holds. Load shedding chooses by it.
     pub(crate) holdings: Holdings,
 }
 
 impl ConnectionInfo {
-    /// A connection that was just accepted.
+    /// Creates the state of a newly accepted connection.
     #[must_use]
     pub fn new(id: u64, peer: String, listener: String, now: u32) -> Self {
         let (state, last_command) = (AtomicU8::new(NEW), AtomicU32::new(now));
@@ -96,7 +95,7 @@ impl ConnectionInfo {
         Self { id, peer, listener, state, last_command, ended, holdings }
     }
 
-    /// memcached's name for its state.
+    /// memcached's name of the state.
     #[must_use]
     pub fn state(&self) -> &'static str {
         match self.state.load(Relaxed) {
@@ -111,12 +110,12 @@ impl ConnectionInfo {
         }
     }
 
-    /// Notes that it has a turn: a client that asks for `stats conns` sees itself in this state.
-    pub(crate) fn note_turn(&self) {
+    /// Records that the conversation answers requests. A client sees its own connection in this state.
+    pub(crate) fn note_poll(&self) {
         self.state.store(AT_WORK, Relaxed);
     }
 
-    /// When it was last served, Unix seconds.
+    /// The time of the last poll, in Unix seconds.
     pub fn last_command(&self) -> u32 {
         self.last_command.load(Relaxed)
     }
@@ -125,22 +124,22 @@ impl ConnectionInfo {
         self.note_end("error");
     }
 
-    /// Notes why it ends. Only the first reason is kept.
+    /// Records the reason for the end. The first reason wins.
     pub(crate) fn note_end(&self, reason: &'static str) {
         let _ = self.ended.set(reason);
     }
 
-    /// Why it ended, unless its peer closed it.
+    /// The reason for the end; `None` if the peer closed the connection.
     pub(crate) fn ended(&self) -> Option<&'static str> {
         self.ended.get().copied()
     }
 
-    /// Whether it came over a unix socket.
+    /// Whether the client uses a unix socket.
     pub(crate) fn is_local(&self) -> bool {
         self.peer.starts_with("unix:")
     }
 
-    /// Shows its state to other threads.
+    /// Publishes the state to other threads. Unchanged values are not written, to keep the cache line shared.
     pub(crate) fn publish(&self, state: State, now: u32) {
         let state = match state {
             State::Waiting => 0,

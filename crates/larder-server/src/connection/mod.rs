@@ -1,6 +1,6 @@
-//! A client's connection as a driver sees it: a conversation with its buffers and its TLS, above a
-//! stream that never blocks. The driver reports that there may be input or room to write; a turn
-//! returns what to wait for.
+//! A client's connection, independent of the driver: a conversation, its buffers and its TLS, over a
+//! non-blocking stream. The driver reports events with [`Connection::note_event`] and polls the connection
+//! with [`Connection::serve`], which returns the event to wait for.
 
 mod admission;
 mod buffers;
@@ -13,9 +13,9 @@ pub use buffers::{Buffers, IoBytes};
 
 use crate::connection::buffers::write;
 use crate::connection::conversation::Conversation;
-use crate::connection::holdings::{Held, PROGRESS_MIN};
+use crate::connection::holdings::{HeldBytes, PROGRESS_MIN};
 use crate::connection::list::ConnectionInfo;
-use crate::timing::{Timing, TurnTimer};
+use crate::timing::{RequestTimer, Timing};
 use crate::tls::channel::Channel;
 use larder_session::{Next, Progress, State};
 use std::io::{self, Read, Write};
@@ -36,41 +36,41 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// What a driver has to do for a connection after a turn.
+/// The driver's next step for a connection after a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextAction {
-    /// Give it another turn after the other connections have had theirs.
-    Again,
+    /// Poll it again, after the other connections that are ready.
+    PollAgain,
     /// Wait for an event: room to write if [`Connection::awaits_writing`], else input.
     Wait,
-    /// Wait for the waker that its conversation was lent, or for the peer to disconnect: a request
-    /// waits for slower storage, or answers wait for a change to be acknowledged. The driver calls
-    /// [`Connection::resume`] before the next turn.
+    /// Wait for the conversation's waker, or for the peer to disconnect: a request waits for slower
+    /// storage, or replies wait until a change is acknowledged. The driver calls
+    /// [`Connection::resume`] before the next poll.
     Hold,
     /// Close it.
     Close,
 }
 
-/// One connection without its stream, which belongs to the driver and is lent to each turn.
+/// A connection without its stream: the driver owns the stream and lends it to each poll.
 pub struct Connection<C> {
-    /// The connection's TLS, if it is encrypted.
+    /// `None` for a plaintext connection.
     tls: Option<Box<Channel>>,
     pub(crate) conversation: C,
     pub(crate) info: Arc<ConnectionInfo>,
-    /// Input that the conversation has not consumed. Empty, and without memory, between requests.
+    /// Input that the conversation has not consumed. Between requests it is empty and unallocated.
     unread: Vec<u8>,
-    /// Output that the peer has not accepted yet, encrypted if need be.
+    /// Output that the socket has not accepted yet; ciphertext if the connection uses TLS.
     unsent: Vec<u8>,
-    /// Memory of both buffers and of the conversation, as last counted at the server.
-    held: Held,
-    /// Bytes that were read or written since progress was last noted.
+    /// The memory of both buffers and of the conversation, as last published to the server.
+    held: HeldBytes,
+    /// Bytes read and written since the connection last published progress.
     moved: usize,
     input: Input,
     stage: Stage,
-    timer: TurnTimer,
+    timer: RequestTimer,
 }
 
-/// What is known about the input that the kernel still has.
+/// The state of the socket's receive buffer.
 ///
 /// ```text
 ///   Empty ── event ──▶ Readable ── event: the peer sends no more ──▶ Ending ── its end is read ──▶ Ended
@@ -78,42 +78,42 @@ pub struct Connection<C> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
-    /// There is no input before another event.
+    /// No input until the next event.
     Empty,
     /// There may be input.
     Readable,
-    /// The peer sends no more: the end of the stream is to be read, perhaps after more input.
+    /// The peer has shut down its side; input may still precede the end of the stream.
     Ending,
     /// The end of the stream was read.
     Ended,
 }
 
-/// What the conversation does at the next turn.
+/// The conversation's state between polls.
 ///
 /// ```text
-///                         ┌──────── a turn ────────┐
+///                         ┌──────── a poll ────────┐
 ///   Reading ◀── wants more input ──┤               │
 ///   Resuming ◀── has input left ───┤               ├── is done, or the input ended ──▶ Closing
 ///      ▲                           │               │
-///      ├── woken ── Held ◀── waits for slower storage
+///      ├── woken ── Waiting ◀── waits for slower storage
 ///      │                           │               │
-///      └── a turn that releases the answers ── Unacknowledged ◀── its answers are held
+///      └── a poll that releases the replies ── Unacknowledged ◀── holds its replies
 /// ```
 ///
-/// Whatever the stage, unsent output goes out first; but while it is `Unacknowledged`, nothing does.
+/// Every poll first sends unsent output, except in `Unacknowledged`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It wants more input.
+    /// The conversation needs more input.
     Reading,
-    /// It has input left to continue with.
+    /// The conversation has unprocessed input.
     Resuming,
-    /// Its next request waits for slower storage: nothing is read, and the connection is neither idle
+    /// The next request waits for slower storage. Nothing is read, and the connection is neither idle
     /// nor quiet. The end of the input does not close it before the request is answered.
-    Held,
-    /// Its unsent answers depend on a change that is not acknowledged yet: nothing is sent or read.
-    /// Each turn asks again.
+    Waiting,
+    /// The unsent replies depend on an unacknowledged change. Nothing is sent or read. Each poll checks
+    /// again.
     Unacknowledged,
-    /// It has ended: the unsent output is sent, then the connection is closed.
+    /// The conversation has ended. The connection closes after the unsent output is sent.
     Closing,
 }
 
@@ -121,7 +121,7 @@ enum Stage {
 const HANDSHAKE_RECORD: u8 = 22;
 
 impl<C: Conversation> Connection<C> {
-    /// A new connection. Its first turn comes with its first event.
+    /// Creates a connection. The driver first polls it at its first event.
     #[must_use]
     pub fn new(info: Arc<ConnectionInfo>, conversation: C, tls: Option<Channel>) -> Self {
         Self {
@@ -130,15 +130,15 @@ impl<C: Conversation> Connection<C> {
             info,
             unread: Vec::new(),
             unsent: Vec::new(),
-            held: Held::default(),
+            held: HeldBytes::default(),
             moved: 0,
             input: Input::Empty,
             stage: Stage::Reading,
-            timer: TurnTimer::default(),
+            timer: RequestTimer::default(),
         }
     }
 
-    /// Notes an event.
+    /// Records an event of the socket.
     pub fn note_event(&mut self, readable: bool, read_closed: bool) {
         self.input = match self.input {
             Input::Empty | Input::Readable if read_closed => Input::Ending,
@@ -147,26 +147,26 @@ impl<C: Conversation> Connection<C> {
         };
     }
 
-    /// Has the conversation called without input, because it may have output.
+    /// Makes the next poll call the conversation without input, because it may have output.
     pub fn call_again(&mut self) {
         if self.stage == Stage::Reading {
             self.stage = Stage::Resuming;
         }
     }
 
-    /// Has the conversation try again what waits for slower storage.
+    /// Makes the next poll retry the request that waits for slower storage.
     pub(crate) fn resume(&mut self) {
-        if self.stage == Stage::Held {
+        if self.stage == Stage::Waiting {
             self.stage = Stage::Resuming;
         }
     }
 
-    /// A request waits for slower storage, or answers for a change to be acknowledged.
+    /// Whether a request waits for slower storage, or replies wait for an acknowledgement.
     pub(crate) fn is_held(&self) -> bool {
-        matches!(self.stage, Stage::Held | Stage::Unacknowledged)
+        matches!(self.stage, Stage::Waiting | Stage::Unacknowledged)
     }
 
-    /// Every request that was read has been answered.
+    /// Whether every request that was read has been answered.
     pub(crate) fn is_quiet(&self) -> bool {
         let between = matches!(self.conversation.state(), State::Waiting | State::Watching);
         let whole = self.tls.as_ref().is_none_or(|tls| tls.is_empty());
@@ -174,52 +174,52 @@ impl<C: Conversation> Connection<C> {
         between && is_at_rest && whole && self.unread.is_empty() && self.unsent.is_empty()
     }
 
-    /// Since when it has had nothing to do but wait for a request, Unix seconds; `None` if it is
-    /// not waiting, or not over TCP.
+    /// The time since which the connection is idle, in Unix seconds; `None` if it is busy, or not over TCP.
     pub(crate) fn idle_since(&self) -> Option<u32> {
         let waits = self.conversation.state() == State::Waiting
             && self.unsent.is_empty()
-            && self.stage != Stage::Held;
+            && self.stage != Stage::Waiting;
         let idle = waits && !self.info.is_local() && !self.awaits_value();
         idle.then(|| self.info.last_command())
     }
 
-    /// The head of a request has arrived, and its value has not. Part of a head is no request yet.
+    /// Whether the head of a request has arrived and its value has not. An incomplete head does not count.
     fn awaits_value(&self) -> bool {
         self.conversation.awaits_value(&self.unread)
     }
 
-    /// It has answers that the peer has not accepted yet.
+    /// Whether replies wait until the socket accepts them.
     pub(crate) fn awaits_writing(&self) -> bool {
         !self.unsent.is_empty() && self.stage != Stage::Unacknowledged
     }
 
-    /// It shows the log to a watcher, so it has to be called again from time to time.
+    /// Whether the client watches the log: the driver then polls the connection at intervals.
     pub(crate) fn is_watching(&self) -> bool {
         self.conversation.state() == State::Watching
     }
 
-    /// Whether its TLS handshake is not complete.
+    /// Whether the TLS handshake is incomplete.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// Memory of its own, in bytes.
+    /// The memory of the connection's buffers, in bytes.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
         let tls = self.tls.as_ref().map_or(0, |tls| tls.buffer_bytes());
         self.unread.capacity() + self.unsent.capacity() + tls
     }
 
-    /// The difference between the memory that it holds now and what was last counted at the server.
-    /// `clock` returns milliseconds, and is called only for a connection that holds memory.
+    /// Publishes the memory that the connection holds; returns the change in buffer bytes since the last call.
+    ///
+    /// `clock` returns milliseconds. Only a connection that holds memory calls it.
     pub(crate) fn held_change(&mut self, clock: impl FnOnce() -> u64) -> isize {
-        let held = Held {
+        let held = HeldBytes {
             buffers: self.buffer_bytes(),
             leased: self.conversation.leased_bytes(),
             uploaded: self.conversation.uploaded_bytes(),
         };
-        if held == Held::default() && !self.is_holding() {
+        if held == HeldBytes::default() && !self.is_holding() {
             self.moved = 0;
             return 0;
         }
@@ -233,27 +233,27 @@ impl<C: Conversation> Connection<C> {
         change
     }
 
-    /// It holds memory between turns, as was last noted.
+    /// Whether the connection holds memory between polls, as last published.
     pub(crate) fn is_holding(&self) -> bool {
-        self.held != Held::default()
+        self.held != HeldBytes::default()
     }
 
-    /// It keeps memory of the cache between turns.
+    /// Whether the connection holds memory of the cache between polls.
     pub(crate) fn is_holding_cache(&self) -> bool {
         self.held.leased > 0 || self.held.uploaded > 0
     }
 
-    /// It is to be closed, because memory is short and it has stalled.
+    /// Whether load shedding has marked the connection for closing.
     pub(crate) fn is_shed(&self) -> bool {
         self.info.holdings.is_shed()
     }
 
-    /// The memory that was last counted at the server.
+    /// The buffer bytes that were last published to the server.
     pub(crate) fn counted_held(&self) -> isize {
         self.held.buffers.cast_signed()
     }
 
-    /// Its state between turns. A head whose value has not arrived counts as a request that arrives.
+    /// The state between polls. A head without its value counts as `Receiving`.
     fn state(&self) -> State {
         match self.conversation.state() {
             State::Waiting | State::Fetching if self.awaits_writing() => State::Sending,
@@ -265,10 +265,11 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// One turn: send what is unsent, read once, let the conversation answer, send that.
+    /// Polls the connection once: sends unsent output, reads once, lets the conversation answer, and sends the
+    /// replies.
     ///
     /// # Errors
-    /// [`Fault`]: the connection is to be closed, and nothing more can be sent to the peer.
+    /// [`Fault`]: the driver must close the connection; nothing more can be sent to the peer.
     pub fn serve(
         &mut self,
         stream: &mut (impl Read + Write),
@@ -280,7 +281,7 @@ impl<C: Conversation> Connection<C> {
         if self.awaits_writing() {
             let sent = self.send_unsent(stream)?;
             self.moved += sent;
-            // What was encrypted has been counted already.
+            // Plaintext was counted when it was encrypted.
             moved.written += if self.tls.is_some() { 0 } else { sent };
             if !self.unsent.is_empty() {
                 return Ok(NextAction::Wait);
@@ -289,7 +290,7 @@ impl<C: Conversation> Connection<C> {
         let mut read = 0;
         match self.stage {
             Stage::Closing => return Ok(NextAction::Close),
-            Stage::Held => return Ok(NextAction::Hold),
+            Stage::Waiting => return Ok(NextAction::Hold),
             Stage::Resuming | Stage::Unacknowledged => (),
             Stage::Reading => {
                 read = self.read(stream, &mut buffers.input)?;
@@ -303,7 +304,7 @@ impl<C: Conversation> Connection<C> {
         }
         self.moved += read;
         moved.read += self.decrypt(stream, read, buffers).map_err(Fault::Tls)?;
-        self.info.note_turn();
+        self.info.note_poll();
         let progress = self.answer(read, buffers, cx);
         if progress.next == Next::Abandon {
             self.unsent.clear();
@@ -314,21 +315,23 @@ impl<C: Conversation> Connection<C> {
         let sent = self.send(stream, buffers)?;
         self.moved += sent.saturating_sub(self.unsent.len());
         moved.written += sent;
-        self.timer.end_turn(&progress, timing);
+        self.timer.end_poll(&progress, timing);
         let after = self.next_action();
         self.info.publish(self.state(), timing.begun.seconds().0);
         Ok(after)
     }
 
-    /// Handles the input after the first bytes of a handshake. Answering it takes a thousand times as
-    /// long as sending it, so a peer that has disconnected gets no answer.
+    /// Reads again after the first record of a handshake, to detect a peer that has disconnected.
+    ///
+    /// The server's part of a handshake takes a thousand times as long as the client's first message, so the
+    /// server does not start it for a peer that is gone.
     fn read_behind_hello(
         &mut self,
         stream: &mut impl Read,
         buffers: &mut Buffers,
         read: usize,
     ) -> Result<usize, Fault> {
-        // Input that is no handshake fails at once, with an error of its own.
+        // Other input fails at once in rustls, with its own error.
         let is_handshake = buffers.input.first() == Some(&HANDSHAKE_RECORD);
         let room = buffers.input.get_mut(read..).unwrap_or_default();
         if room.is_empty() || !is_handshake {
@@ -353,7 +356,7 @@ impl<C: Conversation> Connection<C> {
         buffers.plaintext.clear();
         let fresh = buffers.input.get_mut(..read).unwrap_or_default();
         if let Err(error) = tls.decrypt(fresh, &mut buffers.plaintext, &mut buffers.ciphertext) {
-            // The alert fits the socket's buffer; otherwise the peer does not learn the reason.
+            // The alert nearly always fits the socket's buffer. If not, the peer does not learn the reason.
             let _ = stream.write(&buffers.ciphertext);
             buffers.ciphertext.clear();
             return Err(error);
@@ -364,7 +367,7 @@ impl<C: Conversation> Connection<C> {
         Ok(buffers.plaintext.len())
     }
 
-    /// Hands the input to the conversation: the shared buffer, unless input was left from before.
+    /// Passes the input to the conversation: the shared buffer directly, unless unread input precedes it.
     fn answer(&mut self, read: usize, buffers: &mut Buffers, cx: &mut C::Context<'_>) -> Progress {
         let fresh = match self.tls {
             Some(_) => buffers.plaintext.as_slice(),
@@ -390,7 +393,7 @@ impl<C: Conversation> Connection<C> {
             Next::Read { .. } if self.input == Input::Ended => Stage::Closing,
             Next::Read { .. } => Stage::Reading,
             Next::Yield | Next::Write => Stage::Resuming,
-            Next::Wait => Stage::Held,
+            Next::Wait => Stage::Waiting,
             Next::Close | Next::Abandon => Stage::Closing,
         };
         if stage == Stage::Closing && self.conversation.has_failed() {
@@ -404,19 +407,19 @@ impl<C: Conversation> Connection<C> {
             Stage::Unacknowledged => NextAction::Hold,
             _ if !self.unsent.is_empty() => NextAction::Wait,
             Stage::Closing => NextAction::Close,
-            Stage::Held => NextAction::Hold,
-            Stage::Resuming => NextAction::Again,
-            Stage::Reading if self.may_read() => NextAction::Again,
+            Stage::Waiting => NextAction::Hold,
+            Stage::Resuming => NextAction::PollAgain,
+            Stage::Reading if self.may_read() => NextAction::PollAgain,
             Stage::Reading => NextAction::Wait,
         }
     }
 
-    /// There may be input, or the end of the stream.
+    /// Whether the socket may have input, or the end of the stream.
     fn may_read(&self) -> bool {
         matches!(self.input, Input::Readable | Input::Ending)
     }
 
-    /// Reads once. Notes whether there may be more, because each event is reported only once.
+    /// Reads once, and records whether the socket may have more input: events are edge-triggered.
     fn read(&mut self, stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
         if !self.may_read() {
             return Ok(0);
@@ -427,7 +430,7 @@ impl<C: Conversation> Connection<C> {
                 Ok(0)
             }
             Ok(read) => {
-                // A short read has emptied the socket, but has not seen the end of the stream after it.
+                // A short read has emptied the socket, unless the end of the stream follows.
                 if read < buffer.len() && self.input == Input::Readable {
                     self.input = Input::Empty;
                 }
@@ -442,7 +445,7 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// Sends the answers, encrypted if need be.
+    /// Sends the replies, encrypted if the connection uses TLS.
     fn send(&mut self, stream: &mut impl Write, buffers: &mut Buffers) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.put(stream, &mut buffers.output) };
         let len = buffers.output.len();
@@ -453,18 +456,18 @@ impl<C: Conversation> Connection<C> {
         encrypted.and(sent).map(|_| len)
     }
 
-    /// Announces the end of the output to the peer.
+    /// Sends the TLS close alert to the peer.
     pub(crate) fn end(&mut self, stream: &mut impl Write) {
         let Some(tls) = &mut self.tls else { return };
         let mut ciphertext = Vec::new();
         tls.close(&mut ciphertext);
-        // It would be invalid in the middle of a record, and useless to a peer that accepts nothing.
+        // With unsent output, the alert would corrupt a record that is partly sent.
         if self.unsent.is_empty() && !ciphertext.is_empty() {
             let _ = stream.write(&ciphertext);
         }
     }
 
-    /// Writes `output` and keeps what the peer does not accept, or must not receive yet.
+    /// Writes `output`; keeps the part that the socket does not accept, or all of it while replies are held.
     fn put(&mut self, stream: &mut impl Write, output: &mut Vec<u8>) -> io::Result<usize> {
         let is_held = self.stage == Stage::Unacknowledged;
         if is_held || !self.unsent.is_empty() {
@@ -474,7 +477,7 @@ impl<C: Conversation> Connection<C> {
         let sent = if output.is_empty() { Ok(0) } else { write(stream, output) };
         let kept = sent.as_ref().map_or(output.len(), |&sent| sent);
         self.unsent.extend_from_slice(output.get(kept..).unwrap_or_default());
-        // This happens for a disconnected peer too, because all connections share the buffer.
+        // Clear it after an error, too, because all connections of the thread share the buffer.
         output.clear();
         sent
     }
@@ -498,8 +501,8 @@ mod tests {
     use larder_support::clock::Clock;
     use std::collections::VecDeque;
 
-    /// Answers each line with itself, but `wait` only when it is asked again, and `quit` not at all.
-    /// The answer to `hold` waits until `is_acknowledged`. What follows `ahead` waits for a read.
+    /// Echoes each line. `wait` is answered at the second call, `quit` closes without a reply, the reply to
+    /// `hold` waits for `is_acknowledged`, and the line after `ahead` waits for slower storage.
     #[derive(Default)]
     struct Echo {
         has_waited: bool,
@@ -563,17 +566,17 @@ mod tests {
         fn close(&mut self, _server: &Server) {}
     }
 
-    /// What comes, a read at a time, and what has gone, as far as there was `room`.
+    /// A stream with scripted input, one element for each read, and room for a number of output bytes.
     struct Peer {
-        comes: VecDeque<&'static str>,
+        input: VecDeque<&'static str>,
         has_ended: bool,
         room: usize,
-        gone: String,
+        output: String,
     }
 
     impl Read for Peer {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            match self.comes.pop_front() {
+            match self.input.pop_front() {
                 Some(bytes) => bytes.as_bytes().read(buffer),
                 None if self.has_ended => Ok(0),
                 None => Err(io::ErrorKind::WouldBlock.into()),
@@ -585,7 +588,7 @@ mod tests {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let written = bytes.len().min(self.room);
             self.room -= written;
-            self.gone.push_str(std::str::from_utf8(&bytes[..written]).unwrap());
+            self.output.push_str(std::str::from_utf8(&bytes[..written]).unwrap());
             if written == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(written) }
         }
 
@@ -601,17 +604,17 @@ mod tests {
     }
 
     impl Pair {
-        fn new(comes: &[&'static str]) -> Self {
+        fn new(input: &[&'static str]) -> Self {
             let info = ConnectionInfo::new(1, "tcp:peer".to_owned(), "tcp:here".to_owned(), 0);
-            let comes = comes.iter().copied().collect();
+            let input = input.iter().copied().collect();
             Self {
                 connection: Connection::new(Arc::new(info), Echo::default(), None),
-                peer: Peer { comes, has_ended: false, room: usize::MAX, gone: String::new() },
+                peer: Peer { input, has_ended: false, room: usize::MAX, output: String::new() },
                 buffers: Buffers::new(),
             }
         }
 
-        /// Turns until there is something to wait for.
+        /// Polls the connection until it waits.
         fn serve(&mut self) -> NextAction {
             let (clock, latencies) = (Clock::start(), Latencies::default());
             let timing = Timing { begun: clock.moment(), clock: &clock, latencies: &latencies };
@@ -619,13 +622,13 @@ mod tests {
                 let mut moved = IoBytes::default();
                 let (peer, buffers) = (&mut self.peer, &mut self.buffers);
                 match self.connection.serve(peer, buffers, &timing, &mut moved, &mut ()).unwrap() {
-                    NextAction::Again => (),
+                    NextAction::PollAgain => (),
                     action => return action,
                 }
             }
         }
 
-        /// The same after an event: something came.
+        /// Reports input, and polls the connection until it waits.
         fn serve_input(&mut self) -> NextAction {
             self.connection.note_event(true, false);
             self.serve()
@@ -633,70 +636,70 @@ mod tests {
     }
 
     #[test]
-    fn input_that_is_not_whole_is_kept_for_the_next_turn() {
+    fn an_incomplete_request_is_kept_for_the_next_poll() {
         let mut pair = Pair::new(&["one\ntw"]);
         assert_eq!(pair.serve_input(), NextAction::Wait);
-        assert_eq!(pair.peer.gone, "one\n");
-        assert!(!pair.connection.is_quiet(), "half a request is here");
-        pair.peer.comes.push_back("o\n");
+        assert_eq!(pair.peer.output, "one\n");
+        assert!(!pair.connection.is_quiet(), "half a request has arrived");
+        pair.peer.input.push_back("o\n");
         assert_eq!(pair.serve_input(), NextAction::Wait);
-        assert_eq!(pair.peer.gone, "one\ntwo\n");
+        assert_eq!(pair.peer.output, "one\ntwo\n");
         assert!(pair.connection.is_quiet());
         assert_eq!(pair.connection.buffer_bytes(), 0);
     }
 
     #[test]
-    fn output_that_the_peer_does_not_take_goes_out_before_anything_is_read() {
+    fn unsent_output_is_sent_before_input_is_read() {
         let mut pair = Pair::new(&["one\n", "two\n"]);
         pair.peer.room = 2;
         assert_eq!(pair.serve_input(), NextAction::Wait);
         assert!(pair.connection.awaits_writing());
         pair.peer.room = 1;
         assert_eq!(pair.serve_input(), NextAction::Wait);
-        assert_eq!((&*pair.peer.gone, pair.peer.comes.len()), ("one", 1));
+        assert_eq!((&*pair.peer.output, pair.peer.input.len()), ("one", 1));
         pair.peer.room = usize::MAX;
         assert_eq!(pair.serve(), NextAction::Wait);
-        assert_eq!(pair.peer.gone, "one\ntwo\n");
+        assert_eq!(pair.peer.output, "one\ntwo\n");
     }
 
     #[test]
-    fn nothing_is_read_while_a_request_waits_and_the_end_does_not_close_it() {
+    fn a_waiting_request_blocks_reads_and_survives_the_end_of_input() {
         let mut pair = Pair::new(&["wait\nquit", "\n"]);
         assert_eq!(pair.serve_input(), NextAction::Hold);
         assert_eq!(pair.serve_input(), NextAction::Hold);
-        assert_eq!((&*pair.peer.gone, pair.peer.comes.len()), ("", 1));
+        assert_eq!((&*pair.peer.output, pair.peer.input.len()), ("", 1));
         assert!(pair.connection.is_held() && !pair.connection.is_quiet());
         pair.connection.resume();
         assert_eq!(pair.serve(), NextAction::Close);
-        assert_eq!(pair.peer.gone, "wait\n");
+        assert_eq!(pair.peer.output, "wait\n");
     }
 
     #[test]
-    fn held_answers_are_neither_sent_nor_overtaken_and_the_end_does_not_close_them() {
+    fn held_replies_keep_their_order_and_survive_the_end_of_input() {
         let mut pair = Pair::new(&["one\nhold\ntwo\n", "three\n"]);
         pair.peer.has_ended = true;
         for _ in 0..3 {
             pair.connection.note_event(true, true);
             assert_eq!(pair.serve(), NextAction::Hold);
-            assert_eq!((&*pair.peer.gone, pair.peer.comes.len()), ("one\n", 1));
+            assert_eq!((&*pair.peer.output, pair.peer.input.len()), ("one\n", 1));
             assert!(pair.connection.is_held() && !pair.connection.is_quiet());
-            assert!(!pair.connection.awaits_writing(), "what is held may not be written");
+            assert!(!pair.connection.awaits_writing(), "held replies must not be written");
             assert_eq!(pair.connection.idle_since(), None);
             assert_eq!(pair.connection.info.state(), "conn_io_queue");
         }
         pair.connection.conversation.is_acknowledged = true;
         pair.connection.resume();
-        // Of what is released the peer takes a part.
+        // The peer accepts a part of the released replies.
         pair.peer.room = 2;
         assert_eq!(pair.serve(), NextAction::Wait);
         assert!(pair.connection.awaits_writing() && !pair.connection.is_held());
         pair.peer.room = usize::MAX;
         assert_eq!(pair.serve(), NextAction::Close);
-        assert_eq!(pair.peer.gone, "one\nhold\ntwo\nthree\n");
+        assert_eq!(pair.peer.output, "one\nhold\ntwo\nthree\n");
     }
 
     #[test]
-    fn a_peer_that_takes_no_answers_is_shown_so_though_the_next_request_waits() {
+    fn a_connection_with_unsent_replies_is_shown_as_writing_while_its_next_request_waits() {
         let mut pair = Pair::new(&["ahead\ntwo\n"]);
         pair.peer.room = 2;
         assert_eq!(pair.serve_input(), NextAction::Wait);
@@ -705,15 +708,15 @@ mod tests {
         assert_eq!(pair.serve(), NextAction::Hold);
         pair.connection.resume();
         assert_eq!(pair.serve(), NextAction::Wait);
-        assert_eq!(pair.peer.gone, "ahead\ntwo\n");
+        assert_eq!(pair.peer.output, "ahead\ntwo\n");
     }
 
     #[test]
-    fn what_came_before_the_end_is_answered() {
+    fn requests_before_the_end_of_input_are_answered() {
         let mut pair = Pair::new(&["one\ntwo\n"]);
         pair.peer.has_ended = true;
         pair.connection.note_event(true, true);
         assert_eq!(pair.serve(), NextAction::Close);
-        assert_eq!(pair.peer.gone, "one\ntwo\n");
+        assert_eq!(pair.peer.output, "one\ntwo\n");
     }
 }

@@ -1,14 +1,14 @@
-//! Load shedding: when memory runs short, the connections that have stalled for longest are closed,
-//! so that active ones are served.
+//! Load shedding: when memory is short, the server closes the connections that have stalled longest, so
+//! that it can serve the active ones.
 //!
-//! Two kinds of memory are watched. *Buffers* belong to the server: incomplete requests, and answers
-//! that peers have not accepted. All connections together may have [`Memory::connections`] of them;
-//! the last quarter is for connections that hold no more than [`SMALL_MAX`]. *Cache memory* is kept
-//! in use by large values that are being sent, under a lease, or received, as an upload; the engine
+//! Load shedding watches two kinds of memory. *Buffers* belong to the server: incomplete requests, and
+//! replies that sockets have not accepted. Their limit for all connections is [`Memory::connections`];
+//! the last quarter of it is reserved for connections that hold no more than [`SMALL_MAX`]. *Cache memory*
+//! is pinned by large values that are being sent (under a lease) or received (as an upload). The engine
 //! reports when either is too much.
 //!
-//! Any thread may find a connection to close, but only the thread that serves a connection can close
-//! it: the connection is marked, and its thread is woken.
+//! Any thread may choose a connection to close, but only the thread that serves it can close it. The
+//! choosing thread marks the connection and wakes that thread.
 //!
 //! [`Memory::connections`]: crate::memory::Memory::connections
 
@@ -20,29 +20,29 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-/// A connection that holds no more than this may use the last quarter of the buffers, in bytes.
+/// The most that a connection may hold to use the last quarter of the buffer limit, in bytes.
 const SMALL_MAX: usize = 4 << 10;
-/// A connection that has neither read nor sent anything for this long has stalled.
+/// A connection without progress for this long has stalled.
 const STALL_MIN: Duration = Duration::from_millis(200);
 
 impl Server {
-    /// How many connections were closed because they had stalled while memory was short.
+    /// The number of connections that load shedding has closed since the last reset.
     pub(crate) fn shed_count(&self) -> u64 {
         self.shedding.count.load(Relaxed)
     }
 
-    /// A number that grows with every connection that is to be closed.
+    /// A counter that grows with every marked connection, never reset.
     pub(crate) fn shed_marks(&self) -> u64 {
         self.shedding.marks.load(SeqCst)
     }
 
-    /// Sets that count to 0 (`stats reset`).
+    /// Resets [`Self::shed_count`] (`stats reset`).
     pub(crate) fn reset_shed_count(&self) {
         self.shedding.count.store(0, Relaxed);
     }
 
-    /// Whether `info` may hold `held` bytes of buffers, `total` being what all hold now. Stalled
-    /// connections are closed for it, and if these are not enough, those that have waited longest.
+    /// Whether `info` may hold `held` buffer bytes when all connections hold `total`. If not, closes stalled
+    /// connections, and then the ones without progress for longest.
     pub(crate) fn makes_room(&self, info: &ConnectionInfo, held: usize, total: usize) -> bool {
         self.has_room(info.id, held, total)
     }
@@ -58,39 +58,38 @@ impl Server {
         if total.saturating_sub(leaving()) > allowed {
             self.shed(Kind::Buffers, total - allowed, Duration::ZERO, sparing);
         }
-        // Marked connections still hold their memory, so the sum must not exceed the limit by far.
+        // Marked connections still hold their memory, so the total may exceed the limit by at most half.
         total.saturating_sub(leaving()) <= allowed && total <= max + max / 2
     }
 
-    /// Whether there is room for a few bytes that a connection needs for its next request.
+    /// Whether the limit leaves room for the few bytes of a connection's next request.
     pub(crate) fn makes_small_room(&self, total: usize) -> bool {
         self.has_room(0, 0, total)
     }
 
-    /// Closes connections that keep this much of the cache's memory. Leases are taken only from stalled
-    /// connections: while there are none, values are copied.
+    /// Closes connections to free this much cache memory. Only stalled connections lose their leases: while no
+    /// connection has stalled, the engine copies values.
     pub(crate) fn free_cache(&self, over: Overheld) {
         self.shed(Kind::Leased, over.leased, STALL_MIN, 0);
         self.shed(Kind::Uploaded, over.uploaded, STALL_MIN, 0);
         self.shed(Kind::Uploaded, over.uploaded_by_any, Duration::ZERO, 0);
     }
 
-    /// Some connections are marked and not closed yet: a request for memory may be refused now that
-    /// would succeed a little later.
+    /// Whether marked connections are not closed yet. An allocation that fails now may then succeed soon.
     pub(crate) fn is_shedding(&self) -> bool {
         [Kind::Buffers, Kind::Leased, Kind::Uploaded]
             .iter()
             .any(|kind| self.shedding.leaving.of(*kind) > 0)
     }
 
-    /// Marks connections, the longest stalled first, until those that are marked and not closed yet
-    /// hold `wanted` bytes together. `sparing` is the connection that asks.
+    /// Marks connections, the longest stalled first, until the marked connections that are still open hold
+    /// `wanted` bytes. `sparing` is the ID of the connection that needs the memory.
     fn shed(&self, kind: Kind, wanted: usize, stalled: Duration, sparing: u64) {
         let leaving = || self.shedding.leaving.of(kind);
         if leaving() >= wanted {
             return;
         }
-        // A connection that has ended is not in the list any more, so none is marked afterwards.
+        // The lock guarantees that no connection is marked after its end: dismiss() removes it from this list first.
         let conns = self.connections.open();
         let stalled = u64::try_from(stalled.as_millis()).unwrap_or(u64::MAX);
         let since = self.clock.millis().saturating_sub(stalled);
@@ -111,22 +110,21 @@ impl Server {
         drop(conns);
         if any {
             self.warnings.shed.warn(|| {
-                "memory for connections is short: the connections are closed that have neither read \
-                 nor sent anything for longest; raise -m if clients are only slow"
+                "connection memory: the limit is reached, so stalled connections are closed; raise -m if \
+                 clients are only slow"
                     .to_owned()
             });
         }
     }
 
-    /// Notes the end of a connection that is not in the list any more: what it held when it was marked
-    /// has been freed.
+    /// Subtracts the memory of a closed connection from the memory that is being freed. The connection is no
+    /// longer in the list.
     pub(crate) fn note_shed_end(&self, info: &ConnectionInfo) {
         self.shedding.leaving.subtract(&info.holdings.leaving);
     }
 }
 
-/// Connections that hold memory and have neither read nor sent anything since `since`, the longest
-/// stalled first.
+/// Connections that hold memory and made no progress since `since`, the longest stalled first.
 fn longest_stalled<'c>(
     conns: impl Iterator<Item = &'c Arc<ConnectionInfo>>,
     kind: Kind,

@@ -1,7 +1,7 @@
 //! The thread that accepts connections, under every driver. It is also the one that the
 //! life cycle wakes, and takes the server through its phases.
 
-use super::hand_over::{Accepted, LOG_INTERVAL, Workers};
+use super::dispatch::{Accepted, LOG_INTERVAL, Workers};
 use crate::net::listener::Listener;
 use crate::process::life_cycle::{self, Phase};
 use crate::process::systemd::{self, Watchdog};
@@ -127,7 +127,7 @@ fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) 
                 match server.admit(peer, &listener.name()) {
                     Some(info) => {
                         let (tls, service) = (server.tls_at(listener), listener.service());
-                        workers.hand_over(Accepted { stream, info, tls, service });
+                        workers.dispatch(Accepted { stream, info, tls, service });
                     }
                     // The message fits the socket's empty buffer; otherwise the peer only sees the
                     // connection close.

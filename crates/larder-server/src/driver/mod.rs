@@ -5,7 +5,7 @@
 //! turn of a connection. A driver decides when a turn or maintenance is due.
 
 mod acceptor;
-mod hand_over;
+mod dispatch;
 mod per_core;
 mod tokio;
 mod worker;

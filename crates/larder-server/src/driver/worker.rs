@@ -1,7 +1,7 @@
 //! The context of a worker thread under any driver, and what it does with it: turns of connections and
 //! of UDP sockets, and maintenance.
 
-use super::hand_over::Accepted;
+use super::dispatch::Accepted;
 use crate::connection::conversation::Conversation;
 use crate::connection::list::ConnectionInfo;
 use crate::connection::{Buffers, Connection, Fault, IoBytes, NextAction};
@@ -152,7 +152,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
             connection.info.note_failure();
             return NextAction::Close;
         }
-        if after == NextAction::Again {
+        if after == NextAction::PollAgain {
             self.counters.thread.conn_yields.add(1);
         }
         after

@@ -15,7 +15,7 @@ use crate::net::listen_error::ListenError;
 use crate::net::listener::udp_name;
 use crate::options::Options;
 use crate::server::Server;
-use crate::timing::{Timing, TurnTimer};
+use crate::timing::{RequestTimer, Timing};
 use larder_protocol::Parser;
 use larder_session::{Context, Host, Next, Session, Settings, State};
 use larder_store::Engine;
@@ -188,7 +188,7 @@ impl<E: Engine> Endpoint<E> {
                 self.exchange = None;
             }
         }
-        NextAction::Again
+        NextAction::PollAgain
     }
 }
 
@@ -207,7 +207,7 @@ struct Exchange<E: Engine> {
     ended: bool,
     /// The message waits for a change to be acknowledged.
     is_held: bool,
-    timer: TurnTimer,
+    timer: RequestTimer,
 }
 
 /// How far an exchange has come.
@@ -243,7 +243,7 @@ impl<E: Engine> Exchange<E> {
             leaving: None,
             ended: false,
             is_held: false,
-            timer: TurnTimer::default(),
+            timer: RequestTimer::default(),
         })
     }
 
@@ -292,7 +292,7 @@ impl<E: Engine> Exchange<E> {
     ) -> Next {
         let rest = self.request.get(self.done..).unwrap_or_default();
         let turn = self.session.receive(cx, rest, output);
-        self.timer.end_turn(&turn, timing);
+        self.timer.end_poll(&turn, timing);
         self.done += turn.consumed;
         self.is_held = turn.hold;
         self.ended |= !turn.hold && !matches!(turn.next, Next::Yield | Next::Wait);

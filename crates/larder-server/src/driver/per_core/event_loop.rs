@@ -3,7 +3,7 @@
 use super::wakers::Resumed;
 use crate::connection::list::ConnectionInfo;
 use crate::connection::{Connection, NextAction};
-use crate::driver::hand_over::{Accepted, LOG_INTERVAL, MAINTENANCE};
+use crate::driver::dispatch::{Accepted, LOG_INTERVAL, MAINTENANCE};
 use crate::driver::worker::{HANDSHAKE_SLICE, WorkerContext};
 use crate::net::udp::Endpoint;
 use crate::process::life_cycle::Phase;
@@ -319,7 +319,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         let Client { connection, stream, .. } = client;
         let (resumed, id) = (&self.resumed, connection.info.id);
         match self.worker.serve(connection, stream, now, &|| resumed.waker_of(index, id)) {
-            NextAction::Again => {
+            NextAction::PollAgain => {
                 self.ready.push_back(index);
                 self.watch_client(index);
             }
@@ -367,7 +367,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         let resumed = &self.resumed;
         let waker = || resumed.waker_of(index, 0);
         let after = self.worker.serve_datagrams(endpoint, socket, now, &waker);
-        if after == NextAction::Again && !self.ready.contains(&index) {
+        if after == NextAction::PollAgain && !self.ready.contains(&index) {
             self.ready.push_back(index);
         }
     }

@@ -4,7 +4,7 @@
 mod event_loop;
 mod wakers;
 
-use super::hand_over::{Accepted, Workers};
+use super::dispatch::{Accepted, Workers};
 use super::worker::WorkerContext;
 use crate::process::platform;
 use crate::server::Server;
@@ -44,7 +44,7 @@ struct Worker {
 }
 
 impl Workers for EventLoops {
-    fn hand_over(&mut self, accepted: Accepted) {
+    fn dispatch(&mut self, accepted: Accepted) {
         let worker = &self.workers[self.turn];
         self.turn = (self.turn + 1) % self.workers.len();
         if worker.connections.send(accepted).is_ok()

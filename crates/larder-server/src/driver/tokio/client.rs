@@ -4,7 +4,7 @@ use super::hold::Hold;
 use super::shared::Shared;
 use super::stream::Stream;
 use crate::connection::{Connection, NextAction};
-use crate::driver::hand_over::{Accepted, LOG_INTERVAL, MAINTENANCE};
+use crate::driver::dispatch::{Accepted, LOG_INTERVAL, MAINTENANCE};
 use crate::process::life_cycle::Phase;
 use larder_session::Session;
 use larder_store::erased;
@@ -78,7 +78,7 @@ impl Client {
                 self.await_handshake_turn().await;
             }
             match poll_fn(|cx| Poll::Ready(self.turn(cx.waker()))).await {
-                NextAction::Again => yield_now().await,
+                NextAction::PollAgain => yield_now().await,
                 NextAction::Wait | NextAction::Hold => return true,
                 NextAction::Close => return false,
             }

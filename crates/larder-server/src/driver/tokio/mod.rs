@@ -9,7 +9,7 @@ mod hold;
 mod shared;
 mod stream;
 
-use super::hand_over::{Accepted, MAINTENANCE, Workers};
+use super::dispatch::{Accepted, MAINTENANCE, Workers};
 use crate::connection::NextAction;
 use crate::net::udp::Endpoint;
 use crate::server::Server;
@@ -47,7 +47,7 @@ pub(super) struct Runtimes {
 }
 
 impl Workers for Runtimes {
-    fn hand_over(&mut self, accepted: Accepted) {
+    fn dispatch(&mut self, accepted: Accepted) {
         self.handles[self.turn].spawn(serve_connection(Arc::clone(&self.shared), accepted));
         self.turn = (self.turn + 1) % self.handles.len();
     }
@@ -192,7 +192,7 @@ async fn try_answer_datagrams(shared: &Shared, socket: std::net::UdpSocket) -> i
         };
         loop {
             match turn() {
-                NextAction::Again => yield_now().await,
+                NextAction::PollAgain => yield_now().await,
                 NextAction::Hold => hold.woken().await,
                 NextAction::Wait | NextAction::Close => break,
             }

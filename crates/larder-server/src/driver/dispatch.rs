@@ -25,7 +25,7 @@ pub(super) struct Accepted {
 /// The threads of a driver, as the one that accepts connections sees them.
 pub(super) trait Workers {
     /// Gives a connection to one of them, in turn.
-    fn hand_over(&mut self, accepted: Accepted);
+    fn dispatch(&mut self, accepted: Accepted);
 
     /// Wakes all of them, so that they see the server's phase.
     fn wake_all(&self) -> io::Result<()>;
