@@ -1,6 +1,6 @@
-//! Unix seconds that never run backwards: the wall clock at the start, then the time since the machine was
-//! started, which goes on while the machine sleeps. A server that has its items from an earlier process
-//! continues that process's clock.
+//! A clock of Unix time that never runs backwards: it reads the wall clock once at its start, and then adds the machine's
+//! uptime, which includes the time of a suspension. A server with the items of an earlier process (warm restart)
+//! continues the clock of that process.
 
 use larder_store::{Now, Seconds};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,14 +8,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The server's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// The time since the machine was started, when the clock was.
+    /// The machine's uptime at the start of the clock.
     started: Duration,
-    /// What this clock showed when the machine was started.
+    /// The time of this clock at the machine's start.
     offset: Duration,
 }
 
 impl Clock {
-    /// A clock that starts now, with the time of the wall clock.
+    /// Creates a clock with the current time of the wall clock.
     #[must_use]
     pub fn start() -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -23,13 +23,13 @@ impl Clock {
         Self { started, offset: unix.saturating_sub(started) }
     }
 
-    /// A clock that continues the one with this [`Clock::note`].
+    /// Creates a clock that continues one of an earlier process, from its [`Clock::checkpoint`].
     #[must_use]
-    pub fn resumed(note: u64) -> Self {
-        Self { started: machine_time(), offset: Duration::from_micros(note) }
+    pub fn resumed(checkpoint: u64) -> Self {
+        Self { started: machine_time(), offset: Duration::from_micros(checkpoint) }
     }
 
-    /// A clock that starts now with the time of the wall clock, or later if that is before `earliest`.
+    /// Creates a clock with the current time of the wall clock, or `earliest` if that is later.
     #[must_use]
     pub fn not_before(earliest: Duration) -> Self {
         let clock = Self::start();
@@ -37,43 +37,43 @@ impl Clock {
         Self { offset, ..clock }
     }
 
-    /// What it takes to continue this clock, until the machine is started again. It is not 0.
+    /// A number from which [`Clock::resumed`] continues this clock, until the machine restarts. Never 0.
     #[must_use]
-    pub fn note(&self) -> u64 {
+    pub fn checkpoint(&self) -> u64 {
         u64::try_from(self.offset.as_micros()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// The time since it started.
+    /// The time since the start of the clock.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         machine_time().saturating_sub(self.started)
     }
 
-    /// Seconds since it started.
+    /// The seconds since the start of the clock.
     #[must_use]
     pub fn uptime(&self) -> u64 {
         self.elapsed().as_secs()
     }
 
-    /// The time since 1970, as exactly as the system has it.
+    /// The time since 1970, in the system's resolution.
     #[must_use]
     pub fn precise(&self) -> Duration {
         self.offset + machine_time()
     }
 
-    /// Milliseconds since it started.
+    /// The milliseconds since the start of the clock.
     #[must_use]
     pub fn millis(&self) -> u64 {
         u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The time as exactly as the system has it, which also says the whole seconds.
+    /// The current time as a [`Moment`].
     #[must_use]
     pub fn moment(&self) -> Moment {
         Moment(self.precise())
     }
 
-    /// The time in whole seconds.
+    /// The current time in whole seconds.
     #[must_use]
     pub fn now(&self) -> Seconds {
         self.moment().seconds()
@@ -97,7 +97,7 @@ impl Moment {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The moment this long before.
+    /// The moment that is `time` earlier.
     #[must_use]
     pub fn before(self, time: Duration) -> Self {
         Self(self.0.saturating_sub(time))
@@ -106,20 +106,20 @@ impl Moment {
 
 impl From<Moment> for Now {
     fn from(moment: Moment) -> Self {
-        let millis = u16::try_from(moment.0.subsec_millis()).expect("they are below 1000");
+        let millis =
+            u16::try_from(moment.0.subsec_millis()).expect("a second has 1000 milliseconds");
         Self { secs: moment.seconds(), millis }
     }
 }
 
-/// Milliseconds of a clock that continues while the machine is suspended, so that a leader that resumes notices the
-/// pause.
+/// The uptime of the machine in milliseconds, including suspensions, so that a leader detects that it was suspended.
 #[must_use]
 pub fn boot_millis() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from);
     time.map_or(u64::MAX, |time| time.as_millis().try_into().unwrap_or(u64::MAX))
 }
 
-/// The time since the machine was started.
+/// The uptime of the machine.
 fn machine_time() -> Duration {
     #[cfg(target_os = "linux")]
     const CLOCK: nix::time::ClockId = nix::time::ClockId::CLOCK_BOOTTIME;
@@ -133,15 +133,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_resumed_goes_on() {
+    fn a_resumed_clock_continues_the_first_one() {
         let first = Clock::start();
-        let note = first.note();
+        let checkpoint = first.checkpoint();
         let before = first.precise();
-        let second = Clock::resumed(note);
+        let second = Clock::resumed(checkpoint);
         let after = second.precise();
         assert!(after + Duration::from_micros(2) >= before);
         assert!(after.saturating_sub(before) < Duration::from_secs(60));
-        assert_eq!(second.note(), note);
+        assert_eq!(second.checkpoint(), checkpoint);
         assert_eq!(second.uptime(), 0);
     }
 }

@@ -1,5 +1,5 @@
-//! Helpers that the server and the cluster share: the clock, rate-limited warnings, addresses, and TLS configurations
-//! from certificate files.
+//! Helpers of both the server and the cluster: the clock, rate-limited warnings, addresses, and TLS configurations from
+//! certificate files.
 #![forbid(unsafe_code)]
 
 pub mod address;

@@ -1,7 +1,7 @@
 //! TLS between nodes (`--cluster-tls`): each shows a certificate to the other one, as client and as server.
 
 use larder_support::tls::{
-    Clients, LoadError, Tls, VerifyMode, Version, check_node, load, load_client,
+    ClientCertificates, LoadError, Tls, VerifyMode, Version, check_node, load, load_client,
 };
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, ring};
@@ -111,7 +111,7 @@ impl Configurations {
         if let Some(node) = node {
             check_node(options, node)?;
         }
-        let mut server = load(options, Clients::Certified, provider)?;
+        let mut server = load(options, ClientCertificates::Required, provider)?;
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         let mut client = load_client(options, provider)?;

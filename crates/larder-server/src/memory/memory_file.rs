@@ -154,7 +154,7 @@ pub fn open(
             (cache, Restart::Cold(None), Clock::start())
         }
     };
-    cache.set_note(clock.note());
+    cache.set_note(clock.checkpoint());
     let took = begun.elapsed();
     if let Some((path, _)) = &region {
         report(path, restart);

@@ -10,7 +10,7 @@ pub use security::Security;
 
 use crate::options;
 use larder_support::clock::Clock;
-use larder_support::tls::{Clients, load};
+use larder_support::tls::{ClientCertificates, load};
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -102,7 +102,9 @@ impl Tls {
     pub fn asks_for_certificates(&self, security: Security) -> bool {
         match security {
             Security::Certified => true,
-            Security::Usual => Clients::asked_by(self.options.verify_mode) == Clients::Certified,
+            Security::Usual => {
+                ClientCertificates::from(self.options.verify_mode) == ClientCertificates::Required
+            }
             Security::Plain | Security::Anonymous => false,
         }
     }
@@ -146,10 +148,10 @@ impl Configurations {
     /// resumed where one is asked for, nor after a refresh one that would now be refused.
     fn read(options: &options::Tls, provider: &Arc<CryptoProvider>) -> Result<Self, LoadError> {
         let read = |clients| load(options, clients, provider).map(Arc::new);
-        let certified = options.ca_cert.is_some().then(|| read(Clients::Certified));
+        let certified = options.ca_cert.is_some().then(|| read(ClientCertificates::Required));
         Ok(Self {
-            usual: read(Clients::asked_by(options.verify_mode))?,
-            anonymous: read(Clients::Anonymous)?,
+            usual: read(ClientCertificates::from(options.verify_mode))?,
+            anonymous: read(ClientCertificates::None)?,
             certified: certified.transpose()?,
         })
     }

@@ -1,4 +1,4 @@
-//! From PEM and DER files to a configuration of rustls.
+//! Reads PEM and DER files into configurations of rustls.
 
 use super::options::{KeyFormat, Tls, VerifyMode, Version};
 use rustls::client::verify_server_name;
@@ -19,25 +19,25 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Sessions kept for clients that know no tickets, with `ssl_session_cache`: OpenSSL's number.
+/// The number of sessions for clients without tickets, with `ssl_session_cache`: OpenSSL's default.
 const SESSIONS_MAX: usize = 20 * 1024;
 
-/// The longest file of certificates that is read, in bytes.
+/// The maximum length of a file, in bytes.
 const FILE_LEN_MAX: u64 = 16 << 20;
 const NONBLOCKING: i32 = nix::libc::O_NONBLOCK;
 
-/// Why certificates can't be used. Shown in memcached's words.
+/// The reason why certificates are unusable, in memcached's words.
 #[derive(Debug)]
 pub enum LoadError {
     /// `-Z` without `ssl_chain_cert`.
     NoChain,
-    /// The option in this field asks clients for certificates, and `ssl_ca_cert` is not given.
+    /// The option in this field needs `ssl_ca_cert`.
     NoAuthority(&'static str),
-    /// The server's certificates.
+    /// The file of the server's certificates, and its fault.
     Chain(PathBuf, String),
-    /// Its key.
+    /// The file of the server's key, and its fault.
     Key(PathBuf, String),
-    /// The authorities of clients' certificates.
+    /// The file of certificate authorities, and its fault.
     Authority(PathBuf, String),
     /// The system has no randomness, or rustls does not support the options.
     Unusable(Error),
@@ -45,52 +45,50 @@ pub enum LoadError {
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, path, why) = match self {
+        let (file, path, why) = match self {
             Self::NoChain => return f.write_str("-Z needs a certificate: -o ssl_chain_cert=FILE"),
-            Self::NoAuthority(what) => {
-                return write!(f, "{what} asks for certificates: -o ssl_ca_cert=FILE is needed");
+            Self::NoAuthority(option) => {
+                return write!(f, "{option} requests certificates: -o ssl_ca_cert=FILE is needed");
             }
-            Self::Unusable(error) => return write!(f, "TLS cannot be had: {error}"),
+            Self::Unusable(error) => return write!(f, "TLS is unavailable: {error}"),
             Self::Chain(path, why) => ("certificate chain", path, why),
             Self::Key(path, why) => ("key", path, why),
             Self::Authority(path, why) => ("CA certificate", path, why),
         };
-        write!(f, "Error loading the {what}: {} : {why}", path.display())
+        write!(f, "Error loading the {file}: {} : {why}", path.display())
     }
 }
 
 impl std::error::Error for LoadError {}
 
-/// Which certificates clients have to present.
+/// The requirement for certificates of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clients {
-    /// No certificates are requested.
-    Anonymous,
-    /// A valid certificate or none.
-    Asked,
-    /// A valid certificate.
-    Certified,
+pub enum ClientCertificates {
+    /// Do not request a certificate.
+    None,
+    /// Accept a valid certificate or none.
+    Optional,
+    /// Require a valid certificate.
+    Required,
 }
 
-impl Clients {
-    /// Those that a listener of this mode asks for.
-    #[must_use]
-    pub fn asked_by(mode: VerifyMode) -> Self {
+impl From<VerifyMode> for ClientCertificates {
+    fn from(mode: VerifyMode) -> Self {
         match mode {
-            VerifyMode::None => Self::Anonymous,
-            VerifyMode::Request => Self::Asked,
-            VerifyMode::Require | VerifyMode::Once => Self::Certified,
+            VerifyMode::None => Self::None,
+            VerifyMode::Request => Self::Optional,
+            VerifyMode::Require | VerifyMode::Once => Self::Required,
         }
     }
 }
 
-/// Reads the files and makes a configuration of them.
+/// Reads the files into a configuration of listeners.
 ///
 /// # Errors
 /// [`LoadError`] for the first invalid file.
 pub fn load(
     options: &Tls,
-    clients: Clients,
+    clients: ClientCertificates,
     provider: &Arc<CryptoProvider>,
 ) -> Result<ServerConfig, LoadError> {
     let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
@@ -112,7 +110,8 @@ pub fn load(
     Ok(config)
 }
 
-/// The configuration of connections to servers that the same authorities certify, which are shown the same certificate.
+/// Reads the same files into a configuration of connections to servers. The authorities certify the servers, and the
+/// certificate identifies this side.
 ///
 /// # Errors
 /// [`LoadError`] for the first invalid file.
@@ -128,7 +127,7 @@ pub fn load_client(
     Ok(builder.with_client_cert_resolver(Arc::new(identity)))
 }
 
-/// Refuses a certificate that is not for the node of this name, because other nodes would.
+/// Checks that the certificate is for the node of this name: other nodes would refuse it otherwise.
 ///
 /// # Errors
 /// [`LoadError`]: the certificate is for another name, or its file is invalid.
@@ -142,7 +141,9 @@ pub fn check_node(options: &Tls, node: &str) -> Result<(), LoadError> {
     if ServerName::try_from(node).is_ok_and(is_for) {
         return Ok(());
     }
-    Err(bad(format!("it is not for this node: it needs the name DNS:{node} (subjectAltName)")))
+    Err(bad(format!(
+        "not for this node: the certificate needs the name DNS:{node} (subjectAltName)"
+    )))
 }
 
 static TLS13_ALONE: &[&SupportedProtocolVersion] = &[&version::TLS13];
@@ -165,19 +166,21 @@ fn identity(options: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey, Lo
         provider.key_provider.load_private_key(key).map_err(|why| bad_key(why.to_string()))?;
     let identity = CertifiedKey::new(chain, key);
     match identity.keys_match() {
-        // A key that does not know its public half can't be compared.
+        // A key without its public half cannot be compared with the certificate.
         Ok(()) | Err(Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(identity),
-        Err(Error::InconsistentKeys(_)) => Err(bad_key("it is not the certificate's".to_owned())),
+        Err(Error::InconsistentKeys(_)) => {
+            Err(bad_key("the key is not the certificate's".to_owned()))
+        }
         Err(why) => Err(bad_chain(explain_certificate(&why))),
     }
 }
 
-/// All certificates of a PEM file; at least one.
+/// Reads all certificates of a PEM file, at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let bytes = read_file(path)?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match read {
-        Ok(read) if read.is_empty() => Err("there is no certificate in it".to_owned()),
+        Ok(read) if read.is_empty() => Err("no certificate in the file".to_owned()),
         Ok(read) => Ok(read),
         Err(error) => Err(explain(error)),
     }
@@ -190,34 +193,33 @@ fn private_key(path: &Path, format: KeyFormat) -> Result<PrivateKeyDer<'static>,
     }
 }
 
-/// Reads a regular file. Reading any other file could block for ever, and with it handshakes and the
-/// end of the server.
+/// Reads a regular file. A read of any other file could block, and with it handshakes and the shutdown of the server.
 fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     let read = || -> io::Result<Vec<u8>> {
-        // A pipe that has replaced the file in the meantime does not block either.
+        // Opening a pipe would block without the flag.
         let file = File::options().read(true).custom_flags(NONBLOCKING).open(path)?;
         if !file.metadata()?.is_file() {
-            return Err(io::Error::other("it is no regular file"));
+            return Err(io::Error::other("not a regular file"));
         }
         let mut bytes = Vec::new();
         file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > FILE_LEN_MAX {
-            return Err(io::Error::other("it is longer than 16 MiB"));
+            return Err(io::Error::other("the file is longer than 16 MiB"));
         }
         Ok(bytes)
     };
     read().map_err(|error| error.to_string())
 }
 
-/// Describes the fault of a certificate, and its remedy.
+/// Describes the fault of a certificate, with the remedy if it has a known one.
 #[must_use]
 pub fn explain_certificate(error: &Error) -> String {
-    // rustls has no name for it.
+    // rustls has no variant for this error, only its text.
     let text = error.to_string();
     if !text.contains("UnsupportedCertVersion") {
         return text;
     }
-    "the certificate is of X.509 version 1, and only version 3 is taken: issue it again with an \
+    "the certificate is of X.509 version 1, and only version 3 is accepted: issue it again with an \
      extension, as in openssl x509 -req -extfile <(echo basicConstraints=CA:FALSE)"
         .to_owned()
 }
@@ -225,30 +227,30 @@ pub fn explain_certificate(error: &Error) -> String {
 fn explain(error: pem::Error) -> String {
     match error {
         pem::Error::Io(error) => error.to_string(),
-        pem::Error::NoItemsFound => "there is none in it that can be read".to_owned(),
+        pem::Error::NoItemsFound => "no valid PEM section in the file".to_owned(),
         other => other.to_string(),
     }
 }
 
 fn verifier(
     options: &Tls,
-    clients: Clients,
+    clients: ClientCertificates,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, LoadError> {
-    if clients == Clients::Anonymous {
+    if clients == ClientCertificates::None {
         return Ok(None);
     }
     let (path, roots) = authorities(options)?;
     let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(provider));
     let builder = match clients {
-        Clients::Asked => builder.allow_unauthenticated(),
-        Clients::Anonymous | Clients::Certified => builder,
+        ClientCertificates::Optional => builder.allow_unauthenticated(),
+        ClientCertificates::None | ClientCertificates::Required => builder,
     };
     let bad = |why: String| LoadError::Authority(path.clone(), why);
     builder.build().map(Some).map_err(|why| bad(why.to_string()))
 }
 
-/// The file of authorities, and its certificates.
+/// Reads the certificate authorities. Returns their file, too.
 fn authorities(options: &Tls) -> Result<(&PathBuf, RootCertStore), LoadError> {
     let path = options.ca_cert.as_ref().ok_or(LoadError::NoAuthority("ssl_verify_mode"))?;
     let bad = |why: String| LoadError::Authority(path.clone(), why);

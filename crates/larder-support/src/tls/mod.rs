@@ -3,5 +3,5 @@
 mod load;
 mod options;
 
-pub use load::{Clients, LoadError, check_node, explain_certificate, load, load_client};
+pub use load::{ClientCertificates, LoadError, check_node, explain_certificate, load, load_client};
 pub use options::{KeyFormat, Tls, VerifyMode, Version};

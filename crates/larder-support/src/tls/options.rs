@@ -1,27 +1,27 @@
-//! The values of `-o ssl_*` as they were given. The files are not read yet.
+//! The values of the options `-o ssl_*`, before their files are read.
 
 use std::path::PathBuf;
 
-/// The options of TLS, which take effect under `-Z`.
+/// The TLS options. They take effect with `-Z`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
     /// `ssl_chain_cert`: the server's certificate and those above it, PEM.
     pub chain_cert: Option<PathBuf>,
-    /// `ssl_key`: the private key; it may be in the chain's file instead.
+    /// `ssl_key`: the private key; by default in the file of the chain.
     pub key: Option<PathBuf>,
-    /// `ssl_keyformat`: how the key is written.
+    /// `ssl_keyformat`: the format of the key file.
     pub key_format: KeyFormat,
-    /// `ssl_ca_cert`: the authorities of clients' certificates, PEM.
+    /// `ssl_ca_cert`: the certificate authorities for clients, PEM.
     pub ca_cert: Option<PathBuf>,
-    /// `ssl_verify_mode`: whether clients have to present certificates.
+    /// `ssl_verify_mode`: whether clients must present certificates.
     pub verify_mode: VerifyMode,
-    /// `ssl_min_version`: the oldest version that is accepted.
+    /// `ssl_min_version`: the oldest accepted version.
     pub min_version: Version,
-    /// `ssl_session_cache`: sessions are kept, so that clients without tickets can resume them too.
+    /// `ssl_session_cache`: keep sessions, so that clients without tickets can resume them, too.
     pub session_cache: bool,
-    /// `ssl_wbuf_size` in bytes, which is shown: output is encrypted where it lies.
+    /// `ssl_wbuf_size`, in bytes: only for statistics, because output is encrypted in place.
     pub wbuf_size: u32,
-    /// `ssl_handshake_timeout`, which is Larder's own: seconds that a handshake may take, if given.
+    /// `ssl_handshake_timeout`, an option of Larder only: the time limit of a handshake, in seconds.
     pub handshake_timeout: Option<u32>,
 }
 
@@ -54,18 +54,18 @@ pub enum KeyFormat {
 /// `ssl_verify_mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VerifyMode {
-    /// 0: clients are not asked for certificates.
+    /// 0: do not request certificates.
     #[default]
     None,
-    /// 1: clients are asked for a certificate; if they present one, it has to be valid.
+    /// 1: request a certificate; one that is presented must be valid.
     Request,
-    /// 2: clients without a valid certificate are refused.
+    /// 2: refuse clients without a valid certificate.
     Require,
-    /// 3: as 2. memcached does not ask again at a renegotiation, which Larder does not support.
+    /// 3: like 2. In memcached, a renegotiation does not request the certificate again; Larder has no renegotiation.
     Once,
 }
 
-/// `ssl_min_version`. TLS 1.0 and 1.1 may be asked for, and get 1.2.
+/// `ssl_min_version`. The values for TLS 1.0 and 1.1 are accepted, and mean 1.2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// 0, 1 or 2.
@@ -76,7 +76,7 @@ pub enum Version {
 }
 
 impl KeyFormat {
-    /// The format of this name.
+    /// Parses a value of `ssl_keyformat`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.to_ascii_uppercase().as_str() {
@@ -88,7 +88,7 @@ impl KeyFormat {
 }
 
 impl VerifyMode {
-    /// The mode of this number.
+    /// The mode with this number in memcached.
     #[must_use]
     pub fn new(number: u64) -> Self {
         match number {
@@ -101,7 +101,7 @@ impl VerifyMode {
 }
 
 impl Version {
-    /// The version of this number.
+    /// The version with this number in memcached.
     #[must_use]
     pub fn new(number: u64) -> Self {
         if number >= 3 { Self::Tls13 } else { Self::Tls12 }

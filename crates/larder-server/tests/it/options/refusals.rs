@@ -89,7 +89,7 @@ fn a_certificate_or_a_key_that_is_a_pipe_is_refused() {
         make_fifo(&scratch.path(name));
         let (status, said) = refused(scratch, &["-Z", "-o", ALL_FILES]);
         assert_eq!(status, Some(64), "{name}: {said}");
-        assert!(said.contains(&format!("{name} : it is no regular file")), "{said}");
+        assert!(said.contains(&format!("{name} : not a regular file")), "{said}");
     }
 }
 
@@ -102,7 +102,7 @@ fn pipes_that_come_later_keep_nobody_waiting() {
         let mut secure = Secure { server, authority };
         assert_eq!(secure.ask("mn\r\n"), "MN\r\n");
         make_fifo(&secure.server.scratch.path(name));
-        let complaint = format!("{name} : it is no regular file");
+        let complaint = format!("{name} : not a regular file");
         let answer = secure.ask("refresh_certs\r\n");
         assert!(answer.trim_end().ends_with(&complaint), "{answer}");
         secure.server.signal(Signal::SIGHUP);
@@ -130,7 +130,7 @@ fn issue_version_1(scratch: &Scratch, authority: &Authority) {
     }
 }
 
-const VERSION_1: &str = "the certificate is of X.509 version 1, and only version 3 is taken: issue \
+const VERSION_1: &str = "the certificate is of X.509 version 1, and only version 3 is accepted: issue \
                          it again with an extension, as in openssl x509 -req -extfile <(echo \
                          basicConstraints=CA:FALSE)";
 
