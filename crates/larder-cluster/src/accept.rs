@@ -7,7 +7,9 @@ use crate::migration::Export;
 use crate::node::Node;
 use crate::peers::{HandshakeLimit, PeerStream, Stop, handshake_frame};
 use crate::replication::{FollowingMember, Leader, ReplicatedCache};
-use larder_replica::{Admitted, Frame, LeaderGreeting, Move, Purpose, SlotSet, Welcomed};
+use larder_replica::{
+    AdmittedPeer, Frame, LeaderHandshake, LeaderIdentity, Migration, Purpose, SlotSet,
+};
 use larder_store::cache::Cache;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -34,7 +36,7 @@ struct Membership {
 /// A peer whose handshake is complete.
 struct Accepted {
     stream: PeerStream,
-    admitted: Admitted,
+    admitted: AdmittedPeer,
     /// The epoch since which this node leads its group; 0 if it does not.
     leadership: u32,
 }
@@ -127,7 +129,7 @@ impl PeerListener {
     /// The peer is refused.
     fn dispatch(&self, accepted: Accepted, address: &str) -> Result<(), PeerError> {
         let Accepted { stream, admitted, leadership } = accepted;
-        let Admitted { name, member, group: peers_group, purpose } = admitted;
+        let AdmittedPeer { name, member, group: peers_group, purpose } = admitted;
         match (purpose, &self.membership) {
             (Purpose::Follow(position), _) => {
                 let member = member.zip(self.group());
@@ -141,11 +143,11 @@ impl PeerListener {
                 }
                 Ok(())
             }
-            (Purpose::Move(slots), Some(Membership { group, .. })) => {
+            (Purpose::Import(slots), Some(Membership { group, .. })) => {
                 let to = peers_group.as_deref().and_then(|names| names.split('/').nth(1));
                 self.export(&stream, &name, (group, to.unwrap_or_default()), slots, leadership)
             }
-            (Purpose::Forward | Purpose::Move(_), None) => Err(Violation::NotMember.into()),
+            (Purpose::Forward | Purpose::Import(_), None) => Err(Violation::NotMember.into()),
         }
     }
 
@@ -167,7 +169,7 @@ impl PeerListener {
                 cache: &self.leader.cache,
                 stop: &self.stop,
                 group,
-                planned: Move { from, to, slots },
+                planned: Migration { from, to, slots },
                 leadership,
             };
             if let Err(error) = export.run(stream) {
@@ -191,7 +193,7 @@ impl PeerListener {
         let stream = PeerStream::accept(socket, credentials.tls.as_deref(), &limit)?;
         let group = self.group();
         let name = group.map(Group::full_name);
-        let mut handshake = LeaderGreeting::new(credentials.secret.clone(), rand::random(), name);
+        let mut handshake = LeaderHandshake::new(credentials.secret.clone(), rand::random(), name);
         let (mut input, mut out) = (Vec::new(), Vec::new());
         loop {
             let Some((frame, len)) = handshake_frame(&input)? else {
@@ -201,12 +203,13 @@ impl PeerListener {
             check_certificate(&frame, &stream)?;
             let leadership = group.and_then(Group::leadership);
             let epoch = group.and_then(Group::leading_epoch);
-            let welcomed = Welcomed { boot: self.leader.boot, epoch: epoch.unwrap_or_default() };
-            let admitted = handshake.receive(frame, welcomed, &mut out);
+            let identity =
+                LeaderIdentity { boot: self.leader.boot, epoch: epoch.unwrap_or_default() };
+            let admitted = handshake.receive(frame, identity, &mut out);
             input.drain(..len);
             let follows = matches!(
                 &admitted,
-                Ok(Some(Admitted { member: Some(_), purpose: Purpose::Follow(_), .. }))
+                Ok(Some(AdmittedPeer { member: Some(_), purpose: Purpose::Follow(_), .. }))
             );
             if follows && leadership.is_none() {
                 return Err(stream.refuse(LocalError::NotLeader));

@@ -1,6 +1,6 @@
 //! Errors of connections to other nodes, sorted by who is at fault.
 
-use larder_replica::{FrameError, GreetingError, StreamError};
+use larder_replica::{FrameError, HandshakeError, StreamError};
 use std::io;
 
 /// The reason why a connection to another node ends or is not established.
@@ -34,7 +34,7 @@ pub(crate) enum Violation {
     Frame(#[from] FrameError),
     /// An invalid handshake or failed authentication.
     #[error("{0}")]
-    Handshake(GreetingError),
+    Handshake(HandshakeError),
     /// An invalid stream of changes.
     #[error("{0}")]
     Stream(StreamError),
@@ -196,10 +196,10 @@ impl From<FrameError> for PeerError {
     }
 }
 
-impl From<GreetingError> for PeerError {
-    fn from(error: GreetingError) -> Self {
+impl From<HandshakeError> for PeerError {
+    fn from(error: HandshakeError) -> Self {
         match error {
-            GreetingError::Refused(reason) => Self::Refused(reason),
+            HandshakeError::Refused(reason) => Self::Refused(reason),
             error => Self::Protocol(Violation::Handshake(error)),
         }
     }
@@ -245,7 +245,7 @@ mod tests {
         let text = "its certificate is not for the node n1: issue one with that name";
         let words = "its certificate is not for the node that it says to be";
         check(Violation::Certificate("n1".to_owned()), Some(words), true, text);
-        check(GreetingError::Secret, None, true, "it does not know the cluster secret");
+        check(HandshakeError::Secret, None, true, "the peer failed cluster-secret authentication");
         check(Timeout::Handshake, None, true, "the handshake timed out");
         check(StreamError::Refused("busy".to_owned()), None, true, "it refuses: busy");
     }

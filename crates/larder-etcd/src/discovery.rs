@@ -1,66 +1,67 @@
-//! The list of servers that clients are told of (`config get cluster`).
+//! The list of servers for clients (`config get cluster`).
 
+use crate::client::{Etcd, KeyValue, Range};
 use crate::cluster_key;
 use crate::records::read_addresses;
-use crate::wire::{Etcd, KeyValue, Range};
 use larder_replica::CoordinatorError;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// A server that is not alive is listed for this long: clients distribute keys anew when the list changes.
+/// How long a server without a lease stays listed. Clients redistribute keys when the list changes, so a restart must
+/// not change it.
 const ABSENCE_MAX: Duration = Duration::from_secs(10);
 
-/// The list.
+/// The list of servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Discovery {
     /// Rises by 1 with each change.
     pub version: u32,
-    /// Addresses for clients, `HOST:PORT`, in order.
+    /// Addresses for clients, `HOST:PORT`, sorted.
     pub servers: Vec<String>,
 }
 
-/// Keeps the list up to date; one leader of the cluster has one of these.
+/// Maintains the list. One leader of the cluster runs it.
 #[derive(Debug)]
 pub struct DiscoveryKeeper {
     etcd: Etcd,
     cluster: String,
-    /// When each server was last seen alive.
+    /// The last time at which each server had a lease.
     seen: BTreeMap<String, Instant>,
-    begun: Instant,
+    started: Instant,
 }
 
 impl DiscoveryKeeper {
-    /// For this cluster.
+    /// Creates the keeper for a cluster.
     #[must_use]
     pub fn new(etcd: Etcd, cluster: String) -> Self {
-        Self { etcd, cluster, seen: BTreeMap::new(), begun: Instant::now() }
+        Self { etcd, cluster, seen: BTreeMap::new(), started: Instant::now() }
     }
 
-    /// The list as it is.
+    /// Reads the list.
     ///
     /// # Errors
     /// [`CoordinatorError`].
     pub fn read(&mut self) -> Result<Discovery, CoordinatorError> {
         let answers = self.etcd.read(&[Range::One(self.key())])?;
-        Ok(of(answers.first().and_then(|answer| answer.first())).0)
+        Ok(decode(answers.first().and_then(|answer| answer.first())).0)
     }
 
     fn key(&self) -> String {
         format!("{}discovery", cluster_key(&self.cluster))
     }
 
-    /// Brings the list up to date, and returns it.
+    /// Updates the list, and returns it.
     ///
     /// # Errors
     /// [`CoordinatorError`].
-    pub fn keep(&mut self) -> Result<Discovery, CoordinatorError> {
+    pub fn update(&mut self) -> Result<Discovery, CoordinatorError> {
         let under = |kind| Range::Under(format!("{}{kind}/", cluster_key(&self.cluster)));
         let ranges = [Range::One(self.key()), under("live"), under("nodes")];
         let mut answers = self.etcd.read(&ranges)?.into_iter();
         let mut next = || answers.next().unwrap_or_default();
         let (listed, live, nodes) = (next().pop(), next(), next());
-        let (list, revision) = of(listed.as_ref());
+        let (list, revision) = decode(listed.as_ref());
         // Both keys end with GROUP/NODE.
         let member = |one: &KeyValue| {
             let mut parts = one.key.rsplitn(3, '/');
@@ -76,9 +77,9 @@ impl DiscoveryKeeper {
                 self.seen.insert(address.clone(), now);
             }
             let seen = self.seen.get(&address).copied();
-            // Whoever begins to keep the list has not seen anybody yet.
+            // A new keeper has seen no leases: listed servers count as seen at its start.
             let absent_since =
-                seen.or_else(|| list.servers.contains(&address).then_some(self.begun));
+                seen.or_else(|| list.servers.contains(&address).then_some(self.started));
             if absent_since.is_some_and(|since| now.duration_since(since) < ABSENCE_MAX) {
                 servers.insert(address);
             }
@@ -87,7 +88,7 @@ impl DiscoveryKeeper {
         if servers == list.servers {
             return Ok(list);
         }
-        // Versions stay below 2³¹, as clients expect.
+        // Clients parse the version as a signed 32-bit number.
         let list = Discovery { version: (list.version + 1) & 0x7fff_ffff, servers };
         let text = serde_json::to_vec(&list).unwrap_or_default();
         self.etcd.replace(&self.key(), revision, &text)?;
@@ -95,7 +96,8 @@ impl DiscoveryKeeper {
     }
 }
 
-fn of(listed: Option<&KeyValue>) -> (Discovery, u64) {
+/// The list and its revision; an empty list if there is none, or it is malformed.
+fn decode(listed: Option<&KeyValue>) -> (Discovery, u64) {
     let list = listed.and_then(|listed| serde_json::from_slice(&listed.value).ok());
     (list.unwrap_or_default(), listed.map_or(0, |listed| listed.revision))
 }

@@ -1,16 +1,18 @@
-//! A group, as its members read and change it.
+//! The record of a group in etcd, and the requests of operators.
 
+use crate::client::{Etcd, KeyValue, Range};
 use crate::records::{
-    read_ack, read_addresses, read_boot, read_hand_over, read_record, write_hand_over,
-    write_record, write_settings,
+    read_ack, read_addresses, read_boot, read_record, read_transfer, write_record, write_settings,
+    write_transfer,
 };
-use crate::wire::{Etcd, KeyValue, Range};
 use crate::{GroupName, cluster_key};
-use larder_replica::{AckMode, Coordinator, CoordinatorError, Record, Revision, View, Wishes};
+use larder_replica::{
+    AckMode, Coordinator, CoordinatorError, GroupView, OperatorRequests, Record, Revision,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long a leader is asked to hand over, in seconds.
-pub const HAND_OVER_SECS: u64 = 5;
+/// The lifetime of a request for a leadership transfer, in seconds.
+pub const TRANSFER_REQUEST_SECS: u64 = 5;
 
 /// A group in etcd.
 #[derive(Debug)]
@@ -20,13 +22,13 @@ pub struct EtcdGroup {
 }
 
 impl EtcdGroup {
-    /// The group of this name.
+    /// Creates the access to a group.
     #[must_use]
     pub fn new(etcd: Etcd, name: GroupName) -> Self {
         Self { etcd, name }
     }
 
-    /// Says which changes of the group wait for acknowledgements, whatever its nodes were given.
+    /// Sets the changes that wait for acknowledgements. Overrides `--ack` of the group's nodes.
     ///
     /// # Errors
     /// [`CoordinatorError`].
@@ -34,32 +36,32 @@ impl EtcdGroup {
         self.etcd.put(&self.name.key("settings"), &write_settings(ack), None)
     }
 
-    /// Asks the leader of this epoch to hand over, to the node of this name if there is one. It is asked for
-    /// [`HAND_OVER_SECS`].
+    /// Requests a leadership transfer from the leader of this epoch, to the node `to` or to any member in sync. The request
+    /// expires after [`TRANSFER_REQUEST_SECS`].
     ///
     /// # Errors
     /// [`CoordinatorError`].
-    pub fn ask_to_hand_over(
+    pub fn request_transfer(
         &mut self,
         epoch: u32,
         to: Option<String>,
     ) -> Result<(), CoordinatorError> {
-        let wish = write_hand_over(epoch, to);
-        self.etcd.put(&self.name.key("hand-over"), &wish, Some(HAND_OVER_SECS))
+        let request = write_transfer(epoch, to);
+        self.etcd.put(&self.name.key("transfer"), &request, Some(TRANSFER_REQUEST_SECS))
     }
 }
 
 impl Coordinator for EtcdGroup {
-    fn look(&mut self) -> Result<View, CoordinatorError> {
+    fn read(&mut self) -> Result<GroupView, CoordinatorError> {
         let under = |kind| Range::Under(format!("{}/", self.name.key(kind)));
         let one = |kind| Range::One(self.name.key(kind));
         let ranges =
-            [one("groups"), under("live"), under("nodes"), one("settings"), one("hand-over")];
+            [one("groups"), under("live"), under("nodes"), one("settings"), one("transfer")];
         let mut answers = self.etcd.read(&ranges)?.into_iter();
         let mut next = || answers.next().unwrap_or_default();
         let (record, live, nodes) = (next(), next(), next());
-        let wishes = wishes(next().first(), next().first());
-        Ok(View { wishes, ..view(record.first(), live.iter(), nodes.iter())? })
+        let requests = requests(next().first(), next().first());
+        Ok(GroupView { requests, ..view(record.first(), live.iter(), nodes.iter())? })
     }
 
     fn swap(
@@ -71,11 +73,14 @@ impl Coordinator for EtcdGroup {
     }
 }
 
-/// All groups of a cluster, by their names.
+/// Reads all groups of a cluster, by name.
 ///
 /// # Errors
 /// [`CoordinatorError`].
-pub fn groups(etcd: &mut Etcd, cluster: &str) -> Result<BTreeMap<String, View>, CoordinatorError> {
+pub fn groups(
+    etcd: &mut Etcd,
+    cluster: &str,
+) -> Result<BTreeMap<String, GroupView>, CoordinatorError> {
     let ranges = ["groups", "live", "nodes", "settings"]
         .map(|kind| Range::Under(format!("{}{kind}/", cluster_key(cluster))));
     let mut answers = etcd.read(&ranges)?.into_iter();
@@ -87,8 +92,8 @@ pub fn groups(etcd: &mut Etcd, cluster: &str) -> Result<BTreeMap<String, View>, 
         let record = records.iter().find(|record| record.name() == name);
         let is_of = |one: &&KeyValue| one.folder() == name;
         let view = view(record, live.iter().filter(is_of), nodes.iter().filter(is_of))?;
-        let wishes = wishes(settings.iter().find(|one| one.name() == name), None);
-        Ok((name.to_owned(), View { wishes, ..view }))
+        let requests = requests(settings.iter().find(|one| one.name() == name), None);
+        Ok((name.to_owned(), GroupView { requests, ..view }))
     };
     names.into_iter().map(of_group).collect()
 }
@@ -97,7 +102,7 @@ fn view<'k>(
     record: Option<&KeyValue>,
     live: impl Iterator<Item = &'k KeyValue>,
     nodes: impl Iterator<Item = &'k KeyValue>,
-) -> Result<View, CoordinatorError> {
+) -> Result<GroupView, CoordinatorError> {
     let revision = record.map_or(0, |record| record.revision);
     let record = record
         .map(|record| {
@@ -108,12 +113,12 @@ fn view<'k>(
     let addresses =
         nodes.filter_map(|one| Some((one.name().to_owned(), read_addresses(&one.value)?)));
     let (live, addresses) = (live.collect(), addresses.collect());
-    Ok(View { record, revision, live, addresses, wishes: Wishes::default() })
+    Ok(GroupView { record, revision, live, addresses, requests: OperatorRequests::default() })
 }
 
-fn wishes(settings: Option<&KeyValue>, hand_over: Option<&KeyValue>) -> Wishes {
-    Wishes {
+fn requests(settings: Option<&KeyValue>, transfer: Option<&KeyValue>) -> OperatorRequests {
+    OperatorRequests {
         ack: settings.and_then(|one| read_ack(&one.value)),
-        hand_over: hand_over.and_then(|one| read_hand_over(&one.value, one.revision)),
+        transfer: transfer.and_then(|one| read_transfer(&one.value, one.revision)),
     }
 }

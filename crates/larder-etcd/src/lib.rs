@@ -1,34 +1,42 @@
-//! Keeps the records of groups in etcd, through its JSON gateway, which etcd has had since 3.3.
+//! The coordinator of a cluster: etcd, through its JSON gateway (etcd 3.3 or later).
 //!
 //! ```text
-//! /larder/1/CLUSTER/groups/GROUP         who leads, and who has all items
-//! /larder/1/CLUSTER/live/GROUP/NODE      the process that is alive, for as long as its lease is renewed
-//! /larder/1/CLUSTER/nodes/GROUP/NODE     addresses
-//! /larder/1/CLUSTER/settings/GROUP       what operators have set
-//! /larder/1/CLUSTER/hand-over/GROUP      that the leader is to hand over, for some seconds
-//! /larder/1/CLUSTER/discovery            the servers that clients are told of
-//! /larder/1/CLUSTER/map                  which group has which slots, and which are to move
+//! /larder/1/CLUSTER/groups/GROUP         the record: the leader and the members in sync
+//! /larder/1/CLUSTER/live/GROUP/NODE      the boot number of a live process, under its lease
+//! /larder/1/CLUSTER/nodes/GROUP/NODE     the addresses of a node
+//! /larder/1/CLUSTER/settings/GROUP       settings by operators
+//! /larder/1/CLUSTER/transfer/GROUP       a request for a leadership transfer, under a lease of some seconds
+//! /larder/1/CLUSTER/discovery            the list of servers for clients
+//! /larder/1/CLUSTER/map                  the shard map
 //! ```
-//! Values are JSON. Items never pass through etcd. `settings.rs` and `wire.rs` are how etcd is spoken to, `group.rs`
-//! and `presence.rs` what a member needs, `discovery.rs` the list for clients, `map.rs` the map of slots, and `records.rs` what values look like.
+//! Values are JSON. Items never pass through etcd.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `settings.rs`, `client.rs` | options, and the client of etcd |
+//! | `records.rs` | the encoding of values |
+//! | `group.rs` | the record of a group, and requests of operators |
+//! | `presence.rs` | the lease of a process |
+//! | `discovery.rs` | the list of servers for clients |
+//! | `shard_map.rs` | the shard map |
 #![forbid(unsafe_code)]
 
+mod client;
 mod discovery;
 mod group;
-mod map;
 mod presence;
 mod records;
 mod settings;
-mod wire;
+mod shard_map;
 
+pub use client::Etcd;
 pub use discovery::{Discovery, DiscoveryKeeper};
-pub use group::{EtcdGroup, HAND_OVER_SECS, groups};
-pub use map::{EtcdMap, LeaderView, MapView};
+pub use group::{EtcdGroup, TRANSFER_REQUEST_SECS, groups};
 pub use presence::{LEASE_SECS, Presence};
 pub use settings::{EtcdFiles, EtcdSettings, SettingsError};
-pub use wire::Etcd;
+pub use shard_map::{EtcdShardMap, LeaderView, ShardMapView};
 
-/// The names of a cluster and of one of its groups.
+/// The name of a group, with that of its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupName {
     /// The cluster.

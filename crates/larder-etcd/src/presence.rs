@@ -1,17 +1,17 @@
-//! Says that a process is alive.
+//! The lease by which the coordinator knows that a process is alive.
 
 use crate::GroupName;
+use crate::client::{Etcd, number};
 use crate::records::{write_addresses, write_boot};
-use crate::wire::{Etcd, number};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use larder_replica::{Addresses, CoordinatorError, Process};
 use serde_json::{Value, json};
 
-/// How long a process counts as alive after it has said so, in seconds.
+/// The lifetime of a lease without a renewal, in seconds.
 pub const LEASE_SECS: u64 = 2;
 
-/// What says that a process is alive, for as long as it is renewed.
+/// The lease of a process, and the keys under it.
 #[derive(Debug)]
 pub struct Presence {
     etcd: Etcd,
@@ -23,7 +23,7 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// For this process, which is at these addresses.
+    /// Creates the presence of a process with these addresses. The first [`Self::renew`] writes it.
     #[must_use]
     pub fn new(etcd: Etcd, name: &GroupName, process: &Process, addresses: Addresses) -> Self {
         let key = |kind| format!("{}/{}", name.key(kind), process.node);
@@ -31,7 +31,7 @@ impl Presence {
         Self { etcd, live_key, node_key, boot: process.boot, addresses, lease: None }
     }
 
-    /// Says it now. To be called several times in [`LEASE_SECS`].
+    /// Renews the lease, and writes the keys if they are missing. The caller does that several times in [`LEASE_SECS`].
     ///
     /// # Errors
     /// [`CoordinatorError`].
@@ -45,33 +45,33 @@ impl Presence {
             None => self.etcd.grant(LEASE_SECS)?,
         };
         self.lease = Some(lease);
-        // Also if somebody has removed it.
+        // A new lease, or an operator who has removed the keys: write them again.
         let live = put(&self.live_key, write_boot(self.boot).as_bytes(), lease);
         let node = put(&self.node_key, &write_addresses(&self.addresses), 0);
         let key = BASE64.encode(&self.live_key);
-        let is_said = json!([{
+        let is_written = json!([{
             "target": "LEASE", "result": "EQUAL", "key": key, "lease": lease.to_string(),
         }]);
         self.etcd
-            .call("/v3/kv/txn", &json!({"compare": is_said, "failure": [live, node]}))
+            .call("/v3/kv/txn", &json!({"compare": is_written, "failure": [live, node]}))
             .map(drop)
     }
 
-    /// Renews the lease; false if it has ended.
+    /// Renews the lease. Returns false if it has expired.
     fn keep(&mut self, lease: u64) -> Result<bool, CoordinatorError> {
         let answer = self.etcd.call("/v3/lease/keepalive", &json!({"ID": lease.to_string()}));
-        // It may have been renewed all the same.
+        // After an error the lease may have been renewed.
         self.lease = Some(lease);
         let answer = answer?;
         let left = answer.get("result").and_then(|result| number(result, "TTL"));
         Ok(left.is_some_and(|left| left > 0))
     }
 
-    /// Says that the process ends.
+    /// Revokes the lease, because the process shuts down.
     ///
     /// # Errors
-    /// [`CoordinatorError`]: others find out when the lease has ended.
-    pub fn end(&mut self) -> Result<(), CoordinatorError> {
+    /// [`CoordinatorError`]: the lease may remain until it expires.
+    pub fn revoke(&mut self) -> Result<(), CoordinatorError> {
         let Some(lease) = self.lease.take() else { return Ok(()) };
         self.etcd.call("/v3/lease/revoke", &json!({"ID": lease.to_string()})).map(drop)
     }

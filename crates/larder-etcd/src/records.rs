@@ -1,7 +1,7 @@
-//! What values look like.
+//! The encoding of values in etcd.
 
 use larder_replica::{
-    AckMode, Addresses, HandOverWish, Process, Record, Revision, SlotMap, SlotSet,
+    AckMode, Addresses, Process, Record, Revision, ShardMap, SlotSet, TransferRequest,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -32,12 +32,12 @@ struct SettingsJson {
 }
 
 #[derive(Deserialize, Serialize)]
-struct HandOverJson {
+struct TransferJson {
     epoch: u32,
     to: Option<String>,
 }
 
-/// Sets of slots, by the names of groups, as ranges.
+/// The shard map: slots as ranges, by the names of groups.
 #[derive(Deserialize, Serialize)]
 struct MapJson {
     slots: BTreeMap<String, String>,
@@ -76,20 +76,20 @@ pub(crate) fn read_record(text: &[u8]) -> Option<Record> {
     Some(Record { epoch, leader: leader.read()?, in_sync })
 }
 
-pub(crate) fn write_map(map: &SlotMap) -> Vec<u8> {
+pub(crate) fn write_map(map: &ShardMap) -> Vec<u8> {
     let written = |(group, slots): (&str, &SlotSet)| (group.to_owned(), slots.to_string());
     let (slots, moves) =
         (map.owners().map(written).collect(), map.targets().map(written).collect());
     serde_json::to_vec(&MapJson { slots, moves }).unwrap_or_default()
 }
 
-pub(crate) fn read_map(text: &[u8]) -> Option<SlotMap> {
+pub(crate) fn read_map(text: &[u8]) -> Option<ShardMap> {
     let MapJson { slots, moves } = serde_json::from_slice(text).ok()?;
     let read = |sets: BTreeMap<String, String>| {
         let read = |(group, slots): (String, String)| Some((group, slots.parse().ok()?));
         sets.into_iter().map(read).collect::<Option<_>>()
     };
-    SlotMap::new(read(slots)?, read(moves)?)
+    ShardMap::new(read(slots)?, read(moves)?)
 }
 
 pub(crate) fn write_addresses(addresses: &Addresses) -> Vec<u8> {
@@ -110,13 +110,13 @@ pub(crate) fn read_ack(text: &[u8]) -> Option<AckMode> {
     AckMode::named(&serde_json::from_slice::<SettingsJson>(text).ok()?.ack)
 }
 
-pub(crate) fn write_hand_over(epoch: u32, to: Option<String>) -> Vec<u8> {
-    serde_json::to_vec(&HandOverJson { epoch, to }).unwrap_or_default()
+pub(crate) fn write_transfer(epoch: u32, to: Option<String>) -> Vec<u8> {
+    serde_json::to_vec(&TransferJson { epoch, to }).unwrap_or_default()
 }
 
-pub(crate) fn read_hand_over(text: &[u8], number: Revision) -> Option<HandOverWish> {
-    let HandOverJson { epoch, to } = serde_json::from_slice(text).ok()?;
-    Some(HandOverWish { number, epoch, to })
+pub(crate) fn read_transfer(text: &[u8], number: Revision) -> Option<TransferRequest> {
+    let TransferJson { epoch, to } = serde_json::from_slice(text).ok()?;
+    Some(TransferRequest { number, epoch, to })
 }
 
 #[cfg(test)]
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn values_round_trip_and_malformed_ones_are_refused() {
         let process = |node: &str, boot| Process { node: node.to_owned(), boot };
         let (a, b) = (process("a", u64::MAX), process("b\"", 0));
         let record = Record { epoch: 7, leader: a.clone(), in_sync: vec![a, b] };
@@ -133,11 +133,11 @@ mod tests {
         assert_eq!(read_addresses(&write_addresses(&addresses)), Some(addresses));
         assert_eq!(read_ack(&write_settings(AckMode::Writes)), Some(AckMode::Writes));
         assert_eq!(read_ack(br#"{"ack":"all"}"#), None);
-        let wish = HandOverWish { number: 9, epoch: 7, to: Some("a".to_owned()) };
-        let written = write_hand_over(7, Some("a".to_owned()));
-        assert_eq!(read_hand_over(&written, 9), Some(wish));
-        let mut map = SlotMap::of_one("0");
-        map.plan_move("1", Some(3)).unwrap();
+        let request = TransferRequest { number: 9, epoch: 7, to: Some("a".to_owned()) };
+        let written = write_transfer(7, Some("a".to_owned()));
+        assert_eq!(read_transfer(&written, 9), Some(request));
+        let mut map = ShardMap::single_group("0");
+        map.plan_migration("1", Some(3)).unwrap();
         let written = write_map(&map);
         assert_eq!(
             String::from_utf8_lossy(&written),
@@ -145,10 +145,10 @@ mod tests {
         );
         assert_eq!(read_map(&written), Some(map));
         assert_eq!(read_map(br#"{"slots":{"0":"0-4094"}}"#), None);
-        for nonsense in
+        for malformed in
             ["", "{}", "7", r#"{"epoch":1,"leader":{"node":"a","boot":"g"},"in_sync":[]}"#]
         {
-            assert_eq!(read_record(nonsense.as_bytes()), None, "{nonsense}");
+            assert_eq!(read_record(malformed.as_bytes()), None, "{malformed}");
         }
     }
 }

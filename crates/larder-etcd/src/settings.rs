@@ -1,31 +1,31 @@
-//! Where etcd is, and how it is logged in to.
+//! The addresses of etcd, and the credentials for it.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What a command line says of etcd.
+/// The options of a command line about etcd.
 #[derive(Clone, Copy, Debug)]
 pub struct EtcdFiles<'p> {
     /// The servers, such as `http://127.0.0.1:2379`.
     pub urls: &'p [String],
-    /// Certificates, in PEM, of the authorities that certify the servers.
+    /// The file of certificate authorities for the servers, in PEM.
     pub authorities: Option<&'p Path>,
-    /// A certificate in PEM.
+    /// The file of a client certificate, in PEM.
     pub certificate: Option<&'p Path>,
-    /// Its private key.
+    /// The file of its private key, in PEM.
     pub key: Option<&'p Path>,
-    /// `NAME:PASSWORD`.
+    /// A file with `NAME:PASSWORD`.
     pub password: Option<&'p Path>,
 }
 
-/// The same with the contents of the files.
+/// The settings for connections to etcd, with the contents of the files.
 #[derive(Clone, Default)]
 pub struct EtcdSettings {
     /// The servers, such as `http://127.0.0.1:2379`.
     pub urls: Vec<String>,
-    /// Certificates, in PEM, of the authorities that certify the servers; the system's are not asked.
+    /// The certificate authorities for the servers, in PEM. The system's authorities are not used.
     pub authorities: Option<Vec<u8>>,
-    /// A certificate and its key, in PEM, with which this process shows who it is.
+    /// A client certificate and its key, in PEM.
     pub certificate: Option<(Vec<u8>, Vec<u8>)>,
     /// A name and a password.
     pub login: Option<(String, String)>,
@@ -37,33 +37,33 @@ impl std::fmt::Debug for EtcdSettings {
     }
 }
 
-/// Why settings can't be used.
+/// Invalid settings.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// There is no server.
-    #[error("--etcd: there is no URL of a server")]
+    /// No server.
+    #[error("--etcd: give the URL of at least one server")]
     NoUrl,
-    /// A URL begins with something else.
-    #[error("--etcd {0}: the URL of a server begins with http:// or https://")]
+    /// A URL with another scheme.
+    #[error("--etcd {0}: the URL of a server must start with http:// or https://")]
     Url(String),
-    /// A URL needs certificates.
+    /// An https URL without certificate authorities.
     #[error("--etcd {0}: servers with https:// need --etcd-ca FILE")]
     NoAuthorities(String),
-    /// A file has no certificate or key in PEM.
-    #[error("{0}: the file has none in PEM")]
+    /// A file without a certificate or key.
+    #[error("{0}: the file has no valid PEM section of this kind")]
     Pem(&'static str),
-    /// A file can't be read.
+    /// An unreadable file.
     #[error("{option} {}: {error}", .path.display())]
     File {
-        /// The option that names it.
+        /// The option of the file.
         option: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// There is no name and password in a file.
-    #[error("--etcd-password {}: the file has to have NAME:PASSWORD", .0.display())]
+    /// A file without a name and password.
+    #[error("--etcd-password {}: the file must contain NAME:PASSWORD", .0.display())]
     Password(PathBuf),
 }
 
@@ -71,8 +71,8 @@ impl EtcdFiles<'_> {
     /// Reads the files.
     ///
     /// # Errors
-    /// [`SettingsError`]: a file can't be read, or has something else. URLs and certificates are looked at by
-    /// [`crate::Etcd::new`].
+    /// [`SettingsError`]: a file is unreadable, or the password file is malformed. [`crate::Etcd::new`] checks URLs and
+    /// certificates.
     pub fn read(self) -> Result<EtcdSettings, SettingsError> {
         let authorities = self.authorities.map(|path| read("--etcd-ca", path)).transpose()?;
         let certificate = match (self.certificate, self.key) {

@@ -1,12 +1,14 @@
-//! What is asked of etcd, with a real one (Debian's `etcd-server`). Without it, these tests do nothing.
+//! The crate with a real etcd (Debian's `etcd-server`). Where etcd is not installed, these tests do nothing.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[path = "common/etcd_server.rs"]
 mod etcd_server;
 
 use etcd_server::{TIMEOUT, named, start};
-use larder_etcd::{DiscoveryKeeper, Etcd, EtcdGroup, EtcdMap, EtcdSettings, GroupName, Presence};
-use larder_replica::{Addresses, Coordinator, Process, Record, SlotMap};
+use larder_etcd::{
+    DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, EtcdShardMap, GroupName, Presence,
+};
+use larder_replica::{Addresses, Coordinator, Process, Record, ShardMap};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
@@ -24,26 +26,26 @@ fn addresses(port: u16) -> Addresses {
 }
 
 #[test]
-fn one_of_two_replaces_a_record() {
+fn only_the_first_of_two_concurrent_swaps_succeeds() {
     let Some(server) = start() else { return };
     let (mut one, mut other) = (server.group("0"), server.group("0"));
     let (a, b) = (process("a", u64::MAX), process("b", 7));
-    let view = one.look().unwrap();
+    let view = one.read().unwrap();
     assert_eq!((view.record, view.revision), (None, 0));
     let first = one.swap(0, &record(1, &a)).unwrap().expect("there was none");
     assert_eq!(other.swap(0, &record(1, &b)).unwrap(), None, "there is one");
-    let view = other.look().unwrap();
+    let view = other.read().unwrap();
     assert_eq!((view.record, view.revision), (Some(record(1, &a)), first));
-    let second = other.swap(first, &record(2, &b)).unwrap().expect("it was as it was read");
+    let second = other.swap(first, &record(2, &b)).unwrap().expect("the revision is current");
     assert!(second > first);
     assert_eq!(one.swap(first, &record(2, &a)).unwrap(), None);
-    assert_eq!(one.look().unwrap().record, Some(record(2, &b)));
-    // Another group, also one whose name begins in the same way.
-    assert_eq!(server.group("00").look().unwrap().record, None);
+    assert_eq!(one.read().unwrap().record, Some(record(2, &b)));
+    // A group whose name has that of the other one as its prefix.
+    assert_eq!(server.group("00").read().unwrap().record, None);
 }
 
 #[test]
-fn who_is_alive_is_shown_until_it_says_so_no_more() {
+fn a_process_is_live_until_its_lease_ends() {
     let Some(server) = start() else { return };
     let (a, b) = (process("a", 1), process("b", 2));
     let mut presences: Vec<Presence> = [(&a, 10), (&b, 20)]
@@ -53,45 +55,45 @@ fn who_is_alive_is_shown_until_it_says_so_no_more() {
         .into();
     presences.iter_mut().for_each(|presence| presence.renew().unwrap());
     let mut group = server.group("0");
-    let view = group.look().unwrap();
+    let view = group.read().unwrap();
     assert!(view.is_live(&a) && view.is_live(&b));
     assert_eq!(view.addresses["b"], addresses(20));
-    // One says nothing more, the other one goes on.
-    let begun = Instant::now();
+    // Only one of them renews its lease.
+    let start = Instant::now();
     loop {
         presences[0].renew().unwrap();
-        let view = group.look().unwrap();
+        let view = group.read().unwrap();
         assert!(view.is_live(&a));
         if !view.is_live(&b) {
-            assert!(begun.elapsed() > Duration::from_secs(1), "a lease lasts for two seconds");
-            assert_eq!(view.addresses.len(), 2, "where it was is still known");
+            assert!(start.elapsed() > Duration::from_secs(1), "a lease lasts for two seconds");
+            assert_eq!(view.addresses.len(), 2, "addresses outlive the lease");
             break;
         }
-        assert!(begun.elapsed() < TIMEOUT);
+        assert!(start.elapsed() < TIMEOUT);
         std::thread::sleep(Duration::from_millis(50));
     }
-    // It comes back, with another process, and says so again after its lease was lost.
+    // The node restarts, revokes its lease, and renews it.
     let mut presence = Presence::new(server.client(), &named("0"), &process("b", 3), addresses(20));
     presence.renew().unwrap();
-    assert!(group.look().unwrap().is_replaced(&b));
-    presence.end().unwrap();
-    assert!(!group.look().unwrap().live.contains_key("b"));
+    assert!(group.read().unwrap().is_replaced(&b));
+    presence.revoke().unwrap();
+    assert!(!group.read().unwrap().live.contains_key("b"));
     presence.renew().unwrap();
-    assert!(group.look().unwrap().is_live(&process("b", 3)));
-    // Somebody removes all keys, while the lease lasts.
+    assert!(group.read().unwrap().is_live(&process("b", 3)));
+    // An operator removes all keys, while the lease lasts.
     let all = ureq::post(format!("{}/v3/kv/deleterange", server.url));
     all.send(r#"{"key":"AA==","range_end":"AA=="}"#).unwrap();
-    assert!(group.look().unwrap().live.is_empty());
+    assert!(group.read().unwrap().live.is_empty());
     presence.renew().unwrap();
-    let view = group.look().unwrap();
+    let view = group.read().unwrap();
     assert!(view.is_live(&process("b", 3)) && view.addresses.contains_key("b"));
 }
 
 #[test]
-fn clients_are_told_of_who_is_alive() {
+fn the_list_of_servers_has_live_nodes_and_survives_a_short_absence() {
     let Some(server) = start() else { return };
     let mut keeper = DiscoveryKeeper::new(server.client(), "demo".to_owned());
-    assert_eq!(keeper.keep().unwrap().version, 0);
+    assert_eq!(keeper.update().unwrap().version, 0);
     let mut presences: Vec<Presence> = [("0", "a", 10), ("0", "b", 30), ("1", "c", 20)]
         .map(|(group, node, port)| {
             let process = process(node, 1);
@@ -99,20 +101,20 @@ fn clients_are_told_of_who_is_alive() {
         })
         .into();
     presences.iter_mut().for_each(|presence| presence.renew().unwrap());
-    let list = keeper.keep().unwrap();
+    let list = keeper.update().unwrap();
     assert_eq!(list.version, 1);
     assert_eq!(list.servers, ["127.0.0.1:10", "127.0.0.1:20", "127.0.0.1:30"]);
-    assert_eq!(keeper.keep().unwrap(), list);
-    // A short absence changes nothing, also in the eyes of one who has just begun to keep the list.
-    presences[1].end().unwrap();
+    assert_eq!(keeper.update().unwrap(), list);
+    // A short absence changes nothing, for a new keeper neither.
+    presences[1].revoke().unwrap();
     let mut other = DiscoveryKeeper::new(server.client(), "demo".to_owned());
-    assert_eq!(keeper.keep().unwrap(), list);
-    assert_eq!(other.keep().unwrap(), list);
+    assert_eq!(keeper.update().unwrap(), list);
+    assert_eq!(other.update().unwrap(), list);
     assert_eq!(other.read().unwrap(), list);
 }
 
 #[test]
-fn what_can_not_be_asked_is_an_error() {
+fn invalid_settings_and_unreachable_servers_are_errors() {
     let urls = |urls: &[&str]| EtcdSettings {
         urls: urls.iter().map(|url| (*url).to_owned()).collect(),
         ..EtcdSettings::default()
@@ -120,20 +122,20 @@ fn what_can_not_be_asked_is_an_error() {
     for settings in [urls(&[]), urls(&["127.0.0.1:2379"]), urls(&["https://127.0.0.1:2379"])] {
         assert!(Etcd::new(&settings).is_err(), "{settings:?}");
     }
-    let nobody = Etcd::new(&urls(&["http://127.0.0.1:1"])).unwrap();
-    let error = EtcdGroup::new(nobody, named("0")).look().unwrap_err();
+    let unreachable = Etcd::new(&urls(&["http://127.0.0.1:1"])).unwrap();
+    let error = EtcdGroup::new(unreachable, named("0")).read().unwrap_err();
     assert!(error.0.contains("127.0.0.1:1"), "{error}");
-    // One that accepts connections and says nothing is given up.
+    // A server that accepts connections and never answers times out.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let silent_etcd = Etcd::new(&urls(&[&url])).unwrap();
-    let begun = Instant::now();
-    EtcdGroup::new(silent_etcd, named("0")).look().unwrap_err();
-    assert!(begun.elapsed() < Duration::from_secs(20));
+    let start = Instant::now();
+    EtcdGroup::new(silent_etcd, named("0")).read().unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(20));
 }
 
 #[test]
-fn all_groups_of_a_cluster_are_shown() {
+fn groups_returns_all_groups_of_one_cluster() {
     let Some(server) = start() else { return };
     let a = process("a", 1);
     server.group("one").swap(0, &record(1, &a)).unwrap().expect("there was none");
@@ -147,31 +149,31 @@ fn all_groups_of_a_cluster_are_shown() {
 }
 
 #[test]
-fn the_map_is_replaced_only_as_it_was_read_and_while_the_same_one_leads() {
+fn a_map_swap_requires_the_revisions_of_the_map_and_of_the_leaders() {
     let Some(server) = start() else { return };
-    let mut cluster = EtcdMap::new(server.client(), "demo".to_owned());
-    let none = cluster.look().unwrap();
+    let mut cluster = EtcdShardMap::new(server.client(), "demo".to_owned());
+    let none = cluster.read().unwrap();
     assert_eq!((none.map, none.revision, none.leaders.len()), (None, 0, 0));
-    let mut map = SlotMap::of_one("0");
+    let mut map = ShardMap::single_group("0");
     assert!(cluster.swap(0, &map, &[]).unwrap().is_some());
-    assert_eq!(cluster.swap(0, &map, &[]), Ok(None), "another one was first");
-    map.plan_move("1", None).unwrap();
+    assert_eq!(cluster.swap(0, &map, &[]), Ok(None), "a map exists");
+    map.plan_migration("1", None).unwrap();
     let mut group = server.group("0");
     let (a, b) = (process("a", 1), process("b", 2));
     group.swap(0, &record(1, &a)).unwrap();
     let name = GroupName { cluster: "demo".to_owned(), group: "0".to_owned() };
     Presence::new(server.client(), &name, &a, addresses(70)).renew().unwrap();
-    let seen = cluster.look().unwrap();
-    assert_eq!(seen.map, Some(SlotMap::of_one("0")));
+    let seen = cluster.read().unwrap();
+    assert_eq!(seen.map, Some(ShardMap::single_group("0")));
     let leader = &seen.leaders["0"];
     assert_eq!((&leader.record, leader.address.as_deref()), (&record(1, &a), Some("127.0.0.1:71")));
     assert!(!seen.leaders.contains_key("1"));
     group.swap(leader.revision, &record(2, &b)).unwrap();
     let while_a_leads = [("0", leader.revision)];
-    assert_eq!(cluster.swap(seen.revision, &map, &while_a_leads), Ok(None), "another one leads");
-    let leader = cluster.look().unwrap().leaders["0"].clone();
+    assert_eq!(cluster.swap(seen.revision, &map, &while_a_leads), Ok(None), "another node leads");
+    let leader = cluster.read().unwrap().leaders["0"].clone();
     let while_b_leads = [("0", leader.revision)];
     let revision = cluster.swap(seen.revision, &map, &while_b_leads).unwrap().unwrap();
-    let seen = cluster.look().unwrap();
+    let seen = cluster.read().unwrap();
     assert_eq!((seen.map, seen.revision), (Some(map), revision));
 }

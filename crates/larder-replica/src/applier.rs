@@ -1,93 +1,93 @@
 //! The follower's side of a stream: stores the states that the leader sends.
 //!
-//! A follower stores what it is sent as it comes. What it can't store (it has less memory, or smaller items) it
-//! removes, so that nobody finds an older state there.
+//! If the follower cannot store an item (it has less memory, or a smaller maximum item size), it removes the key, so that
+//! no client reads an outdated item.
 
 use crate::frame::{
-    Batch, FRAME_LEN_MAX, Frame, FrameError, ItemState, NAMED_LEN_MAX, Named, Position, State,
-    TimeLeft, ValueState,
+    Batch, CHANGED_KEYS_LEN_MAX, ChangedKeys, FRAME_LEN_MAX, Frame, FrameError, ItemState,
+    Position, State, TimeLeft, ValueState,
 };
 use crate::keys::Keys;
-use crate::lineage::{Lineage, Marks, Succession};
+use crate::lineage::{Checkpoints, Lineage, Succession};
 use larder_store::journal::Journals;
 use larder_store::{
     Attributes, Change, Engine, Expiry, HashedKey, NewCas, NewTags, NewValue, Now, Refusal, Seconds,
 };
 use std::sync::Arc;
 
-/// Why a stream ends.
+/// The reason why a stream ends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
-    /// What the leader sends can't be read.
+    /// A corrupt or malformed frame.
     #[error("{0}")]
     Frame(#[from] FrameError),
-    /// The leader refuses to be followed.
+    /// The leader has sent a refusal, with this reason.
     #[error("the leader refuses: {0}")]
     Refused(String),
-    /// The leader sends what does not belong there.
-    #[error("the leader sends a frame that does not belong there")]
+    /// A frame that the state of the stream does not allow.
+    #[error("unexpected frame from the leader")]
     Unexpected,
-    /// A copy would remove items that are still needed.
-    #[error("this server may be about to lead, and keeps its items")]
-    CopyRefused,
-    /// All items were flushed, or changed faster than they were sent, so the move has to begin anew.
-    #[error("the move of slots has to begin anew")]
-    MoveUndone,
-    /// What was changed here that the leader may not know is not in the journals any more.
-    #[error("too much was changed here since the leader before: everything has to be copied")]
-    TooMuchChanged,
+    /// A sync would remove items of a member that may become the leader.
+    #[error("no full sync: this server may be about to lead, and keeps its items")]
+    FullSyncRefused,
+    /// A flush, or an overrun of the exporter's journals, has made an import incomplete.
+    #[error("the import of slots must restart")]
+    ImportRestart,
+    /// The journals of this member do not have all keys that a delta sync needs.
+    #[error("no delta sync: too many changes since the previous leader, a full sync is needed")]
+    TooManyChanges,
 }
 
-/// What an applier has done so far.
+/// Counters of an applier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ApplierCounts {
-    /// States of items that came, also of those that are gone.
+    /// Received states, those of removed items included.
     pub states: u64,
-    /// Items that could not be stored, and were removed.
+    /// Items without room here, whose keys were removed instead.
     pub refused: u64,
-    /// Copies that began.
-    pub copies: u64,
-    /// Repairs that began: the items were kept when another member began to lead.
-    pub repairs: u64,
-    /// Flushes that came.
+    /// Started full syncs.
+    pub full_syncs: u64,
+    /// Started delta syncs.
+    pub delta_syncs: u64,
+    /// Received flushes.
     pub flushes: u64,
 }
 
-/// Stores what a leader sends. It outlives connections, and knows where the next one can go on.
+/// Stores the states that a leader sends. It outlives connections, and has the position where the next one resumes.
 #[derive(Debug)]
 pub struct Applier<E: Engine> {
     engine: E,
-    /// Bytes of a frame that is not complete.
+    /// The bytes of an incomplete frame.
     rest: Vec<u8>,
     large: Option<Arriving<E::Upload>>,
-    /// The leader's process, and the number of the flush that was followed last.
+    /// The boot number of the leader's process, and the number of its flushes that are applied.
     boot: u64,
     generation: u64,
-    /// What there is of each of the leader's journals, once there is everything.
+    /// The last watermark: offsets in the leader's journals. `None` until the first.
     offsets: Option<Vec<u64>>,
-    /// A copy or a repair is under way.
-    is_copying: bool,
-    /// The items of some slots are taken over, beside others.
-    is_move: bool,
-    /// The other group answers nothing about these slots any more.
+    /// A full sync or a delta sync is under way.
+    is_syncing: bool,
+    /// The stream is an import of slots: items of other slots stay.
+    is_import: bool,
+    /// The exporting leader has released the slots.
     has_barrier: bool,
-    /// The journals that the engine writes, if it writes any, and where the stream is in them.
+    /// The journals that the engine writes; `None` outside of groups.
     journals: Option<Arc<Journals>>,
-    marks: Marks,
-    /// What there is of the leader before, until this one has begun to send.
-    before: Option<Lineage>,
-    /// Frames for the leader.
+    checkpoints: Checkpoints,
+    /// The state relative to the previous leader, until the current one starts a sync.
+    previous: Option<Lineage>,
+    /// Frames for the leader, for the next acknowledgement.
     outbox: Vec<u8>,
-    behind_millis: Option<u32>,
+    lag_ms: Option<u32>,
     last_batch: u64,
-    last_beat: u64,
-    last_beat_sent: u64,
-    last_reach: u64,
-    has_news: bool,
+    last_heartbeat: u64,
+    last_heartbeat_sent_ms: u64,
+    last_watermark: u64,
+    has_unacknowledged: bool,
     counts: ApplierCounts,
 }
 
-/// A large value that arrives.
+/// A large value that is partly received.
 #[derive(Debug)]
 struct Arriving<U> {
     key: Vec<u8>,
@@ -102,12 +102,12 @@ struct Arriving<U> {
 enum ArrivingValue<U> {
     Uploaded(U),
     Whole(Vec<u8>),
-    /// There is no room for it.
+    /// There is no room for the value.
     Refused,
 }
 
 impl<E: Engine> Applier<E> {
-    /// An applier that has nothing yet.
+    /// Creates an applier without a position: its first stream is a full sync.
     pub fn new(engine: E) -> Self {
         Self {
             engine,
@@ -116,34 +116,34 @@ impl<E: Engine> Applier<E> {
             boot: 0,
             generation: 0,
             offsets: None,
-            is_copying: false,
-            is_move: false,
+            is_syncing: false,
+            is_import: false,
             has_barrier: false,
             journals: None,
-            marks: Marks::default(),
-            before: None,
+            checkpoints: Checkpoints::default(),
+            previous: None,
             outbox: Vec::new(),
-            behind_millis: None,
+            lag_ms: None,
             last_batch: 0,
-            last_beat: 0,
-            last_beat_sent: 0,
-            last_reach: 0,
-            has_news: false,
+            last_heartbeat: 0,
+            last_heartbeat_sent_ms: 0,
+            last_watermark: 0,
+            has_unacknowledged: false,
             counts: ApplierCounts::default(),
         }
     }
 
-    /// The same, of an engine that writes these journals: it can go on with another leader of its group.
-    pub fn of_member(engine: E, journals: Arc<Journals>) -> Self {
+    /// Creates an applier of a member of a group. `journals` are those that the engine writes. They allow delta syncs.
+    pub fn for_member(engine: E, journals: Arc<Journals>) -> Self {
         Self { journals: Some(journals), ..Self::new(engine) }
     }
 
-    /// An applier that takes over items of some slots from the leaders of other groups, and keeps what else there is.
-    pub fn of_move(engine: E) -> Self {
-        Self { is_move: true, ..Self::new(engine) }
+    /// Creates an applier of imports. Items of other slots stay.
+    pub fn for_import(engine: E) -> Self {
+        Self { is_import: true, ..Self::new(engine) }
     }
 
-    /// Whether everything is there, and the other group answers nothing about these slots any more.
+    /// Whether the import has all items, and the exporting leader has released the slots.
     #[must_use]
     pub fn has_barrier(&self) -> bool {
         self.has_barrier
@@ -154,10 +154,10 @@ impl<E: Engine> Applier<E> {
         &mut self.engine
     }
 
-    /// Where a stream can go on; `None` if it has to begin with a copy.
+    /// The position where the next stream can resume; `None` if it must start with a full sync.
     #[must_use]
     pub fn position(&self) -> Option<Position> {
-        let before = || self.before.as_ref().map(|before| before.position().clone());
+        let before = || self.previous.as_ref().map(|before| before.position().clone());
         self.current_position().or_else(before)
     }
 
@@ -166,33 +166,33 @@ impl<E: Engine> Applier<E> {
         Some(Position { boot: self.boot, generation: self.generation, offsets })
     }
 
-    /// What there is of the leader of the stream so far, if there is everything; from here on there is no stream.
+    /// Ends the stream. Returns the state relative to its leader, if the follower was in sync.
     fn end_stream(&mut self) -> Option<Lineage> {
-        let position = self.current_position().filter(|_| !self.is_copying);
-        let marks = std::mem::take(&mut self.marks);
+        let position = self.current_position().filter(|_| !self.is_syncing);
+        let checkpoints = std::mem::take(&mut self.checkpoints);
         self.rest.clear();
         self.large = None;
-        (self.offsets, self.is_copying) = (None, false);
-        position.map(|position| Lineage::followed(position, marks))
+        (self.offsets, self.is_syncing) = (None, false);
+        position.map(|position| Lineage::followed(position, checkpoints))
     }
 
-    /// This process leads from here on. What other members need to go on with it; `None` if they have to copy
-    /// everything.
-    pub fn succeed(&mut self) -> Option<Succession> {
-        let lineage = self.end_stream().or(self.before.take())?;
-        self.before = None;
+    /// Starts the leadership of this process. Returns the state that delta syncs of other members need; `None` if they need
+    /// full syncs.
+    pub fn become_leader(&mut self) -> Option<Succession> {
+        let lineage = self.end_stream().or(self.previous.take())?;
+        self.previous = None;
         Some(Succession::new(lineage, self.engine.flush_generation()))
     }
 
-    /// This process, of this number, has led, and all its batches have ended.
-    pub fn note_led(&mut self, boot: u64, now: Now) {
+    /// Ends the leadership of this process, whose boot number is `boot`. All batches of clients must have ended.
+    pub fn end_leadership(&mut self, boot: u64, now: Now) {
         self.end_stream();
-        // A flush that is due takes effect now.
+        // The start of a batch applies a delayed flush that is due.
         self.engine.begin_batch(now);
         self.engine.end_batch();
-        // A flush that is still to come would be one that the next leader knows nothing of. A copy cancels it.
+        // The next leader does not have a delayed flush that is pending. Only a full sync cancels it.
         let journals = self.journals.as_ref().filter(|journals| !journals.flush_pends(now.secs));
-        self.before = journals.map(|journals| {
+        self.previous = journals.map(|journals| {
             let generation = self.engine.flush_generation();
             Lineage::led(Position { boot, generation, offsets: journals.ends() })
         });
@@ -205,61 +205,61 @@ impl<E: Engine> Applier<E> {
         self.engine.end_batch();
     }
 
-    /// What was done so far.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> ApplierCounts {
         self.counts
     }
 
-    /// Whether everything is there that the leader has, up to some lag.
+    /// Whether the items are those of the leader, apart from replication lag.
     #[must_use]
-    pub fn has_copy(&self) -> bool {
-        self.offsets.is_some() && !self.is_copying
+    pub fn is_synced(&self) -> bool {
+        self.offsets.is_some() && !self.is_syncing
     }
 
-    /// How many bytes of the leader's journals it has the changes of; `None` until it has what was there before.
+    /// The sum of the watermark's offsets, in bytes; `None` before the first watermark.
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
         self.offsets.as_ref().map(|offsets| offsets.iter().sum())
     }
 
-    /// How far the leader said last that it was behind the changes of its group, in milliseconds; `None` if it can't
-    /// know.
+    /// The replication lag in the last heartbeat, in milliseconds; `None` if the leader did not know it.
     #[must_use]
-    pub fn behind_millis(&self) -> Option<u32> {
-        self.behind_millis
+    pub fn lag_ms(&self) -> Option<u32> {
+        self.lag_ms
     }
 
-    /// Begins the stream of a connection to the leader's process of this number.
-    pub fn begin(&mut self, boot: u64) {
+    /// Starts the stream of a new connection to the process with this boot number.
+    pub fn start_stream(&mut self, boot: u64) {
         self.rest.clear();
         self.large = None;
-        (self.last_batch, self.last_beat, self.last_reach) = (0, 0, 0);
-        self.behind_millis = None;
-        self.has_news = false;
+        (self.last_batch, self.last_heartbeat, self.last_watermark) = (0, 0, 0);
+        self.lag_ms = None;
+        self.has_unacknowledged = false;
         self.outbox.clear();
-        if self.is_move {
-            (self.offsets, self.is_copying, self.has_barrier) = (None, false, false);
+        if self.is_import {
+            (self.offsets, self.is_syncing, self.has_barrier) = (None, false, false);
         }
         if self.boot != boot {
-            self.before = self.end_stream().or(self.before.take());
+            self.previous = self.end_stream().or(self.previous.take());
             self.boot = boot;
         }
     }
 
-    /// Applies what has arrived of the stream.
+    /// Applies received bytes of the stream.
     ///
     /// # Errors
-    /// [`StreamError`]: the connection has to be closed. What was applied stays, and [`Applier::position`] is right.
+    /// [`StreamError`]: the caller must close the connection. Applied frames stay, and [`Applier::position`] is valid.
     pub fn receive(&mut self, bytes: &[u8], now: Now) -> Result<(), StreamError> {
-        self.receive_asking(bytes, now, &mut || true)
+        self.receive_with_consent(bytes, now, &mut || true)
     }
 
-    /// Takes over what has arrived of a move; `may` is asked within the batch that stores it, whether that may still be.
+    /// Applies received bytes of an import. `may` is called within the batch that stores them. If it returns false,
+    /// nothing is stored.
     ///
     /// # Errors
     /// As [`Applier::receive`].
-    pub fn take_over(
+    pub fn receive_import(
         &mut self,
         bytes: &[u8],
         now: Now,
@@ -268,17 +268,18 @@ impl<E: Engine> Applier<E> {
         self.receive_in_batch(bytes, now, may, &mut || true)
     }
 
-    /// The same; `may_copy` is asked before a copy begins, for which all items are removed.
+    /// Applies received bytes of the stream. Before a full sync or a delta sync starts, calls `may_sync`, outside of a
+    /// batch. If it returns false, the stream ends.
     ///
     /// # Errors
     /// As [`Applier::receive`].
-    pub fn receive_asking(
+    pub fn receive_with_consent(
         &mut self,
         bytes: &[u8],
         now: Now,
-        may_copy: &mut dyn FnMut() -> bool,
+        may_sync: &mut dyn FnMut() -> bool,
     ) -> Result<(), StreamError> {
-        self.receive_in_batch(bytes, now, || true, may_copy)
+        self.receive_in_batch(bytes, now, || true, may_sync)
     }
 
     fn receive_in_batch(
@@ -286,7 +287,7 @@ impl<E: Engine> Applier<E> {
         bytes: &[u8],
         now: Now,
         may: impl FnOnce() -> bool,
-        may_copy: &mut dyn FnMut() -> bool,
+        may_sync: &mut dyn FnMut() -> bool,
     ) -> Result<(), StreamError> {
         let mut all = std::mem::take(&mut self.rest);
         all.extend_from_slice(bytes);
@@ -295,14 +296,14 @@ impl<E: Engine> Applier<E> {
         let may = may();
         let result = loop {
             if !may {
-                break Err(StreamError::MoveUndone);
+                break Err(StreamError::ImportRestart);
             }
             match Frame::read(all.get(at..).unwrap_or_default(), FRAME_LEN_MAX) {
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error.into()),
                 Ok(Some((frame, len))) => {
                     at += len;
-                    if let Err(error) = self.apply(frame, now, may_copy) {
+                    if let Err(error) = self.apply(frame, now, may_sync) {
                         break Err(error);
                     }
                 }
@@ -314,25 +315,27 @@ impl<E: Engine> Applier<E> {
         result
     }
 
-    /// The number of the leader's last beat on this connection; 0 before the first one.
+    /// The number of the last heartbeat on this connection; 0 before the first.
     #[must_use]
-    pub fn last_beat(&self) -> u64 {
-        self.last_beat
+    pub fn last_heartbeat(&self) -> u64 {
+        self.last_heartbeat
     }
 
-    /// When that was sent, in milliseconds on a clock of the leader.
+    /// The send time of the last heartbeat, in milliseconds on a clock of the leader.
     #[must_use]
-    pub fn last_beat_sent(&self) -> u64 {
-        self.last_beat_sent
+    pub fn last_heartbeat_sent_ms(&self) -> u64 {
+        self.last_heartbeat_sent_ms
     }
 
-    /// Appends what the leader has to know of what was applied since the last call, if anything. `promises`: this
-    /// member of a group does not stand for election for a while.
+    /// Appends frames for the leader: an acknowledgement if anything was applied since the last call. `promises`: this
+    /// member promises not to stand for election for a while.
     pub fn acknowledge(&mut self, promises: bool, out: &mut Vec<u8>) {
         out.append(&mut self.outbox);
-        if std::mem::take(&mut self.has_news) {
-            let (batch, beat, reach) = (self.last_batch, self.last_beat, self.last_reach);
-            Frame::Ack { batch, beat, reach, has_all: self.has_copy(), promises }.write(out);
+        if std::mem::take(&mut self.has_unacknowledged) {
+            let (batch, heartbeat, watermark) =
+                (self.last_batch, self.last_heartbeat, self.last_watermark);
+            Frame::Ack { batch, heartbeat, watermark, is_synced: self.is_synced(), promises }
+                .write(out);
         }
     }
 
@@ -340,97 +343,99 @@ impl<E: Engine> Applier<E> {
         &mut self,
         frame: Frame<'_>,
         now: Now,
-        may_copy: &mut dyn FnMut() -> bool,
+        may_sync: &mut dyn FnMut() -> bool,
     ) -> Result<(), StreamError> {
-        if self.large.is_some() && !matches!(frame, Frame::Part(_) | Frame::Beat { .. }) {
-            // The leader has begun again, or it is none.
-            let Frame::CopyBegins { .. } = frame else { return Err(StreamError::Unexpected) };
+        if self.large.is_some() && !matches!(frame, Frame::Part(_) | Frame::Heartbeat { .. }) {
+            // Within a large value, the leader may only start a full sync again.
+            let Frame::FullSyncStart { .. } = frame else { return Err(StreamError::Unexpected) };
             self.large = None;
         }
-        if matches!(frame, Frame::CopyBegins { .. } | Frame::RepairBegins { .. }) {
-            // Whoever is asked may wait for all batches.
+        if matches!(frame, Frame::FullSyncStart { .. } | Frame::DeltaSyncStart { .. }) {
+            // Outside of a batch, because the callback may wait until all batches have ended.
             self.engine.end_batch();
-            let may = may_copy();
+            let may = may_sync();
             self.engine.begin_batch(now);
             if !may {
-                return Err(StreamError::CopyRefused);
+                return Err(StreamError::FullSyncRefused);
             }
         }
         match frame {
-            Frame::CopyBegins { generation } if self.is_move => {
-                // After the first one the keys of some changes are lost.
-                if self.is_copying || self.offsets.is_some() {
-                    return Err(StreamError::MoveUndone);
+            Frame::FullSyncStart { generation } if self.is_import => {
+                // A second full sync follows an overrun: the import would keep items whose removals were lost.
+                if self.is_syncing || self.offsets.is_some() {
+                    return Err(StreamError::ImportRestart);
                 }
-                self.begin_copy(generation);
+                self.start_sync(generation);
             }
-            Frame::Flush { .. } if self.is_move => return Err(StreamError::MoveUndone),
-            Frame::Barrier if self.is_move && self.has_copy() => {
-                (self.has_barrier, self.has_news) = (true, true);
+            Frame::Flush { .. } if self.is_import => return Err(StreamError::ImportRestart),
+            Frame::Barrier if self.is_import && self.is_synced() => {
+                (self.has_barrier, self.has_unacknowledged) = (true, true);
             }
-            Frame::CopyBegins { generation } => {
-                self.counts.copies += 1;
-                self.begin_copy(generation);
+            Frame::FullSyncStart { generation } => {
+                self.counts.full_syncs += 1;
+                self.start_sync(generation);
                 self.engine.flush(None);
             }
-            Frame::RepairBegins { before, generation } => {
-                let named = self.changed_since(&before);
-                self.begin_copy(generation);
-                Named::write_all(
-                    named.ok_or(StreamError::TooMuchChanged)?.iter(),
+            Frame::DeltaSyncStart { before, generation } => {
+                let changed_keys = self.changed_since(&before);
+                self.start_sync(generation);
+                ChangedKeys::write_all(
+                    changed_keys.ok_or(StreamError::TooManyChanges)?.iter(),
                     &mut self.outbox,
                 );
-                self.counts.repairs += 1;
+                self.counts.delta_syncs += 1;
             }
-            Frame::Mark => {
+            Frame::Checkpoint => {
                 if let Some(journals) = &self.journals {
-                    self.marks.begin(journals.ends());
+                    self.checkpoints.start(journals.ends());
                 }
             }
-            Frame::Settled { ends } => self.marks.end(ends),
-            Frame::CopyEnds => self.is_copying = false,
+            Frame::CheckpointSettled { ends } => self.checkpoints.settle(ends),
+            Frame::SyncEnd => self.is_syncing = false,
             Frame::Flush { generation } => {
                 self.counts.flushes += 1;
                 self.generation = generation;
                 self.engine.flush(None);
             }
-            Frame::Reach { number, offsets } => {
-                (self.offsets, self.last_reach, self.has_news) = (Some(offsets), number, true);
+            Frame::Watermark { number, offsets } => {
+                (self.offsets, self.last_watermark, self.has_unacknowledged) =
+                    (Some(offsets), number, true);
             }
             Frame::Batch(batch) => self.apply_batch(batch, now)?,
             Frame::Part(bytes) => self.take_part(bytes)?,
-            Frame::Beat { number, behind_millis, sent } => {
-                (self.last_beat, self.behind_millis, self.has_news) = (number, behind_millis, true);
-                self.last_beat_sent = sent;
+            Frame::Heartbeat { number, lag_ms, sent } => {
+                (self.last_heartbeat, self.lag_ms, self.has_unacknowledged) =
+                    (number, lag_ms, true);
+                self.last_heartbeat_sent_ms = sent;
             }
             Frame::Refused(reason) => return Err(StreamError::Refused(reason.to_owned())),
             Frame::Hello { .. }
             | Frame::Challenge { .. }
             | Frame::Proof(_)
-            | Frame::Welcome { .. }
+            | Frame::Accepted { .. }
             | Frame::Ack { .. }
-            | Frame::GiveUp
+            | Frame::ReleaseSlots
             | Frame::Barrier
             | Frame::Open { .. }
-            | Frame::Pass { .. }
-            | Frame::GoOn { .. }
-            | Frame::Shut { .. }
-            | Frame::Answer { .. }
-            | Frame::Named(_) => return Err(StreamError::Unexpected),
+            | Frame::Request { .. }
+            | Frame::Continue { .. }
+            | Frame::Close { .. }
+            | Frame::Reply { .. }
+            | Frame::ChangedKeys(_) => return Err(StreamError::Unexpected),
         }
         Ok(())
     }
 
-    /// Begins to take in everything that the leader has.
-    fn begin_copy(&mut self, generation: u64) {
-        (self.generation, self.offsets, self.is_copying) = (generation, None, true);
-        self.before = None;
+    /// Invalidates the position until the sync is complete.
+    fn start_sync(&mut self, generation: u64) {
+        (self.generation, self.offsets, self.is_syncing) = (generation, None, true);
+        self.previous = None;
     }
 
-    /// The keys that were changed here and that somebody may not know who was at this position; `None` if they are not
-    /// known any more, or too many.
+    /// The keys of changes that this member has and a leader at this position may lack. `None` if they are unknown or too
+    /// many.
     fn changed_since(&self, position: &Position) -> Option<Keys> {
-        let before = self.before.as_ref().filter(|of| of.position().boot == position.boot)?;
+        let before = self.previous.as_ref().filter(|of| of.position().boot == position.boot)?;
         let own = before.own_since(&position.offsets)?;
         let (mut keys, mut len) = (Keys::default(), 0);
         for mut reader in self.journals.as_ref()?.readers_at(&own).ok()? {
@@ -438,7 +443,7 @@ impl<E: Engine> Applier<E> {
                 if keys.push(entry.key, self.engine.hash(entry.key)) {
                     len += entry.key.len();
                 }
-                if len > NAMED_LEN_MAX {
+                if len > CHANGED_KEYS_LEN_MAX {
                     return None;
                 }
             }
@@ -459,7 +464,7 @@ impl<E: Engine> Applier<E> {
             }
         }
         self.last_batch = batch.number;
-        self.has_news |= self.large.is_none();
+        self.has_unacknowledged |= self.large.is_none();
         Ok(())
     }
 
@@ -532,7 +537,7 @@ impl<E: Engine> Applier<E> {
             }
             ArrivingValue::Refused => self.refuse(&key),
         }
-        self.has_news = true;
+        self.has_unacknowledged = true;
         Ok(())
     }
 
@@ -561,11 +566,11 @@ impl<E: Engine> Applier<E> {
     fn remove(&mut self, key: &[u8]) {
         let hashed = HashedKey { bytes: key, hash: self.engine.hash(key) };
         let removed = self.engine.update_unread(hashed, &mut None, |_| (Change::Remove, ()));
-        debug_assert!(!matches!(removed, Err(Refusal::Pending)), "it does not depend on the item");
+        debug_assert!(!matches!(removed, Err(Refusal::Pending)), "an unread update never waits");
     }
 }
 
-/// The CAS of a copied item: the leader's, if that has any.
+/// The CAS value of a replicated item: the leader's, if it keeps any.
 fn new_cas(cas: u64) -> NewCas {
     if cas == 0 { NewCas::Fresh } else { NewCas::Exactly(cas) }
 }

@@ -1,120 +1,118 @@
-//! What a coordinator keeps of a group: who leads it, who has the same items, and who is alive.
+//! The state of a group in the coordinator: its leader, the members in sync, and the live processes.
 
 use larder_store::journal::AckMode;
 use std::collections::BTreeMap;
 
-/// A node's process: a node that starts again has another boot.
+/// A process of a node. A restart of the node changes `boot`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Process {
     /// The name of the node.
     pub node: String,
-    /// Drawn at random when the process started.
+    /// The boot number: random, drawn when the process started.
     pub boot: u64,
 }
 
-/// The record of a group. Whoever changes it replaces it as it was read, so each decision is one step.
+/// The record of a group. Each change is one compare-and-swap on its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Rises with each leader, from 1.
+    /// The fencing epoch: rises with each leader, from 1.
     pub epoch: u32,
-    /// Who leads.
+    /// The leader.
     pub leader: Process,
-    /// Who has all items, the leader among them: one of these leads next.
+    /// The members in sync, the leader among them. The next leader is one of these.
     pub in_sync: Vec<Process>,
 }
 
-/// The highest epoch: it has 15 bits of each CAS value.
+/// The maximum epoch: a CAS value has 15 bits for it.
 pub const EPOCH_MAX: u32 = 32_767;
 
-/// The number of a change of a record, by which the coordinator tells whether it is as it was read; 0 if there is
-/// none.
+/// The revision of a value in the coordinator, for compare-and-swap; 0 if there is no value.
 pub type Revision = u64;
 
 /// The addresses of a node, each `HOST:PORT`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// For clients that speak memcached's protocols; none if there is no such listener.
+    /// The address for clients of memcached's protocols; `None` without such a listener.
     pub clients: Option<String>,
-    /// For members of the group.
+    /// The address for other nodes of the cluster.
     pub members: String,
 }
 
-/// A group as a coordinator has shown it.
+/// A consistent read of a group from the coordinator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct View {
+pub struct GroupView {
     /// The record, if there is one.
     pub record: Option<Record>,
-    /// Its number.
+    /// The revision of the record.
     pub revision: Revision,
-    /// The nodes whose processes have said of late that they are alive.
+    /// The boot numbers of the processes with a lease, by node.
     pub live: BTreeMap<String, u64>,
-    /// Where nodes are, also those that are not alive.
+    /// The addresses of all nodes that have ever joined, by node.
     pub addresses: BTreeMap<String, Addresses>,
-    /// What operators want.
-    pub wishes: Wishes,
+    /// The requests of operators.
+    pub requests: OperatorRequests,
 }
 
-/// What operators want of a group.
+/// The requests of operators to a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
-    /// Which changes wait for acknowledgements, whatever the nodes were given.
+pub struct OperatorRequests {
+    /// The changes that wait for acknowledgements. Overrides `--ack` of the nodes.
     pub ack: Option<AckMode>,
-    /// The leader is to hand over.
-    pub hand_over: Option<HandOverWish>,
+    /// A request for a leadership transfer.
+    pub transfer: Option<TransferRequest>,
 }
 
-/// The wish that a leader hands over. It is forgotten after a few seconds.
+/// A request for a leadership transfer. It expires after a few seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HandOverWish {
-    /// Tells it from others.
+pub struct TransferRequest {
+    /// Identifies the request.
     pub number: Revision,
-    /// The leader that is meant: the one of this epoch.
+    /// The epoch of the leader that must transfer its leadership. Other leaders ignore the request.
     pub epoch: u32,
-    /// Who is to lead next; anybody in sync, if nobody is named.
+    /// The node that must lead next; `None`: any member in sync.
     pub to: Option<String>,
 }
 
-impl View {
-    /// Whether a process has said of late that it is alive.
+impl GroupView {
+    /// Whether a process has a lease.
     #[must_use]
     pub fn is_live(&self, process: &Process) -> bool {
         self.live.get(&process.node) == Some(&process.boot)
     }
 
-    /// Whether another process of its node has taken the place of one.
+    /// Whether another process of the same node has a lease: the node has restarted.
     #[must_use]
     pub fn is_replaced(&self, process: &Process) -> bool {
         self.live.get(&process.node).is_some_and(|boot| *boot != process.boot)
     }
 }
 
-/// Why a coordinator did not do what it was asked. What it was asked may have been done all the same.
+/// A failed request to the coordinator. A failed change may have been made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CoordinatorError(pub String);
 
 impl CoordinatorError {
-    /// The value of a key can't be read.
+    /// The error for a malformed value.
     #[must_use]
     pub fn malformed(key: &str) -> Self {
-        Self(format!("the value of {key} is not what it should be"))
+        Self(format!("malformed value of the key {key}"))
     }
 }
 
-/// Keeps the records of groups: any store that can compare and swap, and whose reads show all that was written
-/// before they began.
+/// Stores the records of groups: any store with linearizable reads and compare-and-swap.
 pub trait Coordinator {
-    /// Shows the group as it is.
+    /// Reads the group.
     ///
     /// # Errors
-    /// [`CoordinatorError`]: it can't be reached, or it has lost too many of its members.
-    fn look(&mut self) -> Result<View, CoordinatorError>;
+    /// [`CoordinatorError`]: the coordinator is unreachable, or has lost its quorum.
+    fn read(&mut self) -> Result<GroupView, CoordinatorError>;
 
-    /// Replaces the record if its number is still `revision`. The record's new number; `None` if somebody else has
-    /// replaced it.
+    /// Replaces the record if its revision is `revision`. Returns the new revision; `None` if the record has another
+    /// revision.
     ///
     /// # Errors
-    /// [`CoordinatorError`]: whether it was replaced is not known.
+    /// [`CoordinatorError`]: the record may have been replaced.
     fn swap(
         &mut self,
         revision: Revision,

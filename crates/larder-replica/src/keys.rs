@@ -1,4 +1,4 @@
-//! The keys that a sender has still to send, each once.
+//! The keys that a sender has taken from the journals, each once.
 
 const EMPTY: u32 = u32::MAX;
 
@@ -10,18 +10,19 @@ struct Entry {
     is_sent: bool,
 }
 
-/// Distinct keys, in the order in which they came.
+/// A set of keys in the order of insertion, each with a flag whether it is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
-    /// An open hash table of positions in `entries`, at most half full.
+    /// A hash table with open addressing: positions in `entries`. At most half full.
     table: Vec<u32>,
+    /// The number of unsent keys.
     left: usize,
 }
 
 impl Keys {
-    /// Adds a key; false if it is there already. A key that was sent is to be sent again.
+    /// Adds a key, and marks it as unsent. Returns false if it was there and unsent.
     pub(crate) fn push(&mut self, key: &[u8], hash: u64) -> bool {
         if 2 * (self.entries.len() + 1) > self.table.len() {
             self.grow();
@@ -46,7 +47,7 @@ impl Keys {
         true
     }
 
-    /// The slot of a key, or the one that it would take.
+    /// The slot of a key in the table, or the free slot for it.
     #[expect(clippy::cast_possible_truncation, reason = "the mask is below")]
     fn find(&self, key: &[u8], hash: u64) -> usize {
         let mask = self.table.len() - 1;
@@ -79,17 +80,17 @@ impl Keys {
         }
     }
 
-    /// All of them, sent or not.
+    /// All keys, sent or not.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.len()).map(|position| self.key(position))
     }
 
-    /// How many there are, sent or not.
+    /// The number of keys, sent or not.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether all were sent.
+    /// Whether all keys are sent.
     pub(crate) fn is_done(&self) -> bool {
         self.left == 0
     }
@@ -102,14 +103,14 @@ impl Keys {
         range.and_then(|range| self.bytes.get(range)).unwrap_or_default()
     }
 
-    /// Positions and hashes of those that are not sent yet.
+    /// Positions and hashes of the unsent keys.
     pub(crate) fn unsent(&self) -> impl Iterator<Item = (usize, u64)> {
         let entries = self.entries.iter().enumerate();
         entries.filter(|(_, entry)| !entry.is_sent).map(|(position, entry)| (position, entry.hash))
     }
 
-    /// Notes that one was sent.
-    pub(crate) fn note_sent(&mut self, position: usize) {
+    /// Marks a key as sent.
+    pub(crate) fn mark_sent(&mut self, position: usize) {
         if let Some(entry) = self.entries.get_mut(position)
             && !std::mem::replace(&mut entry.is_sent, true)
         {
@@ -117,7 +118,7 @@ impl Keys {
         }
     }
 
-    /// Forgets all.
+    /// Removes all keys. Keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_kept_once_and_those_of_one_hash_apart() {
+    fn keys_with_equal_hashes_are_distinct_and_each_is_kept_once() {
         let mut keys = Keys::default();
         for round in 0..2 {
             for number in 0..3000_u32 {
@@ -143,7 +144,7 @@ mod tests {
         let unsent: Vec<usize> = keys.unsent().map(|(position, _)| position).collect();
         for position in unsent {
             assert_eq!(keys.key(position), u32::try_from(position).unwrap().to_le_bytes());
-            keys.note_sent(position);
+            keys.mark_sent(position);
         }
         assert!(keys.is_done());
         assert!(keys.push(&7_u32.to_le_bytes(), 7), "it has changed again");

@@ -1,21 +1,28 @@
-//! Copies of a cache: what a leader sends and a follower does with it, without sockets, threads or clocks.
+//! Replication of a cache, without sockets, threads or clocks: the stream from a leader to a follower, elections, and
+//! the shard map.
 //!
 //! ```text
 //!  leader                                                    follower
 //!  journals of changed keys ─▶ Sender ─▶ frames ─▶ Applier ─▶ its own cache, through its own journals
 //!  a walk over all items ──────▶┘          ◀── Ack ◀──┘
 //! ```
-//! `greeting.rs` is how a connection begins, `sender.rs` and `applier.rs` are the two sides of the stream, and
-//! `frame/` is its format; `lineage.rs` is how members go on with a new leader. `group.rs` and `member.rs` are who leads
-//! a group of nodes that have the same items; `slots.rs` is which group has which keys, and `ownership.rs` who answers
-//! for them while they move.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `handshake.rs`, `secret.rs` | authentication at the start of a connection |
+//! | `frame/` | the format of the stream |
+//! | `sender.rs`, `applier.rs` | the leader's and the follower's side of the stream |
+//! | `lineage.rs` | delta sync after a change of leader |
+//! | `group.rs`, `member.rs` | the record of a group, and elections |
+//! | `slots.rs` | the shard map: which group owns which slots |
+//! | `ownership.rs` | slots that migrate between groups |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod applier;
 mod frame;
-mod greeting;
 mod group;
+mod handshake;
 mod keys;
 mod lineage;
 mod member;
@@ -26,8 +33,8 @@ mod slots;
 
 pub use applier::*;
 pub use frame::*;
-pub use greeting::*;
 pub use group::*;
+pub use handshake::*;
 pub use larder_store::journal::AckMode;
 pub use lineage::Succession;
 pub use member::*;

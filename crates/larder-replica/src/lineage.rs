@@ -1,100 +1,105 @@
-//! How a member goes on with a new leader of its group without a copy of everything.
+//! Delta sync: after a change of leader, members exchange only the items that may differ.
 //!
-//! Members store what a leader sends through journals of their own. So when one of them leads, its journals have the
-//! keys of all that it knows and another member may not; and the other one's journals have the keys of all that this
-//! one may not know. Both look up from where in their own journals that is:
+//! A member stores the states that its leader sends through journals of its own. So when member A becomes the leader, A's
+//! journals have the keys of all changes that A has and member B may lack, and B's journals have the keys of all
+//! changes that B has and A may lack. Checkpoints show each of them where these keys start in its own journals:
 //!
 //! ```text
-//! journals of the leader that is gone   ────────┬─────────┬──────────┬────────▶
-//!                                             ends   reach of B   reach of A
-//! journals of A, which leads now        ───────own────────────────────────────▶ all from here on is sent to B
+//! journals of the previous leader       ────────┬─────────┬──────────┬────────▶
+//!                                             ends   offset of B  offset of A
+//! journals of A, the new leader         ───────own────────────────────────────▶ A sends all keys from here on to B
 //! ```
-//! B has everything up to its reach. Of what A has stored before the mark `own`, nothing was changed at `ends` or
-//! later, so whatever A knows and B does not is behind `own`. The same holds with A and B exchanged: B names the keys
-//! behind its own mark, and A sends the states of these, too, which B stores even if they are older. The leader that
-//! is gone may also come back as a member: its journals are those that the reaches are in.
+//! A checkpoint (`ends`, `own`) states: every change that A has stored before `own` is before `ends` in the previous
+//! leader's journals. B has all changes before its offset. So if `ends` is not after B's offset, all changes that A has
+//! and B lacks are after `own`. The same holds with A and B exchanged: B sends the keys after its own checkpoint, and A
+//! answers with the states of these keys. B stores them even if they are older, because A leads. The previous leader may
+//! return as a member: the offsets are positions in its own journals, so it needs no checkpoints.
 //!
-//! An item shows a change before its key is in a journal. So a mark is good for use only when all batches have ended
-//! that were under way when it was made (`Journals::settle`): `ends` is where the journals are then.
+//! A reader sees a change of an item before its key is in a journal. So when the sender starts a checkpoint, keys of
+//! states that it has sent may be missing in the journals. The sender sends `ends` only when all batches that were under
+//! way have ended (`Journals::settle`).
 
 use crate::frame::Position;
 use std::collections::VecDeque;
 
-/// The most marks that are kept. The oldest ones go first.
-const MARKS_MAX: usize = 256;
+/// The number of checkpoints that are kept; the oldest are dropped.
+const CHECKPOINTS_MAX: usize = 256;
 
-/// A place in a member's own journals.
+/// A pair of positions, in the leader's journals and in those of the member.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Mark {
-    /// What was stored before this place was changed before these offsets in the leader's journals.
+struct Checkpoint {
+    /// Offsets in the leader's journals. All changes stored before `own` are before them.
     ends: Vec<u64>,
+    /// Offsets in the member's own journals.
     own: Vec<u64>,
 }
 
-/// The marks of a stream.
+/// The checkpoints of a stream.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Marks {
-    marks: VecDeque<Mark>,
-    /// The place in the own journals whose end in the leader's journals is not known yet.
+pub(crate) struct Checkpoints {
+    checkpoints: VecDeque<Checkpoint>,
+    /// The `own` of a checkpoint whose `ends` are not received yet.
     open: Option<Vec<u64>>,
 }
 
-impl Marks {
-    /// Begins a mark at this place in the own journals.
-    pub(crate) fn begin(&mut self, own: Vec<u64>) {
+impl Checkpoints {
+    /// Starts a checkpoint at these offsets of the own journals.
+    pub(crate) fn start(&mut self, own: Vec<u64>) {
         self.open = Some(own);
     }
 
-    /// Ends the mark that was begun last.
-    pub(crate) fn end(&mut self, ends: Vec<u64>) {
+    /// Completes the last started checkpoint. Without one, does nothing.
+    pub(crate) fn settle(&mut self, ends: Vec<u64>) {
         let Some(own) = self.open.take() else { return };
-        if self.marks.len() >= MARKS_MAX {
-            self.marks.pop_front();
+        if self.checkpoints.len() >= CHECKPOINTS_MAX {
+            self.checkpoints.pop_front();
         }
-        self.marks.push_back(Mark { ends, own });
+        self.checkpoints.push_back(Checkpoint { ends, own });
     }
 }
 
-/// What a process has of the changes that its last leader has made, or it itself.
+/// The state of a process relative to its last leader.
 #[derive(Clone, Debug)]
 pub(crate) struct Lineage {
     position: Position,
-    /// `None` for the leader itself.
-    marks: Option<Marks>,
+    /// `None` if this process was the leader.
+    checkpoints: Option<Checkpoints>,
 }
 
 impl Lineage {
-    /// Of a member that has followed a leader up to this position.
-    pub(crate) fn followed(position: Position, marks: Marks) -> Self {
-        Self { position, marks: Some(marks) }
+    /// The lineage of a member that has followed a leader up to this position.
+    pub(crate) fn followed(position: Position, checkpoints: Checkpoints) -> Self {
+        Self { position, checkpoints: Some(checkpoints) }
     }
 
-    /// Of a process that has led.
+    /// The lineage of a process that was the leader itself.
     pub(crate) fn led(position: Position) -> Self {
-        Self { position, marks: None }
+        Self { position, checkpoints: None }
     }
 
     pub(crate) fn position(&self) -> &Position {
         &self.position
     }
 
-    /// Where the keys begin in this process's own journals that somebody may not know who has everything up to `reach`
-    /// in the journals of the leader. `None` if that is too long ago.
-    pub(crate) fn own_since(&self, reach: &[u64]) -> Option<Vec<u64>> {
-        let Some(Marks { marks, .. }) = &self.marks else { return Some(reach.to_vec()) };
-        let reach = |number: usize| reach.get(number).copied().unwrap_or_default();
-        let is_before =
-            |mark: &&Mark| mark.ends.iter().enumerate().all(|(number, end)| *end <= reach(number));
-        marks.iter().rev().find(is_before).map(|mark| mark.own.clone())
+    /// The offsets in this process's own journals after which a member may lack changes. The member has all changes up
+    /// to `offsets` in the leader's journals. `None` if no checkpoint is old enough.
+    pub(crate) fn own_since(&self, offsets: &[u64]) -> Option<Vec<u64>> {
+        let Some(Checkpoints { checkpoints, .. }) = &self.checkpoints else {
+            return Some(offsets.to_vec());
+        };
+        let offsets = |number: usize| offsets.get(number).copied().unwrap_or_default();
+        let is_before = |checkpoint: &&Checkpoint| {
+            checkpoint.ends.iter().enumerate().all(|(number, end)| *end <= offsets(number))
+        };
+        checkpoints.iter().rev().find(is_before).map(|checkpoint| checkpoint.own.clone())
     }
 }
 
-/// How a member has come to lead: what it has sent and stored until then, and where its own changes begin.
+/// The state of a member at the start of its leadership. Other members need it for a delta sync.
 #[derive(Clone, Debug)]
 pub struct Succession {
-    /// What it has of the leader before it.
     lineage: Lineage,
-    /// The number of its own last flush.
+    /// The number of its own flushes then.
     generation: u64,
 }
 
@@ -103,20 +108,20 @@ impl Succession {
         Self { lineage, generation }
     }
 
-    /// The leader before this one, and how far it was followed.
-    pub(crate) fn before(&self) -> &Position {
+    /// The position of the new leader in the journals of the previous one.
+    pub(crate) fn previous(&self) -> &Position {
         self.lineage.position()
     }
 
-    /// The number of the new leader's last flush when it began to lead.
+    /// The number of the new leader's flushes at the start of its leadership.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Where the keys begin in the new leader's journals that a member at this position may not know. `None` if the
-    /// member has to copy everything.
+    /// The offsets in the new leader's journals after which a member at this position may lack changes. `None` if the
+    /// member needs a full sync.
     pub(crate) fn since(&self, position: &Position) -> Option<Vec<u64>> {
-        let before = self.before();
+        let before = self.previous();
         let is_same = position.boot == before.boot && position.generation == before.generation;
         self.lineage.own_since(&position.offsets).filter(|_| is_same)
     }
@@ -131,28 +136,32 @@ mod tests {
     }
 
     fn followed() -> Lineage {
-        let mut marks = Marks::default();
+        let mut checkpoints = Checkpoints::default();
         for at in 1..=3 {
-            marks.begin(vec![at]);
-            marks.end(vec![10 * at, 5]);
+            checkpoints.start(vec![at]);
+            checkpoints.settle(vec![10 * at, 5]);
         }
-        marks.begin(vec![9]);
-        Lineage::followed(position(&[35, 5]), marks)
+        checkpoints.start(vec![9]);
+        Lineage::followed(position(&[35, 5]), checkpoints)
     }
 
     #[test]
-    fn keys_begin_at_the_last_mark_that_the_other_one_has_everything_of() {
+    fn a_delta_starts_at_the_last_checkpoint_that_the_other_member_covers() {
         let lineage = followed();
         assert_eq!(lineage.own_since(&[29, 5]), Some(vec![2]));
-        assert_eq!(lineage.own_since(&[99, 5]), Some(vec![3]), "the last mark is not complete");
+        assert_eq!(
+            lineage.own_since(&[99, 5]),
+            Some(vec![3]),
+            "the last checkpoint is not complete"
+        );
         assert_eq!(lineage.own_since(&[99, 4]), None);
-        assert_eq!(lineage.own_since(&[99]), None, "it has not seen the second journal");
+        assert_eq!(lineage.own_since(&[99]), None, "an unknown journal counts as offset 0");
         assert_eq!(lineage.own_since(&[9, 9]), None);
         assert_eq!(Lineage::led(position(&[50, 50])).own_since(&[3, 4]), Some(vec![3, 4]));
     }
 
     #[test]
-    fn the_same_leader_and_flushes_have_to_have_been_followed() {
+    fn another_leader_or_another_flush_rules_out_a_delta_sync() {
         let succession = Succession::new(followed(), 4);
         assert_eq!(succession.since(&position(&[20, 5])), Some(vec![2]));
         let of = |boot, generation| Position { boot, generation, ..position(&[20, 5]) };
@@ -161,15 +170,15 @@ mod tests {
     }
 
     #[test]
-    fn old_marks_go_first() {
-        let mut marks = Marks::default();
+    fn the_oldest_checkpoints_are_dropped() {
+        let mut checkpoints = Checkpoints::default();
         for at in 0..1000 {
-            marks.begin(vec![at]);
-            marks.end(vec![at]);
-            // Only the first of them counts.
-            marks.end(vec![0]);
+            checkpoints.start(vec![at]);
+            checkpoints.settle(vec![at]);
+            // Without an open checkpoint this does nothing.
+            checkpoints.settle(vec![0]);
         }
-        let lineage = Lineage::followed(position(&[1000]), marks);
+        let lineage = Lineage::followed(position(&[1000]), checkpoints);
         assert_eq!(lineage.own_since(&[1000]), Some(vec![999]));
         assert_eq!(lineage.own_since(&[744]), Some(vec![744]));
         assert_eq!(lineage.own_since(&[743]), None);

@@ -1,84 +1,89 @@
-//! Who leads a group: what a member of it does, without I/O.
+//! Elections in a group: the decisions of one member, without I/O.
 //!
-//! The record of the group (`group.rs`) says who leads. A member that has all items replaces it with one that names
-//! itself if the leader is gone: its process has ended, or it has said for a while neither to the coordinator nor
-//! to this member that it is alive.
+//! The record of the group (`group.rs`) names the leader. A member in sync stands for election, that is replaces the
+//! record by one that names itself, when the leader is gone: the leader's process has ended, or has neither a lease at
+//! the coordinator nor sent this member a heartbeat for a while.
 //!
 //! ```text
-//!  coordinator ── look: record, who is alive ──▶ Member ── swap: the record that is to be ──▶ coordinator
-//!  the stream ─── beats, acknowledgements ─────▶   │
-//!                                                  └─▶ role, and until when it may answer as the leader
+//!  coordinator ── read: record, leases ──────────▶ Member ── swap: the new record ──▶ coordinator
+//!  the stream ─── heartbeats, acknowledgements ──▶   │
+//!                                                    └─▶ role, and the time until which it may answer as the leader
 //! ```
-//! A leader answers while nobody else can have taken its place. It knows that for a second from when it sent a
-//! question whose answer showed its record, or, for the time in which the coordinator is out of reach, from when it
-//! sent a beat to which every other member in sync answered with a promise not to stand for longer than that. So
-//! two leaders overlap by no more than a second, however long one of them stood still.
+//! A leader answers requests only while no other node can lead. It may do so for [`LEADER_LEASE`] after either of
+//! these:
+//!
+//! - it sent a request to the coordinator, whose answer showed that it leads;
+//! - it sent a heartbeat, which every other member in sync acknowledged with an election promise: not to stand for
+//!   election for [`PROMISE_TIME`]. So a leader can continue while the coordinator is unreachable.
+//!
+//! The time counts from the send time, so two leaders overlap by at most one second, even if one of them was paused.
 
-use crate::group::{EPOCH_MAX, HandOverWish, Process, Record, Revision, View};
+use crate::group::{EPOCH_MAX, GroupView, Process, Record, Revision, TransferRequest};
 use std::collections::BTreeMap;
 
-/// Milliseconds on a clock of this machine that also goes on while it is suspended.
+/// Milliseconds of a clock that continues while the machine is suspended.
 pub type Millis = u64;
 
-/// How long a leader may answer after it sent what showed that it still leads.
-pub const PROOF_TIME: Millis = 1000;
-/// How long a member does not stand for election after it has answered a beat.
+/// How long a leader may answer requests after it sent the message whose answer confirmed its leadership.
+pub const LEADER_LEASE: Millis = 1000;
+/// How long an election promise lasts after the member has received the heartbeat. Longer than [`LEADER_LEASE`], so that
+/// clocks may differ in pace.
 pub const PROMISE_TIME: Millis = 1250;
-/// How often a leader looks at the record, and how often others do.
-const LEADER_LOOKS: Millis = 300;
-const FOLLOWER_LOOKS: Millis = 500;
-/// How soon a look that has failed is tried again.
-const RETRY: Millis = 200;
-/// A member that lacks changes that are older than this is not in sync.
-const BEHIND_MAX: Millis = 1000;
-/// The connections that the leader's port has to refuse before its process counts as ended.
+/// The interval between reads of the group, of a leader and of other members.
+const LEADER_READS: Millis = 300;
+const FOLLOWER_READS: Millis = 500;
+/// The pause after a failed request to the coordinator.
+const RETRY_PAUSE: Millis = 200;
+/// The maximum age of a change that a member in sync may lack.
+const LAG_MAX: Millis = 1000;
+/// The number of refused connections after which the leader's process counts as ended.
 const REFUSALS: u32 = 2;
-/// How long a leader tries to hand over.
-pub const HAND_OVER_TIME: Millis = 2000;
+/// How long a leadership transfer may take.
+pub const TRANSFER_TIME_MAX: Millis = 2000;
 
-/// What a member is to do when neither it nor others can know who leads.
+/// The behaviour of a leader when neither the coordinator nor every member in sync is reachable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InDoubt {
-    /// It answers nothing.
+pub enum DoubtPolicy {
+    /// Refuse requests.
     #[default]
     Stop,
-    /// It goes on, at the risk that another leader does, too.
+    /// Answer requests. Another leader may answer them, too.
     Serve,
 }
 
-/// How a member was set up.
+/// The settings of a member.
 #[derive(Clone, Debug)]
 pub struct MemberSettings {
-    /// Who it is.
+    /// The process of this member.
     pub me: Process,
-    /// What it does in doubt.
-    pub in_doubt: InDoubt,
-    /// After this time without a leader any member leads, whatever it has; `None`: never.
+    /// The behaviour of an isolated leader.
+    pub doubt: DoubtPolicy,
+    /// After this time without a leader, a member with incomplete data may lead; `None`: never.
     pub unclean_after: Option<Millis>,
 }
 
-/// What is to be asked of the coordinator.
+/// A request to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Look at the group, and call [`Member::looked`].
-    Look,
-    /// Replace the record of this number, and call [`Member::swapped`].
+    /// Read the group, and call [`Member::handle_view`].
+    Read,
+    /// Replace the record if it has this revision, and call [`Member::handle_swap`].
     Swap(Revision, Record),
 }
 
-/// What a member is in its group.
+/// The role of a member in its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// There is no leader, as far as it knows.
-    Alone,
-    /// It leads.
+    /// The member knows no leader.
+    Leaderless,
+    /// The member leads.
     Leader {
         /// Its epoch.
         epoch: u32,
-        /// What it has is not what the group had, and has to be removed first.
-        begins_empty: bool,
+        /// Its items are not those of the group: it must remove them before it serves.
+        starts_empty: bool,
     },
-    /// It follows.
+    /// The member follows.
     Follower {
         /// The leader.
         leader: Process,
@@ -87,18 +92,18 @@ pub enum Role {
     },
 }
 
-/// Whether a member can be in sync that is known to have all changes up to this time.
+/// Whether a member that has all changes up to this time is in sync.
 #[must_use]
-pub fn is_near(has_until: Millis, now: Millis) -> bool {
-    now.saturating_sub(has_until) <= BEHIND_MAX
+pub fn is_caught_up(synced_until: Millis, now: Millis) -> bool {
+    now.saturating_sub(synced_until) <= LAG_MAX
 }
 
 impl Role {
-    /// In a word, for statistics.
+    /// The name in statistics.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Alone => "alone",
+            Self::Leaderless => "alone",
             Self::Leader { .. } => "leader",
             Self::Follower { .. } => "follower",
         }
@@ -109,64 +114,64 @@ impl Role {
 #[derive(Debug)]
 pub struct Member {
     settings: MemberSettings,
-    view: View,
-    has_looked: bool,
-    next_look: Millis,
-    /// When the question was sent that is not answered yet.
-    asked: Millis,
-    /// When the last question was sent whose answer showed that this member leads.
-    proof: Option<Millis>,
-    /// Swaps that were not answered, with the revisions that they replace: each may still come to the coordinator, as
-    /// long as that is the revision.
-    unanswered: Vec<(Revision, Record)>,
-    /// The epoch in which this member began to lead with nothing.
-    began_empty: Option<u32>,
-    /// The epoch in which this member began to lead, while it does.
+    view: GroupView,
+    has_view: bool,
+    next_read: Millis,
+    /// The send time of the last request to the coordinator.
+    requested_at: Millis,
+    /// The send time of the last request whose answer showed that this member leads.
+    confirmed_at: Option<Millis>,
+    /// Swaps without an answer, with the revisions that they replace. Each may still take effect while the record has
+    /// that revision.
+    pending_swaps: Vec<(Revision, Record)>,
+    /// The epoch of the last leadership that started without the items of the group.
+    started_empty: Option<u32>,
+    /// The epoch in which the current leadership of this member started. Its epoch may have risen since.
     leads_since: Option<u32>,
-    /// This leader's epoch is to be this one at least.
+    /// The minimum epoch of this leader, requested by [`Member::raise_epoch`].
     least_epoch: u32,
-    /// Members that have all items, as their leader knows, and up to which time they have all changes.
+    /// The followers of this leader with all items, and the time up to which each has all changes.
     ready: BTreeMap<Process, Millis>,
-    /// When the last beat was sent that a member has promised upon.
+    /// The election promises to this leader: for each member the send time of the last promised heartbeat.
     promises: BTreeMap<Process, Millis>,
-    /// This member does not stand before this time.
+    /// The end of this member's own election promise.
     promised_until: Millis,
-    /// The process that refuses connections, and how many.
+    /// The boot number of the leader that refuses connections, and the number of refusals in a row.
     refusals: (u64, u32),
-    /// Since when there has been no leader.
+    /// The time since when the leader has had no lease.
     dead_since: Option<Millis>,
-    /// This member has begun a copy, and lacks items until that is complete.
+    /// This member has an incomplete full sync.
     lacks_items: bool,
-    /// The record as it was last, also if it is gone since.
+    /// The last known record, kept if the coordinator loses it.
     last_record: Option<Record>,
-    /// This leader answers nothing any more, and names its successor once it knows one.
-    hand_over: Option<HandOver>,
-    /// When it leads on, if nobody has taken over.
-    hands_over_until: Millis,
+    /// The leadership transfer under way: this leader answers no requests.
+    transfer: Option<Transfer>,
+    /// The time at which the transfer is abandoned, and this leader continues.
+    transfer_until: Millis,
 }
 
-/// A leader that is about to end.
+/// A leadership transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum HandOver {
-    /// It waits until a member has all items.
+enum Transfer {
+    /// No candidate has all changes yet.
     Waiting,
-    /// This one has them, and is to lead.
+    /// This member has all changes: the next record names it.
     To(Process),
 }
 
 impl Member {
-    /// A member that knows nothing yet.
+    /// Creates a member that has not read the group yet.
     #[must_use]
     pub fn new(settings: MemberSettings) -> Self {
         Self {
             settings,
-            view: View::default(),
-            has_looked: false,
-            next_look: 0,
-            asked: 0,
-            proof: None,
-            unanswered: Vec::new(),
-            began_empty: None,
+            view: GroupView::default(),
+            has_view: false,
+            next_read: 0,
+            requested_at: 0,
+            confirmed_at: None,
+            pending_swaps: Vec::new(),
+            started_empty: None,
             leads_since: None,
             least_epoch: 0,
             ready: BTreeMap::new(),
@@ -176,32 +181,32 @@ impl Member {
             dead_since: None,
             lacks_items: false,
             last_record: None,
-            hand_over: None,
-            hands_over_until: 0,
+            transfer: None,
+            transfer_until: 0,
         }
     }
 
-    /// The group as it was last seen.
+    /// The last read of the group.
     #[must_use]
-    pub fn view(&self) -> &View {
+    pub fn view(&self) -> &GroupView {
         &self.view
     }
 
-    /// Who this is.
+    /// The process of this member.
     #[must_use]
     pub fn me(&self) -> &Process {
         &self.settings.me
     }
 
-    /// What this member is.
+    /// The role of this member, by the last read of the group.
     #[must_use]
     pub fn role(&self) -> Role {
         match &self.view.record {
-            None => Role::Alone,
+            None => Role::Leaderless,
             Some(record) if record.leader == self.settings.me => {
-                let begins_empty =
-                    self.began_empty.is_some_and(|epoch| self.leads_since == Some(epoch));
-                Role::Leader { epoch: record.epoch, begins_empty }
+                let starts_empty =
+                    self.started_empty.is_some_and(|epoch| self.leads_since == Some(epoch));
+                Role::Leader { epoch: record.epoch, starts_empty }
             }
             Some(record) => Role::Follower { leader: record.leader.clone(), epoch: record.epoch },
         }
@@ -211,14 +216,15 @@ impl Member {
         self.view.record.as_ref().is_some_and(|record| record.leader == self.settings.me)
     }
 
-    /// The epoch in which this member began to lead, if it does. Its epoch may have risen since.
+    /// The epoch in which the current leadership of this member started, if it leads. It identifies the leadership: the
+    /// epoch itself may have risen since.
     #[must_use]
     pub fn leads_since(&self) -> Option<u32> {
         self.leads_since
     }
 
-    /// Has this leader go on in this epoch at least, so that no CAS value that it gives is one of an earlier epoch of
-    /// another group. False if it does not lead, or there is no such epoch.
+    /// Raises the epoch of this leader to `least` with the next swap, so that its CAS values differ from those of another
+    /// group. Returns false if this member does not lead, or `least` is above [`EPOCH_MAX`].
     pub fn raise_epoch(&mut self, least: u32) -> bool {
         let can_be = self.leads() && least <= EPOCH_MAX;
         if can_be {
@@ -227,83 +233,83 @@ impl Member {
         can_be
     }
 
-    /// When the coordinator was last seen to name this member as the leader.
+    /// The send time of the last request whose answer showed that this member leads.
     #[must_use]
-    pub fn proof(&self) -> Option<Millis> {
-        self.proof
+    pub fn confirmed_at(&self) -> Option<Millis> {
+        self.confirmed_at
     }
 
-    /// The time until which this member may answer as the leader: one that is past if it may not.
+    /// The time until which this member may answer requests as the leader; a past time if it may not.
     #[must_use]
     pub fn serves_until(&self) -> Millis {
         let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else { return 0 };
-        if self.hand_over.is_some() {
+        if self.transfer.is_some() {
             return 0;
         }
-        if self.settings.in_doubt == InDoubt::Serve {
+        if self.settings.doubt == DoubtPolicy::Serve {
             return Millis::MAX;
         }
-        let unanswered = self.unanswered.iter().flat_map(|(_, record)| &record.in_sync);
-        let others = record.in_sync.iter().chain(unanswered);
+        let pending_swaps = self.pending_swaps.iter().flat_map(|(_, record)| &record.in_sync);
+        let others = record.in_sync.iter().chain(pending_swaps);
         let mut others = others.filter(|process| **process != self.settings.me).peekable();
         if others.peek().is_none() && self.settings.unclean_after.is_none() {
-            // Nobody else may stand.
+            // No other member may stand for election.
             return Millis::MAX;
         }
         let promised = others.map(|other| self.promises.get(other).copied()).min().flatten();
-        // Whoever is named by a swap of this leader leads without standing.
+        // A member that a pending swap names leads in spite of its promise.
         let may_name_another =
-            self.unanswered.iter().any(|(_, record)| record.leader != self.settings.me);
+            self.pending_swaps.iter().any(|(_, record)| record.leader != self.settings.me);
         let promised = promised.filter(|_| !may_name_another);
-        self.proof.max(promised).map_or(0, |since| since + PROOF_TIME)
+        self.confirmed_at.max(promised).map_or(0, |since| since + LEADER_LEASE)
     }
 
-    /// What is to be done now, if anything. The answer has to come before the next call.
+    /// The next request to the coordinator, if one is due. The caller reports its outcome before the next call.
     pub fn next(&mut self, now: Millis) -> Option<Command> {
-        if now >= self.hands_over_until {
-            self.hand_over = None;
+        if now >= self.transfer_until {
+            self.transfer = None;
         }
-        if self.has_looked
-            && let Some(record) = self.wants(now)
+        if self.has_view
+            && let Some(record) = self.wanted_record(now)
         {
             let swap = (self.view.revision, record.clone());
-            self.asked = now;
-            self.unanswered.retain(|before| *before != swap);
-            self.unanswered.push(swap);
+            self.requested_at = now;
+            self.pending_swaps.retain(|before| *before != swap);
+            self.pending_swaps.push(swap);
             return Some(Command::Swap(self.view.revision, record));
         }
-        (now >= self.next_look).then(|| {
-            self.asked = now;
-            Command::Look
+        (now >= self.next_read).then(|| {
+            self.requested_at = now;
+            Command::Read
         })
     }
 
-    /// How long nothing has to be done, if nothing happens.
+    /// The time until the next request is due, without an event.
     #[must_use]
     pub fn idle_time(&self, now: Millis) -> Millis {
-        self.next_look.saturating_sub(now)
+        self.next_read.saturating_sub(now)
     }
 
-    /// Has the record looked at soon.
-    pub fn look_soon(&mut self) {
-        self.next_look = 0;
+    /// Makes a read of the group due now.
+    pub fn read_soon(&mut self) {
+        self.next_read = 0;
     }
 
-    /// The record that this member wants instead of the one that there is.
-    fn wants(&self, now: Millis) -> Option<Record> {
+    /// The record with which this member wants to replace the current one.
+    fn wanted_record(&self, now: Millis) -> Option<Record> {
         let me = &self.settings.me;
         let Some(record) = &self.view.record else {
             let Some(last) = &self.last_record else {
                 return Some(Record { epoch: 1, leader: me.clone(), in_sync: vec![me.clone()] });
             };
-            // The record is gone: who had all items goes on, or anybody if those are gone, too.
+            // The coordinator has lost the record: a member that was in sync leads, or any member if those are gone, too.
             let may_lead = last.in_sync.contains(me) && !self.lacks_items
                 || !last.in_sync.iter().any(|process| self.view.is_live(process));
             let epoch = (last.epoch + 1).min(EPOCH_MAX);
             let (leader, in_sync) = (me.clone(), vec![me.clone()]);
             return may_lead.then_some(Record { epoch, leader, in_sync });
         };
-        if let Some(HandOver::To(next)) = self.hand_over.as_ref().filter(|_| self.leads())
+        if let Some(Transfer::To(next)) = self.transfer.as_ref().filter(|_| self.leads())
             && record.in_sync.contains(next)
             && record.epoch < EPOCH_MAX
         {
@@ -311,121 +317,121 @@ impl Member {
             return Some(Record { epoch, leader, in_sync: vec![next.clone()] });
         }
         if self.leads() {
-            let ready = self.ready.iter().filter(|(_, time)| is_near(**time, now));
+            let ready = self.ready.iter().filter(|(_, time)| is_caught_up(**time, now));
             let in_sync: Vec<Process> =
                 std::iter::once(me).chain(ready.map(|(process, _)| process)).cloned().collect();
             let is_same = in_sync.len() == record.in_sync.len()
                 && in_sync.iter().all(|process| record.in_sync.contains(process));
             let epoch = record.epoch.max(self.least_epoch);
-            let is_wanted = !is_same || epoch != record.epoch || !self.unanswered.is_empty();
+            let is_wanted = !is_same || epoch != record.epoch || !self.pending_swaps.is_empty();
             return is_wanted.then(|| Record { epoch, in_sync, leader: me.clone() });
         }
-        if record.epoch < EPOCH_MAX && self.may_stand(record, now) {
+        if record.epoch < EPOCH_MAX && self.may_stand_for_election(record, now) {
             let (epoch, leader) = (record.epoch + 1, me.clone());
             return Some(Record { epoch, leader, in_sync: vec![me.clone()] });
         }
-        // What was not answered can't come after this has.
-        (!self.unanswered.is_empty()).then(|| record.clone())
+        // An equal record changes the revision, so that pending swaps cannot take effect any more.
+        (!self.pending_swaps.is_empty()).then(|| record.clone())
     }
 
-    fn may_stand(&self, record: &Record, now: Millis) -> bool {
+    fn may_stand_for_election(&self, record: &Record, now: Millis) -> bool {
         if record.in_sync.contains(&self.settings.me) && !self.lacks_items {
             let has_ended = self.refusals.0 == record.leader.boot && self.refusals.1 >= REFUSALS;
             return has_ended
                 || self.view.is_replaced(&record.leader)
                 || !self.view.is_live(&record.leader) && now >= self.promised_until;
         }
-        // Whoever had the items has started again since, without them; so has this member, or it has begun a copy.
+        // All members in sync have lost their items: their nodes have restarted, or started a full sync (this member).
         let has_none =
             |process: &Process| *process == self.settings.me || self.view.is_replaced(process);
-        record.in_sync.iter().all(has_none) || self.waits_no_more(now)
+        record.in_sync.iter().all(has_none) || self.has_waited_for_leader(now)
     }
 
-    fn waits_no_more(&self, now: Millis) -> bool {
+    fn has_waited_for_leader(&self, now: Millis) -> bool {
         let waited = self.dead_since.map(|since| now.saturating_sub(since));
         self.settings.unclean_after.zip(waited).is_some_and(|(limit, waited)| waited >= limit)
     }
 
-    /// The coordinator has answered a look; `None` if it has not.
-    pub fn looked(&mut self, now: Millis, view: Option<View>) {
+    /// Handles the outcome of [`Command::Read`]; `None`: the request failed.
+    pub fn handle_view(&mut self, now: Millis, view: Option<GroupView>) {
         let Some(view) = view else {
-            self.next_look = now + RETRY;
+            self.next_read = now + RETRY_PAUSE;
             return;
         };
-        self.has_looked = true;
-        self.see(now, view);
+        self.has_view = true;
+        self.update_view(now, view);
     }
 
-    /// The coordinator has answered a swap: the record's new number, or that somebody else has replaced it. `None`
-    /// if it has not answered.
-    pub fn swapped(&mut self, now: Millis, answer: Option<Option<Revision>>) {
-        let wanted = self.unanswered.last().map(|(_, record)| record.clone());
+    /// Handles the outcome of [`Command::Swap`]: the new revision, or `Some(None)` if the record had another revision.
+    /// `None`: the request failed, and the swap may still take effect.
+    pub fn handle_swap(&mut self, now: Millis, answer: Option<Option<Revision>>) {
+        let wanted = self.pending_swaps.last().map(|(_, record)| record.clone());
         let (Some(Some(revision)), Some(record)) = (answer, wanted) else {
-            // Either the record is another one, or it is not known which one it is.
-            self.has_looked = false;
-            self.next_look = if answer.is_some() { 0 } else { now + RETRY };
+            // The record is unknown until the next read.
+            self.has_view = false;
+            self.next_read = if answer.is_some() { 0 } else { now + RETRY_PAUSE };
             return;
         };
-        let is_handed_over = record.leader != self.settings.me;
-        let view = View { record: Some(record), revision, ..self.view.clone() };
-        self.see(now, view);
-        if is_handed_over {
-            // Who is alive was seen before that. If the next leader has only just started, it would be taken for one
-            // whose place another process of its node has taken.
-            (self.has_looked, self.next_look) = (false, 0);
+        let is_transferred = record.leader != self.settings.me;
+        let view = GroupView { record: Some(record), revision, ..self.view.clone() };
+        self.update_view(now, view);
+        if is_transferred {
+            // The leases in the view are older than the record. If the next leader's node has just restarted, its old
+            // process would have the lease, and this member would stand for election.
+            (self.has_view, self.next_read) = (false, 0);
         }
     }
 
-    /// Takes in the group as it is now.
-    fn see(&mut self, now: Millis, view: View) {
+    /// Updates the state from a view of the group.
+    fn update_view(&mut self, now: Millis, view: GroupView) {
         let before = self.view.record.as_ref();
         let was_in_sync = before.is_none_or(|record| record.in_sync.contains(&self.settings.me));
         let had_items = was_in_sync && !self.lacks_items;
-        let (led, was_unclean) = (self.leads(), self.waits_no_more(now));
+        let (led, was_unclean) = (self.leads(), self.has_waited_for_leader(now));
         let leader = view.record.as_ref().map(|record| &record.leader);
         let is_new = before.map(|record| &record.leader) != leader;
         if is_new {
-            (self.promised_until, self.hand_over) = (0, None);
+            (self.promised_until, self.transfer) = (0, None);
             self.ready.clear();
             self.promises.clear();
         }
         let is_dead = view.record.as_ref().is_some_and(|record| !view.is_live(&record.leader));
         self.dead_since = if is_dead { self.dead_since.or(Some(now)) } else { None };
-        // Otherwise somebody has named it, who wants its items whatever is missing.
-        let is_own = self.unanswered.iter().any(|(_, own)| Some(own) == view.record.as_ref());
+        // Otherwise another node has written the record: a transfer, or an operator who accepts missing items.
+        let is_own = self.pending_swaps.iter().any(|(_, own)| Some(own) == view.record.as_ref());
         let epoch = |record: Option<&Record>| record.map(|record| record.epoch);
-        let goes_on = led && (is_own || epoch(before) == epoch(view.record.as_ref()));
-        self.unanswered.retain(|(revision, _)| *revision == view.revision);
+        let still_leads = led && (is_own || epoch(before) == epoch(view.record.as_ref()));
+        self.pending_swaps.retain(|(revision, _)| *revision == view.revision);
         self.view = view;
         if self.view.record.is_some() {
             self.last_record.clone_from(&self.view.record);
         }
         let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else {
-            self.proof = None;
+            self.confirmed_at = None;
             (self.leads_since, self.least_epoch) = (None, 0);
-            self.next_look = self.asked + FOLLOWER_LOOKS;
+            self.next_read = self.requested_at + FOLLOWER_READS;
             return;
         };
-        if !goes_on {
+        if !still_leads {
             (self.leads_since, self.least_epoch) = (Some(record.epoch), 0);
         }
         if !led && is_own && !had_items && !was_unclean {
-            self.began_empty = Some(record.epoch);
+            self.started_empty = Some(record.epoch);
         }
-        self.proof = Some(self.asked);
-        self.next_look = self.asked + LEADER_LOOKS;
+        self.confirmed_at = Some(self.requested_at);
+        self.next_read = self.requested_at + LEADER_READS;
     }
 
-    /// The wish that this leader hands over, if there is one.
+    /// The request for a transfer of this leadership, if there is one.
     #[must_use]
-    pub fn wish_to_hand_over(&self) -> Option<&HandOverWish> {
+    pub fn transfer_request(&self) -> Option<&TransferRequest> {
         let epoch = self.view.record.as_ref().filter(|_| self.leads())?.epoch;
-        self.view.wishes.hand_over.as_ref().filter(|wish| wish.epoch == epoch)
+        self.view.requests.transfer.as_ref().filter(|request| request.epoch == epoch)
     }
 
-    /// Begins to hand over to another member, of this name if there is one: this leader answers nothing from here on,
-    /// or for [`HAND_OVER_TIME`] if nobody takes over. Those that could lead next; without any, it leads on.
-    pub fn begin_hand_over(&mut self, now: Millis, to: Option<&str>) -> Vec<Process> {
+    /// Starts a leadership transfer to the node `to`, or to any member in sync. Returns the candidates. This leader answers
+    /// no requests until another leads, for at most [`TRANSFER_TIME_MAX`]. Without candidates, it continues.
+    pub fn start_transfer(&mut self, now: Millis, to: Option<&str>) -> Vec<Process> {
         let can_end = self.view.record.as_ref().is_some_and(|record| record.epoch < EPOCH_MAX);
         if !self.leads() || !can_end {
             return Vec::new();
@@ -433,80 +439,81 @@ impl Member {
         let record = self.view.record.iter().flat_map(|record| &record.in_sync);
         let is_ready = |process: &&Process| {
             to.is_none_or(|to| process.node == to)
-                && self.ready.get(*process).is_some_and(|time| is_near(*time, now))
+                && self.ready.get(*process).is_some_and(|time| is_caught_up(*time, now))
         };
         let could: Vec<Process> = record.filter(is_ready).cloned().collect();
         if !could.is_empty() {
-            (self.hand_over, self.hands_over_until) =
-                (Some(HandOver::Waiting), now + HAND_OVER_TIME);
+            (self.transfer, self.transfer_until) =
+                (Some(Transfer::Waiting), now + TRANSFER_TIME_MAX);
         }
         could
     }
 
-    /// Hands over to a member that has all that this leader has answered.
-    pub fn hand_over_to(&mut self, next: Process) {
-        if self.hand_over.is_some() {
-            self.hand_over = Some(HandOver::To(next));
+    /// Names the next leader of a transfer. It must have all changes that this leader has answered.
+    pub fn transfer_to(&mut self, next: Process) {
+        if self.transfer.is_some() {
+            self.transfer = Some(Transfer::To(next));
         }
     }
 
-    /// The leader's port has refused a connection, though its machine is there.
+    /// Notes that the leader's port has refused a connection: the machine runs, the process may have ended.
     pub fn note_refusal(&mut self, leader: &Process) {
         let before = if self.refusals.0 == leader.boot { self.refusals.1 } else { 0 };
         self.refusals = (leader.boot, before + 1);
-        self.look_soon();
+        self.read_soon();
     }
 
-    /// The leader's port was answered by another process: the one that led has ended.
+    /// Notes that another process has the leader's port: the leader's process has ended.
     pub fn note_replaced(&mut self, leader: &Process) {
         self.refusals = (leader.boot, REFUSALS);
-        self.look_soon();
+        self.read_soon();
     }
 
-    /// A copy is about to begin, for which this member removes all items. False if it may not, because this member
-    /// may be about to lead.
+    /// Notes that a full sync will start, which removes all items. Returns false if this member must keep its items,
+    /// because a pending swap may make it the leader.
     #[must_use]
-    pub fn begin_copy(&mut self) -> bool {
-        self.lacks_items |= self.unanswered.is_empty();
+    pub fn start_full_sync(&mut self) -> bool {
+        self.lacks_items |= self.pending_swaps.is_empty();
         self.lacks_items
     }
 
-    /// Whether this member has begun a copy that is not complete.
+    /// Whether this member has an incomplete full sync.
     #[must_use]
     pub fn lacks_items(&self) -> bool {
         self.lacks_items
     }
 
-    /// A copy is complete, or this member leads.
-    pub fn note_copy(&mut self) {
+    /// Notes that a full sync is complete, or that this member leads.
+    pub fn end_full_sync(&mut self) {
         self.lacks_items = false;
     }
 
-    /// The leader has accepted a connection.
+    /// Notes that the leader has accepted a connection.
     pub fn note_connected(&mut self) {
         self.refusals = (0, 0);
     }
 
-    /// The leader has sent a beat. True if that is promised upon: this member does not stand for a while.
-    pub fn note_beat(&mut self, leader: &Process, now: Millis) -> bool {
+    /// Handles a heartbeat of a leader. Returns whether this member promises not to stand for election for
+    /// [`PROMISE_TIME`].
+    pub fn note_heartbeat(&mut self, leader: &Process, now: Millis) -> bool {
         let is_followed = self.view.record.as_ref().is_some_and(|record| record.leader == *leader);
-        // It stands already, if something is not answered.
-        let may_promise = is_followed && self.unanswered.is_empty();
+        // A pending swap may be an election of this member.
+        let may_promise = is_followed && self.pending_swaps.is_empty();
         if may_promise {
             self.promised_until = self.promised_until.max(now + PROMISE_TIME);
         }
         may_promise
     }
 
-    /// A member has acknowledged a beat. `has_until`: it has all items, with all changes up to this time. `promised`:
-    /// when the beat was sent, if the member does not stand for election for a while after it.
+    /// Handles the acknowledgement of a heartbeat by a member. `synced_until`: the time up to which it has all changes;
+    /// `None` if it lacks items. `promised`: the send time of the heartbeat, if the member has made an election promise.
     pub fn note_ack(
         &mut self,
         member: &Process,
-        has_until: Option<Millis>,
+        synced_until: Option<Millis>,
         promised: Option<Millis>,
     ) {
-        match has_until {
+        match synced_until {
             Some(time) => self.ready.insert(member.clone(), time),
             None => self.ready.remove(member),
         };
@@ -516,21 +523,21 @@ impl Member {
         }
     }
 
-    /// A member has no connection any more.
-    pub fn note_gone(&mut self, member: &Process) {
+    /// Notes that the connection of a member has ended.
+    pub fn note_disconnected(&mut self, member: &Process) {
         self.ready.remove(member);
     }
 
-    /// Whether the process of this number may stand, or may be about to: it is in sync, or would be by a swap that is
-    /// not answered, or by the next one.
+    /// Whether the process with this boot number may stand for election: it is in sync by the record, by a pending swap, or
+    /// by the next swap.
     #[must_use]
     pub fn may_be_in_sync(&self, boot: u64, now: Millis) -> bool {
         let mut ready = self.ready.iter();
-        if ready.any(|(process, time)| process.boot == boot && is_near(*time, now)) {
+        if ready.any(|(process, time)| process.boot == boot && is_caught_up(*time, now)) {
             return true;
         }
-        let unanswered = self.unanswered.iter().map(|(_, record)| record);
-        let mut records = self.view.record.iter().chain(unanswered);
+        let pending_swaps = self.pending_swaps.iter().map(|(_, record)| record);
+        let mut records = self.view.record.iter().chain(pending_swaps);
         records.any(|record| record.in_sync.iter().any(|process| process.boot == boot))
     }
 }

@@ -1,44 +1,47 @@
-//! Which slots a leader answers for, and how they get from one leader to another, without I/O.
+//! The slots that a leader answers for, and the protocol of a migration between two leaders, without I/O.
 //!
 //! ```text
-//!  leader that has them (Ownership)                 leader that takes them over (Taken)
-//!                     ◀──── asks for them, after it has seen the map as it is
-//!  give_up: answers nothing about them
-//!  says that everything is sent ────▶ ending: replaces the map as it was then, if both still lead
-//!  note_map: they are the other group's
-//!  or, if that does not come: end_giving, replaces the map by the same one, take_back
+//!  exporting leader (Ownership)                      importing leader (FinishedImport)
+//!                            ◀── ReleaseSlots ────── after it has read revision R of the map
+//!  release: answers no more requests for the slots
+//!                            ─── Barrier ──────────▶ completion: replaces revision R of the map, if both still lead
+//!  update_map: the other group owns the slots
+//!
+//!  if the import fails: close_release, replaces the map by an equal one, revoke_release
 //! ```
+//! The two swaps exclude each other, because both replace the same revision. So the exporting leader never answers for
+//! slots that the importing group owns.
 
-use crate::{Move, Process, Record, Revision, SlotMap, SlotSet};
+use crate::{Migration, Process, Record, Revision, ShardMap, SlotSet};
 
-/// Which slots a leader answers for: those that the map says to be its group's, without those that it has given up.
+/// The slots that a leader answers for: those of its group in the map, without those that it has released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ownership {
     group: String,
-    map: Option<SlotMap>,
+    map: Option<ShardMap>,
     revision: Revision,
-    /// Slots that this leader has given up though the map does not say so yet.
-    given: Option<Given>,
+    /// Slots that this leader has released, while the map has its group as their owner.
+    released: Option<Release>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Given {
+struct Release {
     slots: SlotSet,
     to: String,
-    /// The leadership in which they were given up.
+    /// The epoch in which the leadership started that has released the slots.
     leads_since: u32,
-    /// The other group may still take them over.
+    /// The other group may still take the slots over.
     is_open: bool,
 }
 
 impl Ownership {
-    /// For a member of this group, which has all slots as long as it knows no map.
+    /// Creates the state of a member of a group. Until the first map, the group owns all slots.
     #[must_use]
     pub fn new(group: &str) -> Self {
-        Self { group: group.to_owned(), map: None, revision: 0, given: None }
+        Self { group: group.to_owned(), map: None, revision: 0, released: None }
     }
 
-    /// The group that this is a member of.
+    /// The group of this node.
     #[must_use]
     pub fn group(&self) -> &str {
         &self.group
@@ -46,122 +49,124 @@ impl Ownership {
 
     /// The map, if there is one.
     #[must_use]
-    pub fn map(&self) -> Option<&SlotMap> {
+    pub fn map(&self) -> Option<&ShardMap> {
         self.map.as_ref()
     }
 
-    /// The map's number.
+    /// The revision of the map.
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// The slots that the map says to be this group's, also if they were given up.
+    /// The slots of this group in the map, released ones included.
     #[must_use]
     pub fn slots(&self) -> SlotSet {
         self.map.as_ref().map_or_else(SlotSet::all, |map| map.slots_of(&self.group))
     }
 
-    /// The group that is asked for a slot: that of the map, or the one to which this leader has given the slot up. `None` if
-    /// there is no map: this group has all slots.
+    /// The group that receives requests for a slot: the owner in the map, or the group that this leader has released the
+    /// slot to. `None` if there is no map: this group owns all slots.
     #[must_use]
     pub fn owner_of(&self, slot: u16) -> Option<&str> {
         let owner = self.map.as_ref()?.owner_of(slot)?;
-        let is_given = |given: &&Given| owner == self.group && given.slots.contains(slot);
-        Some(self.given.as_ref().filter(is_given).map_or(owner, |given| given.to.as_str()))
+        let is_released = |release: &&Release| owner == self.group && release.slots.contains(slot);
+        let release = self.released.as_ref().filter(is_released);
+        Some(release.map_or(owner, |release| release.to.as_str()))
     }
 
-    /// Takes in the map as it is, which is no older than the one before. How many slots are another group's now that were
-    /// given up.
-    pub fn note_map(&mut self, map: SlotMap, revision: Revision) -> usize {
+    /// Replaces the map by a later one. Returns the number of released slots that the other group owns now.
+    pub fn update_map(&mut self, map: ShardMap, revision: Revision) -> usize {
         (self.map, self.revision) = (Some(map), revision);
         let own = self.slots();
-        self.given
-            .take_if(|given| own.common(&given.slots).is_empty())
-            .map_or(0, |given| given.slots.len())
+        self.released
+            .take_if(|release| own.common(&release.slots).is_empty())
+            .map_or(0, |release| release.slots.len())
     }
 
-    /// This leader answers nothing about these slots from here on. False if it does not have them all, or has given up
-    /// some already.
-    pub fn give_up(&mut self, slots: &SlotSet, to: &str, leads_since: u32) -> bool {
+    /// Releases slots to another group: this leader answers no more requests for them. Returns false, and does nothing,
+    /// if its group does not own all of them, or has released others already.
+    pub fn release(&mut self, slots: &SlotSet, to: &str, leads_since: u32) -> bool {
         let has_all = self.map.is_some() && self.slots().includes(slots);
-        let can = has_all && self.given.is_none();
+        let can = has_all && self.released.is_none();
         if can {
             let (slots, to) = (slots.clone(), to.to_owned());
-            self.given = Some(Given { slots, to, leads_since, is_open: true });
+            self.released = Some(Release { slots, to, leads_since, is_open: true });
         }
         can
     }
 
-    /// The other group has taken the slots over that were given up, or will not.
-    pub fn end_giving(&mut self) {
-        if let Some(given) = &mut self.given {
-            given.is_open = false;
+    /// Ends the migration of the released slots: the other group has taken them over, or has failed to.
+    pub fn close_release(&mut self) {
+        if let Some(release) = &mut self.released {
+            release.is_open = false;
         }
     }
 
-    /// Forgets what was given up in another leadership than this one: nobody can take it over any more, because the
-    /// group's record is another one. Whether there was something.
-    pub fn forget_earlier(&mut self, leads_since: Option<u32>) -> bool {
-        // Whoever has given slots up may know of a later leadership than who asks here.
+    /// Drops a release of an earlier leadership of this node. The other group cannot complete it, because it compares the
+    /// record of this group, which has changed. Returns whether there was one.
+    pub fn forget_earlier_release(&mut self, leads_since: Option<u32>) -> bool {
+        // The caller may know an older leadership than the thread that has released the slots.
         let is_earlier =
-            |given: &mut Given| leads_since.is_none_or(|since| since > given.leads_since);
-        self.given.take_if(is_earlier).is_some()
+            |release: &mut Release| leads_since.is_none_or(|since| since > release.leads_since);
+        self.released.take_if(is_earlier).is_some()
     }
 
-    /// Whether slots were given up that the other group does not take over: the map has to be replaced before they can be
-    /// answered for again.
+    /// Whether there is a release that the other group has not completed. The map must be replaced before this leader
+    /// may answer for the slots again.
     #[must_use]
-    pub fn has_given_in_vain(&self) -> bool {
-        self.given.as_ref().is_some_and(|given| !given.is_open)
+    pub fn has_failed_release(&self) -> bool {
+        self.released.as_ref().is_some_and(|release| !release.is_open)
     }
 
-    /// The map was replaced by this one, so that nobody can take the slots over any more that were given up.
-    pub fn take_back(&mut self, map: SlotMap, revision: Revision) {
-        self.given = None;
-        self.note_map(map, revision);
+    /// Answers for the released slots again. `map` must have replaced the revision that the other group would replace,
+    /// so that it can no longer take the slots over.
+    pub fn revoke_release(&mut self, map: ShardMap, revision: Revision) {
+        self.released = None;
+        self.update_map(map, revision);
     }
 }
 
-/// Slots whose items are all here, and which their leader has given up.
+/// A migration whose items the importing leader has, and whose slots the exporting leader has released.
 #[derive(Clone, Copy, Debug)]
-pub struct Taken<'a> {
-    /// Which, from whom, and to which group.
-    pub done: &'a Move,
-    /// The number of the map from before they were given up.
-    pub asked: Revision,
-    /// Who has given them up, and in which epoch.
-    pub giver: (&'a Process, u32),
-    /// Who has them now, and in which epoch.
-    pub taker: (&'a Process, u32),
+pub struct FinishedImport<'a> {
+    /// The migration.
+    pub migration: &'a Migration,
+    /// The revision of the map that the importer has read before it requested the release.
+    pub revision: Revision,
+    /// The leader that has released the slots, and its epoch.
+    pub exporter: (&'a Process, u32),
+    /// The leader that has imported the slots, and its epoch.
+    pub importer: (&'a Process, u32),
 }
 
-/// What becomes of a move.
+/// The last step of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// The map says so already.
-    Done,
-    /// It is to be replaced by this map, if it and the records of both groups still have the numbers that they have now.
-    Replace(SlotMap, [(String, Revision); 2]),
-    /// It can't be finished any more.
+pub enum Completion {
+    /// The map already has the new owner.
+    AlreadyDone,
+    /// Replace the map by this one, on the condition that it and the records of both groups have the revisions that were
+    /// read.
+    ReplaceMap(ShardMap, [(String, Revision); 2]),
+    /// The migration has failed, with the reason.
     Refused(&'static str),
 }
 
-impl Taken<'_> {
-    /// What is to be done, with the map and the records of the groups as they are.
+impl FinishedImport<'_> {
+    /// Decides the last step from a consistent read of the map and the records of the groups.
     #[must_use]
-    pub fn ending<'r>(
+    pub fn completion<'r>(
         &self,
-        (map, revision): (&SlotMap, Revision),
+        (map, revision): (&ShardMap, Revision),
         record_of: impl Fn(&str) -> Option<(&'r Record, Revision)>,
-    ) -> Ending {
-        let Move { from, to, slots } = self.done;
-        if revision != self.asked {
+    ) -> Completion {
+        let Migration { from, to, slots } = self.migration;
+        if revision != self.revision {
             let is_done = map.slots_of(to).includes(slots);
             return if is_done {
-                Ending::Done
+                Completion::AlreadyDone
             } else {
-                Ending::Refused("the map has changed meanwhile")
+                Completion::Refused("the shard map has changed")
             };
         }
         let leads = |group: &String, (process, epoch): (&Process, u32)| {
@@ -169,11 +174,11 @@ impl Taken<'_> {
             let is_same = record.leader == *process && record.epoch == epoch;
             is_same.then(|| (group.clone(), revision))
         };
-        let (Some(from), Some(to)) = (leads(from, self.giver), leads(to, self.taker)) else {
-            return Ending::Refused("one of the two leaders is replaced");
+        let (Some(from), Some(to)) = (leads(from, self.exporter), leads(to, self.importer)) else {
+            return Completion::Refused("the leader of one of the two groups has changed");
         };
         let mut after = map.clone();
-        after.finish(self.done);
-        Ending::Replace(after, [from, to])
+        after.finish(self.migration);
+        Completion::ReplaceMap(after, [from, to])
     }
 }

@@ -1,6 +1,6 @@
-//! A secret that leader and follower share: each proves to the other that it knows it, without saying it.
+//! Mutual authentication of nodes by a shared secret, which is never sent.
 //!
-//! A proof is an HMAC-SHA256 (RFC 2104) of who proves it and of both sides' random numbers, so it is good for one
+//! A proof is an HMAC-SHA256 (RFC 2104) of the side that proves and of the nonces of both sides, so it is valid for one
 //! connection and one side. The secret does not encrypt the stream.
 
 use crate::frame::Nonce;
@@ -8,10 +8,10 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
 
-/// The fewest bytes that a secret has.
+/// The minimum length of a secret, in bytes.
 pub const SECRET_LEN_MIN: usize = 16;
 
-/// The secret.
+/// A cluster secret. Its debug output hides it.
 #[derive(Clone)]
 pub struct Secret(Vec<u8>);
 
@@ -21,17 +21,17 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Who proves something.
+/// A side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The one that is followed.
+    /// The side that accepts the connection.
     Leader,
-    /// The one that follows.
+    /// The side that has connected.
     Follower,
 }
 
 impl Secret {
-    /// The secret of a file: all of it but spaces and line ends around it; `None` if that is too short.
+    /// The secret in the contents of a file: the whole file without surrounding white space; `None` if it is too short.
     #[must_use]
     pub fn of(file: &[u8]) -> Option<Self> {
         let secret = file.trim_ascii();
@@ -39,7 +39,7 @@ impl Secret {
     }
 
     fn mac(&self, side: Side, follower: &Nonce, leader: &Nonce) -> Option<Hmac<Sha256>> {
-        // A key of any length will do.
+        // HMAC accepts a key of any length.
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
         mac.update(match side {
             Side::Leader => b"larder replication: leader",
@@ -50,14 +50,14 @@ impl Secret {
         Some(mac)
     }
 
-    /// The proof of one side.
+    /// Computes the proof of one side.
     #[must_use]
     pub fn proof(&self, side: Side, follower: &Nonce, leader: &Nonce) -> [u8; 32] {
         let mac = self.mac(side, follower, leader);
         mac.map_or([0; 32], |mac| mac.finalize().into_bytes().into())
     }
 
-    /// Whether a proof is right, found out in a time that does not depend on it.
+    /// Verifies a proof in constant time.
     #[must_use]
     pub fn is_proven(
         &self,
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proof_is_good_for_one_side_one_connection_and_one_secret() {
+    fn a_proof_is_valid_for_one_side_one_connection_and_one_secret() {
         let secret = Secret::of(b"  correct horse battery\n").unwrap();
         let (follower, leader) = ([1; 32], [2; 32]);
         let proof = secret.proof(Side::Leader, &follower, &leader);

@@ -1,15 +1,18 @@
 //! The leader's side of a stream: reads keys from the journals and sends the states of their items.
 //!
-//! A key is in a journal after its change, and the sender looks the item up after it has read the key, so the state
-//! that it sends is at least as new as the change. One thread reads all states that go to a follower, so what
-//! the follower is told of a key never goes back. A copy of everything is a walk in the same stream.
+//! Order of changes: a handle changes an item first and then writes its key to its journal. The sender reads the key
+//! first and then the item. So the state that it sends is at least as new as the change. One thread reads all states for
+//! a follower, so the states of a key never go back in time. A full sync walks through all items, and sends them in the
+//! same stream.
 //!
-//! Flushes are no changes of items. The sender looks how many there were after it has taken keys from the journals
-//! and before it looks their items up. What was stored after a flush has its key behind those that were taken before
-//! the flush was seen, so it is sent after the flush.
+//! Order of flushes: the engine counts flushes, and no journal has them. In each step the sender takes keys from the
+//! journals, then reads the count, then reads the items. If the count has risen, the sender sends a `Flush` before the
+//! items. A flush that happens after the count was read is sent in a later step. It cannot remove an item that was stored
+//! after it: the key of such an item is still in a journal, and the sender sends the item after the `Flush`.
 
 use crate::frame::{
-    BatchWriter, Frame, ItemState, NamedKeys, PART_LEN_MAX, Position, State, TimeLeft, ValueState,
+    BatchWriter, ChangedKeyQueue, Frame, ItemState, PART_LEN_MAX, Position, State, TimeLeft,
+    ValueState,
 };
 use crate::keys::Keys;
 use crate::lineage::Succession;
@@ -22,110 +25,112 @@ use larder_store::{
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Keys that are taken from the journals at a time.
+/// The maximum number of keys that a step takes from the journals.
 const KEYS_MAX: usize = 256;
-/// A batch ends when it has this many bytes.
+/// A batch is full at this many bytes.
 const BATCH_LEN: usize = 256 << 10;
-/// Values up to this length are sent within a batch.
+/// The maximum length of a value within a batch. Longer values follow the batch in parts.
 const WHOLE_LEN_MAX: usize = 64 << 10;
-/// The parts of a large value that are sent in one step.
+/// The number of parts of a large value in one step.
 const PARTS_MAX: usize = 4;
-/// Items that a step of a copy goes through, at first, and at least and at most.
+/// The number of items in one step of a full sync: initial, minimum and maximum.
 const WALK_ITEMS: usize = 64;
 const WALK_ITEMS_MIN: usize = 8;
 const WALK_ITEMS_MAX: usize = 1024;
 
-/// The shortest time between two marks, in milliseconds: see `lineage.rs`.
-const MARK_MILLIS: u64 = 20;
+/// The minimum time between two checkpoints: see `lineage.rs`.
+const CHECKPOINT_INTERVAL_MS: u64 = 20;
 
-/// What is to be done after a step.
+/// The caller's next action after a step. In each case it first sends the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Send what was written, and do another step.
+    /// Call [`Sender::step`] again.
     More,
-    /// Send what was written. There is nothing more to send before the bell rings.
+    /// Everything is sent: wait until a journal has a key.
     Idle,
-    /// Send what was written. The waker will be called when items were read from slower storage.
+    /// Wait until the waker is called: the engine reads items from slower storage.
     Waiting,
 }
 
-/// What a sender has done so far.
+/// Counters of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderCounts {
-    /// States of items that were sent, also of those that are gone.
+    /// Sent states, those of removed items included.
     pub states: u64,
-    /// Changes that were not sent by themselves, because a later state of the item was.
+    /// Changes without a state of their own, because one state covers several changes of a key.
     pub coalesced: u64,
-    /// Copies that were begun.
-    pub copies: u64,
-    /// Followers that were sent what they did not have after this leader had succeeded another one.
-    pub repairs: u64,
-    /// Times that changes were written faster than they were sent.
+    /// Started full syncs.
+    pub full_syncs: u64,
+    /// Started delta syncs.
+    pub delta_syncs: u64,
+    /// Overruns of a journal: its writer has overwritten keys that were not sent. Each causes a full sync.
     pub overruns: u64,
-    /// Flushes that were sent.
+    /// Sent flushes.
     pub flushes: u64,
 }
 
-/// What a follower has when it has acknowledged a reach.
+/// A watermark that was sent. A follower that acknowledges its number has all these changes and flushes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reached {
-    /// The number of the reach.
+pub struct SentWatermark {
+    /// The number of the watermark on its connection.
     pub number: u64,
-    /// Everything up to these offsets of the journals.
+    /// The offsets in the journals.
     pub offsets: Vec<u64>,
-    /// So many flushes.
+    /// The number of flushes.
     pub generation: u64,
 }
 
-/// Sends changes to one follower.
+/// The stream to one follower.
 #[derive(Debug)]
 pub struct Sender<E: Engine> {
     engine: E,
     journals: Arc<Journals>,
     readers: Vec<Reader>,
-    /// How often keys were taken from them.
+    /// Counts the rounds through the readers: determines the first reader of each round.
     next: usize,
-    /// The follower has begun a copy, or has one.
-    has_begun: bool,
-    /// The number of the last flush that the follower was told of.
+    /// The follower has a valid start: a resumed position, a delta sync or a full sync.
+    has_started: bool,
+    /// The number of the leader's flushes that are sent.
     generation: u64,
-    /// The walk of the copy that is under way.
+    /// The walk of a full sync that is under way.
     walk: Option<E::Walk>,
     walk_items: usize,
-    /// The repair that is under way.
-    repair: Option<Repair>,
+    /// The delta sync that is under way.
+    delta_sync: Option<DeltaSync>,
     keys: Keys,
-    /// Only items of these slots are sent.
+    /// The slots of an export: only their items are sent. `None`: all items.
     slots: Option<SlotSet>,
-    /// When the oldest of `keys` was changed, in milliseconds.
+    /// The time of the oldest unsent change, in milliseconds.
     oldest: u64,
     large: Option<Large<E::Lease>>,
     fetches: Vec<E::Fetch>,
     batch: u64,
-    /// The offsets that the follower was told; `None` before its copy is complete.
-    told: Option<Vec<u64>>,
-    /// The number and the flushes of the last reach of this connection; 0 before the first.
-    reach: u64,
-    reach_generation: u64,
-    /// Those that nobody was told of yet.
-    reached: Vec<Reached>,
-    /// The batches that were under way when the mark was made that is not complete, if there is one.
-    mark: Option<Vec<u64>>,
-    /// The last batch before the last mark, and when that was made.
-    marked: Option<(u64, u64)>,
+    /// The offsets of the last watermark; `None` until a sync is complete.
+    sent_offsets: Option<Vec<u64>>,
+    /// The number and the generation of the last watermark on this connection; 0 before the first.
+    watermark: u64,
+    watermark_generation: u64,
+    /// The watermarks since the last [`Sender::take_watermarks`].
+    sent_watermarks: Vec<SentWatermark>,
+    /// The batches under way at the start of a checkpoint that is not settled: the state of `Journals::settle`.
+    open_checkpoint: Option<Vec<u64>>,
+    /// The number of the last batch before the last checkpoint, and the time of the checkpoint.
+    last_checkpoint: Option<(u64, u64)>,
     counts: SenderCounts,
 }
 
-/// What a follower that followed another leader before is told, and what it names.
+/// The state of a delta sync.
 #[derive(Debug)]
-struct Repair {
-    /// How this process began to lead, until the follower is told.
-    untold: Option<Position>,
-    named: NamedKeys,
-    has_named_all: bool,
+struct DeltaSync {
+    /// The contents of the `DeltaSyncStart` frame, until that is sent.
+    unsent_start: Option<Position>,
+    /// Keys from the follower whose items are not sent yet.
+    changed_keys: ChangedKeyQueue,
+    /// The follower has sent all its keys.
+    has_all_keys: bool,
 }
 
-/// A large value that is on its way.
+/// A large value that is partly sent.
 #[derive(Debug)]
 struct Large<L> {
     value: LargeValue<L>,
@@ -169,8 +174,8 @@ impl<L: Lease> LargeValue<L> {
 }
 
 impl<E: Engine> Sender<E> {
-    /// A sender to a follower that is at `position`. If it can't go on from there, it begins with a copy.
-    /// `boot` is the number of this process, and `succession` how it began to lead.
+    /// Creates the stream to a follower at `position`. It resumes there if possible, or else starts a delta sync, or else
+    /// a full sync. `boot` is the boot number of this process, and `succession` the start of its leadership.
     pub fn new(
         engine: E,
         journals: Arc<Journals>,
@@ -183,92 +188,97 @@ impl<E: Engine> Sender<E> {
             journals,
             readers: Vec::new(),
             next: 0,
-            has_begun: false,
+            has_started: false,
             generation: 0,
             walk: None,
             walk_items: WALK_ITEMS,
-            repair: None,
+            delta_sync: None,
             keys: Keys::default(),
             slots: None,
             oldest: 0,
             large: None,
             fetches: Vec::new(),
             batch: 0,
-            told: None,
-            reach: 0,
-            reach_generation: 0,
-            reached: Vec::new(),
-            mark: None,
-            marked: None,
+            sent_offsets: None,
+            watermark: 0,
+            watermark_generation: 0,
+            sent_watermarks: Vec::new(),
+            open_checkpoint: None,
+            last_checkpoint: None,
             counts: SenderCounts::default(),
         };
         match (position, succession) {
-            (Some(position), _) if position.boot == boot => sender.go_on(position),
-            (Some(position), Some(succession)) => sender.begin_repair(position, succession),
+            (Some(position), _) if position.boot == boot => sender.resume(position),
+            (Some(position), Some(succession)) => sender.start_delta_sync(position, succession),
             _ => (),
         }
         sender
     }
 
-    /// A sender of all items of some slots, to a group that is to have them.
-    pub fn of_slots(engine: E, journals: Arc<Journals>, slots: SlotSet) -> Self {
+    /// Creates the stream of an export: all items of these slots, and their changes.
+    pub fn for_export(engine: E, journals: Arc<Journals>, slots: SlotSet) -> Self {
         Self { slots: Some(slots), ..Self::new(engine, journals, 0, None, None) }
     }
 
-    /// Whether everything was sent that was changed before these offsets of the journals.
+    /// Whether all changes before these journal offsets are sent.
     #[must_use]
     pub fn has_sent(&self, ends: &[u64]) -> bool {
         let has_read = |(at, end): (usize, &u64)| {
             *end == 0 || self.readers.get(at).is_some_and(|reader| reader.offset() >= *end)
         };
         let is_under_way = self.walk.is_some() || self.large.is_some() || !self.keys.is_done();
-        self.has_begun && !is_under_way && ends.iter().enumerate().all(has_read)
+        self.has_started && !is_under_way && ends.iter().enumerate().all(has_read)
     }
 
-    fn go_on(&mut self, position: &Position) {
+    fn resume(&mut self, position: &Position) {
         let Ok(readers) = self.journals.readers_at(&position.offsets) else { return };
-        (self.readers, self.has_begun) = (readers, true);
+        (self.readers, self.has_started) = (readers, true);
         self.generation = position.generation;
-        self.told = Some(position.offsets.clone());
+        self.sent_offsets = Some(position.offsets.clone());
     }
 
-    fn begin_repair(&mut self, position: &Position, succession: &Succession) {
+    fn start_delta_sync(&mut self, position: &Position, succession: &Succession) {
         let Some(since) = succession.since(position) else { return };
         let Ok(readers) = self.journals.readers_at(&since) else { return };
-        (self.readers, self.has_begun) = (readers, true);
+        (self.readers, self.has_started) = (readers, true);
         self.generation = succession.generation();
-        self.counts.repairs += 1;
-        let untold = Some(succession.before().clone());
-        self.repair = Some(Repair { untold, named: NamedKeys::default(), has_named_all: false });
+        self.counts.delta_syncs += 1;
+        let unsent_start = Some(succession.previous().clone());
+        self.delta_sync = Some(DeltaSync {
+            unsent_start,
+            changed_keys: ChangedKeyQueue::default(),
+            has_all_keys: false,
+        });
     }
 
-    /// The follower has named these keys ([`Named::bytes`](crate::Named::bytes)), and what is under them is to be sent.
-    pub fn take_named(&mut self, keys: Vec<u8>) {
-        if let Some(repair) = &mut self.repair {
-            repair.named.push(keys);
+    /// Adds keys from the follower ([`ChangedKeys::bytes`](crate::ChangedKeys::bytes)). The stream will have the states of
+    /// their items.
+    pub fn push_changed_keys(&mut self, keys: Vec<u8>) {
+        if let Some(delta_sync) = &mut self.delta_sync {
+            delta_sync.changed_keys.push(keys);
         }
     }
 
-    /// The follower has named all keys.
-    pub fn note_named_all(&mut self) {
-        if let Some(repair) = &mut self.repair {
-            repair.has_named_all = true;
+    /// Notes that the follower has sent its last keys.
+    pub fn end_changed_keys(&mut self) {
+        if let Some(delta_sync) = &mut self.delta_sync {
+            delta_sync.has_all_keys = true;
         }
     }
 
-    /// Whether a repair is under way.
+    /// Whether a delta sync is under way.
     #[must_use]
-    pub fn is_repairing(&self) -> bool {
-        self.repair.is_some()
+    pub fn is_delta_syncing(&self) -> bool {
+        self.delta_sync.is_some()
     }
 
-    /// Whether the follower has to be sent everything first.
+    /// Whether the stream starts with a full sync, before the first step.
     #[must_use]
-    pub fn begins_with_copy(&self) -> bool {
-        !self.has_begun
+    pub fn starts_with_full_sync(&self) -> bool {
+        !self.has_started
     }
 
-    /// What was done so far.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> SenderCounts {
         self.counts
@@ -280,48 +290,51 @@ impl<E: Engine> Sender<E> {
         self.batch
     }
 
-    /// What the follower has when it has acknowledged the reaches that were written since the last call.
-    pub fn take_reached(&mut self) -> Vec<Reached> {
-        std::mem::take(&mut self.reached)
+    /// Returns the watermarks since the last call.
+    pub fn take_watermarks(&mut self) -> Vec<SentWatermark> {
+        std::mem::take(&mut self.sent_watermarks)
     }
 
-    /// Whether a copy is under way.
+    /// Whether a full sync is under way.
     #[must_use]
-    pub fn is_copying(&self) -> bool {
+    pub fn is_full_syncing(&self) -> bool {
         self.walk.is_some()
     }
 
-    /// Bytes of the journals that were not read yet.
+    /// Unread bytes of the journals.
     #[must_use]
     pub fn lag_bytes(&self) -> u64 {
         self.readers.iter().map(Reader::lag_bytes).sum()
     }
 
-    /// Changes that were not sent yet, as far as they are known.
+    /// Changes that are not sent yet.
     #[must_use]
     pub fn lag_keys(&self) -> u64 {
         let in_journals: u64 = self.readers.iter().map(Reader::lag_entries).sum();
         in_journals + self.keys.unsent().count() as u64
     }
 
-    /// How long ago, in milliseconds, the oldest change was made that was not sent yet.
+    /// The age of the oldest unsent change, in milliseconds; 0 if there is none.
     #[must_use]
-    pub fn behind_millis(&self, now: Now) -> u64 {
+    pub fn lag_ms(&self, now: Now) -> u64 {
         if self.keys.is_done() && self.large.is_none() && self.lag_bytes() == 0 {
             return 0;
         }
         now.in_millis().saturating_sub(self.oldest)
     }
 
-    /// Whether there is something to send, or to look up.
+    /// Whether a journal, the follower or a flush has something new for the stream.
     #[must_use]
     pub fn has_more(&self) -> bool {
         self.readers.iter().any(|reader| reader.lag_bytes() > 0)
-            || self.repair.as_ref().is_some_and(|repair| !repair.named.is_empty())
+            || self
+                .delta_sync
+                .as_ref()
+                .is_some_and(|delta_sync| !delta_sync.changed_keys.is_empty())
             || self.engine.flush_generation() != self.generation
     }
 
-    /// Appends the next frames to `out`: a few hundred KiB at most. `waker` is called after [`Step::Waiting`].
+    /// Appends the next frames to `out`: a few hundred KiB at most. The engine calls `waker` after [`Step::Waiting`].
     pub fn step(&mut self, now: Now, waker: &Waker, out: &mut Vec<u8>) -> Step {
         if self.large.is_some() {
             self.send_parts(out);
@@ -337,25 +350,26 @@ impl<E: Engine> Sender<E> {
     }
 
     fn step_in_batch(&mut self, now: Now, waker: &Waker, out: &mut Vec<u8>) -> Step {
-        if !self.has_begun {
-            self.begin_copy(out);
+        if !self.has_started {
+            self.start_full_sync(out);
         }
-        if let Some(before) = self.repair.as_mut().and_then(|repair| repair.untold.take()) {
-            Frame::RepairBegins { before, generation: self.generation }.write(out);
+        if let Some(before) =
+            self.delta_sync.as_mut().and_then(|delta_sync| delta_sync.unsent_start.take())
+        {
+            Frame::DeltaSyncStart { before, generation: self.generation }.write(out);
         }
         if self.keys.is_done() && self.take_keys(now).is_err() {
             self.counts.overruns += 1;
-            self.begin_copy(out);
+            self.start_full_sync(out);
         }
-        // Read after the keys were taken: what was stored after a flush that is not counted here has its key still
-        // in a journal, and is sent again after the flush.
+        // After the keys are taken and before items are read: see the top of this file.
         let generation = self.engine.flush_generation();
         if generation != self.generation {
             self.generation = generation;
             self.counts.flushes += 1;
             Frame::Flush { generation }.write(out);
         }
-        let mut batch = BatchWriter::begin(out, self.batch + 1);
+        let mut batch = BatchWriter::start(out, self.batch + 1);
         self.send_keys(now, &mut batch, waker, out);
         let mut walk = WalkState::More;
         if self.walk.is_some() && self.large.is_none() {
@@ -365,7 +379,7 @@ impl<E: Engine> Sender<E> {
         if has_sent {
             self.batch += 1;
             self.counts.states += batch.states() as u64;
-            batch.end(out);
+            batch.finish(out);
         } else {
             batch.cancel(out);
         }
@@ -373,8 +387,8 @@ impl<E: Engine> Sender<E> {
             self.walk = None;
         }
         let is_waiting = !self.keys.is_done() || walk == WalkState::Waiting;
-        self.tell_reach(out);
-        self.keep_marks(now, out);
+        self.send_watermark(out);
+        self.send_checkpoints(now, out);
         if has_sent || !is_waiting && (self.walk.is_some() || self.has_more()) {
             Step::More
         } else if is_waiting {
@@ -384,35 +398,40 @@ impl<E: Engine> Sender<E> {
         }
     }
 
-    /// Begins a copy: what is changed from here on is in the journals, and what was there before is in the walk.
-    fn begin_copy(&mut self, out: &mut Vec<u8>) {
-        self.counts.copies += 1;
+    /// Starts a full sync. The readers start at the ends of the journals before the walk starts, so each change is in the
+    /// journals or in the walk.
+    fn start_full_sync(&mut self, out: &mut Vec<u8>) {
+        self.counts.full_syncs += 1;
         self.readers = self.journals.from(0).iter().map(Reader::at_end).collect();
         self.keys.clear();
-        (self.large, self.repair, self.mark, self.marked) = (None, None, None, None);
-        (self.told, self.has_begun) = (None, true);
+        (self.large, self.delta_sync, self.open_checkpoint, self.last_checkpoint) =
+            (None, None, None, None);
+        (self.sent_offsets, self.has_started) = (None, true);
         self.generation = self.engine.flush_generation();
         self.walk = Some(self.engine.walk());
-        Frame::CopyBegins { generation: self.generation }.write(out);
+        Frame::FullSyncStart { generation: self.generation }.write(out);
     }
 
-    /// Takes the next keys that the follower has named, and those from the journals.
+    /// Takes the next keys of a delta sync and of the journals.
+    ///
+    /// # Errors
+    /// A journal has overwritten unread keys: the follower needs a full sync.
     fn take_keys(&mut self, now: Now) -> Result<(), Overrun> {
-        let Self { engine, journals, readers, next, repair, keys, slots, counts, .. } = self;
+        let Self { engine, journals, readers, next, delta_sync, keys, slots, counts, .. } = self;
         keys.clear();
-        if let Some(Repair { named, has_named_all, .. }) = repair {
-            // The journals go on meanwhile.
-            named.take(KEYS_MAX / 2, |key| {
+        if let Some(DeltaSync { changed_keys, has_all_keys, .. }) = delta_sync {
+            // Half of the room is for the journals, so that they do not overrun during a long delta sync.
+            changed_keys.take(KEYS_MAX / 2, |key| {
                 keys.push(key, engine.hash(key));
             });
-            if *has_named_all && named.is_empty() {
-                *repair = None;
+            if *has_all_keys && changed_keys.is_empty() {
+                *delta_sync = None;
             }
         }
         let known = readers.len();
         readers.extend(journals.from(known).iter().map(Reader::at_start));
         let mut oldest = 0;
-        // Each of them has its turn to be the first, so that none waits behind one that is always full.
+        // Each round starts with another journal, so that one that is always full does not starve the others.
         *next += 1;
         let first = *next % readers.len().max(1);
         let (before, from_first) = readers.split_at_mut(first);
@@ -435,7 +454,7 @@ impl<E: Engine> Sender<E> {
         Ok(())
     }
 
-    /// Looks up the keys that are not sent yet, and writes their states.
+    /// Looks up the unsent keys, and writes their states to the batch.
     fn send_keys(&mut self, now: Now, batch: &mut BatchWriter, waker: &Waker, out: &mut Vec<u8>) {
         let Self { engine, keys, large, fetches, .. } = self;
         let unsent: Vec<(usize, u64)> = keys.unsent().collect();
@@ -457,17 +476,17 @@ impl<E: Engine> Sender<E> {
                 Lookup::Pending => {
                     let wanted = Wanted { hash, is_ahead: false };
                     if engine.fetch(wanted, waker, fetches) == Begun::Nothing {
-                        // It can be looked up again at once.
+                        // The read has already ended: the item is available now.
                         waker.wake_by_ref();
                     }
                     continue;
                 }
             }
-            keys.note_sent(position);
+            keys.mark_sent(position);
         }
     }
 
-    /// Writes the states of the next items of the walk.
+    /// Writes the states of the next items of a full sync to the batch.
     fn send_walk(
         &mut self,
         now: Now,
@@ -484,7 +503,7 @@ impl<E: Engine> Sender<E> {
                 return;
             }
             if whole(&item.value).is_none() || batch.len(out) > 2 * BATCH_LEN {
-                // It is looked up later, by itself.
+                // A later step looks the key up.
                 later.push(key.to_vec());
             } else {
                 write_item(key, item, now, batch, out);
@@ -513,56 +532,62 @@ impl<E: Engine> Sender<E> {
             large.sent += piece.len();
             if large.sent >= large.value.len() {
                 self.large = None;
-                self.tell_reach(out);
+                self.send_watermark(out);
             }
         }
     }
 
-    /// Tells the follower where it is, if all that was taken from the journals was sent.
-    fn tell_reach(&mut self, out: &mut Vec<u8>) {
-        let is_under_way = self.walk.is_some() || self.repair.is_some() || self.large.is_some();
+    /// Sends a watermark if there is a new one. All keys taken from the journals must be sent.
+    fn send_watermark(&mut self, out: &mut Vec<u8>) {
+        let is_under_way = self.walk.is_some() || self.delta_sync.is_some() || self.large.is_some();
         if is_under_way || !self.keys.is_done() {
             return;
         }
         let offsets: Vec<u64> = self.readers.iter().map(Reader::offset).collect();
         let generation = self.generation;
-        let is_new = self.told.as_ref() != Some(&offsets) || self.reach_generation != generation;
-        if !is_new && self.reach > 0 {
+        let is_new =
+            self.sent_offsets.as_ref() != Some(&offsets) || self.watermark_generation != generation;
+        if !is_new && self.watermark > 0 {
             return;
         }
-        if self.told.is_none() {
-            Frame::CopyEnds.write(out);
+        if self.sent_offsets.is_none() {
+            Frame::SyncEnd.write(out);
         }
-        self.reach += 1;
-        self.reach_generation = generation;
-        let number = self.reach;
-        Frame::Reach { number, offsets: offsets.clone() }.write(out);
-        self.reached.push(Reached { number, offsets: offsets.clone(), generation });
-        self.told = Some(offsets);
+        self.watermark += 1;
+        self.watermark_generation = generation;
+        let number = self.watermark;
+        Frame::Watermark { number, offsets: offsets.clone() }.write(out);
+        self.sent_watermarks.push(SentWatermark { number, offsets: offsets.clone(), generation });
+        self.sent_offsets = Some(offsets);
     }
 
-    /// Lets the follower note, from time to time, how new what it has stored can be at most.
-    fn keep_marks(&mut self, now: Now, out: &mut Vec<u8>) {
+    /// Starts a checkpoint if one is due, and settles it once all batches that were under way have ended.
+    fn send_checkpoints(&mut self, now: Now, out: &mut Vec<u8>) {
         if self.large.is_some() {
-            // Its parts come next.
+            // Only parts and heartbeats may follow a batch that ends with a large value.
             return;
         }
         let now = now.in_millis();
-        let is_due = |(batch, at): (u64, u64)| batch != self.batch && now >= at + MARK_MILLIS;
-        if self.mark.is_none() && self.told.is_some() && self.marked.is_none_or(is_due) {
-            Frame::Mark.write(out);
-            (self.mark, self.marked) = (Some(Vec::new()), Some((self.batch, now)));
+        let is_due =
+            |(batch, at): (u64, u64)| batch != self.batch && now >= at + CHECKPOINT_INTERVAL_MS;
+        if self.open_checkpoint.is_none()
+            && self.sent_offsets.is_some()
+            && self.last_checkpoint.is_none_or(is_due)
+        {
+            Frame::Checkpoint.write(out);
+            (self.open_checkpoint, self.last_checkpoint) =
+                (Some(Vec::new()), Some((self.batch, now)));
         }
-        if let Some(batches) = &mut self.mark
+        if let Some(batches) = &mut self.open_checkpoint
             && self.journals.settle(batches)
         {
-            Frame::Settled { ends: self.journals.ends() }.write(out);
-            self.mark = None;
+            Frame::CheckpointSettled { ends: self.journals.ends() }.write(out);
+            self.open_checkpoint = None;
         }
     }
 }
 
-/// The value, if it is sent within a batch.
+/// The value, if it is short enough for a batch.
 fn whole<'v, L>(value: &Value<'v, L>) -> Option<&'v [u8]> {
     match value {
         Value::Whole(bytes) if bytes.len() <= WHOLE_LEN_MAX => Some(bytes),
@@ -570,7 +595,7 @@ fn whole<'v, L>(value: &Value<'v, L>) -> Option<&'v [u8]> {
     }
 }
 
-/// Writes an item's state; the value is returned if it is to follow in parts.
+/// Writes an item's state to the batch. Returns a large value, which must follow the batch in parts.
 fn write_item<L: Lease>(
     key: &[u8],
     item: &Item<'_, L>,

@@ -1,4 +1,4 @@
-//! Which group of a cluster has which keys: a map of slots, which the coordinator keeps.
+//! The shard map of a cluster: which group owns which slots. The coordinator stores it.
 
 use larder_protocol::{SLOTS, slot};
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 const WORDS: usize = SLOTS as usize / 64;
 
-/// Some of the slots.
+/// A set of slots.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SlotSet(Box<[u64; WORDS]>);
 
@@ -18,7 +18,7 @@ impl Default for SlotSet {
 }
 
 impl SlotSet {
-    /// The bytes of [`SlotSet::to_bytes`].
+    /// The length of [`SlotSet::to_bytes`].
     pub const BYTES: usize = WORDS * 8;
 
     /// All slots.
@@ -27,37 +27,37 @@ impl SlotSet {
         Self(Box::new([u64::MAX; WORDS]))
     }
 
-    /// Whether a slot is one of them.
+    /// Whether the set contains a slot.
     #[must_use]
     pub fn contains(&self, slot: u16) -> bool {
         let word = self.0.get(usize::from(slot / 64)).copied().unwrap_or_default();
         word >> (slot % 64) & 1 == 1
     }
 
-    /// Whether the slot of a key is one of them.
+    /// Whether the set contains the slot of a key.
     #[must_use]
     pub fn has_key(&self, key: &[u8]) -> bool {
         self.contains(slot(key))
     }
 
-    /// Adds a slot. Slots from [`SLOTS`] on do not exist.
+    /// Adds a slot. Ignores numbers from [`SLOTS`] on.
     pub fn insert(&mut self, slot: u16) {
         if let Some(word) = self.0.get_mut(usize::from(slot / 64)) {
             *word |= 1 << (slot % 64);
         }
     }
 
-    /// Adds those of another set.
+    /// Adds the slots of another set.
     pub fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(&*other.0).for_each(|(word, other)| *word |= other);
     }
 
-    /// Removes those of another set.
+    /// Removes the slots of another set.
     pub fn remove(&mut self, other: &Self) {
         self.0.iter_mut().zip(&*other.0).for_each(|(word, other)| *word &= !other);
     }
 
-    /// Those that are also in another set.
+    /// The intersection with another set.
     #[must_use]
     pub fn common(&self, other: &Self) -> Self {
         let mut common = self.clone();
@@ -65,35 +65,35 @@ impl SlotSet {
         common
     }
 
-    /// Whether all of another set are among them.
+    /// Whether the set is a superset of another one.
     #[must_use]
     pub fn includes(&self, other: &Self) -> bool {
         self.0.iter().zip(&*other.0).all(|(word, other)| other & !word == 0)
     }
 
-    /// How many there are.
+    /// The number of slots.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
 
-    /// Them, in order.
+    /// The slots, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u16> {
         (0..SLOTS).filter(|slot| self.contains(*slot))
     }
 
-    /// A bit for each slot, the first one lowest.
+    /// A bitmap: one bit for each slot, slot 0 in the lowest bit of the first byte.
     pub fn to_bytes(&self) -> impl Iterator<Item = u8> {
         self.0.iter().flat_map(|word| word.to_le_bytes())
     }
 
-    /// What [`SlotSet::to_bytes`] has made of a set.
+    /// Decodes [`SlotSet::to_bytes`].
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         let mut set = Self::default();
@@ -102,12 +102,12 @@ impl SlotSet {
         set
     }
 
-    /// Takes out the last ones, so many of them.
+    /// Removes and returns the `count` highest slots.
     fn take_last(&mut self, count: usize) -> Self {
         let left = self.len().saturating_sub(count);
-        let taken: Self = self.iter().skip(left).collect();
-        self.remove(&taken);
-        taken
+        let last: Self = self.iter().skip(left).collect();
+        self.remove(&last);
+        last
     }
 }
 
@@ -119,7 +119,7 @@ impl FromIterator<u16> for SlotSet {
     }
 }
 
-/// As ranges: `0-1023,2048`.
+/// Writes ranges: `0-1023,2048`.
 impl Display for SlotSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mut slot, mut separator) = (0, "");
@@ -145,9 +145,9 @@ impl fmt::Debug for SlotSet {
     }
 }
 
-/// A text is no set of slots.
+/// The error for an invalid text of a slot set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("slots are written as ranges of numbers below {SLOTS}: 0-1023,2048")]
+#[error("invalid slots: expected ranges of numbers below {SLOTS}, such as 0-1023,2048")]
 pub struct SlotsError;
 
 impl FromStr for SlotSet {
@@ -166,55 +166,58 @@ impl FromStr for SlotSet {
     }
 }
 
-/// Which group has which slots, and which are to move.
+/// The owner of each slot, and the planned migrations.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlotMap {
-    /// Each slot belongs to one group.
+pub struct ShardMap {
+    /// The slots of each group. Every slot is in exactly one set; no set is empty.
     slots: BTreeMap<String, SlotSet>,
-    /// Those that are to move to a group, which has none of them yet.
-    moves: BTreeMap<String, SlotSet>,
+    /// The slots that will migrate to each group. No slot is in two sets, or in a set of its own group.
+    migrations: BTreeMap<String, SlotSet>,
 }
 
-/// Slots that are to move from one group to another.
+/// A planned move of slots between two groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Move {
-    /// Who has them.
+pub struct Migration {
+    /// The exporting group, which owns the slots.
     pub from: String,
-    /// Who is to have them.
+    /// The importing group.
     pub to: String,
-    /// Which ones.
+    /// The slots.
     pub slots: SlotSet,
 }
 
-/// Why slots can't be moved as somebody wants it.
+/// The reason why migrations cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// Other moves are not done.
-    #[error("{0} slots are still to move to {1}: wait until they have, or cancel that")]
-    UnderWay(usize, String),
-    /// There are not as many.
-    #[error("other groups can give {0} slots: each keeps one")]
+    /// Earlier migrations are not complete.
+    #[error("{0} slots have not moved to {1} yet: wait for that, or cancel it")]
+    InProgress(usize, String),
+    /// The other groups have fewer slots to spare.
+    #[error("other groups can export at most {0} slots, because each keeps one")]
     TooMany(usize),
-    /// The group has enough, or none that could move.
-    #[error("there is nothing to move")]
+    /// The group has its share already, or no slots to export.
+    #[error("no slots need to move")]
     Nothing,
-    /// Nobody else could have them.
+    /// No other group could import the slots.
     #[error("no other group has slots: move some to another group first")]
-    NoOther,
+    NoOtherGroup,
 }
 
-impl SlotMap {
-    /// One group has all slots.
+impl ShardMap {
+    /// The map of a cluster with one group, which owns all slots.
     #[must_use]
-    pub fn of_one(group: &str) -> Self {
+    pub fn single_group(group: &str) -> Self {
         let slots = BTreeMap::from([(group.to_owned(), SlotSet::all())]);
-        Self { slots, moves: BTreeMap::new() }
+        Self { slots, migrations: BTreeMap::new() }
     }
 
-    /// A map from its parts; `None` if a slot does not belong to exactly one group, or would move to the group that has
-    /// it, or to two.
+    /// Builds a map from its parts. `None` if a slot does not belong to exactly one group, migrates to its own group, or
+    /// migrates to two groups.
     #[must_use]
-    pub fn new(slots: BTreeMap<String, SlotSet>, moves: BTreeMap<String, SlotSet>) -> Option<Self> {
+    pub fn new(
+        slots: BTreeMap<String, SlotSet>,
+        migrations: BTreeMap<String, SlotSet>,
+    ) -> Option<Self> {
         let sum = |sets: &BTreeMap<String, SlotSet>| sets.values().map(SlotSet::len).sum();
         let union = |sets: &BTreeMap<String, SlotSet>| {
             sets.values().fold(SlotSet::default(), |mut all, set| {
@@ -222,84 +225,84 @@ impl SlotMap {
                 all
             })
         };
-        let (owned, moved): (usize, usize) = (sum(&slots), sum(&moves));
+        let (owned, moved): (usize, usize) = (sum(&slots), sum(&migrations));
         let is_whole = owned == usize::from(SLOTS) && union(&slots).len() == owned;
-        let is_once = union(&moves).len() == moved;
+        let is_once = union(&migrations).len() == moved;
         let stays = |(group, set): (&String, &SlotSet)| {
             slots.get(group).is_some_and(|own| !own.common(set).is_empty())
         };
-        let is_right = is_whole && is_once && !moves.iter().any(stays);
+        let is_right = is_whole && is_once && !migrations.iter().any(stays);
         let keep_full = |sets: BTreeMap<String, SlotSet>| {
             sets.into_iter().filter(|(_, set)| !set.is_empty()).collect()
         };
-        is_right.then(|| Self { slots: keep_full(slots), moves: keep_full(moves) })
+        is_right.then(|| Self { slots: keep_full(slots), migrations: keep_full(migrations) })
     }
 
-    /// The groups that have slots, by name.
+    /// The groups that own slots, with their slots, ordered by name.
     pub fn owners(&self) -> impl Iterator<Item = (&str, &SlotSet)> {
         self.slots.iter().map(|(group, slots)| (group.as_str(), slots))
     }
 
-    /// The group that has a slot; every slot below [`SLOTS`] has one.
+    /// The owner of a slot. Every slot below [`SLOTS`] has one.
     #[must_use]
     pub fn owner_of(&self, slot: u16) -> Option<&str> {
         self.owners().find_map(|(group, slots)| slots.contains(slot).then_some(group))
     }
 
-    /// The groups that are to get slots.
+    /// The groups that will import slots, with these slots, ordered by name.
     pub fn targets(&self) -> impl Iterator<Item = (&str, &SlotSet)> {
-        self.moves.iter().map(|(group, slots)| (group.as_str(), slots))
+        self.migrations.iter().map(|(group, slots)| (group.as_str(), slots))
     }
 
-    /// The slots that a group has.
+    /// The slots of a group.
     #[must_use]
     pub fn slots_of(&self, group: &str) -> SlotSet {
         self.slots.get(group).cloned().unwrap_or_default()
     }
 
-    /// The next move: one is done after the other.
+    /// The next migration. A cluster carries out one at a time.
     #[must_use]
-    pub fn next_move(&self) -> Option<Move> {
-        let (to, wanted) = self.moves.first_key_value()?;
+    pub fn next_migration(&self) -> Option<Migration> {
+        let (to, wanted) = self.migrations.first_key_value()?;
         self.slots.iter().find_map(|(from, slots)| {
             let slots = slots.common(wanted);
-            (!slots.is_empty()).then(|| Move { from: from.clone(), to: to.clone(), slots })
+            (!slots.is_empty()).then(|| Migration { from: from.clone(), to: to.clone(), slots })
         })
     }
 
-    /// A move is done.
-    pub fn finish(&mut self, Move { from, to, slots }: &Move) {
+    /// Makes the importing group of a migration the owner of its slots.
+    pub fn finish(&mut self, Migration { from, to, slots }: &Migration) {
         if let Some(of) = self.slots.get_mut(from) {
             of.remove(slots);
         }
         self.slots.entry(to.clone()).or_default().add(slots);
-        if let Some(wanted) = self.moves.get_mut(to) {
+        if let Some(wanted) = self.migrations.get_mut(to) {
             wanted.remove(slots);
         }
         self.slots.retain(|_, slots| !slots.is_empty());
-        self.moves.retain(|_, slots| !slots.is_empty());
+        self.migrations.retain(|_, slots| !slots.is_empty());
     }
 
-    /// Has nothing move any more. How many slots would have moved.
+    /// Cancels all planned migrations. Returns the number of their slots.
     pub fn cancel(&mut self) -> usize {
-        let moves = std::mem::take(&mut self.moves);
-        moves.values().map(SlotSet::len).sum()
+        let migrations = std::mem::take(&mut self.migrations);
+        migrations.values().map(SlotSet::len).sum()
     }
 
-    fn plan(&self) -> Result<(), PlanError> {
-        match self.moves.first_key_value() {
-            Some((to, slots)) => Err(PlanError::UnderWay(slots.len(), to.clone())),
+    fn check_no_migration(&self) -> Result<(), PlanError> {
+        match self.migrations.first_key_value() {
+            Some((to, slots)) => Err(PlanError::InProgress(slots.len(), to.clone())),
             None => Ok(()),
         }
     }
 
-    /// Plans to move slots to a group from those that have the most: as many as it needs for an even share, or `count`.
-    /// How many those are.
+    /// Plans the migration of `count` slots to a group, from the groups with the most slots; `None`: as many as the group
+    /// lacks of an even share. Returns the number of slots.
     ///
     /// # Errors
     /// [`PlanError`].
-    pub fn plan_move(&mut self, to: &str, count: Option<usize>) -> Result<usize, PlanError> {
-        self.plan()?;
+    pub fn plan_migration(&mut self, to: &str, count: Option<usize>) -> Result<usize, PlanError> {
+        self.check_no_migration()?;
         let mut others = self.slots.clone();
         let own = others.remove(to).unwrap_or_default().len();
         let share = usize::from(SLOTS) / (others.len() + 1);
@@ -308,7 +311,7 @@ impl SlotMap {
         if count > could {
             return Err(PlanError::TooMany(could));
         }
-        // Each slot comes from who has the most at that time.
+        // Each slot comes from the group with the most remaining slots.
         let mut left: BTreeMap<&String, usize> =
             others.iter().map(|(group, slots)| (group, slots.len())).collect();
         for _ in 0..count {
@@ -316,27 +319,28 @@ impl SlotMap {
                 *most -= 1;
             }
         }
-        let mut moving = SlotSet::default();
+        let mut planned = SlotSet::default();
         for (group, left) in left {
             let mut slots = self.slots_of(group);
             let surplus = slots.len() - left;
-            moving.add(&slots.take_last(surplus));
+            planned.add(&slots.take_last(surplus));
         }
-        self.note_plan(to, moving)
+        self.add_plan(to, planned)
     }
 
-    /// Plans to move all slots of a group to the others, most to those that have the fewest. How many those are.
+    /// Plans the migration of all slots of a group to the others, most to the groups with the fewest slots. Returns the
+    /// number of slots.
     ///
     /// # Errors
     /// [`PlanError`].
     pub fn plan_drain(&mut self, from: &str) -> Result<usize, PlanError> {
-        self.plan()?;
+        self.check_no_migration()?;
         let mut others = self.slots.clone();
-        let Some(mut moving) = others.remove(from) else { return Err(PlanError::Nothing) };
+        let Some(mut draining) = others.remove(from) else { return Err(PlanError::Nothing) };
         if others.is_empty() {
-            return Err(PlanError::NoOther);
+            return Err(PlanError::NoOtherGroup);
         }
-        let (count, before) = (moving.len(), others.clone());
+        let (count, before) = (draining.len(), others.clone());
         let mut after: BTreeMap<&String, usize> =
             others.iter().map(|(group, slots)| (group, slots.len())).collect();
         for _ in 0..count {
@@ -346,8 +350,8 @@ impl SlotMap {
         }
         for (group, after) in after {
             let more = after - before.get(group).map_or(0, SlotSet::len);
-            let slots = moving.take_last(more);
-            self.note_plan(group, slots).or_else(|error| match error {
+            let slots = draining.take_last(more);
+            self.add_plan(group, slots).or_else(|error| match error {
                 PlanError::Nothing => Ok(0),
                 error => Err(error),
             })?;
@@ -355,12 +359,12 @@ impl SlotMap {
         Ok(count)
     }
 
-    fn note_plan(&mut self, to: &str, slots: SlotSet) -> Result<usize, PlanError> {
+    fn add_plan(&mut self, to: &str, slots: SlotSet) -> Result<usize, PlanError> {
         if slots.is_empty() {
             return Err(PlanError::Nothing);
         }
         let count = slots.len();
-        self.moves.insert(to.to_owned(), slots);
+        self.migrations.insert(to.to_owned(), slots);
         Ok(count)
     }
 }
@@ -369,67 +373,70 @@ impl SlotMap {
 mod tests {
     use super::*;
 
-    fn sizes(map: &SlotMap) -> Vec<(String, usize)> {
+    fn sizes(map: &ShardMap) -> Vec<(String, usize)> {
         map.owners().map(|(group, slots)| (group.to_owned(), slots.len())).collect()
     }
 
-    fn carry_out(map: &mut SlotMap) -> usize {
+    fn carry_out(map: &mut ShardMap) -> usize {
         let mut moved = 0;
-        while let Some(next) = map.next_move() {
+        while let Some(next) = map.next_migration() {
             moved += next.slots.len();
             map.finish(&next);
-            let SlotMap { slots, moves } = map.clone();
-            assert_eq!(SlotMap::new(slots, moves).as_ref(), Some(&*map));
+            let ShardMap { slots, migrations } = map.clone();
+            assert_eq!(ShardMap::new(slots, migrations).as_ref(), Some(&*map));
         }
         moved
     }
 
     #[test]
-    fn groups_get_even_shares_and_only_what_has_to_move_does() {
-        let mut map = SlotMap::of_one("0");
+    fn planned_migrations_give_even_shares_with_the_fewest_moves() {
+        let mut map = ShardMap::single_group("0");
         for groups in 2..=5_usize {
             let name = (groups - 1).to_string();
-            let planned = map.plan_move(&name, None).unwrap();
+            let planned = map.plan_migration(&name, None).unwrap();
             assert_eq!(planned, 4096 / groups);
             assert_eq!(carry_out(&mut map), planned);
             let sizes = sizes(&map);
             assert_eq!(sizes.len(), groups);
             assert!(sizes.iter().all(|(_, size)| size.abs_diff(4096 / groups) <= 1), "{sizes:?}");
         }
-        assert_eq!(map.plan_move("4", None), Err(PlanError::Nothing));
+        assert_eq!(map.plan_migration("4", None), Err(PlanError::Nothing));
         let of_two = map.slots_of("2").len();
         assert_eq!(map.plan_drain("2"), Ok(of_two));
-        assert!(matches!(map.plan_drain("3"), Err(PlanError::UnderWay(..))));
+        assert!(matches!(map.plan_drain("3"), Err(PlanError::InProgress(..))));
         assert_eq!(carry_out(&mut map), of_two);
         assert!(sizes(&map).iter().all(|(group, size)| group != "2" && *size == 1024));
     }
 
     #[test]
-    fn what_can_not_be_is_refused() {
-        let mut map = SlotMap::of_one("0");
-        assert_eq!(map.plan_drain("0"), Err(PlanError::NoOther));
+    fn invalid_plans_and_invalid_maps_are_refused() {
+        let mut map = ShardMap::single_group("0");
+        assert_eq!(map.plan_drain("0"), Err(PlanError::NoOtherGroup));
         assert_eq!(map.plan_drain("1"), Err(PlanError::Nothing));
-        assert_eq!(map.plan_move("0", None), Err(PlanError::Nothing));
-        assert_eq!(map.plan_move("1", Some(0)), Err(PlanError::Nothing));
-        assert_eq!(map.plan_move("1", Some(4096)), Err(PlanError::TooMany(4095)));
-        assert_eq!(map.plan_move("1", Some(4095)), Ok(4095));
-        assert_eq!(map.plan_move("2", Some(1)), Err(PlanError::UnderWay(4095, "1".to_owned())));
+        assert_eq!(map.plan_migration("0", None), Err(PlanError::Nothing));
+        assert_eq!(map.plan_migration("1", Some(0)), Err(PlanError::Nothing));
+        assert_eq!(map.plan_migration("1", Some(4096)), Err(PlanError::TooMany(4095)));
+        assert_eq!(map.plan_migration("1", Some(4095)), Ok(4095));
+        assert_eq!(
+            map.plan_migration("2", Some(1)),
+            Err(PlanError::InProgress(4095, "1".to_owned()))
+        );
         assert_eq!(map.cancel(), 4095);
-        assert_eq!(map, SlotMap::of_one("0"));
+        assert_eq!(map, ShardMap::single_group("0"));
         let set = |text: &str| text.parse::<SlotSet>().unwrap();
         let of = |slots: &[(&str, &str)]| -> BTreeMap<String, SlotSet> {
             slots.iter().map(|(group, slots)| ((*group).to_owned(), set(slots))).collect()
         };
         let none = BTreeMap::new();
-        assert!(SlotMap::new(of(&[("0", "0-4094")]), none.clone()).is_none());
-        assert!(SlotMap::new(of(&[("0", "0-4095"), ("1", "7")]), none.clone()).is_none());
-        assert!(SlotMap::new(of(&[("0", "0-4095")]), of(&[("0", "7")])).is_none());
-        assert!(SlotMap::new(of(&[("0", "0-4095")]), of(&[("1", "7"), ("2", "7")])).is_none());
-        assert!(SlotMap::new(of(&[("0", "0-6,8-4095"), ("1", "7")]), of(&[("1", "8")])).is_some());
+        assert!(ShardMap::new(of(&[("0", "0-4094")]), none.clone()).is_none());
+        assert!(ShardMap::new(of(&[("0", "0-4095"), ("1", "7")]), none.clone()).is_none());
+        assert!(ShardMap::new(of(&[("0", "0-4095")]), of(&[("0", "7")])).is_none());
+        assert!(ShardMap::new(of(&[("0", "0-4095")]), of(&[("1", "7"), ("2", "7")])).is_none());
+        assert!(ShardMap::new(of(&[("0", "0-6,8-4095"), ("1", "7")]), of(&[("1", "8")])).is_some());
     }
 
     #[test]
-    fn sets_are_written_as_ranges() {
+    fn slot_sets_round_trip_as_ranges_and_as_bytes() {
         for text in ["", "0", "0-4095", "0-1,3,63-64,4095", "7-8"] {
             let set: SlotSet = text.parse().unwrap();
             assert_eq!(set.to_string(), text);

@@ -34,9 +34,9 @@ fn group(options: &Options) -> Option<GroupConfig> {
     Some(GroupConfig {
         name: GroupName { cluster, group: options.group.clone() },
         node: options.node_name(),
-        in_doubt: match options.doubt {
-            InDoubt::Stop => larder_replica::InDoubt::Stop,
-            InDoubt::Serve => larder_replica::InDoubt::Serve,
+        doubt: match options.doubt {
+            InDoubt::Stop => larder_replica::DoubtPolicy::Stop,
+            InDoubt::Serve => larder_replica::DoubtPolicy::Serve,
         },
         unclean_after: options.unclean_after.map(|secs| secs.saturating_mul(1000)),
         ack: options.ack.into(),

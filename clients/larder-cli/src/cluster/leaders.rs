@@ -1,8 +1,8 @@
 //! Who leads a group: has another node lead.
 
 use super::options::{LOOKS, Which, message};
-use larder_etcd::{EtcdGroup, GroupName, HAND_OVER_SECS};
-use larder_replica::{Coordinator, EPOCH_MAX, Process, Record, View};
+use larder_etcd::{EtcdGroup, GroupName, TRANSFER_REQUEST_SECS};
+use larder_replica::{Coordinator, EPOCH_MAX, GroupView, Process, Record};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 pub(super) struct Seen {
     pub(super) name: GroupName,
     pub(super) group: EtcdGroup,
-    pub(super) view: View,
+    pub(super) view: GroupView,
 }
 
 impl Seen {
     pub(super) fn look(of: &Which) -> Result<Self, String> {
         let mut group = EtcdGroup::new(of.at.etcd()?, of.name());
-        let view = group.look().map_err(message)?;
+        let view = group.read().map_err(message)?;
         Ok(Self { name: of.name(), group, view })
     }
 
@@ -45,7 +45,7 @@ impl Seen {
         let begun = Instant::now();
         loop {
             // etcd may be busy.
-            if let Ok(view) = self.group.look() {
+            if let Ok(view) = self.group.read() {
                 self.view = view;
             }
             let Record { leader: now, epoch, .. } = self.record()?;
@@ -54,11 +54,11 @@ impl Seen {
                 let said = writeln!(out, "{} leads in epoch {epoch}", now.node);
                 return said.map(|()| true).map_err(message);
             }
-            if begun.elapsed() > Duration::from_secs(HAND_OVER_SECS) {
+            if begun.elapsed() > Duration::from_secs(TRANSFER_REQUEST_SECS) {
                 return Ok(false);
             }
             // A leader whose epoch has risen disregards what it was asked in an earlier one.
-            if epoch > asked && self.group.ask_to_hand_over(epoch, to.cloned()).is_ok() {
+            if epoch > asked && self.group.request_transfer(epoch, to.cloned()).is_ok() {
                 asked = epoch;
             }
             std::thread::sleep(LOOKS);
@@ -86,7 +86,7 @@ pub(super) fn hand_over(
         );
         return Err(format!("{} leads on: {why}", leader.node));
     }
-    seen.group.ask_to_hand_over(epoch, to.clone()).map_err(message)?;
+    seen.group.request_transfer(epoch, to.clone()).map_err(message)?;
     if seen.wait_for_another(&leader, epoch, to.as_ref(), out)? {
         return Ok(());
     }

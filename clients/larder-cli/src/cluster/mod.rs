@@ -106,7 +106,7 @@ pub(crate) fn command(task: &Task, out: &mut impl Write) -> Result<(), String> {
         Task::Promote { group, node, .. } => promote(Seen::look(group)?, node, out),
         Task::Ready { group, node, or_unknown } => {
             let mut asked = EtcdGroup::new(group.at.etcd()?, group.name());
-            let seen = match asked.look() {
+            let seen = match asked.read() {
                 Err(error) if *or_unknown => {
                     return writeln!(out, "nobody knows of {node}: {error}").map_err(message);
                 }

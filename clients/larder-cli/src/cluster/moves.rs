@@ -2,8 +2,8 @@
 
 use super::options::{LOOKS, Where, message, slot_count};
 use super::watch::{MoveState, MoveWatch};
-use larder_etcd::{EtcdMap, groups};
-use larder_replica::{PlanError, SlotMap, View};
+use larder_etcd::{EtcdShardMap, groups};
+use larder_replica::{GroupView, PlanError, ShardMap};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Instant;
@@ -62,15 +62,15 @@ pub(super) fn cancel_moves(at: &Where, out: &mut impl Write) -> Result<(), Strin
 }
 
 impl Plan<'_> {
-    fn add_to(&self, map: &mut SlotMap) -> Result<usize, PlanError> {
+    fn add_to(&self, map: &mut ShardMap) -> Result<usize, PlanError> {
         match *self {
-            Self::MoveTo(group, count) => map.plan_move(group, count),
+            Self::MoveTo(group, count) => map.plan_migration(group, count),
             Self::Drain(group) => map.plan_drain(group),
         }
     }
 
     /// Whether a group of the cluster that is to be drained has no slots.
-    fn is_drained(&self, map: &SlotMap, groups: &BTreeMap<String, View>) -> bool {
+    fn is_drained(&self, map: &ShardMap, groups: &BTreeMap<String, GroupView>) -> bool {
         matches!(*self, Self::Drain(group) if groups.contains_key(group) && map.slots_of(group).is_empty())
     }
 
@@ -82,7 +82,7 @@ impl Plan<'_> {
     }
 
     /// What a map shows when the moves are done.
-    fn outcome(&self, map: &SlotMap) -> String {
+    fn outcome(&self, map: &ShardMap) -> String {
         match *self {
             Self::MoveTo(group, _) => {
                 format!("group {group} has {}", slot_count(map.slots_of(group).len()))
@@ -92,9 +92,9 @@ impl Plan<'_> {
     }
 
     /// Why the moves can't be planned, and what to do about it.
-    fn refusal(&self, map: &SlotMap, error: &PlanError) -> String {
+    fn refusal(&self, map: &ShardMap, error: &PlanError) -> String {
         match (error, *self) {
-            (PlanError::UnderWay(count, group), _) => {
+            (PlanError::InProgress(count, group), _) => {
                 let are = if *count == 1 { "is" } else { "are" };
                 format!(
                     "{} {are} still to move to group {group}: wait until that is done, or use cancel-moves",
@@ -112,13 +112,13 @@ impl Plan<'_> {
             (PlanError::Nothing, Self::Drain(group)) => {
                 format!("there is no group {group}: look for its name in the status of the cluster")
             }
-            (PlanError::NoOther, _) => message(error),
+            (PlanError::NoOtherGroup, _) => message(error),
         }
     }
 }
 
 /// A group gets slots by its leader only.
-fn check_leader(group: &str, view: Option<&View>) -> Result<(), String> {
+fn check_leader(group: &str, view: Option<&GroupView>) -> Result<(), String> {
     match view.and_then(|view| view.record.as_ref().map(|record| (view, record))) {
         None => Err(format!(
             "group {group} has no leader, which would move the slots: start its nodes first"
@@ -135,23 +135,23 @@ fn check_leader(group: &str, view: Option<&View>) -> Result<(), String> {
 /// The map of a cluster.
 struct Cluster {
     name: String,
-    map: EtcdMap,
+    map: EtcdShardMap,
 }
 
 impl Cluster {
     fn new(at: &Where) -> Result<Self, String> {
         let name = at.cluster.clone();
-        Ok(Self { map: EtcdMap::new(at.etcd()?, name.clone()), name })
+        Ok(Self { map: EtcdShardMap::new(at.etcd()?, name.clone()), name })
     }
 
     /// Replaces the map by a changed one, unless the change leaves it as it was. The new map, and what the change
     /// returned; the change is made anew if somebody else was faster.
     fn change<T>(
         &mut self,
-        change: impl Fn(&mut SlotMap) -> Result<T, String>,
-    ) -> Result<(SlotMap, T), String> {
+        change: impl Fn(&mut ShardMap) -> Result<T, String>,
+    ) -> Result<(ShardMap, T), String> {
         for _ in 0..SWAPS_MAX {
-            let seen = self.map.look().map_err(message)?;
+            let seen = self.map.read().map_err(message)?;
             let old = seen.map.ok_or_else(|| self.no_map())?;
             let mut new = old.clone();
             let changed = change(&mut new)?;
@@ -169,10 +169,10 @@ impl Cluster {
     }
 
     /// Waits until the moves of a map are done, and says how far they are. The map as it is then.
-    fn wait_for_moves(&mut self, map: &SlotMap, out: &mut impl Write) -> Result<SlotMap, String> {
+    fn wait_for_moves(&mut self, map: &ShardMap, out: &mut impl Write) -> Result<ShardMap, String> {
         let mut watch = MoveWatch::new(map, Instant::now());
         loop {
-            match self.map.look() {
+            match self.map.read() {
                 Err(error) => watch.handle_failure(Instant::now(), &error.to_string())?,
                 Ok(seen) => {
                     let map = seen.map.ok_or_else(|| self.no_map())?;

@@ -1,8 +1,8 @@
 //! Shows the groups of a cluster, as etcd has them.
 
 use super::options::{Where, message, slot_count};
-use larder_etcd::{EtcdMap, groups};
-use larder_replica::{Process, SlotMap, View};
+use larder_etcd::{EtcdShardMap, groups};
+use larder_replica::{GroupView, Process, ShardMap};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ pub(super) fn status(at: &Where, out: &mut impl Write) -> Result<(), String> {
     if groups.is_empty() {
         return Err(format!("there is no cluster {} in etcd", at.cluster));
     }
-    let map = EtcdMap::new(at.etcd()?, at.cluster.clone()).look().map_err(message)?.map;
+    let map = EtcdShardMap::new(at.etcd()?, at.cluster.clone()).read().map_err(message)?.map;
     if let Some(map) = &map {
         // Slots of a group that etcd does not know otherwise are shown, too.
         for (name, _) in map.owners().chain(map.targets()) {
@@ -24,7 +24,12 @@ pub(super) fn status(at: &Where, out: &mut impl Write) -> Result<(), String> {
     Ok(())
 }
 
-fn show(name: &str, view: &View, map: Option<&SlotMap>, out: &mut impl Write) -> io::Result<()> {
+fn show(
+    name: &str,
+    view: &GroupView,
+    map: Option<&ShardMap>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let record = view.record.as_ref();
     match record {
         None => writeln!(out, "group {name}: no leader yet")?,
@@ -37,7 +42,7 @@ fn show(name: &str, view: &View, map: Option<&SlotMap>, out: &mut impl Write) ->
     if let Some(map) = map {
         show_slots(name, map, out)?;
     }
-    if let Some(ack) = view.wishes.ack {
+    if let Some(ack) = view.requests.ack {
         writeln!(out, "  --ack {} for all nodes", ack.name())?;
     }
     let in_sync = record.map(|record| &record.in_sync[..]).unwrap_or_default();
@@ -63,7 +68,7 @@ fn show(name: &str, view: &View, map: Option<&SlotMap>, out: &mut impl Write) ->
     Ok(())
 }
 
-fn show_slots(name: &str, map: &SlotMap, out: &mut impl Write) -> io::Result<()> {
+fn show_slots(name: &str, map: &ShardMap, out: &mut impl Write) -> io::Result<()> {
     let slots = map.slots_of(name);
     if slots.is_empty() {
         writeln!(out, "  no slots")?;

@@ -1,7 +1,7 @@
 //! What is said about planned moves while they are carried out. Nothing here asks etcd or reads a clock.
 
 use super::options::slot_count;
-use larder_replica::{SlotMap, SlotSet};
+use larder_replica::{ShardMap, SlotSet};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ pub(super) enum MoveState {
 
 impl MoveWatch {
     /// For the moves of a map in which they have just been planned.
-    pub(super) fn new(map: &SlotMap, now: Instant) -> Self {
+    pub(super) fn new(map: &ShardMap, now: Instant) -> Self {
         let planned: BTreeMap<String, SlotSet> =
             map.targets().map(|(group, slots)| (group.to_owned(), slots.clone())).collect();
         let left = planned.values().map(SlotSet::len).sum();
@@ -46,7 +46,7 @@ impl MoveWatch {
     ///
     /// # Errors
     /// A message if planned slots neither have moved nor are to move any more.
-    pub(super) fn handle_map(&mut self, now: Instant, map: &SlotMap) -> Result<MoveState, String> {
+    pub(super) fn handle_map(&mut self, now: Instant, map: &ShardMap) -> Result<MoveState, String> {
         self.last_read = now;
         let (moved, left) = self.count(map);
         let planned: usize = self.planned.values().map(SlotSet::len).sum();
@@ -85,7 +85,7 @@ impl MoveWatch {
     }
 
     /// How many of the planned slots have moved, and how many are still to move.
-    fn count(&self, map: &SlotMap) -> (usize, usize) {
+    fn count(&self, map: &ShardMap) -> (usize, usize) {
         let is_to_move: BTreeMap<&str, &SlotSet> = map.targets().collect();
         let counts = self.planned.iter().map(|(group, planned)| {
             let left = is_to_move.get(group.as_str()).map(|slots| slots.common(planned).len());
@@ -95,9 +95,9 @@ impl MoveWatch {
     }
 }
 
-fn stall_message(map: &SlotMap) -> String {
+fn stall_message(map: &ShardMap) -> String {
     let secs = STALL_TIME.as_secs();
-    let whose = map.next_move().map_or_else(
+    let whose = map.next_migration().map_or_else(
         || "both groups".to_owned(),
         |next| format!("groups {} and {}", next.from, next.to),
     );
@@ -109,18 +109,18 @@ mod tests {
     use super::*;
 
     /// Group 2 is to get slots from groups 0 and 1, which have 2048 each.
-    fn planned() -> SlotMap {
-        let mut map = SlotMap::of_one("0");
-        map.plan_move("1", None).unwrap();
-        while let Some(next) = map.next_move() {
+    fn planned() -> ShardMap {
+        let mut map = ShardMap::single_group("0");
+        map.plan_migration("1", None).unwrap();
+        while let Some(next) = map.next_migration() {
             map.finish(&next);
         }
-        map.plan_move("2", None).unwrap();
+        map.plan_migration("2", None).unwrap();
         map
     }
 
-    fn finish_next(map: &mut SlotMap) {
-        let next = map.next_move().unwrap();
+    fn finish_next(map: &mut ShardMap) {
+        let next = map.next_migration().unwrap();
         map.finish(&next);
     }
 
@@ -130,13 +130,13 @@ mod tests {
         let mut watch = MoveWatch::new(&map, now);
         assert_eq!(watch.handle_map(now, &map), Ok(MoveState::UnderWay(None)));
         finish_next(&mut map);
-        let text = format!("{} slots are left", map.next_move().unwrap().slots.len());
+        let text = format!("{} slots are left", map.next_migration().unwrap().slots.len());
         assert_eq!(watch.handle_map(now, &map), Ok(MoveState::UnderWay(Some(text))));
         assert_eq!(watch.handle_map(now, &map), Ok(MoveState::UnderWay(None)));
         finish_next(&mut map);
         assert_eq!(watch.handle_map(now, &map), Ok(MoveState::Done));
         // The next plan is not this one's.
-        map.plan_move("3", None).unwrap();
+        map.plan_migration("3", None).unwrap();
         assert_eq!(watch.handle_map(now, &map), Ok(MoveState::Done));
     }
 
@@ -150,7 +150,7 @@ mod tests {
         let said = format!("the moves have been cancelled: {moved} of 1365 slots moved");
         let error = watch.handle_map(now, &map).unwrap_err();
         assert!(error.starts_with(&said), "{error}");
-        map.plan_move("2", Some(1)).unwrap();
+        map.plan_migration("2", Some(1)).unwrap();
         assert!(watch.handle_map(now, &map).is_err());
     }
 
@@ -158,7 +158,7 @@ mod tests {
     fn a_stall_is_said_once() {
         let (mut map, begun) = (planned(), Instant::now());
         let mut watch = MoveWatch::new(&map, begun);
-        let mut at = |secs: f32, map: &SlotMap| match watch
+        let mut at = |secs: f32, map: &ShardMap| match watch
             .handle_map(begun + Duration::from_secs_f32(secs), map)
             .unwrap()
         {

@@ -5,8 +5,8 @@
 use crate::etcd_server::{Server, TIMEOUT, start};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use larder_etcd::EtcdMap;
-use larder_replica::{Coordinator, Process, Record, SlotMap};
+use larder_etcd::EtcdShardMap;
+use larder_replica::{Coordinator, Process, Record, ShardMap};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -68,31 +68,31 @@ impl Running {
 
 /// What is done in etcd by others than the command.
 trait Others {
-    fn map(&self) -> EtcdMap;
-    fn set_map(&self, map: &SlotMap);
-    fn read_map(&self) -> SlotMap;
+    fn map(&self) -> EtcdShardMap;
+    fn set_map(&self, map: &ShardMap);
+    fn read_map(&self) -> ShardMap;
     fn finish_next_move(&self);
     fn lead(&self, group: &str, epoch: u32, leader: &Process);
     fn show_alive(&self, group: &str, process: &Process);
 }
 
 impl Others for Server {
-    fn map(&self) -> EtcdMap {
-        EtcdMap::new(self.client(), "demo".to_owned())
+    fn map(&self) -> EtcdShardMap {
+        EtcdShardMap::new(self.client(), "demo".to_owned())
     }
 
-    fn set_map(&self, map: &SlotMap) {
-        let revision = self.map().look().unwrap().revision;
+    fn set_map(&self, map: &ShardMap) {
+        let revision = self.map().read().unwrap().revision;
         self.map().swap(revision, map, &[]).unwrap().expect("nobody else changes it");
     }
 
-    fn read_map(&self) -> SlotMap {
-        self.map().look().unwrap().map.unwrap()
+    fn read_map(&self) -> ShardMap {
+        self.map().read().unwrap().map.unwrap()
     }
 
     fn finish_next_move(&self) {
         let mut map = self.read_map();
-        let next = map.next_move().expect("a move is planned");
+        let next = map.next_migration().expect("a move is planned");
         map.finish(&next);
         self.set_map(&map);
     }
@@ -100,7 +100,7 @@ impl Others for Server {
     fn lead(&self, group: &str, epoch: u32, leader: &Process) {
         let record = Record { epoch, leader: leader.clone(), in_sync: vec![leader.clone()] };
         let mut group = self.group(group);
-        let revision = group.look().unwrap().revision;
+        let revision = group.read().unwrap().revision;
         group.swap(revision, &record).unwrap().expect("nobody else changes it");
     }
 
@@ -110,7 +110,7 @@ impl Others for Server {
         let value = BASE64.encode(format!("{:016x}", process.boot));
         let body = serde_json::json!({"key": key, "value": value}).to_string();
         ureq::post(format!("{}/v3/kv/put", self.url)).send(body).unwrap();
-        assert!(self.group(group).look().unwrap().is_live(process));
+        assert!(self.group(group).read().unwrap().is_live(process));
     }
 }
 
@@ -121,12 +121,12 @@ fn process(node: &str, boot: u64) -> Process {
 /// A cluster in which each of these groups has a leader that is alive, `n` and its name, and an even share of slots.
 fn start_cluster(groups: &[&str]) -> Option<Server> {
     let server = start()?;
-    let mut map = SlotMap::of_one(groups[0]);
+    let mut map = ShardMap::single_group(groups[0]);
     for group in groups {
         start_leader(&server, group);
         if group != &groups[0] {
-            map.plan_move(group, None).unwrap();
-            while let Some(next) = map.next_move() {
+            map.plan_migration(group, None).unwrap();
+            while let Some(next) = map.next_migration() {
                 map.finish(&next);
             }
         }
@@ -152,14 +152,14 @@ fn moves_are_planned_and_cancelled() {
     assert_eq!(targets, [("1", "2048-4095".to_owned())]);
     assert_eq!(map.slots_of("0").len(), 4096);
     check(&server, "cancel-moves", "2048 slots stay where they are");
-    assert_eq!(server.read_map(), SlotMap::of_one("0"));
+    assert_eq!(server.read_map(), ShardMap::single_group("0"));
     check(&server, "move --to 1 --count 1 --no-wait", "1 slot is to move to group 1");
     check(&server, "cancel-moves", "1 slot stays where it is");
     check(&server, "move --to 1 --count 7 --no-wait", "7 slots are to move to group 1");
     server.finish_next_move();
     check(&server, "drain 0 --no-wait", "4089 slots are to move away from group 0");
     server.finish_next_move();
-    assert_eq!(server.read_map(), SlotMap::of_one("1"));
+    assert_eq!(server.read_map(), ShardMap::single_group("1"));
     check(&server, "drain 0", "group 0 has no slots, and can be stopped");
 }
 
@@ -171,7 +171,7 @@ fn what_nobody_could_carry_out_is_refused() {
         check_error(&server, line, no_map);
     }
     start_leader(&server, "0");
-    server.set_map(&SlotMap::of_one("0"));
+    server.set_map(&ShardMap::single_group("0"));
     let no_leader = "group 1 has no leader, which would move the slots: start its nodes first";
     check_error(&server, "move --to 1", no_leader);
     server.lead("1", 1, &process("n1", 1));
@@ -180,7 +180,7 @@ fn what_nobody_could_carry_out_is_refused() {
     check_error(&server, "move --to 1", away);
     server.show_alive("1", &process("n1", 2));
     check_error(&server, "move --to 1", away);
-    assert_eq!(server.read_map(), SlotMap::of_one("0"), "nothing was planned");
+    assert_eq!(server.read_map(), ShardMap::single_group("0"), "nothing was planned");
     server.show_alive("1", &process("n1", 1));
     let even = "group 0 has 4096 slots, an even share or more: give it more with --count";
     check_error(&server, "move --to 0", even);
@@ -234,7 +234,7 @@ fn progress_is_printed_until_all_slots_have_moved() {
     let mut command = Running::start(&server, "move --to 2");
     assert_eq!(command.line(), "1365 slots are to move to group 2");
     server.finish_next_move();
-    let left = server.read_map().next_move().unwrap().slots.len();
+    let left = server.read_map().next_migration().unwrap().slots.len();
     assert_eq!(command.line(), format!("{left} slots are left"));
     server.finish_next_move();
     assert_eq!(command.line(), "group 2 has 1365 slots");
@@ -243,7 +243,7 @@ fn progress_is_printed_until_all_slots_have_moved() {
     let mut command = Running::start(&server, "drain 2");
     assert_eq!(command.line(), "1365 slots are to move away from group 2");
     server.finish_next_move();
-    let left = server.read_map().next_move().unwrap().slots.len();
+    let left = server.read_map().next_migration().unwrap().slots.len();
     assert_eq!(command.line(), format!("{left} slots are left"));
     server.finish_next_move();
     assert_eq!(command.line(), "group 2 has no slots, and can be stopped");
@@ -257,7 +257,7 @@ fn a_wait_for_cancelled_moves_fails() {
     let mut command = Running::start(&server, "move --to 2");
     assert_eq!(command.line(), "1365 slots are to move to group 2");
     server.finish_next_move();
-    let left = server.read_map().next_move().unwrap().slots.len();
+    let left = server.read_map().next_migration().unwrap().slots.len();
     assert_eq!(command.line(), format!("{left} slots are left"));
     check(&server, "cancel-moves", &format!("{left} slots stay where they are"));
     let (has_succeeded, error) = command.end();
@@ -275,7 +275,7 @@ fn the_status_shows_slots_if_there_is_a_map() {
                    group 1: n1 leads in epoch 1\n  \
                      n1  leader       clients -  members";
     check(&server, "status", without);
-    server.set_map(&SlotMap::of_one("0"));
+    server.set_map(&ShardMap::single_group("0"));
     run(&server, "move --to 1 --count 1024 --no-wait").unwrap();
     let planned = "group 0: n0 leads in epoch 1\n  \
                      slots 0-4095 (4096)\n  \
@@ -302,7 +302,7 @@ fn a_raised_epoch_of_the_same_leader_is_not_another_leader() {
     let mut group = server.group("0");
     let mut lead = |epoch, leader: &Process| {
         let record = Record { epoch, leader: leader.clone(), in_sync: vec![a.clone(), b.clone()] };
-        let revision = group.look().unwrap().revision;
+        let revision = group.read().unwrap().revision;
         group.swap(revision, &record).unwrap().expect("nobody else changes it");
     };
     [&a, &b].iter().for_each(|process| server.show_alive("0", process));
@@ -311,7 +311,7 @@ fn a_raised_epoch_of_the_same_leader_is_not_another_leader() {
     let wait_for_wish = |epoch| {
         let begun = Instant::now();
         let is_asked = || {
-            let wish = server.group("0").look().unwrap().wishes.hand_over;
+            let wish = server.group("0").read().unwrap().requests.transfer;
             wish.is_some_and(|wish| wish.epoch == epoch && wish.to.as_deref() == Some("b"))
         };
         while !is_asked() {

@@ -7,7 +7,7 @@ use crate::group::Group;
 use crate::node::Node;
 use crate::peers::{PeerStream, Stop, is_silence};
 use larder_operations::{Counters, OpContext};
-use larder_replica::{AnswerEnd, FRAME_LEN_MAX, Frame};
+use larder_replica::{FRAME_LEN_MAX, Frame, ReplyEnd};
 use larder_session::{Conversation, Next, Session, Settings};
 use larder_store::erased;
 use larder_support::clock::boot_millis;
@@ -172,7 +172,7 @@ impl Answerer {
             if beat_at.elapsed() >= HEARTBEAT {
                 (beat_at, heartbeats) = (Instant::now(), heartbeats + 1);
                 let (number, sent) = (heartbeats, boot_millis());
-                Frame::Beat { number, behind_millis: Some(0), sent }.write(&mut peer.out);
+                Frame::Heartbeat { number, lag_ms: Some(0), sent }.write(&mut peer.out);
             }
             stream.write_all(&peer.out)?;
             peer.out.clear();
@@ -197,12 +197,12 @@ impl Answerer {
         while let Some(Passed { unread, is_whole, has_started }) = passed.front_mut() {
             let had_started = *has_started;
             if !had_started && !self.group.is_serving() {
-                Frame::Answer { route, end: AnswerEnd::Moved, bytes: b"" }.write(out);
+                Frame::Reply { route, end: ReplyEnd::NotLeader, bytes: b"" }.write(out);
                 *state = State::Ended;
                 return;
             }
             if !had_started && *sent > OUTPUT_MAX {
-                Frame::Answer { route, end: AnswerEnd::More, bytes: b"" }.write(out);
+                Frame::Reply { route, end: ReplyEnd::Paused, bytes: b"" }.write(out);
                 *state = State::Full;
                 return;
             }
@@ -225,13 +225,13 @@ impl Answerer {
                 }
                 Next::Read { .. } if !*is_whole => return,
                 // The peer has marked the requests as complete.
-                Next::Read { .. } if !unread.is_empty() => AnswerEnd::Close,
-                Next::Read { .. } => AnswerEnd::Done,
-                Next::Write => AnswerEnd::More,
-                Next::Close => AnswerEnd::Close,
+                Next::Read { .. } if !unread.is_empty() => ReplyEnd::Close,
+                Next::Read { .. } => ReplyEnd::Done,
+                Next::Write => ReplyEnd::Paused,
+                Next::Close => ReplyEnd::Close,
                 Next::Abandon => {
                     output.clear();
-                    if had_started { AnswerEnd::Close } else { AnswerEnd::Moved }
+                    if had_started { ReplyEnd::Close } else { ReplyEnd::NotLeader }
                 }
             };
             *sent += output.len();
@@ -239,9 +239,9 @@ impl Answerer {
             // No limit counts the buffers of idle conversations.
             output.shrink_to(KEPT_LEN_MAX);
             *state = match end {
-                AnswerEnd::More => State::Full,
-                AnswerEnd::Moved | AnswerEnd::Close => State::Ended,
-                AnswerEnd::Done | AnswerEnd::Follows => State::Idle,
+                ReplyEnd::Paused => State::Full,
+                ReplyEnd::NotLeader | ReplyEnd::Close => State::Ended,
+                ReplyEnd::Done | ReplyEnd::Partial => State::Idle,
             };
             if *state != State::Idle {
                 return;
@@ -294,19 +294,19 @@ impl Conversations<'_> {
                     .ok_or(Violation::UnknownConversation(conversation))?;
                 self.all.insert(route, Forwarded::new(conversation));
             }
-            Frame::Pass { route, more, bytes } => {
+            Frame::Request { route, more, bytes } => {
                 if let Some(conversation) = self.all.get_mut(&route) {
                     conversation.add(bytes, more);
                     self.resume(route, State::Idle, engine);
                 }
             }
-            Frame::GoOn { route } => {
+            Frame::Continue { route } => {
                 if let Some(conversation) = self.all.get_mut(&route) {
                     conversation.sent = 0;
                     self.resume(route, State::Full, engine);
                 }
             }
-            Frame::Shut { route } => self.close(route),
+            Frame::Close { route } => self.close(route),
             _ => return Err(Violation::UnexpectedFrame.into()),
         }
         Ok(())
@@ -332,14 +332,14 @@ impl Conversations<'_> {
 }
 
 /// Sends answers in pieces.
-fn send(route: u64, output: &mut Vec<u8>, end: AnswerEnd, out: &mut Vec<u8>) {
+fn send(route: u64, output: &mut Vec<u8>, end: ReplyEnd, out: &mut Vec<u8>) {
     let mut pieces = output.chunks(PIECE_LEN).peekable();
     while let Some(bytes) = pieces.next() {
-        let end = if pieces.peek().is_some() { AnswerEnd::Follows } else { end };
-        Frame::Answer { route, end, bytes }.write(out);
+        let end = if pieces.peek().is_some() { ReplyEnd::Partial } else { end };
+        Frame::Reply { route, end, bytes }.write(out);
     }
     if output.is_empty() {
-        Frame::Answer { route, end, bytes: b"" }.write(out);
+        Frame::Reply { route, end, bytes: b"" }.write(out);
     }
     output.clear();
 }

@@ -3,7 +3,7 @@
 use super::pending::{RouteState, lock};
 use crate::error::{LocalError, PeerError, Timeout, Violation};
 use crate::peers::{Credentials, Dialed, PeerStream, Stop, Target, dial, is_silence};
-use larder_replica::{AnswerEnd, FRAME_LEN_MAX, Frame, HelloMember, Process, Purpose};
+use larder_replica::{FRAME_LEN_MAX, Frame, HelloMember, Process, Purpose, ReplyEnd};
 use larder_session::Routed;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -63,8 +63,8 @@ pub(super) fn connect(
     let member = Some(HelloMember { group: &me.group, boot: me.process.boot });
     let target = Target { address, node: Some(&leader.node) };
     let dialed = dial(target, credentials, &me.process.node, member, Purpose::Forward, stop)?;
-    let Dialed { stream, welcomed, rest } = dialed;
-    if welcomed.boot != leader.boot {
+    let Dialed { stream, identity, rest } = dialed;
+    if identity.boot != leader.boot {
         return Err(LocalError::OtherProcess.into());
     }
     stream.set_read_timeout(Some(SLICE))?;
@@ -120,9 +120,9 @@ impl Link {
             loop {
                 match Frame::read(&input, FRAME_LEN_MAX) {
                     Ok(Some((frame, len))) => {
-                        if let Frame::Answer { route, end, bytes } = frame {
+                        if let Frame::Reply { route, end, bytes } = frame {
                             self.distribute(on_moved, route, end, bytes);
-                        } else if !matches!(frame, Frame::Beat { .. }) {
+                        } else if !matches!(frame, Frame::Heartbeat { .. }) {
                             return Violation::UnexpectedFrame.into();
                         }
                         input.drain(..len);
@@ -154,7 +154,7 @@ impl Link {
         self: &Arc<Self>,
         on_moved: OnMoved<'_>,
         route: u64,
-        end: AnswerEnd,
+        end: ReplyEnd,
         bytes: &[u8],
     ) {
         // The session may have ended.
@@ -164,11 +164,11 @@ impl Link {
             return;
         }
         match end {
-            AnswerEnd::Follows => state.answer(bytes, None),
-            AnswerEnd::More => state.answer(bytes, Some(Routed::More)),
-            AnswerEnd::Done => state.answer(bytes, Some(Routed::Done)),
-            AnswerEnd::Close => state.answer(bytes, Some(Routed::Close)),
-            AnswerEnd::Moved => {
+            ReplyEnd::Partial => state.answer(bytes, None),
+            ReplyEnd::Paused => state.answer(bytes, Some(Routed::More)),
+            ReplyEnd::Done => state.answer(bytes, Some(Routed::Done)),
+            ReplyEnd::Close => state.answer(bytes, Some(Routed::Close)),
+            ReplyEnd::NotLeader => {
                 // The next leader answers.
                 lock(&self.routes).remove(&route);
                 drop(state);
@@ -194,7 +194,7 @@ impl Link {
         let mut pieces = bytes.chunks(PIECE_LEN).peekable();
         while let Some(bytes) = pieces.next() {
             let more = more || pieces.peek().is_some();
-            self.append(&Frame::Pass { route, more, bytes });
+            self.append(&Frame::Request { route, more, bytes });
         }
     }
 

@@ -35,7 +35,7 @@ impl MapWatch<'_> {
         let topology = &self.group.topology;
         let mut connected: BTreeMap<Number, JoinHandle<()>> = BTreeMap::new();
         while !self.stop.is_set() {
-            let is_known = self.keeper.look().is_ok() && self.keeper.revoke_release().is_ok();
+            let is_known = self.keeper.read().is_ok() && self.keeper.revoke_release().is_ok();
             let is_known = is_known && topology.map().0.is_some();
             for (number, name) in topology.others() {
                 if !connected.contains_key(&number)
@@ -43,7 +43,7 @@ impl MapWatch<'_> {
                 {
                     connected.insert(number, thread);
                     // Its leader is not known yet.
-                    topology.look_soon();
+                    topology.read_soon();
                 }
             }
             if is_known {

@@ -35,7 +35,7 @@ impl OwnerGroup for LocalGroup {
     }
 
     fn note_failure(&self) {
-        self.0.topology.look_soon();
+        self.0.topology.read_soon();
     }
 
     fn wait(&self, time: Duration) {
@@ -60,7 +60,7 @@ impl OwnerGroup for RemoteGroup {
     }
 
     fn note_failure(&self) {
-        self.local.topology.look_soon();
+        self.local.topology.read_soon();
     }
 
     fn wait(&self, time: Duration) {

@@ -145,7 +145,7 @@ impl Route for RemoteRoute {
     fn go_on(&mut self) {
         lock(&self.state).received = 0;
         if let Some((link, route)) = &self.on {
-            link.append(&Frame::GoOn { route: *route });
+            link.append(&Frame::Continue { route: *route });
         }
     }
 
@@ -171,7 +171,7 @@ impl RemoteRoute {
         let received = lock(&self.state).received;
         if received >= CREDIT_AFTER {
             lock(&self.state).received = 0;
-            link.append(&Frame::GoOn { route });
+            link.append(&Frame::Continue { route });
         }
         self.send(&link, route, bytes, more);
     }
@@ -195,7 +195,7 @@ impl RemoteRoute {
     fn leave(&mut self) {
         if let Some((link, route)) = self.on.take() {
             lock(&link.routes).remove(&route);
-            link.append(&Frame::Shut { route });
+            link.append(&Frame::Close { route });
         }
     }
 }

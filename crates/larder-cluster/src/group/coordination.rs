@@ -36,7 +36,7 @@ impl Coordination {
         let Some(etcd) = self.etcd() else { return };
         let mut coordinator = EtcdGroup::new(etcd, self.group.name.clone());
         let mut log = EtcdLog::default();
-        let (mut role, mut in_sync) = (Role::Alone, Vec::new());
+        let (mut role, mut in_sync) = (Role::Leaderless, Vec::new());
         while !stop.is_set() {
             if let Some(acks) = self.group.acks() {
                 acks.end_late(Instant::now());
@@ -46,15 +46,15 @@ impl Coordination {
                     let idle = self.group.see(|member| member.idle_time(boot_millis()));
                     self.group.wait(Duration::from_millis(idle.clamp(1, 100)));
                 }
-                Some(Command::Look) => {
-                    let view = coordinator.look();
+                Some(Command::Read) => {
+                    let view = coordinator.read();
                     log.note(&view);
-                    self.group.with(|member, now| member.looked(now, view.ok()));
+                    self.group.with(|member, now| member.handle_view(now, view.ok()));
                 }
                 Some(Command::Swap(revision, record)) => {
                     let answer = coordinator.swap(revision, &record);
                     log.note(&answer);
-                    self.group.with(|member, now| member.swapped(now, answer.ok()));
+                    self.group.with(|member, now| member.handle_swap(now, answer.ok()));
                 }
             }
             let now = self.group.role();
@@ -84,7 +84,7 @@ impl Coordination {
             let _ = presence.renew();
             stop.wait(RENEWAL.saturating_sub(begun.elapsed()));
         }
-        let _ = presence.end();
+        let _ = presence.revoke();
     }
 
     /// Maintains the list for clients until the node shuts down.
@@ -93,7 +93,7 @@ impl Coordination {
         let mut keeper = DiscoveryKeeper::new(etcd, self.group.name.cluster.clone());
         while !stop.is_set() {
             let leads = self.group.leading_epoch().is_some();
-            let list = if leads { keeper.keep() } else { keeper.read() };
+            let list = if leads { keeper.update() } else { keeper.read() };
             if let Ok(list) = list {
                 *self.group.discovery.lock().unwrap_or_else(PoisonError::into_inner) = list;
             }
@@ -126,11 +126,11 @@ impl EtcdLog {
 
 fn log_role(role: &Role) {
     match role {
-        Role::Alone => tracing::info!("the group has no leader"),
-        Role::Leader { epoch, begins_empty: false } => {
+        Role::Leaderless => tracing::info!("the group has no leader"),
+        Role::Leader { epoch, starts_empty: false } => {
             tracing::info!("this server leads the group in epoch {epoch}");
         }
-        Role::Leader { epoch, begins_empty: true } => tracing::warn!(
+        Role::Leader { epoch, starts_empty: true } => tracing::warn!(
             "this server leads the group in epoch {epoch}, without items: all members that had \
              them have restarted since"
         ),

@@ -3,8 +3,8 @@
 use super::topology::Topology;
 use larder_etcd::{Discovery, GroupName};
 use larder_replica::{
-    Addresses, HAND_OVER_TIME, InDoubt, Member, MemberSettings, Millis, Process, Revision, Role,
-    Succession, is_near,
+    Addresses, DoubtPolicy, Member, MemberSettings, Millis, Process, Revision, Role, Succession,
+    TRANSFER_TIME_MAX, is_caught_up,
 };
 use larder_store::journal::{AckMode, Acknowledgements, Journals};
 use larder_support::clock::boot_millis;
@@ -46,7 +46,7 @@ pub struct GroupConfig {
     /// The name of this node.
     pub node: String,
     /// The leader's behaviour while neither etcd nor all members in sync are reachable.
-    pub in_doubt: InDoubt,
+    pub doubt: DoubtPolicy,
     /// How long there must have been no leader before a member with incomplete data may lead; `None`: never.
     pub unclean_after: Option<Millis>,
     /// The changes that wait for acknowledgements, unless operators have set that for the group.
@@ -88,9 +88,9 @@ pub struct Group {
 impl Group {
     /// The group of this configuration.
     pub(crate) fn new(config: GroupConfig) -> Self {
-        let GroupConfig { name, node, in_doubt, unclean_after, ack, read_lag } = config;
+        let GroupConfig { name, node, doubt, unclean_after, ack, read_lag } = config;
         let me = Process { node, boot: rand::random() };
-        let member = Member::new(MemberSettings { me, in_doubt, unclean_after });
+        let member = Member::new(MemberSettings { me, doubt, unclean_after });
         Self {
             topology: Topology::new(&name.group),
             name,
@@ -152,7 +152,9 @@ impl Group {
             let now = boot_millis();
             let mut joining = self.joining.lock().unwrap_or_else(PoisonError::into_inner);
             // A member that has joined stays while the record lists it, and one that is too slow does not join.
-            joining.retain(|boot, time| !member.may_be_in_sync(*boot, now) && is_near(*time, now));
+            joining.retain(|boot, time| {
+                !member.may_be_in_sync(*boot, now) && is_caught_up(*time, now)
+            });
             acks.retain(|boot| member.may_be_in_sync(boot, now) || joining.contains_key(&boot));
         } else if ready != 0 {
             // This node led, and has been replaced.
@@ -163,7 +165,7 @@ impl Group {
 
     /// Which changes wait for acknowledgements while this server leads.
     fn ack_mode(&self, member: &Member) -> AckMode {
-        member.view().wishes.ack.unwrap_or(self.ack)
+        member.view().requests.ack.unwrap_or(self.ack)
     }
 
     /// The changes that wait for acknowledgements while this server leads, as set now.
@@ -201,7 +203,7 @@ impl Group {
 
     /// Transfers the leadership if an operator has requested that, once for each request; `done` is the last one.
     pub(crate) fn grant_transfer_request(&self, done: &mut Revision) {
-        let request = self.see(|member| member.wish_to_hand_over().cloned());
+        let request = self.see(|member| member.transfer_request().cloned());
         if let Some(request) = request.filter(|request| request.number != *done)
             && self.transfer_leadership(request.to.as_deref())
         {
@@ -216,8 +218,8 @@ impl Group {
         let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else {
             return false;
         };
-        let end = Instant::now() + Duration::from_millis(HAND_OVER_TIME);
-        let candidates = self.with(|member, now| member.begin_hand_over(now, to));
+        let end = Instant::now() + Duration::from_millis(TRANSFER_TIME_MAX);
+        let candidates = self.with(|member, now| member.start_transfer(now, to));
         if candidates.is_empty() {
             return false;
         }
@@ -228,7 +230,7 @@ impl Group {
                 let ends = journals.ends();
                 let has_all = |process: &&Process| journals.acks().has_passed(process.boot, &ends);
                 if let Some(next) = candidates.iter().find(has_all) {
-                    self.with(|member, _| member.hand_over_to(next.clone()));
+                    self.with(|member, _| member.transfer_to(next.clone()));
                 }
             }
             std::thread::sleep(TRANSFER_TICK);
@@ -245,8 +247,8 @@ impl Group {
     }
 
     /// Notes that answers are about to wait for this process, which has all changes up to this time.
-    pub(crate) fn note_joining(&self, boot: u64, has_until: Millis) {
-        self.joining.lock().unwrap_or_else(PoisonError::into_inner).insert(boot, has_until);
+    pub(crate) fn note_joining(&self, boot: u64, synced_until: Millis) {
+        self.joining.lock().unwrap_or_else(PoisonError::into_inner).insert(boot, synced_until);
     }
 
     /// Ends that: answers wait for the process only if it is in sync.
@@ -326,7 +328,7 @@ impl Group {
         *self.succession.lock().unwrap_or_else(PoisonError::into_inner) = succession.map(Arc::new);
         self.ready_epoch.store(epoch, Ordering::Release);
         self.elections.fetch_add(1, Ordering::Relaxed);
-        self.with(|member, _| member.note_copy());
+        self.with(|member, _| member.end_full_sync());
     }
 
     /// The epoch in which this server began to lead, if it does, ready or not.

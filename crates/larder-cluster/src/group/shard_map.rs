@@ -1,8 +1,10 @@
 //! The shard map in etcd. Reads and swaps come one after the other, so that the topology never goes back.
 
 use super::membership::Group;
-use larder_etcd::{Etcd, EtcdMap, EtcdSettings};
-use larder_replica::{CoordinatorError, Ending, Move, Process, Revision, SlotMap, Taken};
+use larder_etcd::{Etcd, EtcdSettings, EtcdShardMap};
+use larder_replica::{
+    Completion, CoordinatorError, FinishedImport, Migration, Process, Revision, ShardMap,
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +15,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(50);
 /// Reads and replaces the shard map.
 #[derive(Debug)]
 pub(crate) struct ShardMapKeeper {
-    etcd: Mutex<EtcdMap>,
+    etcd: Mutex<EtcdShardMap>,
     group: Arc<Group>,
 }
 
@@ -48,24 +50,25 @@ impl ShardMapKeeper {
     pub(crate) fn new(settings: &EtcdSettings, group: &Arc<Group>) -> Option<Self> {
         // The settings were valid when the server started.
         let etcd = Etcd::new(settings).ok()?;
-        let etcd = EtcdMap::new(etcd, group.name.cluster.clone());
+        let etcd = EtcdShardMap::new(etcd, group.name.cluster.clone());
         Some(Self { etcd: Mutex::new(etcd), group: Arc::clone(group) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, EtcdMap> {
+    fn lock(&self) -> MutexGuard<'_, EtcdShardMap> {
         self.etcd.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the map and the leaders. If there is no map, this node creates one if it leads.
-    pub(crate) fn look(&self) -> Result<(), CoordinatorError> {
+    pub(crate) fn read(&self) -> Result<(), CoordinatorError> {
         let topology = &self.group.topology;
         let mut etcd = self.lock();
         let asked = Instant::now();
-        let view = etcd.look()?;
+        let view = etcd.read()?;
         let has_map = view.map.is_some();
         if !has_map && self.group.leads_since().is_some() {
             // If it was there before, it has been lost.
-            let map = topology.map().0.unwrap_or_else(|| SlotMap::of_one(&self.group.name.group));
+            let map =
+                topology.map().0.unwrap_or_else(|| ShardMap::single_group(&self.group.name.group));
             if let Some(revision) = etcd.swap(0, &map, &[])? {
                 topology.note_map(map, revision);
             }
@@ -85,7 +88,7 @@ impl ShardMapKeeper {
         if let (Some(map), revision) = topology.map() {
             match etcd.swap(revision, &map, &[])? {
                 Some(revision) => topology.revoke_release(map, revision),
-                None => topology.look_soon(),
+                None => topology.read_soon(),
             }
         }
         Ok(())
@@ -94,7 +97,7 @@ impl ShardMapKeeper {
     /// Replaces the map by the same one, so that a swap that was not answered cannot take effect later.
     pub(crate) fn end_swaps(&self) -> Result<(), CoordinatorError> {
         let mut etcd = self.lock();
-        let view = etcd.look()?;
+        let view = etcd.read()?;
         let changed = || CoordinatorError("the shard map has changed; retrying".to_owned());
         let map = view.map.ok_or_else(changed)?;
         let revision = etcd.swap(view.revision, &map, &[])?.ok_or_else(changed)?;
@@ -109,7 +112,7 @@ impl ShardMapKeeper {
     /// [`Unfinished::Unknown`] if it may be done, or the reason why it is not.
     pub(crate) fn finish(
         &self,
-        done: &Move,
+        done: &Migration,
         revision: Revision,
         exporter: &ExportingLeader,
         epoch: u32,
@@ -134,23 +137,23 @@ impl ShardMapKeeper {
     /// The result of an attempt; `None` to retry.
     fn try_to_finish(
         &self,
-        done: &Move,
+        done: &Migration,
         revision: Revision,
         exporter: &ExportingLeader,
         epoch: u32,
     ) -> Result<Option<Result<(), &'static str>>, CoordinatorError> {
         let mut etcd = self.lock();
-        let view = etcd.look()?;
+        let view = etcd.read()?;
         let Some(map) = view.map else { return Ok(Some(Err("etcd has no shard map"))) };
         let me = self.group.me();
         let (exporter, taker) = ((&exporter.process, exporter.epoch), (&me, epoch));
-        let taken = Taken { done, asked: revision, giver: exporter, taker };
+        let finished = FinishedImport { migration: done, revision, exporter, importer: taker };
         let record_of =
             |group: &str| view.leaders.get(group).map(|leader| (&leader.record, leader.revision));
-        let (map, records) = match taken.ending((&map, view.revision), record_of) {
-            Ending::Replace(map, records) => (map, records),
-            Ending::Refused(why) => return Ok(Some(Err(why))),
-            Ending::Done => {
+        let (map, records) = match finished.completion((&map, view.revision), record_of) {
+            Completion::ReplaceMap(map, records) => (map, records),
+            Completion::Refused(why) => return Ok(Some(Err(why))),
+            Completion::AlreadyDone => {
                 self.group.topology.note_map(map, view.revision);
                 return Ok(Some(Ok(())));
             }

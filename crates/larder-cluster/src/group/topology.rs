@@ -1,9 +1,9 @@
 //! The cluster as this node knows it: the groups that own slots, and their leaders.
 
 use crate::peers::Stop;
-use larder_etcd::{LeaderView, MapView};
+use larder_etcd::{LeaderView, ShardMapView};
 use larder_protocol::{SLOTS, slot};
-use larder_replica::{Move, Ownership, Revision, SlotMap, SlotSet};
+use larder_replica::{Migration, Ownership, Revision, ShardMap, SlotSet};
 use larder_session::{Division, Group as Number};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -104,20 +104,20 @@ impl Topology {
     }
 
     /// The map, and its number.
-    pub(crate) fn map(&self) -> (Option<SlotMap>, Revision) {
+    pub(crate) fn map(&self) -> (Option<ShardMap>, Revision) {
         let ownership = &self.known().ownership;
         (ownership.map().cloned(), ownership.revision())
     }
 
     /// The next move, if there is one.
-    pub(crate) fn next_move(&self) -> Option<Move> {
-        self.known().ownership.map()?.next_move()
+    pub(crate) fn next_migration(&self) -> Option<Migration> {
+        self.known().ownership.map()?.next_migration()
     }
 
     /// How many slots are to move.
     pub fn slots_moving(&self) -> usize {
         let known = self.known();
-        let targets = known.ownership.map().into_iter().flat_map(SlotMap::targets);
+        let targets = known.ownership.map().into_iter().flat_map(ShardMap::targets);
         targets.map(|(_, slots)| slots.len()).sum()
     }
 
@@ -159,12 +159,12 @@ impl Topology {
     }
 
     /// Notes the map and the leaders, which were requested at this time.
-    pub(crate) fn note(&self, asked: Instant, view: MapView) {
+    pub(crate) fn note(&self, asked: Instant, view: ShardMapView) {
         let mut known = self.known();
         known.leaders = view.leaders;
         if let Some(map) = view.map {
             known.looked = Some(asked);
-            self.count_exported(known.ownership.note_map(map, view.revision));
+            self.count_exported(known.ownership.update_map(map, view.revision));
         }
         self.publish(&mut known);
         drop(known);
@@ -172,9 +172,9 @@ impl Topology {
     }
 
     /// The map is this one from here on, by a swap of this server's.
-    pub(crate) fn note_map(&self, map: SlotMap, revision: Revision) {
+    pub(crate) fn note_map(&self, map: ShardMap, revision: Revision) {
         let mut known = self.known();
-        self.count_exported(known.ownership.note_map(map, revision));
+        self.count_exported(known.ownership.update_map(map, revision));
         self.publish(&mut known);
         drop(known);
         self.changed.notify_all();
@@ -184,7 +184,7 @@ impl Topology {
     /// them.
     pub(crate) fn release(&self, slots: &SlotSet, to: &str, leads_since: u32) -> bool {
         let mut known = self.known();
-        let can = known.ownership.give_up(slots, to, leads_since);
+        let can = known.ownership.release(slots, to, leads_since);
         if can {
             self.publish(&mut known);
         }
@@ -193,18 +193,18 @@ impl Topology {
 
     /// The other group has imported the released slots, or will not.
     pub(crate) fn end_release(&self) {
-        self.known().ownership.end_giving();
-        self.look_soon();
+        self.known().ownership.close_release();
+        self.read_soon();
     }
 
     /// Whether slots were released that the other group has not imported: the map must be replaced before this node answers
     /// for them again. `leads_since` is the leadership of this node: a release of an earlier one is void.
     pub(crate) fn has_unused_release(&self, leads_since: Option<u32>) -> bool {
         let mut known = self.known();
-        if known.ownership.forget_earlier(leads_since) {
+        if known.ownership.forget_earlier_release(leads_since) {
             self.publish(&mut known);
         }
-        known.ownership.has_given_in_vain()
+        known.ownership.has_failed_release()
     }
 
     /// The slots that the map assigns to this group, released ones included.
@@ -213,9 +213,9 @@ impl Topology {
     }
 
     /// Revokes a release: the map has been replaced, so that the other group cannot import the slots any more.
-    pub(crate) fn revoke_release(&self, map: SlotMap, revision: Revision) {
+    pub(crate) fn revoke_release(&self, map: ShardMap, revision: Revision) {
         let mut known = self.known();
-        known.ownership.take_back(map, revision);
+        known.ownership.revoke_release(map, revision);
         self.publish(&mut known);
         drop(known);
         self.changed.notify_all();
@@ -257,7 +257,7 @@ impl Topology {
     }
 
     /// Requests a read of the map at once.
-    pub(crate) fn look_soon(&self) {
+    pub(crate) fn read_soon(&self) {
         self.known().is_due = true;
         self.due.notify_all();
     }
@@ -280,7 +280,7 @@ impl Topology {
             known.ownership.map().is_none() || known.looked.is_none_or(|looked| looked < after)
         };
         while !stop.is_set() && goes_on() {
-            self.look_soon();
+            self.read_soon();
             let (mut known, _) = self
                 .changed
                 .wait_timeout_while(self.known(), SLICE, is_old)
@@ -328,21 +328,21 @@ impl Division for Topology {
 mod tests {
     use super::*;
 
-    fn view(map: &SlotMap, revision: Revision) -> MapView {
-        MapView { map: Some(map.clone()), revision, ..MapView::default() }
+    fn view(map: &ShardMap, revision: Revision) -> ShardMapView {
+        ShardMapView { map: Some(map.clone()), revision, ..ShardMapView::default() }
     }
 
     #[test]
     fn released_slots_are_not_served_until_the_release_is_revoked() {
         let topology = Topology::new("0");
-        let mut map = SlotMap::of_one("0");
+        let mut map = ShardMap::single_group("0");
         topology.note(Instant::now(), view(&map, 1));
         assert!(topology.shard_map().is_none());
-        map.plan_move("1", Some(100)).unwrap();
+        map.plan_migration("1", Some(100)).unwrap();
         topology.note(Instant::now(), view(&map, 2));
         let division = topology.shard_map().expect("all groups are flushed from here on");
         assert_eq!(division.groups(), [Number(0), Number(1)]);
-        let next = topology.next_move().unwrap();
+        let next = topology.next_migration().unwrap();
         let before = division.version();
         assert!(topology.release(&next.slots, "1", 7));
         assert!(!topology.release(&next.slots, "1", 7), "once");

@@ -5,7 +5,7 @@ use crate::group::Group;
 use crate::node::Node;
 use crate::peers::{HeartbeatSchedule, PeerStream, Stop, is_silence};
 use crate::replication::{JournalWaker, ReplicatedCache};
-use larder_replica::{Frame, GREETING_LEN_MAX, Move, Sender, Step};
+use larder_replica::{Frame, HANDSHAKE_FRAME_LEN_MAX, Migration, Sender, Step};
 use larder_store::cache::Cache;
 use larder_store::journal::Bell;
 use larder_support::clock::boot_millis;
@@ -31,7 +31,7 @@ pub(crate) struct Export<'n> {
     /// The local group.
     pub(crate) group: &'n Group,
     /// The migration, as the shard map must plan it.
-    pub(crate) planned: Move,
+    pub(crate) planned: Migration,
     /// The epoch since which this node leads.
     pub(crate) leadership: u32,
 }
@@ -46,8 +46,8 @@ impl Export<'_> {
         if group.leadership() != Some(*leadership) {
             return Err(stream.refuse(LocalError::NotLeader));
         }
-        if group.topology.next_move().as_ref() != Some(planned) {
-            group.topology.look_soon();
+        if group.topology.next_migration().as_ref() != Some(planned) {
+            group.topology.read_soon();
             return Err(stream.refuse(LocalError::NotPlanned));
         }
         if self.cache.journals.flush_pends(self.node.clock.now()) {
@@ -80,7 +80,7 @@ impl Export<'_> {
         let Self { group, planned, leadership, .. } = self;
         let journals = &self.cache.journals;
         let (engine, slots) = (self.cache.plain.engine(), planned.slots.clone());
-        let mut sender = Sender::of_slots(engine, Arc::clone(journals), slots);
+        let mut sender = Sender::for_export(engine, Arc::clone(journals), slots);
         let journal_waker = Arc::new(JournalWaker::new(journals.bell()));
         let waker = Waker::from(Arc::clone(&journal_waker));
         let (mut heartbeats, mut out) = (HeartbeatSchedule::default(), Vec::new());
@@ -90,11 +90,11 @@ impl Export<'_> {
                 return Err(LocalError::LeadershipLost.into());
             }
             if let Some(number) = heartbeats.due() {
-                Frame::Beat { number, behind_millis: None, sent: boot_millis() }.write(&mut out);
+                Frame::Heartbeat { number, lag_ms: None, sent: boot_millis() }.write(&mut out);
             }
             let step = sender.step(self.node.clock.moment().into(), &waker, &mut out);
             // Positions of slots are not acknowledged.
-            drop(sender.take_reached());
+            drop(sender.take_watermarks());
             if released.is_none() && has_requested.load(Ordering::Acquire) {
                 if !group.topology.release(&planned.slots, &planned.to, *leadership) {
                     return Err(LocalError::SlotsReleased.into());
@@ -151,10 +151,10 @@ fn read(
             Err(error) => return Err(error.into()),
         };
         input.extend_from_slice(bytes.get(..len).unwrap_or_default());
-        while let Some((frame, len)) = Frame::read(&input, GREETING_LEN_MAX)? {
+        while let Some((frame, len)) = Frame::read(&input, HANDSHAKE_FRAME_LEN_MAX)? {
             match frame {
                 Frame::Ack { .. } => (),
-                Frame::GiveUp => {
+                Frame::ReleaseSlots => {
                     has_requested.store(true, Ordering::Release);
                     notifier.ring();
                 }

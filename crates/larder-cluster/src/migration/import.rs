@@ -9,8 +9,8 @@ use crate::group::{ExportingLeader, Group, ShardMapKeeper, Unfinished};
 use crate::node::Node;
 use crate::peers::{Dialed, PeerStream, Stop, Target, dial, is_silence};
 use larder_replica::{
-    Applier, CoordinatorError, EPOCH_MAX, Frame, HelloMember, Move, Process, Purpose, Revision,
-    SlotSet, StreamError,
+    Applier, CoordinatorError, EPOCH_MAX, Frame, HelloMember, Migration, Process, Purpose,
+    Revision, SlotSet, StreamError,
 };
 use larder_store::cache::Cache;
 use larder_store::{Batches, Change, HashedKey, Lookups, Now, Updates, WalkState, Walks, erased};
@@ -138,7 +138,7 @@ impl Importer {
             group: Arc::clone(group),
             keeper: Arc::clone(keeper),
             stop: Arc::clone(stop),
-            applier: Applier::of_move(node.cache.engine()),
+            applier: Applier::for_import(node.cache.engine()),
             state: ImporterState::default(),
         }
     }
@@ -150,7 +150,7 @@ impl Importer {
             self.group.topology.wait(INTERVAL);
             let Some(leadership) = self.group.leadership() else { continue };
             self.note_flushes(leadership);
-            let wanted = self.group.topology.next_move();
+            let wanted = self.group.topology.next_migration();
             let wanted = wanted.filter(|wanted| wanted.to == self.group.name.group);
             let Some(wanted) = wanted else {
                 (seen, last_error) = (None, String::new());
@@ -202,7 +202,7 @@ impl Importer {
     /// Imports slots.
     fn import(
         &mut self,
-        wanted: &Move,
+        wanted: &Migration,
         leadership: u32,
         known_since: Instant,
     ) -> Result<(), ImportError> {
@@ -213,8 +213,8 @@ impl Importer {
             self.keeper.end_swaps()?;
             self.state.is_unsettled = false;
         }
-        self.keeper.look()?;
-        if self.group.topology.next_move().as_ref() != Some(wanted) {
+        self.keeper.read()?;
+        if self.group.topology.next_migration().as_ref() != Some(wanted) {
             return Err(ImportError::NotPlanned);
         }
         let leader = self.group.topology.leader(&wanted.from);
@@ -234,7 +234,7 @@ impl Importer {
         }
         let own_epoch = self.raise_epoch(epoch)?;
         tracing::info!("importing {} slots from group {}", wanted.slots.len(), wanted.from);
-        self.applier.begin(process.boot);
+        self.applier.start_stream(process.boot);
         let revision = self.follow(&dialed, wanted, leadership, known_since)?;
         // Nothing follows the barrier: a later flush removes the imported items, too.
         if self.applier.engine().flush_generation() != generation {
@@ -254,18 +254,18 @@ impl Importer {
         &self,
         leader: &Process,
         address: &str,
-        wanted: &Move,
+        wanted: &Migration,
     ) -> Result<(Dialed, u32), ImportError> {
         let (me, name) = (self.group.me(), self.group.full_name());
         let member = Some(HelloMember { group: &name, boot: me.boot });
         let target = Target { address, node: Some(&leader.node) };
-        let purpose = Purpose::Move(wanted.slots.clone());
+        let purpose = Purpose::Import(wanted.slots.clone());
         let dialed = dial(target, &self.node.credentials, &me.node, member, purpose, &self.stop)?;
-        let welcomed = dialed.welcomed;
-        if welcomed.boot != leader.boot || welcomed.epoch == 0 {
+        let identity = dialed.identity;
+        if identity.boot != leader.boot || identity.epoch == 0 {
             return Err(ImportError::LeaderReplaced);
         }
-        Ok((dialed, welcomed.epoch))
+        Ok((dialed, identity.epoch))
     }
 
     /// Raises this leader's epoch above that of the other group, so that no CAS value is used twice.
@@ -293,7 +293,7 @@ impl Importer {
     fn follow(
         &mut self,
         dialed: &Dialed,
-        wanted: &Move,
+        wanted: &Migration,
         leadership: u32,
         known_since: Instant,
     ) -> Result<Revision, ImportError> {
@@ -333,16 +333,16 @@ impl Importer {
                     return Err(ImportError::ReleaseTimeout);
                 }
                 Some(_) => (),
-                None if self.applier.has_copy() && known_since.elapsed() > KNOWN_AFTER => {
+                None if self.applier.is_synced() && known_since.elapsed() > KNOWN_AFTER => {
                     if !self.wait_for_followers(leadership, FOLLOWERS_MAX) {
                         continue;
                     }
-                    self.keeper.look()?;
-                    if self.group.topology.next_move().as_ref() != Some(wanted) {
+                    self.keeper.read()?;
+                    if self.group.topology.next_migration().as_ref() != Some(wanted) {
                         return Err(ImportError::NotPlanned);
                     }
                     requested = Some((Instant::now(), self.group.topology.map().1));
-                    Frame::GiveUp.write(&mut out);
+                    Frame::ReleaseSlots.write(&mut out);
                 }
                 None => (),
             }
@@ -350,11 +350,16 @@ impl Importer {
         }
     }
 
-    fn apply(&mut self, bytes: &[u8], wanted: &Move, leadership: u32) -> Result<(), ImportError> {
+    fn apply(
+        &mut self,
+        bytes: &[u8],
+        wanted: &Migration,
+        leadership: u32,
+    ) -> Result<(), ImportError> {
         let now = self.now();
         let Self { group, applier, .. } = self;
         let may = || group.leads_on(leadership) && !group.topology.has_one_of(&wanted.slots);
-        Ok(applier.take_over(bytes, now, may)?)
+        Ok(applier.receive_import(bytes, now, may)?)
     }
 
     /// Waits until the followers in sync have all changes so far, and returns whether they do in time.

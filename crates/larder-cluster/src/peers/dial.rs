@@ -5,7 +5,7 @@ use super::handshake::{HandshakeLimit, handshake_frame};
 use super::stop::Stop;
 use super::stream::PeerStream;
 use crate::error::{LocalError, PeerError};
-use larder_replica::{FollowerGreeting, HelloMember, Purpose, Welcomed};
+use larder_replica::{FollowerHandshake, HelloMember, LeaderIdentity, Purpose};
 use larder_support::address::host_of;
 use rustls::pki_types::{DnsName, ServerName};
 use std::io::{self, Write};
@@ -28,7 +28,7 @@ pub(crate) struct Target<'a> {
 /// A connection whose handshake is complete.
 pub(crate) struct Dialed {
     pub(crate) stream: PeerStream,
-    pub(crate) welcomed: Welcomed,
+    pub(crate) identity: LeaderIdentity,
     /// Bytes after the handshake.
     pub(crate) rest: Vec<u8>,
 }
@@ -52,7 +52,7 @@ pub(crate) fn dial(
     let stream = PeerStream::connect(socket, tls, &limit)?;
     let (mut input, mut out) = (Vec::new(), Vec::new());
     let (secret, nonce) = (credentials.secret.clone(), rand::random());
-    let mut handshake = FollowerGreeting::begin(secret, nonce, name, member, purpose, &mut out);
+    let mut handshake = FollowerHandshake::start(secret, nonce, name, member, purpose, &mut out);
     loop {
         (&stream).write_all(&out)?;
         out.clear();
@@ -60,10 +60,10 @@ pub(crate) fn dial(
             stream.receive(&limit, &mut input)?;
             continue;
         };
-        let welcomed = handshake.receive(frame, &mut out)?;
+        let identity = handshake.receive(frame, &mut out)?;
         input.drain(..len);
-        if let Some(welcomed) = welcomed {
-            return Ok(Dialed { stream, welcomed, rest: input });
+        if let Some(identity) = identity {
+            return Ok(Dialed { stream, identity, rest: input });
         }
     }
 }

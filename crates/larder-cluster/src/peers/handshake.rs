@@ -2,7 +2,7 @@
 
 use super::stop::Stop;
 use crate::error::{LocalError, PeerError, Timeout, Violation};
-use larder_replica::{Frame, GREETING_LEN_MAX};
+use larder_replica::{Frame, HANDSHAKE_FRAME_LEN_MAX};
 use std::io::{self, Read};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -69,5 +69,5 @@ pub(crate) fn handshake_frame(input: &[u8]) -> Result<Option<(Frame<'_>, usize)>
         // Read as a frame, that would be longer than one may be.
         return Err(Violation::SpeaksTls.into());
     }
-    Ok(Frame::read(input, GREETING_LEN_MAX)?)
+    Ok(Frame::read(input, HANDSHAKE_FRAME_LEN_MAX)?)
 }

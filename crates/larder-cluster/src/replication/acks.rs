@@ -4,7 +4,10 @@ use super::status::{Acked, FollowerStatus};
 use crate::error::{PeerError, Timeout, Violation};
 use crate::group::Group;
 use crate::peers::{PeerStream, is_silence};
-use larder_replica::{Frame, GREETING_LEN_MAX, Millis, NAMED_LEN_MAX, Process, Reached, is_near};
+use larder_replica::{
+    CHANGED_KEYS_LEN_MAX, Frame, HANDSHAKE_FRAME_LEN_MAX, Millis, Process, SentWatermark,
+    is_caught_up,
+};
 use larder_store::journal::Journals;
 use larder_support::clock::boot_millis;
 use std::io::{self, Read};
@@ -22,8 +25,8 @@ pub(crate) struct FollowingMember<'g> {
     pub(crate) leadership: u32,
 }
 
-/// Keys that a follower has changed itself: see [`larder_replica::Sender::take_named`].
-pub(super) struct NamedKeys {
+/// Keys that a follower has changed itself: see [`larder_replica::Sender::push_changed_keys`].
+pub(super) struct ChangedKeysPart {
     pub(super) keys: Vec<u8>,
     pub(super) is_last: bool,
 }
@@ -34,10 +37,10 @@ pub(super) fn read_acks(
     journals: &Journals,
     status: &FollowerStatus,
     member: Option<&FollowingMember<'_>>,
-    name_keys: Option<mpsc::Sender<NamedKeys>>,
+    keys_sender: Option<mpsc::Sender<ChangedKeysPart>>,
 ) -> Result<(), PeerError> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
-    let (mut input, mut bytes, mut named_len) = (Vec::new(), [0; 4096], 0);
+    let (mut input, mut bytes, mut changed_len) = (Vec::new(), [0; 4096], 0);
     let mut joining = Joining::default();
     loop {
         let len = match stream.read(&mut bytes) {
@@ -53,35 +56,36 @@ pub(super) fn read_acks(
             Err(error) => return Err(error.into()),
         };
         input.extend_from_slice(bytes.get(..len).unwrap_or_default());
-        while let Some((frame, len)) = Frame::read(&input, GREETING_LEN_MAX)? {
-            if let Frame::Named(named) = frame {
-                named_len += len;
+        while let Some((frame, len)) = Frame::read(&input, HANDSHAKE_FRAME_LEN_MAX)? {
+            if let Frame::ChangedKeys(changed_keys) = frame {
+                changed_len += len;
                 // A key of one byte takes three of a frame.
-                let fits = named_len <= 4 * NAMED_LEN_MAX;
-                let Some(name_keys) = name_keys.as_ref().filter(|_| fits) else {
+                let fits = changed_len <= 4 * CHANGED_KEYS_LEN_MAX;
+                let Some(keys_sender) = keys_sender.as_ref().filter(|_| fits) else {
                     return Err(Violation::UnexpectedKeys.into());
                 };
-                let keys = named.bytes()?.to_vec();
+                let keys = changed_keys.bytes()?.to_vec();
                 // The sender may have ended.
-                let _ = name_keys.send(NamedKeys { keys, is_last: named.is_last });
+                let _ = keys_sender.send(ChangedKeysPart { keys, is_last: changed_keys.is_last });
                 journals.bell().ring();
                 input.drain(..len);
                 continue;
             }
-            let Frame::Ack { batch, beat, reach, has_all, promises } = frame else {
+            let Frame::Ack { batch, heartbeat, watermark, is_synced, promises } = frame else {
                 return Err(Violation::UnexpectedFrame.into());
             };
-            let Acked { sent, has_until, reached } = status.note_ack((batch, beat, reach));
+            let Acked { sent, synced_until, watermark } =
+                status.note_ack((batch, heartbeat, watermark));
             if let Some(member) = member {
-                joining.note(member, journals, has_all, (has_until, reached));
+                joining.note(member, journals, is_synced, (synced_until, watermark));
                 if sent.is_some() {
                     let FollowingMember { process, group, .. } = member;
-                    let has_joined = has_all && joining.has_joined;
+                    let has_joined = is_synced && joining.has_joined;
                     group.with(|member, _| {
                         // Answers may have stopped waiting for it since.
-                        let has_all = has_joined && journals.acks().requires(process.boot);
+                        let is_synced = has_joined && journals.acks().requires(process.boot);
                         let promised = sent.filter(|_| promises);
-                        member.note_ack(process, has_until.filter(|_| has_all), promised);
+                        member.note_ack(process, synced_until.filter(|_| is_synced), promised);
                     });
                 }
             }
@@ -95,8 +99,8 @@ pub(super) fn read_acks(
 #[derive(Default)]
 struct Joining {
     /// Its acknowledged position, and the time up to which it has all changes.
-    reached: Option<Reached>,
-    has_until: Millis,
+    watermark: Option<SentWatermark>,
+    synced_until: Millis,
     /// Where the journals were when answers began to wait for it.
     ends: Option<Vec<u64>>,
     has_joined: bool,
@@ -107,32 +111,32 @@ impl Joining {
         &mut self,
         FollowingMember { process, group, .. }: &FollowingMember<'_>,
         journals: &Journals,
-        has_all: bool,
-        (has_until, reached): (Option<Millis>, Option<Reached>),
+        is_synced: bool,
+        (synced_until, watermark): (Option<Millis>, Option<SentWatermark>),
     ) {
         let acks = journals.acks();
-        if !has_all {
+        if !is_synced {
             // The follower needs a full sync again.
             *self = Self::default();
             return;
         }
-        let is_new = reached.is_some();
-        self.reached = reached.or(self.reached.take());
-        self.has_until = has_until.unwrap_or(self.has_until);
+        let is_new = watermark.is_some();
+        self.watermark = watermark.or(self.watermark.take());
+        self.synced_until = synced_until.unwrap_or(self.synced_until);
         // Answers do not wait for a follower any more that was too slow, or whose earlier connection has ended late.
         let begins = self.ends.is_none() || !acks.requires(process.boot);
-        if begins && !is_near(self.has_until, boot_millis()) {
+        if begins && !is_caught_up(self.synced_until, boot_millis()) {
             (self.ends, self.has_joined) = (None, false);
             return;
         }
         if !self.has_joined || begins {
-            group.note_joining(process.boot, self.has_until);
+            group.note_joining(process.boot, self.synced_until);
         }
         if begins {
             acks.require(process.boot);
             (self.ends, self.has_joined) = (Some(journals.ends()), false);
         }
-        if let Some(Reached { offsets, generation, .. }) = &self.reached
+        if let Some(SentWatermark { offsets, generation, .. }) = &self.watermark
             && (begins || is_new)
         {
             acks.note(process.boot, offsets, *generation);

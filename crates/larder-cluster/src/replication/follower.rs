@@ -4,7 +4,9 @@ use crate::error::{LocalError, PeerError, Timeout};
 use crate::group::Group;
 use crate::node::Node;
 use crate::peers::{Dialed, PeerStream, Stop, Target, dial, is_silence};
-use larder_replica::{Applier, HelloMember, Member, Millis, Process, Purpose, Role, Welcomed};
+use larder_replica::{
+    Applier, HelloMember, LeaderIdentity, Member, Millis, Process, Purpose, Role,
+};
 use larder_store::cache::Cache;
 use larder_store::{Now, erased};
 use larder_support::clock::boot_millis;
@@ -85,15 +87,15 @@ impl Follower {
     /// Follows the leader of the group, and makes this node ready when it is elected.
     pub(crate) fn take_part(&self, group: &Group, engine: erased::Handle) {
         let mut applier = match group.journals() {
-            Some(journals) => Applier::of_member(engine, Arc::clone(journals)),
+            Some(journals) => Applier::for_member(engine, Arc::clone(journals)),
             None => Applier::new(engine),
         };
         let (mut last_error, mut has_led, mut last_request) = (String::new(), false, 0);
         while !self.stop.is_set() {
             let role = group.role();
             match &role {
-                Role::Alone => (),
-                Role::Leader { epoch, begins_empty } => {
+                Role::Leaderless => (),
+                Role::Leader { epoch, starts_empty } => {
                     let since = group.leads_since();
                     if group.leadership().is_none()
                         && let Some(since) = since
@@ -103,9 +105,9 @@ impl Follower {
                         if !group.topology.wait_for_map(Instant::now(), &self.stop, still_leads) {
                             continue;
                         }
-                        let succession = applier.succeed().filter(|_| !begins_empty);
+                        let succession = applier.become_leader().filter(|_| !starts_empty);
                         self.node.cache.control().set_cas_epoch(*epoch);
-                        if *begins_empty {
+                        if *starts_empty {
                             applier.flush(self.node.clock.moment().into());
                         }
                         has_led = true;
@@ -120,7 +122,7 @@ impl Follower {
                 Role::Follower { leader, .. } => {
                     if std::mem::take(&mut has_led) && group.settle() {
                         let now: Now = self.node.clock.moment().into();
-                        applier.note_led(group.me().boot, now);
+                        applier.end_leadership(group.me().boot, now);
                     }
                     let leader = Leader::Of(group, leader.clone());
                     self.follow_noting_errors(&mut applier, &leader, &mut last_error);
@@ -143,7 +145,7 @@ impl Follower {
         let Err(error) = self.follow(applier, leader, &mut has_connected);
         if let Leader::Of(group, _) = leader {
             // The leader may have transferred its leadership.
-            group.with(|member, _| member.look_soon());
+            group.with(|member, _| member.read_soon());
         }
         if self.stop.is_set() || leader.is_replaced() {
             return has_connected;
@@ -166,15 +168,15 @@ impl Follower {
         leader: &Leader<'_>,
         has_connected: &mut bool,
     ) -> Result<std::convert::Infallible, PeerError> {
-        let Dialed { stream, welcomed, rest } = self.dial(applier, leader)?;
+        let Dialed { stream, identity, rest } = self.dial(applier, leader)?;
         stream.set_write_timeout(Some(SILENCE_MAX))?;
         *has_connected = true;
-        let boot = welcomed.boot;
+        let boot = identity.boot;
         tracing::info!("following the leader at {}", leader.name());
         if let Some(link) = &self.node.replication.link {
             link.note_connected();
         }
-        applier.begin(boot);
+        applier.start_stream(boot);
         // After a resume, a flush may be the first frame.
         leader.note_data_until(None);
         let mut heartbeats = Heartbeats::default();
@@ -215,19 +217,19 @@ impl Follower {
         heartbeats: &mut Heartbeats,
     ) -> Result<(), PeerError> {
         let now = self.node.clock.moment().into();
-        let received = applier.receive_asking(bytes, now, &mut || leader.start_full_sync());
-        leader.note_full_sync(applier.has_copy());
+        let received = applier.receive_with_consent(bytes, now, &mut || leader.start_full_sync());
+        leader.note_full_sync(applier.is_synced());
         if let Some(link) = &self.node.replication.link {
             link.note(applier, bytes.len());
         }
         received?;
         let mut out = Vec::new();
-        let is_new = heartbeats.note(applier.last_beat());
+        let is_new = heartbeats.note(applier.last_heartbeat());
         let promises = is_new && leader.promise();
         if is_new {
             let now = boot_millis();
-            let delay = heartbeats.delay(applier.last_beat_sent(), now);
-            let behind = applier.behind_millis().filter(|_| applier.has_copy());
+            let delay = heartbeats.delay(applier.last_heartbeat_sent_ms(), now);
+            let behind = applier.lag_ms().filter(|_| applier.is_synced());
             let lag = behind.map(|behind| delay + Millis::from(behind));
             leader.note_data_until(lag.map(|lag| now.saturating_sub(lag)));
         }
@@ -258,8 +260,10 @@ impl Follower {
                     Err(error) if error.is_connection_refused() => {
                         group.with(|member, _| member.note_refusal(process));
                     }
-                    Err(_) => group.with(|member, _| member.look_soon()),
-                    Ok(Dialed { welcomed: Welcomed { boot, .. }, .. }) if *boot != process.boot => {
+                    Err(_) => group.with(|member, _| member.read_soon()),
+                    Ok(Dialed { identity: LeaderIdentity { boot, .. }, .. })
+                        if *boot != process.boot =>
+                    {
                         group.with(|member, _| member.note_replaced(process));
                         return Err(LocalError::OtherProcess.into());
                     }
@@ -310,7 +314,7 @@ impl Leader<'_> {
                 group.note_data_until(None);
                 // Lookups that are under way see the items as they were.
                 group.settle();
-                group.with(|member, _| member.begin_copy())
+                group.with(|member, _| member.start_full_sync())
             }
         }
     }
@@ -323,12 +327,12 @@ impl Leader<'_> {
     }
 
     /// Notes whether this node has all items.
-    fn note_full_sync(&self, has_copy: bool) {
+    fn note_full_sync(&self, is_synced: bool) {
         if let Self::Of(group, _) = self
-            && has_copy
+            && is_synced
             && group.see(Member::lacks_items)
         {
-            group.with(|member, _| member.note_copy());
+            group.with(|member, _| member.end_full_sync());
         }
     }
 
@@ -336,7 +340,9 @@ impl Leader<'_> {
     fn promise(&self) -> bool {
         match self {
             Self::At(_) => false,
-            Self::Of(group, process) => group.with(|member, now| member.note_beat(process, now)),
+            Self::Of(group, process) => {
+                group.with(|member, now| member.note_heartbeat(process, now))
+            }
         }
     }
 }

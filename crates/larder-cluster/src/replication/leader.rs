@@ -1,6 +1,6 @@
 //! The leader's side of replication: each follower is sent the items and changes that it lacks.
 
-use super::acks::{FollowingMember, NamedKeys, read_acks};
+use super::acks::{ChangedKeysPart, FollowingMember, read_acks};
 use super::journal_waker::JournalWaker;
 use super::status::{FollowerShown, FollowerStatus};
 use crate::error::{LocalError, PeerError};
@@ -64,7 +64,7 @@ impl Leader {
         let succession = succession.as_deref();
         let journals_read = Arc::clone(journals);
         let sender = Sender::new(engine, journals_read, self.boot, position, succession);
-        let how = match (sender.begins_with_copy(), sender.is_repairing()) {
+        let how = match (sender.starts_with_full_sync(), sender.is_delta_syncing()) {
             (true, _) => "starts with a full sync",
             (_, true) => "starts with a delta sync",
             _ => "resumes",
@@ -73,7 +73,7 @@ impl Leader {
         let ended = self.stream(sender, journals, stream, &status, member.as_ref());
         self.node.replication.remove(&status);
         if let Some(FollowingMember { process, group, .. }) = &member {
-            group.with(|member, _| member.note_gone(process));
+            group.with(|member, _| member.note_disconnected(process));
             group.note_joining_ends(process.boot);
         }
         if let Err(error) = ended
@@ -93,18 +93,23 @@ impl Leader {
         status: &FollowerStatus,
         member: Option<&FollowingMember<'_>>,
     ) -> Result<(), PeerError> {
-        let (name_key, named) = mpsc::channel();
-        let may_name = sender.is_repairing();
+        let (keys_sender, changed_keys) = mpsc::channel();
+        let is_delta_sync = sender.is_delta_syncing();
         std::thread::scope(|scope| {
             let acks = std::thread::Builder::new().name("acks".to_owned());
             let acks = acks.spawn_scoped(scope, || {
-                let ended =
-                    read_acks(stream, journals, status, member, may_name.then_some(name_key));
+                let ended = read_acks(
+                    stream,
+                    journals,
+                    status,
+                    member,
+                    is_delta_sync.then_some(keys_sender),
+                );
                 // The sender notices the end of the connection when it writes.
                 let _ = stream.shutdown(Shutdown::Both);
                 ended
             })?;
-            let sent = self.send(sender, journals, stream, status, member, &named);
+            let sent = self.send(sender, journals, stream, status, member, &changed_keys);
             let _ = stream.shutdown(Shutdown::Both);
             let read = acks.join().unwrap_or(Ok(()));
             // The reader knows the reason if the follower has disconnected.
@@ -119,7 +124,7 @@ impl Leader {
         mut stream: &PeerStream,
         status: &FollowerStatus,
         member: Option<&FollowingMember<'_>>,
-        named: &mpsc::Receiver<NamedKeys>,
+        changed_keys: &mpsc::Receiver<ChangedKeysPart>,
     ) -> Result<(), PeerError> {
         let journal_waker = Arc::new(JournalWaker::new(journals.bell()));
         let waker = Waker::from(Arc::clone(&journal_waker));
@@ -131,27 +136,27 @@ impl Leader {
             if member.is_some_and(|member| member.group.leads_since() != Some(member.leadership)) {
                 return Err(LocalError::LeadershipLost.into());
             }
-            for NamedKeys { keys, is_last } in named.try_iter() {
-                sender.take_named(keys);
+            for ChangedKeysPart { keys, is_last } in changed_keys.try_iter() {
+                sender.push_changed_keys(keys);
                 if is_last {
-                    sender.note_named_all();
+                    sender.end_changed_keys();
                 }
             }
             let now = clock.moment().into();
             if let Some(number) = heartbeats.due() {
-                let behind = sender.behind_millis(now);
+                let behind = sender.lag_ms(now);
                 let is_in_doubt = member.is_some_and(|member| !member.group.is_serving());
                 let known = (!is_in_doubt).then_some(behind);
-                let behind_millis = known.and_then(|behind| behind.try_into().ok());
+                let lag_ms = known.and_then(|behind| behind.try_into().ok());
                 let sent = boot_millis();
-                Frame::Beat { number, behind_millis, sent }.write(&mut out);
+                Frame::Heartbeat { number, lag_ms, sent }.write(&mut out);
                 status.note_heartbeat(number, behind);
             }
             let step = sender.step(now, &waker, &mut out);
             // Before the follower can acknowledge it.
-            let reached = sender.take_reached();
+            let watermarks = sender.take_watermarks();
             if member.is_some() {
-                status.note_reached(reached);
+                status.note_watermarks(watermarks);
             }
             stream.write_all(&out)?;
             sent_bytes += out.len() as u64;
@@ -190,10 +195,10 @@ fn note(
     let now: Now = clock.moment().into();
     let shown = FollowerShown {
         counts: sender.counts(),
-        is_copying: sender.is_copying(),
+        is_full_syncing: sender.is_full_syncing(),
         lag_bytes: sender.lag_bytes(),
         lag_keys: sender.lag_keys(),
-        lag: Duration::from_millis(sender.behind_millis(now)) + rest,
+        lag: Duration::from_millis(sender.lag_ms(now)) + rest,
         sent_bytes,
     };
     status.note(shown, sender.batch());

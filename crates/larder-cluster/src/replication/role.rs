@@ -30,7 +30,7 @@ impl Node {
         let shown = self.replication.link.as_ref()?.shown();
         let leader = match self.group.as_deref().map(|group| (group, group.role())) {
             Some((_, Role::Leader { .. })) => return None,
-            Some((_, Role::Alone)) => None,
+            Some((_, Role::Leaderless)) => None,
             Some((group, Role::Follower { leader, .. })) => client_address(group, &leader.node),
             None => self.follow.as_deref().map(host_and_port),
         };
@@ -63,7 +63,7 @@ fn shown_follower(follower: &FollowerStatus, group: Option<&Group>, offset: u64)
     Follower {
         host,
         port,
-        is_copying: shown.is_copying,
+        is_copying: shown.is_full_syncing,
         offset: offset.saturating_sub(shown.lag_bytes),
         lag_secs: shown.lag.as_secs(),
     }

@@ -1,6 +1,6 @@
 //! The status of replication, for `stats replication` and Redis's `INFO` and `ROLE`.
 
-use larder_replica::{Applier, ApplierCounts, Millis, Reached, SenderCounts};
+use larder_replica::{Applier, ApplierCounts, Millis, SenderCounts, SentWatermark};
 use larder_store::erased;
 use larder_store::journal::Journals;
 use larder_support::clock::boot_millis;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const HEARTBEATS_MAX: usize = 600;
 
 /// Reaches that can be under way before those in between are forgotten.
-const REACHES_MAX: usize = 1024;
+const WATERMARKS_MAX: usize = 1024;
 
 /// The followers of a node, and its link to a leader.
 #[derive(Debug, Default)]
@@ -92,8 +92,8 @@ struct FollowerState {
     /// Batches with their changes, and heartbeats with their times, that are not acknowledged.
     batches: VecDeque<(u64, u64)>,
     heartbeats: VecDeque<(u64, Sent)>,
-    /// Its position once it has acknowledged each reach.
-    reaches: VecDeque<Reached>,
+    /// Its position once it has acknowledged each watermark.
+    watermarks: VecDeque<SentWatermark>,
     /// How long the last acknowledged heartbeat was under way.
     round_trip: Duration,
 }
@@ -113,9 +113,9 @@ pub(crate) struct Acked {
     /// When the last heartbeat was sent, if it was acknowledged just now.
     pub(crate) sent: Option<Millis>,
     /// The time up to which it has all changes, if that is known better than before.
-    pub(crate) has_until: Option<Millis>,
+    pub(crate) synced_until: Option<Millis>,
     /// Its position, if that is further than before.
-    pub(crate) reached: Option<Reached>,
+    pub(crate) watermark: Option<SentWatermark>,
 }
 
 /// The values of a follower for statistics.
@@ -124,7 +124,7 @@ pub struct FollowerShown {
     /// Counts of the stream.
     pub counts: SenderCounts,
     /// Whether it is sent a full copy.
-    pub is_copying: bool,
+    pub is_full_syncing: bool,
     /// Bytes of the journals that it was not sent yet.
     pub lag_bytes: u64,
     /// Changes that were not sent, or not acknowledged.
@@ -160,34 +160,34 @@ impl FollowerStatus {
     }
 
     /// Notes its position once it has acknowledged the frames that are about to be sent.
-    pub(crate) fn note_reached(&self, reached: Vec<Reached>) {
+    pub(crate) fn note_watermarks(&self, watermarks: Vec<SentWatermark>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        for reached in reached {
-            if state.reaches.len() >= REACHES_MAX {
+        for watermark in watermarks {
+            if state.watermarks.len() >= WATERMARKS_MAX {
                 // The last of them is enough.
-                state.reaches.pop_back();
+                state.watermarks.pop_back();
             }
-            state.reaches.push_back(reached);
+            state.watermarks.push_back(watermark);
         }
     }
 
     /// Notes what was acknowledged.
-    pub(crate) fn note_ack(&self, (batch, beat, reach): (u64, u64, u64)) -> Acked {
+    pub(crate) fn note_ack(&self, (batch, heartbeat, acked_number): (u64, u64, u64)) -> Acked {
         let mut acked = Acked::default();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.batches.front().is_some_and(|(number, _)| *number <= batch) {
             state.batches.pop_front();
         }
         while let Some((number, sent)) = state.heartbeats.front().copied()
-            && number <= beat
+            && number <= heartbeat
         {
             state.round_trip = sent.at.elapsed();
             acked.sent = Some(sent.boot_millis);
-            acked.has_until = Some(sent.boot_millis.saturating_sub(sent.behind));
+            acked.synced_until = Some(sent.boot_millis.saturating_sub(sent.behind));
             state.heartbeats.pop_front();
         }
-        while state.reaches.front().is_some_and(|reached| reached.number <= reach) {
-            acked.reached = state.reaches.pop_front();
+        while state.watermarks.front().is_some_and(|watermark| watermark.number <= acked_number) {
+            acked.watermark = state.watermarks.pop_front();
         }
         acked
     }
@@ -226,7 +226,7 @@ pub struct LinkShown {
     /// `connecting`, `copying` or `following`.
     pub state: &'static str,
     /// Whether there is everything that the leader had at some time.
-    pub has_copy: bool,
+    pub is_synced: bool,
     /// How far the copy may be behind; `None` without one.
     pub lag: Option<Duration>,
     behind: Duration,
@@ -265,12 +265,12 @@ impl LinkStatus {
     /// Notes what an applier has done, and what it was told. `bytes` have come since the last call.
     pub(crate) fn note(&self, applier: &Applier<erased::Handle>, bytes: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(behind) = applier.behind_millis() {
+        if let Some(behind) = applier.lag_ms() {
             state.heard = Some(Instant::now());
             state.shown.behind = Duration::from_millis(behind.into());
         }
         let shown = &mut state.shown;
-        (shown.counts, shown.has_copy) = (applier.counts(), applier.has_copy());
+        (shown.counts, shown.is_synced) = (applier.counts(), applier.is_synced());
         shown.offset = applier.offset();
         shown.received_bytes += bytes as u64;
     }
@@ -279,12 +279,12 @@ impl LinkStatus {
     pub fn shown(&self) -> LinkShown {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut shown = state.shown.clone();
-        shown.state = match (state.is_connected, shown.has_copy) {
+        shown.state = match (state.is_connected, shown.is_synced) {
             (false, _) => "connecting",
             (true, false) => "copying",
             (true, true) => "following",
         };
-        let heard = state.heard.filter(|_| shown.has_copy);
+        let heard = state.heard.filter(|_| shown.is_synced);
         shown.lag = heard.map(|heard| heard.elapsed() + shown.behind);
         shown.silence = state.heard.map(|heard| heard.elapsed());
         shown.down = state.lost.map(|lost| lost.elapsed());

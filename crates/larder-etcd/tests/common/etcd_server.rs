@@ -22,7 +22,7 @@ impl Drop for Server {
     }
 }
 
-/// An etcd on ports that were free a moment ago; `None` if it is not installed.
+/// Starts an etcd; `None` if it is not installed. Retries with other ports if another process takes them.
 pub(crate) fn start() -> Option<Server> {
     Command::new("etcd").arg("--version").stdout(Stdio::null()).status().ok()?;
     for _ in 0..20 {
@@ -38,12 +38,12 @@ pub(crate) fn start() -> Option<Server> {
         command.args(["--initial-cluster", &format!("default={peer_url}")]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let mut server = Server { child, url, _data: data };
-        let begun = Instant::now();
+        let start = Instant::now();
         while server.child.try_wait().unwrap().is_none() {
-            if server.group("ready").look().is_ok() {
+            if server.group("ready").read().is_ok() {
                 return Some(server);
             }
-            assert!(begun.elapsed() < TIMEOUT, "etcd does not answer");
+            assert!(start.elapsed() < TIMEOUT, "etcd does not answer");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -52,7 +52,7 @@ pub(crate) fn start() -> Option<Server> {
 
 impl Server {
     pub(crate) fn client(&self) -> Etcd {
-        // The first server is not there, and the second one is asked.
+        // The first server is unreachable, so the client must try the second.
         let urls = vec!["http://127.0.0.1:1".to_owned(), self.url.clone()];
         Etcd::new(&EtcdSettings { urls, ..EtcdSettings::default() }).unwrap()
     }

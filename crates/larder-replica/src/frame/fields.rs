@@ -1,54 +1,54 @@
-//! What frames consist of: their heads, and fields one after the other.
+//! The header and the fields of a frame.
 
 use larder_store::KEY_LEN_MAX;
 
-/// The most journals that a position can have.
+/// The maximum number of journals in a position.
 pub const JOURNALS_MAX: usize = 4096;
 
-const HEAD_LEN: usize = 8;
+const HEADER_LEN: usize = 8;
 const NUMBER_LEN: usize = size_of::<u64>();
 
 /// A number drawn at random for one connection.
 pub type Nonce = [u8; 32];
 
-/// Where a follower is in its leader's journals.
+/// The position of a follower in its leader's journals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// The start of the leader's process that the offsets belong to.
+    /// The boot number of the leader's process: offsets of another process are incomparable.
     pub boot: u64,
-    /// The number of the last flush that it has followed.
+    /// The number of the leader's flushes that the follower has applied.
     pub generation: u64,
-    /// What it has of each journal.
+    /// An offset for each journal: the follower has all changes before it.
     pub offsets: Vec<u64>,
 }
 
-/// Why bytes are no frames.
+/// A fault of received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// A frame is longer than any can be.
-    #[error("a frame says that it has {0} bytes, which is more than any frame may have")]
+    /// An invalid length in a header: 0, or more than the maximum.
+    #[error("invalid frame length of {0} bytes")]
     TooLong(usize),
-    /// A frame does not contain what was sent.
-    #[error("the checksum of a frame is wrong")]
+    /// Corrupt contents.
+    #[error("corrupt frame: the checksum does not match")]
     Checksum,
-    /// A frame has contents that can't be.
-    #[error("a frame of type {0} can't be read")]
+    /// A frame of this type with invalid fields, or of an unknown type.
+    #[error("malformed frame of type {0}")]
     Malformed(u8),
 }
 
-/// Writes a frame whose fields `fields` writes.
+/// Appends a frame of type `kind`. `fields` appends its fields.
 pub(super) fn write(out: &mut Vec<u8>, kind: u8, fields: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    begin(out, kind);
+    let from = out.len();
+    start(out, kind);
     fields(out);
-    seal(out, start);
+    seal(out, from);
 }
 
-/// Completes the head of the frame that is from `start` to the end.
+/// Fills in the header of the frame from `start` to the end of `out`.
 #[expect(clippy::cast_possible_truncation, reason = "frames are short")]
 pub(super) fn seal(out: &mut [u8], start: usize) {
     let Some((head, body)) =
-        out.get_mut(start..).and_then(|frame| frame.split_at_mut_checked(HEAD_LEN))
+        out.get_mut(start..).and_then(|frame| frame.split_at_mut_checked(HEADER_LEN))
     else {
         return;
     };
@@ -56,7 +56,7 @@ pub(super) fn seal(out: &mut [u8], start: usize) {
     head.copy_from_slice(&(u64::from(len) | u64::from(crc) << 32).to_le_bytes());
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "it is cut to fit")]
+#[expect(clippy::cast_possible_truncation, reason = "the text is truncated to 255 bytes")]
 pub(super) fn write_text(out: &mut Vec<u8>, text: &str) {
     let text = text.get(..text.floor_char_boundary(255)).unwrap_or(text).as_bytes();
     out.push(text.len() as u8);
@@ -75,18 +75,19 @@ pub(super) fn write_offsets(out: &mut Vec<u8>, offsets: &[u64]) {
     offsets.iter().for_each(|offset| out.extend_from_slice(&offset.to_le_bytes()));
 }
 
-/// Begins a frame at the end of `out`. Its fields follow, and then [`seal`].
-pub(super) fn begin(out: &mut Vec<u8>, kind: u8) {
-    out.extend_from_slice(&[0; HEAD_LEN]);
+/// Appends an empty header and the type. The caller appends the fields, and calls [`seal`].
+pub(super) fn start(out: &mut Vec<u8>, kind: u8) {
+    out.extend_from_slice(&[0; HEADER_LEN]);
     out.push(kind);
 }
 
-/// The type and the fields of the first frame of `bytes`, and how many bytes it takes; `None` if it is not complete.
+/// Validates the first frame of `bytes`. Returns its type, its fields and its encoded length; `None` if it is
+/// incomplete.
 pub(super) fn open(
     bytes: &[u8],
     len_max: usize,
 ) -> Result<Option<(u8, Fields<'_>, usize)>, FrameError> {
-    let Some((head, rest)) = bytes.split_first_chunk::<HEAD_LEN>() else { return Ok(None) };
+    let Some((head, rest)) = bytes.split_first_chunk::<HEADER_LEN>() else { return Ok(None) };
     let [l0, l1, l2, l3, c0, c1, c2, c3] = *head;
     let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
     let crc = u32::from_le_bytes([c0, c1, c2, c3]);
@@ -98,10 +99,10 @@ pub(super) fn open(
         return Err(FrameError::Checksum);
     }
     let (kind, fields) = body.split_first().unwrap_or((&0, &[]));
-    Ok(Some((*kind, Fields(fields), HEAD_LEN + len)))
+    Ok(Some((*kind, Fields(fields), HEADER_LEN + len)))
 }
 
-/// Reads fields one after the other; `None` if there is no such field.
+/// A cursor over the fields of a frame. Its methods return `None` for a missing or invalid field.
 #[derive(Clone, Copy)]
 pub(super) struct Fields<'b>(&'b [u8]);
 
@@ -110,12 +111,12 @@ impl<'b> Fields<'b> {
         Self(bytes)
     }
 
-    /// How many bytes are left.
+    /// The number of unread bytes.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// What `read` reads, one after the other, until nothing is left. Nothing follows what can't be read.
+    /// Returns an iterator over all remaining values, each decoded by `read`. It ends after the first error.
     pub(super) fn all<T>(
         mut self,
         kind: u8,

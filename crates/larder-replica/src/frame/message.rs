@@ -1,200 +1,202 @@
-//! Which frames there are.
+//! The frames of the replication format.
 
+use super::changed_keys::ChangedKeys;
 use super::fields::{
     Fields, FrameError, Nonce, Position, open, write, write_offsets, write_position, write_text,
 };
-use super::named::Named;
 use super::state::Batch;
 use crate::slots::SlotSet;
 
-/// The version of this format. Both sides have to have the same.
+/// The version of this format. Both sides must have the same.
 pub const VERSION: u16 = 5;
 
-/// The longest frame that is sent or accepted, without its head, in bytes.
+/// The maximum length of a frame without its header, in bytes.
 pub const FRAME_LEN_MAX: usize = 1 << 20;
-/// The longest frame before the peer has shown who it is.
-pub const GREETING_LEN_MAX: usize = 64 << 10;
-/// The longest part of a large value in one frame.
+/// The maximum length of a frame from a peer that is not authenticated, or that only sends short frames.
+pub const HANDSHAKE_FRAME_LEN_MAX: usize = 64 << 10;
+/// The maximum length of one part of a large value.
 pub const PART_LEN_MAX: usize = 64 << 10;
 
-/// Stands for a time that is not known.
-const BEHIND_UNKNOWN: u32 = u32::MAX;
+/// Encodes an unknown replication lag.
+const LAG_UNKNOWN: u32 = u32::MAX;
 
 /// A message in either direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'b> {
-    /// The follower says who it is, and where it is.
+    /// First frame of a connection: the peer that has connected identifies itself and states its request.
     Hello {
-        /// Of the follower's format.
+        /// The version of the peer's format.
         version: u16,
-        /// For the leader's proof.
+        /// A random number, which the leader's proof covers.
         nonce: Nonce,
-        /// A name for logs and statistics; a member's is that of its node.
+        /// A name for logs and statistics; for a member, the name of its node.
         name: &'b str,
-        /// The group that it is a member of, if it is one.
+        /// The group of the peer, if it is a member of one.
         member: Option<HelloMember<'b>>,
-        /// What it asks for.
+        /// The request.
         purpose: Purpose,
     },
-    /// The leader proves that it knows the secret, and asks for the same.
+    /// The leader proves that it has the secret, and requires the same of the peer.
     Challenge {
-        /// For the follower's proof.
+        /// A random number, which the peer's proof covers.
         nonce: Nonce,
         /// The leader's proof.
         proof: [u8; 32],
     },
-    /// The follower proves that it knows the secret.
+    /// The peer proves that it has the secret.
     Proof([u8; 32]),
-    /// The leader refuses the follower, for this reason.
+    /// The leader refuses the peer, with the reason.
     Refused(&'b str),
-    /// The stream begins.
-    Welcome {
-        /// The start of the leader's process.
+    /// The leader accepts the peer: the handshake is complete.
+    Accepted {
+        /// The boot number of the leader's process.
         boot: u64,
-        /// The leader's epoch in its group; 0 without one.
+        /// The leader's epoch in its group; 0 without a group.
         epoch: u32,
     },
-    /// A copy begins: the follower forgets what it has.
-    CopyBegins {
-        /// The number of flushes so far.
+    /// A full sync starts: the follower drops all its items.
+    FullSyncStart {
+        /// The number of flushes of the leader so far.
         generation: u64,
     },
     /// States of items.
     Batch(Batch<'b>),
-    /// The follower has everything up to these offsets in the journals, and up to the last flush.
-    Reach {
-        /// Rises with each of a connection, from 1.
+    /// The follower has all changes up to these journal offsets, and all flushes that were sent.
+    Watermark {
+        /// Counts the watermarks of a connection, from 1.
         number: u64,
         /// An offset for each journal.
         offsets: Vec<u64>,
     },
-    /// The next bytes of the large value that the last batch ended with.
+    /// The next bytes of the large value at the end of the last batch.
     Part(&'b [u8]),
     /// All items are flushed.
     Flush {
-        /// The number of flushes so far.
+        /// The number of flushes of the leader so far.
         generation: u64,
     },
-    /// The copy, or the repair, is complete: from here on the follower is as far as the stream.
-    CopyEnds,
-    /// A repair begins: the follower keeps what it has, and names the keys of all that this leader may not know.
-    RepairBegins {
-        /// How far this leader had followed the one before.
+    /// The full sync or delta sync is complete. From here on the follower is as up to date as the stream.
+    SyncEnd,
+    /// A delta sync starts: the follower keeps its items, and sends the keys of all changes that the new leader may
+    /// lack.
+    DeltaSyncStart {
+        /// The position of the new leader in the journals of the previous one.
         before: Position,
-        /// The number of flushes of this leader when it began to lead.
+        /// The number of flushes of the new leader when its leadership started.
         generation: u64,
     },
-    /// Keys that the follower has changed and the leader may not know.
-    Named(Named<'b>),
-    /// What was sent so far was changed before the offsets that the next `Settled` has.
-    Mark,
-    /// See `Mark`.
-    Settled {
-        /// An offset for each journal.
+    /// Keys that the follower has changed and the new leader may lack.
+    ChangedKeys(ChangedKeys<'b>),
+    /// The follower notes its journal offsets. They become usable with the next `CheckpointSettled`.
+    Checkpoint,
+    /// Every state sent before the last `Checkpoint` belongs to a change before these offsets.
+    CheckpointSettled {
+        /// An offset for each of the leader's journals.
         ends: Vec<u64>,
     },
     /// The leader is alive.
-    Beat {
-        /// Rises with each.
+    Heartbeat {
+        /// Counts the heartbeats of a connection, from 1.
         number: u64,
-        /// How old the oldest change is that the leader has not sent yet, in milliseconds; `None` if somebody else may
-        /// lead already, whose changes nobody can know here.
-        behind_millis: Option<u32>,
-        /// When it was sent, in milliseconds on a clock of the leader.
+        /// The age of the oldest change that the leader has not sent yet, in milliseconds. `None` while another node may
+        /// lead already: this node does not know the changes of that leader.
+        lag_ms: Option<u32>,
+        /// The send time, in milliseconds on a clock of the leader.
         sent: u64,
     },
-    /// The follower has applied all frames up to one.
+    /// The follower has applied all frames up to these.
     Ack {
         /// The number of the last batch.
         batch: u64,
-        /// The number of the last beat.
-        beat: u64,
-        /// The number of the last reach.
-        reach: u64,
-        /// The follower has everything, up to some lag.
-        has_all: bool,
-        /// The follower does not stand for election for a while after this beat.
+        /// The number of the last heartbeat.
+        heartbeat: u64,
+        /// The number of the last watermark.
+        watermark: u64,
+        /// No full sync or delta sync is under way or needed.
+        is_synced: bool,
+        /// The follower promises not to stand for election for [`PROMISE_TIME`](crate::PROMISE_TIME) after this
+        /// heartbeat.
         promises: bool,
     },
-    /// The other group is ready to have the slots that are moved to it: this leader is to answer nothing about them from
-    /// here on.
-    GiveUp,
-    /// This leader answers nothing about the slots that are moved, and has sent everything that it had.
+    /// The importing leader has all items of the slots: the exporting leader must release the slots, that is answer no
+    /// more requests for them.
+    ReleaseSlots,
+    /// The exporting leader has released the slots, and all their changes are sent.
     Barrier,
-    /// A conversation begins whose requests are forwarded.
+    /// A conversation of forwarded requests starts.
     Open {
-        /// Its number on this connection.
+        /// The number of the conversation on this connection.
         route: u64,
-        /// In which protocol, by a number of whoever forwards.
+        /// The client protocol; the forwarding side defines the numbers.
         conversation: u8,
     },
-    /// Bytes of requests.
-    Pass {
+    /// Bytes of forwarded requests.
+    Request {
         /// The conversation.
         route: u64,
-        /// The last request is not complete yet.
+        /// The last request is incomplete.
         more: bool,
         /// The bytes.
         bytes: &'b [u8],
     },
-    /// More of an answer may be sent.
-    GoOn {
+    /// The forwarding node has room for more of a paused reply.
+    Continue {
         /// The conversation.
         route: u64,
     },
     /// A conversation has ended.
-    Shut {
-        /// Which one.
-        route: u64,
-    },
-    /// Bytes of answers.
-    Answer {
+    Close {
         /// The conversation.
         route: u64,
-        /// What follows.
-        end: AnswerEnd,
+    },
+    /// Bytes of replies.
+    Reply {
+        /// The conversation.
+        route: u64,
+        /// Whether and how the reply continues.
+        end: ReplyEnd,
         /// The bytes.
         bytes: &'b [u8],
     },
 }
 
-/// The group that a peer is a member of.
+/// The membership that a peer claims in its `Hello`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HelloMember<'b> {
-    /// Its cluster and group.
+    /// Its cluster and group: `CLUSTER/GROUP`.
     pub group: &'b str,
-    /// The start of its process.
+    /// The boot number of its process.
     pub boot: u64,
 }
 
-/// What a peer asks for.
+/// The request of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To be sent all items and changes, from this position on; `None` if it has nothing.
+    /// Follow the leader: receive all items and changes after this position; `None` requests a full sync.
     Follow(Option<Position>),
-    /// To have requests of its clients answered.
+    /// Forward requests of clients.
     Forward,
-    /// To be sent all items of these slots and their changes, and then to be given the slots.
-    Move(SlotSet),
+    /// Import slots: receive all items of these slots and their changes, then the slots themselves.
+    Import(SlotSet),
 }
 
-/// What follows a part of an answer.
+/// The continuation of a reply after one frame of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AnswerEnd {
-    /// More of it, at once.
-    Follows,
-    /// More of it, once that was asked for.
-    More,
-    /// Nothing: all requests were answered.
+pub enum ReplyEnd {
+    /// The next frame continues the reply.
+    Partial,
+    /// The reply continues after a `Continue`.
+    Paused,
+    /// All requests are answered.
     Done,
-    /// The end of the client's connection.
+    /// The client's connection must be closed.
     Close,
-    /// Nothing: this node does not lead, and has answered none of the requests.
-    Moved,
+    /// This node does not lead, and has answered none of the requests.
+    NotLeader,
 }
 
 impl Frame<'_> {
-    /// Appends the frame to `out`. A batch is written by a [`BatchWriter`] instead.
+    /// Appends the frame to `out`. [`BatchWriter`](crate::BatchWriter) writes a batch state by state instead.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Hello { version, nonce, name, member, purpose } => write(out, 1, |out| {
@@ -213,7 +215,7 @@ impl Frame<'_> {
                         write_position(out, position);
                     }
                     Purpose::Forward => out.push(2),
-                    Purpose::Move(slots) => {
+                    Purpose::Import(slots) => {
                         out.push(3);
                         out.extend(slots.to_bytes());
                     }
@@ -225,11 +227,11 @@ impl Frame<'_> {
             }),
             Self::Proof(proof) => write(out, 3, |out| out.extend_from_slice(proof)),
             Self::Refused(reason) => write(out, 4, |out| out.extend_from_slice(reason.as_bytes())),
-            Self::Welcome { boot, epoch } => write(out, 5, |out| {
+            Self::Accepted { boot, epoch } => write(out, 5, |out| {
                 out.extend_from_slice(&boot.to_le_bytes());
                 out.extend_from_slice(&epoch.to_le_bytes());
             }),
-            Self::CopyBegins { generation } => {
+            Self::FullSyncStart { generation } => {
                 write(out, 6, |out| out.extend_from_slice(&generation.to_le_bytes()));
             }
             Self::Batch(batch) => batch.write(out),
@@ -237,59 +239,60 @@ impl Frame<'_> {
             Self::Flush { generation } => {
                 write(out, 9, |out| out.extend_from_slice(&generation.to_le_bytes()));
             }
-            Self::CopyEnds => write(out, 10, |_| ()),
-            Self::Beat { number, behind_millis, sent } => write(out, 11, |out| {
+            Self::SyncEnd => write(out, 10, |_| ()),
+            Self::Heartbeat { number, lag_ms, sent } => write(out, 11, |out| {
                 out.extend_from_slice(&number.to_le_bytes());
-                out.extend_from_slice(&behind_millis.unwrap_or(BEHIND_UNKNOWN).to_le_bytes());
+                out.extend_from_slice(&lag_ms.unwrap_or(LAG_UNKNOWN).to_le_bytes());
                 out.extend_from_slice(&sent.to_le_bytes());
             }),
-            Self::Reach { number, offsets } => write(out, 13, |out| {
+            Self::Watermark { number, offsets } => write(out, 13, |out| {
                 out.extend_from_slice(&number.to_le_bytes());
                 write_offsets(out, offsets);
             }),
-            Self::Ack { batch, beat, reach, has_all, promises } => write(out, 12, |out| {
-                out.extend_from_slice(&batch.to_le_bytes());
-                out.extend_from_slice(&beat.to_le_bytes());
-                out.extend_from_slice(&reach.to_le_bytes());
-                out.extend_from_slice(&[(*has_all).into(), (*promises).into()]);
-            }),
+            Self::Ack { batch, heartbeat, watermark, is_synced, promises } => {
+                write(out, 12, |out| {
+                    out.extend_from_slice(&batch.to_le_bytes());
+                    out.extend_from_slice(&heartbeat.to_le_bytes());
+                    out.extend_from_slice(&watermark.to_le_bytes());
+                    out.extend_from_slice(&[(*is_synced).into(), (*promises).into()]);
+                })
+            }
             Self::Open { route, conversation } => write(out, 14, |out| {
                 out.extend_from_slice(&route.to_le_bytes());
                 out.push(*conversation);
             }),
-            Self::Pass { route, more, bytes } => write(out, 15, |out| {
+            Self::Request { route, more, bytes } => write(out, 15, |out| {
                 out.extend_from_slice(&route.to_le_bytes());
                 out.push((*more).into());
                 out.extend_from_slice(bytes);
             }),
-            Self::GoOn { route } => {
+            Self::Continue { route } => {
                 write(out, 16, |out| out.extend_from_slice(&route.to_le_bytes()))
             }
-            Self::Shut { route } => {
+            Self::Close { route } => {
                 write(out, 17, |out| out.extend_from_slice(&route.to_le_bytes()))
             }
-            Self::Answer { route, end, bytes } => write(out, 18, |out| {
+            Self::Reply { route, end, bytes } => write(out, 18, |out| {
                 out.extend_from_slice(&route.to_le_bytes());
                 out.push(*end as u8);
                 out.extend_from_slice(bytes);
             }),
-            Self::RepairBegins { before, generation } => write(out, 19, |out| {
+            Self::DeltaSyncStart { before, generation } => write(out, 19, |out| {
                 write_position(out, before);
                 out.extend_from_slice(&generation.to_le_bytes());
             }),
-            Self::Named(named) => named.write(out),
-            Self::Mark => write(out, 21, |_| ()),
-            Self::Settled { ends } => write(out, 22, |out| write_offsets(out, ends)),
-            Self::GiveUp => write(out, 23, |_| ()),
+            Self::ChangedKeys(keys) => keys.write(out),
+            Self::Checkpoint => write(out, 21, |_| ()),
+            Self::CheckpointSettled { ends } => write(out, 22, |out| write_offsets(out, ends)),
+            Self::ReleaseSlots => write(out, 23, |_| ()),
             Self::Barrier => write(out, 24, |_| ()),
         }
     }
 
-    /// The first frame of `bytes`, and how many bytes it takes; `None` if it is not complete. Frames have
-    /// `len_max` bytes at most.
+    /// Reads the first frame of `bytes`. Returns it with its encoded length; `None` if it is incomplete.
     ///
     /// # Errors
-    /// [`FrameError`]: nothing that follows can be read.
+    /// [`FrameError`] for a corrupt frame, or one longer than `len_max`. The rest of the stream is unreadable.
     pub fn read(bytes: &[u8], len_max: usize) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
         let Some((kind, fields, len)) = open(bytes, len_max)? else { return Ok(None) };
         let frame = frame(kind, fields).ok_or(FrameError::Malformed(kind))?;
@@ -297,7 +300,7 @@ impl Frame<'_> {
     }
 }
 
-/// A frame of this type with these fields; `None` if it can't be.
+/// Decodes the fields of a frame of type `kind`; `None` if they are malformed.
 fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
     let frame = match kind {
         1 => Frame::Hello {
@@ -312,58 +315,60 @@ fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
                 [0] => Purpose::Follow(None),
                 [1] => Purpose::Follow(Some(fields.position()?)),
                 [2] => Purpose::Forward,
-                [3] => Purpose::Move(SlotSet::from_bytes(&fields.array()?)),
+                [3] => Purpose::Import(SlotSet::from_bytes(&fields.array()?)),
                 [_] => return None,
             },
         },
         2 => Frame::Challenge { nonce: fields.array()?, proof: fields.array()? },
         3 => Frame::Proof(fields.array()?),
         4 => Frame::Refused(std::str::from_utf8(fields.rest()).ok()?),
-        5 => Frame::Welcome { boot: fields.number()?, epoch: u32::from_le_bytes(fields.array()?) },
-        6 => Frame::CopyBegins { generation: fields.number()? },
+        5 => Frame::Accepted { boot: fields.number()?, epoch: u32::from_le_bytes(fields.array()?) },
+        6 => Frame::FullSyncStart { generation: fields.number()? },
         7 => Frame::Batch(Batch::read(&mut fields)?),
         8 => Frame::Part(fields.rest()),
         9 => Frame::Flush { generation: fields.number()? },
-        10 => Frame::CopyEnds,
-        11 => Frame::Beat {
+        10 => Frame::SyncEnd,
+        11 => Frame::Heartbeat {
             number: fields.number()?,
-            behind_millis: Some(u32::from_le_bytes(fields.array()?))
-                .filter(|behind| *behind != BEHIND_UNKNOWN),
+            lag_ms: Some(u32::from_le_bytes(fields.array()?))
+                .filter(|behind| *behind != LAG_UNKNOWN),
             sent: fields.number()?,
         },
         12 => Frame::Ack {
             batch: fields.number()?,
-            beat: fields.number()?,
-            reach: fields.number()?,
-            has_all: fields.flag()?,
+            heartbeat: fields.number()?,
+            watermark: fields.number()?,
+            is_synced: fields.flag()?,
             promises: fields.flag()?,
         },
-        13 => Frame::Reach { number: fields.number()?, offsets: fields.offsets()? },
+        13 => Frame::Watermark { number: fields.number()?, offsets: fields.offsets()? },
         14 => {
             let route = fields.number()?;
             let [conversation] = fields.array()?;
             Frame::Open { route, conversation }
         }
-        15 => Frame::Pass { route: fields.number()?, more: fields.flag()?, bytes: fields.rest() },
-        16 => Frame::GoOn { route: fields.number()? },
-        17 => Frame::Shut { route: fields.number()? },
+        15 => {
+            Frame::Request { route: fields.number()?, more: fields.flag()?, bytes: fields.rest() }
+        }
+        16 => Frame::Continue { route: fields.number()? },
+        17 => Frame::Close { route: fields.number()? },
         18 => {
             let route = fields.number()?;
             let end = match fields.array()? {
-                [0] => AnswerEnd::Follows,
-                [1] => AnswerEnd::More,
-                [2] => AnswerEnd::Done,
-                [3] => AnswerEnd::Close,
-                [4] => AnswerEnd::Moved,
+                [0] => ReplyEnd::Partial,
+                [1] => ReplyEnd::Paused,
+                [2] => ReplyEnd::Done,
+                [3] => ReplyEnd::Close,
+                [4] => ReplyEnd::NotLeader,
                 [_] => return None,
             };
-            Frame::Answer { route, end, bytes: fields.rest() }
+            Frame::Reply { route, end, bytes: fields.rest() }
         }
-        19 => Frame::RepairBegins { before: fields.position()?, generation: fields.number()? },
-        20 => Frame::Named(Named::read(&mut fields)?),
-        21 => Frame::Mark,
-        22 => Frame::Settled { ends: fields.offsets()? },
-        23 => Frame::GiveUp,
+        19 => Frame::DeltaSyncStart { before: fields.position()?, generation: fields.number()? },
+        20 => Frame::ChangedKeys(ChangedKeys::read(&mut fields)?),
+        21 => Frame::Checkpoint,
+        22 => Frame::CheckpointSettled { ends: fields.offsets()? },
+        23 => Frame::ReleaseSlots,
         24 => Frame::Barrier,
         _ => return None,
     };
@@ -394,42 +399,42 @@ mod tests {
             Frame::Challenge { nonce: [5; 32], proof: [6; 32] },
             Frame::Proof([7; 32]),
             Frame::Refused("no"),
-            Frame::Welcome { boot: 1 << 60, epoch: 3 },
-            Frame::CopyBegins { generation: 4 },
+            Frame::Accepted { boot: 1 << 60, epoch: 3 },
+            Frame::FullSyncStart { generation: 4 },
             Frame::Part(b"some bytes"),
             Frame::Flush { generation: 5 },
-            Frame::CopyEnds,
-            Frame::Beat { number: 8, behind_millis: Some(20), sent: 77 },
-            Frame::Beat { number: 9, behind_millis: None, sent: 78 },
-            Frame::Ack { batch: 9, beat: 10, reach: 11, has_all: true, promises: false },
-            Frame::Reach { number: 2, offsets: vec![3, 4] },
+            Frame::SyncEnd,
+            Frame::Heartbeat { number: 8, lag_ms: Some(20), sent: 77 },
+            Frame::Heartbeat { number: 9, lag_ms: None, sent: 78 },
+            Frame::Ack { batch: 9, heartbeat: 10, watermark: 11, is_synced: true, promises: false },
+            Frame::Watermark { number: 2, offsets: vec![3, 4] },
             Frame::Open { route: 1, conversation: 2 },
-            Frame::Pass { route: 1, more: true, bytes: b"get a\r\n" },
-            Frame::GoOn { route: 1 },
-            Frame::Shut { route: 1 },
-            Frame::Answer { route: 1, end: AnswerEnd::Moved, bytes: b"" },
-            Frame::Answer { route: 2, end: AnswerEnd::Done, bytes: b"END\r\n" },
-            Frame::RepairBegins {
+            Frame::Request { route: 1, more: true, bytes: b"get a\r\n" },
+            Frame::Continue { route: 1 },
+            Frame::Close { route: 1 },
+            Frame::Reply { route: 1, end: ReplyEnd::NotLeader, bytes: b"" },
+            Frame::Reply { route: 2, end: ReplyEnd::Done, bytes: b"END\r\n" },
+            Frame::DeltaSyncStart {
                 before: Position { boot: 8, generation: 1, offsets: vec![5] },
                 generation: 6,
             },
-            Frame::Named(Named { is_last: false, keys: b"\x01\0a\x02\0bc" }),
-            Frame::Mark,
-            Frame::Settled { ends: vec![6, 7] },
-            Frame::GiveUp,
+            Frame::ChangedKeys(ChangedKeys { is_last: false, keys: b"\x01\0a\x02\0bc" }),
+            Frame::Checkpoint,
+            Frame::CheckpointSettled { ends: vec![6, 7] },
+            Frame::ReleaseSlots,
             Frame::Barrier,
             Frame::Hello {
                 version: VERSION,
                 nonce: [8; 32],
                 name: "c",
                 member: Some(HelloMember { group: "demo/1", boot: 6 }),
-                purpose: Purpose::Move([0, 7, 4095].into_iter().collect()),
+                purpose: Purpose::Import([0, 7, 4095].into_iter().collect()),
             },
         ]
     }
 
     #[test]
-    fn what_is_written_is_read_however_it_arrives() {
+    fn frames_round_trip_under_any_split_of_the_input() {
         let mut bytes = Vec::new();
         frames().iter().for_each(|frame| frame.write(&mut bytes));
         let (mut at, mut read) = (0, Vec::new());
@@ -443,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_bytes_are_refused() {
+    fn a_changed_bit_anywhere_is_detected() {
         for frame in frames() {
             let mut bytes = Vec::new();
             frame.write(&mut bytes);
@@ -456,9 +461,9 @@ mod tests {
         }
     }
 
-    /// What a peer may write that has the right checksum.
+    /// Random frames with a correct checksum.
     #[test]
-    fn nonsense_is_refused_without_a_panic() {
+    fn malformed_frames_are_refused_without_a_panic() {
         let mut random = 88_172_645_463_325_252_u64;
         for _ in 0..200_000 {
             let mut body = Vec::new();
@@ -477,7 +482,7 @@ mod tests {
             write(&mut bytes, *kind, |out| out.extend_from_slice(fields));
             match Frame::read(&bytes, FRAME_LEN_MAX) {
                 Ok(Some((Frame::Batch(batch), _))) => assert!(batch.states().count() < 60),
-                Ok(Some((Frame::Named(named), _))) => assert!(named.keys().count() < 60),
+                Ok(Some((Frame::ChangedKeys(changed), _))) => assert!(changed.keys().count() < 60),
                 _ => (),
             }
         }

@@ -2,26 +2,33 @@
 //!
 //! ```text
 //! ┌─────────┬─────────┬──────┬─────────┐
-//! │ length  │ CRC-32  │ type │ fields  │   length and CRC-32 are those of what follows them
+//! │ length  │ CRC-32  │ type │ fields  │   length and CRC-32 cover type and fields
 //! │ 4 bytes │ 4 bytes │ 1    │         │   numbers are little-endian
 //! └─────────┴─────────┴──────┴─────────┘
 //! ```
-//! A connection begins with `Hello` of the follower. If there is a secret, the leader answers with a `Challenge`,
-//! and the follower with a `Proof`; then the leader sends `Welcome` and the stream. A member of a group may ask to
-//! forward requests instead: it then sends `Open`, `Pass`, `GoOn` and `Shut`, and the leader `Answer`.
+//! The handshake: the peer that has connected sends `Hello`. If there is a secret, the leader sends a `Challenge`, and
+//! the peer a `Proof`. Then the leader sends `Accepted`. At any point the leader may send `Refused` instead. What
+//! follows depends on the purpose in the `Hello`:
 //!
-//! `fields.rs` is what all frames have, `message.rs` which there are, `state.rs` the items in them, and `named.rs` the
-//! keys that a follower names.
+//! | purpose | leader sends | peer sends |
+//! |---|---|---|
+//! | follow | the stream of changes, `Heartbeat` | `Ack`, in a delta sync `ChangedKeys` |
+//! | import | the stream of changes of some slots, `Barrier` | `Ack`, `ReleaseSlots` |
+//! | forward | `Reply`, `Heartbeat` | `Open`, `Request`, `Continue`, `Close` |
+//!
+//! `fields.rs` has headers and fields, `message.rs` the frames, `state.rs` the states of items in a batch, and
+//! `changed_keys.rs` the keys that a follower sends.
 
+mod changed_keys;
 mod fields;
 mod message;
-mod named;
 mod state;
 
+pub(crate) use changed_keys::ChangedKeyQueue;
+pub use changed_keys::{CHANGED_KEYS_LEN_MAX, ChangedKeys};
 pub use fields::{FrameError, JOURNALS_MAX, Nonce, Position};
 pub use message::{
-    AnswerEnd, FRAME_LEN_MAX, Frame, GREETING_LEN_MAX, HelloMember, PART_LEN_MAX, Purpose, VERSION,
+    FRAME_LEN_MAX, Frame, HANDSHAKE_FRAME_LEN_MAX, HelloMember, PART_LEN_MAX, Purpose, ReplyEnd,
+    VERSION,
 };
-pub(crate) use named::NamedKeys;
-pub use named::{NAMED_LEN_MAX, Named};
 pub use state::{Batch, BatchWriter, ItemState, State, TimeLeft, ValueState};

@@ -1,12 +1,19 @@
-//! States of items, of which batches consist.
+//! Batches of item states.
+//!
+//! ```text
+//! ┌───────┬─────────┬──────────────┬─────┬───────────┬───────────┬─────┬───────┐
+//! │ flags │ key_len │ client_flags │ CAS │ time left │ value_len │ key │ value │   of a removed item only
+//! │ 1     │ 2       │ 4            │ 8   │ 0, 4 or 8 │ 8         │     │       │   flags, key_len and key
+//! └───────┴─────────┴──────────────┴─────┴───────────┴───────────┴─────┴───────┘
+//! ```
 
-use super::fields::{Fields, FrameError, begin, seal, write};
+use super::fields::{Fields, FrameError, seal, start, write};
 use larder_store::KEY_LEN_MAX;
 
-/// The type of a batch.
+/// The type of the frame.
 const BATCH: u8 = 7;
 
-const GONE: u8 = 1;
+const REMOVED: u8 = 1;
 const STALE: u8 = 2;
 const WON: u8 = 4;
 const BINARY_KEY: u8 = 8;
@@ -15,69 +22,69 @@ const IN_PARTS: u8 = 32;
 const LEFT_SECONDS: u8 = 64;
 const LEFT_MILLIS: u8 = 128;
 
-/// States of items: see [`Batch::states`].
+/// Encoded states of items: see [`Batch::states`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch<'b> {
-    /// Rises with each batch of a connection, from 1.
+    /// Counts the batches of a connection, from 1.
     pub number: u64,
     states: &'b [u8],
 }
 
-/// The state of an item.
+/// The state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State<'b> {
     /// The key.
     pub key: &'b [u8],
-    /// What is under it.
+    /// The item; `None` if there is none.
     pub item: Option<ItemState<'b>>,
 }
 
-/// An item as the leader has it.
+/// An item of the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ItemState<'b> {
-    /// A number of the client's.
+    /// An opaque number of the client.
     pub client_flags: u32,
-    /// The time that is left.
+    /// The remaining lifetime.
     pub left: TimeLeft,
-    /// The item was invalidated, but is still shown.
+    /// The item is invalidated; reads still return it, marked as stale.
     pub stale: bool,
-    /// A client was told to recache the item.
+    /// A client has the right to recompute the item.
     pub won: bool,
-    /// The key was sent in base64.
+    /// A client sent the key in base64.
     pub binary_key: bool,
-    /// The item was read.
+    /// A client has read the item.
     pub fetched: bool,
-    /// 0 if the leader keeps none.
+    /// The CAS value; 0 if the leader keeps none.
     pub cas: u64,
-    /// The value.
+    /// The value, or its length.
     pub value: ValueState<'b>,
 }
 
 /// The value of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueState<'b> {
-    /// All of it.
+    /// The value.
     Whole(&'b [u8]),
-    /// So many bytes, which follow the batch in parts. Only the last state of a batch has this.
+    /// The length of a value that follows the batch in `Part` frames. Only the last state of a batch has this.
     InParts(u64),
 }
 
-/// How long an item is still to live, on whatever clock.
+/// The remaining lifetime of an item. A duration, because the clocks of leader and follower differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeLeft {
-    /// It does not expire.
+    /// The item does not expire.
     Forever,
-    /// It expires at a whole second of its clock, so many seconds from the present one.
+    /// The item expires at a whole second of the local clock, this many seconds after the current one.
     Seconds(u32),
-    /// It expires in so many milliseconds.
+    /// The item expires in this many milliseconds.
     Millis(u64),
 }
 
 impl<'b> Batch<'b> {
-    /// The states, in their order.
+    /// Decodes the states, in the order of the stream.
     ///
     /// # Errors
-    /// [`FrameError::Malformed`]: so is all that follows.
+    /// [`FrameError::Malformed`], which is the last element.
     pub fn states(&self) -> impl Iterator<Item = Result<State<'b>, FrameError>> + use<'b> {
         Fields::new(self.states).all(BATCH, state)
     }
@@ -96,7 +103,7 @@ impl<'b> Batch<'b> {
     }
 }
 
-/// The next state; `None` if it can't be read.
+/// Decodes the next state; `None` if it is malformed.
 fn state<'b>(fields: &mut Fields<'b>) -> Option<State<'b>> {
     let [flags] = fields.array()?;
     let key_len = usize::from(u16::from_le_bytes(fields.array()?));
@@ -104,7 +111,7 @@ fn state<'b>(fields: &mut Fields<'b>) -> Option<State<'b>> {
         return None;
     }
     let has = |flag| flags & flag != 0;
-    if has(GONE) {
+    if has(REMOVED) {
         return Some(State { key: fields.take(key_len)?, item: None });
     }
     let client_flags = u32::from_le_bytes(fields.array()?);
@@ -129,21 +136,22 @@ fn state<'b>(fields: &mut Fields<'b>) -> Option<State<'b>> {
     Some(State { key, item: Some(item) })
 }
 
-/// Writes a batch state by state.
+/// Encodes a batch, one state at a time.
 #[derive(Debug)]
 pub struct BatchWriter {
-    start: usize,
+    /// Where the batch starts in the output.
+    offset: usize,
     states: usize,
 }
 
 impl BatchWriter {
-    /// Begins a batch at the end of `out`.
+    /// Starts a batch at the end of `out`.
     #[must_use]
-    pub fn begin(out: &mut Vec<u8>, number: u64) -> Self {
-        let start = out.len();
-        begin(out, BATCH);
+    pub fn start(out: &mut Vec<u8>, number: u64) -> Self {
+        let offset = out.len();
+        start(out, BATCH);
         out.extend_from_slice(&number.to_le_bytes());
-        Self { start, states: 0 }
+        Self { offset, states: 0 }
     }
 
     /// Appends a state.
@@ -152,7 +160,7 @@ impl BatchWriter {
         self.states += 1;
         let key_len = (state.key.len() as u16).to_le_bytes();
         let Some(item) = &state.item else {
-            out.push(GONE);
+            out.push(REMOVED);
             out.extend_from_slice(&key_len);
             out.extend_from_slice(state.key);
             return;
@@ -183,26 +191,26 @@ impl BatchWriter {
         out.extend_from_slice(value);
     }
 
-    /// The states so far.
+    /// The number of states so far.
     #[must_use]
     pub fn states(&self) -> usize {
         self.states
     }
 
-    /// The bytes so far.
+    /// The length of the encoded batch so far, in bytes.
     #[must_use]
     pub fn len(&self, out: &[u8]) -> usize {
-        out.len() - self.start
+        out.len() - self.offset
     }
 
-    /// Ends the batch.
-    pub fn end(self, out: &mut [u8]) {
-        seal(out, self.start);
+    /// Completes the frame.
+    pub fn finish(self, out: &mut [u8]) {
+        seal(out, self.offset);
     }
 
-    /// Takes back all that was written.
+    /// Removes the batch from `out`.
     pub fn cancel(self, out: &mut Vec<u8>) {
-        out.truncate(self.start);
+        out.truncate(self.offset);
     }
 }
 
@@ -212,7 +220,7 @@ mod tests {
     use crate::frame::{FRAME_LEN_MAX, Frame};
 
     #[test]
-    fn states_are_read_as_they_were_written() {
+    fn states_round_trip() {
         let item = ItemState {
             client_flags: 5,
             left: TimeLeft::Forever,
@@ -224,7 +232,7 @@ mod tests {
             value: ValueState::Whole(b"value"),
         };
         let states = [
-            State { key: b"gone", item: None },
+            State { key: b"removed", item: None },
             State { key: b"a", item: Some(item) },
             State {
                 key: b"b",
@@ -238,10 +246,10 @@ mod tests {
             },
         ];
         let mut out = b"before".to_vec();
-        let mut batch = BatchWriter::begin(&mut out, 3);
+        let mut batch = BatchWriter::start(&mut out, 3);
         states.iter().for_each(|state| batch.push(&mut out, state));
         assert_eq!(batch.states(), states.len());
-        batch.end(&mut out);
+        batch.finish(&mut out);
         let (frame, len) = Frame::read(&out[6..], FRAME_LEN_MAX).unwrap().unwrap();
         assert_eq!(len, out.len() - 6);
         let Frame::Batch(batch) = frame else { panic!("a batch") };

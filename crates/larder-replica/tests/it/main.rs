@@ -1,7 +1,7 @@
 //! The integration tests of larder-replica, one program.
 
 mod election;
-mod moves;
-mod rare;
+mod migration;
 mod seeds;
 mod simulation;
+mod stream;

@@ -1,9 +1,9 @@
-//! What the simulations share: numbers that follow from a seed, and running many seeds.
+//! Helpers of the simulations: random numbers from a seed, and runs of many seeds.
 #![allow(clippy::disallowed_methods, reason = "tests read the environment")]
 
 use std::cell::Cell;
 
-/// Seeds that are tried unless the environment says otherwise.
+/// The default number of seeds.
 const SEEDS: u64 = 500;
 
 /// SplitMix64 (Steele et al. 2014).
@@ -31,13 +31,13 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// The seed that is to run alone, if the environment says so: `LARDER_SEED`.
+/// The only seed to run (`LARDER_SEED`), if there is one.
 pub(crate) fn only_seed() -> Option<u64> {
     number("LARDER_SEED")
 }
 
-/// Runs each seed twice, on all cores: the seed of `LARDER_SEED`, or as many as `LARDER_SEEDS` says. What they did; fails
-/// if one panics, or does not do the same twice.
+/// Runs each seed twice, on all cores: the seed of `LARDER_SEED`, or the number of seeds of `LARDER_SEEDS`. Returns their
+/// results. Panics if a seed panics, or gives different results.
 pub(crate) fn run_seeds<T: PartialEq + Send>(run: impl Fn(u64) -> T + Sync) -> Vec<T> {
     let seeds: Vec<u64> = match only_seed() {
         Some(seed) => vec![seed],
@@ -61,7 +61,7 @@ pub(crate) fn run_seeds<T: PartialEq + Send>(run: impl Fn(u64) -> T + Sync) -> V
     let few = &failed[..failed.len().min(5)];
     assert!(
         failed.is_empty(),
-        "{} of {} seeds failed, {few:?} among them: LARDER_SEED={} runs the first again",
+        "{} of {} seeds failed, {few:?} among them: LARDER_SEED={} repeats the first",
         failed.len(),
         seeds.len(),
         few[0]

@@ -1,4 +1,4 @@
-//! An engine at whose steps others may act: whoever else uses the cache does something between any two of them.
+//! An engine that calls a hook between its steps, so that other users of the cache act at any point.
 
 use larder_store::cache::{Cache, CacheControl};
 use larder_store::layer::{
@@ -12,25 +12,25 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::Waker;
 
-/// Whose engine it is.
+/// The user of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Writer,
     Sender,
-    /// Nobody else acts between its steps.
+    /// The hook does nothing between its steps.
     Applier,
 }
 
-/// What is called between steps.
+/// The function that is called between steps.
 pub(crate) type Hook = Rc<dyn Fn(Role)>;
 
 thread_local! {
     static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
 }
 
-/// Has `to` called between the steps of all hooked engines of this thread.
-pub(crate) fn set_hook(to: Option<Hook>) {
-    HOOK.with(|hook| *hook.borrow_mut() = to);
+/// Sets the hook of all engines of this thread.
+pub(crate) fn set_hook(new: Option<Hook>) {
+    HOOK.with(|hook| *hook.borrow_mut() = new);
 }
 
 fn hook(role: Role) {

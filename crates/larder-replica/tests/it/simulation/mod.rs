@@ -1,44 +1,43 @@
 //! A leader and its followers in one thread, under a clock and a network that a seed determines.
 //!
-//! Senders, appliers, journals and engines are the real ones. Writers write at any step of a sender, and senders
-//! send at any step of a writer (`hooked.rs`). Connections are slow, break in the middle of a frame and are made
-//! again; followers and the leader die and begin empty, or a follower takes the place of the leader, which is gone
-//! or follows; followers stand still; each node's clock has its own pace; journals are so short that followers are
-//! overrun, or long. What is promised is checked all the time, and once more when everything has become quiet
-//! (`world.rs`).
+//! Senders, appliers, journals and engines are the real ones. Writers write between any two steps of a sender, and
+//! senders send between any two steps of a writer (`hooked.rs`). Faults: connections are slow, and break in the middle of
+//! a frame; processes end, and restart without items; a follower replaces the leader, whose process ends or follows;
+//! followers are paused; the clocks of the nodes differ in pace. Journals are so short that followers are overrun, or
+//! long. `world.rs` checks the guarantees at every step, and once more after all faults are repaired.
 //!
 //! ```text
 //! cargo test -p larder-replica --test it simulation::
-//! LARDER_SEEDS=100000 cargo test -p larder-replica --test it simulation::     as many seeds
-//! LARDER_SEED=17 cargo test -p larder-replica --test it simulation::          this one again
+//! LARDER_SEEDS=100000 cargo test -p larder-replica --test it simulation::     this many seeds
+//! LARDER_SEED=17 cargo test -p larder-replica --test it simulation::          this seed only
 //! ```
-//! Each seed runs twice, and has to do the same both times. The second command also prints a hash of what happened,
-//! which is the same in every process.
+//! Each seed runs twice, and must give the same trace both times. With `LARDER_SEED`, the test prints a hash of the
+//! trace, which is the same in every process.
 //!
-//! Each of these mutations was made once, and failed:
+//! Each of these mutations was made once, and made the test fail:
 //!
-//! | mutation | seeds of 2,000 that fail |
+//! | mutation | failing seeds of 2,000 |
 //! |---|---|
 //! | the journal is written before the change | 266 |
-//! | the leader's process is ignored | 19 |
-//! | a resumed stream forgets the flushes that were followed | 35 |
+//! | a position ignores the leader's boot number | 19 |
+//! | a resumed stream ignores the flushes of the position | 35 |
 //! | overruns go unnoticed | 846 |
-//! | a position is told while keys are not sent | 1 |
-//! | a copy begins without a flush | 629 |
-//! | large values of a walk are forgotten | 182 |
+//! | a watermark is sent while keys are unsent | 1 |
+//! | a full sync starts without a flush | 629 |
+//! | a full sync skips large values | 182 |
 //! | a flush is not applied | 1077 |
-//! | changes during a copy are forgotten | 3 |
+//! | changes during a full sync are lost | 3 |
 //! | flushes are counted before keys are taken | 5 |
-//! | a member names nothing to the next leader | 5 |
-//! | a leader that was replaced names nothing | 4 |
-//! | the next leader sends only what it has changed itself | 2 |
-//! | the last mark is taken, whatever the other one has | 4 |
-//! | flushes that only one of two members has followed are ignored | 3 |
-//! | a flush that is still to come is ignored | 2 |
-//! | a position is told before all keys are named | 9 |
+//! | a member sends no keys in a delta sync | 5 |
+//! | a replaced leader sends no keys in a delta sync | 4 |
+//! | the new leader sends only its own changes | 2 |
+//! | a delta sync starts at the last checkpoint, whatever the position of the other member | 4 |
+//! | a delta sync ignores a flush that only one of two members has applied | 3 |
+//! | a pending delayed flush is ignored | 2 |
+//! | a watermark is sent before the follower has sent all keys | 9 |
 //!
-//! What it comes to too rarely is in `tests/rare.rs`.
-#![allow(clippy::print_stdout, reason = "a seed that runs alone says what it did")]
+//! Cases that the simulation rarely reaches are in `../stream.rs`.
+#![allow(clippy::print_stdout, reason = "prints the trace of a single seed")]
 
 mod hooked;
 mod world;
@@ -81,7 +80,7 @@ fn run<C: Cache>(seed: u64, make: impl Fn(u64) -> C + 'static, complete: Complet
     World::new(seed, Rc::new(make), complete).run()
 }
 
-/// Does what the seed says; a hash of all that happened.
+/// Runs a seed. Returns a hash of all events.
 fn simulate(seed: u64) -> u64 {
     match seed % 20 {
         0 => run(seed, segments, Rc::new(|| ())),
@@ -98,7 +97,7 @@ fn simulate(seed: u64) -> u64 {
     }
 }
 
-/// A line that says what a seed did.
+/// The seed and its trace, as a line.
 fn trace(seed: u64) -> String {
     let trace = simulate(seed);
     hooked::set_hook(None);
@@ -106,27 +105,35 @@ fn trace(seed: u64) -> String {
 }
 
 #[test]
-fn copies_keep_their_promises() {
+fn followers_converge_and_never_go_back_in_time() {
     if let Some(seed) = only_seed() {
         println!("{}", trace(seed));
     }
     run_seeds(|seed| {
-        // The one of a seed that has failed.
+        // A failed seed leaves its hook behind.
         hooked::set_hook(None);
         simulate(seed)
     });
 }
 
-/// One seed of each engine, here and in another process.
+/// Runs seeds of each engine in this process and in another one.
 #[test]
-fn a_seed_does_the_same_in_every_process() {
+fn a_seed_gives_the_same_trace_in_every_process() {
     for seed in [1, 2, 17, 10, 20] {
-        let program = std::env::current_exe().expect("the program of this test");
+        let program = std::env::current_exe().expect("the path of the test program");
         let mut other = std::process::Command::new(program);
-        other.args(["--exact", "simulation::copies_keep_their_promises", "--nocapture"]);
-        let said = other.env("LARDER_SEED", seed.to_string()).output().expect("it runs");
-        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        other.args([
+            "--exact",
+            "simulation::followers_converge_and_never_go_back_in_time",
+            "--nocapture",
+        ]);
+        let output =
+            other.env("LARDER_SEED", seed.to_string()).output().expect("the test program runs");
+        let output = String::from_utf8_lossy(&output.stdout).into_owned();
         let here = trace(seed);
-        assert!(said.lines().any(|line| line == here), "{here} here, and there {said}");
+        assert!(
+            output.lines().any(|line| line == here),
+            "{here} in this process, in the other: {output}"
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! The nodes, the network between them, and what is promised.
+//! The nodes, the network between them, and the guarantees.
 //!
-//! A value ends with a number that rises with each write of the simulation, so that what a follower has of a key can
-//! be told from what it had before.
+//! Each value ends with the number of its write, so that the model can order the values of a key that a follower
+//! returns.
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a simulation are small")]
 
 use super::hooked::{Hooked, HookedCache, Role, set_hook};
@@ -19,23 +19,23 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Ends what an engine waits for.
+/// Completes reads of slower storage.
 pub(crate) type Complete = Rc<dyn Fn()>;
 type Make<C> = Rc<dyn Fn(u64) -> C>;
-/// A client's handle to the leader's cache; it is not there while it is in use.
+/// A client's handle to the leader's cache; `None` while it is in use.
 type Writer<C> = Option<Journaled<Hooked<<C as Cache>::Engine>>>;
 
 const KEYS: u64 = 24;
 const FOLLOWERS: usize = 2;
 const WRITERS: usize = 2;
-/// Steps in which there are faults, and within which everything has to become quiet.
+/// The number of steps with faults, and of steps without them within which all nodes must converge.
 const STEPS: u32 = 400;
 const QUIET_STEPS_MAX: u32 = 4000;
-/// When the simulation begins, in milliseconds.
+/// The time at the start of the simulation, in milliseconds.
 const START: u64 = 1_000_000_000;
 /// The bytes of long journals. Short ones hold only a few keys.
 const JOURNALS_LEN: usize = 32 << 10;
-/// How far the paces of two clocks can be apart, in thousandths.
+/// The maximum difference of the paces of two clocks, in thousandths.
 const PACES: u64 = 20;
 const SHORT_SECS: u32 = 3;
 const LONG_SECS: u32 = 100_000;
@@ -44,43 +44,43 @@ fn one_in(random: &Random, of: u64) -> bool {
     random.below(of) == 0
 }
 
-/// A process that leads, or may come to lead.
+/// A process that leads or follows.
 struct Process<C: Cache> {
     boot: u64,
-    /// Which clock it has.
+    /// The index of its clock.
     clock: usize,
     cache: JournaledCache<HookedCache<C>>,
     journals: Arc<Journals>,
-    /// How it has come to lead, if it has after another one.
+    /// The start of its leadership, if it succeeded another leader.
     succession: RefCell<Option<Succession>>,
     writers: RefCell<Vec<Writer<C>>>,
-    /// A connection to each follower, if there is one; it is not here while it is in use.
+    /// The connections to the followers; `None` without a connection, or while it is in use.
     links: RefCell<Vec<Option<Link<C>>>>,
 }
 
 struct Link<C: Cache> {
     sender: Sender<Hooked<C::Engine>>,
     is_idle: bool,
-    /// Bytes on their way, and since when there are some.
+    /// Bytes in transit, and the time since when there are any.
     sent: Vec<u8>,
     sent_since: u64,
-    /// They don't arrive.
+    /// No bytes arrive.
     is_cut: bool,
-    beats: u64,
+    heartbeats: u64,
 }
 
 struct Follower<C: Cache> {
     process: Rc<Process<C>>,
     applier: Applier<Journaled<Hooked<C::Engine>>>,
-    /// Reads of clients.
+    /// The handle for reads of clients.
     reader: C::Engine,
-    stands_still: bool,
-    /// Items may go back, because another leader has other ones.
-    is_repairing: bool,
-    /// How many leaders there had been when it last connected, and whether there was another one in between.
+    is_paused: bool,
+    /// A delta sync is under way: items may go back in time, to the state of the new leader.
+    is_delta_syncing: bool,
+    /// The number of leaders so far at the last connection, and whether the follower has missed one since.
     leaders: u64,
-    has_missed_one: bool,
-    /// The number of the last write that was seen of each key, and the copies before that.
+    has_missed_leader: bool,
+    /// For each key, the number of full syncs and the order of the write at the last read.
     seen: HashMap<u64, (u64, u64)>,
 }
 
@@ -91,14 +91,14 @@ pub(crate) struct World<C: Cache> {
     /// The bytes of a process's journals.
     journals_len: usize,
     time: Cell<u64>,
-    /// How fast each clock goes, in thousandths.
+    /// The pace of each clock, in thousandths.
     paces: Vec<u64>,
-    /// The longest that something was on its way, in milliseconds, and how many leaders there were.
+    /// The maximum time in transit so far, in milliseconds, and the number of leaders so far.
     delay_max: Cell<u64>,
     leaders: Cell<u64>,
     depth: Cell<u32>,
     writes: Cell<u64>,
-    /// When each write decided what to do, by its number: the order in which the leader's items changed.
+    /// For each write its position in the order in which the leader's items changed.
     decided: RefCell<HashMap<u64, u64>>,
     decisions: Cell<u64>,
     trace: Cell<u64>,
@@ -133,21 +133,21 @@ impl<C: Cache> World<C> {
         })
     }
 
-    /// Runs to the end; a hash of what happened.
+    /// Runs to the end. Returns a hash of all events.
     pub(crate) fn run(self: Rc<Self>) -> u64 {
         let world = Rc::clone(&self);
         set_hook(Some(Rc::new(move |role| world.interrupt(role))));
         for _ in 0..STEPS {
             self.step();
         }
-        self.become_quiet();
+        self.converge();
         set_hook(None);
         self.compare();
         self.trace.get()
     }
 
-    fn note(&self, what: u64) {
-        let mixed = (self.trace.get() ^ what).wrapping_mul(0x9fb2_1c65_1e98_df25);
+    fn note(&self, event: u64) {
+        let mixed = (self.trace.get() ^ event).wrapping_mul(0x9fb2_1c65_1e98_df25);
         self.trace.set(mixed ^ (mixed >> 32));
     }
 
@@ -157,7 +157,7 @@ impl<C: Cache> World<C> {
         Now { secs, millis: u16::try_from(millis % 1000).unwrap() }
     }
 
-    /// What others do between two steps of one.
+    /// Lets other users act between two steps of one.
     fn interrupt(&self, role: Role) {
         if self.depth.get() >= 2 || !one_in(&self.random, 6) {
             return;
@@ -189,12 +189,12 @@ impl<C: Cache> World<C> {
             }
             91..93 => {
                 let followers = &mut self.followers.borrow_mut();
-                followers[follower].stands_still = !followers[follower].stands_still;
+                followers[follower].is_paused = !followers[follower].is_paused;
             }
             93 if one_in(&self.random, 2) => {
                 self.disconnect(follower);
                 let follower = &mut self.followers.borrow_mut()[follower];
-                *follower = self.begin_anew(follower.process.clock);
+                *follower = self.new_follower(follower.process.clock);
             }
             94 => match self.random.below(8) {
                 0 => {
@@ -205,7 +205,7 @@ impl<C: Cache> World<C> {
                 1..3 => self.replace_leader(follower),
                 _ => (),
             },
-            // More than short journals hold.
+            // More writes than short journals hold.
             95..97 => (0..80).for_each(|_| self.write()),
             98 => self.replace_leader(follower),
             97 => self.time.set(self.time.get() + 1500),
@@ -217,34 +217,34 @@ impl<C: Cache> World<C> {
         Rc::clone(&self.leader.borrow())
     }
 
-    /// A follower that has nothing.
-    fn begin_anew(&self, clock: usize) -> Follower<C> {
+    /// Creates a follower without items.
+    fn new_follower(&self, clock: usize) -> Follower<C> {
         Follower::new(self.process(clock))
     }
 
-    /// A process that has nothing.
+    /// Creates a process without items.
     fn process(&self, clock: usize) -> Rc<Process<C>> {
         let (cache, boot) = ((self.make)(2), self.random.next());
         Rc::new(Process::new(cache, boot, clock, self.journals_len))
     }
 
-    /// A follower leads from here on, if it has everything but what has not arrived. The one that led is gone, or it
-    /// follows.
+    /// Makes a follower the leader, if it is synced, apart from bytes in transit. The process of the old leader ends or
+    /// continues as a follower.
     fn replace_leader(&self, number: usize) {
-        if !self.followers.borrow()[number].applier.has_copy() {
+        if !self.followers.borrow()[number].applier.is_synced() {
             return;
         }
         let old = self.leader();
         (0..FOLLOWERS).for_each(|number| self.disconnect(number));
         let mut before = if one_in(&self.random, 2) {
             let mut before = Follower::new(Rc::clone(&old));
-            before.applier.note_led(old.boot, self.now(&old));
+            before.applier.end_leadership(old.boot, self.now(&old));
             before
         } else {
-            self.begin_anew(old.clock)
+            self.new_follower(old.clock)
         };
         std::mem::swap(&mut self.followers.borrow_mut()[number], &mut before);
-        *before.process.succession.borrow_mut() = before.applier.succeed();
+        *before.process.succession.borrow_mut() = before.applier.become_leader();
         self.note(before.process.boot);
         *self.leader.borrow_mut() = before.process;
         self.leaders.set(self.leaders.get() + 1);
@@ -253,13 +253,13 @@ impl<C: Cache> World<C> {
         }
     }
 
-    /// Everything is repaired, and nobody writes any more.
-    fn become_quiet(&self) {
+    /// Repairs all faults, stops all writes, and waits until the followers have everything.
+    fn converge(&self) {
         self.depth.set(2);
-        // A flush that was to come later comes now.
+        // Delayed flushes take effect.
         self.time.set(self.time.get() + 2000);
         for follower in self.followers.borrow_mut().iter_mut() {
-            follower.stands_still = false;
+            follower.is_paused = false;
         }
         for number in 0..FOLLOWERS {
             if let Some(link) = &mut self.leader().links.borrow_mut()[number] {
@@ -274,19 +274,19 @@ impl<C: Cache> World<C> {
             for number in 0..FOLLOWERS {
                 self.send(number);
                 self.deliver(number, true);
-                // It may have had to begin again.
+                // The follower may have needed a new connection.
                 self.connect(number);
                 let leader = self.leader();
                 let links = leader.links.borrow();
-                let link = links[number].as_ref().expect("it is connected");
+                let link = links[number].as_ref().expect("the loop has connected it");
                 is_quiet &= link.is_idle && link.sent.is_empty() && !link.sender.has_more();
-                is_quiet &= self.followers.borrow()[number].applier.has_copy();
+                is_quiet &= self.followers.borrow()[number].applier.is_synced();
             }
             if is_quiet {
                 return;
             }
         }
-        panic!("it does not become quiet");
+        panic!("the followers do not converge");
     }
 
     fn connect(&self, number: usize) {
@@ -295,8 +295,8 @@ impl<C: Cache> World<C> {
             return;
         }
         let follower = &mut self.followers.borrow_mut()[number];
-        // What it has of this leader from before may have been undone by the one in between.
-        follower.has_missed_one = follower.leaders != self.leaders.get();
+        // A leader in between may have undone changes of this one.
+        follower.has_missed_leader = follower.leaders != self.leaders.get();
         follower.leaders = self.leaders.get();
         let applier = &mut follower.applier;
         let position = applier.position();
@@ -305,20 +305,22 @@ impl<C: Cache> World<C> {
         let succession = leader.succession.borrow();
         let (position, succession) = (position.as_ref(), succession.as_ref());
         let sender = Sender::new(engine.engine(), journals, leader.boot, position, succession);
-        self.note(u64::from(sender.begins_with_copy()) << 1 | u64::from(sender.is_repairing()));
-        applier.begin(leader.boot);
+        self.note(
+            u64::from(sender.starts_with_full_sync()) << 1 | u64::from(sender.is_delta_syncing()),
+        );
+        applier.start_stream(leader.boot);
         let link = Link {
             sender,
             is_idle: false,
             sent: Vec::new(),
             sent_since: 0,
             is_cut: false,
-            beats: 0,
+            heartbeats: 0,
         };
         leader.links.borrow_mut()[number] = Some(link);
     }
 
-    /// A part of what is on its way may still arrive.
+    /// Ends a connection. Some of the bytes in transit may arrive.
     fn disconnect(&self, number: usize) {
         if one_in(&self.random, 2) {
             self.deliver(number, false);
@@ -329,15 +331,15 @@ impl<C: Cache> World<C> {
     fn send(&self, number: usize) {
         let leader = self.leader();
         let Some(mut link) = leader.links.borrow_mut()[number].take() else { return };
-        // A peer that takes nothing blocks the sender.
+        // A peer that reads nothing blocks the sender.
         if link.sent.len() < 1 << 20 {
             if link.sent.is_empty() {
                 link.sent_since = self.time.get();
             }
             if one_in(&self.random, 8) {
-                link.beats += 1;
-                let behind_millis = link.sender.behind_millis(self.now(&leader)).try_into().ok();
-                Frame::Beat { number: link.beats, behind_millis, sent: self.time.get() }
+                link.heartbeats += 1;
+                let lag_ms = link.sender.lag_ms(self.now(&leader)).try_into().ok();
+                Frame::Heartbeat { number: link.heartbeats, lag_ms, sent: self.time.get() }
                     .write(&mut link.sent);
             }
             let step = link.sender.step(self.now(&leader), Waker::noop(), &mut link.sent);
@@ -345,7 +347,7 @@ impl<C: Cache> World<C> {
             self.note(link.sent.len() as u64);
         }
         let mut links = leader.links.borrow_mut();
-        // It may have been given up meanwhile.
+        // A nested call may have made another connection.
         if links[number].is_none() {
             links[number] = Some(link);
         }
@@ -356,7 +358,7 @@ impl<C: Cache> World<C> {
         let mut links = leader.links.borrow_mut();
         let followers = &mut *self.followers.borrow_mut();
         let (Some(link), follower) = (&mut links[number], &mut followers[number]) else { return };
-        if link.is_cut || follower.stands_still || link.sent.is_empty() {
+        if link.is_cut || follower.is_paused || link.sent.is_empty() {
             return;
         }
         let len = if all {
@@ -369,41 +371,41 @@ impl<C: Cache> World<C> {
         bytes.chunks(512).for_each(|chunk| self.note(crc(chunk)));
         let (now, before) = (self.now(&follower.process), follower.applier.counts());
         let received = follower.applier.receive(&bytes, now);
-        if received == Err(StreamError::TooMuchChanged) {
+        if received == Err(StreamError::TooManyChanges) {
             links[number] = None;
             return;
         }
-        received.expect("the stream is in order");
+        received.expect("a valid stream");
         let counts = follower.applier.counts();
-        follower.is_repairing |= counts.repairs > before.repairs;
-        follower.is_repairing &= counts.copies == before.copies;
+        follower.is_delta_syncing |= counts.delta_syncs > before.delta_syncs;
+        follower.is_delta_syncing &= counts.full_syncs == before.full_syncs;
         let mut acks = Vec::new();
         follower.applier.acknowledge(false, &mut acks);
         while let Some((frame, len)) = Frame::read(&acks, FRAME_LEN_MAX).unwrap() {
             match frame {
-                Frame::Ack { batch, beat, .. } => {
-                    assert!(batch <= link.sender.batch() && beat <= link.beats);
+                Frame::Ack { batch, heartbeat, .. } => {
+                    assert!(batch <= link.sender.batch() && heartbeat <= link.heartbeats);
                 }
-                Frame::Named(named) => {
-                    link.sender.take_named(named.bytes().unwrap().to_vec());
-                    if named.is_last {
-                        link.sender.note_named_all();
+                Frame::ChangedKeys(keys) => {
+                    link.sender.push_changed_keys(keys.bytes().unwrap().to_vec());
+                    if keys.is_last {
+                        link.sender.end_changed_keys();
                     }
                 }
                 frame => panic!("{frame:?}"),
             }
             acks.drain(..len);
         }
-        self.look(follower);
-        follower.is_repairing &= !follower.applier.has_copy();
+        self.check_order(follower);
+        follower.is_delta_syncing &= !follower.applier.is_synced();
     }
 
-    /// What a follower has of a key never goes back, but for a copy or a repair.
-    fn look(&self, follower: &mut Follower<C>) {
-        if follower.is_repairing || follower.has_missed_one {
+    /// Checks that no key of a follower goes back in time, except by a full sync or a delta sync.
+    fn check_order(&self, follower: &mut Follower<C>) {
+        if follower.is_delta_syncing || follower.has_missed_leader {
             follower.seen.clear();
         }
-        let copies = follower.applier.counts().copies;
+        let syncs = follower.applier.counts().full_syncs;
         for number in 0..KEYS {
             let Found::Item(found) =
                 get(&mut follower.reader, number, self.now(&follower.process), &self.complete)
@@ -411,16 +413,16 @@ impl<C: Cache> World<C> {
                 continue;
             };
             let write = self.decided.borrow()[&found.write];
-            let (seen_copies, seen) = follower.seen.get(&number).copied().unwrap_or_default();
+            let (seen_syncs, seen) = follower.seen.get(&number).copied().unwrap_or_default();
             assert!(
-                write >= seen || copies > seen_copies,
-                "key {number} goes back from {seen} to {write}"
+                write >= seen || syncs > seen_syncs,
+                "key {number} went back from write {seen} to {write}"
             );
-            follower.seen.insert(number, (copies, write));
+            follower.seen.insert(number, (syncs, write));
         }
     }
 
-    /// A client's request to the leader.
+    /// Sends a client's request to the leader.
     fn write(&self) {
         let leader = self.leader();
         let writer = usize::try_from(self.random.below(WRITERS as u64)).unwrap();
@@ -510,35 +512,38 @@ impl<C: Cache> World<C> {
                 result => return result.map(drop).expect("room"),
             }
         }
-        panic!("it stays pending");
+        panic!("the item stays pending");
     }
 
-    /// Leader and followers have the same items.
+    /// Checks that leader and followers have the same items.
     fn compare(&self) {
         let leader = self.leader();
         let mut handle = leader.cache.inner().cache.engine();
         let mut followers = self.followers.borrow_mut();
-        // All that lives for a short time only is gone everywhere.
+        // All items with short lifetimes expire.
         self.time.set(self.time.get() + u64::from(SHORT_SECS) * 10_000);
-        // What clocks of different paces, that show whole seconds, can be apart.
+        // The maximum difference of lifetimes: whole seconds, different paces, and time in transit, for each leader.
         let apart = 1000 + self.time.get() * PACES / 1000 + self.delay_max.get();
         let apart = apart * self.leaders.get();
         for follower in followers.iter_mut() {
             let now = self.now(&follower.process);
-            assert_eq!(follower.process.cache.control().gauges().evictions, 0, "there is room");
+            assert_eq!(follower.process.cache.control().gauges().evictions, 0, "no evictions");
             for number in 0..KEYS {
                 let expected = get(&mut handle, number, self.now(&leader), &self.complete);
                 let found = get(&mut follower.reader, number, now, &self.complete);
                 match (expected, found) {
                     (Found::Nothing, Found::Nothing) => (),
                     (Found::Item(expected), Found::Item(found)) => {
-                        let without_time = |shown: &Shown| Shown { left: None, ..shown.clone() };
+                        let without_time =
+                            |shown: &FoundItem| FoundItem { left: None, ..shown.clone() };
                         assert_eq!(without_time(&found), without_time(&expected), "key {number}");
                         let (l, f) = (expected.left, found.left);
                         let is_near = l.zip(f).is_some_and(|(l, f)| l.abs_diff(f) <= apart);
                         assert!(l == f || is_near, "key {number}: {l:?} and {f:?} ms");
                     }
-                    (expected, found) => panic!("key {number}: {expected:?} became {found:?}"),
+                    (expected, found) => {
+                        panic!("key {number}: {expected:?} at the leader, {found:?} at a follower")
+                    }
                 }
             }
         }
@@ -567,21 +572,21 @@ impl<C: Cache> Follower<C> {
         let hooked = HookedCache { cache: process.plain(), role: Role::Applier };
         let cache = JournaledCache::new(hooked, Arc::clone(&process.journals));
         Self {
-            applier: Applier::of_member(cache.engine(), Arc::clone(&process.journals)),
+            applier: Applier::for_member(cache.engine(), Arc::clone(&process.journals)),
             reader: process.plain().engine(),
             process,
-            stands_still: false,
-            is_repairing: false,
+            is_paused: false,
+            is_delta_syncing: false,
             leaders: 0,
-            has_missed_one: false,
+            has_missed_leader: false,
             seen: HashMap::new(),
         }
     }
 }
 
-/// What a look-up shows.
+/// The item that a lookup finds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Shown {
+struct FoundItem {
     /// The number at the end of the value.
     write: u64,
     value: u64,
@@ -593,7 +598,7 @@ struct Shown {
 
 #[derive(Debug)]
 enum Found {
-    Item(Shown),
+    Item(FoundItem),
     Nothing,
 }
 
@@ -614,7 +619,7 @@ fn get<E: Engine>(handle: &mut E, number: u64, now: Now, complete: &Complete) ->
                 }
             };
             let last = value.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
-            Shown {
+            FoundItem {
                 write: std::str::from_utf8(last).unwrap().parse().expect("a number"),
                 value: crc(&value),
                 client_flags: item.attributes.client_flags,
@@ -630,7 +635,7 @@ fn get<E: Engine>(handle: &mut E, number: u64, now: Now, complete: &Complete) ->
             Lookup::Miss | Lookup::Expired | Lookup::Flushed => return Found::Nothing,
         }
     }
-    panic!("it stays pending");
+    panic!("the item stays pending");
 }
 
 fn key(number: u64) -> Vec<u8> {

@@ -157,7 +157,7 @@ fn number(snapshot: &Snapshot<'_>, of: impl Fn(&Group) -> u64) -> Value {
 
 fn leader(role: &Role, me: &str) -> String {
     match role {
-        Role::Alone => String::new(),
+        Role::Leaderless => String::new(),
         Role::Leader { .. } => me.to_owned(),
         Role::Follower { leader, .. } => leader.node.clone(),
     }
@@ -165,12 +165,13 @@ fn leader(role: &Role, me: &str) -> String {
 
 fn epoch(role: &Role) -> u64 {
     match role {
-        Role::Alone => 0,
+        Role::Leaderless => 0,
         Role::Leader { epoch, .. } | Role::Follower { epoch, .. } => (*epoch).into(),
     }
 }
 
 fn proof_age(snapshot: &Snapshot<'_>) -> Duration {
-    let proof = snapshot.server.node.group.as_ref().and_then(|group| group.see(|m| m.proof()));
+    let proof =
+        snapshot.server.node.group.as_ref().and_then(|group| group.see(|m| m.confirmed_at()));
     proof.map_or(Duration::ZERO, |at| Duration::from_millis(boot_millis().saturating_sub(at)))
 }

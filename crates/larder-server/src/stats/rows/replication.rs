@@ -66,7 +66,7 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     .shown(FOLLOWS),
     Row::gauge(
         "has_copy",
-        Server(|s| Value::bit(link(s).has_copy)),
+        Server(|s| Value::bit(link(s).is_synced)),
         "Whether there is everything that the leader had at some time, 1 or 0.",
     )
     .metric("larder_replication_has_copy", &[])
@@ -95,12 +95,12 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     )
     .metric("larder_replication_states_refused_total", &[])
     .shown(FOLLOWS),
-    Row::counter("copies_received", Server(|s| link(s).counts.copies.into()), "Copies that were begun.")
+    Row::counter("copies_received", Server(|s| link(s).counts.full_syncs.into()), "Copies that were begun.")
         .metric("larder_replication_copies_received_total", &[])
         .shown(FOLLOWS),
     Row::counter(
         "repairs_received",
-        Server(|s| link(s).counts.repairs.into()),
+        Server(|s| link(s).counts.delta_syncs.into()),
         "Times that this server went on with a new leader without a copy.",
     )
     .metric("larder_replication_repairs_received_total", &[])
@@ -128,7 +128,7 @@ pub(in crate::stats) const FOLLOWER: &[Row] = &[
     Row::text("addr", Follower(|f| f.address.clone().into()), "Where it connects from."),
     Row::text(
         "state",
-        Follower(|f| if f.shown().is_copying { "copying" } else { "following" }.into()),
+        Follower(|f| if f.shown().is_full_syncing { "copying" } else { "following" }.into()),
         "What it does: `copying` while it is sent what was there before, or `following`.",
     ),
     Row::gauge(
@@ -160,12 +160,12 @@ pub(in crate::stats) const FOLLOWER: &[Row] = &[
     ),
     Row::counter(
         "copies",
-        Follower(|f| f.shown().counts.copies.into()),
+        Follower(|f| f.shown().counts.full_syncs.into()),
         "Copies that were begun on this connection.",
     ),
     Row::counter(
         "repairs",
-        Follower(|f| f.shown().counts.repairs.into()),
+        Follower(|f| f.shown().counts.delta_syncs.into()),
         "1 if it followed another leader before, and was sent only what it had not got from that one.",
     ),
     Row::counter(

@@ -1,4 +1,4 @@
-//! What the simulation rarely comes to.
+//! Cases of the stream that the simulation rarely reaches.
 
 use larder_replica::{Applier, FRAME_LEN_MAX, Frame, Position, Sender, Succession};
 use larder_store::cache::Cache;
@@ -29,7 +29,7 @@ impl Node {
         });
         let journals = Journals::new(1 << 20, 2);
         let cache = JournaledCache::new(cache, Arc::clone(&journals));
-        let applier = Applier::of_member(cache.engine(), Arc::clone(&journals));
+        let applier = Applier::for_member(cache.engine(), Arc::clone(&journals));
         Self { boot, cache, journals, applier }
     }
 
@@ -42,16 +42,16 @@ impl Node {
         Sender::new(engine, Arc::clone(&self.journals), self.boot, position, succession)
     }
 
-    /// Copies everything from a leader.
-    fn copy(&mut self, leader: &Self) {
-        self.applier.begin(leader.boot);
+    /// Runs a full sync from a leader.
+    fn full_sync(&mut self, leader: &Self) {
+        self.applier.start_stream(leader.boot);
         let mut sender = leader.sender(None, None);
         for _ in 0..20 {
             let mut sent = Vec::new();
             sender.step(Now::default(), Waker::noop(), &mut sent);
             self.applier.receive(&sent, Now::default()).unwrap();
         }
-        assert!(self.applier.has_copy());
+        assert!(self.applier.is_synced());
     }
 }
 
@@ -67,105 +67,105 @@ fn set(engine: &mut impl Engine, key: &[u8]) {
     engine.update(hashed, &mut None, |_| (put(), ())).unwrap();
 }
 
-/// The kinds of frames that a step sends: marks, and offsets at which marks end.
-fn marks(sender: &mut Sender<impl Engine>) -> (usize, Vec<Vec<u64>>) {
+/// Runs a step. Returns the number of checkpoints in it, and the offsets of settled ones.
+fn checkpoints(sender: &mut Sender<impl Engine>) -> (usize, Vec<Vec<u64>>) {
     let mut sent = Vec::new();
     sender.step(Now::default(), Waker::noop(), &mut sent);
-    let (mut rest, mut begun, mut ended) = (&sent[..], 0, Vec::new());
+    let (mut rest, mut started, mut settled) = (&sent[..], 0, Vec::new());
     while let Some((frame, len)) = Frame::read(rest, FRAME_LEN_MAX).unwrap() {
         match frame {
-            Frame::Mark => begun += 1,
-            Frame::Settled { ends } => ended.push(ends),
+            Frame::Checkpoint => started += 1,
+            Frame::CheckpointSettled { ends } => settled.push(ends),
             _ => (),
         }
         rest = &rest[len..];
     }
-    (begun, ended)
+    (started, settled)
 }
 
-/// An item shows a change before its key is in a journal.
+/// A reader sees a change of an item before its key is in a journal.
 #[test]
-fn a_mark_ends_when_what_was_under_way_is_in_the_journals() {
+fn a_checkpoint_settles_when_all_open_batches_have_ended() {
     let leader = Node::new(1);
     let (mut writer, mut unseen) = (leader.cache.engine(), leader.cache.inner().engine());
     writer.begin_batch(Now::default());
     unseen.begin_batch(Now::default());
-    // As far as others can see, this is the writer's change, which has not been journaled.
+    // To readers this looks like a change of the writer that is not in its journal yet.
     set(&mut unseen, b"key");
     let mut sender = leader.sender(None, None);
-    assert_eq!(marks(&mut sender), (1, vec![]));
-    assert_eq!(marks(&mut sender), (0, vec![]), "the writer has not ended its batch");
+    assert_eq!(checkpoints(&mut sender), (1, vec![]));
+    assert_eq!(checkpoints(&mut sender), (0, vec![]), "the writer has not ended its batch");
     set(&mut writer, b"key");
     writer.end_batch();
-    let (begun, ended) = marks(&mut sender);
-    assert_eq!((begun, ended), (0, vec![leader.journals.ends()]));
+    let (started, settled) = checkpoints(&mut sender);
+    assert_eq!((started, settled), (0, vec![leader.journals.ends()]));
     assert!(leader.journals.ends().iter().any(|end| *end > 0));
 }
 
 #[test]
-fn only_members_that_have_followed_the_same_leader_are_spared_a_copy() {
-    let (first, again) = (Node::new(1), Node::new(2));
-    for leader in [&first, &again] {
+fn a_delta_sync_requires_the_same_leader_and_flushes() {
+    let (first, other) = (Node::new(1), Node::new(2));
+    for leader in [&first, &other] {
         let mut writer = leader.cache.engine();
         writer.begin_batch(Now::default());
         set(&mut writer, b"key");
         writer.end_batch();
     }
     let (mut a, mut b, mut c) = (Node::new(3), Node::new(4), Node::new(5));
-    a.copy(&first);
-    b.copy(&first);
-    c.copy(&again);
-    let succession = a.applier.succeed().unwrap();
+    a.full_sync(&first);
+    b.full_sync(&first);
+    c.full_sync(&other);
+    let succession = a.applier.become_leader().unwrap();
     let (b, c) = (b.applier.position().unwrap(), c.applier.position().unwrap());
-    assert!(a.sender(Some(&b), Some(&succession)).is_repairing());
-    assert!(a.sender(Some(&c), Some(&succession)).begins_with_copy());
-    assert!(a.sender(Some(&b), None).begins_with_copy());
+    assert!(a.sender(Some(&b), Some(&succession)).is_delta_syncing());
+    assert!(a.sender(Some(&c), Some(&succession)).starts_with_full_sync());
+    assert!(a.sender(Some(&b), None).starts_with_full_sync());
     let flushed = Position { generation: b.generation + 1, ..b };
-    assert!(a.sender(Some(&flushed), Some(&succession)).begins_with_copy());
+    assert!(a.sender(Some(&flushed), Some(&succession)).starts_with_full_sync());
 }
 
 #[test]
-fn a_repair_that_breaks_off_ends_in_a_copy() {
+fn an_interrupted_delta_sync_ends_in_a_full_sync() {
     let leader = Node::new(1);
     let (mut a, mut b) = (Node::new(2), Node::new(3));
-    a.copy(&leader);
-    b.copy(&leader);
-    let succession = a.applier.succeed().unwrap();
+    a.full_sync(&leader);
+    b.full_sync(&leader);
+    let succession = a.applier.become_leader().unwrap();
     let position = b.applier.position();
     let mut sender = a.sender(position.as_ref(), Some(&succession));
-    b.applier.begin(a.boot);
-    assert_eq!(b.applier.position(), position, "nothing has come yet");
+    b.applier.start_stream(a.boot);
+    assert_eq!(b.applier.position(), position, "no frame has arrived");
     let mut sent = Vec::new();
     sender.step(Now::default(), Waker::noop(), &mut sent);
     b.applier.receive(&sent, Now::default()).unwrap();
-    assert!(!b.applier.has_copy());
+    assert!(!b.applier.is_synced());
     assert_eq!(b.applier.position(), None);
 }
 
 #[test]
-fn a_copy_that_breaks_off_begins_again() {
+fn an_interrupted_full_sync_starts_again() {
     let (leader, mut follower) = (Node::new(1), Node::new(2));
     let mut writer = leader.cache.engine();
     writer.begin_batch(Now::default());
     (0..5000_u32).for_each(|number| set(&mut writer, &number.to_le_bytes()));
     writer.end_batch();
     let mut sender = leader.sender(None, None);
-    follower.applier.begin(leader.boot);
+    follower.applier.start_stream(leader.boot);
     let mut sent = Vec::new();
     sender.step(Now::default(), Waker::noop(), &mut sent);
     follower.applier.receive(&sent, Now::default()).unwrap();
     assert!(follower.applier.counts().states > 0);
-    assert!(!follower.applier.has_copy());
+    assert!(!follower.applier.is_synced());
     assert_eq!(follower.applier.position(), None);
 }
 
-/// One writer writes as many keys between two steps as a step takes, and another one has written one before.
+/// One writer writes as many keys between two steps as a step takes. Another one has written a key before.
 #[test]
-fn a_journal_that_is_always_full_does_not_hold_up_another_one() {
+fn a_journal_that_is_always_full_does_not_starve_another_one() {
     const MANY: u32 = 300;
     let at = |millis| Now { millis, ..Now::default() };
     let mut has_waited = false;
-    // Whichever of the journals has its turn.
+    // The number of steps before determines which journal is first.
     for idle_steps in 1..4 {
         let leader = Node::new(1);
         let (mut busy, mut other) = (leader.cache.engine(), leader.cache.engine());
@@ -174,14 +174,14 @@ fn a_journal_that_is_always_full_does_not_hold_up_another_one() {
             let mut sent = Vec::new();
             sender.step(at(millis), Waker::noop(), &mut sent);
             let is_sent = sent.windows(5).any(|bytes| bytes == b"waits");
-            (is_sent, sender.behind_millis(at(millis)))
+            (is_sent, sender.lag_ms(at(millis)))
         };
         (0..idle_steps).for_each(|_| assert!(!send(0).0));
         other.begin_batch(at(0));
         set(&mut other, b"waits");
         other.end_batch();
         for step in 0.. {
-            assert!(step < 3, "it waits behind a journal that is always full");
+            assert!(step < 3, "the key waits behind a journal that is always full");
             busy.begin_batch(at(500));
             (0..MANY).for_each(|key| set(&mut busy, &(step * MANY + key).to_le_bytes()));
             busy.end_batch();
@@ -190,8 +190,8 @@ fn a_journal_that_is_always_full_does_not_hold_up_another_one() {
                 break;
             }
             has_waited = true;
-            assert_eq!(behind, 500, "it is seen to wait");
+            assert_eq!(behind, 500, "the lag includes the waiting key");
         }
     }
-    assert!(has_waited, "the other journal was never first");
+    assert!(has_waited, "the other journal never waited");
 }

@@ -1,4 +1,4 @@
-//! How etcd is spoken to: requests and answers in JSON, with keys and values in base64.
+//! A client of etcd's JSON gateway, which has keys and values in base64.
 
 use crate::settings::{EtcdSettings, SettingsError};
 use base64::Engine;
@@ -9,17 +9,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use ureq::tls::{ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
 
-/// How long one of the servers may take, and all of them together.
+/// The time limit of a request to one server, and of a call, which may try several.
 const ONE_TIMEOUT: Duration = Duration::from_millis(400);
 const ALL_TIMEOUT: Duration = Duration::from_millis(700);
 
-/// A client of etcd.
+/// A client of etcd. It tries the servers in turn until one answers.
 pub struct Etcd {
     agent: ureq::Agent,
     urls: Vec<String>,
-    /// The server that answered last.
+    /// The index of the server that answered last.
     at: usize,
     login: Option<(String, String)>,
+    /// The token of the login, if it has one.
     token: Option<String>,
 }
 
@@ -30,7 +31,7 @@ impl std::fmt::Debug for Etcd {
 }
 
 impl Etcd {
-    /// A client. It connects when it is asked for something.
+    /// Creates a client. It connects at the first call.
     ///
     /// # Errors
     /// [`SettingsError`].
@@ -77,16 +78,16 @@ impl Etcd {
         Ok(Self { agent, urls, at: 0, login, token: None })
     }
 
-    /// Asks one server after the other, until one answers.
+    /// Sends a request to one server after the other, until one answers.
     pub(crate) fn call(&mut self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
-        let (begun, mut last) = (Instant::now(), CoordinatorError("no server".to_owned()));
+        let (start, mut last) = (Instant::now(), CoordinatorError("no server".to_owned()));
         for _ in 0..self.urls.len() {
             match self.call_one(path, body) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => last = error,
             }
             self.at = (self.at + 1) % self.urls.len();
-            if begun.elapsed() > ALL_TIMEOUT - ONE_TIMEOUT {
+            if start.elapsed() > ALL_TIMEOUT - ONE_TIMEOUT {
                 break;
             }
         }
@@ -104,7 +105,7 @@ impl Etcd {
         }
         let answer = self.post(path, body);
         if answer.is_err() {
-            // It may be no longer valid.
+            // The token may have expired: the next call logs in again.
             self.token = None;
         }
         answer
@@ -124,11 +125,11 @@ impl Etcd {
             return Ok(json);
         }
         let error = json.get("error").map(|error| error.get("message").unwrap_or(error));
-        let error = error.and_then(Value::as_str).unwrap_or("it refuses");
+        let error = error.and_then(Value::as_str).unwrap_or("refused without a reason");
         Err(fail(&error))
     }
 
-    /// What several ranges hold at one time.
+    /// Reads several ranges in one transaction.
     pub(crate) fn read(
         &mut self,
         ranges: &[Range],
@@ -137,7 +138,7 @@ impl Etcd {
         let answer = self.call("/v3/kv/txn", &json!({"success": success}))?;
         let responses = answer.get("responses").and_then(Value::as_array);
         let responses = responses.filter(|responses| responses.len() == ranges.len());
-        let malformed = || CoordinatorError("etcd's answer can't be read".to_owned());
+        let malformed = || CoordinatorError("malformed answer from etcd".to_owned());
         responses
             .ok_or_else(malformed)?
             .iter()
@@ -145,7 +146,7 @@ impl Etcd {
             .collect()
     }
 
-    /// Puts a value, which is gone after this many seconds if there are any.
+    /// Writes a value, which expires after this many seconds; `None`: never.
     pub(crate) fn put(
         &mut self,
         key: &str,
@@ -158,13 +159,15 @@ impl Etcd {
         self.call("/v3/kv/put", &put).map(drop)
     }
 
-    /// A lease of this many seconds.
+    /// Requests a lease of this many seconds.
     pub(crate) fn grant(&mut self, secs: u64) -> Result<u64, CoordinatorError> {
         let answer = self.call("/v3/lease/grant", &json!({"TTL": secs}))?;
-        number(&answer, "ID").ok_or_else(|| CoordinatorError("etcd grants no lease".to_owned()))
+        number(&answer, "ID")
+            .ok_or_else(|| CoordinatorError("no lease in etcd's answer".to_owned()))
     }
 
-    /// Replaces a value if its revision is still `revision`, 0 if there is none. The new revision.
+    /// Replaces a value if its revision is `revision` (0: there is none). Returns the new revision; `None` if the value has
+    /// another revision.
     pub(crate) fn replace(
         &mut self,
         key: &str,
@@ -174,7 +177,7 @@ impl Etcd {
         self.replace_while(key, revision, value, &[])
     }
 
-    /// The same, if other keys have these revisions, too.
+    /// Replaces a value as [`Self::replace`] does, if other keys have these revisions, too.
     pub(crate) fn replace_while(
         &mut self,
         key: &str,
@@ -198,15 +201,15 @@ impl Etcd {
         match (has_replaced, now) {
             (false, _) => Ok(None),
             (true, Some(revision)) => Ok(Some(revision)),
-            (true, None) => Err(CoordinatorError("etcd's answer can't be read".to_owned())),
+            (true, None) => Err(CoordinatorError("malformed answer from etcd".to_owned())),
         }
     }
 }
 
-/// Keys that are read.
+/// The keys of a read.
 pub(crate) enum Range {
     One(String),
-    /// All that begin with this.
+    /// All keys with this prefix, which ends with a slash.
     Under(String),
 }
 
@@ -215,7 +218,7 @@ impl Range {
         let (key, end) = match self {
             Self::One(key) => (key, None),
             Self::Under(prefix) => {
-                // The first key that does not begin with the prefix, which ends with a slash.
+                // The first key after those with the prefix: '0' follows '/' in ASCII.
                 let end = format!("{}0", prefix.trim_end_matches('/'));
                 (prefix, Some(BASE64.encode(end)))
             }
@@ -231,12 +234,12 @@ pub(crate) struct KeyValue {
 }
 
 impl KeyValue {
-    /// What follows the last slash.
+    /// The part of the key after the last slash.
     pub(crate) fn name(&self) -> &str {
         self.key.rsplit('/').next().unwrap_or_default()
     }
 
-    /// What is between the last two slashes.
+    /// The part of the key between the last two slashes.
     pub(crate) fn folder(&self) -> &str {
         self.key.rsplit('/').nth(1).unwrap_or_default()
     }
@@ -256,7 +259,7 @@ fn key_values(response: &Value) -> Option<Vec<KeyValue>> {
     all.as_array()?.iter().map(read).collect()
 }
 
-/// A number, which etcd writes as a string if it may be long.
+/// A number in a field. etcd writes 64-bit numbers as strings.
 pub(crate) fn number(of: &Value, field: &str) -> Option<u64> {
     let number = of.get(field)?;
     number.as_u64().or_else(|| number.as_str()?.parse().ok())

@@ -1,26 +1,26 @@
-//! The keys that a follower names after another leader has begun to send: see `lineage.rs`.
+//! The keys that a follower sends at the start of a delta sync: see `lineage.rs`.
 
 use super::fields::{Fields, FrameError, write};
 use std::collections::VecDeque;
 
-/// The most bytes of keys that a member names after another one has begun to lead. Above, it copies everything.
-pub const NAMED_LEN_MAX: usize = 4 << 20;
-/// A frame of named keys ends when it has this many bytes.
-const NAMED_LEN: usize = 16 << 10;
+/// The maximum size of the keys of a delta sync, in bytes. With more, the follower needs a full sync.
+pub const CHANGED_KEYS_LEN_MAX: usize = 4 << 20;
+/// A frame is full at this many bytes.
+const CHANGED_KEYS_FRAME_LEN: usize = 16 << 10;
 
-/// The type of a frame of named keys.
-const NAMED: u8 = 20;
+/// The type of the frame.
+const CHANGED_KEYS: u8 = 20;
 
-/// Keys: see [`Named::keys`].
+/// Some of the keys that a follower has changed, encoded: see [`ChangedKeys::keys`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Named<'b> {
-    /// No more follow.
+pub struct ChangedKeys<'b> {
+    /// This is the last frame of keys.
     pub is_last: bool,
     pub(super) keys: &'b [u8],
 }
 
-impl<'b> Named<'b> {
-    /// The keys as they are written, if all of them can be read: see [`NamedKeys`].
+impl<'b> ChangedKeys<'b> {
+    /// Returns the encoded keys after validating them, for [`Sender::push_changed_keys`](crate::Sender).
     ///
     /// # Errors
     /// [`FrameError::Malformed`].
@@ -28,12 +28,12 @@ impl<'b> Named<'b> {
         self.keys().try_for_each(|key| key.map(drop)).map(|()| self.keys)
     }
 
-    /// The keys.
+    /// Decodes the keys.
     ///
     /// # Errors
-    /// [`FrameError::Malformed`]: so is all that follows.
+    /// [`FrameError::Malformed`], which is the last element.
     pub fn keys(&self) -> impl Iterator<Item = Result<&'b [u8], FrameError>> + use<'b> {
-        Fields::new(self.keys).all(NAMED, Fields::key)
+        Fields::new(self.keys).all(CHANGED_KEYS, Fields::key)
     }
 
     /// Reads the fields of a frame.
@@ -43,37 +43,37 @@ impl<'b> Named<'b> {
 
     /// Appends the frame to `out`.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        write(out, NAMED, |out| {
+        write(out, CHANGED_KEYS, |out| {
             out.push(self.is_last.into());
             out.extend_from_slice(self.keys);
         });
     }
 
-    /// Writes frames of these keys, of which the last one says so.
+    /// Appends the frames of these keys to `out`; the last one is marked with `is_last`.
     #[expect(clippy::cast_possible_truncation, reason = "keys are short")]
     pub(crate) fn write_all<'k>(keys: impl Iterator<Item = &'k [u8]>, out: &mut Vec<u8>) {
         let mut bytes = Vec::new();
         for key in keys {
             bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
             bytes.extend_from_slice(key);
-            if bytes.len() >= NAMED_LEN {
-                Named { is_last: false, keys: &bytes }.write(out);
+            if bytes.len() >= CHANGED_KEYS_FRAME_LEN {
+                ChangedKeys { is_last: false, keys: &bytes }.write(out);
                 bytes.clear();
             }
         }
-        Named { is_last: true, keys: &bytes }.write(out);
+        ChangedKeys { is_last: true, keys: &bytes }.write(out);
     }
 }
 
-/// Keys that were named and are still to be looked up, as they came.
+/// Encoded keys whose items are not sent yet, in the order of arrival.
 #[derive(Debug, Default)]
-pub(crate) struct NamedKeys {
+pub(crate) struct ChangedKeyQueue {
     frames: VecDeque<Vec<u8>>,
-    /// What was read of the first of them.
+    /// The offset of the next key in the first frame.
     at: usize,
 }
 
-impl NamedKeys {
+impl ChangedKeyQueue {
     pub(crate) fn push(&mut self, frame: Vec<u8>) {
         self.frames.push_back(frame);
     }
@@ -82,7 +82,7 @@ impl NamedKeys {
         self.frames.is_empty()
     }
 
-    /// Takes up to so many keys.
+    /// Removes up to `count` keys and passes them to `each`.
     pub(crate) fn take(&mut self, count: usize, mut each: impl FnMut(&[u8])) {
         for _ in 0..count {
             let Some(frame) = self.frames.front() else { return };
@@ -102,30 +102,30 @@ impl NamedKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{Frame, GREETING_LEN_MAX};
+    use crate::frame::{Frame, HANDSHAKE_FRAME_LEN_MAX};
 
     #[test]
-    fn named_keys_are_read_as_they_were_written() {
+    fn keys_round_trip() {
         let keys: Vec<Vec<u8>> = (1..=1000).map(|len| vec![b'k'; len]).collect();
         let (mut out, mut read, mut is_last) = (Vec::new(), Vec::new(), false);
-        Named::write_all(keys.iter().map(Vec::as_slice), &mut out);
+        ChangedKeys::write_all(keys.iter().map(Vec::as_slice), &mut out);
         let mut rest = &out[..];
-        while let Some((frame, len)) = Frame::read(rest, GREETING_LEN_MAX).unwrap() {
-            let Frame::Named(named) = frame else { panic!("{frame:?}") };
+        while let Some((frame, len)) = Frame::read(rest, HANDSHAKE_FRAME_LEN_MAX).unwrap() {
+            let Frame::ChangedKeys(named) = frame else { panic!("{frame:?}") };
             assert!(!is_last);
             is_last = named.is_last;
             read.extend(named.keys().map(|key| key.unwrap().to_vec()));
             rest = &rest[len..];
         }
         assert_eq!((read, is_last), (keys, true));
-        let nonsense = Named { is_last: true, keys: b"\x05\0a" };
+        let truncated = ChangedKeys { is_last: true, keys: b"\x05\0a" };
         let malformed = vec![Err(FrameError::Malformed(20))];
-        assert_eq!(nonsense.keys().collect::<Vec<_>>(), malformed);
+        assert_eq!(truncated.keys().collect::<Vec<_>>(), malformed);
     }
 
     #[test]
-    fn named_keys_are_taken_in_pieces() {
-        let mut named = NamedKeys::default();
+    fn a_queue_returns_keys_across_frame_boundaries() {
+        let mut named = ChangedKeyQueue::default();
         for frame in [&b"\x01\0a\x02\0bc"[..], b"", b"\x01\0d"] {
             named.push(frame.to_vec());
         }

@@ -1,56 +1,56 @@
-//! Which group of a cluster has which keys, as its leaders and operators read and change it.
+//! The shard map of a cluster in etcd.
 
+use crate::client::{Etcd, KeyValue, Range};
 use crate::cluster_key;
 use crate::records::{read_addresses, read_map, read_record, write_map};
-use crate::wire::{Etcd, KeyValue, Range};
-use larder_replica::{CoordinatorError, Record, Revision, SlotMap};
+use larder_replica::{CoordinatorError, Record, Revision, ShardMap};
 use std::collections::BTreeMap;
 
-/// The map of a cluster in etcd.
+/// The access to the shard map of a cluster.
 #[derive(Debug)]
-pub struct EtcdMap {
+pub struct EtcdShardMap {
     etcd: Etcd,
     cluster: String,
 }
 
-/// The map, and the groups, as they were at one time.
+/// A consistent read of the shard map and of all leaders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MapView {
+pub struct ShardMapView {
     /// The map, if there is one.
-    pub map: Option<SlotMap>,
-    /// Its number.
+    pub map: Option<ShardMap>,
+    /// The revision of the map.
     pub revision: Revision,
-    /// Who leads the groups that have a leader, by their names.
+    /// The leaders, by the names of their groups.
     pub leaders: BTreeMap<String, LeaderView>,
 }
 
-/// Who leads a group.
+/// The leader of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderView {
     /// The group's record.
     pub record: Record,
-    /// Its number.
+    /// The revision of the record.
     pub revision: Revision,
-    /// Where members of other groups find the leader, if it has said so.
+    /// The leader's address for other nodes, if it is published.
     pub address: Option<String>,
 }
 
-impl EtcdMap {
-    /// For this cluster.
+impl EtcdShardMap {
+    /// Creates the access for a cluster.
     #[must_use]
     pub fn new(etcd: Etcd, cluster: String) -> Self {
         Self { etcd, cluster }
     }
 
-    fn key(&self, what: &str) -> String {
-        format!("{}{what}", cluster_key(&self.cluster))
+    fn key(&self, suffix: &str) -> String {
+        format!("{}{suffix}", cluster_key(&self.cluster))
     }
 
-    /// The map, and who leads the groups. A record that can't be read is left out.
+    /// Reads the map and the leaders. Malformed records are left out.
     ///
     /// # Errors
     /// [`CoordinatorError`].
-    pub fn look(&mut self) -> Result<MapView, CoordinatorError> {
+    pub fn read(&mut self) -> Result<ShardMapView, CoordinatorError> {
         let under = |kind| Range::Under(self.key(kind));
         let ranges = [Range::One(self.key("map")), under("groups/"), under("nodes/")];
         let mut answers = self.etcd.read(&ranges)?.into_iter();
@@ -63,18 +63,18 @@ impl EtcdMap {
         let leaders = records
             .iter()
             .filter_map(|record| Some((record.name().to_owned(), leader(record, &nodes)?)));
-        Ok(MapView { map, revision, leaders: leaders.collect() })
+        Ok(ShardMapView { map, revision, leaders: leaders.collect() })
     }
 
-    /// Replaces the map if its number is still `revision` (0: if there is none), and if the records of these groups still
-    /// have these numbers. The map's new number; `None` if something has changed.
+    /// Replaces the map if its revision is `revision` (0: there is none), and if the records of these groups have these
+    /// revisions. Returns the new revision; `None` if any of them has changed.
     ///
     /// # Errors
-    /// [`CoordinatorError`]: whether it was replaced is not known.
+    /// [`CoordinatorError`]: the map may have been replaced.
     pub fn swap(
         &mut self,
         revision: Revision,
-        map: &SlotMap,
+        map: &ShardMap,
         records: &[(&str, Revision)],
     ) -> Result<Option<Revision>, CoordinatorError> {
         let key = |group: &str| self.key(&format!("groups/{group}"));

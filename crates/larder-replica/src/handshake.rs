@@ -1,0 +1,319 @@
+//! The handshake at the start of a connection: identification and mutual authentication by the cluster secret.
+//!
+//! ```text
+//! peer that connects (FollowerHandshake)        node that accepts (LeaderHandshake)
+//!           Hello ──────────────────────────────▶
+//!                 ◀────────────────────────────── Challenge (with a secret)
+//!           Proof ──────────────────────────────▶
+//!                 ◀────────────────────────────── Accepted, or Refused at any point
+//! ```
+
+use crate::frame::{Frame, HelloMember, Nonce, Purpose, VERSION};
+use crate::group::Process;
+use crate::secret::{Secret, Side};
+
+/// The reason of a failed handshake.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    /// The peer has another version of the format.
+    #[error("the peer speaks version {0} of the replication format, this server version {VERSION}")]
+    Version(u16),
+    /// The proof of the peer is wrong.
+    #[error("the peer failed cluster-secret authentication")]
+    Secret,
+    /// The peer requires a secret, and this node has none.
+    #[error("the peer requires a cluster secret: set --cluster-secret")]
+    SecretNeeded,
+    /// The peer does not prove that it has the secret.
+    #[error("the peer has no cluster secret, and this server requires one")]
+    SecretMissing,
+    /// A follower is a member of another group.
+    #[error("the peer belongs to another group")]
+    Group,
+    /// The peer is a member of another cluster.
+    #[error("the peer belongs to another cluster")]
+    Cluster,
+    /// The peer has sent a refusal, with this reason.
+    #[error("the peer refuses: {0}")]
+    Refused(String),
+    /// The peer sends a frame that the handshake does not allow.
+    #[error("unexpected frame in the handshake")]
+    Unexpected,
+}
+
+/// An authenticated peer and its request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdmittedPeer {
+    /// Its name, for logs and statistics.
+    pub name: String,
+    /// Its process, if it is a member of a group.
+    pub member: Option<Process>,
+    /// Its cluster and group (`CLUSTER/GROUP`), if it is a member of one.
+    pub group: Option<String>,
+    /// Its request.
+    pub purpose: Purpose,
+}
+
+/// The process that has accepted a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaderIdentity {
+    /// The boot number of the process.
+    pub boot: u64,
+    /// Its epoch as the leader of its group; 0 without a group.
+    pub epoch: u32,
+}
+
+/// The side that accepts the connection.
+#[derive(Debug)]
+pub struct LeaderHandshake {
+    secret: Option<Secret>,
+    nonce: Nonce,
+    /// The group of this node.
+    group: Option<String>,
+    /// The peer and its nonce, while its proof is outstanding.
+    hello: Option<(AdmittedPeer, Nonce)>,
+}
+
+impl LeaderHandshake {
+    /// Creates the state of a new connection. `nonce` must be a fresh random number.
+    #[must_use]
+    pub fn new(secret: Option<Secret>, nonce: Nonce, group: Option<String>) -> Self {
+        Self { secret, nonce, group, hello: None }
+    }
+
+    /// Handles the peer's next frame, and appends the answer to `out`. Returns the peer once it is authenticated. The
+    /// caller sends `out` after an error, too: it has the refusal.
+    ///
+    /// # Errors
+    /// [`HandshakeError`]: the caller must close the connection.
+    pub fn receive(
+        &mut self,
+        frame: Frame<'_>,
+        LeaderIdentity { boot, epoch }: LeaderIdentity,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<AdmittedPeer>, HandshakeError> {
+        let admitted = self.authenticate(frame, out);
+        match &admitted {
+            Ok(Some(_)) => Frame::Accepted { boot, epoch }.write(out),
+            Ok(None) => (),
+            Err(error) => {
+                let reason = match error {
+                    HandshakeError::Version(_) => format!("this leader speaks version {VERSION}"),
+                    HandshakeError::Secret => "the cluster secrets differ".to_owned(),
+                    HandshakeError::Group => "this node belongs to another group".to_owned(),
+                    HandshakeError::Cluster => "this node belongs to another cluster".to_owned(),
+                    _ => "unexpected frame in the handshake".to_owned(),
+                };
+                Frame::Refused(&reason).write(out);
+            }
+        }
+        admitted
+    }
+
+    fn authenticate(
+        &mut self,
+        frame: Frame<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<AdmittedPeer>, HandshakeError> {
+        match (frame, self.hello.take(), &self.secret) {
+            (Frame::Hello { version, .. }, None, _) if version != VERSION => {
+                Err(HandshakeError::Version(version))
+            }
+            (Frame::Hello { nonce, name, member, purpose, .. }, None, secret) => {
+                let admitted = self.admit(name, member.as_ref(), purpose)?;
+                let Some(secret) = secret else { return Ok(Some(admitted)) };
+                let proof = secret.proof(Side::Leader, &nonce, &self.nonce);
+                Frame::Challenge { nonce: self.nonce, proof }.write(out);
+                self.hello = Some((admitted, nonce));
+                Ok(None)
+            }
+            (Frame::Proof(proof), Some((admitted, nonce)), Some(secret)) => {
+                let is_proven = secret.is_proven(&proof, Side::Follower, &nonce, &self.nonce);
+                if is_proven { Ok(Some(admitted)) } else { Err(HandshakeError::Secret) }
+            }
+            _ => Err(HandshakeError::Unexpected),
+        }
+    }
+
+    /// Checks the membership that the request of a peer requires.
+    fn admit(
+        &self,
+        name: &str,
+        member: Option<&HelloMember<'_>>,
+        purpose: Purpose,
+    ) -> Result<AdmittedPeer, HandshakeError> {
+        let own = self.group.as_deref().unwrap_or_default();
+        let is_of_group = member.is_none_or(|of| own == of.group);
+        let is_of_cluster = member.is_none_or(|of| cluster(own) == cluster(of.group));
+        match &purpose {
+            Purpose::Follow(_) if !is_of_group => return Err(HandshakeError::Group),
+            Purpose::Forward | Purpose::Import(_) if member.is_none() => {
+                return Err(HandshakeError::Unexpected);
+            }
+            Purpose::Forward | Purpose::Import(_) if !is_of_cluster => {
+                return Err(HandshakeError::Cluster);
+            }
+            _ => (),
+        }
+        let group = member.map(|of| of.group.to_owned());
+        let member = member.map(|of| Process { node: name.to_owned(), boot: of.boot });
+        Ok(AdmittedPeer { name: name.to_owned(), member, group, purpose })
+    }
+}
+
+/// The cluster of a name `CLUSTER/GROUP`.
+fn cluster(group: &str) -> &str {
+    group.split('/').next().unwrap_or_default()
+}
+
+/// The side that has connected.
+#[derive(Debug)]
+pub struct FollowerHandshake {
+    secret: Option<Secret>,
+    nonce: Nonce,
+    is_proven: bool,
+}
+
+impl FollowerHandshake {
+    /// Starts the handshake: appends the `Hello` to `out`. `nonce` must be a fresh random number.
+    pub fn start(
+        secret: Option<Secret>,
+        nonce: Nonce,
+        name: &str,
+        member: Option<HelloMember<'_>>,
+        purpose: Purpose,
+        out: &mut Vec<u8>,
+    ) -> Self {
+        Frame::Hello { version: VERSION, nonce, name, member, purpose }.write(out);
+        Self { secret, nonce, is_proven: false }
+    }
+
+    /// Handles the peer's next frame, and appends the answer to `out`. Returns the peer's identity once it has accepted.
+    ///
+    /// # Errors
+    /// [`HandshakeError`]: the caller must close the connection.
+    pub fn receive(
+        &mut self,
+        frame: Frame<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<LeaderIdentity>, HandshakeError> {
+        match (frame, &self.secret) {
+            (Frame::Challenge { .. }, None) => Err(HandshakeError::SecretNeeded),
+            (Frame::Challenge { nonce, proof }, Some(secret)) => {
+                if !secret.is_proven(&proof, Side::Leader, &self.nonce, &nonce) {
+                    return Err(HandshakeError::Secret);
+                }
+                self.is_proven = true;
+                Frame::Proof(secret.proof(Side::Follower, &self.nonce, &nonce)).write(out);
+                Ok(None)
+            }
+            (Frame::Accepted { .. }, Some(_)) if !self.is_proven => {
+                Err(HandshakeError::SecretMissing)
+            }
+            (Frame::Accepted { boot, epoch }, _) => Ok(Some(LeaderIdentity { boot, epoch })),
+            (Frame::Refused(reason), _) => Err(HandshakeError::Refused(reason.to_owned())),
+            _ => Err(HandshakeError::Unexpected),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::HANDSHAKE_FRAME_LEN_MAX;
+    use crate::slots::SlotSet;
+
+    const LEADER: LeaderIdentity = LeaderIdentity { boot: 77, epoch: 5 };
+    const ONE: Option<&[u8]> = Some(b"a secret of the cluster");
+    const OTHER: Option<&[u8]> = Some(b"another secret of it");
+
+    fn leader(secret: Option<&[u8]>) -> LeaderHandshake {
+        let secret = secret.map(|text| Secret::of(text).unwrap());
+        LeaderHandshake::new(secret, [1; 32], Some("demo/0".to_owned()))
+    }
+
+    fn hello(version: u16, group: Option<&str>, purpose: Purpose) -> Frame<'_> {
+        let member = group.map(|group| HelloMember { group, boot: 9 });
+        Frame::Hello { version, nonce: [2; 32], name: "f", member, purpose }
+    }
+
+    /// Runs a handshake, and returns the results of both sides.
+    fn run_handshake(
+        leaders: Option<&[u8]>,
+        followers: Option<&[u8]>,
+    ) -> (
+        Result<Option<AdmittedPeer>, HandshakeError>,
+        Result<Option<LeaderIdentity>, HandshakeError>,
+    ) {
+        let mut leader = leader(leaders);
+        let (mut up, mut down) = (Vec::new(), Vec::new());
+        let secret = followers.map(|text| Secret::of(text).unwrap());
+        let member = Some(HelloMember { group: "demo/0", boot: 9 });
+        let mut handshake =
+            FollowerHandshake::start(secret, [2; 32], "f", member, Purpose::Follow(None), &mut up);
+        let (mut admitted, mut accepted) = (Ok(None), Ok(None));
+        for _ in 0..3 {
+            while let Ok(Some((frame, len))) = Frame::read(&up, HANDSHAKE_FRAME_LEN_MAX) {
+                admitted = leader.receive(frame, LEADER, &mut down);
+                up.drain(..len);
+            }
+            while let Ok(Some((frame, len))) = Frame::read(&down, HANDSHAKE_FRAME_LEN_MAX) {
+                accepted = handshake.receive(frame, &mut up);
+                down.drain(..len);
+            }
+        }
+        (admitted, accepted)
+    }
+
+    #[test]
+    fn the_same_secret_or_none_on_both_sides_succeeds() {
+        let member = Some(Process { node: "f".to_owned(), boot: 9 });
+        let (group, purpose) = (Some("demo/0".to_owned()), Purpose::Follow(None));
+        let admitted = AdmittedPeer { name: "f".to_owned(), member, group, purpose };
+        let success = (Ok(Some(admitted)), Ok(Some(LEADER)));
+        assert_eq!(run_handshake(None, None), success);
+        assert_eq!(run_handshake(ONE, ONE), success);
+    }
+
+    #[test]
+    fn differing_secrets_fail() {
+        assert_eq!(run_handshake(ONE, OTHER).1, Err(HandshakeError::Secret));
+        assert_eq!(run_handshake(ONE, OTHER).0, Ok(None));
+        assert_eq!(run_handshake(ONE, None).1, Err(HandshakeError::SecretNeeded));
+        assert_eq!(run_handshake(None, ONE).1, Err(HandshakeError::SecretMissing));
+    }
+
+    #[test]
+    fn a_wrong_or_early_proof_is_refused() {
+        let (mut handshake, mut out) = (leader(ONE), Vec::new());
+        let follow = || Purpose::Follow(None);
+        assert_eq!(handshake.receive(hello(VERSION, None, follow()), LEADER, &mut out), Ok(None));
+        let refused = handshake.receive(Frame::Proof([0; 32]), LEADER, &mut out);
+        assert_eq!(refused, Err(HandshakeError::Secret));
+        let refused = leader(ONE).receive(Frame::Proof([0; 32]), LEADER, &mut out);
+        assert_eq!(refused, Err(HandshakeError::Unexpected));
+    }
+
+    #[test]
+    fn each_request_requires_its_membership() {
+        let refused = |frame| leader(None).receive(frame, LEADER, &mut Vec::new());
+        let follow = || Purpose::Follow(None);
+        assert_eq!(refused(hello(9, None, follow())), Err(HandshakeError::Version(9)));
+        let other = refused(hello(VERSION, Some("demo/1"), follow()));
+        assert_eq!(other, Err(HandshakeError::Group));
+        let stranger = refused(hello(VERSION, None, Purpose::Forward));
+        assert_eq!(stranger, Err(HandshakeError::Unexpected));
+        let moves = || Purpose::Import(SlotSet::all());
+        let stranger = refused(hello(VERSION, None, moves()));
+        assert_eq!(stranger, Err(HandshakeError::Unexpected));
+        // Other groups of the cluster may forward requests and import slots.
+        for purpose in [Purpose::Forward, moves()] {
+            let admitted = refused(hello(VERSION, Some("demo/1"), purpose.clone()));
+            assert_eq!(admitted.unwrap().unwrap().group.as_deref(), Some("demo/1"));
+            let other = refused(hello(VERSION, Some("demos/0"), purpose));
+            assert_eq!(other, Err(HandshakeError::Cluster));
+        }
+        // Following requires no membership, only the secret.
+        assert!(refused(hello(VERSION, None, follow())).is_ok());
+    }
+}
