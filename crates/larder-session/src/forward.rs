@@ -4,12 +4,13 @@
 //! with a session of its own. What is not about items (`stats`, logins, `quit`) is answered here. The bytes stay in
 //! the input until they are answered, so that they can go to another node if the first one does not lead any more.
 
-use crate::batch::{Batch, BatchEnd, Ready, What, class_of};
+use crate::Host;
 use crate::context::{Context, Next, Step, Turn};
-use crate::pending::{Body, Forwarded, Passing, Pending};
+use crate::memcached::batch::{Batch, BatchEnd, Ready, What, class_of};
+use crate::memcached::{read_only, servers};
 use crate::route::{Conversation, Group, Owner, Passed, Routed};
 use crate::session::Session;
-use crate::{Host, read_only, servers};
+use crate::session::pending::{Body, Forwarded, Passing, Pending};
 use larder_operations::CommandClass;
 use larder_protocol::reply::resp as resp_reply;
 use larder_protocol::resp::CommandError;

@@ -1,11 +1,12 @@
 //! Continues the pending work of a session, and begins it for stores whose value has not arrived.
 
+use crate::Host;
 use crate::context::{Context, Next, Step, Turn};
-use crate::dump::Dump;
-use crate::pending::{Arriving, Body, Pending, Sending};
-use crate::resp::scan::Scanning;
+use crate::memcached::{store, tags};
 use crate::session::Session;
-use crate::{Host, store, tags};
+use crate::session::dump::Dump;
+use crate::session::key_scan::Scanning;
+use crate::session::pending::{Arriving, Body, Pending, Sending};
 use larder_operations::CommandClass;
 use larder_protocol::{KEY_LEN_MAX, Request, Store, reply};
 use larder_store::{Engine, HashedKey, Refusal, WalkState};

@@ -1,8 +1,8 @@
 //! Requests that are answered together, as they are read.
 
-use super::state::State;
 use crate::Host;
 use crate::context::Context;
+use crate::session::resp_state::State;
 use arrayvec::ArrayVec;
 use larder_operations::CommandClass;
 use larder_protocol::resp::{

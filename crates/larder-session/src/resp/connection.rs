@@ -1,12 +1,12 @@
 //! Commands about the connection and the server, and transactions.
 
 use super::batch::{Outcome, bulk_len_max};
-use super::scan::Scanning;
-use super::state::{State, Transaction};
 use crate::Host;
 use crate::context::Context;
-use crate::pending::Pending;
 use crate::session::Session;
+use crate::session::key_scan::Scanning;
+use crate::session::pending::Pending;
+use crate::session::resp_state::{State, Transaction};
 use larder_operations::{CommandClass, Histogram};
 use larder_protocol::Credentials;
 use larder_protocol::reply::resp::{self as reply, Version};

@@ -1,13 +1,13 @@
 //! Commands on one item.
 
 use super::batch::Outcome;
-use super::state::State;
 use crate::Host;
 use crate::context::Context;
 use crate::events::RequestObserver;
-use crate::get::{COPIED_LEN_MAX, copy};
-use crate::pending::{Pending, Sending};
+use crate::memcached::get::{COPIED_LEN_MAX, copy};
 use crate::session::Session;
+use crate::session::pending::{Pending, Sending};
+use crate::session::resp_state::State;
 use crate::time::resolve_millis;
 use larder_operations::{
     self as operations, Added, Expired, Look, OpContext, Stored, Swap, SwapCondition,

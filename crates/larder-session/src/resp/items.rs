@@ -3,10 +3,10 @@
 
 use super::batch::Outcome;
 use super::item::{store, waits};
-use super::state::{Answered, FETCHES_MAX, State};
 use crate::Host;
 use crate::context::Context;
 use crate::session::Session;
+use crate::session::resp_state::{Answered, FETCHES_MAX, State};
 use larder_operations::{Look, Remove, Removed};
 use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{ItemsCommand, checked_key};

@@ -4,15 +4,15 @@
 //! at a time, and [`State::answered`] says how far it has come.
 
 use super::batch::{BATCH_MAX, Outcome, Ready, What, bounds, read_one};
-use super::state::{Answered, State};
 use crate::Host;
 use crate::context::{Context, Next, Step, Turn};
-use crate::pending::{
-    DividedAnswer, DividedCommand, Part, PartBytes, PartState, Pending, Scattered,
-};
 use crate::route::Owner;
 use crate::scatter::{Place, Places};
 use crate::session::Session;
+use crate::session::pending::{
+    DividedAnswer, DividedCommand, Part, PartBytes, PartState, Pending, Scattered,
+};
+use crate::session::resp_state::{Answered, State};
 use arrayvec::ArrayVec;
 use larder_protocol::encode::resp as encode;
 use larder_protocol::reply::resp as reply;

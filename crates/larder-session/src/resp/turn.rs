@@ -2,11 +2,11 @@
 
 use super::batch::{BATCH_MAX, BatchEnd, Outcome, Ready, What, bounds, gather};
 use super::scatter::Scatter;
-use super::state::{FETCHES_MAX, State};
 use crate::Host;
 use crate::context::{Context, Next, Step, Turn};
-use crate::pending::{Forwarded, Pending};
 use crate::session::Session;
+use crate::session::pending::{Forwarded, Pending};
+use crate::session::resp_state::{FETCHES_MAX, State};
 use arrayvec::ArrayVec;
 use larder_protocol::Parser;
 use larder_protocol::reply::resp as reply;

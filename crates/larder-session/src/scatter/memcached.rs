@@ -1,13 +1,14 @@
 //! Batches of memcached's protocol.
 
 use super::{Place, Places};
-use crate::batch::{Batch, BatchEnd, Ready, What, key_of};
+use crate::Host;
 use crate::context::{Context, Flow, Next, Step, Turn};
 use crate::forward::{changes, refuse};
-use crate::pending::{Part, PartBytes, PartState, Pending, Scattered};
+use crate::memcached::batch::{Batch, BatchEnd, Ready, What, key_of};
+use crate::memcached::read_only;
 use crate::route::{Conversation, Owner};
 use crate::session::Session;
-use crate::{Host, read_only};
+use crate::session::pending::{Part, PartBytes, PartState, Pending, Scattered};
 use arrayvec::ArrayVec;
 use larder_protocol::{KEY_LEN_MAX, ReplyFormat, Request, encode, reply};
 use larder_store::Engine;

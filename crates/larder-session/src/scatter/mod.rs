@@ -8,9 +8,9 @@
 mod memcached;
 
 use crate::context::{Context, Next, Step, Turn};
-use crate::pending::{Part, PartBytes, PartState, Pending, Scattered};
 use crate::route::{Conversation, Group, Owner, Routed};
 use crate::session::Session;
+use crate::session::pending::{Part, PartBytes, PartState, Pending, Scattered};
 use crate::{Division, Host};
 use larder_operations::{AnsweredCounts, CommandClass};
 use larder_protocol::reply::resp as resp_reply;

@@ -1,8 +1,8 @@
 //! The list of servers as an item, for clients that look for it under a key: on members of a group alone.
 
 use crate::Host;
-use crate::batch::{Batch, Ready, What, class_of};
 use crate::context::{Context, Step, Turn};
+use crate::memcached::batch::{Batch, Ready, What, class_of};
 use crate::route::Owner;
 use crate::session::Session;
 use larder_operations::CommandClass;

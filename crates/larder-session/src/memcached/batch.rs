@@ -2,7 +2,7 @@
 
 use crate::Host;
 use crate::context::{Context, Flow, Next, Step, Turn};
-use crate::pending::Body;
+use crate::session::pending::Body;
 use crate::session::{Fetching, Session};
 use arrayvec::ArrayVec;
 use larder_operations::{AnsweredCounts, CommandClass, OpContext};

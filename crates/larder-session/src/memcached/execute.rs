@@ -1,12 +1,13 @@
 //! Answers one request.
 
-use crate::batch::{Other, key_of};
+use super::{admin, get, read_only, store, tags};
+use crate::Host;
 use crate::context::{Context, Flow};
 use crate::events::RequestObserver;
-use crate::get::Answered;
-use crate::pending::Pending;
+use crate::memcached::batch::{Other, key_of};
+use crate::memcached::get::Answered;
 use crate::session::Session;
-use crate::{Host, admin, get, read_only, store, tags};
+use crate::session::pending::Pending;
 use larder_operations::{OpContext, Tags};
 use larder_protocol::{FastGet, FastSet, Fault, KEY_LEN_MAX, Recovery, Request, Streams, reply};
 use larder_store::{Engine, HashedKey, Refusal, Tag};

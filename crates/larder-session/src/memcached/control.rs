@@ -1,10 +1,11 @@
 //! Administrative commands: the crawler and its dumps, the memory limit, settings, shutdown.
 
+use super::admin;
 use crate::context::{Context, Flow};
-use crate::dump::{Dump, Style};
-use crate::pending::Pending;
 use crate::session::Session;
-use crate::{Host, RefreshRefusal, WatchRefusal, admin};
+use crate::session::dump::{Dump, Style};
+use crate::session::pending::Pending;
+use crate::{Host, RefreshRefusal, WatchRefusal};
 use larder_protocol::reply::{self, AdminRefusal, StatsRefusal};
 use larder_protocol::{
     Admin, CLASS_MAX, Classic, ReplyFormat, Selection, Shutdown, Streams, Tuning,

@@ -1,8 +1,9 @@
 //! Answers to stores, removals, increments and decrements.
 
+use super::lower;
+use crate::Host;
 use crate::context::Context;
 use crate::time::resolve;
-use crate::{Host, lower};
 use larder_operations as operations;
 use larder_operations::Removed;
 use larder_protocol::reply::{self, ArithmeticOutcome, Deleted, Stored, Ttl};

@@ -1,10 +1,10 @@
 //! The work that a session has to finish before it parses the next request: a large value that is
 //! received or sent, a dump, or input that is dropped.
 
-use crate::dump::Dump;
-use crate::resp::scan::Scanning;
-use crate::resp::state::Answered;
 use crate::route::{Group, Passed};
+use crate::session::dump::Dump;
+use crate::session::key_scan::Scanning;
+use crate::session::resp_state::Answered;
 use arrayvec::ArrayVec;
 use larder_operations::{AnsweredCounts, CommandClass, Tags};
 use larder_protocol::{Parser, Store};

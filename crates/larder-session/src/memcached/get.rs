@@ -1,9 +1,10 @@
 //! Look-ups: `get`, `gat`, `touch`, `mg`, `me`, and their binary counterparts.
 
+use super::lower;
+use crate::Host;
 use crate::context::Context;
-use crate::pending::{Pending, Sending};
+use crate::session::pending::{Pending, Sending};
 use crate::time::resolve;
-use crate::{Host, lower};
 use larder_operations::ItemView;
 use larder_protocol::reply::{self, Hit, ItemInfo, ShownItem, Ttl};
 use larder_protocol::{Debug, FastGet, Get, ReplyFormat};

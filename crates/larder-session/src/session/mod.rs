@@ -1,10 +1,15 @@
 //! The session itself: it answers complete requests in batches, and waits for the rest of the others.
 
+pub(crate) mod dump;
+pub(crate) mod key_scan;
+pub(crate) mod pending;
+pub(crate) mod resp_state;
+
 use crate::Host;
 use crate::context::{Context, Next, Progress, Step, Turn};
-use crate::pending::Pending;
-use crate::resp::state;
 use crate::route::{Conversation, Routes};
+use crate::session::pending::Pending;
+use crate::session::resp_state as state;
 use larder_operations::{AnsweredCounts, Tags};
 use larder_protocol::{KEY_LEN_MAX, Parser, Streams};
 use larder_store::{Acknowledged, Delivery, Engine};
