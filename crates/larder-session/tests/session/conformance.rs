@@ -1,6 +1,6 @@
 //! Plays the transcripts of `tests/conformance/` against sessions over each engine.
 
-use crate::target::{self, Sessions};
+use crate::common::target::{self, Sessions};
 use larder_model::{Case, Target, read_folder, run, run_bytewise};
 use std::path::Path;
 

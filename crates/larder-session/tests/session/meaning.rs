@@ -4,8 +4,8 @@
 //! The transcripts of `tests/conformance/` test far more commands. These cases need the counters as well, or
 //! are easily done wrong.
 
+use crate::common::streams::frame;
 use crate::common::{ITEM_SIZE_MAX, Kit, TestEngine, new_kit, pattern, set, text};
-use crate::streams::frame;
 
 const SET: &[u8] = b"set k 0 0 1\r\n5\r\n";
 

@@ -1,8 +1,8 @@
 //! No cut of the input, no limit and no slowness of the client changes an answer. `LARDER_CASES` sets the
 //! number of random cases, `LARDER_SEED` their seed.
 
+use crate::common::streams;
 use crate::common::{Kit, Peer, TestEngine, new_kit, text};
-use crate::streams;
 use larder_model::{Model, ModelConnection};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};

@@ -1,6 +1,6 @@
 //! A store that began before one of its tags was dropped leaves nothing behind, however long it waits.
 
-use crate::conversation::Conversation;
+use crate::common::conversation::Conversation;
 use larder_session::{Next, Session};
 
 use larder_store::Updates;

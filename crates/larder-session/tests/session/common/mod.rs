@@ -1,5 +1,9 @@
 //! The engines under test, and requests.
 
+pub(crate) mod conversation;
+pub(crate) mod streams;
+pub(crate) mod target;
+
 use larder_store::{Engine, SizeClasses, dashmap, delayed, segment};
 
 pub(crate) use larder_session::kit::{Kit, Peer};

@@ -1,7 +1,7 @@
 //! Values that are received and sent in pieces: uploads and leases.
 
+use crate::common::streams::frame;
 use crate::common::{ITEM_SIZE_MAX, Kit, Peer, TestEngine, new_kit, pattern, set, store, text};
-use crate::streams::frame;
 use larder_session::{Next, State};
 use larder_store::segment;
 

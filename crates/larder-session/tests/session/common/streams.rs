@@ -33,8 +33,8 @@ fn value(len_max: usize) -> impl Strategy<Value = Bytes> {
     prop_oneof![
         4 => any::<u64>().prop_map(|number| number.to_string().into_bytes()),
         3 => "[0-9 ab\r\n]{0,8}".prop_map(String::into_bytes),
-        2 => (0..300_usize).prop_map(super::common::pattern),
-        1 => (0..len_max).prop_map(super::common::pattern),
+        2 => (0..300_usize).prop_map(crate::common::pattern),
+        1 => (0..len_max).prop_map(crate::common::pattern),
     ]
 }
 
@@ -70,10 +70,10 @@ fn classic(value_len_max: usize) -> impl Strategy<Value = Bytes> {
             .prop_map(|(verb, keys)| line(&format!("{verb} {keys}"))),
         8 => store.prop_map(|(verb, key, flags, exptime, noreply, value)| {
             let len = value.len();
-            super::common::store(&format!("{verb} {key} {flags} {exptime} {len}{noreply}"), &value)
+            crate::common::store(&format!("{verb} {key} {flags} {exptime} {len}{noreply}"), &value)
         }),
         1 => (key(), 1..40_u64, value(value_len_max)).prop_map(|(key, cas, value)| {
-            super::common::store(&format!("cas {key} 0 0 {} {cas}", value.len()), &value)
+            crate::common::store(&format!("cas {key} 0 0 {} {cas}", value.len()), &value)
         }),
         3 => (select(vec!["incr", "decr"]), key(), number(), noreply())
             .prop_map(|(verb, key, delta, noreply)| line(&format!("{verb} {key} {delta}{noreply}"))),
@@ -105,7 +105,7 @@ fn meta(value_len_max: usize) -> impl Strategy<Value = Bytes> {
     prop_oneof![
         6 => with_flags("mg"),
         6 => (key(), flags("ms"), value(value_len_max)).prop_map(|(key, flags, value)| {
-            super::common::store(&format!("ms {key} {}{flags}", value.len()), &value)
+            crate::common::store(&format!("ms {key} {}{flags}", value.len()), &value)
         }),
         2 => with_flags("md"),
         3 => with_flags("ma"),
@@ -155,11 +155,11 @@ fn broken_text() -> impl Strategy<Value = Bytes> {
         "quit",
         "x y HTTP/1.1",
     ];
-    let too_large = super::common::pattern(super::common::ITEM_SIZE_MAX);
+    let too_large = crate::common::pattern(crate::common::ITEM_SIZE_MAX);
     prop_oneof![
         20 => select(lines).prop_map(line),
-        1 => Just(super::common::set("a", &too_large)),
-        1 => Just(super::common::store(&format!("ms b {} k c s", too_large.len()), &too_large)),
+        1 => Just(crate::common::set("a", &too_large)),
+        1 => Just(crate::common::store(&format!("ms b {} k c s", too_large.len()), &too_large)),
         1 => Just(vec![b'x'; 3000]),
         1 => Just([&b"get a "[..], &[b' '; 3000], b"b\n"].concat()),
     ]
@@ -203,7 +203,7 @@ fn binary_request(value_len_max: usize) -> impl Strategy<Value = Bytes> {
 fn broken_binary() -> impl Strategy<Value = Bytes> {
     prop_oneof![
         4 => Just(frame(0x77, 0, b"ex", b"key", b"value")),
-        2 => Just(frame(1, 0, &[0; 8], b"a", &super::common::pattern(super::common::ITEM_SIZE_MAX))),
+        2 => Just(frame(1, 0, &[0; 8], b"a", &crate::common::pattern(crate::common::ITEM_SIZE_MAX))),
         1 => Just(frame(0, 0, b"extras", b"a", &[])),
         1 => Just(frame(0, 0, &[], &[b'k'; 251], &[])),
         1 => Just(frame(7, 0, &[], &[], &[])),

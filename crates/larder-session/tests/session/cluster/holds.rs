@@ -1,9 +1,9 @@
 //! Answers that confirm a change are held until the change is acknowledged; other answers are not.
 
+use crate::cluster::forwarding::member;
+use crate::cluster::scattering::divided;
+use crate::common::conversation::Conversation;
 use crate::common::{Kit, classes};
-use crate::conversation::Conversation;
-use crate::forwarding::member;
-use crate::scattering::divided;
 use larder_session::{Next, Progress, Session, State};
 use larder_store::cache::Cache;
 use larder_store::journal::{AckMode, Journaled, JournaledCache, Journals};
