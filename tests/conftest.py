@@ -17,7 +17,7 @@ from tiers import engine_params
 SHARING = [
     "clients/*",
     "cluster/test_discovery.py",
-    "cluster/test_same_answers.py",
+    "cluster/sharding/test_same_answers.py",
     "replication/test_follow_tls.py",
     "restart/test_damage.py",
     "restart/test_image.py",

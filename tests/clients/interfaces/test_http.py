@@ -19,8 +19,8 @@ from tiers import by_tier, long
 
 pytestmark = pytest.mark.larder
 
-DOCS = Path(__file__).parents[2] / "docs" / "http.md"
-SCHEMATHESIS = Path(__file__).parents[2] / ".venv" / "bin" / "schemathesis"
+DOCS = Path(__file__).parents[3] / "docs" / "http.md"
+SCHEMATHESIS = Path(__file__).parents[3] / ".venv" / "bin" / "schemathesis"
 # Random requests that schemathesis makes of each operation, and all requests that it makes at least.
 EXAMPLES, EXAMPLES_OF_LONG = 15, 100
 CASES_MIN, CASES_MIN_OF_LONG = 500, 1000

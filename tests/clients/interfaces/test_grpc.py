@@ -25,7 +25,7 @@ from tiers import long
 
 pytestmark = pytest.mark.larder
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LENGTHS = [0, 1, 1000, 65_535, 65_536, 65_537, 300_000, 900_000]
 
 

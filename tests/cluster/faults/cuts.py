@@ -15,8 +15,8 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(TESTS), str(TESTS / "replication"), str(TESTS / "cluster")]
+TESTS = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(TESTS), str(TESTS / "replication"), str(TESTS / "cluster"), str(TESTS / "cluster" / "faults")]
 
 from group import TMPFS, Client, client  # noqa: E402
 from server import LARDERD, wait_until  # noqa: E402

@@ -1,4 +1,4 @@
-module github.com/larder-cache/larder/tests/clients/grpcurl
+module github.com/larder-cache/larder/tests/clients/interfaces/grpcurl
 
 go 1.18
 
