@@ -1,4 +1,4 @@
-"""Measures client libraries beside each other. docs/clients.md says what is measured; `client_page.py` writes it."""
+"""Measures client libraries beside each other. docs/clients.md says what is measured; `page.py` writes it."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from collections import defaultdict
 from contextlib import contextmanager
 
 from bench import servers
-from bench.client_drivers import Missing
+from bench.clients.drivers import Missing
 from bench.servers import EXAMPLES, LOAD_CORE, ROOT, SERVER_CORE, Server, free_port, on_core
 
 RESULTS = ROOT / "compare/bench/clients.json"
