@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from bench import servers
 from bench.clients.drivers import Missing
-from bench.servers import EXAMPLES, LOAD_CORE, ROOT, SERVER_CORE, Server, free_port, on_core
+from bench.servers import EXAMPLES, LOAD_CORE, ROOT, SERVER_CORE, Server, on_core
 
 RESULTS = ROOT / "compare/bench/clients.json"
 MEMORY_MB = 1024

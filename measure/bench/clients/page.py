@@ -3,7 +3,7 @@
 import json
 from statistics import fmean, median, pstdev
 
-from bench.page import PLOTS, replaced, table
+from bench.page.tables import PLOTS, replaced, table
 from bench.servers import EXAMPLES, ROOT, run
 
 PATH = ROOT / "docs/clients.md"

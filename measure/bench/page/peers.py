@@ -1,0 +1,56 @@
+"""User CPU time of requests, compared with other servers."""
+
+from statistics import median
+
+from bench.page.tables import spread, table
+from bench.page.verdicts import at_most
+
+
+def peers(found):
+    """User CPU time of a request, and its ratios to that of each other server."""
+    servers = [name for name in found["versions"] if name != "memtier"]
+    others = [name for name in servers if name != "larder"]
+    head = ["user CPU of a request, µs", *servers, *(f"larder ÷ {name}" for name in others)]
+    rows = []
+    for load, by_server in found["loads"].items():
+        shown = [spread([user for user, _ in by_server[name]]) if name in by_server else "–" for name in servers]
+        ratios = [f"{user_ratio(by_server, name):.2f}" if name in by_server else "–" for name in others]
+        rows.append([load, *shown, *ratios])
+    named = ", ".join(f"{name} {version}" for name, version in found["versions"].items() if name != "memtier")
+    tools = f"memtier_benchmark: {found['versions'].get('memtier', 'not installed')}"
+    rounds = "one round" if found["rounds"] == 1 else f"{found['rounds']} rounds"
+    return f"{named}; {tools}; {rounds}.\n\n{table(head, rows)}"
+
+
+# The loads that README shows.
+README_LOADS = ("text, 1:10", "text, sets", "binary, 1:10", "meta, 1:10")
+
+
+def readme_peers(known):
+    """The table of README: the loads of memtier_benchmark where it speaks the protocol."""
+    found, where = known["found"], known["where"]
+    versions = found["versions"]
+    rounds = "one round" if found["rounds"] == 1 else f"medians of {found['rounds']} rounds"
+    servers = [name for name in versions if name != "memtier"]
+    rows = []
+    for what in README_LOADS:
+        for depth in (10, 50):
+            tools = [f"{tool}, {what}, {depth} deep" for tool in ("memtier", "larder bench")]
+            load = next(name for name in tools if name in found["loads"])
+            by_server = found["loads"][load]
+            shown = [f"{median(user for user, _ in by_server[name]):.3f}" if name in by_server else "–" for name in servers]
+            rows.append([load, *shown, f"{user_ratio(by_server, 'memcached'):.2f}"])
+    head = ["load", *(f"{name} {versions[name]}" for name in servers), "Larder ÷ memcached"]
+    measured = f"`scripts/bench peers`, {where['date']}, {where['machine']}; {rounds}."
+    return f"{measured}\n\n{table(head, rows)}"
+
+
+def user_ratio(by_server, other):
+    return median(user for user, _ in by_server["larder"]) / median(user for user, _ in by_server[other])
+
+
+def peers_targets(found):
+    for load, by_server in found["loads"].items():
+        yield at_most(f"user CPU, {load} ÷ memcached {found['versions']['memcached']}", 0.35, [user_ratio(by_server, "memcached")])
+        if "pogocache" in by_server:
+            yield at_most(f"… ÷ Pogocache {found['versions']['pogocache']}", 0.5, [user_ratio(by_server, "pogocache")])

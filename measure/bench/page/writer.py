@@ -1,0 +1,85 @@
+"""Writes results between the markers of docs/performance.md; the rest of the page is not changed."""
+
+from functools import partial
+
+from bench import parts
+from bench.page.cluster import cluster
+from bench.page.flash import flash, flash_targets
+from bench.page.hit_ratio import footprints, footprints_targets, hitratio, hitratio_targets
+from bench.page.interfaces import idle, interfaces
+from bench.page.latencies import agreement, growth, growth_targets, tails, tails_targets
+from bench.page.memory import fill, fill_targets, live, live_targets, readme_fill
+from bench.page.peers import peers, peers_targets, readme_peers
+from bench.page.process import (
+    builds, embedded, instructions, instructions_targets, restart, restart_targets, scaling,
+    scaling_targets, start, start_targets,
+)
+from bench.page.suites import caches_targets, pipelined_targets, suite, unpipelined_targets
+from bench.page.tables import replaced, table
+from bench.page.verdicts import VERDICT
+from bench.servers import ROOT
+
+PATH = ROOT / "docs/performance.md"
+README = ROOT / "README.md"
+
+
+def write():
+    text = PATH.read_text()
+    sections = {name: section(name) for name in parts.ALL}
+    sections["targets"] = targets()
+    for name, found in sections.items():
+        if found:
+            text = replaced(text, name, found)
+    PATH.write_text(text)
+    readme = README.read_text()
+    for name, of_known in {"peers": readme_peers, "fill": readme_fill}.items():
+        if sections[name]:
+            readme = replaced(readme, name, of_known(parts.known(name)))
+    README.write_text(readme)
+
+
+def section(name):
+    known = parts.known(name)
+    if not known:
+        return None
+    where = known["where"]
+    command = f"`scripts/bench {name}`, {where['date']}, {where['machine']}"
+    versions = f"{where['larder']}; {where['memcached']}"
+    return f"{command}; {versions}; {known['seconds']} s.\n\n{SECTIONS[name](known['found'])}"
+
+
+OTHERS = (
+    peers, agreement, tails, growth, fill, live, hitratio, footprints, scaling, instructions, start, restart, flash, embedded,
+    interfaces, idle, builds, cluster,
+)
+SECTIONS = {name: partial(suite, name) for name in parts.SUITES}
+SECTIONS |= {part.__name__: part for part in OTHERS}
+
+
+def targets():
+    """The table of the project's targets and the measured figures."""
+    rows = []
+    for name, rows_of in TARGETS.items():
+        known = parts.known(name)
+        found = rows_of(known["found"]) if known else ()
+        rows += [[what, aim, got, VERDICT[met]] for what, aim, got, met in found]
+    return table(["what", "target", "measured", "met"], rows) if rows else None
+
+
+TARGETS = {
+    "peers": peers_targets,
+    "pipelined": pipelined_targets,
+    "unpipelined": unpipelined_targets,
+    "caches": caches_targets,
+    "tails": tails_targets,
+    "growth": growth_targets,
+    "fill": fill_targets,
+    "live": live_targets,
+    "hitratio": hitratio_targets,
+    "footprints": footprints_targets,
+    "scaling": scaling_targets,
+    "instructions": instructions_targets,
+    "start": start_targets,
+    "restart": restart_targets,
+    "flash": flash_targets,
+}
