@@ -1,4 +1,4 @@
-module github.com/larder-cache/larder/tests/clients/interfaces/grpcurl
+module github.com/larder-cache/larder/tests/clients/interfaces/grpc_api/grpcurl
 
 go 1.18
 

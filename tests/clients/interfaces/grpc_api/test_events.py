@@ -1,0 +1,152 @@
+"""`Watch`: events of items, and its limits."""
+
+import threading
+import time
+
+import grpc
+import pymemcache
+import pytest
+
+from grpc_client import Cache, code, seconds
+from server import wait_until
+
+pytestmark = pytest.mark.larder
+
+
+def watched(cache, count, act, **filter):
+    """The first `count` events, of which `act` is the cause."""
+    stream = cache.Watch(**filter)
+    # Watching begins some time after the call, which nobody is told of.
+    seen, ready = [], threading.Event()
+
+    def collect():
+        for message in stream:
+            if message.event.key == b"begin":
+                ready.set()
+            else:
+                seen.append(message)
+                if len(seen) == count:
+                    return
+
+    reader = threading.Thread(target=collect)
+    reader.start()
+
+    def begins():
+        cache.Set(key=b"begin", value=b"1")
+        cache.Get(key=b"begin")
+        return ready.wait(0.05)
+
+    wait_until(begins, "an event")
+    act()
+    reader.join(60)
+    stream.cancel()
+    assert not reader.is_alive(), seen
+    return seen
+
+
+def test_events(cache, server):
+    def act():
+        cache.Set(key=b"k", value=b"12345", ttl=seconds(100))
+        cache.Get(key=b"k")
+        cache.Get(key=b"none")
+        cache.Delete(key=b"k")
+
+    names = {value.number: name.removeprefix("EVENT_KIND_") for name, value in cache.kinds.items()}
+    events = [message.event for message in watched(cache, 5, act)]
+    seen = [(names[event.kind], event.key, event.length) for event in events]
+    # A store looks its key up first, and so does a removal.
+    stored, hit, missed, removed = ("STORED", b"k", 5), ("HIT", b"k", 5), ("MISS", b"none", 0), ("REMOVED", b"k", 5)
+    assert [event for event in seen if event in (stored, hit, missed, removed)][:3] == [stored, hit, missed], seen
+    first = events[seen.index(stored)]
+    assert first.ttl.seconds in range(80, 101) and abs(first.time.seconds - time.time()) < 60
+
+
+def test_events_of_one_kind_and_prefix(cache, server):
+    client = pymemcache.Client((server.host, server.port), default_noreply=False)
+
+    def act():
+        for n in range(100):
+            client.set(f"other{n}", b"1")
+            client.set(f"begin{n}", b"1")
+            client.delete(f"begin{n}")
+
+    removed = [cache.kinds["EVENT_KIND_STORED"].number]
+    events = watched(cache, 100, act, kinds=removed, prefix=b"begin")
+    assert [message.event.key for message in events] == [b"begin%d" % n for n in range(100)]
+
+
+def test_evictions_are_events(start):
+    with start("-t", "1", "-m", "8", engine="segment", grpc=True) as server, Cache(server.grpc_address) as cache:
+        evicted = cache.kinds["EVENT_KIND_EVICTED"].number
+
+        def act():
+            for n in range(200):
+                cache.Set(key=b"%d" % n, value=bytes(100_000))
+
+        # The first event that comes is none of an eviction: it shows that the watch has begun.
+        stored = cache.kinds["EVENT_KIND_STORED"].number
+        events = watched(cache, 250, act, kinds=[evicted, stored])
+        assert {message.event.kind for message in events} == {evicted, stored}
+
+
+def test_a_slow_watcher_loses_events_and_is_told(cache, server):
+    """The server neither waits nor keeps everything."""
+    stream, begins = cache.Watch(kinds=[cache.kinds["EVENT_KIND_MISS"].number]), threading.Event()
+
+    def look():
+        with Cache(server.grpc_address) as other:
+            while not begins.wait(0.02):
+                other.Get(key=b"begin")
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    assert next(stream).event.key == b"begin"
+    begins.set()
+    looking.join()
+    with server.connect() as sock, sock.makefile("rb") as replies:
+        for _ in range(400):
+            sock.sendall(b"".join(b"mg %s-%d v\r\n" % (b"k" * 200, n) for n in range(200)) + b"mn\r\n")
+            while replies.readline() != b"MN\r\n":
+                pass
+    events = lost = 0
+    for message in stream:
+        events += message.event.key.startswith(b"k")
+        lost += message.lost
+        if events + lost >= 80_000:
+            break
+    stream.cancel()
+    assert events and lost
+    assert int(server.stats()["curr_connections"]) < 10
+
+
+def test_watchers_are_few_and_allowed(cache, start):
+    streams, answers = [cache.Watch() for _ in range(30)], []
+
+    def look(stream):
+        try:
+            next(stream)
+            answers.append("event")
+        except grpc.RpcError as error:
+            answers.append(error.code().name)
+
+    readers = [threading.Thread(target=look, args=[stream]) for stream in streams]
+    for reader in readers:
+        reader.start()
+
+    def are_answered():
+        cache.Set(key=b"k", value=b"1")
+        return len(answers) == 30
+
+    wait_until(are_answered, "an answer for each")
+    assert sorted(answers) == ["RESOURCE_EXHAUSTED"] * 10 + ["event"] * 20
+    for stream in streams:
+        stream.cancel()
+
+    def is_watched():
+        """Whether the places of those who have gone are free."""
+        stream = cache.Watch(timeout=0.5, kinds=[1])
+        return code(lambda: stream)[0] == "DEADLINE_EXCEEDED"
+
+    wait_until(is_watched, "a free place")
+    with start("-t", "1", "-W", grpc=True) as closed, Cache(closed.grpc_address) as cache:
+        assert code(lambda: cache.Watch())[0] == "PERMISSION_DENIED"
