@@ -1,7 +1,7 @@
 //! Answers that confirm a change are held until the change is acknowledged; other answers are not.
 
-use crate::cluster::forwarding::member;
-use crate::cluster::scattering::divided;
+use super::leader::member;
+use super::scattering::divided;
 use crate::common::conversation::Conversation;
 use crate::common::{Kit, classes};
 use larder_session::{Next, Progress, Session, State};

@@ -2,5 +2,8 @@
 
 mod forwarding;
 mod holds;
+mod leader;
 mod read_only;
+mod replica_reads;
 mod scattering;
+mod server_list;

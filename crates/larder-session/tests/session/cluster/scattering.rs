@@ -1,7 +1,7 @@
 //! Sessions of a server whose keys several groups have: whatever the requests are and however they are cut, the answers
 //! are those that one server with all items gives.
 
-use crate::cluster::forwarding::{holds, member};
+use super::leader::{holds, member};
 use crate::common::{Peer, TestEngine, new_kit, pattern, set, store, text};
 use crate::splits::{Delivery, SAMPLER, any_delivery, any_stream, check, garbled_stream};
 use larder_session::{Division, Group, Routed, Session};

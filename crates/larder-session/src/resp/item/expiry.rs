@@ -1,0 +1,95 @@
+//! The expiry of an item: `EXPIRE`, `PERSIST`, `TTL` and their relatives.
+
+use super::answer::Answer;
+use crate::Host;
+use crate::context::Context;
+use crate::time::resolve_millis;
+use larder_operations::{self as operations, Expired};
+use larder_protocol::resp::{CommandError, Expire, ExpireTime, NewExpiry};
+use larder_store::{Engine, Expiry, HashedKey, Lookup, Now};
+
+/// The expiry of an item that is stored; `None` if it keeps its own.
+pub(super) fn new_expiry(
+    expiry: NewExpiry,
+    now: Now,
+) -> Result<Option<Expiry>, CommandError<'static>> {
+    match expiry {
+        NewExpiry::Never => Ok(Some(Expiry::Never)),
+        NewExpiry::Keep => Ok(None),
+        NewExpiry::At(time) => expiry_at(time, now).map(Some),
+    }
+}
+
+fn expiry_at(time: ExpireTime, now: Now) -> Result<Expiry, CommandError<'static>> {
+    resolve_millis(time.millis, time.absolute, now).ok_or(CommandError::ExpireTime(time.name))
+}
+
+pub(super) fn set_expiry<E: Engine, H: Host>(
+    cx: &mut Context<'_, E, H>,
+    key: HashedKey<'_>,
+    expire: &Expire,
+) -> Answer<'static> {
+    let expiry = match expiry_at(expire.time, cx.operations.now) {
+        Ok(expiry) => expiry,
+        Err(error) => return Some(Err(error)),
+    };
+    let conditions = expire.conditions;
+    change_expiry(
+        cx,
+        key,
+        &operations::Expire {
+            expiry,
+            if_none: conditions.has_none,
+            if_some: conditions.has_one,
+            if_later: conditions.later,
+            if_earlier: conditions.earlier,
+        },
+    )
+}
+
+pub(super) fn persist<E: Engine, H: Host>(
+    cx: &mut Context<'_, E, H>,
+    key: HashedKey<'_>,
+) -> Answer<'static> {
+    change_expiry(cx, key, &operations::Expire { if_some: true, ..operations::Expire::default() })
+}
+
+fn change_expiry<E: Engine, H: Host>(
+    cx: &mut Context<'_, E, H>,
+    key: HashedKey<'_>,
+    op: &operations::Expire,
+) -> Answer<'static> {
+    Some(match cx.operations.expire(key, op) {
+        Expired::Changed => Ok(1),
+        Expired::Kept | Expired::NotFound => Ok(0),
+        Expired::OutOfMemory => Err(CommandError::OutOfMemory),
+        Expired::Pending => return None,
+    })
+}
+
+pub(super) fn show_expiry<E: Engine, H: Host>(
+    cx: &mut Context<'_, E, H>,
+    key: HashedKey<'_>,
+    in_millis: bool,
+    absolute: bool,
+) -> Answer<'static> {
+    let now = cx.operations.now;
+    Some(Ok(match cx.operations.describe(key, |item| item.attributes.expiry) {
+        Lookup::Hit(expiry) => shown_expiry(expiry, now, in_millis, absolute),
+        Lookup::Pending => return None,
+        Lookup::Miss | Lookup::Expired | Lookup::Flushed => -2,
+    }))
+}
+
+/// An expiry as TTL and its relatives show it: seconds rounded to the next whole ones, as by redis-server, or up
+/// where the item has only whole ones.
+fn shown_expiry(expiry: Expiry, now: Now, in_millis: bool, absolute: bool) -> i64 {
+    let millis = if absolute { expiry.in_millis() } else { expiry.left_millis(now) };
+    let Some(millis) = millis else { return -1 };
+    let shown = match expiry {
+        _ if in_millis => millis,
+        Expiry::Before(..) => (millis + 500) / 1000,
+        Expiry::Never | Expiry::At(_) => millis.div_ceil(1000),
+    };
+    i64::try_from(shown).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,90 @@
+//! Commands on one item.
+
+mod answer;
+mod expiry;
+mod read;
+mod write;
+
+pub(super) use answer::waits;
+pub(super) use write::store;
+
+use crate::Host;
+use crate::context::Context;
+use crate::events::RequestObserver;
+use crate::resp::batch::Outcome;
+use crate::session::Session;
+use crate::session::resp_state::State;
+use larder_operations::{Look, OpContext};
+use larder_protocol::Streams;
+use larder_protocol::reply::resp as reply;
+use larder_protocol::resp::{ItemCommand, NewExpiry};
+use larder_store::{Engine, HashedKey};
+
+impl<E: Engine> Session<E> {
+    /// Does `work` with an observer, if somebody watches.
+    pub(in crate::resp) fn resp_observed<H: Host, R>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        work: impl FnOnce(&mut Self, &mut Context<'_, E, H>) -> R,
+    ) -> R {
+        if !self.is_observed() {
+            return work(self, cx);
+        }
+        let observer = RequestObserver::unprefixed(cx.host, self.client, self.observed);
+        let OpContext { counters, limits, now, .. } = cx.operations;
+        let engine = &mut *cx.operations.engine;
+        let operations = OpContext { engine, counters, limits, now, observer: Some(&observer) };
+        let Context { host, settings, waker, .. } = *cx;
+        work(self, &mut Context { operations, host, settings, waker })
+    }
+
+    /// Whether somebody watches.
+    pub(in crate::resp) fn is_observed(&self) -> bool {
+        self.observed != Streams::default()
+    }
+
+    /// Answers a command on one item.
+    pub(in crate::resp) fn resp_item<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        state: &mut State,
+        key: HashedKey<'_>,
+        command: &ItemCommand<'_>,
+        output: &mut Vec<u8>,
+    ) -> Outcome {
+        let now = cx.operations.now;
+        let answered = match command {
+            ItemCommand::Get | ItemCommand::GetEx(None | Some(NewExpiry::Keep)) => {
+                return self.resp_get(cx, state, key, output);
+            }
+            ItemCommand::GetEx(Some(expiry)) => match expiry::new_expiry(*expiry, now) {
+                Ok(touch) => {
+                    let op = Look { touch, ..Look::default() };
+                    return self.resp_look(cx, state, key, &op, false, output);
+                }
+                Err(error) => Some(Err(error)),
+            },
+            ItemCommand::Set(set) => return self.resp_set(cx, state, key, set, output),
+            ItemCommand::GetDel => return read::resp_take(cx, state, key, output),
+            ItemCommand::GetRange { start, end } => {
+                return read::get_range(cx, state, key, (*start, *end), output);
+            }
+            ItemCommand::Type => return read::show_type(cx, state, key, output),
+            ItemCommand::Append(value) => write::append(cx, key, value),
+            ItemCommand::StrLen => read::str_len(cx, key),
+            ItemCommand::MemoryUsage => return read::memory_usage(cx, state, key, output),
+            ItemCommand::Add(delta) => write::add(cx, key, *delta),
+            ItemCommand::Expire(expire) => expiry::set_expiry(cx, key, expire),
+            ItemCommand::Persist => expiry::persist(cx, key),
+            ItemCommand::ShowExpiry { in_millis, absolute } => {
+                expiry::show_expiry(cx, key, *in_millis, *absolute)
+            }
+        };
+        match answered {
+            Some(Ok(number)) => reply::integer(number, output),
+            Some(Err(error)) => reply::error(&error, output),
+            None => return waits(state, key),
+        }
+        Outcome::Done
+    }
+}

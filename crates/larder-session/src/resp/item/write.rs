@@ -1,0 +1,180 @@
+//! Commands that store an item or change its value.
+
+use super::answer::{Answer, is_binary, number, refusal, waits};
+use super::expiry::new_expiry;
+use super::read::show_copied;
+use crate::Host;
+use crate::context::Context;
+use crate::resp::batch::Outcome;
+use crate::session::Session;
+use crate::session::resp_state::State;
+use larder_operations::{self as operations, Added, Stored, Swap, SwapCondition};
+use larder_protocol::reply::resp as reply;
+use larder_protocol::resp::{CommandError, Set, SetAnswer, SetCondition};
+use larder_store::{Engine, Expiry, HashedKey, Refusal, Tag};
+
+impl<E: Engine> Session<E> {
+    /// Answers a `SET` without options that nobody observes.
+    #[inline]
+    pub(in crate::resp) fn resp_fast_set<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        state: &mut State,
+        key: HashedKey<'_>,
+        value: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Outcome {
+        let op = operations::Set {
+            value,
+            client_flags: 0,
+            expiry: Expiry::Never,
+            binary_key: is_binary(key.bytes),
+            refusal_removes: false,
+        };
+        match cx.operations.set(key, &op) {
+            Stored::Stored { .. } => reply::ok(output),
+            Stored::Pending => return waits(state, key),
+            refused => reply::error(&refusal(refused), output),
+        }
+        Outcome::Done
+    }
+
+    pub(super) fn resp_set<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        state: &mut State,
+        key: HashedKey<'_>,
+        set: &Set<'_>,
+        output: &mut Vec<u8>,
+    ) -> Outcome {
+        let expiry = match new_expiry(set.expiry, cx.operations.now) {
+            Ok(expiry) => expiry,
+            Err(error) => {
+                reply::error(&error, output);
+                return Outcome::Done;
+            }
+        };
+        // If it had to wait, they may have been dropped meanwhile.
+        let kept = self.take_kept_tags().map(Ok);
+        let tags = match kept.unwrap_or_else(|| cx.operations.tags(set.tags())) {
+            Ok(tags) => tags,
+            Err(refusal) => {
+                let is_full = refusal == Refusal::OutOfMemory;
+                let error = if is_full { CommandError::OutOfMemory } else { CommandError::NoTags };
+                reply::error(&error, output);
+                return Outcome::Done;
+            }
+        };
+        let is_plain = set.condition == SetCondition::Always && set.answer == SetAnswer::Ok;
+        if let (true, Some(expiry)) = (is_plain, expiry) {
+            return match store(cx, key, set.value, (expiry, &tags)) {
+                Some(Ok(())) => {
+                    reply::ok(output);
+                    Outcome::Done
+                }
+                Some(Err(error)) => {
+                    reply::error(&error, output);
+                    Outcome::Done
+                }
+                None => {
+                    self.keep_tags(tags);
+                    waits(state, key)
+                }
+            };
+        }
+        let condition = match set.condition {
+            SetCondition::Always => SwapCondition::Always,
+            SetCondition::Absent => SwapCondition::Absent,
+            SetCondition::Present => SwapCondition::Present,
+        };
+        let binary_key = is_binary(key.bytes);
+        let op = Swap { condition, value: set.value, expiry, binary_key, tags: &tags };
+        let (mark, shows) = (output.len(), set.answer == SetAnswer::OldValue);
+        let (stored, old) = cx.operations.swap(key, &op, |item| {
+            output.truncate(mark);
+            if shows {
+                show_copied(&item.value, output);
+            }
+        });
+        if old.is_none() {
+            output.truncate(mark);
+        }
+        match (stored, set.answer) {
+            (Stored::Pending, _) => {
+                output.truncate(mark);
+                self.keep_tags(tags);
+                return waits(state, key);
+            }
+            (Stored::Stored { .. } | Stored::NotStored, SetAnswer::OldValue) => {
+                if old.is_none() {
+                    reply::null(state.version, output);
+                }
+            }
+            (Stored::Stored { .. }, SetAnswer::Ok) => reply::ok(output),
+            (Stored::Stored { .. }, SetAnswer::Number) => reply::integer(1, output),
+            (Stored::NotStored, SetAnswer::Ok) => reply::null(state.version, output),
+            (Stored::NotStored, SetAnswer::Number) => reply::integer(0, output),
+            (refused, _) => {
+                output.truncate(mark);
+                reply::error(&refusal(refused), output);
+            }
+        }
+        Outcome::Done
+    }
+}
+
+/// Stores a value whatever is there. A refused value leaves the old item.
+pub(in crate::resp) fn store<E: Engine, H: Host>(
+    cx: &mut Context<'_, E, H>,
+    key: HashedKey<'_>,
+    value: &[u8],
+    (expiry, tags): (Expiry, &[Tag]),
+) -> Option<Result<(), CommandError<'static>>> {
+    let op = operations::Store {
+        value,
+        value_len: value.len(),
+        expiry,
+        tags,
+        binary_key: is_binary(key.bytes),
+        ..operations::Store::default()
+    };
+    match cx.operations.store(key, &op, &mut None) {
+        Stored::Stored { .. } => Some(Ok(())),
+        Stored::Pending => None,
+        refused => Some(Err(refusal(refused))),
+    }
+}
+
+pub(super) fn append<E: Engine, H: Host>(
+    cx: &mut Context<'_, E, H>,
+    key: HashedKey<'_>,
+    value: &[u8],
+) -> Answer<'static> {
+    let op = operations::Store {
+        mode: operations::StoreMode::Append,
+        value,
+        value_len: value.len(),
+        create: Some(Expiry::Never),
+        binary_key: is_binary(key.bytes),
+        ..operations::Store::default()
+    };
+    Some(match cx.operations.store(key, &op, &mut None) {
+        Stored::Stored { len, .. } => Ok(number(len)),
+        Stored::Pending => return None,
+        refused => Err(refusal(refused)),
+    })
+}
+
+pub(super) fn add<E: Engine, H: Host>(
+    cx: &mut Context<'_, E, H>,
+    key: HashedKey<'_>,
+    delta: i64,
+) -> Answer<'static> {
+    Some(match cx.operations.add(key, delta, is_binary(key.bytes)) {
+        Added::Number(number) => Ok(number),
+        Added::NonNumeric => Err(CommandError::NotInteger),
+        Added::Overflow => Err(CommandError::Overflow),
+        Added::OutOfMemory => Err(CommandError::OutOfMemory),
+        Added::Pending => return None,
+    })
+}

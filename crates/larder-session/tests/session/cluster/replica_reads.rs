@@ -1,0 +1,71 @@
+//! A follower answers look-ups from its own items.
+
+use super::leader::{follower, holds};
+use crate::common::{Peer, TestEngine, set, text};
+use crate::splits::{Delivery, any_delivery, any_stream, check};
+use larder_session::Session;
+use proptest::prelude::*;
+
+for_each_engine! { look_ups_are_answered_from_a_copy a_copy_answers_as_its_leader }
+
+/// A follower that answers look-ups itself, from items that are not those of the leader.
+fn look_ups_are_answered_from_a_copy<E: TestEngine + Send + 'static>() {
+    let resp = || Peer { session: Session::<E>::resp(0, false), ..Peer::new() };
+    let cases = [
+        ("get a\r\n", "VALUE a 0 4\r\ncopy\r\nEND\r\n", false),
+        ("get none a none a\r\n", "VALUE a 0 4\r\ncopy\r\nVALUE a 0 4\r\ncopy\r\nEND\r\n", false),
+        ("mg a v\r\nmn\r\n", "VA 4\r\ncopy\r\nMN\r\n", false),
+        // Look-ups that change an item, and those behind a change that has to be made before them.
+        ("gat 0 a\r\n", "VALUE a 0 6\r\nleader\r\nEND\r\n", false),
+        ("mg a v T0\r\n", "VA 6\r\nleader\r\n", false),
+        ("append a 0 0 1\r\n!\r\nget a\r\n", "STORED\r\nVALUE a 0 7\r\nleader!\r\nEND\r\n", false),
+        (
+            "get a\r\ndelete a\r\nget a\r\n",
+            "VALUE a 0 4\r\ncopy\r\nEND\r\nDELETED\r\nEND\r\n",
+            false,
+        ),
+        ("get a\r\n", "$4\r\ncopy\r\n", true),
+        ("mget a none\r\nexists a\r\n", "*2\r\n$4\r\ncopy\r\n$-1\r\n:1\r\n", true),
+        ("strlen a\r\nappend a !\r\n", ":4\r\n:7\r\n", true),
+        (
+            "multi\r\nappend a !\r\nping\r\nget a\r\nexec\r\n",
+            "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n:7\r\n+PONG\r\n$7\r\nleader!\r\n",
+            true,
+        ),
+        ("ping\r\nget a\r\nping\r\n", "+PONG\r\n$4\r\ncopy\r\n+PONG\r\n", true),
+    ];
+    for (requests, answers, is_resp) in cases {
+        let (mut kit, leader) = follower::<E>(&[], usize::MAX);
+        leader.lock().unwrap().ask(&set("a", b"leader"));
+        let open = kit.host.leader.take();
+        kit.complete = E::WAITS.then_some(E::complete_read);
+        kit.ask(&set("a", b"copy"));
+        kit.host.leader = open;
+        kit.complete = kit.complete.or(Some(|_| ()));
+        kit.host.reads_copy = true;
+        let peer = if is_resp { resp() } else { Peer::new() };
+        let (said, is_closed) = Delivery::at_once().run_in(kit, peer, requests.as_bytes());
+        assert_eq!(String::from_utf8_lossy(&said), answers, "{requests}");
+        assert!(!is_closed);
+    }
+}
+
+/// A follower whose items are always those of its leader gives the answers of its leader, however requests are cut.
+fn a_copy_answers_as_its_leader<E: TestEngine + Send + 'static>() {
+    check(100, (any_stream(1000), any_delivery()), |(stream, delivery)| {
+        if [&b"metadump"[..], b"mgdump"].iter().any(|what| holds(&stream.0, what)) {
+            return Ok(());
+        }
+        let direct = Delivery::at_once().run::<E>(&stream.0);
+        let (mut kit, leader) = follower::<E>(&[], usize::MAX);
+        let (here, there) = E::pair();
+        kit.engine = here;
+        leader.lock().unwrap().engine = there;
+        kit.complete = E::WAITS.then_some(E::complete_read as fn(&mut E)).or(kit.complete);
+        kit.host.reads_copy = true;
+        let forwarded = delivery.run_in(kit, Peer::new(), &stream.0);
+        prop_assert_eq!(text(&forwarded.0), text(&direct.0), "{:?}", delivery);
+        prop_assert_eq!(forwarded.1, direct.1);
+        Ok(())
+    });
+}

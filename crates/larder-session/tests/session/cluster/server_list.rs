@@ -1,0 +1,130 @@
+//! The list of servers that clients of memcached look up: each member of a cluster answers with it.
+
+use super::leader::follower;
+use crate::common::{Peer, TestEngine, new_kit, set, text};
+use crate::splits::Delivery;
+use larder_protocol::reply::Servers;
+use larder_session::Routed;
+
+for_each_engine! { every_member_lists_the_servers without_a_cluster_there_is_no_list
+binary_clients_are_told_of_the_servers }
+
+/// What clients that look for servers under a key send, and what they are told by a leader, by a member that forwards,
+/// and by one that answers look-ups from its copy. The third value is the answer where nobody leads.
+const LISTINGS: [(&str, &str, Option<&str>); 10] = [
+    ("get LIST\r\n", "VALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\n", None),
+    ("get LIST\n", "VALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\n", None),
+    ("gets LIST\r\n", "VALUE LIST 0 LEN 3\r\nSERVERS\r\nEND\r\n", None),
+    ("gets LIST\n", "VALUE LIST 0 LEN 3\r\nSERVERS\r\nEND\r\n", None),
+    ("mg LIST v c\r\n", "VA LEN c3\r\nSERVERS\r\n", None),
+    ("config get cluster\r\n", "CONFIG cluster 0 LEN\r\nSERVERS\r\nEND\r\n", None),
+    (
+        "get a\r\nget LIST\r\nget b\r\n",
+        "VALUE a 0 1\r\n1\r\nEND\r\nVALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\nEND\r\n",
+        Some("NONE\r\nVALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\nNONE\r\n"),
+    ),
+    // All keys of a line are answered by one server.
+    (
+        "get a LIST b\r\n",
+        "VALUE a 0 1\r\n1\r\nVALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\n",
+        Some("NONE\r\n"),
+    ),
+    ("gat 0 LIST\r\n", "END\r\n", Some("NONE\r\n")),
+    ("get LIST2\r\n", "END\r\n", Some("NONE\r\n")),
+];
+
+const LIST: &str = "3\na||1\n";
+
+fn listed() -> Option<Servers> {
+    Some(Servers { version: 3, addresses: vec!["a:1".to_owned()] })
+}
+
+fn in_full(short: &str) -> String {
+    let full = short.replace("LIST", "AmazonElastiCache:cluster").replace("SERVERS", LIST);
+    full.replace("LEN", &LIST.len().to_string()).replace("NONE", "SERVER_ERROR no leader")
+}
+
+fn every_member_lists_the_servers<E: TestEngine + Send + 'static>() {
+    let pieces = [vec![usize::MAX], vec![1], vec![7]];
+    for (pieces, (request, answer, alone)) in
+        pieces.iter().flat_map(|pieces| LISTINGS.map(|listing| (pieces, listing)))
+    {
+        let (stream, answer) = (in_full(request) + "mn\r\n", in_full(answer) + "MN\r\n");
+        let alone = alone.map_or(answer.clone(), |alone| in_full(alone) + "MN\r\n");
+        let delivery = Delivery { pieces: pieces.clone(), ..Delivery::at_once() };
+        let run = |kit| {
+            let (said, is_closed) = delivery.run_in(kit, Peer::new(), stream.as_bytes());
+            assert!(!is_closed);
+            String::from_utf8(said).unwrap()
+        };
+        let leading = || {
+            let mut kit = new_kit::<E>();
+            (kit.settings.forwards, kit.host.servers) = (true, listed());
+            kit.ask(&set("a", b"1"));
+            kit
+        };
+        assert_eq!(run(leading()), answer, "it leads: {request}");
+        let following = |fates: &[Routed], reads_copy| {
+            let (mut kit, leader) = follower::<E>(fates, usize::MAX);
+            let (here, there) = E::pair();
+            kit.engine = here;
+            kit.complete = E::WAITS.then_some(E::complete_read as fn(&mut E)).or(kit.complete);
+            (kit.host.servers, kit.host.reads_copy) = (listed(), reads_copy);
+            let mut at = leader.lock().unwrap();
+            at.engine = there;
+            (at.settings.forwards, at.host.servers) = (true, listed());
+            at.ask(&set("a", b"1"));
+            kit
+        };
+        assert_eq!(run(following(&[], false)), answer, "it forwards: {request}");
+        assert_eq!(run(following(&[], true)), answer, "it has a copy: {request}");
+        let nobody = [Routed::Nobody; 200];
+        assert_eq!(run(following(&nobody, false)), alone, "nobody leads: {request}");
+    }
+}
+
+/// Everywhere else the key is one like others, and the binary opcode is unknown.
+fn without_a_cluster_there_is_no_list<E: TestEngine + Send + 'static>() {
+    let mut kit = new_kit::<E>();
+    kit.host.servers = listed();
+    let asked = in_full("get LIST\r\ngets LIST\n");
+    assert_eq!(kit.ask(asked.as_bytes()), b"END\r\nEND\r\n");
+    let stored = set(&in_full("LIST"), b"v");
+    assert_eq!(kit.ask(&stored), b"STORED\r\n");
+    let found = kit.ask(asked.as_bytes());
+    let item = in_full("VALUE LIST 0 1\r\nv\r\nEND\r\nVALUE LIST 0 1 ");
+    assert!(found.starts_with(item.as_bytes()), "{}", text(&found));
+    kit.host.servers = None;
+    assert_eq!(kit.ask(b"config get cluster\r\n"), b"ERROR\r\n");
+    assert_eq!(kit.ask(&binary(0x60, b"cluster")), answered(0x60, 0x81, b"", b"Unknown command"));
+}
+
+/// A binary request with a key alone.
+fn binary(opcode: u8, key: &[u8]) -> Vec<u8> {
+    let len = u8::try_from(key.len()).unwrap();
+    let head = [0x80, opcode, 0, len, 0, 0, 0, 0, 0, 0, 0, len, 1, 2, 3, 4];
+    [&head[..], &[0; 8], key].concat()
+}
+
+/// The answer to it.
+fn answered(opcode: u8, status: u8, extras: &[u8], value: &[u8]) -> Vec<u8> {
+    let extras_len = u8::try_from(extras.len()).unwrap();
+    let len = extras_len + u8::try_from(value.len()).unwrap();
+    let head = [0x81, opcode, 0, 0, extras_len, 0, 0, status, 0, 0, 0, len, 1, 2, 3, 4];
+    [&head[..], &[0; 8], extras, value].concat()
+}
+
+fn binary_clients_are_told_of_the_servers<E: TestEngine + Send + 'static>() {
+    let (mut kit, _) = follower::<E>(&[Routed::Nobody; 9], usize::MAX);
+    kit.host.servers = listed();
+    let list = answered(0x60, 0, &[0; 4], LIST.as_bytes());
+    assert_eq!(kit.ask(&binary(0x60, b"cluster")), list);
+    // A service that is older than that has the list under a key, and its version as the CAS.
+    let mut item = answered(0x00, 0, &[0; 4], LIST.as_bytes());
+    item[23] = 3;
+    assert_eq!(kit.ask(&binary(0x00, b"AmazonElastiCache:cluster")), item);
+    // There is no other configuration, and connections go on.
+    let unknown = answered(0x60, 0x81, b"", b"Unknown command");
+    let asked = [binary(0x60, b"clusters"), binary(0x60, b""), binary(0x60, b"cluster")].concat();
+    assert_eq!(kit.ask(&asked), [unknown.clone(), unknown, list].concat());
+}
