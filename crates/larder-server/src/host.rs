@@ -10,7 +10,7 @@ use larder_protocol::reply::resp::Replication;
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
 use larder_session::{
-    Conversation, Division, Group, Host, Owner, PrefixEvent, RefreshRefusal, Route, StatsAnswer,
+    Conversation, ShardMap, Group, Host, Owner, PrefixEvent, RefreshRefusal, Route, StatsAnswer,
     WatchRefusal,
 };
 use larder_store::LimitRefused;
@@ -41,14 +41,14 @@ impl Host for Server {
 
     fn owner(&self) -> Owner {
         match &self.node.group {
-            Some(group) if group.is_serving() => Owner::Here,
-            Some(group) if group.reads_replica() => Owner::ElsewhereButReads,
-            Some(_) => Owner::Elsewhere,
-            None => Owner::Here,
+            Some(group) if group.is_serving() => Owner::Local,
+            Some(group) if group.reads_replica() => Owner::RemoteWithLocalReads,
+            Some(_) => Owner::Remote,
+            None => Owner::Local,
         }
     }
 
-    fn division(&self) -> Option<&dyn Division> {
+    fn shard_map(&self) -> Option<&dyn ShardMap> {
         self.node.group.as_ref()?.topology.shard_map()
     }
 

@@ -8,7 +8,7 @@ use crate::Host;
 use crate::context::{Context, Next, Step, Turn};
 use crate::memcached::batch::{Batch, BatchEnd, Ready, What, class_of};
 use crate::memcached::{read_only, servers};
-use crate::route::{Conversation, Group, Owner, Passed, Routed};
+use crate::route::{Conversation, Group, Owner, ForwardId, ForwardOutcome};
 use crate::session::Session;
 use crate::session::pending::{Body, Forwarded, Passing, Pending};
 use larder_operations::CommandClass;
@@ -79,7 +79,7 @@ impl<E: Engine> Session<E> {
     /// Whether another node answers requests about items of this server's group.
     #[inline]
     pub(crate) fn is_elsewhere<H: Host>(cx: &Context<'_, E, H>) -> bool {
-        cx.settings.forwards && cx.host.owner() != Owner::Here
+        cx.settings.forwards && cx.host.owner() != Owner::Local
     }
 
     /// The group whose leader answers requests for a key, if that is not this server.
@@ -87,13 +87,13 @@ impl<E: Engine> Session<E> {
         if !cx.settings.forwards {
             return None;
         }
-        let group = cx.host.division().map_or(Group::OWN, |division| division.group_of(key));
+        let group = cx.host.shard_map().map_or(Group::OWN, |map| map.group_of(key));
         (group != Group::OWN || Self::is_elsewhere(cx)).then_some(group)
     }
 
     /// Whether another node answers requests about items, and this one may answer look-ups from its copy.
     pub(crate) fn reads_copy<H: Host>(cx: &Context<'_, E, H>) -> bool {
-        cx.host.owner() == Owner::ElsewhereButReads
+        cx.host.owner() == Owner::RemoteWithLocalReads
     }
 
     /// Answers the next requests on a member of a group, or forwards them.
@@ -107,7 +107,7 @@ impl<E: Engine> Session<E> {
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
         let owner = cx.host.owner();
-        if self.is_forwarded && owner != Owner::Here {
+        if self.is_forwarded && owner != Owner::Local {
             return Step::end(0, Next::Abandon);
         }
         let mut batch = Batch::default();
@@ -126,15 +126,15 @@ impl<E: Engine> Session<E> {
             }
             None => (),
         }
-        if cx.host.division().is_some() {
+        if cx.host.shard_map().is_some() {
             return self.scatter_batch(cx, (batch, batch_end), input, turn, output, scratch);
         }
         match owner {
-            Owner::Here => {
+            Owner::Local => {
                 self.answer_gathered(cx, &batch, batch_end, input, turn, output, scratch)
             }
-            Owner::Elsewhere | Owner::ElsewhereButReads => {
-                let reads_copy = owner == Owner::ElsewhereButReads;
+            Owner::Remote | Owner::RemoteWithLocalReads => {
+                let reads_copy = owner == Owner::RemoteWithLocalReads;
                 let batch = (batch, batch_end, reads_copy);
                 self.forward_batch(cx, batch, input, turn, output, scratch)
             }
@@ -242,7 +242,7 @@ impl<E: Engine> Session<E> {
         group: Group,
         conversation: Conversation,
         bytes: &[u8],
-    ) -> Passed {
+    ) -> ForwardId {
         let waker = (cx.waker)();
         let open = || cx.host.open_route(group, conversation);
         self.aside().routes.get_or(group, open).pass(bytes, false, &waker)
@@ -265,35 +265,35 @@ impl<E: Engine> Session<E> {
         let is_full = output.len() > cx.settings.output_max;
         if forwarded.waits_for_room && !is_full {
             forwarded.waits_for_room = false;
-            route.go_on();
+            route.resume();
         }
         let before = output.len();
         let routed =
-            if forwarded.waits_for_room { Routed::Waiting } else { route.take(passed, output) };
+            if forwarded.waits_for_room { ForwardOutcome::Pending } else { route.take(passed, output) };
         forwarded.has_output |= output.len() > before;
         match routed {
-            Routed::Waiting | Routed::More => {
-                forwarded.waits_for_room |= routed == Routed::More;
+            ForwardOutcome::Pending | ForwardOutcome::More => {
+                forwarded.waits_for_room |= routed == ForwardOutcome::More;
                 let next = if forwarded.waits_for_room { Next::Write } else { Next::Wait };
                 self.pending = Pending::Forwarded(forwarded);
                 Step::end(0, next)
             }
-            Routed::Done => {
+            ForwardOutcome::Done => {
                 turn.answered.add_all(&forwarded.answered);
                 self.parser = forwarded.parser;
                 self.take_answered(cx, forwarded.is_script, forwarded.len)
             }
-            Routed::Close => Step::end(0, Next::Close),
-            Routed::Again | Routed::Nobody if forwarded.refusal.is_some() => {
+            ForwardOutcome::Close => Step::end(0, Next::Close),
+            ForwardOutcome::Retry | ForwardOutcome::NoLeader if forwarded.refusal.is_some() => {
                 turn.answered.add_all(&forwarded.answered);
                 output.extend(forwarded.refusal.into_iter().flatten());
                 self.parser = forwarded.parser;
                 Step::go_on(0)
             }
-            Routed::Again => Step::go_on(0),
-            Routed::Lost if forwarded.is_repeatable && !forwarded.has_output => Step::go_on(0),
-            Routed::Lost => Step::end(0, Next::Close),
-            Routed::Nobody => self.refuse_forwarded(cx, &forwarded, input, turn, output),
+            ForwardOutcome::Retry => Step::go_on(0),
+            ForwardOutcome::ConnectionLost if forwarded.is_repeatable && !forwarded.has_output => Step::go_on(0),
+            ForwardOutcome::ConnectionLost => Step::end(0, Next::Close),
+            ForwardOutcome::NoLeader => self.refuse_forwarded(cx, &forwarded, input, turn, output),
         }
     }
 
@@ -387,13 +387,13 @@ impl<E: Engine> Session<E> {
         };
         let waker = (cx.waker)();
         match route.take(passed, output) {
-            Routed::Waiting => (),
-            Routed::Again | Routed::Nobody => {
+            ForwardOutcome::Pending => (),
+            ForwardOutcome::Retry | ForwardOutcome::NoLeader => {
                 let Passing { left, then, .. } = *passing;
                 self.pending = Pending::Swallow { left, then };
                 return Step::go_on(0);
             }
-            Routed::More | Routed::Done | Routed::Close | Routed::Lost => {
+            ForwardOutcome::More | ForwardOutcome::Done | ForwardOutcome::Close | ForwardOutcome::ConnectionLost => {
                 return Step::end(0, Next::Close);
             }
         }

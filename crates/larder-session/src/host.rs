@@ -34,11 +34,11 @@ pub trait Host {
     /// Who answers requests about items of this server's group. Sessions ask with every batch of requests, if
     /// [`crate::Settings::forwards`].
     fn owner(&self) -> Owner {
-        Owner::Here
+        Owner::Local
     }
 
     /// How keys are divided among groups; `None` if this server's group has all. Sessions ask as above.
-    fn division(&self) -> Option<&dyn Division> {
+    fn shard_map(&self) -> Option<&dyn ShardMap> {
         None
     }
 
@@ -144,7 +144,7 @@ pub trait Host {
 }
 
 /// How keys are divided among groups.
-pub trait Division {
+pub trait ShardMap {
     /// The group that has a key.
     fn group_of(&self, key: &[u8]) -> Group;
 

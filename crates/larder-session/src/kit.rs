@@ -4,7 +4,7 @@
 //! what a driver does for a session; [`Kit`] is the server, with a clock that only its owner moves.
 
 use crate::{
-    Context, Conversation, Division, Group, Host, Next, Owner, Progress, Route, Session, Settings,
+    Context, Conversation, ShardMap, Group, Host, Next, Owner, Progress, Route, Session, Settings,
     State, StatsAnswer,
 };
 use larder_operations::{AnsweredCounts, Counters, Limits, OpContext};
@@ -38,7 +38,7 @@ pub struct KitHost {
     /// All requests for this group's items are.
     pub leads: bool,
     /// How keys are divided among groups.
-    pub division: Option<Box<dyn Division + Send>>,
+    pub shard_map: Option<Box<dyn ShardMap + Send>>,
     reserved: Cell<usize>,
     has_authenticated: Cell<bool>,
 }
@@ -55,7 +55,7 @@ impl KitHost {
             servers: None,
             replication: None,
             leads: false,
-            division: None,
+            shard_map: None,
             reserved,
             has_authenticated,
         }
@@ -101,15 +101,15 @@ impl Host for KitHost {
 
     fn owner(&self) -> Owner {
         match (&self.leader, self.reads_copy) {
-            _ if self.leads => Owner::Here,
-            (None, _) => Owner::Here,
-            (Some(_), false) => Owner::Elsewhere,
-            (Some(_), true) => Owner::ElsewhereButReads,
+            _ if self.leads => Owner::Local,
+            (None, _) => Owner::Local,
+            (Some(_), false) => Owner::Remote,
+            (Some(_), true) => Owner::RemoteWithLocalReads,
         }
     }
 
-    fn division(&self) -> Option<&dyn Division> {
-        self.division.as_ref().map(|division| &**division as &dyn Division)
+    fn shard_map(&self) -> Option<&dyn ShardMap> {
+        self.shard_map.as_ref().map(|shard_map| &**shard_map as &dyn ShardMap)
     }
 
     fn open_route(&self, group: Group, conversation: Conversation) -> Box<dyn Route> {

@@ -24,5 +24,5 @@ mod time;
 pub use context::*;
 pub use events::pass_on;
 pub use host::*;
-pub use route::{Conversation, Group, Owner, Passed, Route, Routed};
+pub use route::{Conversation, ForwardId, ForwardOutcome, Group, Owner, Route};
 pub use session::*;

@@ -1,20 +1,20 @@
-//! The way of requests to another node, as sessions see it.
+//! Forwarding of requests to the node that owns their keys, as sessions see it.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-/// Who answers requests about items.
+/// The node that answers requests about items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// This server.
-    Here,
-    /// Another one, or nobody at the moment.
-    Elsewhere,
-    /// Another one; this server has a copy of the items that is good enough for look-ups.
-    ElsewhereButReads,
+    Local,
+    /// Another node, or none at the moment.
+    Remote,
+    /// Another node. This server is a replica that is recent enough to answer lookups.
+    RemoteWithLocalReads,
 }
 
-/// A group of servers that have the same items, as this server numbers it.
+/// A group of servers that replicate the same items. Each server has its own numbering of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Group(pub u16);
 
@@ -23,16 +23,16 @@ impl Group {
     pub const OWN: Self = Self(0);
 }
 
-/// Tells the requests of one [`Route::pass`] from those of others.
+/// Identifies the requests of one call of [`Route::pass`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Passed(pub u64);
+pub struct ForwardId(pub u64);
 
-/// In which protocol requests are forwarded.
+/// The protocol of forwarded requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conversation {
-    /// memcached's, in text or binary.
+    /// memcached's protocols, text or binary.
     Memcached,
-    /// memcached's, in which the gateway asks: see [`crate::Settings::for_gateway`].
+    /// memcached's text protocol as the gateway uses it: see [`crate::Settings::for_gateway`].
     Gateway,
     /// RESP2.
     Resp2,
@@ -40,59 +40,58 @@ pub enum Conversation {
     Resp3,
 }
 
-/// What has become of requests that were forwarded.
+/// The state of forwarded requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Routed {
-    /// They are not answered yet.
-    Waiting,
-    /// This is a part of the answers; the rest has to be asked for with [`Route::go_on`].
+pub enum ForwardOutcome {
+    /// No new reply has arrived.
+    Pending,
+    /// A part of the replies has arrived. The owner sends the rest after [`Route::resume`].
     More,
-    /// All are answered.
+    /// All replies have arrived.
     Done,
-    /// All are answered, and the client's connection is to be closed.
+    /// All replies have arrived, and the session must close the client's connection.
     Close,
-    /// None of them was answered or carried out: they can be sent again.
-    Again,
-    /// Some of them may have been carried out, and no answer will come.
-    Lost,
-    /// There is nobody who could answer them.
-    Nobody,
+    /// The owner executed none of the requests: they can be sent again.
+    Retry,
+    /// The connection to the owner failed. It may have executed some of the requests, and sends no reply.
+    ConnectionLost,
+    /// The group has no leader that could answer.
+    NoLeader,
 }
 
-/// The way of one connection's requests to whoever answers them. Dropping it ends the conversation there.
+/// The route from one session to the owner of a group's keys. Dropping it ends the conversation at the owner.
 ///
-/// Requests that were passed one after the other are carried out in that order, also if the answers are taken in
-/// another one. What becomes of some and is no answer ([`Routed::Again`], [`Routed::Lost`], [`Routed::Nobody`]) becomes
-/// of those, too, that were passed after them.
+/// The owner executes requests in the order of the calls of [`Route::pass`], even if the session takes their replies in
+/// another order. If some requests fail ([`ForwardOutcome::Retry`], [`ForwardOutcome::ConnectionLost`],
+/// [`ForwardOutcome::NoLeader`]), all later ones fail in the same way.
 pub trait Route: Send {
-    /// Sends requests. `more`: the last one is not complete, and the rest of it follows. `waker` is called when
-    /// something has become of them.
-    fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> Passed;
+    /// Sends requests. `more`: the last request is incomplete, and [`Route::pass_rest`] sends the rest of it. The route
+    /// calls `waker` when their outcome changes.
+    fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> ForwardId;
 
-    /// Sends the next bytes of the request that was passed last to whoever has its beginning; to nobody, if something
-    /// has become of that already.
+    /// Sends more bytes of the last request to the same node. Drops them if the request has failed.
     fn pass_rest(&mut self, bytes: &[u8], more: bool, waker: &Waker);
 
-    /// Whether more of a request may be sent. If not, `waker` is called when it may.
+    /// Whether the route accepts more bytes of a request. If not, it calls `waker` when it does.
     fn has_room(&mut self, waker: &Waker) -> bool;
 
-    /// Appends what has come of the answers to these requests, and says what has become of them.
-    fn take(&mut self, of: Passed, into: &mut Vec<u8>) -> Routed;
+    /// Appends the bytes of the replies that have arrived, and returns the outcome of the requests.
+    fn take(&mut self, of: ForwardId, into: &mut Vec<u8>) -> ForwardOutcome;
 
-    /// Asks for the rest of the answers, of which [`Routed::More`] was said.
-    fn go_on(&mut self);
+    /// Requests the rest of the replies after [`ForwardOutcome::More`].
+    fn resume(&mut self);
 
-    /// Forgets the requests that were passed: nothing more of their answers is taken.
+    /// Drops all requests that have been passed, and their replies.
     fn forget(&mut self);
 }
 
-/// The way to nobody.
+/// The route to a group that has no leader.
 pub(crate) struct NoRoute;
 
 impl Route for NoRoute {
-    fn pass(&mut self, _: &[u8], _: bool, waker: &Waker) -> Passed {
+    fn pass(&mut self, _: &[u8], _: bool, waker: &Waker) -> ForwardId {
         waker.wake_by_ref();
-        Passed::default()
+        ForwardId::default()
     }
 
     fn pass_rest(&mut self, _: &[u8], _: bool, waker: &Waker) {
@@ -103,16 +102,16 @@ impl Route for NoRoute {
         true
     }
 
-    fn take(&mut self, _: Passed, _: &mut Vec<u8>) -> Routed {
-        Routed::Nobody
+    fn take(&mut self, _: ForwardId, _: &mut Vec<u8>) -> ForwardOutcome {
+        ForwardOutcome::NoLeader
     }
 
-    fn go_on(&mut self) {}
+    fn resume(&mut self) {}
 
     fn forget(&mut self) {}
 }
 
-/// The ways of one connection's requests, one for each group that has had some.
+/// The routes of one session, one for each group that it has forwarded requests to.
 #[derive(Default)]
 pub(crate) struct Routes(BTreeMap<Group, Box<dyn Route>>);
 
@@ -121,12 +120,12 @@ impl Routes {
         self.0.is_empty()
     }
 
-    /// The way to a group, if there is one.
+    /// The open route to a group.
     pub(crate) fn get(&mut self, group: Group) -> Option<&mut Box<dyn Route>> {
         self.0.get_mut(&group)
     }
 
-    /// The way to a group, which `open` opens if there is none.
+    /// The open route to a group; opens it with `open` if there is none.
     pub(crate) fn get_or(
         &mut self,
         group: Group,

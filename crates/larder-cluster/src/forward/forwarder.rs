@@ -9,7 +9,7 @@ use super::owner::OwnerGroup;
 use super::pending::{RouteState, lock};
 use crate::peers::{Credentials, Stop};
 use larder_replica::Process;
-use larder_session::Routed;
+use larder_session::ForwardOutcome;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -61,10 +61,10 @@ struct Wait {
 impl Forwarder {
     /// This node leads: sessions that wait retry, and are answered locally.
     pub(crate) fn note_leading(&self) {
-        self.end_waits(|_| Some(Routed::Again));
+        self.end_waits(|_| Some(ForwardOutcome::Retry));
     }
 
-    fn end_waits(&self, how: impl Fn(&Wait) -> Option<Routed>) {
+    fn end_waits(&self, how: impl Fn(&Wait) -> Option<ForwardOutcome>) {
         let mut ended = Vec::new();
         lock(&self.0.state).waiting.retain(|wait| {
             let routed = how(wait);
@@ -126,8 +126,8 @@ impl Forwarder {
             }
             let (is_up, now) = (lock(&self.0.state).link.is_some(), Instant::now());
             self.end_waits(|wait| match wait {
-                wait if now.duration_since(wait.since) > WAIT_MAX => Some(Routed::Nobody),
-                wait if is_up && now >= wait.retry_at => Some(Routed::Again),
+                wait if now.duration_since(wait.since) > WAIT_MAX => Some(ForwardOutcome::NoLeader),
+                wait if is_up && now >= wait.retry_at => Some(ForwardOutcome::Retry),
                 _ => None,
             });
             group.wait(TICK);
@@ -142,7 +142,7 @@ impl Forwarder {
     pub(super) fn shut_down(&self) {
         lock(&self.0.state).has_ended = true;
         self.close();
-        self.end_waits(|_| Some(Routed::Nobody));
+        self.end_waits(|_| Some(ForwardOutcome::NoLeader));
     }
 
     /// Starts the threads of a connection.
@@ -205,7 +205,7 @@ impl Forwarder {
         let mut state = lock(&self.0.state);
         if state.has_ended {
             drop(state);
-            return lock(whose).end(Routed::Nobody);
+            return lock(whose).end(ForwardOutcome::NoLeader);
         }
         state.waiting.push(wait);
     }

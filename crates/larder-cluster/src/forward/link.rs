@@ -4,7 +4,7 @@ use super::pending::{RouteState, lock};
 use crate::error::{LocalError, PeerError, Timeout, Violation};
 use crate::peers::{Credentials, Dialed, PeerStream, Stop, Target, dial, is_silence};
 use larder_replica::{FRAME_LEN_MAX, Frame, HelloMember, Process, Purpose, ReplyEnd};
-use larder_session::Routed;
+use larder_session::ForwardOutcome;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -165,9 +165,9 @@ impl Link {
         }
         match end {
             ReplyEnd::Partial => state.answer(bytes, None),
-            ReplyEnd::Paused => state.answer(bytes, Some(Routed::More)),
-            ReplyEnd::Done => state.answer(bytes, Some(Routed::Done)),
-            ReplyEnd::Close => state.answer(bytes, Some(Routed::Close)),
+            ReplyEnd::Paused => state.answer(bytes, Some(ForwardOutcome::More)),
+            ReplyEnd::Done => state.answer(bytes, Some(ForwardOutcome::Done)),
+            ReplyEnd::Close => state.answer(bytes, Some(ForwardOutcome::Close)),
             ReplyEnd::NotLeader => {
                 // The next leader answers.
                 lock(&self.routes).remove(&route);
@@ -212,7 +212,7 @@ impl Link {
         for (number, whose) in routes {
             let mut state = lock(&whose);
             if state.route == Some(number) {
-                state.end(Routed::Lost);
+                state.end(ForwardOutcome::ConnectionLost);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The forwarded requests of one session: the session adds them, and the thread that reads from the leader answers them.
 
-use larder_session::{Passed, Routed};
+use larder_session::{ForwardId, ForwardOutcome};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -17,7 +17,7 @@ pub(super) struct RouteState {
     /// How often requests were passed.
     pub(super) passes: u64,
     /// The requests whose answer the session waits for.
-    pub(super) awaited: Option<Passed>,
+    pub(super) awaited: Option<ForwardId>,
     /// Bytes of answers that have arrived since more was requested.
     pub(super) received: usize,
     pub(super) waker: Option<Waker>,
@@ -33,10 +33,10 @@ pub(super) struct RouteState {
 /// The answers to requests that were passed together.
 #[derive(Debug)]
 pub(super) struct Answers {
-    pub(super) to: Passed,
+    pub(super) to: ForwardId,
     pub(super) bytes: Vec<u8>,
     /// The result of the requests; `None` while they wait.
-    pub(super) routed: Option<Routed>,
+    pub(super) routed: Option<ForwardOutcome>,
 }
 
 impl RouteState {
@@ -55,10 +55,10 @@ impl RouteState {
     }
 
     /// Ends all requests that are not answered, with this result.
-    pub(super) fn end(&mut self, routed: Routed) {
+    pub(super) fn end(&mut self, routed: ForwardOutcome) {
         self.ended_at = Some(Instant::now());
         for answers in &mut self.passed {
-            if matches!(answers.routed, None | Some(Routed::More)) {
+            if matches!(answers.routed, None | Some(ForwardOutcome::More)) {
                 answers.routed = Some(routed);
             }
         }
@@ -66,7 +66,7 @@ impl RouteState {
     }
 
     /// Adds an answer to the first requests that are not answered, and their result.
-    pub(super) fn answer(&mut self, bytes: &[u8], routed: Option<Routed>) {
+    pub(super) fn answer(&mut self, bytes: &[u8], routed: Option<ForwardOutcome>) {
         let is_open = |answers: &Answers| answers.routed.is_none();
         let Some(at) = self.passed.iter().position(is_open) else { return };
         let Some(answers) = self.passed.get_mut(at) else { return };
@@ -91,11 +91,11 @@ impl RouteState {
     }
 
     /// The result of earlier requests that failed.
-    pub(super) fn failure(&self) -> Option<Routed> {
+    pub(super) fn failure(&self) -> Option<ForwardOutcome> {
         let routed = self.passed.iter().filter_map(|answers| answers.routed);
         routed
             .into_iter()
-            .find(|routed| matches!(routed, Routed::Again | Routed::Lost | Routed::Nobody))
+            .find(|routed| matches!(routed, ForwardOutcome::Retry | ForwardOutcome::ConnectionLost | ForwardOutcome::NoLeader))
     }
 }
 

@@ -5,7 +5,7 @@ use super::forwarder::{Forwarder, WAIT_MAX};
 use super::link::Link;
 use super::pending::{Answers, RouteState, lock};
 use larder_replica::Frame;
-use larder_session::{Conversation, Passed, Route, Routed};
+use larder_session::{Conversation, ForwardId, Route, ForwardOutcome};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -58,20 +58,20 @@ impl RemoteRoute {
 }
 
 impl Route for RemoteRoute {
-    fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> Passed {
+    fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> ForwardId {
         let link = lock(&self.forwarder.0.state).link.clone();
         let is_full = link.is_some_and(|link| lock(&link.output).bytes.len() > OUTPUT_LIMIT);
         let (number, is_first) = {
             let mut state = lock(&self.state);
             let is_answered =
-                |answers: &Answers| matches!(answers.routed, Some(Routed::Done | Routed::Close));
+                |answers: &Answers| matches!(answers.routed, Some(ForwardOutcome::Done | ForwardOutcome::Close));
             let is_first = state.passed.iter().all(is_answered);
-            let routed = state.failure().or(is_full.then_some(Routed::Nobody));
+            let routed = state.failure().or(is_full.then_some(ForwardOutcome::NoLeader));
             if is_first {
                 state.begin(waker);
                 state.round += 1;
             }
-            let to = Passed(state.passes);
+            let to = ForwardId(state.passes);
             state.passes += 1;
             state.passed.push_back(Answers { to, bytes: Vec::new(), routed });
             if routed.is_some() {
@@ -122,27 +122,27 @@ impl Route for RemoteRoute {
         has_room
     }
 
-    fn take(&mut self, of: Passed, into: &mut Vec<u8>) -> Routed {
+    fn take(&mut self, of: ForwardId, into: &mut Vec<u8>) -> ForwardOutcome {
         let mut state = lock(&self.state);
         let Some(at) = state.passed.iter().position(|answers| answers.to == of) else {
-            return Routed::Lost;
+            return ForwardOutcome::ConnectionLost;
         };
-        let Some(answers) = state.passed.get_mut(at) else { return Routed::Lost };
+        let Some(answers) = state.passed.get_mut(at) else { return ForwardOutcome::ConnectionLost };
         into.append(&mut answers.bytes);
-        let routed = answers.routed.unwrap_or(Routed::Waiting);
-        if routed == Routed::More {
+        let routed = answers.routed.unwrap_or(ForwardOutcome::Pending);
+        if routed == ForwardOutcome::More {
             answers.routed = None;
-        } else if routed != Routed::Waiting {
+        } else if routed != ForwardOutcome::Pending {
             state.passed.remove(at);
         }
-        state.awaited = (routed == Routed::Waiting).then_some(of);
-        if !matches!(routed, Routed::Waiting | Routed::Again | Routed::Lost) {
+        state.awaited = (routed == ForwardOutcome::Pending).then_some(of);
+        if !matches!(routed, ForwardOutcome::Pending | ForwardOutcome::Retry | ForwardOutcome::ConnectionLost) {
             state.waits_since = None;
         }
         routed
     }
 
-    fn go_on(&mut self) {
+    fn resume(&mut self) {
         lock(&self.state).received = 0;
         if let Some((link, route)) = &self.on {
             link.append(&Frame::Continue { route: *route });
@@ -162,7 +162,7 @@ impl RemoteRoute {
         let Some((link, route)) = self.link() else {
             let mut state = lock(&self.state);
             if state.waits_since.is_some_and(|since| since.elapsed() > WAIT_MAX) {
-                return state.end(Routed::Nobody);
+                return state.end(ForwardOutcome::NoLeader);
             }
             drop(state);
             return self.forwarder.wait(&self.state, Duration::ZERO);
@@ -181,7 +181,7 @@ impl RemoteRoute {
         link.send(route, bytes, more);
         // The connection may have ended before the route was open on it.
         if lock(&link.output).is_closed {
-            lock(&self.state).end(Routed::Lost);
+            lock(&self.state).end(ForwardOutcome::ConnectionLost);
         }
     }
 
@@ -232,16 +232,16 @@ mod tests {
         let woken = || wakes.0.swap(0, Ordering::Relaxed) > 0;
         let (behind, first) =
             (route.pass(b"get b", false, &waker), route.pass(b"get a", false, &waker));
-        let answer = |route: &RemoteRoute| lock(&route.state).answer(b"END", Some(Routed::Done));
+        let answer = |route: &RemoteRoute| lock(&route.state).answer(b"END", Some(ForwardOutcome::Done));
         let mut answers = Vec::new();
-        assert_eq!(route.take(first, &mut answers), Routed::Waiting);
+        assert_eq!(route.take(first, &mut answers), ForwardOutcome::Pending);
         answer(&route);
         woken();
-        assert_eq!(route.take(first, &mut answers), Routed::Waiting);
+        assert_eq!(route.take(first, &mut answers), ForwardOutcome::Pending);
         answer(&route);
         assert!(woken());
-        assert_eq!(route.take(first, &mut answers), Routed::Done);
-        assert_eq!(route.take(behind, &mut answers), Routed::Done);
+        assert_eq!(route.take(first, &mut answers), ForwardOutcome::Done);
+        assert_eq!(route.take(behind, &mut answers), ForwardOutcome::Done);
     }
 
     #[test]
@@ -251,12 +251,12 @@ mod tests {
         let waker = Waker::from(Arc::clone(&wakes));
         let mut route = RemoteRoute::new(forwarder.clone(), Conversation::Gateway);
         let before = route.pass(b"get a", false, &waker);
-        assert_eq!(route.take(before, &mut Vec::new()), Routed::Waiting);
+        assert_eq!(route.take(before, &mut Vec::new()), ForwardOutcome::Pending);
         forwarder.shut_down();
         assert!(wakes.0.swap(0, Ordering::Relaxed) > 0);
-        assert_eq!(route.take(before, &mut Vec::new()), Routed::Nobody);
+        assert_eq!(route.take(before, &mut Vec::new()), ForwardOutcome::NoLeader);
         assert!(route.has_room(&waker), "there is nothing to wait for");
         let after = route.pass(b"get a", false, &waker);
-        assert_eq!(route.take(after, &mut Vec::new()), Routed::Nobody);
+        assert_eq!(route.take(after, &mut Vec::new()), ForwardOutcome::NoLeader);
     }
 }

@@ -4,7 +4,7 @@ use crate::peers::Stop;
 use larder_etcd::{LeaderView, ShardMapView};
 use larder_protocol::{SLOTS, slot};
 use larder_replica::{Migration, Ownership, Revision, ShardMap, SlotSet};
-use larder_session::{Division, Group as Number};
+use larder_session::{GroupMap, Group as Number};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -83,7 +83,7 @@ impl Topology {
     }
 
     /// The shard map for sessions; `None` while one group owns all slots.
-    pub fn shard_map(&self) -> Option<&dyn Division> {
+    pub fn shard_map(&self) -> Option<&dyn GroupMap> {
         self.is_divided.load(Ordering::Acquire).then_some(self)
     }
 
@@ -303,7 +303,7 @@ fn number(position: usize) -> Number {
     Number(u16::try_from(position).unwrap_or(u16::MAX))
 }
 
-impl Division for Topology {
+impl GroupMap for Topology {
     fn group_of(&self, key: &[u8]) -> Number {
         self.owner(slot(key))
     }

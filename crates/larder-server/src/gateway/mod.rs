@@ -11,7 +11,7 @@ use crate::stats::{Page, samples};
 use larder_gateway::{Asking, Group, Login, MetricsServer, Rights, Sample, ServerView, WebCounts};
 use larder_operations::{Event, EventQueue, Latencies, Limits, Observer};
 use larder_protocol::{Credentials, Password, Streams};
-use larder_session::{Conversation, Division, Group as Number, Host, Owner, pass_on};
+use larder_session::{Conversation, ShardMap, Group as Number, Host, Owner, pass_on};
 use larder_store::Now;
 use larder_store::erased;
 use std::io;
@@ -103,9 +103,9 @@ impl ServerView for Server {
 
     fn answers(&self, is_look_up: bool) -> bool {
         match self.owner() {
-            Owner::Here => true,
-            Owner::ElsewhereButReads => is_look_up,
-            Owner::Elsewhere => false,
+            Owner::Local => true,
+            Owner::RemoteWithLocalReads => is_look_up,
+            Owner::Remote => false,
         }
     }
 

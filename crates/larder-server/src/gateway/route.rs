@@ -1,14 +1,14 @@
 //! Requests of the gateway to other servers of the cluster.
 
 use larder_gateway::{Asked, Asking};
-use larder_session::{Passed, Route, Routed};
+use larder_session::{ForwardId, Route, ForwardOutcome};
 use std::task::Waker;
 
 /// The route of one request to the leader of a group.
 pub(crate) struct GatewayRoute {
     route: Box<dyn Route>,
     /// What was sent, if something was.
-    passed: Option<Passed>,
+    passed: Option<ForwardId>,
 }
 
 impl GatewayRoute {
@@ -33,16 +33,16 @@ impl Asking for GatewayRoute {
     fn take(&mut self, into: &mut Vec<u8>) -> Asked {
         let Some(passed) = self.passed else { return Asked::Waiting };
         match self.route.take(passed, into) {
-            Routed::Waiting => Asked::Waiting,
-            Routed::More => Asked::More,
-            Routed::Done | Routed::Close => Asked::Answered,
-            Routed::Again => Asked::Again,
-            Routed::Lost => Asked::Lost,
-            Routed::Nobody => Asked::Nobody,
+            ForwardOutcome::Pending => Asked::Waiting,
+            ForwardOutcome::More => Asked::More,
+            ForwardOutcome::Done | ForwardOutcome::Close => Asked::Answered,
+            ForwardOutcome::Retry => Asked::Again,
+            ForwardOutcome::ConnectionLost => Asked::Lost,
+            ForwardOutcome::NoLeader => Asked::Nobody,
         }
     }
 
     fn go_on(&mut self) {
-        self.route.go_on();
+        self.route.resume();
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn next_look_up(batch: &Batch<'_>, parser: Parser, owner: Owner) -> O
         };
         let is_whole_line = before.is_between_lines() && after.is_between_lines();
         before = after;
-        asks(batch, ready) && (is_whole_line || owner != Owner::Elsewhere)
+        asks(batch, ready) && (is_whole_line || owner != Owner::Remote)
     })
 }
 

@@ -51,7 +51,7 @@ impl<E: Engine> Session<E> {
         });
         if self.is_forwarded {
             let is_here = |place: &Place| !matches!(place, Place::There(_) | Place::ByKey);
-            return match cx.host.owner() == Owner::Here && places.iter().all(is_here) {
+            return match cx.host.owner() == Owner::Local && places.iter().all(is_here) {
                 true => Scatter::Here(batch.len()),
                 false => Scatter::Ends(Step::end(0, Next::Abandon)),
             };
@@ -112,7 +112,7 @@ impl<E: Engine> Session<E> {
                 Place::Everywhere => {
                     let (mut right, mut here) = (Vec::new(), None);
                     reply::ok(&mut right);
-                    if cx.host.owner() == Owner::Here {
+                    if cx.host.owner() == Owner::Local {
                         let here = here.insert(Vec::new());
                         // It waits for nothing.
                         let _ = self.answer_slowly(cx, state, ready, here);

@@ -81,7 +81,7 @@ impl<E: Engine> Session<E> {
         let max = if state.needs_login() { 1 } else { turn.left.min(BATCH_MAX) };
         let bounds = bounds(cx, state);
         let mut batch_end = gather(cx.operations.engine, input, &bounds, max, &mut batch);
-        if cx.settings.forwards && cx.host.division().is_some() {
+        if cx.settings.forwards && cx.host.shard_map().is_some() {
             let is_script = origin != Origin::Client;
             match self.scatter_resp(cx, state, input, &batch, turn, is_script) {
                 Scatter::Ends(step) => return step,

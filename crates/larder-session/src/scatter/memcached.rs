@@ -137,7 +137,7 @@ impl<E: Engine> Session<E> {
         let Request::FlushAll { format, .. } = &other.request else { return };
         let (mut right, mut here) = (Vec::new(), None);
         reply::ok(format, &mut right);
-        if cx.host.owner() == Owner::Here {
+        if cx.host.owner() == Owner::Local {
             // It waits for nothing.
             let _ = self.answer_one(cx, batch, ready, here.insert(Vec::new()), scratch);
             turn.keeps_answers = true;

@@ -8,10 +8,10 @@
 mod memcached;
 
 use crate::context::{Context, Next, Step, Turn};
-use crate::route::{Conversation, Group, Owner, Routed};
+use crate::route::{Conversation, Group, Owner, ForwardOutcome};
 use crate::session::Session;
 use crate::session::pending::{Part, PartBytes, PartState, Pending, Scattered};
-use crate::{Division, Host};
+use crate::{ShardMap, Host};
 use larder_operations::{AnsweredCounts, CommandClass};
 use larder_protocol::reply::resp as resp_reply;
 use larder_protocol::resp::CommandError;
@@ -35,7 +35,7 @@ pub(crate) enum Place {
 
 /// Where requests of a batch go, in order.
 pub(crate) struct Places<'h> {
-    division: Option<&'h dyn Division>,
+    shard_map: Option<&'h dyn ShardMap>,
     owner: Owner,
     /// No change has been sent to the leader yet, so look-ups may be answered from a copy.
     reads_copy: bool,
@@ -44,8 +44,8 @@ pub(crate) struct Places<'h> {
 impl<'h> Places<'h> {
     pub(crate) fn new(host: &'h impl Host) -> Self {
         let owner = host.owner();
-        let reads_copy = owner == Owner::ElsewhereButReads;
-        Self { division: host.division(), owner, reads_copy }
+        let reads_copy = owner == Owner::RemoteWithLocalReads;
+        Self { shard_map: host.shard_map(), owner, reads_copy }
     }
 
     /// The same, for requests that may follow a change.
@@ -56,7 +56,7 @@ impl<'h> Places<'h> {
     /// What `find` finds, once keys have stayed where they are for so long: requests for one key go the same way, so
     /// that they stay in order.
     pub(crate) fn settled<R>(host: &'h impl Host, mut find: impl FnMut(&mut Self) -> R) -> R {
-        let version = || host.division().map(|division| division.version());
+        let version = || host.shard_map().map(|map| map.version());
         loop {
             let before = version();
             let found = find(&mut Self::new(host));
@@ -68,12 +68,12 @@ impl<'h> Places<'h> {
 
     /// Where the next request goes, which is for this key.
     pub(crate) fn next(&mut self, key: &[u8], looks_up: bool) -> Place {
-        let group = self.division.map_or(Group::OWN, |division| division.group_of(key));
+        let group = self.shard_map.map_or(Group::OWN, |map| map.group_of(key));
         if group != Group::OWN {
             return Place::There(group);
         }
         self.reads_copy &= looks_up;
-        if self.owner == Owner::Here || self.reads_copy {
+        if self.owner == Owner::Local || self.reads_copy {
             return Place::Here;
         }
         Place::There(Group::OWN)
@@ -264,32 +264,32 @@ impl<E: Engine> Session<E> {
         };
         let Some(route) = self.aside().routes.get(group) else { return Headway::Close };
         if std::mem::take(&mut scattered.waits_for_room) {
-            route.go_on();
+            route.resume();
         }
         let routed = route.take(passed, &mut part.answer);
         part.show(output);
         match routed {
-            Routed::Waiting => Headway::Waits(Next::Wait),
-            Routed::More => {
+            ForwardOutcome::Pending => Headway::Waits(Next::Wait),
+            ForwardOutcome::More => {
                 scattered.waits_for_room = true;
                 Headway::GoesOn
             }
-            Routed::Done => self.end_first(scattered, output),
-            Routed::Close => {
+            ForwardOutcome::Done => self.end_first(scattered, output),
+            ForwardOutcome::Close => {
                 if !part.is_kept {
                     part.show_rest(output);
                 }
                 Headway::Close
             }
-            Routed::Lost if !part.is_repeatable || part.is_begun => Headway::Close,
-            Routed::Again | Routed::Lost => {
+            ForwardOutcome::ConnectionLost if !part.is_repeatable || part.is_begun => Headway::Close,
+            ForwardOutcome::Retry | ForwardOutcome::ConnectionLost => {
                 part.answer.clear();
                 route.forget();
-                let is_lost = routed == Routed::Lost;
+                let is_lost = routed == ForwardOutcome::ConnectionLost;
                 self.send_group_again(cx, scattered, (group, is_lost), input, turn);
                 Headway::GoesOn
             }
-            Routed::Nobody => {
+            ForwardOutcome::NoLeader => {
                 part.answer.clear();
                 let bytes = part.bytes(input).to_vec();
                 part.state = PartState::Refused;
@@ -363,7 +363,7 @@ impl<E: Engine> Session<E> {
     ) {
         let place = match (&part.state, self.place_part(cx, bytes)) {
             (PartState::There(group, _), Place::Everywhere) => {
-                let is_here = *group == Group::OWN && cx.host.owner() == Owner::Here;
+                let is_here = *group == Group::OWN && cx.host.owner() == Owner::Local;
                 if is_here { Place::Here } else { Place::There(*group) }
             }
             (_, place) => place,
@@ -395,7 +395,7 @@ impl<E: Engine> Session<E> {
         (here, right): (Option<Vec<u8>>, &[u8]),
         scattered: &mut Scattered<E>,
     ) {
-        let groups = cx.host.division().map(|division| division.groups()).unwrap_or_default();
+        let groups = cx.host.shard_map().map(|map| map.groups()).unwrap_or_default();
         let is_there = |group: &Group| here.is_none() || *group != Group::OWN;
         let there: Vec<Group> = groups.into_iter().filter(is_there).collect();
         let request = || match scattered.is_script {

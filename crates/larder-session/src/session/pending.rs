@@ -1,7 +1,7 @@
 //! The work that a session has to finish before it parses the next request: a large value that is
 //! received or sent, a dump, or input that is dropped.
 
-use crate::route::{Group, Passed};
+use crate::route::{Group, ForwardId};
 use crate::session::dump::Dump;
 use crate::session::key_scan::Scanning;
 use crate::session::resp_state::Answered;
@@ -188,7 +188,7 @@ pub(crate) struct Forwarded {
     /// How many there are.
     pub(crate) requests: usize,
     /// Where they went.
-    pub(crate) to: (Group, Passed),
+    pub(crate) to: (Group, ForwardId),
     /// The state of the parser after them.
     pub(crate) parser: Parser,
     /// They may be sent again.
@@ -206,7 +206,7 @@ pub(crate) struct Forwarded {
 
 /// A store whose value is forwarded as it arrives.
 pub(crate) struct Passing {
-    pub(crate) to: (Group, Passed),
+    pub(crate) to: (Group, ForwardId),
     pub(crate) left: u64,
     pub(crate) parser: Parser,
     pub(crate) then: Vec<u8>,
@@ -290,7 +290,7 @@ pub(crate) enum PartState<E: Engine> {
     Refused,
     /// Nobody knows whether it was carried out.
     Lost,
-    There(Group, Passed),
+    There(Group, ForwardId),
 }
 
 impl Forwarded {
@@ -298,7 +298,7 @@ impl Forwarded {
         Self {
             len: 0,
             requests: 0,
-            to: (Group::OWN, Passed::default()),
+            to: (Group::OWN, ForwardId::default()),
             parser,
             is_repeatable: true,
             has_output: false,

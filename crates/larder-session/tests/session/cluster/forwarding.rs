@@ -4,7 +4,7 @@
 use super::leader::{follower, holds};
 use crate::common::{Peer, TestEngine, new_kit, pattern, set, store, text};
 use crate::splits::{Delivery, SAMPLER, any_delivery, any_stream, check, garbled_stream};
-use larder_session::{Passed, Route, Routed, Session};
+use larder_session::{ForwardId, Route, ForwardOutcome, Session};
 use proptest::prelude::*;
 use std::task::Waker;
 
@@ -16,7 +16,7 @@ a_half_answered_request_ends_the_connection }
 fn same<E: TestEngine + Send + 'static>(
     stream: &[u8],
     delivery: &Delivery,
-    fates: &[Routed],
+    fates: &[ForwardOutcome],
     part_len: usize,
 ) -> Result<(), TestCaseError> {
     // A walk over items shows those that are here.
@@ -50,7 +50,7 @@ fn nonsense_is_answered_in_its_place<E: TestEngine + Send + 'static>() {
 
 /// Requests that the first leader has not answered go to the next one.
 fn nothing_is_lost_while_the_leader_changes<E: TestEngine + Send + 'static>() {
-    let fates = prop::collection::vec(prop_oneof![Just(Routed::Done), Just(Routed::Again)], 0..30);
+    let fates = prop::collection::vec(prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)], 0..30);
     check(100, (any_stream(1000), any_delivery(), fates), |(stream, delivery, fates)| {
         same::<E>(&stream.0, &delivery, &fates, usize::MAX)
     });
@@ -74,7 +74,7 @@ fn without_a_leader_there_is_an_error<E: TestEngine + Send + 'static>() {
     for (request, answer) in requests {
         let stream = [request, b"version\r\n", request, b"mn\r\n"].concat();
         for pieces in [vec![usize::MAX], vec![1]] {
-            let (kit, _) = follower::<E>(&[Routed::Nobody; 200], 1);
+            let (kit, _) = follower::<E>(&[ForwardOutcome::NoLeader; 200], 1);
             let delivery = Delivery { pieces, ..Delivery::at_once() };
             let (said, is_closed) = delivery.run_in(kit, Peer::new(), &stream);
             let expected = format!("{answer}VERSION 1.6.45\r\n{answer}MN\r\n");
@@ -84,7 +84,7 @@ fn without_a_leader_there_is_an_error<E: TestEngine + Send + 'static>() {
     }
     // A long value is dropped as it comes.
     let stream = [store("set a 0 0 250000", &pattern(250_000)), b"mn\r\n".to_vec()].concat();
-    let (kit, _) = follower::<E>(&[Routed::Nobody; 200], 1);
+    let (kit, _) = follower::<E>(&[ForwardOutcome::NoLeader; 200], 1);
     let (said, _) =
         Delivery { pieces: vec![5000], ..Delivery::at_once() }.run_in(kit, Peer::new(), &stream);
     assert_eq!(String::from_utf8_lossy(&said), "SERVER_ERROR no leader\r\nMN\r\n");
@@ -92,16 +92,16 @@ fn without_a_leader_there_is_an_error<E: TestEngine + Send + 'static>() {
 
 /// Reads are repeated; of a change nobody knows whether it was made, so the client is told nothing.
 fn a_lost_change_ends_the_connection<E: TestEngine + Send + 'static>() {
-    let run = |stream: &[u8], fates: &[Routed]| {
+    let run = |stream: &[u8], fates: &[ForwardOutcome]| {
         let (kit, leader) = follower::<E>(fates, usize::MAX);
         leader.lock().unwrap().ask(&set("a", b"5"));
         Delivery::at_once().run_in(kit, Peer::new(), stream)
     };
-    let (said, is_closed) = run(b"get a\r\nmg a v\r\n", &[Routed::Lost, Routed::Lost]);
+    let (said, is_closed) = run(b"get a\r\nmg a v\r\n", &[ForwardOutcome::ConnectionLost, ForwardOutcome::ConnectionLost]);
     assert_eq!(String::from_utf8_lossy(&said), "VALUE a 0 1\r\n5\r\nEND\r\nVA 1\r\n5\r\n");
     assert!(!is_closed);
     for change in ["incr a 1\r\n", "delete a\r\n", "touch a 0\r\n", "get a\r\nincr a 1\r\n"] {
-        let (said, is_closed) = run(change.as_bytes(), &[Routed::Lost]);
+        let (said, is_closed) = run(change.as_bytes(), &[ForwardOutcome::ConnectionLost]);
         assert!(said.is_empty() && is_closed, "{change}: {}", text(&said));
     }
 }
@@ -128,7 +128,7 @@ fn redis_is_forwarded<E: TestEngine + Send + 'static>() {
     assert!(direct.0.len() > 200 && direct.1, "{}", text(&direct.0));
     for pieces in [vec![usize::MAX], vec![1], vec![3, 50]] {
         for part_len in [1, usize::MAX] {
-            for fates in [vec![], vec![Routed::Again; 8]] {
+            for fates in [vec![], vec![ForwardOutcome::Retry; 8]] {
                 let (kit, _) = follower::<E>(&fates, part_len);
                 let delivery = Delivery { pieces: pieces.clone(), ..Delivery::at_once() };
                 let forwarded = delivery.run_in(kit, peer(), stream.as_bytes());
@@ -136,7 +136,7 @@ fn redis_is_forwarded<E: TestEngine + Send + 'static>() {
             }
         }
     }
-    let (kit, _) = follower::<E>(&[Routed::Nobody; 50], 1);
+    let (kit, _) = follower::<E>(&[ForwardOutcome::NoLeader; 50], 1);
     let said = Delivery::at_once().run_in(kit, peer(), b"get a\r\nping\r\nset a 1\r\n").0;
     let error = "-MASTERDOWN this group of servers has no leader\r\n";
     assert_eq!(String::from_utf8_lossy(&said), format!("{error}+PONG\r\n{error}"));
@@ -145,7 +145,7 @@ fn redis_is_forwarded<E: TestEngine + Send + 'static>() {
 /// A long value that came as a whole before it was known that nobody takes it.
 fn a_long_value_is_refused_in_the_end<E: TestEngine + Send + 'static>() {
     let stream = [store("set a 0 0 250000", &pattern(250_000)), b"version\r\n".to_vec()].concat();
-    for fate in [Routed::Nobody, Routed::Again] {
+    for fate in [ForwardOutcome::NoLeader, ForwardOutcome::Retry] {
         for late in [false, true] {
             let (mut kit, _) = follower::<E>(&[], usize::MAX);
             let open = kit.host.leader.take().unwrap();
@@ -165,16 +165,16 @@ fn a_long_value_is_refused_in_the_end<E: TestEngine + Send + 'static>() {
 /// Says what has become of requests at once, or when they are complete.
 struct Late {
     inner: Box<dyn Route>,
-    fate: Routed,
+    fate: ForwardOutcome,
     late: bool,
     is_complete: bool,
 }
 
 impl Route for Late {
-    fn pass(&mut self, _: &[u8], more: bool, waker: &Waker) -> Passed {
+    fn pass(&mut self, _: &[u8], more: bool, waker: &Waker) -> ForwardId {
         self.is_complete = !more;
         waker.wake_by_ref();
-        Passed(0)
+        ForwardId(0)
     }
 
     fn pass_rest(&mut self, bytes: &[u8], more: bool, waker: &Waker) {
@@ -185,11 +185,11 @@ impl Route for Late {
         self.inner.has_room(waker)
     }
 
-    fn take(&mut self, _: Passed, _: &mut Vec<u8>) -> Routed {
-        if self.late && !self.is_complete { Routed::Waiting } else { self.fate }
+    fn take(&mut self, _: ForwardId, _: &mut Vec<u8>) -> ForwardOutcome {
+        if self.late && !self.is_complete { ForwardOutcome::Pending } else { self.fate }
     }
 
-    fn go_on(&mut self) {}
+    fn resume(&mut self) {}
 
     fn forget(&mut self) {}
 }

@@ -201,7 +201,7 @@ fn a_change_among_requests_of_other_groups_is_held() {
         let (mut it, mut session) = (Followed::new(mode), Session::new());
         let (kit, _) = member::<dashmap::Handle>(2, false, &[], usize::MAX);
         let host = &mut it.kit.host;
-        (host.leader, host.leads, host.division) = (kit.host.leader, true, divided(2));
+        (host.leader, host.leads, host.shard_map) = (kit.host.leader, true, divided(2));
         it.kit.settings.forwards = true;
         // `a` belongs to the other group, `b` to this server.
         let (mut said, mut progress) = it.ask(&mut session, "get a\r\ndelete b\r\nget a\r\n");

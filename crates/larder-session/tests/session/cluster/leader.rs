@@ -1,12 +1,12 @@
 //! The leader of a group in the process of the test, and kits that forward to it.
 
 use crate::common::{Kit, Peer, TestEngine, new_kit};
-use larder_session::{Passed, Route, Routed, Session};
+use larder_session::{ForwardId, Route, ForwardOutcome, Session};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 /// What becomes of requests, in turn.
-type Fates = Arc<Mutex<Vec<Routed>>>;
+type Fates = Arc<Mutex<Vec<ForwardOutcome>>>;
 
 /// A kit that several have.
 pub(super) type Shared<E> = Arc<Mutex<Kit<E>>>;
@@ -25,21 +25,21 @@ struct Leader<E: TestEngine> {
 }
 
 struct Requests {
-    number: Passed,
+    number: ForwardId,
     request: Vec<u8>,
     is_complete: bool,
     answer: Option<Vec<u8>>,
-    fate: Routed,
+    fate: ForwardOutcome,
     /// Turns in which nothing has come yet.
     delay: usize,
 }
 
 impl<E: TestEngine + Send + 'static> Route for Leader<E> {
-    fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> Passed {
+    fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> ForwardId {
         assert!(self.passed.last().is_none_or(|last| last.is_complete), "one after the other");
-        let failed = self.passed.iter().find(|before| before.fate != Routed::Done);
+        let failed = self.passed.iter().find(|before| before.fate != ForwardOutcome::Done);
         let fate = failed.map_or_else(|| self.next_fate(more), |failed| failed.fate);
-        let number = Passed(self.passes);
+        let number = ForwardId(self.passes);
         let request = bytes.to_vec();
         let (is_complete, answer, delay) = (!more, None, 2);
         self.passed.push(Requests { number, request, is_complete, answer, fate, delay });
@@ -62,38 +62,38 @@ impl<E: TestEngine + Send + 'static> Route for Leader<E> {
         !self.looks.is_multiple_of(3)
     }
 
-    fn take(&mut self, of: Passed, into: &mut Vec<u8>) -> Routed {
+    fn take(&mut self, of: ForwardId, into: &mut Vec<u8>) -> ForwardOutcome {
         let at = self.passed.iter().position(|one| one.number == of).expect("it was passed");
         let before = self.passed[..at].iter().filter(|one| one.answer.is_none()).count();
-        if before == 0 || self.passed[at].fate == Routed::Done {
+        if before == 0 || self.passed[at].fate == ForwardOutcome::Done {
             // Those before it are carried out first.
             (0..=at).for_each(|at| self.carry_out(at));
         }
         let one = &mut self.passed[at];
         one.delay = one.delay.saturating_sub(1);
-        if one.fate != Routed::Done {
-            let is_over = one.is_complete || matches!(one.fate, Routed::Again | Routed::Nobody);
+        if one.fate != ForwardOutcome::Done {
+            let is_over = one.is_complete || matches!(one.fate, ForwardOutcome::Retry | ForwardOutcome::NoLeader);
             if one.delay > 0 || !is_over {
-                return Routed::Waiting;
+                return ForwardOutcome::Pending;
             }
             let fate = one.fate;
             self.passed.remove(at);
             return fate;
         }
-        let Some(answer) = &mut one.answer else { return Routed::Waiting };
+        let Some(answer) = &mut one.answer else { return ForwardOutcome::Pending };
         if one.delay > 0 || self.is_stopped {
-            return Routed::Waiting;
+            return ForwardOutcome::Pending;
         }
         into.extend(answer.drain(..self.part_len.min(answer.len())));
         if !answer.is_empty() {
             self.is_stopped = true;
-            return Routed::More;
+            return ForwardOutcome::More;
         }
         self.passed.remove(at);
-        if self.peer.is_closed { Routed::Close } else { Routed::Done }
+        if self.peer.is_closed { ForwardOutcome::Close } else { ForwardOutcome::Done }
     }
 
-    fn go_on(&mut self) {
+    fn resume(&mut self) {
         assert!(self.is_stopped, "only when there is more");
         self.is_stopped = false;
     }
@@ -107,27 +107,27 @@ impl<E: TestEngine + Send + 'static> Route for Leader<E> {
 impl<E: TestEngine> Leader<E> {
     fn carry_out(&mut self, at: usize) {
         let one = &mut self.passed[at];
-        if one.is_complete && one.answer.is_none() && one.fate == Routed::Done {
+        if one.is_complete && one.answer.is_none() && one.fate == ForwardOutcome::Done {
             self.peer.send(&mut self.kit.lock().unwrap(), &one.request);
             assert!(self.peer.unread.is_empty(), "whole requests are forwarded");
             one.answer = Some(std::mem::take(&mut self.peer.received));
         }
     }
 
-    fn next_fate(&self, is_long: bool) -> Routed {
+    fn next_fate(&self, is_long: bool) -> ForwardOutcome {
         let fates = &mut self.fates.lock().unwrap();
         match fates.first() {
             // What is dropped while it comes is not sent again.
-            Some(Routed::Again) if is_long => Routed::Done,
+            Some(ForwardOutcome::Retry) if is_long => ForwardOutcome::Done,
             Some(_) => fates.remove(0),
-            None => Routed::Done,
+            None => ForwardOutcome::Done,
         }
     }
 }
 
 /// A kit whose items are at a leader, and that leader.
 pub(super) fn follower<E: TestEngine + Send + 'static>(
-    fates: &[Routed],
+    fates: &[ForwardOutcome],
     part_len: usize,
 ) -> (Kit<E>, Shared<E>) {
     let (kit, mut leaders) = member(1, false, fates, part_len);
@@ -138,7 +138,7 @@ pub(super) fn follower<E: TestEngine + Send + 'static>(
 pub(super) fn member<E: TestEngine + Send + 'static>(
     groups: usize,
     are_one: bool,
-    fates: &[Routed],
+    fates: &[ForwardOutcome],
     part_len: usize,
 ) -> (Kit<E>, Vec<Shared<E>>) {
     let mut kit = new_kit::<E>();

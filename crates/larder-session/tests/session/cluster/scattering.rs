@@ -4,7 +4,7 @@
 use super::leader::{holds, member};
 use crate::common::{Peer, TestEngine, new_kit, pattern, set, store, text};
 use crate::splits::{Delivery, SAMPLER, any_delivery, any_stream, check, garbled_stream};
-use larder_session::{Division, Group, Routed, Session};
+use larder_session::{ShardMap, Group, ForwardOutcome, Session};
 use proptest::prelude::*;
 use std::cell::Cell;
 
@@ -20,7 +20,7 @@ struct ByLastByte {
     is_moving: bool,
 }
 
-impl Division for ByLastByte {
+impl ShardMap for ByLastByte {
     fn group_of(&self, key: &[u8]) -> Group {
         Group(u16::from(key.last().copied().unwrap_or_default()) % self.groups)
     }
@@ -38,7 +38,7 @@ impl Division for ByLastByte {
     }
 }
 
-pub(super) fn divided(groups: u16) -> Option<Box<dyn Division + Send>> {
+pub(super) fn divided(groups: u16) -> Option<Box<dyn ShardMap + Send>> {
     Some(Box::new(ByLastByte { groups, moves: Cell::new(0), is_moving: groups % 2 == 1 }))
 }
 
@@ -46,7 +46,7 @@ pub(super) fn divided(groups: u16) -> Option<Box<dyn Division + Send>> {
 fn same<E: TestEngine + Send + 'static>(
     stream: &[u8],
     delivery: &Delivery,
-    fates: &[Routed],
+    fates: &[ForwardOutcome],
     (groups, leads, part_len): (u16, bool, usize),
 ) -> Result<(), TestCaseError> {
     // A walk over items shows those that are here.
@@ -62,7 +62,7 @@ fn same<E: TestEngine + Send + 'static>(
     // Each group has CAS values of its own, so all are one where these are shown.
     let (mut kit, _) = member::<E>(groups.into(), shows_cas, fates, part_len);
     kit.host.leads = leads;
-    kit.host.division = divided(groups);
+    kit.host.shard_map = divided(groups);
     if leads && E::WAITS {
         kit.complete = Some(E::complete_read);
     }
@@ -95,7 +95,7 @@ fn nonsense_among_many_groups<E: TestEngine + Send + 'static>() {
 
 /// Requests that their group has not answered go where their keys are next.
 fn keys_that_move_are_found<E: TestEngine + Send + 'static>() {
-    let fates = prop::collection::vec(prop_oneof![Just(Routed::Done), Just(Routed::Again)], 0..40);
+    let fates = prop::collection::vec(prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)], 0..40);
     let shape = (1..5_u16, any::<bool>(), Just(usize::MAX));
     let all = (any_stream(1000), any_delivery(), fates, shape);
     check(200, all, |(stream, delivery, fates, shape)| {
@@ -118,9 +118,9 @@ fn redis_is_scattered<E: TestEngine + Send + 'static>() {
     assert!(direct.0.len() > 200 && direct.1, "{}", text(&direct.0));
     for (pieces, part_len) in [(vec![usize::MAX], usize::MAX), (vec![1], 1), (vec![3, 50], 2)] {
         for (fates, leads) in [(0, false), (0, true), (8, false), (8, true)] {
-            let (mut kit, _) = member::<E>(3, false, &vec![Routed::Again; fates], part_len);
+            let (mut kit, _) = member::<E>(3, false, &vec![ForwardOutcome::Retry; fates], part_len);
             kit.host.leads = leads;
-            kit.host.division = divided(3);
+            kit.host.shard_map = divided(3);
             if leads && E::WAITS {
                 kit.complete = Some(E::complete_read);
             }
@@ -170,7 +170,7 @@ fn any_redis_command() -> impl Strategy<Value = Vec<u8>> {
 
 /// However keys are divided, and though some move meanwhile.
 fn any_redis_commands_are_scattered<E: TestEngine + Send + 'static>() {
-    let fates = prop::collection::vec(prop_oneof![Just(Routed::Done), Just(Routed::Again)], 0..40);
+    let fates = prop::collection::vec(prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)], 0..40);
     let commands = prop::collection::vec(any_redis_command(), 1..12);
     let parts = prop_oneof![1..100_usize, Just(usize::MAX)];
     let all = (commands, any_delivery(), fates, (1..5_u16, any::<bool>(), parts));
@@ -180,7 +180,7 @@ fn any_redis_commands_are_scattered<E: TestEngine + Send + 'static>() {
         let direct = Delivery::at_once().run_in(new_kit::<E>(), peer(), &stream);
         let (mut kit, _) = member::<E>(groups.into(), false, &fates, part_len);
         kit.host.leads = leads;
-        kit.host.division = divided(groups);
+        kit.host.shard_map = divided(groups);
         if leads && E::WAITS {
             kit.complete = Some(E::complete_read);
         }
@@ -208,7 +208,7 @@ fn a_transaction_ends_within_a_batch<E: TestEngine + Send + 'static>() {
     let direct = Delivery::at_once().run_in(new_kit::<E>(), peer(), &stream);
     for piece in 1..=stream.len() {
         let (mut kit, _) = member::<E>(2, false, &[], usize::MAX);
-        kit.host.division = divided(2);
+        kit.host.shard_map = divided(2);
         let delivery = Delivery { pieces: vec![piece], ..Delivery::at_once() };
         let scattered = delivery.run_in(kit, peer(), &stream);
         assert_eq!(text(&scattered.0), text(&direct.0), "{piece}");
@@ -222,18 +222,18 @@ fn a_part_of_a_command_is_not_answered<E: TestEngine + Send + 'static>() {
     let nothing = String::new;
     let found = || "*3\r\n$-1\r\n$-1\r\n$-1\r\n+PONG\r\n".to_owned();
     for (request, fate, said, is_closed) in [
-        ("mget a b c", Routed::Lost, found(), false),
-        ("exists a b c", Routed::Lost, ":0\r\n+PONG\r\n".to_owned(), false),
-        ("del a b c", Routed::Lost, nothing(), true),
-        ("mset a 1 b 2 c 3", Routed::Lost, nothing(), true),
+        ("mget a b c", ForwardOutcome::ConnectionLost, found(), false),
+        ("exists a b c", ForwardOutcome::ConnectionLost, ":0\r\n+PONG\r\n".to_owned(), false),
+        ("del a b c", ForwardOutcome::ConnectionLost, nothing(), true),
+        ("mset a 1 b 2 c 3", ForwardOutcome::ConnectionLost, nothing(), true),
         // The answer has begun, and an error in it would look like a value.
-        ("mget a b c", Routed::Nobody, "*3\r\n$-1\r\n".to_owned(), true),
-        ("exists a b c", Routed::Nobody, format!("{no_leader}+PONG\r\n"), false),
-        ("del a b c", Routed::Nobody, format!("{no_leader}+PONG\r\n"), false),
-        ("mset a 1 b 2 c 3", Routed::Nobody, format!("{no_leader}+PONG\r\n"), false),
+        ("mget a b c", ForwardOutcome::NoLeader, "*3\r\n$-1\r\n".to_owned(), true),
+        ("exists a b c", ForwardOutcome::NoLeader, format!("{no_leader}+PONG\r\n"), false),
+        ("del a b c", ForwardOutcome::NoLeader, format!("{no_leader}+PONG\r\n"), false),
+        ("mset a 1 b 2 c 3", ForwardOutcome::NoLeader, format!("{no_leader}+PONG\r\n"), false),
     ] {
-        let (mut kit, _) = member::<E>(3, false, &[Routed::Done, fate], usize::MAX);
-        kit.host.division = divided(3);
+        let (mut kit, _) = member::<E>(3, false, &[ForwardOutcome::Done, fate], usize::MAX);
+        kit.host.shard_map = divided(3);
         let stream = format!("{request}\r\nping\r\n");
         let answered = Delivery::at_once().run_in(kit, peer(), stream.as_bytes());
         let expected = (text(said.as_bytes()), is_closed);
@@ -243,8 +243,8 @@ fn a_part_of_a_command_is_not_answered<E: TestEngine + Send + 'static>() {
 
 /// The group of some keys has no leader: the client takes the error for the end of the answer.
 fn an_error_ends_a_line_of_keys<E: TestEngine + Send + 'static>() {
-    let (mut kit, leaders) = member::<E>(2, false, &[Routed::Done, Routed::Nobody], usize::MAX);
-    kit.host.division = divided(2);
+    let (mut kit, leaders) = member::<E>(2, false, &[ForwardOutcome::Done, ForwardOutcome::NoLeader], usize::MAX);
+    kit.host.shard_map = divided(2);
     leaders[1].lock().unwrap().ask(&set("a", b"5"));
     let keys = " a".repeat(60);
     let stream = format!("get a b{keys}\r\nversion\r\nget a\r\nget b\r\n");
@@ -259,7 +259,7 @@ fn all_groups_are_flushed<E: TestEngine + Send + 'static>() {
     for leads in [false, true] {
         for (request, answer) in [("flush_all", "OK\r\n"), ("flush_all noreply", "")] {
             let (mut kit, leaders) = member::<E>(3, false, &[], usize::MAX);
-            kit.host.division = divided(3);
+            kit.host.shard_map = divided(3);
             kit.host.leads = leads;
             if leads && E::WAITS {
                 kit.complete = Some(E::complete_read);
@@ -276,9 +276,9 @@ fn all_groups_are_flushed<E: TestEngine + Send + 'static>() {
 }
 
 fn a_group_without_a_leader<E: TestEngine + Send + 'static>() {
-    let (mut kit, _) = member::<E>(2, false, &[Routed::Nobody; 20], usize::MAX);
+    let (mut kit, _) = member::<E>(2, false, &[ForwardOutcome::NoLeader; 20], usize::MAX);
     kit.host.leads = true;
-    kit.host.division = divided(2);
+    kit.host.shard_map = divided(2);
     if E::WAITS {
         kit.complete = Some(E::complete_read);
     }
@@ -304,7 +304,7 @@ fn forwarded_requests_are_answered_by_the_owner_alone<E: TestEngine + Send + 'st
     for (request, is_own) in [("set b 0 0 1\r\n5\r\n", true), ("set a 0 0 1\r\n5\r\n", false)] {
         let (mut kit, _) = member::<E>(2, false, &[], usize::MAX);
         kit.host.leads = true;
-        kit.host.division = divided(2);
+        kit.host.shard_map = divided(2);
         if E::WAITS {
             kit.complete = Some(E::complete_read);
         }

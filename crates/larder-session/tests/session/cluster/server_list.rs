@@ -4,7 +4,7 @@ use super::leader::follower;
 use crate::common::{Peer, TestEngine, new_kit, set, text};
 use crate::splits::Delivery;
 use larder_protocol::reply::Servers;
-use larder_session::Routed;
+use larder_session::ForwardOutcome;
 
 for_each_engine! { every_member_lists_the_servers without_a_cluster_there_is_no_list
 binary_clients_are_told_of_the_servers }
@@ -64,7 +64,7 @@ fn every_member_lists_the_servers<E: TestEngine + Send + 'static>() {
             kit
         };
         assert_eq!(run(leading()), answer, "it leads: {request}");
-        let following = |fates: &[Routed], reads_copy| {
+        let following = |fates: &[ForwardOutcome], reads_copy| {
             let (mut kit, leader) = follower::<E>(fates, usize::MAX);
             let (here, there) = E::pair();
             kit.engine = here;
@@ -78,7 +78,7 @@ fn every_member_lists_the_servers<E: TestEngine + Send + 'static>() {
         };
         assert_eq!(run(following(&[], false)), answer, "it forwards: {request}");
         assert_eq!(run(following(&[], true)), answer, "it has a copy: {request}");
-        let nobody = [Routed::Nobody; 200];
+        let nobody = [ForwardOutcome::NoLeader; 200];
         assert_eq!(run(following(&nobody, false)), alone, "nobody leads: {request}");
     }
 }
@@ -115,7 +115,7 @@ fn answered(opcode: u8, status: u8, extras: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 fn binary_clients_are_told_of_the_servers<E: TestEngine + Send + 'static>() {
-    let (mut kit, _) = follower::<E>(&[Routed::Nobody; 9], usize::MAX);
+    let (mut kit, _) = follower::<E>(&[ForwardOutcome::NoLeader; 9], usize::MAX);
     kit.host.servers = listed();
     let list = answered(0x60, 0, &[0; 4], LIST.as_bytes());
     assert_eq!(kit.ask(&binary(0x60, b"cluster")), list);
