@@ -1,7 +1,7 @@
 //! A whole session over an engine.
 
 use larder_protocol::Parser;
-use larder_session::kit::{Kit, START};
+use larder_session::test_util::{START, TestServer};
 use larder_store::{Engine, SizeClasses};
 
 const OVERHEAD: usize = 59;
@@ -23,9 +23,9 @@ pub fn classes() -> SizeClasses {
 pub fn converse<'s, E: Engine>(
     engine: E,
     pieces: impl Iterator<Item = &'s [u8]>,
-    requests_per_turn: usize,
+    requests_per_poll: usize,
 ) -> Answers {
-    converse_from(Parser::default(), engine, pieces, requests_per_turn)
+    converse_from(Parser::default(), engine, pieces, requests_per_poll)
 }
 
 /// The same, begun as `opening` says. `u` comes in with the password `p`.
@@ -36,26 +36,26 @@ pub fn converse_from<'s, E: Engine>(
     opening: Parser,
     engine: E,
     pieces: impl Iterator<Item = &'s [u8]>,
-    requests_per_turn: usize,
+    requests_per_poll: usize,
 ) -> Answers {
-    let mut kit = Kit::new(engine, ITEM_SIZE_MAX, classes());
-    kit.host.users = vec![(b"u", b"p")];
-    (kit.opening, kit.settings.requests_per_turn) = (opening, requests_per_turn);
-    kit.settings.output_max = 4096;
-    let mut peer = kit.peer();
+    let mut server = TestServer::new(engine, ITEM_SIZE_MAX, classes());
+    server.host.users = vec![(b"u", b"p")];
+    (server.opening, server.settings.requests_per_poll) = (opening, requests_per_poll);
+    server.settings.output_max = 4096;
+    let mut peer = server.client();
     for piece in pieces {
-        peer.send(&mut kit, piece);
+        peer.send(&mut server, piece);
         if peer.is_closed {
             break;
         }
-        kit.engine.maintain(START);
+        server.engine.maintain(START);
     }
-    peer.session.close(&kit.host);
-    assert_eq!(kit.host.reserved(), 0, "memory is given back");
+    peer.session.close(&server.host);
+    assert_eq!(server.host.reserved(), 0, "memory is given back");
     let begins_with_login = [Parser::TEXT_LOGIN, Parser::BINARY_LOGIN].contains(&opening);
-    if begins_with_login && !kit.host.has_authenticated() {
-        let of_items = kit.counters.classes.iter().flat_map(|class| class.each());
-        let of_all = kit.counters.thread.each().filter(|(name, _)| !name.starts_with("auth_"));
+    if begins_with_login && !server.host.has_authenticated() {
+        let of_items = server.counters.classes.iter().flat_map(|class| class.each());
+        let of_all = server.counters.thread.each().filter(|(name, _)| !name.starts_with("auth_"));
         assert!(of_items.chain(of_all).all(|(_, count)| count.get() == 0), "served a stranger");
     }
     (peer.received, peer.is_closed)

@@ -10,7 +10,7 @@ use larder_protocol::reply::resp::Replication;
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
 use larder_session::{
-    Conversation, ShardMap, Group, Host, Owner, PrefixEvent, RefreshRefusal, Route, StatsAnswer,
+    Conversation, Group, Host, Owner, PrefixEvent, RefreshRefusal, Route, ShardMap, StatsAnswer,
     WatchRefusal,
 };
 use larder_store::LimitRefused;

@@ -14,10 +14,10 @@ fn main() {
 
 /// A turn of each kind of request, all hits.
 #[divan::bench(args = ["get", "mg", "binary-get", "set", "ms"])]
-fn turn(bencher: Bencher<'_, '_>, kind: &str) {
+fn poll(bencher: Bencher<'_, '_>, kind: &str) {
     let (mut conversation, batches) = (Conversation::begin(kind), batches(kind));
     let mut next = batches.iter().cycle();
     bencher
         .counter(ItemsCount::new(BATCH))
-        .bench_local(|| conversation.turn(next.next().expect("it goes round")));
+        .bench_local(|| conversation.poll(next.next().expect("it goes round")));
 }

@@ -15,7 +15,7 @@ fn main() {
     let batches = batches(&kind);
     let mut answered = 0;
     for batch in batches.iter().cycle().take(rounds) {
-        answered += conversation.turn(batch);
+        answered += conversation.poll(batch);
     }
     assert!(kind == "nothing" || rounds == 0 || answered > 0, "somebody answers");
 }

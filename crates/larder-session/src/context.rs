@@ -20,7 +20,7 @@ pub struct Settings {
     /// changes nothing, a look-up wins no right to fill an item, and no key is special.
     pub for_gateway: bool,
     /// How many requests a session answers in one turn, before other connections get theirs (`-R`).
-    pub requests_per_turn: usize,
+    pub requests_per_poll: usize,
     /// The unsent output, in bytes, above which a session answers nothing until some of it is sent.
     pub output_max: usize,
     /// How many databases RESP's `SELECT` knows; all of them are the same items.

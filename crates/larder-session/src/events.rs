@@ -83,7 +83,7 @@ impl<H: Host> Observer for RequestObserver<'_, H> {
 }
 
 /// Passes an event of an operation on to a host, for interfaces that have no session.
-pub fn pass_on<H: Host>(host: &H, event: &Event<'_>) {
+pub fn notify_host<H: Host>(host: &H, event: &Event<'_>) {
     RequestObserver::unprefixed(host, 0, host.observed()).notify(event);
 }
 

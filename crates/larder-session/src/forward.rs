@@ -8,7 +8,7 @@ use crate::Host;
 use crate::context::{Context, Next, Step, Turn};
 use crate::memcached::batch::{Batch, BatchEnd, Ready, What, class_of};
 use crate::memcached::{read_only, servers};
-use crate::route::{Conversation, Group, Owner, ForwardId, ForwardOutcome};
+use crate::route::{Conversation, ForwardId, ForwardOutcome, Group, Owner};
 use crate::session::Session;
 use crate::session::pending::{Body, Forwarded, Passing, Pending};
 use larder_operations::CommandClass;
@@ -268,8 +268,11 @@ impl<E: Engine> Session<E> {
             route.resume();
         }
         let before = output.len();
-        let routed =
-            if forwarded.waits_for_room { ForwardOutcome::Pending } else { route.take(passed, output) };
+        let routed = if forwarded.waits_for_room {
+            ForwardOutcome::Pending
+        } else {
+            route.take(passed, output)
+        };
         forwarded.has_output |= output.len() > before;
         match routed {
             ForwardOutcome::Pending | ForwardOutcome::More => {
@@ -291,7 +294,9 @@ impl<E: Engine> Session<E> {
                 Step::go_on(0)
             }
             ForwardOutcome::Retry => Step::go_on(0),
-            ForwardOutcome::ConnectionLost if forwarded.is_repeatable && !forwarded.has_output => Step::go_on(0),
+            ForwardOutcome::ConnectionLost if forwarded.is_repeatable && !forwarded.has_output => {
+                Step::go_on(0)
+            }
             ForwardOutcome::ConnectionLost => Step::end(0, Next::Close),
             ForwardOutcome::NoLeader => self.refuse_forwarded(cx, &forwarded, input, turn, output),
         }
@@ -393,7 +398,10 @@ impl<E: Engine> Session<E> {
                 self.pending = Pending::Swallow { left, then };
                 return Step::go_on(0);
             }
-            ForwardOutcome::More | ForwardOutcome::Done | ForwardOutcome::Close | ForwardOutcome::ConnectionLost => {
+            ForwardOutcome::More
+            | ForwardOutcome::Done
+            | ForwardOutcome::Close
+            | ForwardOutcome::ConnectionLost => {
                 return Step::end(0, Next::Close);
             }
         }

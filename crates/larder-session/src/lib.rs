@@ -11,18 +11,18 @@ mod context;
 mod events;
 mod forward;
 mod host;
-#[cfg(feature = "kit")]
-pub mod kit;
 mod memcached;
 mod resp;
 mod resume;
 mod route;
 mod scatter;
 mod session;
+#[cfg(feature = "test-util")]
+pub mod test_util;
 mod time;
 
 pub use context::*;
-pub use events::pass_on;
+pub use events::notify_host;
 pub use host::*;
 pub use route::{Conversation, ForwardId, ForwardOutcome, Group, Owner, Route};
 pub use session::*;

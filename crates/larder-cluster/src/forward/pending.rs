@@ -93,9 +93,12 @@ impl RouteState {
     /// The result of earlier requests that failed.
     pub(super) fn failure(&self) -> Option<ForwardOutcome> {
         let routed = self.passed.iter().filter_map(|answers| answers.routed);
-        routed
-            .into_iter()
-            .find(|routed| matches!(routed, ForwardOutcome::Retry | ForwardOutcome::ConnectionLost | ForwardOutcome::NoLeader))
+        routed.into_iter().find(|routed| {
+            matches!(
+                routed,
+                ForwardOutcome::Retry | ForwardOutcome::ConnectionLost | ForwardOutcome::NoLeader
+            )
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use super::forwarder::{Forwarder, WAIT_MAX};
 use super::link::Link;
 use super::pending::{Answers, RouteState, lock};
 use larder_replica::Frame;
-use larder_session::{Conversation, ForwardId, Route, ForwardOutcome};
+use larder_session::{Conversation, ForwardId, ForwardOutcome, Route};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -63,8 +63,9 @@ impl Route for RemoteRoute {
         let is_full = link.is_some_and(|link| lock(&link.output).bytes.len() > OUTPUT_LIMIT);
         let (number, is_first) = {
             let mut state = lock(&self.state);
-            let is_answered =
-                |answers: &Answers| matches!(answers.routed, Some(ForwardOutcome::Done | ForwardOutcome::Close));
+            let is_answered = |answers: &Answers| {
+                matches!(answers.routed, Some(ForwardOutcome::Done | ForwardOutcome::Close))
+            };
             let is_first = state.passed.iter().all(is_answered);
             let routed = state.failure().or(is_full.then_some(ForwardOutcome::NoLeader));
             if is_first {
@@ -136,7 +137,10 @@ impl Route for RemoteRoute {
             state.passed.remove(at);
         }
         state.awaited = (routed == ForwardOutcome::Pending).then_some(of);
-        if !matches!(routed, ForwardOutcome::Pending | ForwardOutcome::Retry | ForwardOutcome::ConnectionLost) {
+        if !matches!(
+            routed,
+            ForwardOutcome::Pending | ForwardOutcome::Retry | ForwardOutcome::ConnectionLost
+        ) {
             state.waits_since = None;
         }
         routed
@@ -232,7 +236,8 @@ mod tests {
         let woken = || wakes.0.swap(0, Ordering::Relaxed) > 0;
         let (behind, first) =
             (route.pass(b"get b", false, &waker), route.pass(b"get a", false, &waker));
-        let answer = |route: &RemoteRoute| lock(&route.state).answer(b"END", Some(ForwardOutcome::Done));
+        let answer =
+            |route: &RemoteRoute| lock(&route.state).answer(b"END", Some(ForwardOutcome::Done));
         let mut answers = Vec::new();
         assert_eq!(route.take(first, &mut answers), ForwardOutcome::Pending);
         answer(&route);

@@ -11,7 +11,7 @@ use crate::stats::{Page, samples};
 use larder_gateway::{Asking, Group, Login, MetricsServer, Rights, Sample, ServerView, WebCounts};
 use larder_operations::{Event, EventQueue, Latencies, Limits, Observer};
 use larder_protocol::{Credentials, Password, Streams};
-use larder_session::{Conversation, ShardMap, Group as Number, Host, Owner, pass_on};
+use larder_session::{Conversation, Group as Number, Host, Owner, ShardMap, notify_host};
 use larder_store::Now;
 use larder_store::erased;
 use std::io;
@@ -152,7 +152,7 @@ impl ServerView for Server {
 
 impl Observer for Server {
     fn notify(&self, event: &Event<'_>) {
-        pass_on(self, event);
+        notify_host(self, event);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Requests of the gateway to other servers of the cluster.
 
 use larder_gateway::{Asked, Asking};
-use larder_session::{ForwardId, Route, ForwardOutcome};
+use larder_session::{ForwardId, ForwardOutcome, Route};
 use std::task::Waker;
 
 /// The route of one request to the leader of a group.

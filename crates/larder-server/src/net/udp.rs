@@ -93,7 +93,7 @@ fn bind(address: SocketAddr) -> Result<UdpSocket, ListenError> {
 /// The settings of sessions of datagrams: they answer one command at a time, because each has a
 /// message of its own, and the whole of it at once.
 pub(crate) fn settings(server: &Server) -> Settings {
-    Settings { requests_per_turn: 1, output_max: MESSAGE_MAX, ..server.settings.clone() }
+    Settings { requests_per_poll: 1, output_max: MESSAGE_MAX, ..server.settings.clone() }
 }
 
 /// A socket's address in memcached's form.

@@ -2,7 +2,7 @@
 //! and the benchmarks of this crate.
 
 use larder_session::Session;
-use larder_session::kit::Kit;
+use larder_session::test_util::TestServer;
 use larder_store::{SizeClasses, segment};
 use std::io::Write;
 
@@ -69,7 +69,7 @@ pub(crate) fn batches(kind: &str) -> Vec<Vec<u8>> {
 /// A session and everything that it needs.
 pub(crate) struct Conversation {
     session: Session<segment::Handle>,
-    kit: Kit<segment::Handle>,
+    server: TestServer<segment::Handle>,
     output: Vec<u8>,
 }
 
@@ -77,15 +77,15 @@ impl Conversation {
     /// A session that has received nothing, for requests of one kind, with all items stored.
     pub(crate) fn begin(kind: &str) -> Self {
         let classes = SizeClasses::new(vec![96, 120, 152, 192, 240, 304, 1 << 20], 59);
-        let mut kit = Kit::new(engine(classes.clone()), 1 << 20, classes);
-        (kit.settings.requests_per_turn, kit.settings.output_max) = (64, 1 << 20);
+        let mut server = TestServer::new(engine(classes.clone()), 1 << 20, classes);
+        (server.settings.requests_per_poll, server.settings.output_max) = (64, 1 << 20);
         let output = Vec::with_capacity(64 << 10);
-        let mut conversation = Self { session: Session::new(), kit, output };
+        let mut conversation = Self { session: Session::new(), server, output };
         let mut input = Vec::new();
         for number in 0..ITEMS {
             input.clear();
             write_request("set", number, &mut input);
-            conversation.turn(&input);
+            conversation.poll(&input);
         }
         // The first request of a session chooses the dialect, so a new one follows.
         let is_resp = kind.starts_with("resp-");
@@ -94,8 +94,8 @@ impl Conversation {
     }
 
     /// Answers all of `input`; returns the length of the answers in bytes.
-    pub(crate) fn turn(&mut self, input: &[u8]) -> usize {
-        let progress = self.kit.turn(&mut self.session, input, &mut self.output);
+    pub(crate) fn poll(&mut self, input: &[u8]) -> usize {
+        let progress = self.server.poll(&mut self.session, input, &mut self.output);
         assert_eq!(progress.consumed, input.len(), "all is answered");
         let answered = self.output.len();
         self.output.clear();

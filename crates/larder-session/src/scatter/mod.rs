@@ -8,10 +8,10 @@
 mod memcached;
 
 use crate::context::{Context, Next, Step, Turn};
-use crate::route::{Conversation, Group, Owner, ForwardOutcome};
+use crate::route::{Conversation, ForwardOutcome, Group, Owner};
 use crate::session::Session;
 use crate::session::pending::{Part, PartBytes, PartState, Pending, Scattered};
-use crate::{ShardMap, Host};
+use crate::{Host, ShardMap};
 use larder_operations::{AnsweredCounts, CommandClass};
 use larder_protocol::reply::resp as resp_reply;
 use larder_protocol::resp::CommandError;
@@ -281,7 +281,9 @@ impl<E: Engine> Session<E> {
                 }
                 Headway::Close
             }
-            ForwardOutcome::ConnectionLost if !part.is_repeatable || part.is_begun => Headway::Close,
+            ForwardOutcome::ConnectionLost if !part.is_repeatable || part.is_begun => {
+                Headway::Close
+            }
             ForwardOutcome::Retry | ForwardOutcome::ConnectionLost => {
                 part.answer.clear();
                 route.forget();

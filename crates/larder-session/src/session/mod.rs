@@ -21,21 +21,21 @@ use larder_store::{Acknowledged, Delivery, Engine};
 /// passes it again with the bytes that follow:
 ///
 /// ```
-/// use larder_session::{Next, Session, kit::Kit};
+/// use larder_session::{Next, Session, test_util::TestServer};
 /// use larder_store::{SizeClasses, dashmap};
 ///
 /// let classes = SizeClasses::new(vec![96, 512, 4096], 59);
 /// let config = dashmap::Config { limit_bytes: 1 << 20, cas: true, classes: classes.clone(), seed: 7 };
 /// let engine = dashmap::Cache::new(config).handle();
-/// // A server has an engine handle for each thread, its settings and its clock; a kit stands for it.
-/// let mut kit = Kit::new(engine, 4096, classes);
+/// // A server has an engine handle for each thread, its settings and its clock; a server stands for it.
+/// let mut server = TestServer::new(engine, 4096, classes);
 ///
 /// let (mut session, mut output) = (Session::new(), Vec::new());
-/// let progress = kit.turn(&mut session, b"set k 0 0 1\r\n5\r\nget k\r", &mut output);
+/// let progress = server.poll(&mut session, b"set k 0 0 1\r\n5\r\nget k\r", &mut output);
 /// assert_eq!(output, b"STORED\r\n");
 /// assert_eq!((progress.consumed, progress.next), (16, Next::Read { wanted: 1 }));
 ///
-/// let progress = kit.turn(&mut session, b"get k\r\n", &mut output);
+/// let progress = server.poll(&mut session, b"get k\r\n", &mut output);
 /// assert_eq!(output, b"STORED\r\nVALUE k 0 1\r\n5\r\nEND\r\n");
 /// assert_eq!(progress.consumed, 7);
 /// ```
@@ -250,7 +250,7 @@ impl<E: Engine> Session<E> {
         }
         let mut scratch = [0; KEY_LEN_MAX];
         let before = output.len();
-        let left = cx.settings.requests_per_turn.max(1);
+        let left = cx.settings.requests_per_poll.max(1);
         let mut turn = Turn { left, answered: AnsweredCounts::default(), keeps_answers: false };
         let (consumed, next) = self.take_turn(cx, input, &mut turn, output, &mut scratch);
         let has_answered = output.len() > before || turn.keeps_answers;

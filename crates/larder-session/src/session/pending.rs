@@ -1,7 +1,7 @@
 //! The work that a session has to finish before it parses the next request: a large value that is
 //! received or sent, a dump, or input that is dropped.
 
-use crate::route::{Group, ForwardId};
+use crate::route::{ForwardId, Group};
 use crate::session::dump::Dump;
 use crate::session::key_scan::Scanning;
 use crate::session::resp_state::Answered;

@@ -1,6 +1,6 @@
 //! Each request is counted once, in the class that it is timed with.
 
-use crate::common::{ITEM_SIZE_MAX, TestEngine, new_kit, pattern, set, store};
+use crate::common::{ITEM_SIZE_MAX, TestEngine, new_server, pattern, set, store};
 use larder_operations::{AnsweredCounts, CommandClass};
 
 for_each_engine! { requests_count_in_their_class values_count_however_they_end cuts_change_no_count }
@@ -11,9 +11,9 @@ fn counts(answered: &AnsweredCounts) -> [u32; 6] {
 }
 
 fn check<E: TestEngine>(input: &[u8], expected: [u32; 6]) {
-    let mut kit = new_kit::<E>();
-    let mut peer = kit.peer();
-    peer.send(&mut kit, input);
+    let mut server = new_server::<E>();
+    let mut peer = server.client();
+    peer.send(&mut server, input);
     assert_eq!(counts(&peer.answered), expected, "{}", crate::common::text(&peer.received));
 }
 
@@ -51,11 +51,11 @@ fn values_count_however_they_end<E: TestEngine>() {
 fn cuts_change_no_count<E: TestEngine>() {
     let input = b"set k 0 0 5\r\nvalue\r\nget k l m\r\nmg k t v\r\nincr k 1\r\nmn\r\nget k\r\n";
     for cut in 0..input.len() {
-        let mut kit = new_kit::<E>();
-        kit.settings.requests_per_turn = 1 + cut % 3;
-        let mut peer = kit.peer();
-        peer.send(&mut kit, &input[..cut]);
-        peer.send(&mut kit, &input[cut..]);
+        let mut server = new_server::<E>();
+        server.settings.requests_per_poll = 1 + cut % 3;
+        let mut peer = server.client();
+        peer.send(&mut server, &input[..cut]);
+        peer.send(&mut server, &input[cut..]);
         assert_eq!(counts(&peer.answered), [5, 1, 0, 1, 0, 1], "cut at {cut}");
     }
 }

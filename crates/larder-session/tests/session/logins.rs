@@ -1,7 +1,7 @@
 //! Connections that begin with a login. The expected answers are those of memcached: 1.6.45 for text, and
 //! 1.6.18 with the PLAIN mechanism of Cyrus SASL for binary.
 
-use crate::common::{Kit, TestEngine, new_kit, store, text};
+use crate::common::{TestEngine, TestServer, new_server, store, text};
 use larder_protocol::Parser;
 
 for_each_engine! {
@@ -40,10 +40,10 @@ const OUT_OF_MEMORY: u16 = 0x82;
 type Case = (&'static str, Vec<Vec<u8>>, &'static [u16]);
 
 /// The answers to `input`, sent at once and byte by byte, and whether the connection was closed.
-fn talk<E: TestEngine>(kit: &mut Kit<E>, input: &[u8]) -> (Vec<u8>, bool) {
+fn talk<E: TestEngine>(server: &mut TestServer<E>, input: &[u8]) -> (Vec<u8>, bool) {
     let [whole, split] = [input.len().max(1), 1].map(|len| {
-        let mut peer = kit.peer();
-        input.chunks(len).for_each(|piece| peer.send(kit, piece));
+        let mut peer = server.client();
+        input.chunks(len).for_each(|piece| peer.send(server, piece));
         (peer.received, peer.is_closed)
     });
     assert_eq!(text(&split.0), text(&whole.0), "{}", text(input));
@@ -51,15 +51,15 @@ fn talk<E: TestEngine>(kit: &mut Kit<E>, input: &[u8]) -> (Vec<u8>, bool) {
     whole
 }
 
-fn kit<E: TestEngine>(opening: Parser) -> Kit<E> {
-    let mut kit = new_kit();
-    kit.opening = opening;
-    kit
+fn server<E: TestEngine>(opening: Parser) -> TestServer<E> {
+    let mut server = new_server();
+    server.opening = opening;
+    server
 }
 
 #[track_caller]
-fn answers<E: TestEngine>(kit: &mut Kit<E>, input: &[u8], answer: &[u8], closed: bool) {
-    let got = talk(kit, input);
+fn answers<E: TestEngine>(server: &mut TestServer<E>, input: &[u8], answer: &[u8], closed: bool) {
+    let got = talk(server, input);
     assert_eq!((text(&got.0), got.1), (text(answer), closed), "{}", text(input));
 }
 
@@ -91,8 +91,8 @@ fn packets(mut bytes: &[u8]) -> Vec<(u8, u16, String)> {
 }
 
 /// The statuses of the answers to successive SASL requests, up to a noop or the end.
-fn statuses<E: TestEngine>(kit: &mut Kit<E>, requests: &[Vec<u8>]) -> (Vec<u16>, bool) {
-    let (answer, closed) = talk(kit, &requests.concat());
+fn statuses<E: TestEngine>(server: &mut TestServer<E>, requests: &[Vec<u8>]) -> (Vec<u16>, bool) {
+    let (answer, closed) = talk(server, &requests.concat());
     (packets(&answer).into_iter().map(|packet| packet.1).collect(), closed)
 }
 
@@ -136,38 +136,38 @@ fn text_understands_nothing_but_a_login<E: TestEngine>() {
         "set a 0 0 13x",
         "\u{80}binary",
     ];
-    let mut kit = kit::<E>(Parser::TEXT_LOGIN);
+    let mut server = server::<E>(Parser::TEXT_LOGIN);
     for line in lines {
         let input = [line.as_bytes(), b"\r\n"].concat();
-        answers(&mut kit, &input, UNAUTHENTICATED, false);
+        answers(&mut server, &input, UNAUTHENTICATED, false);
         // A login after such a line is still accepted.
         let input = [&input, LOGIN, b"mn\r\n"].concat();
-        answers(&mut kit, &input, &[UNAUTHENTICATED, b"STORED\r\nMN\r\n"].concat(), false);
+        answers(&mut server, &input, &[UNAUTHENTICATED, b"STORED\r\nMN\r\n"].concat(), false);
     }
-    kit.opening = Parser::default();
-    answers(&mut kit, b"get a any\r\n", b"END\r\n", false);
+    server.opening = Parser::default();
+    answers(&mut server, b"get a any\r\n", b"END\r\n", false);
 }
 
 fn text_logs_in<E: TestEngine>() {
-    let mut kit = kit::<E>(Parser::TEXT_LOGIN);
+    let mut server = server::<E>(Parser::TEXT_LOGIN);
     let lines =
         ["set any 0 0 13", "set k flags ttl 13 noreply", "set   k   0 0  13 ", "set 1 2 3 13"];
     for line in lines {
         let input = [&store(line, b"ann pass word")[..], b"get any k\r\n"].concat();
-        answers(&mut kit, &input, b"STORED\r\nEND\r\n", false);
+        answers(&mut server, &input, b"STORED\r\nEND\r\n", false);
     }
     for input in [&b"set a 0 0 4\r\nbob \r\n"[..], b"set a 0 0 9\r\n nameless\r\n"] {
-        answers(&mut kit, input, b"STORED\r\n", false);
+        answers(&mut server, input, b"STORED\r\n", false);
     }
     let twice = [LOGIN, LOGIN, b"get any\r\n"].concat();
     let stored = b"STORED\r\nSTORED\r\nVALUE any 0 13\r\nann pass word\r\nEND\r\n";
-    answers(&mut kit, &twice, stored, false);
+    answers(&mut server, &twice, stored, false);
     // The login of one connection does not authenticate another one.
-    answers(&mut kit, b"get any\r\n", UNAUTHENTICATED, false);
+    answers(&mut server, b"get any\r\n", UNAUTHENTICATED, false);
 }
 
 fn text_refuses_what_is_no_login<E: TestEngine>() {
-    let mut kit = kit::<E>(Parser::TEXT_LOGIN);
+    let mut server = server::<E>(Parser::TEXT_LOGIN);
     let failure = "CLIENT_ERROR authentication failure";
     let cases: [(&[u8], &str); 9] = [
         (b"set a 0 0 8\r\nann pass\r\n", failure),
@@ -182,56 +182,56 @@ fn text_refuses_what_is_no_login<E: TestEngine>() {
     ];
     for (input, line) in cases {
         let (line, next) = (format!("{line}\r\n"), [input, LOGIN, b"mn\r\n"].concat());
-        answers(&mut kit, input, line.as_bytes(), false);
-        answers(&mut kit, &next, &[line.as_bytes(), b"STORED\r\nMN\r\n"].concat(), false);
+        answers(&mut server, input, line.as_bytes(), false);
+        answers(&mut server, &next, &[line.as_bytes(), b"STORED\r\nMN\r\n"].concat(), false);
     }
     for short in [&b"mn\r\n"[..], b"quit\r\n", b"\r\n", b"12345\n"] {
-        answers(&mut kit, short, b"", true);
+        answers(&mut server, short, b"", true);
     }
 }
 
 fn text_reads_no_more_than_a_login_takes<E: TestEngine>() {
-    let mut kit = kit::<E>(Parser::TEXT_LOGIN);
-    answers(&mut kit, &[b's'; 2047], b"", false);
-    answers(&mut kit, &[b's'; 2048], b"", true);
+    let mut server = server::<E>(Parser::TEXT_LOGIN);
+    answers(&mut server, &[b's'; 2047], b"", false);
+    answers(&mut server, &[b's'; 2048], b"", true);
     let keys = [&b"get "[..], &b"key ".repeat(1000)].concat();
-    answers(&mut kit, &keys, b"", true);
-    let mut peer = kit.peer();
-    peer.send(&mut kit, b"set a 0 0 16384\r\n");
-    peer.send(&mut kit, &[b'x'; 16385]);
+    answers(&mut server, &keys, b"", true);
+    let mut peer = server.client();
+    peer.send(&mut server, b"set a 0 0 16384\r\n");
+    peer.send(&mut server, &[b'x'; 16385]);
     assert_eq!(peer.received, b"");
-    peer.send(&mut kit, b"x");
+    peer.send(&mut server, b"x");
     assert_eq!(text(&peer.received), r"CLIENT_ERROR bad command line termination\r\n");
     assert!(peer.unread.is_empty());
 }
 
 fn binary_understands_nothing_but_a_login<E: TestEngine>() {
-    let mut kit = kit::<E>(Parser::BINARY_LOGIN);
+    let mut server = server::<E>(Parser::BINARY_LOGIN);
     for op in (0..=255).filter(|op| ![VERSION, LIST, AUTH, STEP].contains(op)) {
         for request in [packet(op, &[], &[], &[]), packet(op, &[0; 8], b"key", b"value")] {
-            let (answer, closed) = talk(&mut kit, &[request, sasl(AUTH, MESSAGE)].concat());
+            let (answer, closed) = talk(&mut server, &[request, sasl(AUTH, MESSAGE)].concat());
             assert_eq!(packets(&answer), [(op, FAILURE, "Auth failure.".to_owned())]);
             assert!(closed);
         }
     }
-    let (answer, closed) = talk(&mut kit, &packet(VERSION, &[], &[], &[]));
+    let (answer, closed) = talk(&mut server, &packet(VERSION, &[], &[], &[]));
     assert_eq!((packets(&answer), closed), (vec![(VERSION, OK, "1.6.45".to_owned())], false));
-    kit.opening = Parser::default();
-    answers(&mut kit, b"get key\r\n", b"END\r\n", false);
+    server.opening = Parser::default();
+    answers(&mut server, b"get key\r\n", b"END\r\n", false);
 }
 
 fn binary_logs_in<E: TestEngine>() {
-    let mut kit = kit::<E>(Parser::BINARY_LOGIN);
+    let mut server = server::<E>(Parser::BINARY_LOGIN);
     let get = packet(GET, &[], b"key", &[]);
     let requests = [packet(LIST, &[], &[], &[]), sasl(AUTH, MESSAGE), get];
-    let (answer, closed) = talk(&mut kit, &requests.concat());
+    let (answer, closed) = talk(&mut server, &requests.concat());
     let words = packets(&answer).into_iter().map(|packet| packet.2).collect::<Vec<_>>();
     assert_eq!(words, ["PLAIN", "Authenticated", "Not found"]);
     assert!(!closed);
     let good: [&[u8]; 2] = [b"\0ann\0pass word", b"ann\0ann\0pass word"];
     for message in good {
         let requests = [sasl(AUTH, message), packet(NOOP, &[], &[], &[])];
-        assert_eq!(statuses(&mut kit, &requests), (vec![OK, OK], false), "{}", text(message));
+        assert_eq!(statuses(&mut server, &requests), (vec![OK, OK], false), "{}", text(message));
     }
     let bad: [&[u8]; 10] = [
         b"\0ann\0pass",
@@ -248,12 +248,12 @@ fn binary_logs_in<E: TestEngine>() {
     for message in bad {
         let requests = [sasl(AUTH, message), packet(NOOP, &[], &[], &[])];
         let refused = (vec![FAILURE, FAILURE], true);
-        assert_eq!(statuses(&mut kit, &requests), refused, "{}", text(message));
+        assert_eq!(statuses(&mut server, &requests), refused, "{}", text(message));
     }
 }
 
 fn a_sasl_login_is_one_and_the_last<E: TestEngine>() {
-    let mut kit = kit::<E>(Parser::BINARY_LOGIN);
+    let mut server = server::<E>(Parser::BINARY_LOGIN);
     let good = || sasl(AUTH, MESSAGE);
     let bad = || sasl(AUTH, b"\0ann\0wrong");
     let begin = || sasl(AUTH, b"");
@@ -293,7 +293,7 @@ fn a_sasl_login_is_one_and_the_last<E: TestEngine>() {
         ),
     ];
     for (name, requests, expected) in open {
-        assert_eq!(statuses(&mut kit, &requests), (expected.to_vec(), false), "{name}");
+        assert_eq!(statuses(&mut server, &requests), (expected.to_vec(), false), "{name}");
     }
     let closed: [Case; 11] = [
         ("a step before all", vec![step(MESSAGE), noop()], &[FAILURE, FAILURE]),
@@ -321,47 +321,47 @@ fn a_sasl_login_is_one_and_the_last<E: TestEngine>() {
         ("a list with a key", vec![packet(LIST, &[], b"a", &[]), list()], &[INVALID]),
     ];
     for (name, requests, expected) in closed {
-        assert_eq!(statuses(&mut kit, &requests), (expected.to_vec(), true), "{name}");
+        assert_eq!(statuses(&mut server, &requests), (expected.to_vec(), true), "{name}");
     }
 }
 
 fn logins_are_counted<E: TestEngine>() {
-    let count = |kit: &Kit<E>| {
-        let thread = &kit.counters.thread;
+    let count = |server: &TestServer<E>| {
+        let thread = &server.counters.thread;
         (thread.auth_cmds.get(), thread.auth_errors.get())
     };
-    let mut text = kit::<E>(Parser::TEXT_LOGIN);
+    let mut text = server::<E>(Parser::TEXT_LOGIN);
     let input = [b"get abc\r\nset a 0 0 3\r\nann\r\nset a 0 0 5\r\nann x\r\n", LOGIN].concat();
-    text.ask(&[&input[..], LOGIN].concat());
+    text.replies_to(&[&input[..], LOGIN].concat());
     assert_eq!(count(&text), (2, 1), "a store behind the login is a store");
-    let mut binary = kit::<E>(Parser::BINARY_LOGIN);
+    let mut binary = server::<E>(Parser::BINARY_LOGIN);
     let list = packet(LIST, &[], &[], &[]);
     let requests = [list, sasl(AUTH, b"x"), sasl(STEP, b""), sasl(AUTH, b""), sasl(STEP, MESSAGE)];
-    binary.ask(&requests.concat());
+    binary.replies_to(&requests.concat());
     assert_eq!(count(&binary), (3, 2));
 }
 
 fn every_dialect_but_the_chosen_one_is_refused<E: TestEngine>() {
     let noop = packet(NOOP, &[], &[], &[]);
     for opening in [Parser::BINARY, Parser::BINARY_LOGIN] {
-        answers(&mut kit::<E>(opening), b"get a\r\n", b"", true);
+        answers(&mut server::<E>(opening), b"get a\r\n", b"", true);
     }
     let version = [packet(VERSION, &[], &[], &[]), b"\n".to_vec()].concat();
-    answers(&mut kit::<E>(Parser::TEXT), &version, b"ERROR\r\n", false);
-    answers(&mut kit::<E>(Parser::TEXT), b"mn\r\n", b"MN\r\n", false);
-    let (answer, closed) = talk(&mut kit::<E>(Parser::BINARY), &noop);
+    answers(&mut server::<E>(Parser::TEXT), &version, b"ERROR\r\n", false);
+    answers(&mut server::<E>(Parser::TEXT), b"mn\r\n", b"MN\r\n", false);
+    let (answer, closed) = talk(&mut server::<E>(Parser::BINARY), &noop);
     assert_eq!((packets(&answer), closed), (vec![(NOOP, OK, String::new())], false));
 }
 
 fn without_a_login_sasl_is_unknown<E: TestEngine>() {
-    let mut kit = new_kit::<E>();
+    let mut server = new_server::<E>();
     let requests = [packet(LIST, &[], &[], &[]), sasl(AUTH, MESSAGE), sasl(STEP, MESSAGE)];
     let quit = packet(QUIT, &[], &[], &[]);
     let expected = (vec![UNKNOWN, UNKNOWN, UNKNOWN, OK], true);
-    assert_eq!(statuses(&mut kit, &[requests.concat(), quit]), expected);
+    assert_eq!(statuses(&mut server, &[requests.concat(), quit]), expected);
     let (bad, list) = (packet(AUTH, &[], &[], MESSAGE), packet(LIST, &[], b"key", &[]));
     for request in [bad, list] {
-        assert_eq!(statuses(&mut kit, &[request]), (vec![INVALID], true));
+        assert_eq!(statuses(&mut server, &[request]), (vec![INVALID], true));
     }
-    assert_eq!(kit.counters.thread.auth_cmds.get(), 0);
+    assert_eq!(server.counters.thread.auth_cmds.get(), 0);
 }

@@ -5,15 +5,15 @@
 //! are easily done wrong.
 
 use crate::common::streams::frame;
-use crate::common::{ITEM_SIZE_MAX, Kit, TestEngine, new_kit, pattern, set, text};
+use crate::common::{ITEM_SIZE_MAX, TestEngine, TestServer, new_server, pattern, set, text};
 
 const SET: &[u8] = b"set k 0 0 1\r\n5\r\n";
 
 /// All counters that are not zero, by name.
-fn counted<E: TestEngine>(kit: &Kit<E>) -> Vec<(&'static str, u64)> {
-    let classes = kit.counters.classes.iter().flat_map(|class| class.each());
+fn counted<E: TestEngine>(server: &TestServer<E>) -> Vec<(&'static str, u64)> {
+    let classes = server.counters.classes.iter().flat_map(|class| class.each());
     let mut all = std::collections::BTreeMap::new();
-    for (name, counter) in kit.counters.thread.each().chain(classes) {
+    for (name, counter) in server.counters.thread.each().chain(classes) {
         *all.entry(name).or_default() += counter.get();
     }
     all.into_iter().filter(|&(_, count)| count > 0).collect()
@@ -21,9 +21,10 @@ fn counted<E: TestEngine>(kit: &Kit<E>) -> Vec<(&'static str, u64)> {
 
 #[track_caller]
 fn check<E: TestEngine>(requests: &[u8], counts: &str) {
-    let mut kit = new_kit::<E>();
-    let answer = kit.ask(requests);
-    let got: Vec<_> = counted(&kit).iter().map(|(name, count)| format!("{name} {count}")).collect();
+    let mut server = new_server::<E>();
+    let answer = server.replies_to(requests);
+    let got: Vec<_> =
+        counted(&server).iter().map(|(name, count)| format!("{name} {count}")).collect();
     assert_eq!(got.join(", "), counts, "{} says {}", text(requests), text(&answer));
 }
 
@@ -84,8 +85,12 @@ fn it_counts_binary<E: TestEngine>() {
 
 #[track_caller]
 fn says<E: TestEngine>(requests: &str, answers: &str) {
-    let mut kit = new_kit::<E>();
-    assert_eq!(text(&kit.ask(requests.as_bytes())), text(answers.as_bytes()), "{requests}");
+    let mut server = new_server::<E>();
+    assert_eq!(
+        text(&server.replies_to(requests.as_bytes())),
+        text(answers.as_bytes()),
+        "{requests}"
+    );
 }
 
 /// `h` and `l` show the state before the request, even if the look-up is repeated in order to change the
@@ -117,8 +122,8 @@ fn only_a_whole_value_may_be_late<E: TestEngine>() {
 
 /// An item with the largest CAS that a client can choose can be changed again.
 fn any_cas_may_be_chosen<E: TestEngine>() {
-    let mut kit = new_kit::<E>();
-    let answer = kit.ask(b"ms k 1 E18446744073709551615 c\r\n1\r\nms k 1 c\r\n2\r\n");
+    let mut server = new_server::<E>();
+    let answer = server.replies_to(b"ms k 1 E18446744073709551615 c\r\n1\r\nms k 1 c\r\n2\r\n");
     let answer = text(&answer);
     assert!(answer.starts_with("HD c18446744073709551615\\r\\nHD c"), "{answer}");
     assert!(!answer.ends_with("HD c18446744073709551615\\r\\n"), "{answer}");

@@ -1,7 +1,7 @@
 //! Conversations in RESP: each gives the same answers in one piece, cut anywhere, and with an engine
 //! that answers late.
 
-use crate::common::{Kit, Peer, TestEngine, new_kit, pattern, text};
+use crate::common::{TestClient, TestEngine, TestServer, new_server, pattern, text};
 use larder_protocol::reply::resp::{Link, Replication};
 use larder_session::Session;
 
@@ -21,8 +21,8 @@ fn requests(lines: &[&str]) -> Vec<u8> {
     lines.iter().flat_map(words).collect()
 }
 
-fn peer<E: TestEngine>(login_required: bool) -> Peer<E> {
-    Peer { session: Session::resp(7, login_required), ..Peer::new() }
+fn peer<E: TestEngine>(login_required: bool) -> TestClient<E> {
+    TestClient { session: Session::resp(7, login_required), ..TestClient::new() }
 }
 
 /// The answers of a new server to `pieces`.
@@ -30,14 +30,14 @@ fn answers<'p, E: TestEngine>(
     login_required: bool,
     pieces: impl IntoIterator<Item = &'p [u8]>,
 ) -> Vec<u8> {
-    let (mut kit, mut peer) = (new_kit::<E>(), peer::<E>(login_required));
-    pieces.into_iter().for_each(|piece| peer.send(&mut kit, piece));
-    close(kit, peer)
+    let (mut server, mut peer) = (new_server::<E>(), peer::<E>(login_required));
+    pieces.into_iter().for_each(|piece| peer.send(&mut server, piece));
+    close(server, peer)
 }
 
-fn close<E: TestEngine>(kit: Kit<E>, mut peer: Peer<E>) -> Vec<u8> {
-    peer.session.close(&kit.host);
-    assert_eq!(kit.host.reserved(), 0, "all memory is given back");
+fn close<E: TestEngine>(server: TestServer<E>, mut peer: TestClient<E>) -> Vec<u8> {
+    peer.session.close(&server.host);
+    assert_eq!(server.host.reserved(), 0, "all memory is given back");
     peer.received
 }
 
@@ -293,10 +293,10 @@ fn other_servers<E: TestEngine>() {
     };
     let arity = "-ERR wrong number of arguments for 'role' command\r\n";
     let said = |replication: Option<Replication>| {
-        let (mut kit, mut peer) = (new_kit::<E>(), peer::<E>(false));
-        kit.host.replication = replication;
-        peer.send(&mut kit, &asked);
-        String::from_utf8(close(kit, peer)).unwrap()
+        let (mut server, mut peer) = (new_server::<E>(), peer::<E>(false));
+        server.host.replication = replication;
+        peer.send(&mut server, &asked);
+        String::from_utf8(close(server, peer)).unwrap()
     };
     let expected = |role: &str, section: &str, hello_role| {
         let section = format!("# Replication\r\n{section}");
@@ -331,11 +331,11 @@ fn other_servers<E: TestEngine>() {
 fn large_values<E: TestEngine>() {
     let value = pattern(200 << 10);
     let keys: Vec<_> = (0..70).map(|i| format!("k{i}")).collect();
-    let (mut kit, mut peer) = (new_kit::<E>(), peer::<E>(false));
+    let (mut server, mut peer) = (new_server::<E>(), peer::<E>(false));
     let mut expected = Vec::new();
     for key in &keys {
         let value = if key.ends_with('5') { &value[..] } else { key.as_bytes() };
-        peer.send(&mut kit, &request(&[b"SET", key.as_bytes(), value]));
+        peer.send(&mut server, &request(&[b"SET", key.as_bytes(), value]));
         expected.extend_from_slice(b"+OK\r\n");
     }
     let bulk = |bytes: &[u8]| [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
@@ -347,23 +347,23 @@ fn large_values<E: TestEngine>() {
         expected.extend(bulk(value));
     }
     peer.takes = 1000;
-    peer.send(&mut kit, &request(&words));
-    peer.send(&mut kit, &request(&[b"GETRANGE", b"k5", b"100000", b"100009"]));
+    peer.send(&mut server, &request(&words));
+    peer.send(&mut server, &request(&[b"GETRANGE", b"k5", b"100000", b"100009"]));
     expected.extend(bulk(&value[100_000..100_010]));
-    peer.send(&mut kit, &request(&[b"GET", b"k15"]));
+    peer.send(&mut server, &request(&[b"GET", b"k15"]));
     expected.extend(bulk(&value));
-    peer.send(&mut kit, &request(&[b"SET", b"k15", b"x", b"GET"]));
+    peer.send(&mut server, &request(&[b"SET", b"k15", b"x", b"GET"]));
     expected.extend(bulk(&value));
-    peer.send(&mut kit, &request(&[b"GETDEL", b"k25"]));
+    peer.send(&mut server, &request(&[b"GETDEL", b"k25"]));
     expected.extend(bulk(&value));
     let long = pattern(310 << 10);
-    peer.send(&mut kit, &request(&[b"SET", b"k1", &long[..300 << 10]]));
-    peer.send(&mut kit, &request(&[b"GET", b"k1"]));
+    peer.send(&mut server, &request(&[b"SET", b"k1", &long[..300 << 10]]));
+    peer.send(&mut server, &request(&[b"GET", b"k1"]));
     expected
         .extend_from_slice(b"-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n");
     expected.extend(bulk(b"k1"));
-    peer.send(&mut kit, &request(&[b"SET", b"k1", &long]));
+    peer.send(&mut server, &request(&[b"SET", b"k1", &long]));
     expected.extend_from_slice(b"-ERR Protocol error: invalid bulk length\r\n");
     assert!(peer.is_closed);
-    assert!(close(kit, peer) == expected, "the values are those that were stored");
+    assert!(close(server, peer) == expected, "the values are those that were stored");
 }

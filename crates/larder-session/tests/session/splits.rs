@@ -2,7 +2,7 @@
 //! number of random cases, `LARDER_SEED` their seed.
 
 use crate::common::streams;
-use crate::common::{Kit, Peer, TestEngine, new_kit, text};
+use crate::common::{TestClient, TestEngine, TestServer, new_server, text};
 use larder_model::{Model, ModelConnection};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -14,7 +14,7 @@ use std::{env, fmt};
 pub(crate) struct Delivery {
     /// The lengths of the pieces, repeated.
     pub(crate) pieces: Vec<usize>,
-    pub(crate) requests_per_turn: usize,
+    pub(crate) requests_per_poll: usize,
     pub(crate) output_max: usize,
     /// How many bytes the client reads after each turn.
     pub(crate) takes: usize,
@@ -24,7 +24,7 @@ impl Delivery {
     pub(crate) fn at_once() -> Self {
         Self {
             pieces: vec![],
-            requests_per_turn: usize::MAX,
+            requests_per_poll: usize::MAX,
             output_max: usize::MAX,
             takes: usize::MAX,
         }
@@ -36,31 +36,31 @@ impl Delivery {
 
     /// All answers to `stream`, and whether the session closed the connection.
     pub(crate) fn run<E: TestEngine>(&self, stream: &[u8]) -> (Vec<u8>, bool) {
-        self.run_in(new_kit::<E>(), Peer::new(), stream)
+        self.run_in(new_server::<E>(), TestClient::new(), stream)
     }
 
-    /// The same of a peer of this kit.
+    /// The same of a peer of this server.
     pub(crate) fn run_in<E: TestEngine>(
         &self,
-        mut kit: Kit<E>,
-        mut peer: Peer<E>,
+        mut server: TestServer<E>,
+        mut peer: TestClient<E>,
         stream: &[u8],
     ) -> (Vec<u8>, bool) {
-        kit.settings.requests_per_turn = self.requests_per_turn;
-        kit.settings.output_max = self.output_max;
+        server.settings.requests_per_poll = self.requests_per_poll;
+        server.settings.output_max = self.output_max;
         peer.takes = self.takes;
         let mut rest = stream;
         for &len in self.pieces.iter().cycle() {
             let (piece, behind) = rest.split_at(len.clamp(1, rest.len().max(1)).min(rest.len()));
-            peer.send(&mut kit, piece);
+            peer.send(&mut server, piece);
             rest = behind;
             if rest.is_empty() {
                 break;
             }
         }
-        peer.send(&mut kit, rest);
-        peer.session.close(&kit.host);
-        assert_eq!(kit.host.reserved(), 0, "memory is given back");
+        peer.send(&mut server, rest);
+        peer.session.close(&server.host);
+        assert_eq!(server.host.reserved(), 0, "memory is given back");
         (peer.received, peer.is_closed)
     }
 }
@@ -128,13 +128,13 @@ pub(crate) fn garbled_stream(value_len_max: usize) -> impl Strategy<Value = Stre
 pub(crate) fn any_delivery() -> impl Strategy<Value = Delivery> {
     let pieces =
         prop::collection::vec(prop_oneof![1..64_usize, 1..8192_usize, 1..200_000_usize], 1..8);
-    let requests_per_turn = prop_oneof![Just(1), Just(20), 1..64_usize];
+    let requests_per_poll = prop_oneof![Just(1), Just(20), 1..64_usize];
     let output_max = prop_oneof![Just(1), Just(64), 1..100_000_usize];
     let takes = prop_oneof![Just(1000), Just(usize::MAX), 100..100_000_usize];
-    (pieces, requests_per_turn, output_max, takes).prop_map(
-        |(pieces, requests_per_turn, output_max, takes)| Delivery {
+    (pieces, requests_per_poll, output_max, takes).prop_map(
+        |(pieces, requests_per_poll, output_max, takes)| Delivery {
             pieces,
-            requests_per_turn,
+            requests_per_poll,
             output_max,
             takes,
         },
@@ -150,7 +150,7 @@ pub(crate) const SAMPLER: &[u8] = b"set a 5 0 2\r\n10\r\nincr a 5\r\nget a b a\r
 
 fn one_byte_at_a_time<E: TestEngine>() {
     same::<E>(SAMPLER, &Delivery::in_pieces(vec![1])).unwrap();
-    let every_limit = Delivery { requests_per_turn: 1, output_max: 1, takes: 1, pieces: vec![1] };
+    let every_limit = Delivery { requests_per_poll: 1, output_max: 1, takes: 1, pieces: vec![1] };
     same::<E>(SAMPLER, &every_limit).unwrap();
     check(24, any_stream(2000), |stream| same::<E>(&stream.0, &Delivery::in_pieces(vec![1])));
 }
@@ -196,7 +196,7 @@ fn judged(stream: &[u8]) -> (Vec<u8>, bool) {
         classes: crate::common::CLASS_SIZES.to_vec(),
     });
     let mut connection = ModelConnection::default();
-    let answers = connection.receive(&mut model, larder_session::kit::START.0, stream);
+    let answers = connection.receive(&mut model, larder_session::test_util::START.0, stream);
     (answers, connection.is_closed())
 }
 

@@ -8,7 +8,7 @@ use larder_store::Updates;
 /// Runs turns until a request waits; false if all were answered before.
 fn waits(it: &mut Conversation) -> bool {
     loop {
-        let progress = it.turn();
+        let progress = it.poll();
         match progress.next {
             _ if progress.hold => it.complete_all(),
             Next::Wait => return true,
@@ -30,7 +30,7 @@ fn check(request: &[u8], answer: &[u8], is_resp: bool) {
             continue;
         }
         waited += 1;
-        assert!(it.kit.engine.drop_tag(b"x"), "the request has begun");
+        assert!(it.server.engine.drop_tag(b"x"), "the request has begun");
         loop {
             it.complete_all();
             if !waits(&mut it) {
@@ -72,8 +72,8 @@ fn a_value_that_arrives_after_a_drop_is_dropped_whatever_its_length() {
         let value = vec![b'v'; len];
         let head = format!("ms k {len} Gx\r\n");
         let mut it = Conversation::new(1, head.as_bytes());
-        assert!(matches!(it.turn().next, Next::Read { .. }) && it.unread.is_empty(), "{len}");
-        assert!(it.kit.engine.drop_tag(b"x"), "{len}");
+        assert!(matches!(it.poll().next, Next::Read { .. }) && it.unread.is_empty(), "{len}");
+        assert!(it.server.engine.drop_tag(b"x"), "{len}");
         it.unread = [&value[..], b"\r\nmg k v\r\nmn\r\n"].concat();
         while waits(&mut it) {
             it.complete_all();

@@ -90,7 +90,7 @@ pub(crate) fn serve(
         flush_enabled: !options.disable_flush_all,
         read_only: options.follow.is_some(),
         forwards: options.cluster.is_some(),
-        requests_per_turn: options.max_reqs_per_event,
+        requests_per_poll: options.max_reqs_per_event,
         output_max: OUTPUT_MAX,
         for_gateway: false,
         resp_databases: options.suboptions.resp_db + 1,

@@ -163,7 +163,7 @@ fn server() -> Server {
             prefix_delimiter: b':',
         },
         flush_enabled: true,
-        requests_per_turn: 64,
+        requests_per_poll: 64,
         output_max: 1 << 16,
         for_gateway: false,
         resp_databases: 1,

@@ -2,9 +2,9 @@
 //! are those of the other one, also if it changes while they are under way.
 
 use super::leader::{follower, holds};
-use crate::common::{Peer, TestEngine, new_kit, pattern, set, store, text};
+use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
 use crate::splits::{Delivery, SAMPLER, any_delivery, any_stream, check, garbled_stream};
-use larder_session::{ForwardId, Route, ForwardOutcome, Session};
+use larder_session::{ForwardId, ForwardOutcome, Route, Session};
 use proptest::prelude::*;
 use std::task::Waker;
 
@@ -24,8 +24,8 @@ fn same<E: TestEngine + Send + 'static>(
         return Ok(());
     }
     let direct = Delivery::at_once().run::<E>(stream);
-    let (kit, _) = follower::<E>(fates, part_len);
-    let forwarded = delivery.run_in(kit, Peer::new(), stream);
+    let (server, _) = follower::<E>(fates, part_len);
+    let forwarded = delivery.run_in(server, TestClient::new(), stream);
     prop_assert_eq!(text(&forwarded.0), text(&direct.0), "{:?} {:?}", delivery, fates);
     prop_assert_eq!(forwarded.1, direct.1);
     Ok(())
@@ -50,7 +50,10 @@ fn nonsense_is_answered_in_its_place<E: TestEngine + Send + 'static>() {
 
 /// Requests that the first leader has not answered go to the next one.
 fn nothing_is_lost_while_the_leader_changes<E: TestEngine + Send + 'static>() {
-    let fates = prop::collection::vec(prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)], 0..30);
+    let fates = prop::collection::vec(
+        prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)],
+        0..30,
+    );
     check(100, (any_stream(1000), any_delivery(), fates), |(stream, delivery, fates)| {
         same::<E>(&stream.0, &delivery, &fates, usize::MAX)
     });
@@ -74,9 +77,9 @@ fn without_a_leader_there_is_an_error<E: TestEngine + Send + 'static>() {
     for (request, answer) in requests {
         let stream = [request, b"version\r\n", request, b"mn\r\n"].concat();
         for pieces in [vec![usize::MAX], vec![1]] {
-            let (kit, _) = follower::<E>(&[ForwardOutcome::NoLeader; 200], 1);
+            let (server, _) = follower::<E>(&[ForwardOutcome::NoLeader; 200], 1);
             let delivery = Delivery { pieces, ..Delivery::at_once() };
-            let (said, is_closed) = delivery.run_in(kit, Peer::new(), &stream);
+            let (said, is_closed) = delivery.run_in(server, TestClient::new(), &stream);
             let expected = format!("{answer}VERSION 1.6.45\r\n{answer}MN\r\n");
             assert_eq!(String::from_utf8_lossy(&said), expected, "{}", text(request));
             assert!(!is_closed);
@@ -84,20 +87,26 @@ fn without_a_leader_there_is_an_error<E: TestEngine + Send + 'static>() {
     }
     // A long value is dropped as it comes.
     let stream = [store("set a 0 0 250000", &pattern(250_000)), b"mn\r\n".to_vec()].concat();
-    let (kit, _) = follower::<E>(&[ForwardOutcome::NoLeader; 200], 1);
-    let (said, _) =
-        Delivery { pieces: vec![5000], ..Delivery::at_once() }.run_in(kit, Peer::new(), &stream);
+    let (server, _) = follower::<E>(&[ForwardOutcome::NoLeader; 200], 1);
+    let (said, _) = Delivery { pieces: vec![5000], ..Delivery::at_once() }.run_in(
+        server,
+        TestClient::new(),
+        &stream,
+    );
     assert_eq!(String::from_utf8_lossy(&said), "SERVER_ERROR no leader\r\nMN\r\n");
 }
 
 /// Reads are repeated; of a change nobody knows whether it was made, so the client is told nothing.
 fn a_lost_change_ends_the_connection<E: TestEngine + Send + 'static>() {
     let run = |stream: &[u8], fates: &[ForwardOutcome]| {
-        let (kit, leader) = follower::<E>(fates, usize::MAX);
-        leader.lock().unwrap().ask(&set("a", b"5"));
-        Delivery::at_once().run_in(kit, Peer::new(), stream)
+        let (server, leader) = follower::<E>(fates, usize::MAX);
+        leader.lock().unwrap().replies_to(&set("a", b"5"));
+        Delivery::at_once().run_in(server, TestClient::new(), stream)
     };
-    let (said, is_closed) = run(b"get a\r\nmg a v\r\n", &[ForwardOutcome::ConnectionLost, ForwardOutcome::ConnectionLost]);
+    let (said, is_closed) = run(
+        b"get a\r\nmg a v\r\n",
+        &[ForwardOutcome::ConnectionLost, ForwardOutcome::ConnectionLost],
+    );
     assert_eq!(String::from_utf8_lossy(&said), "VALUE a 0 1\r\n5\r\nEND\r\nVA 1\r\n5\r\n");
     assert!(!is_closed);
     for change in ["incr a 1\r\n", "delete a\r\n", "touch a 0\r\n", "get a\r\nincr a 1\r\n"] {
@@ -107,9 +116,9 @@ fn a_lost_change_ends_the_connection<E: TestEngine + Send + 'static>() {
 }
 
 fn what_is_not_about_items_is_answered_here<E: TestEngine + Send + 'static>() {
-    let (mut kit, leader) = follower::<E>(&[], usize::MAX);
+    let (mut server, leader) = follower::<E>(&[], usize::MAX);
     leader.lock().unwrap().host.memory_limit = 0;
-    let said = kit.ask(b"version\r\nmn\r\nstats\r\nverbosity 1\r\nget a\r\n");
+    let said = server.replies_to(b"version\r\nmn\r\nstats\r\nverbosity 1\r\nget a\r\n");
     let expected = "VERSION 1.6.45\r\nMN\r\nSTAT pid 1\r\nSTAT uptime 2\r\nEND\r\nOK\r\nEND\r\n";
     assert_eq!(String::from_utf8_lossy(&said), expected);
     assert_eq!(leader.lock().unwrap().counters.thread.cmd_touch.get(), 0);
@@ -121,23 +130,23 @@ fn redis_is_forwarded<E: TestEngine + Send + 'static>() {
         incr a\r\necho hi\r\nget a\r\nexec\r\ndel a b\r\ndbsize\r\nflushall\r\nget a\r\nsetx\r\n\
         *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nabc\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\nreset\r\nget b\r\n\
         multi\r\nset b 1\r\nget b\r\nexec\r\nquit\r\n";
-    let peer = || Peer { session: Session::<E>::resp(0, false), ..Peer::new() };
+    let peer = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
     // The number of items is that of the server itself.
     let stream = String::from_utf8_lossy(stream).replace("dbsize\r\n", "");
-    let direct = Delivery::at_once().run_in(new_kit::<E>(), peer(), stream.as_bytes());
+    let direct = Delivery::at_once().run_in(new_server::<E>(), peer(), stream.as_bytes());
     assert!(direct.0.len() > 200 && direct.1, "{}", text(&direct.0));
     for pieces in [vec![usize::MAX], vec![1], vec![3, 50]] {
         for part_len in [1, usize::MAX] {
             for fates in [vec![], vec![ForwardOutcome::Retry; 8]] {
-                let (kit, _) = follower::<E>(&fates, part_len);
+                let (server, _) = follower::<E>(&fates, part_len);
                 let delivery = Delivery { pieces: pieces.clone(), ..Delivery::at_once() };
-                let forwarded = delivery.run_in(kit, peer(), stream.as_bytes());
+                let forwarded = delivery.run_in(server, peer(), stream.as_bytes());
                 assert_eq!(text(&forwarded.0), text(&direct.0), "{pieces:?} {part_len} {fates:?}");
             }
         }
     }
-    let (kit, _) = follower::<E>(&[ForwardOutcome::NoLeader; 50], 1);
-    let said = Delivery::at_once().run_in(kit, peer(), b"get a\r\nping\r\nset a 1\r\n").0;
+    let (server, _) = follower::<E>(&[ForwardOutcome::NoLeader; 50], 1);
+    let said = Delivery::at_once().run_in(server, peer(), b"get a\r\nping\r\nset a 1\r\n").0;
     let error = "-MASTERDOWN this group of servers has no leader\r\n";
     assert_eq!(String::from_utf8_lossy(&said), format!("{error}+PONG\r\n{error}"));
 }
@@ -147,14 +156,14 @@ fn a_long_value_is_refused_in_the_end<E: TestEngine + Send + 'static>() {
     let stream = [store("set a 0 0 250000", &pattern(250_000)), b"version\r\n".to_vec()].concat();
     for fate in [ForwardOutcome::NoLeader, ForwardOutcome::Retry] {
         for late in [false, true] {
-            let (mut kit, _) = follower::<E>(&[], usize::MAX);
-            let open = kit.host.leader.take().unwrap();
-            kit.host.leader = Some(Box::new(move |group, conversation| {
+            let (mut server, _) = follower::<E>(&[], usize::MAX);
+            let open = server.host.leader.take().unwrap();
+            server.host.leader = Some(Box::new(move |group, conversation| {
                 let inner = open(group, conversation);
                 Box::new(Late { inner, fate, late, is_complete: false })
             }));
             let delivery = Delivery { pieces: vec![100_000], ..Delivery::at_once() };
-            let (said, is_closed) = delivery.run_in(kit, Peer::new(), &stream);
+            let (said, is_closed) = delivery.run_in(server, TestClient::new(), &stream);
             let expected = "SERVER_ERROR no leader\r\nVERSION 1.6.45\r\n";
             assert_eq!(String::from_utf8_lossy(&said), expected, "{fate:?} {late}");
             assert!(!is_closed);
@@ -203,22 +212,22 @@ fn a_half_answered_request_ends_the_connection<E: TestEngine + Send + 'static>()
         let request = format!("{request}{keys}\r\n");
         let is_resp = request.starts_with('m');
         let session = if is_resp { Session::<E>::resp(0, false) } else { Session::new() };
-        let (mut kit, _) = follower::<E>(&[], usize::MAX);
-        let open = kit.host.leader.take();
-        kit.complete = E::WAITS.then_some(E::complete_read);
-        kit.ask(&set("k", &pattern(3000)));
-        kit.settings.output_max = 4000;
-        let (mut peer, mut first) = (Peer { session, ..Peer::new() }, Vec::new());
+        let (mut server, _) = follower::<E>(&[], usize::MAX);
+        let open = server.host.leader.take();
+        server.complete = E::WAITS.then_some(E::complete_read);
+        server.replies_to(&set("k", &pattern(3000)));
+        server.settings.output_max = 4000;
+        let (mut peer, mut first) = (TestClient { session, ..TestClient::new() }, Vec::new());
         peer.unread = request.as_bytes().to_vec();
-        let progress = peer.turn(&mut kit);
+        let progress = peer.poll(&mut server);
         assert_eq!(progress.next, larder_session::Next::Write);
         std::mem::swap(&mut first, &mut peer.unsent);
         assert!(first.len() > 3000, "{}", first.len());
         // From here on another node leads.
-        kit.host.leader = open;
-        kit.host.reads_copy = reads_copy;
-        kit.complete = kit.complete.or(Some(|_| ()));
-        peer.send(&mut kit, b"version\r\n");
+        server.host.leader = open;
+        server.host.reads_copy = reads_copy;
+        server.complete = server.complete.or(Some(|_| ()));
+        peer.send(&mut server, b"version\r\n");
         let said = String::from_utf8_lossy(&peer.received);
         if reads_copy && !request.starts_with("gat") {
             // It has a copy that is new enough, and goes on with it.

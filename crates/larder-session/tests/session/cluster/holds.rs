@@ -3,7 +3,7 @@
 use super::leader::member;
 use super::scattering::divided;
 use crate::common::conversation::Conversation;
-use crate::common::{Kit, classes};
+use crate::common::{TestServer, classes};
 use larder_session::{Next, Progress, Session, State};
 use larder_store::cache::Cache;
 use larder_store::journal::{AckMode, Journaled, JournaledCache, Journals};
@@ -19,7 +19,7 @@ fn an_answer_that_tells_of_a_change_is_held_until_it_is_acknowledged() {
     let mut held = 0;
     for seed in SEEDS {
         let mut it = Conversation::new(seed, b"set k 0 0 1\r\n1\r\nmn\r\n");
-        if it.turn_that_holds().is_none() {
+        if it.run_until_held().is_none() {
             assert_eq!(it.output, b"STORED\r\nMN\r\n");
             continue;
         }
@@ -30,16 +30,16 @@ fn an_answer_that_tells_of_a_change_is_held_until_it_is_acknowledged() {
         // Requests that arrive while answers are held are not answered, however often the driver calls.
         it.unread.extend_from_slice(b"version\r\n");
         for _ in 0..3 {
-            let progress = it.turn();
+            let progress = it.poll();
             assert!(progress.hold);
             assert_eq!((progress.consumed, &it.output), (0, &answers));
         }
         it.complete_all();
         assert_eq!(it.calls.0.load(Ordering::Relaxed), calls + 1, "it is woken, once");
-        let progress = it.turn();
+        let progress = it.poll();
         assert_eq!((progress.consumed, progress.hold, progress.next), (0, false, Next::Yield));
         assert_eq!(it.output, answers);
-        while !matches!(it.turn().next, Next::Read { .. }) {}
+        while !matches!(it.poll().next, Next::Read { .. }) {}
         assert_eq!(it.output, b"STORED\r\nMN\r\nVERSION 1.6.45\r\n");
     }
     assert!(held > 10, "{held} were held");
@@ -50,7 +50,7 @@ fn what_changes_nothing_is_never_held() {
     for seed in SEEDS {
         let asked = b"get k\r\nmg k v\r\nincr k 1\r\ntouch k 0\r\nmn\r\n";
         let mut it = Conversation::new(seed, asked);
-        assert_eq!(it.turn_that_holds(), None);
+        assert_eq!(it.run_until_held(), None);
         assert_eq!(it.output, b"END\r\nEN\r\nNOT_FOUND\r\nNOT_FOUND\r\nMN\r\n");
     }
 }
@@ -59,7 +59,7 @@ fn what_changes_nothing_is_never_held() {
 fn a_change_without_an_answer_holds_nothing() {
     for seed in SEEDS {
         let mut it = Conversation::new(seed, b"set k 0 0 1 noreply\r\n1\r\n");
-        assert_eq!(it.turn_that_holds(), None);
+        assert_eq!(it.run_until_held(), None);
         assert!(it.output.is_empty());
     }
 }
@@ -69,10 +69,10 @@ fn a_conversation_that_ends_behind_a_held_answer_ends_once_it_is_released() {
     let mut held = 0;
     for seed in SEEDS {
         let mut it = Conversation::new(seed, b"set k 0 0 1\r\n1\r\nquit\r\n");
-        if it.turn_that_holds().is_some() {
+        if it.run_until_held().is_some() {
             held += 1;
             it.complete_all();
-            let progress = it.turn();
+            let progress = it.poll();
             assert_eq!((progress.consumed, progress.hold, progress.next), (0, false, Next::Close));
         }
         assert_eq!(it.output, b"STORED\r\n");
@@ -84,10 +84,10 @@ fn a_conversation_that_ends_behind_a_held_answer_ends_once_it_is_released() {
 fn a_peer_that_leaves_waits_for_nothing() {
     let held = SEEDS.map(|seed| Conversation::new(seed, b"set k 0 0 1\r\n1\r\n"));
     let mut it = held
-        .map(|mut it| (it.turn_that_holds().is_some(), it))
+        .map(|mut it| (it.run_until_held().is_some(), it))
         .find_map(|(held, it)| held.then_some(it))
         .expect("one is held");
-    it.session.close(&it.kit.host);
+    it.session.close(&it.server.host);
     assert_eq!(it.session.state(), State::Waiting);
 }
 
@@ -97,7 +97,7 @@ fn a_request_that_waits_has_not_read_its_item_before() {
     for seed in SEEDS {
         let asked = b"set k 0 0 1\r\n1\r\nmd k I\r\nmg k h\r\n";
         let mut it = Conversation::new(seed, asked);
-        while it.turn_that_holds().is_some() {
+        while it.run_until_held().is_some() {
             it.complete_all();
         }
         assert_eq!(
@@ -114,9 +114,9 @@ fn a_session_that_has_answered_everything_waits_for_nothing() {
     for seed in SEEDS {
         let mut it = Conversation::new(seed, b"get a\r\nget b\r\nget c\r\nget d\r\nget e\r\n");
         loop {
-            match it.turn().next {
+            match it.poll().next {
                 // One at a time, so that others are still under way.
-                Next::Wait => assert_eq!(it.kit.engine.storage().complete(1), 1),
+                Next::Wait => assert_eq!(it.server.engine.storage().complete(1), 1),
                 Next::Yield => (),
                 Next::Read { .. } => break,
                 next => panic!("{next:?}"),
@@ -129,7 +129,7 @@ fn a_session_that_has_answered_everything_waits_for_nothing() {
 /// A cache whose one follower acknowledges what the test says.
 struct Followed {
     journals: Arc<Journals>,
-    kit: Kit<Journaled<dashmap::Handle>>,
+    server: TestServer<Journaled<dashmap::Handle>>,
 }
 
 const FOLLOWER: u64 = 7;
@@ -142,18 +142,22 @@ impl Followed {
         let config =
             dashmap::Config { limit_bytes: 1 << 20, cas: true, classes: classes(), seed: 1 };
         let cache = JournaledCache::new(dashmap::Cache::new(config), Arc::clone(&journals));
-        Self { kit: Kit::new(cache.engine(), 1 << 18, classes()), journals }
+        Self { server: TestServer::new(cache.engine(), 1 << 18, classes()), journals }
     }
 
     /// Answers a request; what is said to it, and whether that is held.
-    fn ask(&mut self, session: &mut Session<Journaled<dashmap::Handle>>, request: &str) -> Said {
+    fn replies_to(
+        &mut self,
+        session: &mut Session<Journaled<dashmap::Handle>>,
+        request: &str,
+    ) -> Said {
         let mut output = Vec::new();
-        let progress = self.kit.turn(session, request.as_bytes(), &mut output);
+        let progress = self.server.poll(session, request.as_bytes(), &mut output);
         (String::from_utf8(output).unwrap(), progress)
     }
 
     fn acknowledge(&self) {
-        let generation = self.kit.engine.flush_generation();
+        let generation = self.server.engine.flush_generation();
         self.journals.acks().note(FOLLOWER, &self.journals.ends(), generation);
     }
 }
@@ -177,15 +181,15 @@ fn modes_say_which_answers_are_held() {
         for (requests, holds) in cases {
             for request in requests {
                 let (mut it, mut session) = (Followed::new(mode), Session::new());
-                it.ask(&mut Session::new(), "set n 0 0 1\r\n5\r\n");
-                it.ask(&mut Session::new(), "set k 0 0 1\r\n5\r\n");
+                it.poll(&mut Session::new(), "set n 0 0 1\r\n5\r\n");
+                it.poll(&mut Session::new(), "set k 0 0 1\r\n5\r\n");
                 it.acknowledge();
-                let (answer, progress) = it.ask(&mut session, request);
+                let (answer, progress) = it.poll(&mut session, request);
                 assert_eq!(progress.hold, holds, "{mode:?} {request}");
                 if holds {
-                    assert!(it.ask(&mut session, "").1.hold);
+                    assert!(it.poll(&mut session, "").1.hold);
                     it.acknowledge();
-                    let (more, progress) = it.ask(&mut session, "");
+                    let (more, progress) = it.poll(&mut session, "");
                     assert!(more.is_empty() && !progress.hold, "{request}");
                 }
                 assert!(answer.ends_with("\r\n"), "{request}");
@@ -199,21 +203,21 @@ fn modes_say_which_answers_are_held() {
 fn a_change_among_requests_of_other_groups_is_held() {
     for mode in [AckMode::None, AckMode::Deletes] {
         let (mut it, mut session) = (Followed::new(mode), Session::new());
-        let (kit, _) = member::<dashmap::Handle>(2, false, &[], usize::MAX);
-        let host = &mut it.kit.host;
-        (host.leader, host.leads, host.shard_map) = (kit.host.leader, true, divided(2));
-        it.kit.settings.forwards = true;
+        let (server, _) = member::<dashmap::Handle>(2, false, &[], usize::MAX);
+        let host = &mut it.server.host;
+        (host.leader, host.leads, host.shard_map) = (server.host.leader, true, divided(2));
+        it.server.settings.forwards = true;
         // `a` belongs to the other group, `b` to this server.
-        let (mut said, mut progress) = it.ask(&mut session, "get a\r\ndelete b\r\nget a\r\n");
+        let (mut said, mut progress) = it.poll(&mut session, "get a\r\ndelete b\r\nget a\r\n");
         assert_eq!(progress.hold, mode == AckMode::Deletes);
         for _ in 0..20 {
             if progress.hold {
-                assert!(it.ask(&mut session, "").1.hold && !said.contains("NOT_FOUND"), "{said}");
+                assert!(it.poll(&mut session, "").1.hold && !said.contains("NOT_FOUND"), "{said}");
                 it.acknowledge();
             }
             let rest = "get a\r\ndelete b\r\nget a\r\n".get(progress.consumed..).unwrap();
             let more;
-            (more, progress) = it.ask(&mut session, rest);
+            (more, progress) = it.poll(&mut session, rest);
             said.push_str(&more);
             if progress.consumed > 0 {
                 break;
@@ -228,7 +232,7 @@ fn a_change_among_requests_of_other_groups_is_held() {
 fn a_delete_that_finds_nothing_is_held() {
     for request in ["delete none\r\n", "md none\r\n"] {
         let (mut it, mut session) = (Followed::new(AckMode::Deletes), Session::new());
-        let (_, progress) = it.ask(&mut session, request);
+        let (_, progress) = it.poll(&mut session, request);
         assert!(progress.hold, "{request}");
     }
 }
@@ -236,9 +240,9 @@ fn a_delete_that_finds_nothing_is_held() {
 #[test]
 fn a_change_without_an_answer_holds_nobody_elses() {
     let (mut it, mut session) = (Followed::new(AckMode::Writes), Session::new());
-    let (_, progress) = it.ask(&mut Session::new(), "set k 0 0 1 noreply\r\n1\r\n");
+    let (_, progress) = it.poll(&mut Session::new(), "set k 0 0 1 noreply\r\n1\r\n");
     assert!(!progress.hold);
-    assert!(!it.ask(&mut session, "get k\r\n").1.hold);
+    assert!(!it.poll(&mut session, "get k\r\n").1.hold);
 }
 
 #[test]
@@ -247,11 +251,11 @@ fn what_is_never_acknowledged_is_never_answered() {
         let mut it = Followed::new(AckMode::Writes);
         let mut session = if is_resp { Session::resp(0, false) } else { Session::new() };
         let set = if is_resp { "set k 1\r\nset l 1\r\n" } else { "set k 0 0 1\r\n1\r\nmn\r\n" };
-        let (_, progress) = it.ask(&mut session, set);
+        let (_, progress) = it.poll(&mut session, set);
         assert!(progress.hold);
         it.journals.acks().abandon();
-        let (answer, progress) = it.ask(&mut session, "");
+        let (answer, progress) = it.poll(&mut session, "");
         assert_eq!((answer.as_str(), progress.hold, progress.next), ("", false, Next::Abandon));
-        session.close(&it.kit.host);
+        session.close(&it.server.host);
     }
 }

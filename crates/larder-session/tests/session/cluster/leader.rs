@@ -1,20 +1,20 @@
 //! The leader of a group in the process of the test, and kits that forward to it.
 
-use crate::common::{Kit, Peer, TestEngine, new_kit};
-use larder_session::{ForwardId, Route, ForwardOutcome, Session};
+use crate::common::{TestClient, TestEngine, TestServer, new_server};
+use larder_session::{ForwardId, ForwardOutcome, Route, Session};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 /// What becomes of requests, in turn.
 type Fates = Arc<Mutex<Vec<ForwardOutcome>>>;
 
-/// A kit that several have.
-pub(super) type Shared<E> = Arc<Mutex<Kit<E>>>;
+/// A server that several have.
+pub(super) type Shared<E> = Arc<Mutex<TestServer<E>>>;
 
 /// The leader of a group, in this process. Its answers come in parts of a few bytes.
 struct Leader<E: TestEngine> {
-    kit: Shared<E>,
-    peer: Peer<E>,
+    server: Shared<E>,
+    peer: TestClient<E>,
     /// Requests in order, those of each [`Route::pass`] for themselves.
     passed: Vec<Requests>,
     passes: u64,
@@ -72,7 +72,8 @@ impl<E: TestEngine + Send + 'static> Route for Leader<E> {
         let one = &mut self.passed[at];
         one.delay = one.delay.saturating_sub(1);
         if one.fate != ForwardOutcome::Done {
-            let is_over = one.is_complete || matches!(one.fate, ForwardOutcome::Retry | ForwardOutcome::NoLeader);
+            let is_over = one.is_complete
+                || matches!(one.fate, ForwardOutcome::Retry | ForwardOutcome::NoLeader);
             if one.delay > 0 || !is_over {
                 return ForwardOutcome::Pending;
             }
@@ -108,7 +109,7 @@ impl<E: TestEngine> Leader<E> {
     fn carry_out(&mut self, at: usize) {
         let one = &mut self.passed[at];
         if one.is_complete && one.answer.is_none() && one.fate == ForwardOutcome::Done {
-            self.peer.send(&mut self.kit.lock().unwrap(), &one.request);
+            self.peer.send(&mut self.server.lock().unwrap(), &one.request);
             assert!(self.peer.unread.is_empty(), "whole requests are forwarded");
             one.answer = Some(std::mem::take(&mut self.peer.received));
         }
@@ -125,35 +126,35 @@ impl<E: TestEngine> Leader<E> {
     }
 }
 
-/// A kit whose items are at a leader, and that leader.
+/// A server whose items are at a leader, and that leader.
 pub(super) fn follower<E: TestEngine + Send + 'static>(
     fates: &[ForwardOutcome],
     part_len: usize,
-) -> (Kit<E>, Shared<E>) {
-    let (kit, mut leaders) = member(1, false, fates, part_len);
-    (kit, leaders.remove(0))
+) -> (TestServer<E>, Shared<E>) {
+    let (server, mut leaders) = member(1, false, fates, part_len);
+    (server, leaders.remove(0))
 }
 
-/// A kit whose requests go to the leaders of this many groups, and these leaders. `are_one`: all have the same items.
+/// A server whose requests go to the leaders of this many groups, and these leaders. `are_one`: all have the same items.
 pub(super) fn member<E: TestEngine + Send + 'static>(
     groups: usize,
     are_one: bool,
     fates: &[ForwardOutcome],
     part_len: usize,
-) -> (Kit<E>, Vec<Shared<E>>) {
-    let mut kit = new_kit::<E>();
-    let new = || Arc::new(Mutex::new(new_kit::<E>()));
+) -> (TestServer<E>, Vec<Shared<E>>) {
+    let mut server = new_server::<E>();
+    let new = || Arc::new(Mutex::new(new_server::<E>()));
     let leaders: Vec<_> =
         if are_one { vec![new(); groups] } else { (0..groups).map(|_| new()).collect() };
     let at = leaders.clone();
     let fates: Fates = Arc::new(Mutex::new(fates.to_vec()));
-    kit.settings.forwards = true;
+    server.settings.forwards = true;
     // What it waits for comes by itself.
-    kit.complete = Some(|_| ());
-    kit.host.leader = Some(Box::new(move |group, conversation| {
-        let peer = Peer { session: Session::forwarded(conversation), ..Peer::new() };
+    server.complete = Some(|_| ());
+    server.host.leader = Some(Box::new(move |group, conversation| {
+        let peer = TestClient { session: Session::forwarded(conversation), ..TestClient::new() };
         Box::new(Leader {
-            kit: Arc::clone(&at[usize::from(group.0)]),
+            server: Arc::clone(&at[usize::from(group.0)]),
             peer,
             passed: Vec::new(),
             passes: 0,
@@ -163,7 +164,7 @@ pub(super) fn member<E: TestEngine + Send + 'static>(
             part_len,
         })
     }));
-    (kit, leaders)
+    (server, leaders)
 }
 
 pub(super) fn holds(stream: &[u8], what: &[u8]) -> bool {

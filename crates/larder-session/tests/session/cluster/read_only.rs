@@ -1,7 +1,7 @@
 //! Sessions of a server whose items are a copy of another server's: reads are answered, changes are refused, and
 //! what follows is answered as usual, however the input is cut.
 
-use crate::common::{Peer, TestEngine, new_kit, pattern, set, store, text};
+use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
 use larder_session::Session;
 
 for_each_engine! { reads_are_answered_and_changes_refused binary_requests_are_refused_by_a_status
@@ -16,13 +16,13 @@ fn answers<E: TestEngine>(
     stream: &[u8],
     step: usize,
 ) -> Vec<u8> {
-    let mut kit = new_kit::<E>();
-    kit.ask(filled);
-    kit.settings.read_only = true;
-    let mut peer = Peer { session, ..Peer::new() };
-    stream.chunks(step).for_each(|piece| peer.send(&mut kit, piece));
-    peer.session.close(&kit.host);
-    assert_eq!(kit.host.reserved(), 0, "all memory is given back");
+    let mut server = new_server::<E>();
+    server.replies_to(filled);
+    server.settings.read_only = true;
+    let mut peer = TestClient { session, ..TestClient::new() };
+    stream.chunks(step).for_each(|piece| peer.send(&mut server, piece));
+    peer.session.close(&server.host);
+    assert_eq!(server.host.reserved(), 0, "all memory is given back");
     peer.received
 }
 

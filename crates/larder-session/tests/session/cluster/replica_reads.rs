@@ -1,7 +1,7 @@
 //! A follower answers look-ups from its own items.
 
 use super::leader::{follower, holds};
-use crate::common::{Peer, TestEngine, set, text};
+use crate::common::{TestClient, TestEngine, set, text};
 use crate::splits::{Delivery, any_delivery, any_stream, check};
 use larder_session::Session;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ for_each_engine! { look_ups_are_answered_from_a_copy a_copy_answers_as_its_leade
 
 /// A follower that answers look-ups itself, from items that are not those of the leader.
 fn look_ups_are_answered_from_a_copy<E: TestEngine + Send + 'static>() {
-    let resp = || Peer { session: Session::<E>::resp(0, false), ..Peer::new() };
+    let resp = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
     let cases = [
         ("get a\r\n", "VALUE a 0 4\r\ncopy\r\nEND\r\n", false),
         ("get none a none a\r\n", "VALUE a 0 4\r\ncopy\r\nVALUE a 0 4\r\ncopy\r\nEND\r\n", false),
@@ -35,16 +35,16 @@ fn look_ups_are_answered_from_a_copy<E: TestEngine + Send + 'static>() {
         ("ping\r\nget a\r\nping\r\n", "+PONG\r\n$4\r\ncopy\r\n+PONG\r\n", true),
     ];
     for (requests, answers, is_resp) in cases {
-        let (mut kit, leader) = follower::<E>(&[], usize::MAX);
-        leader.lock().unwrap().ask(&set("a", b"leader"));
-        let open = kit.host.leader.take();
-        kit.complete = E::WAITS.then_some(E::complete_read);
-        kit.ask(&set("a", b"copy"));
-        kit.host.leader = open;
-        kit.complete = kit.complete.or(Some(|_| ()));
-        kit.host.reads_copy = true;
-        let peer = if is_resp { resp() } else { Peer::new() };
-        let (said, is_closed) = Delivery::at_once().run_in(kit, peer, requests.as_bytes());
+        let (mut server, leader) = follower::<E>(&[], usize::MAX);
+        leader.lock().unwrap().replies_to(&set("a", b"leader"));
+        let open = server.host.leader.take();
+        server.complete = E::WAITS.then_some(E::complete_read);
+        server.replies_to(&set("a", b"copy"));
+        server.host.leader = open;
+        server.complete = server.complete.or(Some(|_| ()));
+        server.host.reads_copy = true;
+        let peer = if is_resp { resp() } else { TestClient::new() };
+        let (said, is_closed) = Delivery::at_once().run_in(server, peer, requests.as_bytes());
         assert_eq!(String::from_utf8_lossy(&said), answers, "{requests}");
         assert!(!is_closed);
     }
@@ -57,13 +57,13 @@ fn a_copy_answers_as_its_leader<E: TestEngine + Send + 'static>() {
             return Ok(());
         }
         let direct = Delivery::at_once().run::<E>(&stream.0);
-        let (mut kit, leader) = follower::<E>(&[], usize::MAX);
+        let (mut server, leader) = follower::<E>(&[], usize::MAX);
         let (here, there) = E::pair();
-        kit.engine = here;
+        server.engine = here;
         leader.lock().unwrap().engine = there;
-        kit.complete = E::WAITS.then_some(E::complete_read as fn(&mut E)).or(kit.complete);
-        kit.host.reads_copy = true;
-        let forwarded = delivery.run_in(kit, Peer::new(), &stream.0);
+        server.complete = E::WAITS.then_some(E::complete_read as fn(&mut E)).or(server.complete);
+        server.host.reads_copy = true;
+        let forwarded = delivery.run_in(server, TestClient::new(), &stream.0);
         prop_assert_eq!(text(&forwarded.0), text(&direct.0), "{:?}", delivery);
         prop_assert_eq!(forwarded.1, direct.1);
         Ok(())

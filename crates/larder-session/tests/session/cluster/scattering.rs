@@ -2,9 +2,9 @@
 //! are those that one server with all items gives.
 
 use super::leader::{holds, member};
-use crate::common::{Peer, TestEngine, new_kit, pattern, set, store, text};
+use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
 use crate::splits::{Delivery, SAMPLER, any_delivery, any_stream, check, garbled_stream};
-use larder_session::{ShardMap, Group, ForwardOutcome, Session};
+use larder_session::{ForwardOutcome, Group, Session, ShardMap};
 use proptest::prelude::*;
 use std::cell::Cell;
 
@@ -60,13 +60,13 @@ fn same<E: TestEngine + Send + 'static>(
         return Ok(());
     }
     // Each group has CAS values of its own, so all are one where these are shown.
-    let (mut kit, _) = member::<E>(groups.into(), shows_cas, fates, part_len);
-    kit.host.leads = leads;
-    kit.host.shard_map = divided(groups);
+    let (mut server, _) = member::<E>(groups.into(), shows_cas, fates, part_len);
+    server.host.leads = leads;
+    server.host.shard_map = divided(groups);
     if leads && E::WAITS {
-        kit.complete = Some(E::complete_read);
+        server.complete = Some(E::complete_read);
     }
-    let scattered = delivery.run_in(kit, Peer::new(), stream);
+    let scattered = delivery.run_in(server, TestClient::new(), stream);
     prop_assert_eq!(text(&scattered.0), text(&direct.0), "{:?} {:?} {}", delivery, fates, groups);
     prop_assert_eq!(scattered.1, direct.1);
     Ok(())
@@ -95,7 +95,10 @@ fn nonsense_among_many_groups<E: TestEngine + Send + 'static>() {
 
 /// Requests that their group has not answered go where their keys are next.
 fn keys_that_move_are_found<E: TestEngine + Send + 'static>() {
-    let fates = prop::collection::vec(prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)], 0..40);
+    let fates = prop::collection::vec(
+        prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)],
+        0..40,
+    );
     let shape = (1..5_u16, any::<bool>(), Just(usize::MAX));
     let all = (any_stream(1000), any_delivery(), fates, shape);
     check(200, all, |(stream, delivery, fates, shape)| {
@@ -113,19 +116,20 @@ fn redis_is_scattered<E: TestEngine + Send + 'static>() {
         mset a 1 b 2 c 3 d 4 e 5 a 6\r\nmget a b c d e f a b\r\nexists a b c x a\r\ntouch a b x\r\n\
         del a b x c\r\nmget a b\r\nmulti\r\nmset a 1 b 2\r\nmget b a\r\nunlink a b c\r\nexec\r\nmset a\r\nmset a 1 b\r\n\
         touch a d g\r\nunlink b\r\nset d 1\r\nset e 2\r\nflushall\r\nget d\r\nget e\r\nquit\r\n";
-    let peer = || Peer { session: Session::<E>::resp(0, false), ..Peer::new() };
-    let direct = Delivery::at_once().run_in(new_kit::<E>(), peer(), stream);
+    let peer = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
+    let direct = Delivery::at_once().run_in(new_server::<E>(), peer(), stream);
     assert!(direct.0.len() > 200 && direct.1, "{}", text(&direct.0));
     for (pieces, part_len) in [(vec![usize::MAX], usize::MAX), (vec![1], 1), (vec![3, 50], 2)] {
         for (fates, leads) in [(0, false), (0, true), (8, false), (8, true)] {
-            let (mut kit, _) = member::<E>(3, false, &vec![ForwardOutcome::Retry; fates], part_len);
-            kit.host.leads = leads;
-            kit.host.shard_map = divided(3);
+            let (mut server, _) =
+                member::<E>(3, false, &vec![ForwardOutcome::Retry; fates], part_len);
+            server.host.leads = leads;
+            server.host.shard_map = divided(3);
             if leads && E::WAITS {
-                kit.complete = Some(E::complete_read);
+                server.complete = Some(E::complete_read);
             }
             let delivery = Delivery { pieces: pieces.clone(), ..Delivery::at_once() };
-            let scattered = delivery.run_in(kit, peer(), stream);
+            let scattered = delivery.run_in(server, peer(), stream);
             assert_eq!(
                 text(&scattered.0),
                 text(&direct.0),
@@ -170,21 +174,24 @@ fn any_redis_command() -> impl Strategy<Value = Vec<u8>> {
 
 /// However keys are divided, and though some move meanwhile.
 fn any_redis_commands_are_scattered<E: TestEngine + Send + 'static>() {
-    let fates = prop::collection::vec(prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)], 0..40);
+    let fates = prop::collection::vec(
+        prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)],
+        0..40,
+    );
     let commands = prop::collection::vec(any_redis_command(), 1..12);
     let parts = prop_oneof![1..100_usize, Just(usize::MAX)];
     let all = (commands, any_delivery(), fates, (1..5_u16, any::<bool>(), parts));
-    let peer = || Peer { session: Session::<E>::resp(0, false), ..Peer::new() };
+    let peer = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
     check(300, all, |(commands, delivery, fates, (groups, leads, part_len))| {
         let stream = commands.concat();
-        let direct = Delivery::at_once().run_in(new_kit::<E>(), peer(), &stream);
-        let (mut kit, _) = member::<E>(groups.into(), false, &fates, part_len);
-        kit.host.leads = leads;
-        kit.host.shard_map = divided(groups);
+        let direct = Delivery::at_once().run_in(new_server::<E>(), peer(), &stream);
+        let (mut server, _) = member::<E>(groups.into(), false, &fates, part_len);
+        server.host.leads = leads;
+        server.host.shard_map = divided(groups);
         if leads && E::WAITS {
-            kit.complete = Some(E::complete_read);
+            server.complete = Some(E::complete_read);
         }
-        let scattered = delivery.run_in(kit, peer(), &stream);
+        let scattered = delivery.run_in(server, peer(), &stream);
         prop_assert_eq!(text(&scattered.0), text(&direct.0), "{:?} {:?}", delivery, fates);
         prop_assert_eq!(scattered.1, direct.1);
         Ok(())
@@ -198,26 +205,26 @@ fn a_transaction_ends_within_a_batch<E: TestEngine + Send + 'static>() {
         larder_protocol::encode::resp::command(words, &mut out);
         out
     };
-    let peer = || Peer { session: Session::<E>::resp(0, false), ..Peer::new() };
+    let peer = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
     let multi = command(&[b"SET", b"a", b"5"]).into_iter().chain(command(&[b"MULTI"]));
     let stream: Vec<u8> = multi
         .chain([command(&[b"MSET", b"a"]), command(&[b"EXEC"]), command(&[b"GET", b"a"])].concat())
         .chain([command(&[b"MULTI"]), command(&[b"INCR", b"a"]), command(&[b"DISCARD"])].concat())
         .chain([command(&[b"INCR", b"a"]), command(&[b"GET", b"a"])].concat())
         .collect();
-    let direct = Delivery::at_once().run_in(new_kit::<E>(), peer(), &stream);
+    let direct = Delivery::at_once().run_in(new_server::<E>(), peer(), &stream);
     for piece in 1..=stream.len() {
-        let (mut kit, _) = member::<E>(2, false, &[], usize::MAX);
-        kit.host.shard_map = divided(2);
+        let (mut server, _) = member::<E>(2, false, &[], usize::MAX);
+        server.host.shard_map = divided(2);
         let delivery = Delivery { pieces: vec![piece], ..Delivery::at_once() };
-        let scattered = delivery.run_in(kit, peer(), &stream);
+        let scattered = delivery.run_in(server, peer(), &stream);
         assert_eq!(text(&scattered.0), text(&direct.0), "{piece}");
     }
 }
 
 /// Nobody knows what has become of some keys, or nobody answers for them.
 fn a_part_of_a_command_is_not_answered<E: TestEngine + Send + 'static>() {
-    let peer = || Peer { session: Session::<E>::resp(0, false), ..Peer::new() };
+    let peer = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
     let no_leader = "-MASTERDOWN this group of servers has no leader\r\n";
     let nothing = String::new;
     let found = || "*3\r\n$-1\r\n$-1\r\n$-1\r\n+PONG\r\n".to_owned();
@@ -232,10 +239,10 @@ fn a_part_of_a_command_is_not_answered<E: TestEngine + Send + 'static>() {
         ("del a b c", ForwardOutcome::NoLeader, format!("{no_leader}+PONG\r\n"), false),
         ("mset a 1 b 2 c 3", ForwardOutcome::NoLeader, format!("{no_leader}+PONG\r\n"), false),
     ] {
-        let (mut kit, _) = member::<E>(3, false, &[ForwardOutcome::Done, fate], usize::MAX);
-        kit.host.shard_map = divided(3);
+        let (mut server, _) = member::<E>(3, false, &[ForwardOutcome::Done, fate], usize::MAX);
+        server.host.shard_map = divided(3);
         let stream = format!("{request}\r\nping\r\n");
-        let answered = Delivery::at_once().run_in(kit, peer(), stream.as_bytes());
+        let answered = Delivery::at_once().run_in(server, peer(), stream.as_bytes());
         let expected = (text(said.as_bytes()), is_closed);
         assert_eq!((text(&answered.0), answered.1), expected, "{request} {fate:?}");
     }
@@ -243,12 +250,14 @@ fn a_part_of_a_command_is_not_answered<E: TestEngine + Send + 'static>() {
 
 /// The group of some keys has no leader: the client takes the error for the end of the answer.
 fn an_error_ends_a_line_of_keys<E: TestEngine + Send + 'static>() {
-    let (mut kit, leaders) = member::<E>(2, false, &[ForwardOutcome::Done, ForwardOutcome::NoLeader], usize::MAX);
-    kit.host.shard_map = divided(2);
-    leaders[1].lock().unwrap().ask(&set("a", b"5"));
+    let (mut server, leaders) =
+        member::<E>(2, false, &[ForwardOutcome::Done, ForwardOutcome::NoLeader], usize::MAX);
+    server.host.shard_map = divided(2);
+    leaders[1].lock().unwrap().replies_to(&set("a", b"5"));
     let keys = " a".repeat(60);
     let stream = format!("get a b{keys}\r\nversion\r\nget a\r\nget b\r\n");
-    let (said, is_closed) = Delivery::at_once().run_in(kit, Peer::new(), stream.as_bytes());
+    let (said, is_closed) =
+        Delivery::at_once().run_in(server, TestClient::new(), stream.as_bytes());
     let expected = "VALUE a 0 1\r\n5\r\nSERVER_ERROR no leader\r\nVERSION 1.6.45\r\nVALUE a 0 1\r\n5\r\nEND\r\n\
          END\r\n";
     assert_eq!(String::from_utf8_lossy(&said), expected);
@@ -258,15 +267,15 @@ fn an_error_ends_a_line_of_keys<E: TestEngine + Send + 'static>() {
 fn all_groups_are_flushed<E: TestEngine + Send + 'static>() {
     for leads in [false, true] {
         for (request, answer) in [("flush_all", "OK\r\n"), ("flush_all noreply", "")] {
-            let (mut kit, leaders) = member::<E>(3, false, &[], usize::MAX);
-            kit.host.shard_map = divided(3);
-            kit.host.leads = leads;
+            let (mut server, leaders) = member::<E>(3, false, &[], usize::MAX);
+            server.host.shard_map = divided(3);
+            server.host.leads = leads;
             if leads && E::WAITS {
-                kit.complete = Some(E::complete_read);
+                server.complete = Some(E::complete_read);
             }
             let sets: Vec<u8> = ["a", "b", "c"].iter().flat_map(|key| set(key, b"5")).collect();
             let stream = [&sets, request.as_bytes(), b"\r\nget a b c\r\n"].concat();
-            let (said, _) = Delivery::at_once().run_in(kit, Peer::new(), &stream);
+            let (said, _) = Delivery::at_once().run_in(server, TestClient::new(), &stream);
             let expected = format!("{}{answer}END\r\n", "STORED\r\n".repeat(3));
             assert_eq!(String::from_utf8_lossy(&said), expected);
             let flushes = |at: usize| leaders[at].lock().unwrap().counters.thread.cmd_flush.get();
@@ -276,11 +285,11 @@ fn all_groups_are_flushed<E: TestEngine + Send + 'static>() {
 }
 
 fn a_group_without_a_leader<E: TestEngine + Send + 'static>() {
-    let (mut kit, _) = member::<E>(2, false, &[ForwardOutcome::NoLeader; 20], usize::MAX);
-    kit.host.leads = true;
-    kit.host.shard_map = divided(2);
+    let (mut server, _) = member::<E>(2, false, &[ForwardOutcome::NoLeader; 20], usize::MAX);
+    server.host.leads = true;
+    server.host.shard_map = divided(2);
     if E::WAITS {
-        kit.complete = Some(E::complete_read);
+        server.complete = Some(E::complete_read);
     }
     // `a` belongs to the other group, `b` to this server.
     let stream = [
@@ -290,7 +299,7 @@ fn a_group_without_a_leader<E: TestEngine + Send + 'static>() {
         b"flush_all\r\ntouch a 0\r\nversion\r\n",
     ]
     .concat();
-    let (said, is_closed) = Delivery::at_once().run_in(kit, Peer::new(), &stream);
+    let (said, is_closed) = Delivery::at_once().run_in(server, TestClient::new(), &stream);
     let no = "SERVER_ERROR no leader\r\n";
     let b = "VALUE b 0 1\r\n5\r\n";
     let expected =
@@ -302,15 +311,15 @@ fn a_group_without_a_leader<E: TestEngine + Send + 'static>() {
 /// A server that is sent what another group has does not answer it, and does nothing of it.
 fn forwarded_requests_are_answered_by_the_owner_alone<E: TestEngine + Send + 'static>() {
     for (request, is_own) in [("set b 0 0 1\r\n5\r\n", true), ("set a 0 0 1\r\n5\r\n", false)] {
-        let (mut kit, _) = member::<E>(2, false, &[], usize::MAX);
-        kit.host.leads = true;
-        kit.host.shard_map = divided(2);
+        let (mut server, _) = member::<E>(2, false, &[], usize::MAX);
+        server.host.leads = true;
+        server.host.shard_map = divided(2);
         if E::WAITS {
-            kit.complete = Some(E::complete_read);
+            server.complete = Some(E::complete_read);
         }
         let session = Session::forwarded(larder_session::Conversation::Memcached);
-        let mut peer = Peer { session, ..Peer::new() };
-        peer.send(&mut kit, request.as_bytes());
+        let mut peer = TestClient { session, ..TestClient::new() };
+        peer.send(&mut server, request.as_bytes());
         assert_eq!(peer.is_closed, !is_own);
         assert_eq!(text(&peer.received), if is_own { "STORED\\r\\n" } else { "" });
     }

@@ -1,7 +1,7 @@
 //! The list of servers that clients of memcached look up: each member of a cluster answers with it.
 
 use super::leader::follower;
-use crate::common::{Peer, TestEngine, new_kit, set, text};
+use crate::common::{TestClient, TestEngine, new_server, set, text};
 use crate::splits::Delivery;
 use larder_protocol::reply::Servers;
 use larder_session::ForwardOutcome;
@@ -52,29 +52,30 @@ fn every_member_lists_the_servers<E: TestEngine + Send + 'static>() {
         let (stream, answer) = (in_full(request) + "mn\r\n", in_full(answer) + "MN\r\n");
         let alone = alone.map_or(answer.clone(), |alone| in_full(alone) + "MN\r\n");
         let delivery = Delivery { pieces: pieces.clone(), ..Delivery::at_once() };
-        let run = |kit| {
-            let (said, is_closed) = delivery.run_in(kit, Peer::new(), stream.as_bytes());
+        let run = |server| {
+            let (said, is_closed) = delivery.run_in(server, TestClient::new(), stream.as_bytes());
             assert!(!is_closed);
             String::from_utf8(said).unwrap()
         };
         let leading = || {
-            let mut kit = new_kit::<E>();
-            (kit.settings.forwards, kit.host.servers) = (true, listed());
-            kit.ask(&set("a", b"1"));
-            kit
+            let mut server = new_server::<E>();
+            (server.settings.forwards, server.host.servers) = (true, listed());
+            server.replies_to(&set("a", b"1"));
+            server
         };
         assert_eq!(run(leading()), answer, "it leads: {request}");
         let following = |fates: &[ForwardOutcome], reads_copy| {
-            let (mut kit, leader) = follower::<E>(fates, usize::MAX);
+            let (mut server, leader) = follower::<E>(fates, usize::MAX);
             let (here, there) = E::pair();
-            kit.engine = here;
-            kit.complete = E::WAITS.then_some(E::complete_read as fn(&mut E)).or(kit.complete);
-            (kit.host.servers, kit.host.reads_copy) = (listed(), reads_copy);
+            server.engine = here;
+            server.complete =
+                E::WAITS.then_some(E::complete_read as fn(&mut E)).or(server.complete);
+            (server.host.servers, server.host.reads_copy) = (listed(), reads_copy);
             let mut at = leader.lock().unwrap();
             at.engine = there;
             (at.settings.forwards, at.host.servers) = (true, listed());
-            at.ask(&set("a", b"1"));
-            kit
+            at.replies_to(&set("a", b"1"));
+            server
         };
         assert_eq!(run(following(&[], false)), answer, "it forwards: {request}");
         assert_eq!(run(following(&[], true)), answer, "it has a copy: {request}");
@@ -85,18 +86,21 @@ fn every_member_lists_the_servers<E: TestEngine + Send + 'static>() {
 
 /// Everywhere else the key is one like others, and the binary opcode is unknown.
 fn without_a_cluster_there_is_no_list<E: TestEngine + Send + 'static>() {
-    let mut kit = new_kit::<E>();
-    kit.host.servers = listed();
+    let mut server = new_server::<E>();
+    server.host.servers = listed();
     let asked = in_full("get LIST\r\ngets LIST\n");
-    assert_eq!(kit.ask(asked.as_bytes()), b"END\r\nEND\r\n");
+    assert_eq!(server.replies_to(asked.as_bytes()), b"END\r\nEND\r\n");
     let stored = set(&in_full("LIST"), b"v");
-    assert_eq!(kit.ask(&stored), b"STORED\r\n");
-    let found = kit.ask(asked.as_bytes());
+    assert_eq!(server.replies_to(&stored), b"STORED\r\n");
+    let found = server.replies_to(asked.as_bytes());
     let item = in_full("VALUE LIST 0 1\r\nv\r\nEND\r\nVALUE LIST 0 1 ");
     assert!(found.starts_with(item.as_bytes()), "{}", text(&found));
-    kit.host.servers = None;
-    assert_eq!(kit.ask(b"config get cluster\r\n"), b"ERROR\r\n");
-    assert_eq!(kit.ask(&binary(0x60, b"cluster")), answered(0x60, 0x81, b"", b"Unknown command"));
+    server.host.servers = None;
+    assert_eq!(server.replies_to(b"config get cluster\r\n"), b"ERROR\r\n");
+    assert_eq!(
+        server.replies_to(&binary(0x60, b"cluster")),
+        answered(0x60, 0x81, b"", b"Unknown command")
+    );
 }
 
 /// A binary request with a key alone.
@@ -115,16 +119,16 @@ fn answered(opcode: u8, status: u8, extras: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 fn binary_clients_are_told_of_the_servers<E: TestEngine + Send + 'static>() {
-    let (mut kit, _) = follower::<E>(&[ForwardOutcome::NoLeader; 9], usize::MAX);
-    kit.host.servers = listed();
+    let (mut server, _) = follower::<E>(&[ForwardOutcome::NoLeader; 9], usize::MAX);
+    server.host.servers = listed();
     let list = answered(0x60, 0, &[0; 4], LIST.as_bytes());
-    assert_eq!(kit.ask(&binary(0x60, b"cluster")), list);
+    assert_eq!(server.replies_to(&binary(0x60, b"cluster")), list);
     // A service that is older than that has the list under a key, and its version as the CAS.
     let mut item = answered(0x00, 0, &[0; 4], LIST.as_bytes());
     item[23] = 3;
-    assert_eq!(kit.ask(&binary(0x00, b"AmazonElastiCache:cluster")), item);
+    assert_eq!(server.replies_to(&binary(0x00, b"AmazonElastiCache:cluster")), item);
     // There is no other configuration, and connections go on.
     let unknown = answered(0x60, 0x81, b"", b"Unknown command");
     let asked = [binary(0x60, b"clusters"), binary(0x60, b""), binary(0x60, b"cluster")].concat();
-    assert_eq!(kit.ask(&asked), [unknown.clone(), unknown, list].concat());
+    assert_eq!(server.replies_to(&asked), [unknown.clone(), unknown, list].concat());
 }

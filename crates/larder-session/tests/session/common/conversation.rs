@@ -1,6 +1,6 @@
 //! A session over an engine that answers late when the test says so.
 
-use crate::common::{Kit, TestEngine, new_kit};
+use crate::common::{TestEngine, TestServer, new_server};
 use larder_session::{Next, Progress, Session};
 use larder_store::{delayed, segment};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl Wake for Calls {
 }
 
 pub(crate) struct Conversation {
-    pub(crate) kit: Kit<Handle>,
+    pub(crate) server: TestServer<Handle>,
     pub(crate) session: Session<Handle>,
     pub(crate) calls: Arc<Calls>,
     pub(crate) unread: Vec<u8>,
@@ -29,28 +29,28 @@ pub(crate) struct Conversation {
 
 impl Conversation {
     pub(crate) fn new(seed: u64, input: &[u8]) -> Self {
-        let mut kit = new_kit();
-        kit.engine = Handle::new(segment::Handle::fresh(), delayed::Storage::new(seed));
+        let mut server = new_server();
+        server.engine = Handle::new(segment::Handle::fresh(), delayed::Storage::new(seed));
         let (session, calls) = (Session::new(), Arc::default());
-        Self { kit, session, calls, unread: input.to_vec(), output: Vec::new() }
+        Self { server, session, calls, unread: input.to_vec(), output: Vec::new() }
     }
 
-    pub(crate) fn turn(&mut self) -> Progress {
+    pub(crate) fn poll(&mut self) -> Progress {
         let waker = || Waker::from(Arc::clone(&self.calls));
-        let Self { kit, session, unread, output, .. } = self;
-        let progress = kit.turn_waking(session, unread, output, &waker);
+        let Self { server, session, unread, output, .. } = self;
+        let progress = server.poll_with_waker(session, unread, output, &waker);
         self.unread.drain(..progress.consumed);
         progress
     }
 
     pub(crate) fn complete_all(&self) {
-        while self.kit.engine.storage().complete(1) > 0 {}
+        while self.server.engine.storage().complete(1) > 0 {}
     }
 
     /// Runs turns until the answers of one are held; `None` if all requests were answered before.
-    pub(crate) fn turn_that_holds(&mut self) -> Option<Progress> {
+    pub(crate) fn run_until_held(&mut self) -> Option<Progress> {
         loop {
-            let progress = self.turn();
+            let progress = self.poll();
             match progress.next {
                 _ if progress.hold => return Some(progress),
                 Next::Wait => self.complete_all(),

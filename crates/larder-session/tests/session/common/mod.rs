@@ -6,7 +6,7 @@ pub(crate) mod target;
 
 use larder_store::{Engine, SizeClasses, dashmap, delayed, segment};
 
-pub(crate) use larder_session::kit::{Kit, Peer};
+pub(crate) use larder_session::test_util::{TestClient, TestServer};
 
 /// An engine under test.
 pub(crate) trait TestEngine: Engine + Sized {
@@ -100,12 +100,12 @@ macro_rules! for_each_engine {
     )*};
 }
 
-/// A kit with a new engine.
-pub(crate) fn new_kit<E: TestEngine>() -> Kit<E> {
-    let mut kit = Kit::new(E::fresh(), ITEM_SIZE_MAX, classes());
-    kit.host.users = vec![(b"ann", b"pass word"), (b"bob", b""), (b"", b"nameless")];
-    kit.complete = E::WAITS.then_some(E::complete_read);
-    kit
+/// A server with a new engine.
+pub(crate) fn new_server<E: TestEngine>() -> TestServer<E> {
+    let mut server = TestServer::new(E::fresh(), ITEM_SIZE_MAX, classes());
+    server.host.users = vec![(b"ann", b"pass word"), (b"bob", b""), (b"", b"nameless")];
+    server.complete = E::WAITS.then_some(E::complete_read);
+    server
 }
 
 /// A classic `set` of a value.

@@ -1,7 +1,7 @@
 //! Sessions over an engine, as a target for transcripts.
 
 use larder_model::{Received, Target};
-use larder_session::kit::{Kit, Peer};
+use larder_session::test_util::{TestClient, TestServer};
 use larder_store::{Engine, SizeClasses, dashmap, delayed, moka, segment};
 use std::collections::BTreeMap;
 
@@ -20,13 +20,13 @@ fn classes() -> SizeClasses {
     SizeClasses::new(class_sizes(), OVERHEAD)
 }
 
-pub(crate) fn dashmap() -> Kit<dashmap::Handle> {
+pub(crate) fn dashmap() -> TestServer<dashmap::Handle> {
     let (limit_bytes, classes) = (LIMIT_BYTES, classes());
     let config = dashmap::Config { limit_bytes, cas: true, classes, seed: SEED };
-    kit(dashmap::Cache::new(config).handle())
+    server(dashmap::Cache::new(config).handle())
 }
 
-pub(crate) fn moka() -> Kit<moka::Handle> {
+pub(crate) fn moka() -> TestServer<moka::Handle> {
     let config = moka::Config {
         limit_bytes: LIMIT_BYTES,
         cas: true,
@@ -34,11 +34,11 @@ pub(crate) fn moka() -> Kit<moka::Handle> {
         seed: SEED,
         policy: moka::Policy::Lru,
     };
-    kit(moka::Cache::new(config).handle())
+    server(moka::Cache::new(config).handle())
 }
 
-pub(crate) fn segment() -> Kit<segment::Handle> {
-    kit(segments())
+pub(crate) fn segment() -> TestServer<segment::Handle> {
+    server(segments())
 }
 
 fn segments() -> segment::Handle {
@@ -57,45 +57,45 @@ fn segments() -> segment::Handle {
     .handle()
 }
 
-pub(crate) fn delayed() -> Kit<delayed::Handle<segment::Handle>> {
-    let mut kit = kit(delayed::Handle::new(segments(), delayed::Storage::new(SEED)));
-    kit.complete = Some(|engine| {
+pub(crate) fn delayed() -> TestServer<delayed::Handle<segment::Handle>> {
+    let mut server = server(delayed::Handle::new(segments(), delayed::Storage::new(SEED)));
+    server.complete = Some(|engine| {
         engine.storage().complete(1);
     });
-    kit
+    server
 }
 
 /// Sessions that share an engine and a clock. The test sets the clock.
 pub(crate) struct Sessions<E: Engine> {
-    fresh: fn() -> Kit<E>,
-    kit: Kit<E>,
-    peers: BTreeMap<usize, Peer<E>>,
+    fresh: fn() -> TestServer<E>,
+    server: TestServer<E>,
+    peers: BTreeMap<usize, TestClient<E>>,
 }
 
 impl<E: Engine> Sessions<E> {
-    pub(crate) fn new(fresh: fn() -> Kit<E>) -> Self {
-        Self { fresh, kit: fresh(), peers: BTreeMap::new() }
+    pub(crate) fn new(fresh: fn() -> TestServer<E>) -> Self {
+        Self { fresh, server: fresh(), peers: BTreeMap::new() }
     }
 
-    fn peer(&mut self, id: usize) -> &mut Peer<E> {
+    fn peer(&mut self, id: usize) -> &mut TestClient<E> {
         self.peers.entry(id).or_default()
     }
 }
 
-fn kit<E: Engine>(engine: E) -> Kit<E> {
-    let mut kit = Kit::new(engine, ITEM_SIZE_MAX, classes());
-    kit.host.memory_limit = usize::MAX;
-    kit
+fn server<E: Engine>(engine: E) -> TestServer<E> {
+    let mut server = TestServer::new(engine, ITEM_SIZE_MAX, classes());
+    server.host.memory_limit = usize::MAX;
+    server
 }
 
 impl<E: Engine> Target for Sessions<E> {
     fn reset(&mut self) {
         self.peers.clear();
-        self.kit = (self.fresh)();
+        self.server = (self.fresh)();
     }
 
     fn send(&mut self, id: usize, bytes: &[u8]) {
-        self.peers.entry(id).or_default().send(&mut self.kit, bytes);
+        self.peers.entry(id).or_default().send(&mut self.server, bytes);
     }
 
     fn receive(&mut self, id: usize, into: &mut Vec<u8>) -> Received {
@@ -116,6 +116,6 @@ impl<E: Engine> Target for Sessions<E> {
     }
 
     fn advance(&mut self, secs: u32) {
-        self.kit.advance(secs);
+        self.server.advance(secs);
     }
 }

@@ -1,7 +1,7 @@
 //! Dumps: which items they show, how much they do in one turn, and how they wait for a slow client.
 
-use crate::common::{Kit, Peer, TestEngine, new_kit, set, text};
-use larder_session::kit::START;
+use crate::common::{TestClient, TestEngine, TestServer, new_server, set, text};
+use larder_session::test_util::START;
 use larder_session::{Next, State};
 use larder_store::Seconds;
 
@@ -15,12 +15,12 @@ for_each_engine! {
 
 const ITEMS: usize = 5000;
 
-fn filled<E: TestEngine>() -> Kit<E> {
-    let mut kit = new_kit::<E>();
+fn filled<E: TestEngine>() -> TestServer<E> {
+    let mut server = new_server::<E>();
     for i in 0..ITEMS {
-        kit.ask(&set(&format!("key-{i}"), b"value"));
+        server.replies_to(&set(&format!("key-{i}"), b"value"));
     }
-    kit
+    server
 }
 
 fn lines(bytes: &[u8]) -> Vec<&str> {
@@ -28,10 +28,10 @@ fn lines(bytes: &[u8]) -> Vec<&str> {
 }
 
 fn a_dump_shows_every_item<E: TestEngine>() {
-    let mut kit = filled::<E>();
-    kit.now = Seconds(START.0 + 7);
-    kit.ask(b"ms AAEC 2 b T100 F5\r\nhi\r\nset gone 0 -1 1\r\n1\r\n");
-    let dumped = kit.ask(b"lru_crawler metadump all\r\n");
+    let mut server = filled::<E>();
+    server.now = Seconds(START.0 + 7);
+    server.replies_to(b"ms AAEC 2 b T100 F5\r\nhi\r\nset gone 0 -1 1\r\n1\r\n");
+    let dumped = server.replies_to(b"lru_crawler metadump all\r\n");
     let dumped = lines(&dumped);
     assert_eq!(dumped.len(), ITEMS + 3);
     assert_eq!((dumped[0], dumped[ITEMS + 2]), ("OK", "END"));
@@ -43,53 +43,53 @@ fn a_dump_shows_every_item<E: TestEngine>() {
     let start = format!("key=%00%01%02 exp={} la={}", START.0 + 107, START.0 + 7);
     let binary = dumped.iter().find(|line| line.starts_with(&start)).expect(&start);
     assert!(binary.ends_with(" size=68 flags=5 "), "{binary}");
-    let keys = kit.ask(b"lru_crawler mgdump hash\r\n");
+    let keys = server.replies_to(b"lru_crawler mgdump hash\r\n");
     let keys = lines(&keys);
     assert_eq!((keys.len(), keys[0], *keys.last().unwrap()), (ITEMS + 3, "OK", "EN"));
     assert!(keys.contains(&"mg key-77") && keys.contains(&"mg AAEC b"));
 }
 
 fn a_dump_shows_the_classes_that_it_was_asked_for<E: TestEngine>() {
-    let mut kit = new_kit::<E>();
-    kit.ask(&set("small", b"1"));
-    kit.ask(&set("large", &[b'x'; 1000]));
+    let mut server = new_server::<E>();
+    server.replies_to(&set("small", b"1"));
+    server.replies_to(&set("large", &[b'x'; 1000]));
     for (classes, keys) in [("1", "mg small\r\n"), ("4", "mg large\r\n"), ("2,3,63", "")] {
         let request = format!("lru_crawler mgdump {classes}\r\n");
         let expected = format!("OK\r\n{keys}EN\r\n");
-        assert_eq!(text(&kit.ask(request.as_bytes())), text(expected.as_bytes()));
+        assert_eq!(text(&server.replies_to(request.as_bytes())), text(expected.as_bytes()));
     }
 }
 
 fn a_dump_waits_for_its_peer_and_lets_others_work<E: TestEngine>() {
-    let mut kit = filled::<E>();
-    kit.settings.output_max = 4096;
-    let mut peer = Peer::new();
+    let mut server = filled::<E>();
+    server.settings.output_max = 4096;
+    let mut peer = TestClient::new();
     peer.unread = b"lru_crawler metadump all\r\n".to_vec();
     for _ in 0..200 {
-        let turn = peer.turn(&mut kit);
-        assert!(matches!(turn.next, Next::Yield | Next::Write));
+        let progress = peer.poll(&mut server);
+        assert!(matches!(progress.next, Next::Yield | Next::Write));
         assert_eq!(peer.session.state(), State::Dumping);
-        assert_eq!(text(&kit.ask(b"mn\r\n")), "MN\\r\\n");
+        assert_eq!(text(&server.replies_to(b"mn\r\n")), "MN\\r\\n");
     }
     assert!(peer.unsent_max < 4096 + 400 * 100, "{}", peer.unsent_max);
     peer.takes = 1000;
-    peer.send(&mut kit, b"");
+    peer.send(&mut server, b"");
     assert_eq!(lines(&peer.received).len(), ITEMS + 2);
 }
 
 fn what_is_sent_behind_a_dump_is_answered_after_it<E: TestEngine>() {
-    let mut kit = new_kit::<E>();
-    kit.ask(&set("a", b"1"));
-    let answer = kit.ask(b"mn\r\nlru_crawler mgdump all\r\nget a\r\n");
+    let mut server = new_server::<E>();
+    server.replies_to(&set("a", b"1"));
+    let answer = server.replies_to(b"mn\r\nlru_crawler mgdump all\r\nget a\r\n");
     assert_eq!(text(&answer), text(b"MN\r\nOK\r\nmg a\r\nEN\r\nVALUE a 0 1\r\n1\r\nEND\r\n"));
 }
 
 fn cachedump_stops_at_its_limit<E: TestEngine>() {
-    let mut kit = filled::<E>();
-    kit.ask(b"ms AAEC 2 b\r\nhi\r\n");
-    assert_eq!(lines(&kit.ask(b"stats cachedump 1 7\r\n")).len(), 7 + 1);
-    let all = kit.ask(b"stats cachedump 1 0\r\n");
+    let mut server = filled::<E>();
+    server.replies_to(b"ms AAEC 2 b\r\nhi\r\n");
+    assert_eq!(lines(&server.replies_to(b"stats cachedump 1 7\r\n")).len(), 7 + 1);
+    let all = server.replies_to(b"stats cachedump 1 0\r\n");
     assert_eq!(lines(&all).len(), ITEMS + 1, "without the binary key");
     assert!(lines(&all).contains(&"ITEM key-3 [5 b; 0 s]"));
-    assert_eq!(text(&kit.ask(b"stats cachedump 2 0\r\n")), "END\\r\\n");
+    assert_eq!(text(&server.replies_to(b"stats cachedump 2 0\r\n")), "END\\r\\n");
 }

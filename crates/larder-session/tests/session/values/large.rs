@@ -1,7 +1,9 @@
 //! Values that are received and sent in pieces: uploads and leases.
 
 use crate::common::streams::frame;
-use crate::common::{ITEM_SIZE_MAX, Kit, Peer, TestEngine, new_kit, pattern, set, store, text};
+use crate::common::{
+    ITEM_SIZE_MAX, TestClient, TestEngine, TestServer, new_server, pattern, set, store, text,
+};
 use larder_session::{Next, State};
 use larder_store::segment;
 
@@ -13,68 +15,74 @@ fn hit(key: &str, value: &[u8]) -> Vec<u8> {
 }
 
 /// Sends `request` in pieces, and returns the answer.
-fn upload<E: TestEngine>(kit: &mut Kit<E>, request: &[u8]) -> String {
-    let mut peer = Peer::new();
-    request.chunks(10_000).for_each(|piece| peer.send(kit, piece));
+fn upload<E: TestEngine>(server: &mut TestServer<E>, request: &[u8]) -> String {
+    let mut peer = TestClient::new();
+    request.chunks(10_000).for_each(|piece| peer.send(server, piece));
     assert_eq!(peer.session.state(), State::Waiting);
-    assert_eq!(kit.host.reserved(), 0, "an upload's head is given back");
+    assert_eq!(server.host.reserved(), 0, "an upload's head is given back");
     text(&peer.received)
 }
 
 fn a_value_arrives_in_pieces<E: TestEngine>() {
-    let mut kit = new_kit::<E>();
+    let mut server = new_server::<E>();
     let value = pattern(LEN);
-    assert_eq!(upload(&mut kit, &set("a", &value)), "STORED\\r\\n");
-    assert!(kit.ask(b"get a\r\n") == hit("a", &value));
-    assert_eq!(upload(&mut kit, &store("append a 0 0 80000", &value[..80_000])), "STORED\\r\\n");
-    assert_eq!(upload(&mut kit, &store("prepend a 0 0 3", b"abc")), "STORED\\r\\n");
-    assert!(kit.ask(b"get a\r\n") == hit("a", &[b"abc", &value[..], &value[..80_000]].concat()));
+    assert_eq!(upload(&mut server, &set("a", &value)), "STORED\\r\\n");
+    assert!(server.replies_to(b"get a\r\n") == hit("a", &value));
+    assert_eq!(upload(&mut server, &store("append a 0 0 80000", &value[..80_000])), "STORED\\r\\n");
+    assert_eq!(upload(&mut server, &store("prepend a 0 0 3", b"abc")), "STORED\\r\\n");
+    assert!(
+        server.replies_to(b"get a\r\n")
+            == hit("a", &[b"abc", &value[..], &value[..80_000]].concat())
+    );
 }
 
 fn every_dialect_uploads<E: TestEngine>() {
-    let mut kit = new_kit::<E>();
+    let mut server = new_server::<E>();
     let value = pattern(LEN);
-    let says = upload(&mut kit, &store("ms a 200000 k s O9", &value));
+    let says = upload(&mut server, &store("ms a 200000 k s O9", &value));
     assert_eq!(says, "HD ka s200000 O9\\r\\n");
-    let reply = upload(&mut kit, &frame(1, 0, &[0; 8], b"b", &value));
+    let reply = upload(&mut server, &frame(1, 0, &[0; 8], b"b", &value));
     assert!(reply.starts_with("\\x81\\x01\\x00\\x00\\x00\\x00\\x00\\x00"), "{reply}");
-    let says = upload(&mut kit, &store("ms YmlnIQ== 200000 b k", &value));
+    let says = upload(&mut server, &store("ms YmlnIQ== 200000 b k", &value));
     assert_eq!(says, "HD kYmlnIQ== b\\r\\n");
     for key in ["a", "b", "big!"] {
-        assert!(kit.ask(format!("get {key}\r\n").as_bytes()) == hit(key, &value), "{key}");
+        assert!(
+            server.replies_to(format!("get {key}\r\n").as_bytes()) == hit(key, &value),
+            "{key}"
+        );
     }
 }
 
 fn an_upload_is_still_a_request<E: TestEngine>() {
-    let mut kit = new_kit::<E>();
+    let mut server = new_server::<E>();
     let value = pattern(LEN);
-    let says = |kit: &mut Kit<E>, line: &str| upload(kit, &store(line, &value));
-    assert_eq!(says(&mut kit, "replace a 0 0 200000"), "NOT_STORED\\r\\n");
-    assert_eq!(says(&mut kit, "append a 0 0 200000"), "NOT_STORED\\r\\n");
-    assert_eq!(says(&mut kit, "cas a 0 0 200000 7"), "NOT_FOUND\\r\\n");
-    assert_eq!(says(&mut kit, "add a 0 0 200000"), "STORED\\r\\n");
-    assert_eq!(says(&mut kit, "add a 0 0 200000"), "NOT_STORED\\r\\n");
-    assert_eq!(says(&mut kit, "cas a 0 0 200000 0"), "EXISTS\\r\\n");
-    assert_eq!(says(&mut kit, "append a 0 0 200000"), "NOT_STORED\\r\\n", "both are too large");
-    assert_eq!(says(&mut kit, "set b 0 0 200000 noreply"), "");
-    assert!(kit.ask(b"get a\r\n") == hit("a", &value));
-    assert!(kit.ask(b"get b\r\n") == hit("b", &value));
+    let says = |server: &mut TestServer<E>, line: &str| upload(server, &store(line, &value));
+    assert_eq!(says(&mut server, "replace a 0 0 200000"), "NOT_STORED\\r\\n");
+    assert_eq!(says(&mut server, "append a 0 0 200000"), "NOT_STORED\\r\\n");
+    assert_eq!(says(&mut server, "cas a 0 0 200000 7"), "NOT_FOUND\\r\\n");
+    assert_eq!(says(&mut server, "add a 0 0 200000"), "STORED\\r\\n");
+    assert_eq!(says(&mut server, "add a 0 0 200000"), "NOT_STORED\\r\\n");
+    assert_eq!(says(&mut server, "cas a 0 0 200000 0"), "EXISTS\\r\\n");
+    assert_eq!(says(&mut server, "append a 0 0 200000"), "NOT_STORED\\r\\n", "both are too large");
+    assert_eq!(says(&mut server, "set b 0 0 200000 noreply"), "");
+    assert!(server.replies_to(b"get a\r\n") == hit("a", &value));
+    assert!(server.replies_to(b"get b\r\n") == hit("b", &value));
 }
 
 fn a_badly_ended_upload_changes_nothing<E: TestEngine>() {
-    let mut kit = new_kit::<E>();
-    kit.ask(b"set a 0 0 3\r\nold\r\n");
+    let mut server = new_server::<E>();
+    server.replies_to(b"set a 0 0 3\r\nold\r\n");
     let mut request = set("a", &pattern(LEN));
     let end = request.len();
     request[end - 1] = b'?';
     request.extend(b"get a\r\n");
-    let says = upload(&mut kit, &request);
+    let says = upload(&mut server, &request);
     assert_eq!(says, "CLIENT_ERROR bad data chunk\\r\\n".to_owned() + &text(&hit("a", b"old")));
 }
 
 /// The session drops the value as it arrives, answers after its end, and has removed the old value.
 fn a_too_large_value_is_swallowed<E: TestEngine>() {
-    let mut kit = new_kit::<E>();
+    let mut server = new_server::<E>();
     let length = 1 << 30;
     for (line, says, keeps) in [
         (format!("set a 0 0 {length}"), "SERVER_ERROR object too large for cache\r\n", false),
@@ -83,25 +91,25 @@ fn a_too_large_value_is_swallowed<E: TestEngine>() {
         (format!("append a 0 0 {length}"), "SERVER_ERROR object too large for cache\r\n", true),
         (format!("add a 0 0 {length}"), "SERVER_ERROR object too large for cache\r\n", true),
     ] {
-        kit.ask(b"set a 0 0 3\r\nold\r\n");
-        let mut peer = Peer::new();
-        peer.send(&mut kit, format!("{line}\r\n").as_bytes());
+        server.replies_to(b"set a 0 0 3\r\nold\r\n");
+        let mut peer = TestClient::new();
+        peer.send(&mut server, format!("{line}\r\n").as_bytes());
         let piece = vec![b'x'; 1 << 22];
-        (0..length >> 22).for_each(|_| peer.send(&mut kit, &piece));
+        (0..length >> 22).for_each(|_| peer.send(&mut server, &piece));
         assert_eq!(peer.session.state(), State::Swallowing, "{line}");
-        assert_eq!((peer.received.len(), peer.unread.len(), kit.host.reserved()), (0, 0, 0));
-        peer.send(&mut kit, b"\r\nmn\r\n");
+        assert_eq!((peer.received.len(), peer.unread.len(), server.host.reserved()), (0, 0, 0));
+        peer.send(&mut server, b"\r\nmn\r\n");
         assert_eq!(text(&peer.received), text(format!("{says}MN\r\n").as_bytes()), "{line}");
-        assert_eq!(kit.ask(b"get a\r\n").len() > 5, keeps, "{line}");
+        assert_eq!(server.replies_to(b"get a\r\n").len() > 5, keeps, "{line}");
     }
-    assert_eq!(kit.counters.thread.store_too_large.get(), 5);
+    assert_eq!(server.counters.thread.store_too_large.get(), 5);
 }
 
 fn a_value_leaves_in_pieces<E: TestEngine>() {
-    let mut kit = new_kit::<E>();
-    kit.settings.output_max = 5000;
+    let mut server = new_server::<E>();
+    server.settings.output_max = 5000;
     let value = pattern(LEN);
-    kit.ask(&set("a", &value));
+    server.replies_to(&set("a", &value));
     for (asks, head, tail) in [
         ("get a", "VALUE a 0 200000\r\n", "\r\nEND\r\n"),
         ("get a b", "VALUE a 0 200000\r\n", "\r\nEND\r\n"),
@@ -109,13 +117,13 @@ fn a_value_leaves_in_pieces<E: TestEngine>() {
         ("mg a v s t", "VA 200000 s200000 t-1\r\n", "\r\n"),
         ("mg a s", "HD s200000\r\n", ""),
     ] {
-        let mut peer = Peer::new();
-        peer.send(&mut kit, format!("{asks}\r\nmn\r\n").as_bytes());
+        let mut peer = TestClient::new();
+        peer.send(&mut server, format!("{asks}\r\nmn\r\n").as_bytes());
         let shown = if head.starts_with("HD") { &[][..] } else { &value };
         let expected = [head.as_bytes(), shown, tail.as_bytes(), b"MN\r\n"].concat();
         assert!(peer.received == expected, "{asks}");
         assert!(peer.unsent_max <= 5000 + 64, "{asks}: {} bytes unsent", peer.unsent_max);
-        assert_eq!(kit.host.reserved(), 0);
+        assert_eq!(server.host.reserved(), 0);
     }
 }
 
@@ -127,30 +135,30 @@ fn a_leaving_value_is_not_changed<E: TestEngine>() {
         &set("a", &[b'?'; LEN]),
         b"append a 0 0 1\r\nx\r\n",
     ] {
-        let mut kit = new_kit::<E>();
+        let mut server = new_server::<E>();
         let value = pattern(LEN);
-        kit.ask(&set("a", &value));
-        let mut peer = Peer::new();
+        server.replies_to(&set("a", &value));
+        let mut peer = TestClient::new();
         peer.unread.extend(b"get a\r\n");
-        assert_eq!(peer.turn(&mut kit).next, Next::Write);
+        assert_eq!(peer.poll(&mut server).next, Next::Write);
         assert_eq!(peer.session.state(), State::Sending);
-        kit.ask(meanwhile);
-        (0..50).for_each(|i| drop(kit.ask(&set(&format!("other{i}"), &[b'!'; LEN]))));
+        server.replies_to(meanwhile);
+        (0..50).for_each(|i| drop(server.replies_to(&set(&format!("other{i}"), &[b'!'; LEN]))));
         peer.received.append(&mut peer.unsent);
-        peer.send(&mut kit, b"");
+        peer.send(&mut server, b"");
         assert!(peer.received == hit("a", &value), "{}", text(&meanwhile[..10]));
     }
 }
 
 /// The largest value that fits is stored; a value that is one byte longer is not.
 fn the_limit_is_exact<E: TestEngine>() {
-    let mut kit = new_kit::<E>();
+    let mut server = new_server::<E>();
     let fits = ITEM_SIZE_MAX - 60;
-    assert_eq!(upload(&mut kit, &set("a", &pattern(fits))), "STORED\\r\\n");
-    let says = upload(&mut kit, &set("a", &pattern(fits + 1)));
+    assert_eq!(upload(&mut server, &set("a", &pattern(fits))), "STORED\\r\\n");
+    let says = upload(&mut server, &set("a", &pattern(fits + 1)));
     assert_eq!(says, "SERVER_ERROR object too large for cache\\r\\n");
     let with_flags = store(&format!("set a 1 0 {fits}"), &pattern(fits));
-    assert_eq!(upload(&mut kit, &with_flags), "SERVER_ERROR object too large for cache\\r\\n");
+    assert_eq!(upload(&mut server, &with_flags), "SERVER_ERROR object too large for cache\\r\\n");
 }
 
 for_each_engine!(
@@ -178,16 +186,16 @@ fn small_cache(evict: bool) -> segment::Cache {
 /// A full cache without eviction has no memory to give an item another expiry.
 #[test]
 fn a_large_value_that_cannot_be_touched_is_not_sent() {
-    let mut kit = new_kit::<segment::Handle>();
-    kit.engine = small_cache(false).handle();
+    let mut server = new_server::<segment::Handle>();
+    server.engine = small_cache(false).handle();
     let value = pattern(LEN);
-    assert_eq!(kit.ask(&set("large", &value)), b"STORED\r\n");
+    assert_eq!(server.replies_to(&set("large", &value)), b"STORED\r\n");
     let fills = |number: u32| {
-        let stored = kit.ask(&set(&number.to_string(), &[b'x'; 2_000])) == b"STORED\r\n";
+        let stored = server.replies_to(&set(&number.to_string(), &[b'x'; 2_000])) == b"STORED\r\n";
         stored.then_some(number)
     };
     assert!((0..).map_while(fills).count() > 100);
-    let answer = kit.ask(b"mg large v T400000\r\nmn\r\n");
+    let answer = server.replies_to(b"mg large v T400000\r\nmn\r\n");
     assert_eq!(text(&answer), "SERVER_ERROR Out of memory allocating new item\\r\\nMN\\r\\n");
 }
 
@@ -196,12 +204,12 @@ fn a_large_value_that_cannot_be_touched_is_not_sent() {
 fn an_item_that_is_evicted_for_its_own_touch_is_a_miss_and_nothing_else() {
     let cache = small_cache(true);
     let client = &|thread: usize| {
-        let mut kit = new_kit::<segment::Handle>();
-        kit.engine = cache.handle();
+        let mut server = new_server::<segment::Handle>();
+        server.engine = cache.handle();
         let mut missed = 0;
         for number in 0..20_000_usize {
             let (key, len) = (format!("{thread}-{number}"), 60 + number * 7919 % 9_000);
-            assert_eq!(kit.ask(&set(&key, &pattern(len))), b"STORED\r\n");
+            assert_eq!(server.replies_to(&set(&key, &pattern(len))), b"STORED\r\n");
             // Those that are about to be evicted are among them.
             let key = format!("{thread}-{}", number - number * 104_729 % (number + 1).min(400));
             let lifetime = [1, 30, 300, 3_000, 30_000, 300_000][number % 6];
@@ -209,7 +217,7 @@ fn an_item_that_is_evicted_for_its_own_touch_is_a_miss_and_nothing_else() {
                 0 => (format!("touch {key} {lifetime}\r\nmn\r\n"), "TOUCHED", "NOT_FOUND"),
                 _ => (format!("mg {key} T{lifetime}\r\nmn\r\n"), "HD", "EN"),
             };
-            let answer = String::from_utf8(kit.ask(touch.as_bytes())).unwrap();
+            let answer = String::from_utf8(server.replies_to(touch.as_bytes())).unwrap();
             let one_of = [hit, miss].map(|line| format!("{line}\r\nMN\r\n"));
             assert!(one_of.contains(&answer), "{key}: {answer}");
             missed += u32::from(answer.starts_with(miss));

@@ -1,49 +1,49 @@
 //! Bounds on the memory that a client can make a session hold, and on the length of a turn.
 
-use crate::common::{Peer, TestEngine, new_kit, pattern, set, text};
+use crate::common::{TestClient, TestEngine, new_server, pattern, set, text};
 use larder_session::{Next, State};
 use larder_store::{Engine, HashedKey, Lease, Lookup, Value, dashmap, segment};
 
 /// A client that sends requests and never reads is answered up to the limit of unsent output.
 fn output_is_bounded<E: TestEngine>() {
-    let mut kit = new_kit::<E>();
-    kit.settings.requests_per_turn = usize::MAX;
+    let mut server = new_server::<E>();
+    server.settings.requests_per_poll = usize::MAX;
     let value = pattern(1000);
-    kit.ask(&set("a", &value));
+    server.replies_to(&set("a", &value));
     let asks = b"get a\r\n".repeat(10_000);
-    let mut peer = Peer::new();
+    let mut peer = TestClient::new();
     peer.unread.extend(&asks);
     for _ in 0..10 {
-        let mut next = peer.turn(&mut kit).next;
+        let mut next = peer.poll(&mut server).next;
         while E::WAITS && next == Next::Yield {
-            next = peer.turn(&mut kit).next;
+            next = peer.poll(&mut server).next;
         }
         assert_eq!(next, Next::Write);
     }
     let answer = "VALUE a 0 1000\r\n".len() + value.len() + "\r\nEND\r\n".len();
-    assert!(peer.unsent.len() <= kit.settings.output_max + answer, "{}", peer.unsent.len());
+    assert!(peer.unsent.len() <= server.settings.output_max + answer, "{}", peer.unsent.len());
     assert_eq!(peer.unsent.len() / answer, (asks.len() - peer.unread.len()) / 7, "none is lost");
     peer.received.append(&mut peer.unsent);
-    peer.send(&mut kit, b"");
+    peer.send(&mut server, b"");
     assert_eq!(peer.received.len(), 10_000 * answer);
     assert!(peer.received.chunks(answer).all(|chunk| chunk == &peer.received[..answer]));
 }
 
 /// A turn ends after a fixed number of requests, even if there are more.
 fn a_turn_is_bounded<E: TestEngine>() {
-    let mut kit = new_kit::<E>();
+    let mut server = new_server::<E>();
     for (requests, turns) in [
         (1, vec![(5, Next::Read { wanted: 1 })]),
         (20, vec![(100, Next::Read { wanted: 1 })]),
         (21, vec![(100, Next::Yield), (5, Next::Read { wanted: 1 })]),
         (60, vec![(100, Next::Yield), (100, Next::Yield), (100, Next::Read { wanted: 1 })]),
     ] {
-        let mut peer = Peer::new();
+        let mut peer = TestClient::new();
         peer.unread = b"get a".to_vec();
         peer.unread = b"mn  \n".repeat(requests);
         for (consumed, next) in turns {
-            let turn = peer.turn(&mut kit);
-            assert_eq!((turn.consumed, turn.next), (consumed, next), "{requests} requests");
+            let progress = peer.poll(&mut server);
+            assert_eq!((progress.consumed, progress.next), (consumed, next), "{requests} requests");
         }
         assert_eq!(peer.unsent.len(), 4 * requests);
     }
@@ -51,51 +51,51 @@ fn a_turn_is_bounded<E: TestEngine>() {
 
 /// Sessions that wait for the rest of a request hold little memory, and do not hinder other sessions.
 fn a_stalled_body_holds_little<E: TestEngine>() {
-    let mut kit = new_kit::<E>();
+    let mut server = new_server::<E>();
     let request = set("a", &pattern(200_000));
-    let mut stalled: Vec<Peer<E>> = (0..100).map(|_| Peer::new()).collect();
+    let mut stalled: Vec<TestClient<E>> = (0..100).map(|_| TestClient::new()).collect();
     for peer in &mut stalled {
-        peer.send(&mut kit, &request[..30_000]);
+        peer.send(&mut server, &request[..30_000]);
         assert_eq!((peer.session.state(), peer.unread.len()), (State::Receiving, 0));
     }
-    assert!(kit.host.reserved() < 100 * 100, "{}", kit.host.reserved());
+    assert!(server.host.reserved() < 100 * 100, "{}", server.host.reserved());
     assert_eq!(
-        text(&kit.ask(b"set a 0 0 1\r\n1\r\nget a\r\n")),
+        text(&server.replies_to(b"set a 0 0 1\r\n1\r\nget a\r\n")),
         "STORED\\r\\nVALUE a 0 1\\r\\n1\\r\\nEND\\r\\n"
     );
-    stalled.iter_mut().for_each(|peer| peer.session.close(&kit.host));
-    assert_eq!(kit.host.reserved(), 0);
+    stalled.iter_mut().for_each(|peer| peer.session.close(&server.host));
+    assert_eq!(server.host.reserved(), 0);
 }
 
 /// A short value stays in the buffer of the driver, which learns how many bytes are missing.
 fn a_short_body_is_waited_for<E: TestEngine>() {
-    let mut kit = new_kit::<E>();
-    let mut peer = Peer::new();
+    let mut server = new_server::<E>();
+    let mut peer = TestClient::new();
     peer.unread.extend(b"mn\r\nset a 0 0 1000\r\nabc");
-    let turn = peer.turn(&mut kit);
-    assert_eq!((turn.consumed, turn.next), (4, Next::Read { wanted: 999 }));
+    let progress = peer.poll(&mut server);
+    assert_eq!((progress.consumed, progress.next), (4, Next::Read { wanted: 999 }));
     assert_eq!(peer.session.state(), State::Waiting);
 }
 
 /// When the memory limit of all connections is reached, a store is refused with an out-of-memory error.
 fn an_upload_may_be_refused<E: TestEngine>() {
-    let mut kit = new_kit::<E>();
-    kit.ask(b"set a 0 0 3\r\nold\r\nset b 0 0 3\r\nold\r\n");
-    kit.host.memory_limit = 0;
-    let mut peer = Peer::new();
+    let mut server = new_server::<E>();
+    server.replies_to(b"set a 0 0 3\r\nold\r\nset b 0 0 3\r\nold\r\n");
+    server.host.memory_limit = 0;
+    let mut peer = TestClient::new();
     for request in
         [set("a", &[b'x'; 200_000]), crate::common::store("append b 0 0 200000", &[b'x'; 200_000])]
     {
         let (front, back) = request.split_at(70_000);
-        peer.send(&mut kit, front);
+        peer.send(&mut server, front);
         assert_eq!(peer.session.state(), State::Swallowing);
-        peer.send(&mut kit, back);
+        peer.send(&mut server, back);
     }
-    peer.send(&mut kit, b"get a b\r\n");
+    peer.send(&mut server, b"get a b\r\n");
     let says =
         "SERVER_ERROR out of memory storing object\r\n".repeat(2) + "VALUE b 0 3\r\nold\r\nEND\r\n";
     assert_eq!(text(&peer.received), text(says.as_bytes()));
-    assert_eq!(kit.counters.thread.store_no_memory.get(), 2);
+    assert_eq!(server.counters.thread.store_no_memory.get(), 2);
 }
 
 for_each_engine!(
@@ -117,17 +117,17 @@ fn lease<E: Engine>(engine: &mut E, key: &[u8]) -> Option<E::Lease> {
 /// Several leases on one value hold the same memory. Other values are copied once too much is leased.
 #[test]
 fn a_value_is_served_whatever_is_leased() {
-    let mut kit = new_kit::<segment::Handle>();
+    let mut server = new_server::<segment::Handle>();
     let value = pattern(290_000);
-    kit.ask(&set("large", &value));
-    let same: Vec<_> = (0..1000).map(|_| lease(&mut kit.engine, b"large")).collect();
+    server.replies_to(&set("large", &value));
+    let same: Vec<_> = (0..1000).map(|_| lease(&mut server.engine, b"large")).collect();
     assert!(same.iter().all(Option::is_some));
     drop(same);
     let mut others = Vec::new();
     let refused = (0..1000).find(|n| {
         let key = format!("other{n}");
-        kit.ask(&set(&key, &value));
-        let lease = lease(&mut kit.engine, key.as_bytes());
+        server.replies_to(&set(&key, &value));
+        let lease = lease(&mut server.engine, key.as_bytes());
         let refused = lease.is_none();
         others.extend(lease);
         refused
@@ -136,11 +136,11 @@ fn a_value_is_served_whatever_is_leased() {
     let whole = |key: &str| {
         [format!("VALUE {key} 0 290000\r\n").as_bytes(), &value, b"\r\nEND\r\nMN\r\n"].concat()
     };
-    assert!(kit.ask(format!("get {key}\r\nmn\r\n").as_bytes()) == whole(&key));
-    assert_eq!(kit.counters.thread.response_obj_oom.get(), 0);
+    assert!(server.replies_to(format!("get {key}\r\nmn\r\n").as_bytes()) == whole(&key));
+    assert_eq!(server.counters.thread.response_obj_oom.get(), 0);
     drop(others);
-    assert!(lease(&mut kit.engine, key.as_bytes()).is_some());
-    assert_eq!(kit.host.reserved(), 0);
+    assert!(lease(&mut server.engine, key.as_bytes()).is_some());
+    assert_eq!(server.host.reserved(), 0);
 }
 
 /// An idle connection costs its session and no other memory.

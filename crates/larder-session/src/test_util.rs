@@ -1,10 +1,10 @@
-//! A server in memory, for tests, fuzzing and measurements of sessions. The feature `kit` enables it.
+//! A server in memory, for tests, fuzzing and measurements of sessions. The feature `server` enables it.
 //!
-//! Both ends of a connection are in one process, as in quinn's `Pair`: [`Peer`] is the client, and does
-//! what a driver does for a session; [`Kit`] is the server, with a clock that only its owner moves.
+//! Both ends of a connection are in one process, as in quinn's `Pair`: [`TestClient`] is the client, and does
+//! what a driver does for a session; [`TestServer`] is the server, with a clock that only its owner moves.
 
 use crate::{
-    Context, Conversation, ShardMap, Group, Host, Next, Owner, Progress, Route, Session, Settings,
+    Context, Conversation, Group, Host, Next, Owner, Progress, Route, Session, Settings, ShardMap,
     State, StatsAnswer,
 };
 use larder_operations::{AnsweredCounts, Counters, Limits, OpContext};
@@ -15,14 +15,14 @@ use larder_store::{Engine, Seconds, SizeClasses};
 use std::cell::Cell;
 use std::task::Waker;
 
-/// The time at which the clock of a kit starts, in Unix seconds.
+/// The time at which the clock of a server starts, in Unix seconds.
 pub const START: Seconds = Seconds(1_700_000_000);
 
 /// Makes the way to another node.
 pub type OpenRoute = Box<dyn Fn(Group, Conversation) -> Box<dyn Route> + Send>;
 
-/// The host of the sessions of a kit.
-pub struct KitHost {
+/// The host of the sessions of a server.
+pub struct TestHost {
     /// How many bytes all sessions together may reserve.
     pub memory_limit: usize,
     /// The names and passwords of the users.
@@ -43,7 +43,7 @@ pub struct KitHost {
     has_authenticated: Cell<bool>,
 }
 
-impl KitHost {
+impl TestHost {
     fn new() -> Self {
         let (reserved, has_authenticated) = (Cell::new(0), Cell::new(false));
         let users = Vec::new();
@@ -74,7 +74,7 @@ impl KitHost {
     }
 }
 
-impl Host for KitHost {
+impl Host for TestHost {
     fn version(&self) -> &str {
         "1.6.45"
     }
@@ -138,11 +138,11 @@ impl Host for KitHost {
 }
 
 /// An engine, and everything else that the sessions of a server share.
-pub struct Kit<E: Engine> {
+pub struct TestServer<E: Engine> {
     /// The cache.
     pub engine: E,
     /// The host that sessions call.
-    pub host: KitHost,
+    pub host: TestHost,
     /// The counters of all sessions.
     pub counters: Counters,
     /// The settings of all sessions.
@@ -155,20 +155,20 @@ pub struct Kit<E: Engine> {
     pub complete: Option<fn(&mut E)>,
 }
 
-impl<E: Engine> Kit<E> {
+impl<E: Engine> TestServer<E> {
     /// A server with `engine`. Items have at most `item_size_max` bytes, and are counted by `classes`.
     #[must_use]
     pub fn new(engine: E, item_size_max: usize, classes: SizeClasses) -> Self {
         Self {
             engine,
-            host: KitHost::new(),
+            host: TestHost::new(),
             counters: Counters::new(classes.count()),
             settings: Settings {
                 limits: Limits { item_size_max, classes, prefix_delimiter: b':' },
                 flush_enabled: true,
                 read_only: false,
                 forwards: false,
-                requests_per_turn: 20,
+                requests_per_poll: 20,
                 output_max: 64 << 10,
                 for_gateway: false,
                 resp_databases: 1,
@@ -180,17 +180,17 @@ impl<E: Engine> Kit<E> {
     }
 
     /// Calls a session for one turn.
-    pub fn turn(
+    pub fn poll(
         &mut self,
         session: &mut Session<E>,
         input: &[u8],
         output: &mut Vec<u8>,
     ) -> Progress {
-        self.turn_waking(session, input, output, &|| Waker::noop().clone())
+        self.poll_with_waker(session, input, output, &|| Waker::noop().clone())
     }
 
-    /// Like [`Kit::turn`], with the waker of the test.
-    pub fn turn_waking(
+    /// Like [`TestServer::turn`], with the waker of the test.
+    pub fn poll_with_waker(
         &mut self,
         session: &mut Session<E>,
         input: &[u8],
@@ -213,18 +213,18 @@ impl<E: Engine> Kit<E> {
         while self.engine.maintain(self.now) {}
     }
 
-    /// A peer that has sent nothing, whose conversation begins as [`Kit::opening`] says.
+    /// A peer that has sent nothing, whose conversation begins as [`TestServer::opening`] says.
     #[must_use]
-    pub fn peer(&self) -> Peer<E> {
-        Peer { session: Session::opening(self.opening, 0), ..Peer::new() }
+    pub fn client(&self) -> TestClient<E> {
+        TestClient { session: Session::opening(self.opening, 0), ..TestClient::new() }
     }
 
     /// The answers that a new peer receives to `input`.
     ///
     /// # Panics
     /// The last request is not whole.
-    pub fn ask(&mut self, input: &[u8]) -> Vec<u8> {
-        let mut peer = self.peer();
+    pub fn replies_to(&mut self, input: &[u8]) -> Vec<u8> {
+        let mut peer = self.client();
         peer.send(self, input);
         assert!(peer.unread.is_empty() || peer.is_closed, "the last request is whole");
         peer.received
@@ -232,7 +232,7 @@ impl<E: Engine> Kit<E> {
 }
 
 /// The client of a session, and the buffers that a driver keeps for the session.
-pub struct Peer<E: Engine> {
+pub struct TestClient<E: Engine> {
     /// The session that the client talks to.
     pub session: Session<E>,
     /// Input that the session has not consumed.
@@ -251,13 +251,13 @@ pub struct Peer<E: Engine> {
     pub answered: AnsweredCounts,
 }
 
-impl<E: Engine> Default for Peer<E> {
+impl<E: Engine> Default for TestClient<E> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<E: Engine> Peer<E> {
+impl<E: Engine> TestClient<E> {
     /// A peer that has sent nothing.
     #[must_use]
     pub fn new() -> Self {
@@ -275,16 +275,16 @@ impl<E: Engine> Peer<E> {
 
     /// One turn, after which the peer reads nothing. Reads and acknowledgements that the session waits for
     /// end at once.
-    pub fn turn(&mut self, kit: &mut Kit<E>) -> Progress {
+    pub fn poll(&mut self, server: &mut TestServer<E>) -> Progress {
         let mut has_waited = false;
         loop {
-            let progress = kit.turn(&mut self.session, &self.unread, &mut self.unsent);
+            let progress = server.poll(&mut self.session, &self.unread, &mut self.unsent);
             self.unread.drain(..progress.consumed);
             self.answered.add_all(&progress.answered);
             self.unsent_max = self.unsent_max.max(self.unsent.len());
             if progress.hold || progress.next == Next::Wait {
-                let complete = kit.complete.expect("the engine has something to wait for");
-                complete(&mut kit.engine);
+                let complete = server.complete.expect("the engine has something to wait for");
+                complete(&mut server.engine);
                 has_waited = true;
                 continue;
             }
@@ -300,18 +300,18 @@ impl<E: Engine> Peer<E> {
     ///
     /// # Panics
     /// A turn does nothing and yet asks for another.
-    pub fn send(&mut self, kit: &mut Kit<E>, input: &[u8]) {
+    pub fn send(&mut self, server: &mut TestServer<E>, input: &[u8]) {
         self.unread.extend_from_slice(input);
         while !self.is_closed {
             let (unsent, unread) = (self.unsent.len(), self.unread.len());
-            let progress = self.turn(kit);
+            let progress = self.poll(server);
             self.is_closed = matches!(progress.next, Next::Close | Next::Abandon);
             let taken = self.unsent.len().min(self.takes);
             let moved = taken > 0 || self.unsent.len() > unsent || self.unread.len() < unread;
             self.received.extend(self.unsent.drain(..taken));
             // A dump may come to a range without items, and a read of slower storage may have ended before
             // the session waited for it.
-            let may_be_idle = self.session.state() == State::Dumping || kit.complete.is_some();
+            let may_be_idle = self.session.state() == State::Dumping || server.complete.is_some();
             match progress.next {
                 Next::Read { wanted } => {
                     assert!(wanted > 0);
