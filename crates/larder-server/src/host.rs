@@ -10,7 +10,7 @@ use larder_protocol::reply::resp::Replication;
 use larder_protocol::watch::ItemLine;
 use larder_protocol::{Credentials, Streams, Tuning};
 use larder_session::{
-    Conversation, Group, Host, Owner, PrefixEvent, RefreshRefusal, Route, ShardMap, StatsAnswer,
+    Conversation, Group, GroupMap, Host, Owner, PrefixEvent, RefreshRefusal, Route, StatsAnswer,
     WatchRefusal,
 };
 use larder_store::LimitRefused;
@@ -48,7 +48,7 @@ impl Host for Server {
         }
     }
 
-    fn shard_map(&self) -> Option<&dyn ShardMap> {
+    fn shard_map(&self) -> Option<&dyn GroupMap> {
         self.node.group.as_ref()?.topology.shard_map()
     }
 

@@ -1,20 +1,20 @@
-//! Events of requests for watchers of the log and for counts by prefix. The session asks once a turn
-//! whether there are any; without them, an operation pays one branch.
+//! Events of requests, for watchers of the log and for counts by prefix. The session queries the host once per poll
+//! whether any are wanted; if not, they cost an operation one branch.
 
 use crate::{Host, PrefixEvent};
 use larder_operations::{Event, Found, Observer, StoreKind, Stored};
 use larder_protocol::watch::{self, ItemLine, StoreCommand, StoreStatus};
 use larder_protocol::{ReplyFormat, Request, Streams};
 
-/// Passes the events of the operations of one request on to the host.
+/// Reports the events of one request's operations to the host.
 pub(crate) struct RequestObserver<'r, H> {
     host: &'r H,
     /// The number of the connection in the log.
     client: u64,
-    /// The streams that somebody watches.
+    /// The log streams that have a watcher.
     wanted: Streams,
     by_meta: bool,
-    /// The event for counts by prefix, before it is known whether the item was found.
+    /// The event for counts by prefix. For a lookup, its outcome is filled in later.
     prefix_event: Option<PrefixEvent>,
 }
 
@@ -31,7 +31,7 @@ impl<'r, H: Host> RequestObserver<'r, H> {
         Self { host, client, wanted, by_meta, prefix_event: event.filter(|_| counts) }
     }
 
-    /// An observer of a request that is not counted by prefix, as those of RESP are not.
+    /// An observer of a request that is not counted by prefix: requests of RESP, HTTP and gRPC.
     pub(crate) fn unprefixed(host: &'r H, client: u64, wanted: Streams) -> Self {
         Self { host, client, wanted, by_meta: false, prefix_event: None }
     }
@@ -82,7 +82,7 @@ impl<H: Host> Observer for RequestObserver<'_, H> {
     }
 }
 
-/// Passes an event of an operation on to a host, for interfaces that have no session.
+/// Reports an event of an operation to the host, for interfaces that have no session.
 pub fn notify_host<H: Host>(host: &H, event: &Event<'_>) {
     RequestObserver::unprefixed(host, 0, host.observed()).notify(event);
 }

@@ -1,26 +1,27 @@
-//! Requests that another node answers, because it leads the group.
+//! Forwards requests to the leader of this server's group.
 //!
-//! Their bytes go there as they are, and the bytes of the answers come back: the other node reads and answers them
-//! with a session of its own. What is not about items (`stats`, logins, `quit`) is answered here. The bytes stay in
-//! the input until they are answered, so that they can go to another node if the first one does not lead any more.
+//! The session sends the bytes of complete requests unchanged. The leader parses and answers them with a session of its
+//! own, and this session copies the bytes of the replies to the output. It answers requests that are not about items
+//! (`stats`, logins, `quit`) itself. Forwarded bytes stay in the input until their replies are complete, so that the
+//! session can send them again if another node becomes leader.
 
 use crate::Host;
-use crate::context::{Context, Next, Step, Turn};
-use crate::memcached::batch::{Batch, BatchEnd, Ready, What, class_of};
+use crate::context::{Context, Next, PollState, Step};
+use crate::memcached::batch::{Batch, BatchEnd, BatchRequest, RequestKind, class_of};
 use crate::memcached::{read_only, servers};
 use crate::route::{Conversation, ForwardId, ForwardOutcome, Group, Owner};
 use crate::session::Session;
-use crate::session::pending::{Body, Forwarded, Passing, Pending};
+use crate::session::pending::{Body, ForwardedRequests, ForwardedUpload, Pending};
 use larder_operations::CommandClass;
 use larder_protocol::reply::resp as resp_reply;
 use larder_protocol::resp::CommandError;
 use larder_protocol::{KEY_LEN_MAX, ReplyFormat, Request, reply};
 use larder_store::Engine;
 
-/// A line of keys that is longer is not forwarded.
+/// The longest line of keys, in bytes, that the session forwards.
 const LINE_LEN_MAX: usize = 1 << 20;
 
-/// How a request about an item is answered; `None` for other requests.
+/// The reply format of a request about an item; `None` for other requests.
 fn format<'r, 'b>(request: &'r Request<'b>) -> Option<&'r ReplyFormat<'b>> {
     match request {
         Request::Get(get) => Some(&get.format),
@@ -34,15 +35,15 @@ fn format<'r, 'b>(request: &'r Request<'b>) -> Option<&'r ReplyFormat<'b>> {
     }
 }
 
-/// Answers a request about items that nobody could answer.
-pub(crate) fn refuse(batch: &Batch<'_>, ready: &Ready<'_>, output: &mut Vec<u8>) {
-    match ready.what {
-        What::Get(get) => reply::no_leader(&get.get().format, output),
-        What::Set(index) => {
+/// Answers a request about items with the error that the group has no leader.
+pub(crate) fn refuse(batch: &Batch<'_>, ready: &BatchRequest<'_>, output: &mut Vec<u8>) {
+    match ready.kind {
+        RequestKind::Get(get) => reply::no_leader(&get.get().format, output),
+        RequestKind::Set(index) => {
             let Some(set) = batch.sets.get(index) else { return };
             reply::no_leader(&set.store().format, output);
         }
-        What::Other(index) => {
+        RequestKind::Other(index) => {
             let other = batch.others.get(index);
             if let Some(format) = other.and_then(|other| format(&other.request)) {
                 reply::no_leader(format, output);
@@ -52,137 +53,139 @@ pub(crate) fn refuse(batch: &Batch<'_>, ready: &Ready<'_>, output: &mut Vec<u8>)
 }
 
 /// Whether a request of a batch changes items.
-pub(crate) fn changes(batch: &Batch<'_>, ready: &Ready<'_>) -> bool {
-    match ready.what {
-        What::Get(_) => false,
-        What::Set(_) => true,
-        What::Other(index) => {
+pub(crate) fn changes(batch: &Batch<'_>, ready: &BatchRequest<'_>) -> bool {
+    match ready.kind {
+        RequestKind::Get(_) => false,
+        RequestKind::Set(_) => true,
+        RequestKind::Other(index) => {
             batch.others.get(index).is_some_and(|other| read_only::change(&other.request).is_some())
         }
     }
 }
 
-/// How many requests at the beginning of a batch only look items up.
+/// The number of requests at the start of a batch that only look up items.
 fn count_reads(batch: &Batch<'_>) -> usize {
-    let looks_up = |ready: &&Ready<'_>| match ready.what {
-        What::Get(_) => true,
-        What::Set(_) => false,
-        What::Other(index) => batch
+    let looks_up = |ready: &&BatchRequest<'_>| match ready.kind {
+        RequestKind::Get(_) => true,
+        RequestKind::Set(_) => false,
+        RequestKind::Other(index) => batch
             .others
             .get(index)
             .is_some_and(|other| matches!(other.request, Request::Get(_) | Request::GetEnd)),
     };
-    batch.ready.iter().take_while(looks_up).take_while(|ready| !changes(batch, ready)).count()
+    batch.requests.iter().take_while(looks_up).take_while(|ready| !changes(batch, ready)).count()
 }
 
 impl<E: Engine> Session<E> {
-    /// Whether another node answers requests about items of this server's group.
+    /// Whether another node answers requests about the items of this server's group.
     #[inline]
-    pub(crate) fn is_elsewhere<H: Host>(cx: &Context<'_, E, H>) -> bool {
+    pub(crate) fn is_remote<H: Host>(cx: &Context<'_, E, H>) -> bool {
         cx.settings.forwards && cx.host.owner() != Owner::Local
     }
 
-    /// The group whose leader answers requests for a key, if that is not this server.
-    pub(crate) fn elsewhere<H: Host>(cx: &Context<'_, E, H>, key: &[u8]) -> Option<Group> {
+    /// The group whose leader answers requests for a key; `None` if this server does.
+    pub(crate) fn remote_owner<H: Host>(cx: &Context<'_, E, H>, key: &[u8]) -> Option<Group> {
         if !cx.settings.forwards {
             return None;
         }
         let group = cx.host.shard_map().map_or(Group::OWN, |map| map.group_of(key));
-        (group != Group::OWN || Self::is_elsewhere(cx)).then_some(group)
+        (group != Group::OWN || Self::is_remote(cx)).then_some(group)
     }
 
-    /// Whether another node answers requests about items, and this one may answer look-ups from its copy.
-    pub(crate) fn reads_copy<H: Host>(cx: &Context<'_, E, H>) -> bool {
+    /// Whether this server is a replica that may answer lookups itself.
+    pub(crate) fn reads_locally<H: Host>(cx: &Context<'_, E, H>) -> bool {
         cx.host.owner() == Owner::RemoteWithLocalReads
     }
 
-    /// Answers the next requests on a member of a group, or forwards them.
+    /// Answers or forwards the next requests, on a member of a cluster.
     #[inline(never)]
-    pub(crate) fn answer_batch_of_member<H: Host>(
+    pub(crate) fn answer_batch_in_cluster<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         input: &[u8],
-        turn: &mut Turn,
+        poll: &mut PollState,
         output: &mut Vec<u8>,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
         let owner = cx.host.owner();
         if self.is_forwarded && owner != Owner::Local {
-            return Step::end(0, Next::Abandon);
+            return Step::finish(0, Next::Abandon);
         }
         let mut batch = Batch::default();
         let mut batch_end =
-            self.gather(cx.operations.engine, input, turn.left, scratch, &mut batch);
-        let named = servers::next_look_up(&batch, self.parser, owner);
+            self.gather(cx.operations.engine, input, poll.left, scratch, &mut batch);
+        let named = servers::next_list_lookup(&batch, self.parser, owner);
         match named.filter(|_| !cx.settings.for_gateway) {
             Some(0) => {
-                if let Some(step) = self.answer_servers(cx, &batch, turn, output) {
+                if let Some(step) = self.answer_servers(cx, &batch, poll, output) {
                     return step;
                 }
             }
             Some(index) => {
-                batch.ready.truncate(index);
+                batch.requests.truncate(index);
                 batch_end = BatchEnd::Full;
             }
             None => (),
         }
         if cx.host.shard_map().is_some() {
-            return self.scatter_batch(cx, (batch, batch_end), input, turn, output, scratch);
+            return self.scatter_batch(cx, (batch, batch_end), input, poll, output, scratch);
         }
         match owner {
             Owner::Local => {
-                self.answer_gathered(cx, &batch, batch_end, input, turn, output, scratch)
+                self.answer_gathered(cx, &batch, batch_end, input, poll, output, scratch)
             }
             Owner::Remote | Owner::RemoteWithLocalReads => {
-                let reads_copy = owner == Owner::RemoteWithLocalReads;
-                let batch = (batch, batch_end, reads_copy);
-                self.forward_batch(cx, batch, input, turn, output, scratch)
+                let reads_locally = owner == Owner::RemoteWithLocalReads;
+                let batch = (batch, batch_end, reads_locally);
+                self.forward_batch(cx, batch, input, poll, output, scratch)
             }
         }
     }
 
-    /// Forwards the requests of a batch; or answers some, if they are not about items or may be answered from a copy.
+    /// Forwards the requests of a batch. Answers requests that are not about items, and lookups that a replica may
+    /// answer.
     #[cold]
     fn forward_batch<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
-        (mut batch, batch_end, reads_copy): (Batch<'_>, BatchEnd<'_>, bool),
+        (mut batch, batch_end, reads_locally): (Batch<'_>, BatchEnd<'_>, bool),
         input: &[u8],
-        turn: &mut Turn,
+        poll: &mut PollState,
         output: &mut Vec<u8>,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
-        let reads = if reads_copy { count_reads(&batch) } else { 0 };
+        let reads = if reads_locally { count_reads(&batch) } else { 0 };
         let is_within_line = !self.parser.is_between_lines();
-        let changes_next = batch.ready.first().is_some_and(|next| changes(&batch, next));
-        if is_within_line && (!reads_copy || changes_next) {
-            // This server has answered the first keys of the line, and may not answer the others.
+        let changes_next = batch.requests.first().is_some_and(|next| changes(&batch, next));
+        if is_within_line && (!reads_locally || changes_next) {
+            // The session has answered the first keys of the line itself. The leader could only answer the whole line,
+            // so the reply ends with an error.
             reply::no_leader_within_line(output);
             let _ = self.parser.abandon_line();
-            self.pending = Pending::SwallowLine;
-            return Step::go_on(0);
+            self.pending = Pending::DiscardLine;
+            return Step::advance(0);
         }
         if reads > 0 || is_within_line {
             let count = reads.max(1);
-            let is_all = batch.ready.len() <= count;
-            batch.ready.truncate(count);
+            let is_all = batch.requests.len() <= count;
+            batch.requests.truncate(count);
             let batch_end = match batch_end {
                 BatchEnd::Incomplete if is_all => BatchEnd::Incomplete,
                 _ => BatchEnd::Full,
             };
-            return self.answer_gathered(cx, &batch, batch_end, input, turn, output, scratch);
+            return self.answer_gathered(cx, &batch, batch_end, input, poll, output, scratch);
         }
-        let mut forwarded = Forwarded::new(self.parser);
-        // Those up to the end of the last line that is complete.
+        let mut forwarded = ForwardedRequests::new(self.parser);
+        // The requests up to the last one that completes a line.
         let mut whole = forwarded.clone();
-        for ready in &batch.ready {
-            let (class, changes) = match ready.what {
-                What::Get(_) => (Some(CommandClass::Get), false),
-                What::Set(_) => (Some(CommandClass::Store), true),
-                What::Other(index) => {
+        for ready in &batch.requests {
+            let (class, changes) = match ready.kind {
+                RequestKind::Get(_) => (Some(CommandClass::Get), false),
+                RequestKind::Set(_) => (Some(CommandClass::Store), true),
+                RequestKind::Other(index) => {
                     let Some(other) = batch.others.get(index) else { break };
                     let request = &other.request;
-                    // What ends a line of keys, and what ends a pipeline, go with those before them.
+                    // The end of a line of keys and the end of a pipeline are forwarded with the requests before them.
                     let follows = matches!(request, Request::GetEnd)
                         || matches!(request, Request::Noop(_)) && forwarded.requests > 0;
                     if format(request).is_none() && !follows {
@@ -198,7 +201,7 @@ impl<E: Engine> Session<E> {
             }
         }
         if !forwarded.parser.is_between_lines() {
-            // The keys of a line go together, whether the rest of the line is right or not.
+            // A line of keys is forwarded as a whole, even if the rest of it is malformed.
             let rest = input.get(forwarded.len..).unwrap_or_default();
             match memchr::memchr(b'\n', rest) {
                 Some(end) => {
@@ -206,33 +209,33 @@ impl<E: Engine> Session<E> {
                     let _ = forwarded.parser.abandon_line();
                 }
                 None if whole.has_requests() => forwarded = whole,
-                None if input.len() > LINE_LEN_MAX => return Step::end(0, Next::Close),
-                None => return Step::end(0, Next::Read { wanted: 1 }),
+                None if input.len() > LINE_LEN_MAX => return Step::finish(0, Next::Close),
+                None => return Step::finish(0, Next::Read { wanted: 1 }),
             }
         }
         if forwarded.has_requests() {
-            turn.left = turn.left.saturating_sub(forwarded.requests);
+            poll.left = poll.left.saturating_sub(forwarded.requests);
             return self.forward(cx, Conversation::Memcached, input, forwarded);
         }
-        if batch.ready.is_empty() {
-            return self.after_batch(cx, batch_end, input, turn, scratch);
+        if batch.requests.is_empty() {
+            return self.after_batch(cx, batch_end, input, poll, scratch);
         }
-        batch.ready.truncate(1);
-        self.answer_gathered(cx, &batch, BatchEnd::Full, input, turn, output, scratch)
+        batch.requests.truncate(1);
+        self.answer_gathered(cx, &batch, BatchEnd::Full, input, poll, output, scratch)
     }
 
-    /// Sends requests at the beginning of the input to the leader of this server's group.
+    /// Sends the first requests of the input to the leader of this server's group.
     pub(crate) fn forward<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         conversation: Conversation,
         input: &[u8],
-        mut forwarded: Forwarded,
+        mut forwarded: ForwardedRequests,
     ) -> Step {
         let bytes = input.get(..forwarded.len).unwrap_or_default();
         forwarded.to = (Group::OWN, self.pass(cx, Group::OWN, conversation, bytes));
-        self.pending = Pending::Forwarded(Box::new(forwarded));
-        Step::end(0, Next::Wait)
+        self.pending = Pending::Forward(Box::new(forwarded));
+        Step::finish(0, Next::Wait)
     }
 
     /// Sends complete requests to the leader of a group.
@@ -245,22 +248,22 @@ impl<E: Engine> Session<E> {
     ) -> ForwardId {
         let waker = (cx.waker)();
         let open = || cx.host.open_route(group, conversation);
-        self.aside().routes.get_or(group, open).pass(bytes, false, &waker)
+        self.rare().routes.get_or(group, open).pass(bytes, false, &waker)
     }
 
-    /// Looks what has become of requests that were forwarded.
+    /// Writes the replies to forwarded requests, or handles their failure.
     #[cold]
-    pub(crate) fn resume_forwarded<H: Host>(
+    pub(crate) fn resume_forward<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
-        mut forwarded: Box<Forwarded>,
+        mut forwarded: Box<ForwardedRequests>,
         input: &[u8],
-        turn: &mut Turn,
+        poll: &mut PollState,
         output: &mut Vec<u8>,
     ) -> Step {
-        let (group, passed) = forwarded.to;
-        let Some(route) = self.aside().routes.get(group) else {
-            return Step::end(0, Next::Close);
+        let (group, id) = forwarded.to;
+        let Some(route) = self.rare().routes.get(group) else {
+            return Step::finish(0, Next::Close);
         };
         let is_full = output.len() > cx.settings.output_max;
         if forwarded.waits_for_room && !is_full {
@@ -268,92 +271,89 @@ impl<E: Engine> Session<E> {
             route.resume();
         }
         let before = output.len();
-        let routed = if forwarded.waits_for_room {
-            ForwardOutcome::Pending
-        } else {
-            route.take(passed, output)
-        };
+        let outcome =
+            if forwarded.waits_for_room { ForwardOutcome::Pending } else { route.take(id, output) };
         forwarded.has_output |= output.len() > before;
-        match routed {
+        match outcome {
             ForwardOutcome::Pending | ForwardOutcome::More => {
-                forwarded.waits_for_room |= routed == ForwardOutcome::More;
+                forwarded.waits_for_room |= outcome == ForwardOutcome::More;
                 let next = if forwarded.waits_for_room { Next::Write } else { Next::Wait };
-                self.pending = Pending::Forwarded(forwarded);
-                Step::end(0, next)
+                self.pending = Pending::Forward(forwarded);
+                Step::finish(0, next)
             }
             ForwardOutcome::Done => {
-                turn.answered.add_all(&forwarded.answered);
+                poll.answered.add_all(&forwarded.answered);
                 self.parser = forwarded.parser;
-                self.take_answered(cx, forwarded.is_script, forwarded.len)
+                self.consume_answered(cx, forwarded.is_script, forwarded.len)
             }
-            ForwardOutcome::Close => Step::end(0, Next::Close),
+            ForwardOutcome::Close => Step::finish(0, Next::Close),
             ForwardOutcome::Retry | ForwardOutcome::NoLeader if forwarded.refusal.is_some() => {
-                turn.answered.add_all(&forwarded.answered);
+                poll.answered.add_all(&forwarded.answered);
                 output.extend(forwarded.refusal.into_iter().flatten());
                 self.parser = forwarded.parser;
-                Step::go_on(0)
+                Step::advance(0)
             }
-            ForwardOutcome::Retry => Step::go_on(0),
+            ForwardOutcome::Retry => Step::advance(0),
             ForwardOutcome::ConnectionLost if forwarded.is_repeatable && !forwarded.has_output => {
-                Step::go_on(0)
+                Step::advance(0)
             }
-            ForwardOutcome::ConnectionLost => Step::end(0, Next::Close),
-            ForwardOutcome::NoLeader => self.refuse_forwarded(cx, &forwarded, input, turn, output),
+            ForwardOutcome::ConnectionLost => Step::finish(0, Next::Close),
+            ForwardOutcome::NoLeader => self.refuse_forwarded(cx, &forwarded, input, poll, output),
         }
     }
 
-    /// Removes answered requests from where they are.
-    pub(crate) fn take_answered<H: Host>(
+    /// Consumes answered requests of the input or of the script.
+    pub(crate) fn consume_answered<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,
         is_script: bool,
         len: usize,
     ) -> Step {
         if !is_script {
-            return Step::go_on(len);
+            return Step::advance(len);
         }
         if let Some(state) = &mut self.resp {
             state.advance_script(len, cx.host);
         }
-        Step::go_on(0)
+        Step::advance(0)
     }
 
-    /// Answers requests that nobody else could.
+    /// Answers forwarded requests with errors, because the group has no leader.
     fn refuse_forwarded<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
-        forwarded: &Forwarded,
+        forwarded: &ForwardedRequests,
         input: &[u8],
-        turn: &mut Turn,
+        poll: &mut PollState,
         output: &mut Vec<u8>,
     ) -> Step {
-        turn.answered.add_all(&forwarded.answered);
+        poll.answered.add_all(&forwarded.answered);
         if self.resp.is_some() {
             (0..forwarded.requests)
                 .for_each(|_| resp_reply::error(&CommandError::NoLeader, output));
-            return self.take_answered(cx, forwarded.is_script, forwarded.len);
+            return self.consume_answered(cx, forwarded.is_script, forwarded.len);
         }
         let mut scratch = [0; KEY_LEN_MAX];
         let mut batch = Batch::default();
         self.gather(cx.operations.engine, input, forwarded.requests, &mut scratch, &mut batch);
-        for ready in &batch.ready {
+        for ready in &batch.requests {
             refuse(&batch, ready, output);
-            let What::Other(index) = ready.what else { continue };
+            let RequestKind::Other(index) = ready.kind else { continue };
             let Some(other) = batch.others.get(index) else { continue };
             self.parser = other.parser;
-            // The client takes the error for the end of the answer.
+            // Clients take the error for the end of the reply.
             if self.parser.abandon_line() {
-                self.pending = Pending::SwallowLine;
-                return Step::go_on(ready.end);
+                self.pending = Pending::DiscardLine;
+                return Step::advance(ready.end);
             }
             if let Request::Noop(format) = &other.request {
                 reply::noop(format, output);
             }
         }
-        Step::go_on(forwarded.len)
+        Step::advance(forwarded.len)
     }
 
-    /// Begins to forward a store whose value has not arrived.
+    /// Starts to forward a store whose value is incomplete in the input.
     #[cold]
     pub(crate) fn forward_body<H: Host>(
         &mut self,
@@ -364,65 +364,65 @@ impl<E: Engine> Session<E> {
     ) -> Step {
         let waker = (cx.waker)();
         let open = || cx.host.open_route(group, Conversation::Memcached);
-        let route = self.aside().routes.get_or(group, open);
+        let route = self.rare().routes.get_or(group, open);
         if !route.has_room(&waker) {
-            return Step::end(0, Next::Wait);
+            return Step::finish(0, Next::Wait);
         }
-        let passed = route.pass(input.get(..body.head_len).unwrap_or_default(), true, &waker);
+        let id = route.pass(input.get(..body.head_len).unwrap_or_default(), true, &waker);
         let mut then = Vec::new();
         reply::no_leader(&body.store.format, &mut then);
         let passing =
-            Passing { to: (group, passed), left: body.body_len, parser: self.parser, then };
-        self.pending = Pending::Passing(Box::new(passing));
-        Step::go_on(body.head_len)
+            ForwardedUpload { to: (group, id), left: body.body_len, parser: self.parser, then };
+        self.pending = Pending::ForwardUpload(Box::new(passing));
+        Step::advance(body.head_len)
     }
 
-    /// Forwards what has come of a value.
+    /// Forwards the bytes of a value that have arrived.
     #[cold]
-    pub(crate) fn resume_passing<H: Host>(
+    pub(crate) fn resume_forward_upload<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
-        mut passing: Box<Passing>,
+        mut passing: Box<ForwardedUpload>,
         input: &[u8],
         output: &mut Vec<u8>,
     ) -> Step {
-        let (group, passed) = passing.to;
-        let Some(route) = self.aside().routes.get(group) else {
-            return Step::end(0, Next::Close);
+        let (group, id) = passing.to;
+        let Some(route) = self.rare().routes.get(group) else {
+            return Step::finish(0, Next::Close);
         };
         let waker = (cx.waker)();
-        match route.take(passed, output) {
+        match route.take(id, output) {
             ForwardOutcome::Pending => (),
             ForwardOutcome::Retry | ForwardOutcome::NoLeader => {
-                let Passing { left, then, .. } = *passing;
-                self.pending = Pending::Swallow { left, then };
-                return Step::go_on(0);
+                let ForwardedUpload { left, then, .. } = *passing;
+                self.pending = Pending::Discard { left, then };
+                return Step::advance(0);
             }
             ForwardOutcome::More
             | ForwardOutcome::Done
             | ForwardOutcome::Close
             | ForwardOutcome::ConnectionLost => {
-                return Step::end(0, Next::Close);
+                return Step::finish(0, Next::Close);
             }
         }
         let wanted = usize::try_from(passing.left).unwrap_or(usize::MAX);
         let bytes = input.get(..wanted.min(input.len())).unwrap_or_default();
         if bytes.is_empty() || !route.has_room(&waker) {
             let next = if bytes.is_empty() { Next::Read { wanted } } else { Next::Wait };
-            self.pending = Pending::Passing(passing);
-            return Step::end(0, next);
+            self.pending = Pending::ForwardUpload(passing);
+            return Step::finish(0, next);
         }
         passing.left -= bytes.len() as u64;
         route.pass_rest(bytes, passing.left > 0, &waker);
         if passing.left > 0 {
-            self.pending = Pending::Passing(passing);
-            return Step::go_on(bytes.len());
+            self.pending = Pending::ForwardUpload(passing);
+            return Step::advance(bytes.len());
         }
-        let mut forwarded = Forwarded::new(passing.parser);
+        let mut forwarded = ForwardedRequests::new(passing.parser);
         forwarded.to = passing.to;
         forwarded.add(0, Some(CommandClass::Store), true);
         forwarded.refusal = Some(passing.then);
-        self.pending = Pending::Forwarded(Box::new(forwarded));
-        Step::go_on(bytes.len())
+        self.pending = Pending::Forward(Box::new(forwarded));
+        Step::advance(bytes.len())
     }
 }

@@ -9,18 +9,18 @@ use larder_protocol::{Credentials, Streams, Tuning};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// The server, as far as commands need it. Tests implement a small one of their own.
+/// The server's side of commands that need more than the cache. Tests implement a small host of their own.
 pub trait Host {
-    /// The version that `version` answers, without `VERSION `.
+    /// The version in the reply to `version`, without `VERSION `.
     fn version(&self) -> &str;
 
     /// Sets the log level (`verbosity`): 0, 1 or 2.
     fn set_verbosity(&self, level: u32);
 
-    /// Answers `stats <topic>` by calling `stat` for each line (`""` is the general page).
+    /// Answers `stats <topic>`: calls `stat` for each line. The topic `""` is the general page.
     fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer;
 
-    /// How long requests have taken, by class.
+    /// The latencies of requests, by class.
     fn latencies(&self) -> Latencies {
         Latencies::default()
     }
@@ -31,41 +31,41 @@ pub trait Host {
         false
     }
 
-    /// Who answers requests about items of this server's group. Sessions ask with every batch of requests, if
-    /// [`crate::Settings::forwards`].
+    /// The owner of the keys of this server's group. Sessions call it for every batch of requests if
+    /// [`crate::Settings::forwards`] is set.
     fn owner(&self) -> Owner {
         Owner::Local
     }
 
-    /// How keys are divided among groups; `None` if this server's group has all. Sessions ask as above.
-    fn shard_map(&self) -> Option<&dyn ShardMap> {
+    /// The shard map; `None` if this server's group owns all keys. Sessions call it for every batch of requests if
+    /// [`crate::Settings::forwards`] is set.
+    fn shard_map(&self) -> Option<&dyn GroupMap> {
         None
     }
 
-    /// The way to who answers requests about items of a group, if that is not this server.
+    /// Opens a route to the owner of a group's keys. Sessions call it only if that is another node.
     fn open_route(&self, _group: Group, _conversation: Conversation) -> Box<dyn Route> {
         Box::new(NoRoute)
     }
 
-    /// The servers of the cluster (`config get cluster`); `None` without one.
+    /// The servers of the cluster (`config get cluster`); `None` without a cluster.
     fn servers(&self) -> Option<Servers> {
         None
     }
 
-    /// What the server is to other servers (`ROLE`, `INFO replication`); `None` if it neither follows one nor may be
-    /// followed.
+    /// The replication role (`ROLE`, `INFO replication`); `None` if the server neither follows a leader nor accepts
+    /// followers.
     fn replication(&self) -> Option<Replication> {
         None
     }
 
-    /// Reserves `bytes` of memory for a connection. Returns false if all connections together would hold
-    /// more than the limit.
+    /// Reserves `bytes` of memory for a connection. Returns false if all connections together would exceed the limit.
     fn reserve(&self, bytes: usize) -> bool;
 
-    /// Gives reserved bytes back.
+    /// Releases reserved bytes.
     fn release(&self, bytes: usize);
 
-    /// Whether expired items are looked for in the background (`lru_crawler`).
+    /// Whether the background search for expired items is on (`lru_crawler`).
     fn crawler_enabled(&self) -> bool {
         true
     }
@@ -73,13 +73,13 @@ pub trait Host {
     /// Switches the background search for expired items on or off.
     fn enable_crawler(&self, _enable: bool) {}
 
-    /// Counts a crawl or dump that a client asked for.
+    /// Counts a crawl or dump that a client has requested.
     fn note_crawl(&self) {}
 
-    /// Notes that an `lru_crawler metadump` or `mgdump` begins, or ends.
+    /// Records that an `lru_crawler metadump` or `mgdump` has started or ended.
     fn note_dump(&self, _running: bool) {}
 
-    /// Whether keys may be dumped (no `-X`).
+    /// Whether clients may dump keys (no `-X`).
     fn dumps_allowed(&self) -> bool {
         true
     }
@@ -87,7 +87,7 @@ pub trait Host {
     /// Sets the memory limit (`cache_memlimit`), in MiB.
     ///
     /// # Errors
-    /// The limits that could be set instead; that may be the present one alone.
+    /// The range of accepted limits. It may contain only the current limit.
     fn set_memory_limit(&self, _mib: u32) -> Result<(), RangeInclusive<usize>> {
         Err(0..=0)
     }
@@ -97,68 +97,68 @@ pub trait Host {
         false
     }
 
-    /// The log streams that somebody watches, and [`Streams::PREFIXES`] if requests are counted by prefix.
-    /// Sessions call it once a turn.
+    /// The log streams that have a watcher, and [`Streams::PREFIXES`] if requests are counted by prefix.
+    /// Sessions call it once per poll.
     fn observed(&self) -> Streams {
         Streams::default()
     }
 
-    /// Logs what happened to an item, for the watchers of `stream`.
+    /// Logs an event of an item for the watchers of `stream`.
     fn log_item(&self, _stream: Streams, _line: &ItemLine<'_>) {}
 
     /// Counts a request by the prefix of its key.
     fn count_prefix(&self, _key: &[u8], _event: PrefixEvent) {}
 
-    /// Begins to keep log lines for a watcher; returns the number of the watcher.
+    /// Registers a watcher, for which the host keeps log lines. Returns the watcher's number.
     ///
     /// # Errors
-    /// [`WatchRefusal`]: no lines are kept.
+    /// [`WatchRefusal`]: the watcher is not registered.
     fn watch(&self, _streams: Streams) -> Result<u64, WatchRefusal> {
         Err(WatchRefusal::NoLog)
     }
 
-    /// Writes the lines that were kept for a watcher.
+    /// Writes the log lines kept for a watcher.
     fn read_log(&self, _watcher: u64, _output: &mut Vec<u8>) {}
 
-    /// Keeps no more lines for a watcher.
+    /// Removes a watcher.
     fn unwatch(&self, _watcher: u64) {}
 
-    /// Whether clients may end the server (`-A`).
+    /// Whether clients may shut the server down (`-A`).
     fn shutdown_allowed(&self) -> bool {
         false
     }
 
-    /// Ends the server: at once, or after it has answered the requests that have arrived.
+    /// Shuts the server down: at once, or after it has answered the requests that have arrived.
     fn shut_down(&self, _graceful: bool) {}
 
-    /// Reads the certificates again, for new connections.
+    /// Reloads the certificates for new connections.
     ///
     /// # Errors
-    /// [`RefreshRefusal`]: the certificates that were there are kept.
+    /// [`RefreshRefusal`]: the server keeps the current certificates.
     fn refresh_certs(&self) -> Result<(), RefreshRefusal> {
         Err(RefreshRefusal::NotEnabled)
     }
 
-    /// Remembers a setting for `stats settings`.
+    /// Records a setting for `stats settings`.
     fn set(&self, _tuning: Tuning) {}
 }
 
-/// How keys are divided among groups.
-pub trait ShardMap {
-    /// The group that has a key.
+/// The assignment of keys to groups.
+pub trait GroupMap {
+    /// The group that owns a key.
     fn group_of(&self, key: &[u8]) -> Group;
 
-    /// The groups that have keys or are about to get some, in order: those that all items are removed from.
+    /// The groups that own keys or are about to import some, in order. A flush of all items is sent to each of them.
     fn groups(&self) -> Vec<Group>;
 
-    /// Rises when keys get to other groups.
+    /// The version of the map. It increases when keys move to other groups.
     fn version(&self) -> u64;
 }
 
 /// A request that is counted by prefix. Meta requests are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixEvent {
-    /// `get` or `gat`, and whether it found the item.
+    /// `get` or `gat`; true if it found the item.
     Get(bool),
     /// A store, with any outcome.
     Set,
@@ -177,28 +177,28 @@ pub enum WatchRefusal {
     NoLog,
 }
 
-/// Why certificates were not read again.
+/// Why the certificates were not reloaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefreshRefusal {
     /// There is no TLS (no `-Z`).
     NotEnabled,
-    /// The files could not be loaded, for the reason that this line gives.
+    /// Loading the files failed, with this error message.
     Failed(String),
 }
 
-/// How a stats request ends.
+/// The end of the reply to a stats request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatsAnswer {
-    /// With the end of a page, after the lines that were passed to `stat`.
+    /// The end of a page, after the lines passed to `stat`.
     Lines,
     /// The counters were reset (`stats reset`).
     Reset,
     /// A setting was changed (`stats detail on`).
     Done,
-    /// With the counts of requests by prefix (`stats detail dump`).
+    /// The counts of requests by prefix (`stats detail dump`).
     Prefixes(BTreeMap<Vec<u8>, PrefixCounts>),
-    /// With whether items are counted by size from now on (`stats sizes_enable`, `sizes_disable`).
+    /// Whether items are counted by size from now on (`stats sizes_enable`, `sizes_disable`).
     SizesStatus(bool),
-    /// With an error.
+    /// An error.
     Refused(StatsRefusal),
 }

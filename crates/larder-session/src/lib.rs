@@ -1,9 +1,10 @@
-//! `Session`: one connection without a socket. Bytes, the time and an engine go in; bytes come out, and
-//! what the driver has to do next.
+//! `Session`: one connection without a socket. Its arguments are bytes, the time and an engine; its results are bytes
+//! and the next action of the driver.
 //!
-//! This crate alone depends on both the protocol and the operations: `memcached/lower.rs` turns requests
-//! into operations, [`larder_operations`] executes them, and `memcached/get.rs` and `store.rs` encode their
-//! outcomes. `resp/` does all of that for RESP.
+//! Only this crate depends on both the protocol and the operations: `memcached/lower.rs` converts requests to
+//! operations, [`larder_operations`] executes them, and `memcached/get.rs` and `memcached/store.rs` encode the outcomes.
+//! `resp/` does the same for RESP. `forward.rs` and `scatter/` send requests to other nodes, which own their keys.
+//! `session/` is the state of a connection, on which all other folders depend.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

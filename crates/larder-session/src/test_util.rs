@@ -1,10 +1,10 @@
-//! A server in memory, for tests, fuzzing and measurements of sessions. The feature `server` enables it.
+//! A server in memory, for tests, fuzzing and measurements of sessions. The feature `test-util` enables it.
 //!
-//! Both ends of a connection are in one process, as in quinn's `Pair`: [`TestClient`] is the client, and does
-//! what a driver does for a session; [`TestServer`] is the server, with a clock that only its owner moves.
+//! Both ends of a connection are in one process, as in quinn's `Pair`. [`TestClient`] is the client, and also the driver
+//! of the session. [`TestServer`] is the server, with a clock that only the test advances.
 
 use crate::{
-    Context, Conversation, Group, Host, Next, Owner, Progress, Route, Session, Settings, ShardMap,
+    Context, Conversation, Group, GroupMap, Host, Next, Owner, Progress, Route, Session, Settings,
     State, StatsAnswer,
 };
 use larder_operations::{AnsweredCounts, Counters, Limits, OpContext};
@@ -15,30 +15,30 @@ use larder_store::{Engine, Seconds, SizeClasses};
 use std::cell::Cell;
 use std::task::Waker;
 
-/// The time at which the clock of a server starts, in Unix seconds.
+/// The start of a server's clock, in Unix seconds.
 pub const START: Seconds = Seconds(1_700_000_000);
 
-/// Makes the way to another node.
+/// Opens a route to the leader of a group.
 pub type OpenRoute = Box<dyn Fn(Group, Conversation) -> Box<dyn Route> + Send>;
 
-/// The host of the sessions of a server.
+/// The host of the server's sessions.
 pub struct TestHost {
-    /// How many bytes all sessions together may reserve.
+    /// The limit of the bytes that all sessions together reserve.
     pub memory_limit: usize,
     /// The names and passwords of the users.
     pub users: Vec<(&'static [u8], &'static [u8])>,
-    /// Other nodes answer requests about items, by way of this.
+    /// Opens routes to other nodes. If set, another node owns the items unless `leads` is set.
     pub leader: Option<OpenRoute>,
-    /// Look-ups of this group's items are answered here all the same.
+    /// The server is a replica that answers lookups of its group's items itself.
     pub reads_copy: bool,
-    /// The servers of the cluster, if there is one.
+    /// The servers of the cluster.
     pub servers: Option<Servers>,
-    /// What the server is to other servers.
+    /// The replication role.
     pub replication: Option<Replication>,
-    /// All requests for this group's items are.
+    /// The server leads its group, so it owns the group's items.
     pub leads: bool,
-    /// How keys are divided among groups.
-    pub shard_map: Option<Box<dyn ShardMap + Send>>,
+    /// The shard map; `None`: this group owns all keys.
+    pub shard_map: Option<Box<dyn GroupMap + Send>>,
     reserved: Cell<usize>,
     has_authenticated: Cell<bool>,
 }
@@ -67,7 +67,7 @@ impl TestHost {
         self.reserved.get()
     }
 
-    /// Whether anybody has logged in.
+    /// Whether any client has logged in.
     #[must_use]
     pub fn has_authenticated(&self) -> bool {
         self.has_authenticated.get()
@@ -108,12 +108,12 @@ impl Host for TestHost {
         }
     }
 
-    fn shard_map(&self) -> Option<&dyn ShardMap> {
-        self.shard_map.as_ref().map(|shard_map| &**shard_map as &dyn ShardMap)
+    fn shard_map(&self) -> Option<&dyn GroupMap> {
+        self.shard_map.as_ref().map(|shard_map| &**shard_map as &dyn GroupMap)
     }
 
     fn open_route(&self, group: Group, conversation: Conversation) -> Box<dyn Route> {
-        let open = self.leader.as_ref().expect("it is asked for only if there is one");
+        let open = self.leader.as_ref().expect("sessions forward only if there is a leader");
         open(group, conversation)
     }
 
@@ -133,11 +133,12 @@ impl Host for TestHost {
 
     fn release(&self, bytes: usize) {
         let left = self.reserved.get().checked_sub(bytes);
-        self.reserved.set(left.expect("no more is released than was reserved"));
+        self.reserved
+            .set(left.expect("sessions release at most the bytes that they have reserved"));
     }
 }
 
-/// An engine, and everything else that the sessions of a server share.
+/// An engine with everything else that the sessions of a server share.
 pub struct TestServer<E: Engine> {
     /// The cache.
     pub engine: E,
@@ -147,16 +148,16 @@ pub struct TestServer<E: Engine> {
     pub counters: Counters,
     /// The settings of all sessions.
     pub settings: Settings,
-    /// How conversations begin.
+    /// The parser state of new connections.
     pub opening: Parser,
-    /// The time of the clock.
+    /// The time.
     pub now: Seconds,
-    /// Ends one of the reads and acknowledgements that are under way; `None` for engines that have none.
+    /// Completes a pending read or acknowledgement; `None` if the engine has none.
     pub complete: Option<fn(&mut E)>,
 }
 
 impl<E: Engine> TestServer<E> {
-    /// A server with `engine`. Items have at most `item_size_max` bytes, and are counted by `classes`.
+    /// A server with `engine`, items of at most `item_size_max` bytes, and these slab classes.
     #[must_use]
     pub fn new(engine: E, item_size_max: usize, classes: SizeClasses) -> Self {
         Self {
@@ -179,7 +180,7 @@ impl<E: Engine> TestServer<E> {
         }
     }
 
-    /// Calls a session for one turn.
+    /// Polls a session.
     pub fn poll(
         &mut self,
         session: &mut Session<E>,
@@ -189,7 +190,7 @@ impl<E: Engine> TestServer<E> {
         self.poll_with_waker(session, input, output, &|| Waker::noop().clone())
     }
 
-    /// Like [`TestServer::turn`], with the waker of the test.
+    /// Polls a session with the waker of the test.
     pub fn poll_with_waker(
         &mut self,
         session: &mut Session<E>,
@@ -201,11 +202,11 @@ impl<E: Engine> TestServer<E> {
         let operations = OpContext::new(engine, counters, &settings.limits, *now);
         let progress =
             session.receive(&mut Context { operations, host, settings, waker }, input, output);
-        assert!(progress.consumed <= input.len(), "no more is consumed than there is");
+        assert!(progress.consumed <= input.len(), "sessions consume at most the input");
         progress
     }
 
-    /// Advances the clock, and does all maintenance that is due. A driver does some of it each second.
+    /// Advances the clock, and runs all maintenance that is due. A real driver runs some of it every second.
     pub fn advance(&mut self, secs: u32) {
         self.now.0 += secs;
         self.engine.begin_batch(self.now);
@@ -213,41 +214,41 @@ impl<E: Engine> TestServer<E> {
         while self.engine.maintain(self.now) {}
     }
 
-    /// A peer that has sent nothing, whose conversation begins as [`TestServer::opening`] says.
+    /// A new client, whose session starts in the parser state [`TestServer::opening`].
     #[must_use]
     pub fn client(&self) -> TestClient<E> {
         TestClient { session: Session::opening(self.opening, 0), ..TestClient::new() }
     }
 
-    /// The answers that a new peer receives to `input`.
+    /// The replies to `input` on a new connection.
     ///
     /// # Panics
-    /// The last request is not whole.
+    /// The last request is incomplete.
     pub fn replies_to(&mut self, input: &[u8]) -> Vec<u8> {
-        let mut peer = self.client();
-        peer.send(self, input);
-        assert!(peer.unread.is_empty() || peer.is_closed, "the last request is whole");
-        peer.received
+        let mut client = self.client();
+        client.send(self, input);
+        assert!(client.unread.is_empty() || client.is_closed, "the last request is incomplete");
+        client.received
     }
 }
 
-/// The client of a session, and the buffers that a driver keeps for the session.
+/// The client of a session, with the buffers of its driver.
 pub struct TestClient<E: Engine> {
-    /// The session that the client talks to.
+    /// The session of the connection.
     pub session: Session<E>,
     /// Input that the session has not consumed.
     pub unread: Vec<u8>,
-    /// Output that the peer has not read.
+    /// Output that the client has not read.
     pub unsent: Vec<u8>,
-    /// Output that the peer has read.
+    /// Output that the client has read.
     pub received: Vec<u8>,
     /// Whether the session has closed the connection.
     pub is_closed: bool,
-    /// The largest length of `unsent` so far, in bytes.
+    /// The maximum length of `unsent` so far, in bytes.
     pub unsent_max: usize,
-    /// How many bytes the peer reads after each turn.
+    /// How many bytes the client reads after each poll.
     pub takes: usize,
-    /// The requests that were answered.
+    /// The answered requests.
     pub answered: AnsweredCounts,
 }
 
@@ -258,7 +259,7 @@ impl<E: Engine> Default for TestClient<E> {
 }
 
 impl<E: Engine> TestClient<E> {
-    /// A peer that has sent nothing.
+    /// A client of a new session.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -273,8 +274,7 @@ impl<E: Engine> TestClient<E> {
         }
     }
 
-    /// One turn, after which the peer reads nothing. Reads and acknowledgements that the session waits for
-    /// end at once.
+    /// Polls the session, and reads no output. Completes reads and acknowledgements that the session waits for.
     pub fn poll(&mut self, server: &mut TestServer<E>) -> Progress {
         let mut has_waited = false;
         loop {
@@ -283,23 +283,24 @@ impl<E: Engine> TestClient<E> {
             self.answered.add_all(&progress.answered);
             self.unsent_max = self.unsent_max.max(self.unsent.len());
             if progress.hold || progress.next == Next::Wait {
-                let complete = server.complete.expect("the engine has something to wait for");
+                let complete =
+                    server.complete.expect("sessions wait only for engines with `complete`");
                 complete(&mut server.engine);
                 has_waited = true;
                 continue;
             }
-            // The wait of the session is over, and it continues with the next turn.
-            let goes_on = has_waited && progress.next == Next::Yield && progress.consumed == 0;
-            if !goes_on || self.session.state() != State::Waiting {
+            // After a wait, a poll may end without progress, and the next one continues.
+            let is_idle = has_waited && progress.next == Next::Yield && progress.consumed == 0;
+            if !is_idle || self.session.state() != State::Waiting {
                 return progress;
             }
         }
     }
 
-    /// Sends `input`, and reads answers until the session wants more input.
+    /// Sends `input`, and reads replies until the session wants more input.
     ///
     /// # Panics
-    /// A turn does nothing and yet asks for another.
+    /// A poll makes no progress and requests another poll.
     pub fn send(&mut self, server: &mut TestServer<E>, input: &[u8]) {
         self.unread.extend_from_slice(input);
         while !self.is_closed {
@@ -309,8 +310,8 @@ impl<E: Engine> TestClient<E> {
             let taken = self.unsent.len().min(self.takes);
             let moved = taken > 0 || self.unsent.len() > unsent || self.unread.len() < unread;
             self.received.extend(self.unsent.drain(..taken));
-            // A dump may come to a range without items, and a read of slower storage may have ended before
-            // the session waited for it.
+            // A dump may examine a range without items, and a read of slower storage may end before the session waits
+            // for it.
             let may_be_idle = self.session.state() == State::Dumping || server.complete.is_some();
             match progress.next {
                 Next::Read { wanted } => {
@@ -318,8 +319,8 @@ impl<E: Engine> TestClient<E> {
                     break;
                 }
                 Next::Yield if may_be_idle => (),
-                Next::Yield | Next::Write => assert!(moved, "a turn for nothing"),
-                Next::Wait => unreachable!("a peer's turn ends waits"),
+                Next::Yield | Next::Write => assert!(moved, "the poll made no progress"),
+                Next::Wait => unreachable!("`TestClient::poll` completes waits"),
                 Next::Close | Next::Abandon => (),
             }
         }

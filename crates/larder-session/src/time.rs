@@ -1,10 +1,10 @@
-//! Conversion of expiry times, as they are sent, to points in time.
+//! Conversion of expiry times from their form in requests to points in time.
 
 use larder_operations::expiry_at;
 use larder_protocol::{Exptime, RELATIVE_SECS_MAX};
 use larder_store::{Expiry, Now, Seconds};
 
-/// The point in time that `exptime` means for a request that is executed at `now`.
+/// The expiry for `exptime` in a request that is executed at `now`.
 pub(crate) fn resolve(exptime: Exptime, now: Now) -> Expiry {
     let at = match exptime.0 {
         0 => return Expiry::Never,
@@ -15,8 +15,7 @@ pub(crate) fn resolve(exptime: Exptime, now: Now) -> Expiry {
     Expiry::At(Seconds(u32::try_from(at).unwrap_or(u32::MAX)).max(now.secs))
 }
 
-/// The point in time that `millis` from now, or since 1970, mean for a request that is executed at `now`.
-/// `None` if there is no such time.
+/// The expiry for `millis`, counted from `now` or since 1970. `None` if the sum overflows.
 pub(crate) fn resolve_millis(millis: i64, absolute: bool, now: Now) -> Option<Expiry> {
     let from = if absolute { 0 } else { now.in_millis() };
     let end = i64::try_from(from).ok()?.checked_add(millis)?;

@@ -4,7 +4,7 @@ use crate::peers::Stop;
 use larder_etcd::{LeaderView, ShardMapView};
 use larder_protocol::{SLOTS, slot};
 use larder_replica::{Migration, Ownership, Revision, ShardMap, SlotSet};
-use larder_session::{GroupMap, Group as Number};
+use larder_session::{Group as Number, GroupMap};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

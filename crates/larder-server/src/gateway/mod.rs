@@ -11,7 +11,7 @@ use crate::stats::{Page, samples};
 use larder_gateway::{Asking, Group, Login, MetricsServer, Rights, Sample, ServerView, WebCounts};
 use larder_operations::{Event, EventQueue, Latencies, Limits, Observer};
 use larder_protocol::{Credentials, Password, Streams};
-use larder_session::{Conversation, Group as Number, Host, Owner, ShardMap, notify_host};
+use larder_session::{Conversation, Group as Number, GroupMap, Host, Owner, notify_host};
 use larder_store::Now;
 use larder_store::erased;
 use std::io;

@@ -1,9 +1,9 @@
 //! Requests that are answered together: they are parsed, their keys are prefetched, and they are answered in order.
 
 use crate::Host;
-use crate::context::{Context, Flow, Next, Step, Turn};
+use crate::context::{Context, Flow, Next, PollState, Step};
 use crate::session::pending::Body;
-use crate::session::{Fetching, Session};
+use crate::session::{PendingRead, Session};
 use arrayvec::ArrayVec;
 use larder_operations::{AnsweredCounts, CommandClass, OpContext};
 use larder_protocol::{
@@ -15,14 +15,14 @@ use larder_store::{Begun, Delivery, Engine, HashedKey, Wanted};
 const BATCH_MAX: usize = 32;
 
 /// A request of a batch. It is small, so that the most frequent requests are not copied in memory.
-pub(crate) struct Ready<'b> {
-    pub(crate) what: What<'b>,
+pub(crate) struct BatchRequest<'b> {
+    pub(crate) kind: RequestKind<'b>,
     hash: u64,
     /// Where the next request begins.
     pub(crate) end: usize,
 }
 
-pub(crate) enum What<'b> {
+pub(crate) enum RequestKind<'b> {
     /// A look-up of the fast path.
     Get(FastGet<'b>),
     /// The index of a set of the fast path in [`Batch::sets`].
@@ -40,7 +40,7 @@ pub(crate) struct Other<'b> {
 /// Requests whose keys are prefetched together.
 #[derive(Default)]
 pub(crate) struct Batch<'b> {
-    pub(crate) ready: ArrayVec<Ready<'b>, BATCH_MAX>,
+    pub(crate) requests: ArrayVec<BatchRequest<'b>, BATCH_MAX>,
     pub(crate) sets: ArrayVec<FastSet<'b>, BATCH_MAX>,
     pub(crate) others: ArrayVec<Other<'b>, BATCH_MAX>,
 }
@@ -69,11 +69,11 @@ impl Batch<'_> {
         operations: &OpContext<'_, E>,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) {
-        let Some(ready) = self.ready.get(index) else { return };
-        let bytes = match ready.what {
-            What::Get(get) => Some(get.key),
-            What::Set(index) => self.sets.get(index).map(|set| set.key),
-            What::Other(index) => {
+        let Some(ready) = self.requests.get(index) else { return };
+        let bytes = match ready.kind {
+            RequestKind::Get(get) => Some(get.key),
+            RequestKind::Set(index) => self.sets.get(index).map(|set| set.key),
+            RequestKind::Other(index) => {
                 let key = self.others.get(index).and_then(|other| key_of(&other.request));
                 key.map(|key| key.decode(scratch))
             }
@@ -87,8 +87,8 @@ impl Batch<'_> {
     /// returns how many they are.
     fn count_others(&self, done: usize, answered: &mut AnsweredCounts) -> usize {
         let mut others = 0;
-        for ready in self.ready.iter().take(done) {
-            if let What::Get(_) = ready.what {
+        for ready in self.requests.iter().take(done) {
+            if let RequestKind::Get(_) = ready.kind {
                 continue;
             }
             others += 1;
@@ -100,11 +100,13 @@ impl Batch<'_> {
     }
 
     /// The class that one of its requests is timed with: see [`class_of`].
-    pub(crate) fn class(&self, ready: &Ready<'_>) -> Option<CommandClass> {
-        match ready.what {
-            What::Get(_) => Some(CommandClass::Get),
-            What::Set(_) => Some(CommandClass::Store),
-            What::Other(index) => self.others.get(index).and_then(|other| class_of(&other.request)),
+    pub(crate) fn class(&self, ready: &BatchRequest<'_>) -> Option<CommandClass> {
+        match ready.kind {
+            RequestKind::Get(_) => Some(CommandClass::Get),
+            RequestKind::Set(_) => Some(CommandClass::Store),
+            RequestKind::Other(index) => {
+                self.others.get(index).and_then(|other| class_of(&other.request))
+            }
         }
     }
 }
@@ -127,16 +129,16 @@ impl<E: Engine> Session<E> {
         &mut self,
         cx: &mut Context<'_, E, H>,
         input: &[u8],
-        turn: &mut Turn,
+        poll: &mut PollState,
         output: &mut Vec<u8>,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
         if cx.settings.forwards {
-            return self.answer_batch_of_member(cx, input, turn, output, scratch);
+            return self.answer_batch_in_cluster(cx, input, poll, output, scratch);
         }
         let mut batch = Batch::default();
-        let batch_end = self.gather(cx.operations.engine, input, turn.left, scratch, &mut batch);
-        self.answer_gathered(cx, &batch, batch_end, input, turn, output, scratch)
+        let batch_end = self.gather(cx.operations.engine, input, poll.left, scratch, &mut batch);
+        self.answer_gathered(cx, &batch, batch_end, input, poll, output, scratch)
     }
 
     /// Answers the requests of a batch, and begins with what follows them.
@@ -148,29 +150,29 @@ impl<E: Engine> Session<E> {
         batch: &Batch<'_>,
         batch_end: BatchEnd<'_>,
         input: &[u8],
-        turn: &mut Turn,
+        poll: &mut PollState,
         output: &mut Vec<u8>,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
         let (done, end, flow) = self.answer(cx, batch, output, scratch);
-        turn.left -= done;
-        batch.count(done, &mut turn.answered);
+        poll.left -= done;
+        batch.count(done, &mut poll.answered);
         if let Some(index) = cx.operations.counters.hot_keys.pick(done) {
             batch.count_sampled(index, &cx.operations, scratch);
         }
         match flow {
             Flow::Continue => (),
             Flow::Wait => {
-                let waiting = batch.ready.iter().skip(done).map(|ready| ready.hash);
-                return Step::end(end, self.fetch(cx, waiting));
+                let waiting = batch.requests.iter().skip(done).map(|ready| ready.hash);
+                return Step::finish(end, self.start_reads(cx, waiting));
             }
-            Flow::Close => return Step::end(end, Next::Close),
+            Flow::Close => return Step::finish(end, Next::Close),
         }
-        if done < batch.ready.len() || !self.pending.is_nothing() {
-            return Step::go_on(end);
+        if done < batch.requests.len() || !self.pending.is_idle() {
+            return Step::advance(end);
         }
         let rest = input.get(end..).unwrap_or_default();
-        let after = self.after_batch(cx, batch_end, rest, turn, scratch);
+        let after = self.after_batch(cx, batch_end, rest, poll, scratch);
         Step { consumed: end + after.consumed, next: after.next }
     }
 
@@ -181,16 +183,16 @@ impl<E: Engine> Session<E> {
         cx: &mut Context<'_, E, H>,
         batch_end: BatchEnd<'_>,
         input: &[u8],
-        turn: &mut Turn,
+        poll: &mut PollState,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
         match batch_end {
-            BatchEnd::Full => Step::go_on(0),
-            BatchEnd::Incomplete => Step::end(0, Next::Read { wanted: 1 }),
+            BatchEnd::Full => Step::advance(0),
+            BatchEnd::Incomplete => Step::finish(0, Next::Read { wanted: 1 }),
             BatchEnd::Body { store, head_len, body_len, parser } => {
                 self.parser = parser;
                 let body = Body { store, head_len, body_len };
-                self.begin_body(cx, &body, input, turn, scratch)
+                self.start_body(cx, &body, input, poll, scratch)
             }
         }
     }
@@ -198,20 +200,20 @@ impl<E: Engine> Session<E> {
     /// Begins to read the items with these hashes from slower storage. The first of the requests cannot be
     /// answered before its item was read.
     #[cold]
-    pub(crate) fn fetch<H: Host>(
+    pub(crate) fn start_reads<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         hashes: impl Iterator<Item = u64>,
     ) -> Next {
         let (engine, mut next) = (&mut *cx.operations.engine, Next::Yield);
         let hashes: ArrayVec<u64, BATCH_MAX> = hashes.collect();
-        let mut fetches = std::mem::take(&mut self.aside().fetches);
+        let mut fetches = std::mem::take(&mut self.rare().storage_wait);
         fetches.reads.retain(|fetching| {
             fetching.delivery != Delivery::Gone && hashes.contains(&fetching.hash)
         });
         let (waker, mut begun) = ((cx.waker)(), Vec::new());
         for (i, hash) in hashes.into_iter().enumerate() {
-            let is_waited_for = |fetching: &Fetching<E::Fetch>| {
+            let is_waited_for = |fetching: &PendingRead<E::Fetch>| {
                 fetching.hash == hash && fetching.delivery == Delivery::UnderWay
             };
             let wanted = Wanted { hash, is_ahead: i > 0 };
@@ -222,7 +224,7 @@ impl<E: Engine> Session<E> {
             let begun = begun.drain(..);
             fetches.reads.extend(begun.map(|fetch| {
                 let delivery = Delivery::UnderWay;
-                Fetching { hash, fetch, delivery }
+                PendingRead { hash, fetch, delivery }
             }));
             if i == 0 && answer != Begun::Nothing {
                 next = Next::Wait;
@@ -233,7 +235,7 @@ impl<E: Engine> Session<E> {
             }
         }
         engine.submit();
-        self.aside().fetches = fetches;
+        self.rare().storage_wait = fetches;
         next
     }
 
@@ -250,7 +252,7 @@ impl<E: Engine> Session<E> {
         let mut parser = self.parser;
         let mut at = 0;
         let batch_end = loop {
-            if batch.ready.len() == max.min(BATCH_MAX) {
+            if batch.requests.len() == max.min(BATCH_MAX) {
                 break BatchEnd::Full;
             }
             let rest = input.get(at..).unwrap_or_default();
@@ -261,16 +263,16 @@ impl<E: Engine> Session<E> {
                 at += len;
                 let hash = engine.hash(get.key);
                 engine.announce(hash);
-                batch.ready.push(Ready { what: What::Get(get), hash, end: at });
+                batch.requests.push(BatchRequest { kind: RequestKind::Get(get), hash, end: at });
                 continue;
             }
             if let Some((set, len)) = parser.fast_set(rest) {
                 at += len;
                 let hash = engine.hash(set.key);
                 engine.announce(hash);
-                let what = What::Set(batch.sets.len());
+                let kind = RequestKind::Set(batch.sets.len());
                 batch.sets.push(set);
-                batch.ready.push(Ready { what, hash, end: at });
+                batch.requests.push(BatchRequest { kind, hash, end: at });
                 continue;
             }
             match parser.parse(rest) {
@@ -282,9 +284,9 @@ impl<E: Engine> Session<E> {
                         hash
                     });
                     let ends = ends_batch(&request);
-                    let what = What::Other(batch.others.len());
+                    let kind = RequestKind::Other(batch.others.len());
                     batch.others.push(Other { request, parser });
-                    batch.ready.push(Ready { what, hash, end: at });
+                    batch.requests.push(BatchRequest { kind, hash, end: at });
                     if ends {
                         break BatchEnd::Full;
                     }
@@ -310,8 +312,8 @@ impl<E: Engine> Session<E> {
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> (usize, usize, Flow) {
         let mut end = 0;
-        for (done, ready) in batch.ready.iter().enumerate() {
-            if !self.pending.is_nothing() || output.len() > cx.settings.output_max {
+        for (done, ready) in batch.requests.iter().enumerate() {
+            if !self.pending.is_idle() || output.len() > cx.settings.output_max {
                 return (done, end, Flow::Continue);
             }
             let flow = self.answer_one(cx, batch, ready, output, scratch);
@@ -321,7 +323,7 @@ impl<E: Engine> Session<E> {
                 Flow::Close => return (done + 1, ready.end, Flow::Close),
             }
         }
-        (batch.ready.len(), end, Flow::Continue)
+        (batch.requests.len(), end, Flow::Continue)
     }
 
     /// Answers a request of a batch.
@@ -330,18 +332,18 @@ impl<E: Engine> Session<E> {
         &mut self,
         cx: &mut Context<'_, E, H>,
         batch: &Batch<'_>,
-        ready: &Ready<'_>,
+        ready: &BatchRequest<'_>,
         output: &mut Vec<u8>,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Flow {
-        match &ready.what {
+        match &ready.kind {
             // The fast path does not change the parser.
-            What::Set(index) => match batch.sets.get(*index) {
+            RequestKind::Set(index) => match batch.sets.get(*index) {
                 Some(set) => self.answer_set(cx, set, ready.hash, output),
                 None => Flow::Continue,
             },
-            What::Get(get) => self.answer_get(cx, get, ready.hash, output),
-            What::Other(index) => match batch.others.get(*index) {
+            RequestKind::Get(get) => self.answer_get(cx, get, ready.hash, output),
+            RequestKind::Other(index) => match batch.others.get(*index) {
                 Some(other) => self.answer_other(cx, other, ready.hash, output, scratch),
                 None => Flow::Continue,
             },

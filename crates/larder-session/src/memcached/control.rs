@@ -12,11 +12,11 @@ use larder_protocol::{
 };
 use larder_store::Engine;
 
-/// Whether an administrative command was executed, or begun.
-type Done = Result<(), AdminRefusal>;
+/// The result of an administrative command, or of starting it.
+type CommandResult = Result<(), AdminRefusal>;
 
 impl<E: Engine> Session<E> {
-    /// Answers an administrative command, or begins its dump or its view of the log.
+    /// Answers an administrative command, or starts its dump or its watch of the log.
     pub(crate) fn administer<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -27,11 +27,11 @@ impl<E: Engine> Session<E> {
         let done = match *command {
             Admin::Crawler { enable } => switch_crawler(cx.host, enable),
             Admin::Crawl(selection) => crawl(cx, selection),
-            Admin::Metadump(selection) => self.begin_crawl(cx, Style::Meta, selection),
-            Admin::Mgdump(selection) => self.begin_crawl(cx, Style::Keys, selection),
-            // There are no slabs to move.
+            Admin::Metadump(selection) => self.start_crawl(cx, Style::Meta, selection),
+            Admin::Mgdump(selection) => self.start_crawl(cx, Style::Keys, selection),
+            // Larder has no slabs to move.
             Admin::Reassign => Err(AdminRefusal::ReassignDisabled),
-            // memcached answers the same under `no_lru_maintainer`. There are no LRU lists here.
+            // Larder has no LRU lists. memcached replies the same under `no_lru_maintainer`.
             Admin::Set(Tuning::LruSegmented(_) | Tuning::TemporaryTtl(_)) => {
                 Err(AdminRefusal::Unsupported)
             }
@@ -66,17 +66,17 @@ impl<E: Engine> Session<E> {
         Flow::Continue
     }
 
-    fn watch(&mut self, host: &impl Host, streams: Streams) -> Done {
+    fn watch(&mut self, host: &impl Host, streams: Streams) -> CommandResult {
         let watcher = host.watch(streams).map_err(|refusal| match refusal {
             WatchRefusal::NotAllowed => AdminRefusal::WatchNotAllowed,
             WatchRefusal::TooMany => AdminRefusal::TooManyWatchers,
             WatchRefusal::NoLog => AdminRefusal::WatchFailed,
         })?;
-        self.pending = Pending::Watching(watcher);
+        self.pending = Pending::Watch(watcher);
         Ok(())
     }
 
-    /// Answers `stats`, or begins a walk over all items if its page shows items.
+    /// Answers `stats`, or starts a walk over all items if the page lists items.
     pub(crate) fn stats<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -88,8 +88,8 @@ impl<E: Engine> Session<E> {
         let (name, words) = topic.split_at_checked(end).unwrap_or_default();
         let sizes = name == b"sizes" && cx.host.sizes_tracked();
         match format {
-            ReplyFormat::Binary(head) if sizes => self.begin_sizes(cx, ReplyFormat::Binary(*head)),
-            _ if sizes => self.begin_sizes(cx, ReplyFormat::Classic(Classic::default())),
+            ReplyFormat::Binary(head) if sizes => self.start_sizes(cx, ReplyFormat::Binary(*head)),
+            _ if sizes => self.start_sizes(cx, ReplyFormat::Classic(Classic::default())),
             _ if !name.is_empty() && b"cachedump".starts_with(name) => {
                 self.cachedump(cx, words, format, output);
             }
@@ -97,11 +97,11 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    fn begin_sizes<H: Host>(&mut self, cx: &Context<'_, E, H>, format: ReplyFormat<'static>) {
-        self.pending = Pending::Dumping(Box::new(Dump::sizes(cx.operations.engine, format)));
+    fn start_sizes<H: Host>(&mut self, cx: &Context<'_, E, H>, format: ReplyFormat<'static>) {
+        self.pending = Pending::Dump(Box::new(Dump::sizes(cx.operations.engine, format)));
     }
 
-    /// Answers `stats cachedump`, or begins its dump. `words` are its arguments.
+    /// Answers `stats cachedump`, or starts its dump. `words` are its arguments.
     fn cachedump<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -111,10 +111,10 @@ impl<E: Engine> Session<E> {
     ) {
         let refused = match cachedump_words(words) {
             _ if !cx.host.dumps_allowed() => StatsRefusal::CachedumpNotAllowed,
-            // The lines of `cachedump` are not statistics, so binary has no such page.
+            // The lines of `cachedump` are not statistics, so the binary protocol has no such page.
             _ if matches!(format, ReplyFormat::Binary(_)) => StatsRefusal::UnknownPage,
             Ok((class, items_max)) if has_items(cx.operations.engine, class) => {
-                return self.begin_dump(
+                return self.start_dump(
                     cx,
                     Style::Cache,
                     Selection::Classes(1 << class),
@@ -127,21 +127,21 @@ impl<E: Engine> Session<E> {
         reply::stats_refused(format, refused, output);
     }
 
-    /// Begins a dump of `lru_crawler`, if it is allowed.
-    fn begin_crawl<H: Host>(
+    /// Starts a dump of `lru_crawler`, if dumps are allowed.
+    fn start_crawl<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,
         style: Style,
         selection: Selection,
-    ) -> Done {
+    ) -> CommandResult {
         may_dump(cx.host, selection, style)?;
         cx.host.note_crawl();
         cx.host.note_dump(true);
-        self.begin_dump(cx, style, selection, u64::MAX);
+        self.start_dump(cx, style, selection, u64::MAX);
         Ok(())
     }
 
-    fn begin_dump<H: Host>(
+    fn start_dump<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,
         style: Style,
@@ -149,11 +149,11 @@ impl<E: Engine> Session<E> {
         items_max: u64,
     ) {
         let engine = &*cx.operations.engine;
-        self.pending = Pending::Dumping(Box::new(Dump::new(engine, style, selection, items_max)));
+        self.pending = Pending::Dump(Box::new(Dump::new(engine, style, selection, items_max)));
     }
 }
 
-/// Parses the arguments of `stats cachedump`: the slab class, and how many of its items to show.
+/// Parses the arguments of `stats cachedump`: the slab class, and how many of its items to list.
 fn cachedump_words(words: &[u8]) -> Result<(u32, u64), StatsRefusal> {
     let mut words = words.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let (Some(class), Some(limit)) = (words.next(), words.next()) else {
@@ -171,7 +171,7 @@ fn cachedump_words(words: &[u8]) -> Result<(u32, u64), StatsRefusal> {
     }
 }
 
-fn shut_down(host: &impl Host, how: Shutdown) -> Done {
+fn shut_down(host: &impl Host, how: Shutdown) -> CommandResult {
     match how {
         _ if !host.shutdown_allowed() => Err(AdminRefusal::ShutdownNotAllowed),
         Shutdown::Invalid => Err(AdminRefusal::InvalidShutdown),
@@ -182,7 +182,7 @@ fn shut_down(host: &impl Host, how: Shutdown) -> Done {
     }
 }
 
-fn switch_crawler(host: &impl Host, enable: bool) -> Done {
+fn switch_crawler(host: &impl Host, enable: bool) -> CommandResult {
     if enable && host.crawler_enabled() {
         return Err(AdminRefusal::CrawlerEnabled);
     }
@@ -190,13 +190,13 @@ fn switch_crawler(host: &impl Host, enable: bool) -> Done {
     Ok(())
 }
 
-fn crawl<E: Engine, H: Host>(cx: &mut Context<'_, E, H>, selection: Selection) -> Done {
+fn crawl<E: Engine, H: Host>(cx: &mut Context<'_, E, H>, selection: Selection) -> CommandResult {
     match selection {
         _ if !cx.host.crawler_enabled() => Err(AdminRefusal::CrawlerDisabled),
         Selection::Invalid => Err(AdminRefusal::InvalidClasses),
         Selection::Hash => Err(AdminRefusal::CrawlByHash),
         Selection::Classes(0) => Err(AdminRefusal::NoClasses),
-        // A crawl looks at all classes, because there is no list of items for each.
+        // A crawl examines all classes, because the engine has no list of items per class.
         Selection::Classes(_) => {
             cx.host.note_crawl();
             cx.operations.engine.crawl_soon();
@@ -205,16 +205,16 @@ fn crawl<E: Engine, H: Host>(cx: &mut Context<'_, E, H>, selection: Selection) -
     }
 }
 
-/// Whether a class has items. If not, a walk over all items would show nothing.
+/// Whether a class has items. If not, the reply is empty and needs no walk over all items.
 fn has_items(engine: &impl Engine, class: u32) -> bool {
     let class = (class as usize).checked_sub(1);
     let classes = engine.gauges().classes;
-    // Items on flash are counted in the first class, whatever their size.
-    let is_there = |class: usize| classes.get(class).is_some_and(|gauges| gauges.items > 0);
-    class.is_some_and(|class| class < classes.len() && (is_there(class) || is_there(0)))
+    // The engine counts items on flash in the first class, regardless of their size.
+    let has_some = |class: usize| classes.get(class).is_some_and(|gauges| gauges.items > 0);
+    class.is_some_and(|class| class < classes.len() && (has_some(class) || has_some(0)))
 }
 
-fn may_dump(host: &impl Host, selection: Selection, style: Style) -> Done {
+fn may_dump(host: &impl Host, selection: Selection, style: Style) -> CommandResult {
     match selection {
         _ if !host.crawler_enabled() => Err(AdminRefusal::CrawlerDisabled),
         _ if !host.dumps_allowed() && style == Style::Meta => Err(AdminRefusal::MetadumpNotAllowed),

@@ -5,7 +5,7 @@ use crate::Host;
 use crate::context::{Context, Flow};
 use crate::events::RequestObserver;
 use crate::memcached::batch::{Other, key_of};
-use crate::memcached::get::Answered;
+use crate::memcached::get::LookupReply;
 use crate::session::Session;
 use crate::session::pending::Pending;
 use larder_operations::{OpContext, Tags};
@@ -31,7 +31,7 @@ impl<E: Engine> Session<E> {
         flow
     }
 
-    /// Answers a look-up of one key that only shows.
+    /// Answers a lookup of one key that changes nothing.
     #[inline]
     pub(crate) fn answer_get<H: Host>(
         &mut self,
@@ -45,10 +45,11 @@ impl<E: Engine> Session<E> {
             return self.execute(cx, &Request::Get(get.get()), key, output);
         }
         match get::fast_get(cx, get, key, output) {
-            Some(Answered::Written) => Flow::Continue,
+            Some(LookupReply::Written) => Flow::Continue,
             Some(answered) => self.continue_get(answered),
             None => {
-                // What shows content alone is recorded before it is known what the item is like.
+                // `fast_get` records the access of a lookup for content alone before it knows whether the item is
+                // special. The meta lookup records it only with the reply.
                 let (pending, is_recorded) = (&mut self.pending, !get.is_meta());
                 let answered = get::get(cx, &get.get(), key, (is_recorded, &[]), pending, output);
                 self.continue_get(answered)
@@ -56,7 +57,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Answers a set. A function apart, which saves look-ups a hundredth of their instructions.
+    /// Answers a set. Not inlined, because inlining costs each lookup one percent more instructions.
     #[inline(never)]
     pub(crate) fn answer_set<H: Host>(
         &mut self,
@@ -83,18 +84,18 @@ impl<E: Engine> Session<E> {
             && let Some(format) = read_only::change(request)
         {
             reply::read_only(format, output);
-            return self.continue_get(Answered::Refused);
+            return self.continue_get(LookupReply::Refused);
         }
         if self.observed == Streams::default() || key.bytes.is_empty() {
             self.perform(cx, request, key, output)
         } else {
-            self.observed(cx, request, |session, cx| session.perform(cx, request, key, output))
+            self.with_observer(cx, request, |session, cx| session.perform(cx, request, key, output))
         }
     }
 
     /// Executes a request with an observer.
     #[cold]
-    pub(crate) fn observed<H: Host, R>(
+    pub(crate) fn with_observer<H: Host, R>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         request: &Request<'_>,
@@ -108,15 +109,17 @@ impl<E: Engine> Session<E> {
         work(self, &mut Context { operations, host, settings, waker })
     }
 
-    /// Continues after a look-up.
+    /// Updates the session after a lookup.
     #[inline]
-    fn continue_get(&mut self, answered: Answered) -> Flow {
+    fn continue_get(&mut self, answered: LookupReply) -> Flow {
         match answered {
-            Answered::Written => (),
-            // The client takes the error for the end of the answer: no later key of the line is answered.
-            Answered::Refused if self.parser.abandon_line() => self.pending = Pending::SwallowLine,
-            Answered::Refused => (),
-            Answered::Pending => return Flow::Wait,
+            LookupReply::Written => (),
+            // Clients take the error for the end of the reply, so the session answers no later key of the line.
+            LookupReply::Refused if self.parser.abandon_line() => {
+                self.pending = Pending::DiscardLine
+            }
+            LookupReply::Refused => (),
+            LookupReply::Pending => return Flow::Wait,
         }
         Flow::Continue
     }
@@ -140,11 +143,11 @@ impl<E: Engine> Session<E> {
         flow
     }
 
-    /// The tags that a request names for the item that it stores: if it was executed before and had to wait, those
-    /// that they were then, because they may have been dropped meanwhile.
+    /// The tags of a request for the item that it stores. If an earlier execution had to wait, these are its tags,
+    /// because a client may have dropped some of them since.
     ///
     /// # Errors
-    /// The [`Refusal`] of the engine, which was answered.
+    /// The [`Refusal`] of the engine. The reply is in the output.
     #[cold]
     fn tags_of<H: Host>(
         &mut self,
@@ -187,7 +190,7 @@ impl<E: Engine> Session<E> {
         if is_done { Flow::Continue } else { Flow::Wait }
     }
 
-    /// Answers a request that is not about an item.
+    /// Answers a request that is not about items.
     fn control<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -208,7 +211,7 @@ impl<E: Engine> Session<E> {
             }
             Request::Stats { topic, format } => {
                 self.stats(cx, topic, format, output);
-                // `stats detail` may have changed what is observed, from the next request on.
+                // `stats detail` may have changed the observed streams for later requests.
                 self.observed = cx.host.observed();
             }
             Request::Admin { command, format } => {
@@ -229,10 +232,10 @@ impl<E: Engine> Session<E> {
             Recovery::Swallow(left) => {
                 let mut then = Vec::new();
                 reply::fault(fault, &mut then);
-                self.pending = Pending::Swallow { left, then };
+                self.pending = Pending::Discard { left, then };
                 return Flow::Continue;
             }
-            Recovery::SwallowLine => self.pending = Pending::SwallowLine,
+            Recovery::SwallowLine => self.pending = Pending::DiscardLine,
             Recovery::Continue => (),
             Recovery::Close => {
                 self.failed = true;

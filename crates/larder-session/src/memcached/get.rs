@@ -1,44 +1,44 @@
-//! Look-ups: `get`, `gat`, `touch`, `mg`, `me`, and their binary counterparts.
+//! Lookups: `get`, `gat`, `touch`, `mg`, `me`, and their binary counterparts.
 
 use super::lower;
 use crate::Host;
 use crate::context::Context;
-use crate::session::pending::{Pending, Sending};
+use crate::session::pending::{OutgoingValue, Pending};
 use crate::time::resolve;
 use larder_operations::ItemView;
 use larder_protocol::reply::{self, Hit, ItemInfo, ShownItem, Ttl};
 use larder_protocol::{Debug, FastGet, Get, ReplyFormat};
 use larder_store::{Content, Engine, HashedKey, Item, Lease, Lookup, Now, Tag, Value};
 
-/// Whether a look-up was answered.
+/// The result of a lookup.
 #[derive(Clone, Copy)]
-pub(crate) enum Answered {
-    /// The answer was written. A large value may still have to be sent: it is pending then.
+pub(crate) enum LookupReply {
+    /// The reply is in the output. A large value may follow: it is then in [`Pending`].
     Written,
-    /// There was no memory for the answer: an error was written.
+    /// An error is in the output, because there is no memory for the reply.
     Refused,
-    /// The item is on slower storage: nothing was written.
+    /// The item is on slower storage. The output is unchanged.
     Pending,
 }
 
-/// Whether a hit was answered.
+/// The result of writing a hit.
 #[derive(Clone, Copy)]
-enum Shown {
-    /// The answer was written. A large value may still have to be sent: it is pending then.
+enum HitReply {
+    /// The reply is in the output. A large value may follow: it is then in [`Pending`].
     Written,
-    /// Too much memory is leased already to lease the value, too: nothing was written.
+    /// The leases of other values take too much memory. The output is unchanged.
     Refused,
 }
 
-/// The fast path: answers a look-up that changes nothing, if the item is not large, stale or otherwise
-/// special. If it is, returns `None`, and [`get`] answers.
+/// The fast path: answers a lookup that changes nothing. Returns `None` if the item is large, stale or otherwise
+/// special; the caller then calls [`get`].
 #[inline]
 pub(crate) fn fast_get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     fast: &FastGet<'_>,
     key: HashedKey<'_>,
     output: &mut Vec<u8>,
-) -> Option<Answered> {
+) -> Option<LookupReply> {
     let now = cx.operations.now;
     let looked = if fast.is_meta() {
         cx.operations.view(key, |item| {
@@ -62,16 +62,16 @@ pub(crate) fn fast_get<E: Engine, H: Host>(
         })
     };
     match looked {
-        Lookup::Hit(shown) => shown.map(|()| Answered::Written),
+        Lookup::Hit(shown) => shown.map(|()| LookupReply::Written),
         Lookup::Miss | Lookup::Expired | Lookup::Flushed => {
             reply::miss(&fast.get(), key.bytes, output);
-            Some(Answered::Written)
+            Some(LookupReply::Written)
         }
-        Lookup::Pending => Some(Answered::Pending),
+        Lookup::Pending => Some(LookupReply::Pending),
     }
 }
 
-/// Answers any look-up. `is_recorded`: [`fast_get`] was tried, and has recorded the access.
+/// Answers any lookup. `is_recorded`: [`fast_get`] has recorded the access already.
 pub(crate) fn get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     get: &Get<'_>,
@@ -79,14 +79,14 @@ pub(crate) fn get<E: Engine, H: Host>(
     (is_recorded, tags): (bool, &[Tag]),
     pending: &mut Pending<E>,
     output: &mut Vec<u8>,
-) -> Answered {
+) -> LookupReply {
     let (now, mark) = (cx.operations.now, output.len());
     let is_plain = get.touch.is_none() && !matches!(get.format, ReplyFormat::Meta(_));
     if is_plain && !is_recorded {
         let looked = cx
             .operations
             .content(key, |content| Some(show_content(get, key.bytes, content, pending, output)));
-        let looked = looked.map(|shown| shown.unwrap_or(Shown::Refused));
+        let looked = looked.map(|shown| shown.unwrap_or(HitReply::Refused));
         return finish(cx, get, key.bytes, &looked, output);
     }
     let looked =
@@ -95,34 +95,34 @@ pub(crate) fn get<E: Engine, H: Host>(
             show(get, key.bytes, item, now, pending, output)
         });
     if !matches!(looked, Ok(Lookup::Hit(_))) {
-        // The item may have been written to the output before its change was refused or had to wait, or before
-        // it was evicted to make room for that change.
-        *pending = Pending::Nothing;
+        // The closure may have written the item before the engine refused its change, found that it has to wait, or
+        // evicted the item to make room for the change.
+        *pending = Pending::Idle;
         output.truncate(mark);
     }
     match looked {
         Ok(looked) => finish(cx, get, key.bytes, &looked, output),
         Err(_) => {
             reply::get_created_refused(get, output);
-            Answered::Refused
+            LookupReply::Refused
         }
     }
 }
 
-/// Writes the answer to a hit that shows only the content of the item.
+/// Writes the reply to a hit of a lookup for the content of the item alone.
 fn show_content<E: Engine>(
     get: &Get<'_>,
     key: &[u8],
     content: &Content<'_, E::Lease>,
     pending: &mut Pending<E>,
     output: &mut Vec<u8>,
-) -> Shown {
+) -> HitReply {
     let (mark, len) = (output.len(), content.value.len());
     reply::content_head(get, key, content.client_flags, content.cas, len, output);
     show_value(get, &content.value, mark, pending, output)
 }
 
-/// Writes the answer to any hit. It may be called again, to replace the answer.
+/// Writes the reply to any hit. A second call replaces the large value of the first one.
 fn show<E: Engine>(
     get: &Get<'_>,
     key: &[u8],
@@ -130,24 +130,24 @@ fn show<E: Engine>(
     now: Now,
     pending: &mut Pending<E>,
     output: &mut Vec<u8>,
-) -> Shown {
-    *pending = Pending::Nothing;
+) -> HitReply {
+    *pending = Pending::Idle;
     let mark = output.len();
     if reply::hit_head(get, &hit(get, key, item, now), output) {
         show_value(get, item.value, mark, pending, output)
     } else {
-        Shown::Written
+        HitReply::Written
     }
 }
 
-/// Writes the value and the end of an answer that begins at `mark`.
+/// Writes the value and the end of a reply that starts at `mark`.
 fn show_value<E: Engine>(
     get: &Get<'_>,
     value: &Value<'_, E::Lease>,
     mark: usize,
     pending: &mut Pending<E>,
     output: &mut Vec<u8>,
-) -> Shown {
+) -> HitReply {
     match value {
         Value::Whole(bytes) => {
             output.extend_from_slice(bytes);
@@ -156,7 +156,7 @@ fn show_value<E: Engine>(
         Value::Large(lease) if lease.may_be_kept() => {
             let mut tail = Vec::new();
             reply::hit_tail(get, &mut tail);
-            *pending = Pending::Sending(Box::new(Sending::new(lease.clone(), tail)));
+            *pending = Pending::Send(Box::new(OutgoingValue::new(lease.clone(), tail)));
         }
         Value::Large(lease) if lease.len() <= COPIED_LEN_MAX => {
             copy(lease, output);
@@ -164,13 +164,13 @@ fn show_value<E: Engine>(
         }
         Value::Large(_) => {
             output.truncate(mark);
-            return Shown::Refused;
+            return HitReply::Refused;
         }
     }
-    Shown::Written
+    HitReply::Written
 }
 
-/// The fields of the answer to a hit.
+/// The fields of the reply to a hit.
 fn hit<'k, L: Lease>(get: &Get<'_>, key: &'k [u8], item: &ItemView<'_, L>, now: Now) -> Hit<'k> {
     let left = |exptime| resolve(exptime, now).left(now);
     let attributes = &item.attributes;
@@ -199,8 +199,8 @@ fn hit<'k, L: Lease>(get: &Get<'_>, key: &'k [u8], item: &ItemView<'_, L>, now: 
     }
 }
 
-/// The longest value, in bytes, that is copied when too much memory is leased already: the default of
-/// `-I`. The copy belongs to the buffers of the connection.
+/// The longest value, in bytes, that the session copies to the output if it may not lease it: the default of `-I`. The
+/// copy counts as a buffer of the connection.
 pub(crate) const COPIED_LEN_MAX: usize = 1 << 20;
 
 pub(crate) fn copy(lease: &impl Lease, output: &mut Vec<u8>) {
@@ -210,28 +210,28 @@ pub(crate) fn copy(lease: &impl Lease, output: &mut Vec<u8>) {
     }
 }
 
-/// Writes the answer of a look-up that did not find an item, or could not send its value.
+/// Writes the reply to a lookup that found no item, or could not write its value.
 fn finish<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     get: &Get<'_>,
     key: &[u8],
-    looked: &Lookup<Shown>,
+    looked: &Lookup<HitReply>,
     output: &mut Vec<u8>,
-) -> Answered {
+) -> LookupReply {
     match looked {
-        Lookup::Hit(Shown::Written) => (),
-        Lookup::Hit(Shown::Refused) => {
+        Lookup::Hit(HitReply::Written) => (),
+        Lookup::Hit(HitReply::Refused) => {
             cx.operations.counters.thread.response_obj_oom.add(1);
             reply::get_refused(get, output);
-            return Answered::Refused;
+            return LookupReply::Refused;
         }
         Lookup::Miss | Lookup::Expired | Lookup::Flushed => reply::miss(get, key, output),
-        Lookup::Pending => return Answered::Pending,
+        Lookup::Pending => return LookupReply::Pending,
     }
-    Answered::Written
+    LookupReply::Written
 }
 
-/// Answers `me`. Returns false, and writes nothing, if the item is on slower storage.
+/// Answers `me`. Writes nothing and returns false if the item is on slower storage.
 pub(crate) fn describe<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     debug: &Debug<'_>,

@@ -1,5 +1,4 @@
-//! Logins. The parser refuses all other requests before a login; the host decides which credentials are
-//! right.
+//! Logins. The parser refuses all other requests before a login, and the host checks the credentials.
 
 use crate::Host;
 use crate::context::Context;

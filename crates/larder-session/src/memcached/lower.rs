@@ -1,5 +1,5 @@
-//! Conversion of requests to operations: whatever depends on the order of flags or on the dialect
-//! becomes a field of the operation, and expiries are resolved against the clock.
+//! Conversion of requests to operations. Everything that depends on the order of meta flags or on the dialect becomes a
+//! field of the operation, and expiry times become points in time.
 
 use crate::context::Settings;
 use crate::time::resolve;
@@ -8,7 +8,7 @@ use larder_operations::{Count, CreateEmpty, CreateNumber, Look, Recache, Remove}
 use larder_protocol::{Arithmetic, Delete, Exptime, Get, ReplyFormat, Store, StoreMode};
 use larder_store::{Expiry, Now, Tag};
 
-/// The look-up of `get`, `gat`, `touch` and `mg`.
+/// The lookup of `get`, `gat`, `touch` and `mg`.
 pub(crate) fn look<'t>(get: &Get<'_>, tags: &'t [Tag], now: Now, settings: &Settings) -> Look<'t> {
     let flags = get.format.meta();
     let create = get.vivify.map(|vivify| CreateEmpty {
@@ -27,13 +27,12 @@ pub(crate) fn look<'t>(get: &Get<'_>, tags: &'t [Tag], now: Now, settings: &Sett
         may_win: flags.is_some() && !settings.for_gateway,
         recache,
         untracked: get.untracked,
-        // As in memcached, `mg` with T that finds nothing is counted as a get.
+        // memcached counts a miss of `mg` with T as a get, too.
         miss_counts_as_get: flags.is_some(),
     }
 }
 
-/// The seconds of `R`. As in memcached, it is an expiry: more than 30 days are a Unix time, and 0 is
-/// none.
+/// The seconds of `R`. memcached parses them as an expiry time: values above 30 days are a Unix time, and 0 means none.
 fn recache_secs(within: i32, now: Now) -> Option<u32> {
     resolve(Exptime(within.into()), now).left(now)
 }
@@ -106,8 +105,7 @@ pub(crate) fn count<'t>(arithmetic: &Arithmetic<'_>, tags: &'t [Tag], now: Now) 
     }
 }
 
-/// The expiry of an item that a meta command creates: that of `N` or of `T`, whichever is the later
-/// flag.
+/// The expiry of an item that a meta command creates: that of `N` or of `T`, depending on which flag is the later one.
 fn created_expiry(
     format: &ReplyFormat<'_>,
     vivify: Exptime,

@@ -1,9 +1,9 @@
-//! What clients may not ask of a server whose items are a copy of another server's.
+//! The requests that a read-only replica refuses.
 
 use larder_protocol::{ReplyFormat, Request};
 
-/// How a request is answered that changes items, or would create one. What a look-up of a stale item changes, the
-/// right to recache it, is no change in this sense: each server gives it for its own copy.
+/// The reply format of a request that changes or creates items; `None` for other requests. A lookup of a stale item is
+/// not a change, although it takes the right to recompute the item: each replica grants that right for its own items.
 #[cold]
 pub(crate) fn change<'r, 'b>(request: &'r Request<'b>) -> Option<&'r ReplyFormat<'b>> {
     match request {

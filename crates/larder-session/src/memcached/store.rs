@@ -1,4 +1,4 @@
-//! Answers to stores, removals, increments and decrements.
+//! Stores, removals, increments and decrements.
 
 use super::lower;
 use crate::Host;
@@ -10,8 +10,8 @@ use larder_protocol::reply::{self, ArithmeticOutcome, Deleted, Stored, Ttl};
 use larder_protocol::{Arithmetic, Delete, FastSet, Store};
 use larder_store::{Engine, HashedKey, Refusal, Tag};
 
-/// Answers a store whose value has arrived, in the request or by an upload. Returns false, and writes
-/// nothing, if the item is on slower storage.
+/// Answers a store whose value has arrived, in the request or by an upload. Writes nothing and returns false if the old
+/// item is on slower storage.
 #[inline]
 pub(crate) fn store<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
@@ -32,8 +32,8 @@ pub(crate) fn store<E: Engine, H: Host>(
     true
 }
 
-/// The fast path: answers a set that nobody observes. Returns false, and writes nothing, if the item is
-/// on slower storage.
+/// The fast path: answers a set without an observer. Writes nothing and returns false if the old item is on slower
+/// storage.
 #[inline]
 pub(crate) fn fast_set<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
@@ -59,7 +59,7 @@ pub(crate) fn fast_set<E: Engine, H: Host>(
     true
 }
 
-/// Whether the item of a store is within the limit of items.
+/// Whether the item of a store is within the size limit.
 pub(crate) fn fits<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     store: &Store<'_>,
@@ -69,7 +69,7 @@ pub(crate) fn fits<E: Engine, H: Host>(
     limits.footprint(key.bytes.len(), store.value_len, store.client_flags) <= limits.item_size_max
 }
 
-/// Answers a store that is refused before its value has arrived.
+/// Refuses a store before its value has arrived.
 pub(crate) fn refuse<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     store: &Store<'_>,
@@ -88,7 +88,7 @@ pub(crate) fn refuse<E: Engine, H: Host>(
     }
 }
 
-/// The outcome of a store for its answer; `None` if it is pending.
+/// The outcome of a store as its reply shows it; `None` if the store has to wait for slower storage.
 fn stored(outcome: operations::Stored) -> Option<Stored> {
     Some(match outcome {
         operations::Stored::Stored { cas, len } => Stored::Stored { cas, len },
@@ -101,7 +101,7 @@ fn stored(outcome: operations::Stored) -> Option<Stored> {
     })
 }
 
-/// Answers a removal. Returns false, and writes nothing, if the item is on slower storage.
+/// Answers a removal. Writes nothing and returns false if the item is on slower storage.
 pub(crate) fn delete<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     delete: &Delete<'_>,
@@ -120,8 +120,8 @@ pub(crate) fn delete<E: Engine, H: Host>(
     true
 }
 
-/// Removes the old item of a store that was refused for want of memory, as other stores do, so that no reader takes it
-/// for the new one.
+/// Removes the old item of a store whose tags did not fit in memory, so that readers do not take it for the new one.
+/// Every store that runs out of memory removes its old item.
 pub(crate) fn remove_refused<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     store: &Store<'_>,
@@ -134,8 +134,7 @@ pub(crate) fn remove_refused<E: Engine, H: Host>(
     }
 }
 
-/// Answers an increment or decrement. Returns false, and writes nothing, if the item is on slower
-/// storage.
+/// Answers an increment or decrement. Writes nothing and returns false if the item is on slower storage.
 pub(crate) fn count<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     arithmetic: &Arithmetic<'_>,

@@ -1,4 +1,4 @@
-//! Tags of memcached's protocol: flag `G`, and `mt`.
+//! Tags in memcached's protocol: the flag `G` and the command `mt`.
 
 use crate::Host;
 use crate::context::Context;
@@ -7,7 +7,7 @@ use larder_protocol::reply;
 use larder_protocol::{DropTag, KEY_LEN_MAX, MetaFlags, Request};
 use larder_store::{Engine, Refusal};
 
-/// The flags of a request that names tags.
+/// The meta flags of a request, if they include tags.
 #[inline]
 fn flags<'r>(request: &'r Request<'_>) -> Option<&'r MetaFlags<'r>> {
     let format = match request {
@@ -19,13 +19,13 @@ fn flags<'r>(request: &'r Request<'_>) -> Option<&'r MetaFlags<'r>> {
     format.meta().filter(|flags| flags.has(b'G'))
 }
 
-/// Whether a request names tags for the item that it stores.
+/// Whether a request has tags for the item that it stores.
 #[inline]
 pub(crate) fn has_tags(request: &Request<'_>) -> bool {
     flags(request).is_some()
 }
 
-/// The tags that a request names for the item that it stores.
+/// The tags of a request for the item that it stores.
 ///
 /// # Errors
 /// The [`Refusal`] of the engine.

@@ -1,4 +1,4 @@
-//! Requests that are answered together, as they are read.
+//! Batches of requests: parsing, and prefetching of the memory that they look up.
 
 use crate::Host;
 use crate::context::Context;
@@ -10,47 +10,48 @@ use larder_protocol::resp::{
 };
 use larder_store::Engine;
 
-// What the protocol lets through can be stored.
+// Every key that the protocol accepts can be stored.
 const _: () = assert!(KEY_LEN_MAX <= larder_store::KEY_LEN_MAX);
 
-/// The largest batch, for the reasons of memcached's protocol.
+/// The largest batch: see `BATCH_MAX` of `memcached/batch.rs`.
 pub(super) const BATCH_MAX: usize = 32;
-/// The shortest limit of arguments in bytes, however small the largest item may be.
+/// The lower bound of the limit of arguments, in bytes. It applies if the largest item is smaller.
 const BULK_LEN_MIN: usize = 64 << 10;
 /// How much longer than the largest argument a request may be, in bytes.
 const REQUEST_LEN_EXTRA: usize = 64 << 20;
-/// What has become of a request.
+
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It was answered.
+    /// The reply is complete.
     Done,
-    /// It was answered in part, and goes on when the output was sent or others had their turns.
+    /// A part of the reply is written. The request continues when the output is sent, or in the next poll.
     Paused,
-    /// It waits for [`State::waiting`].
+    /// The request waits for the reads of [`State::waiting`].
     Wait,
-    /// The connection is closed.
+    /// The session closes the connection.
     Close,
 }
 
 /// A request of a batch.
-pub(super) struct Ready<'b> {
-    pub(super) what: What<'b>,
-    /// The hash of its first key; 0 if there is none.
+pub(super) struct BatchRequest<'b> {
+    pub(super) kind: RequestKind<'b>,
+    /// The hash of the first key; 0 without a key.
     pub(super) hash: u64,
-    /// Where the next request begins.
+    /// Where the next request starts.
     pub(super) end: usize,
 }
 
-pub(super) enum What<'b> {
-    /// A `GET`, and its bytes.
+pub(super) enum RequestKind<'b> {
+    /// The key of a `GET`, and the bytes of the request.
     Get(&'b [u8], &'b [u8]),
-    /// The key and the value of a `SET` without options, and its bytes.
+    /// The key and the value of a `SET` without options, and the bytes of the request.
     Set(&'b [u8], &'b [u8], &'b [u8]),
     Request(Request<'b>),
 }
 
-impl What<'_> {
-    /// Whether it changes items.
+impl RequestKind<'_> {
+    /// Whether the request changes items.
     pub(super) fn changes(&self) -> bool {
         match self {
             Self::Get(..) => false,
@@ -59,7 +60,7 @@ impl What<'_> {
         }
     }
 
-    /// The class that the request is timed with. One with several keys counts once.
+    /// The class of the request in latency statistics. A multi-key request counts once.
     pub(super) fn class(&self) -> CommandClass {
         let verb = match self {
             Self::Get(..) => return CommandClass::Get,
@@ -83,12 +84,23 @@ impl What<'_> {
     }
 }
 
-/// What follows the requests of a batch.
+/// What follows the requests of a batch in the input.
 pub(super) enum BatchEnd<'b> {
+    /// The batch has reached its limit.
     Full,
-    Line { line: &'b [u8], consumed: usize },
-    Nothing { consumed: usize },
-    Incomplete { wanted: usize },
+    /// An inline request.
+    Line {
+        line: &'b [u8],
+        consumed: usize,
+    },
+    /// An empty request, which gets no reply.
+    Nothing {
+        consumed: usize,
+    },
+    /// An incomplete request, which lacks `wanted` bytes.
+    Incomplete {
+        wanted: usize,
+    },
     Fault(ProtocolError),
 }
 
@@ -103,13 +115,13 @@ pub(super) fn bulk_len_max<E: Engine, H: Host>(cx: &Context<'_, E, H>) -> usize 
     cx.operations.limits.item_size_max.max(BULK_LEN_MIN)
 }
 
-/// Reads the next requests, and prefetches the memory that they will look up.
+/// Parses the next requests, and prefetches the memory that they look up.
 pub(super) fn gather<'b, E: Engine>(
     engine: &mut E,
     input: &'b [u8],
     bounds: &Bounds,
     max: usize,
-    batch: &mut ArrayVec<Ready<'b>, BATCH_MAX>,
+    batch: &mut ArrayVec<BatchRequest<'b>, BATCH_MAX>,
 ) -> BatchEnd<'b> {
     let mut at = 0;
     let batch_end = loop {
@@ -125,7 +137,7 @@ pub(super) fn gather<'b, E: Engine>(
             let hash = engine.hash(key);
             engine.announce(hash);
             let raw = rest.get(..len).unwrap_or_default();
-            batch.push(Ready { what: What::Get(key, raw), hash, end: at });
+            batch.push(BatchRequest { kind: RequestKind::Get(key, raw), hash, end: at });
             continue;
         }
         if !bounds.needs_login
@@ -137,7 +149,7 @@ pub(super) fn gather<'b, E: Engine>(
             let hash = engine.hash(key);
             engine.announce(hash);
             let raw = rest.get(..len).unwrap_or_default();
-            batch.push(Ready { what: What::Set(key, value, raw), hash, end: at });
+            batch.push(BatchRequest { kind: RequestKind::Set(key, value, raw), hash, end: at });
             continue;
         }
         match read(rest, bounds) {
@@ -155,19 +167,19 @@ pub(super) fn gather<'b, E: Engine>(
     batch_end
 }
 
-/// Reads one request, which is whole.
+/// Parses one complete request.
 pub(super) fn read_one<'b, E: Engine>(
     engine: &mut E,
     bytes: &'b [u8],
     bounds: &Bounds,
-) -> Option<Ready<'b>> {
+) -> Option<BatchRequest<'b>> {
     match read(bytes, bounds) {
         Read::Request { request, consumed } => Some(of_request(engine, request, consumed)),
         _ => None,
     }
 }
 
-fn of_request<'b, E: Engine>(engine: &mut E, request: Request<'b>, end: usize) -> Ready<'b> {
+fn of_request<'b, E: Engine>(engine: &mut E, request: Request<'b>, end: usize) -> BatchRequest<'b> {
     let hash = match { request.arguments }.next() {
         Some(key) if (1..=KEY_LEN_MAX).contains(&key.len()) => {
             let hash = engine.hash(key);
@@ -176,5 +188,5 @@ fn of_request<'b, E: Engine>(engine: &mut E, request: Request<'b>, end: usize) -
         }
         _ => 0,
     };
-    Ready { what: What::Request(request), hash, end }
+    BatchRequest { kind: RequestKind::Request(request), hash, end }
 }

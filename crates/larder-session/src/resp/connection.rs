@@ -1,10 +1,10 @@
-//! Commands about the connection and the server, and transactions.
+//! Commands about the connection, the server and transactions.
 
 use super::batch::{Outcome, bulk_len_max};
 use crate::Host;
 use crate::context::Context;
 use crate::session::Session;
-use crate::session::key_scan::Scanning;
+use crate::session::key_scan::KeyScan;
 use crate::session::pending::Pending;
 use crate::session::resp_state::{State, Transaction};
 use larder_operations::{CommandClass, Histogram};
@@ -13,7 +13,7 @@ use larder_protocol::reply::resp::{self as reply, Version};
 use larder_protocol::resp::{Arguments, Auth, Command, CommandError, Hello};
 use larder_store::{Engine, Expiry};
 
-type Done = Result<(), CommandError<'static>>;
+type CommandResult = Result<(), CommandError<'static>>;
 
 impl<E: Engine> Session<E> {
     /// Answers a command that is not about items.
@@ -42,12 +42,12 @@ impl<E: Engine> Session<E> {
                 reply::error(&CommandError::DumpsDisabled, output);
             }
             Command::Scan(scan) => {
-                let scanning = Scanning::scan(&*cx.operations.engine, scan);
-                self.pending = Pending::Scanning(Box::new(scanning));
+                let scanning = KeyScan::scan(&*cx.operations.engine, scan);
+                self.pending = Pending::KeyScan(Box::new(scanning));
             }
             Command::Keys(pattern) => {
-                let scanning = Scanning::keys(&*cx.operations.engine, pattern);
-                self.pending = Pending::Scanning(Box::new(scanning));
+                let scanning = KeyScan::keys(&*cx.operations.engine, pattern);
+                self.pending = Pending::KeyScan(Box::new(scanning));
             }
             Command::DbSize => {
                 let items = cx.operations.engine.gauges().items;
@@ -85,12 +85,12 @@ impl<E: Engine> Session<E> {
                 reply::latencies(version, &latencies(cx, *names), output);
             }
             Command::Time => reply::time(cx.operations.now.in_millis(), output),
-            // Which changes wait for other nodes is not the client's choice.
+            // The server's `--ack` decides which changes wait for replicas, not the client.
             Command::Wait => reply::integer(0, output),
             Command::Reset => {
                 state.reset();
                 state.release(cx.host);
-                self.leave_routes();
+                self.close_routes();
                 reply::reset(output);
             }
             Command::Quit => {
@@ -99,10 +99,10 @@ impl<E: Engine> Session<E> {
             }
             Command::Exec => return answer(execute(state, output), output),
             Command::Hello(hello) => {
-                let done = greet(cx, state, hello);
+                let done = self::hello(cx, state, hello);
                 if done.is_ok() {
-                    // It may be another protocol from here on.
-                    self.leave_routes();
+                    // The RESP version may have changed, and routes are opened for one version.
+                    self.close_routes();
                     let follows = cx.host.replication().is_some_and(|of| of.link.is_some());
                     reply::hello(state.version, self.client, follows, output);
                 }
@@ -117,7 +117,7 @@ impl<E: Engine> Session<E> {
             Command::DropTag(tag) => {
                 reply::integer(cx.operations.drop_tag(tag).into(), output);
             }
-            Command::Multi => return answer_ok(begin(state), output),
+            Command::Multi => return answer_ok(start_transaction(state), output),
             Command::Discard => {
                 let kept = state.transaction.take();
                 state.release(cx.host);
@@ -130,22 +130,22 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Writes the error, if there is one.
-fn answer(done: Done, output: &mut Vec<u8>) -> Outcome {
+/// Writes the error of a command that has failed.
+fn answer(done: CommandResult, output: &mut Vec<u8>) -> Outcome {
     if let Err(error) = done {
         reply::error(&error, output);
     }
     Outcome::Done
 }
 
-fn answer_ok(done: Done, output: &mut Vec<u8>) -> Outcome {
+fn answer_ok(done: CommandResult, output: &mut Vec<u8>) -> Outcome {
     if done.is_ok() {
         reply::ok(output);
     }
     answer(done, output)
 }
 
-fn begin(state: &mut State) -> Done {
+fn start_transaction(state: &mut State) -> CommandResult {
     if state.transaction.is_some() {
         return Err(CommandError::NestedMulti);
     }
@@ -153,8 +153,8 @@ fn begin(state: &mut State) -> Done {
     Ok(())
 }
 
-/// Leaves the requests that were kept as a script.
-fn execute(state: &mut State, output: &mut Vec<u8>) -> Done {
+/// `EXEC`: makes the queued requests the script that the session answers next.
+fn execute(state: &mut State, output: &mut Vec<u8>) -> CommandResult {
     let kept = state.transaction.take().ok_or(CommandError::ExecWithoutMulti)?;
     if kept.has_failed {
         return Err(CommandError::Aborted);
@@ -166,15 +166,15 @@ fn execute(state: &mut State, output: &mut Vec<u8>) -> Done {
     Ok(())
 }
 
-/// All databases are the same items.
-fn select<E: Engine, H: Host>(cx: &Context<'_, E, H>, number: i32) -> Done {
+/// `SELECT`. All databases hold the same items, so only the number is checked.
+fn select<E: Engine, H: Host>(cx: &Context<'_, E, H>, number: i32) -> CommandResult {
     match u32::try_from(number) {
         Ok(number) if number < cx.settings.resp_databases => Ok(()),
         _ => Err(CommandError::DatabaseRange),
     }
 }
 
-/// `CONFIG SET`. If one of the settings can't be set, none is.
+/// `CONFIG SET`. Changes no setting if one of them is refused.
 fn set_settings<'b, E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     settings: Arguments<'b>,
@@ -195,7 +195,7 @@ fn set_settings<'b, E: Engine, H: Host>(
     })
 }
 
-/// A number of bytes, which may have a unit: `100mb`.
+/// Parses a number of bytes with an optional unit, such as `100mb`.
 fn bytes_of(text: &[u8]) -> Option<u64> {
     let text = str::from_utf8(text).ok()?.to_ascii_lowercase();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -212,17 +212,17 @@ fn bytes_of(text: &[u8]) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The latencies of the classes with these names, those without requests left out, at powers of two.
+/// The latencies at powers of two, for the classes with these names. Omits classes without requests.
 fn latencies<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     names: Arguments<'_>,
 ) -> Vec<reply::ClassLatencies> {
     let latencies = cx.host.latencies();
-    let is_asked = |class: &CommandClass| {
+    let is_requested = |class: &CommandClass| {
         let is_named = |name: &[u8]| name.eq_ignore_ascii_case(class.name().as_bytes());
         names.len() == 0 || { names }.any(is_named)
     };
-    let classes = CommandClass::ALL.into_iter().filter(is_asked);
+    let classes = CommandClass::ALL.into_iter().filter(is_requested);
     let classes = classes.map(|class| {
         let histogram = latencies.of(class);
         let (mut below, mut micros) = (0, Vec::new());
@@ -247,7 +247,7 @@ fn latencies<E: Engine, H: Host>(
     classes.filter(|class| class.count > 0).collect()
 }
 
-fn flush<E: Engine, H: Host>(cx: &mut Context<'_, E, H>) -> Done {
+fn flush<E: Engine, H: Host>(cx: &mut Context<'_, E, H>) -> CommandResult {
     cx.operations.counters.thread.cmd_flush.add(1);
     if !cx.settings.flush_enabled {
         return Err(CommandError::FlushDisabled);
@@ -256,7 +256,11 @@ fn flush<E: Engine, H: Host>(cx: &mut Context<'_, E, H>) -> Done {
     Ok(())
 }
 
-fn set_name<E: Engine, H: Host>(cx: &Context<'_, E, H>, state: &mut State, name: &[u8]) -> Done {
+fn set_name<E: Engine, H: Host>(
+    cx: &Context<'_, E, H>,
+    state: &mut State,
+    name: &[u8],
+) -> CommandResult {
     if !state.reserve(cx.host, name.len()) {
         return Err(CommandError::OutOfMemory);
     }
@@ -265,12 +269,12 @@ fn set_name<E: Engine, H: Host>(cx: &Context<'_, E, H>, state: &mut State, name:
     Ok(())
 }
 
-/// `HELLO`. If it is refused, nothing changes.
-fn greet<E: Engine, H: Host>(
+/// `HELLO`. A wrong login changes nothing.
+fn hello<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,
     hello: &Hello<'_>,
-) -> Done {
+) -> CommandResult {
     if let Some(credentials) = &hello.credentials {
         authenticate(cx, state, credentials)?;
     }
@@ -292,19 +296,19 @@ fn log_in<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,
     auth: &Auth<'_>,
-) -> Done {
+) -> CommandResult {
     if !state.login_required && !auth.is_named {
         return Err(CommandError::NoPassword);
     }
     authenticate(cx, state, &auth.credentials)
 }
 
-/// Checks a name and a password. Without logins, the user `default` has any password.
+/// Checks a name and a password. If the server requires no login, the user `default` is accepted with any password.
 fn authenticate<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,
     credentials: &Credentials<'_>,
-) -> Done {
+) -> CommandResult {
     let thread = &cx.operations.counters.thread;
     thread.auth_cmds.add(1);
     let is_right = if state.login_required {

@@ -1,19 +1,19 @@
-//! Commands on several items, one after the other. A command that has to wait for an item, or for its
-//! output to be sent, goes on with the next key.
+//! Commands on several items. They process one key after the other. A command that waits for an item or for the output
+//! continues later with the next key.
 
 use super::batch::Outcome;
 use super::item::{store, waits};
 use crate::Host;
 use crate::context::Context;
 use crate::session::Session;
-use crate::session::resp_state::{Answered, FETCHES_MAX, State};
+use crate::session::resp_state::{FETCHES_MAX, KeyProgress, State};
 use larder_operations::{Look, Remove, Removed};
 use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{ItemsCommand, checked_key};
 use larder_store::{Engine, Expiry, HashedKey, Lookup};
 
-/// How many keys are answered before other connections have their turns.
-const KEYS_PER_TURN: usize = 16 << 10;
+/// How many keys a command processes in one poll.
+const KEYS_PER_POLL: usize = 16 << 10;
 
 impl<E: Engine> Session<E> {
     /// Answers a command on several items.
@@ -26,7 +26,7 @@ impl<E: Engine> Session<E> {
     ) -> Outcome {
         let (words, words_per_key) = command.words();
         let mark = output.len();
-        if state.answered.keys == 0 {
+        if state.key_progress.keys == 0 {
             if let Err(error) = command.check_keys() {
                 reply::error(&error, output);
                 return Outcome::Done;
@@ -36,14 +36,14 @@ impl<E: Engine> Session<E> {
             }
         }
         let mut rest = words;
-        if let Some(last) = (state.answered.keys * words_per_key).checked_sub(1) {
+        if let Some(last) = (state.key_progress.keys * words_per_key).checked_sub(1) {
             rest.nth(last);
         }
         for answered in 0.. {
             let ahead = rest;
             let Some(bytes) = rest.next() else { break };
-            let is_full = !self.pending.is_nothing() || output.len() > cx.settings.output_max;
-            if answered == KEYS_PER_TURN || answered > 0 && is_full {
+            let is_full = !self.pending.is_idle() || output.len() > cx.settings.output_max;
+            if answered == KEYS_PER_POLL || answered > 0 && is_full {
                 return Outcome::Paused;
             }
             if answered % FETCHES_MAX == 0 {
@@ -61,7 +61,7 @@ impl<E: Engine> Session<E> {
                         Some(Ok(())) => Outcome::Done,
                         Some(Err(error)) => {
                             reply::error(&error, output);
-                            state.answered = Answered::default();
+                            state.key_progress = KeyProgress::default();
                             return Outcome::Done;
                         }
                         None => waits(state, key),
@@ -72,12 +72,12 @@ impl<E: Engine> Session<E> {
                     reply::null(state.version, output);
                     Outcome::Done
                 }
-                // There are no items with such keys.
+                // No item can have such a key.
                 (_, Err(_)) => Outcome::Done,
                 (command, Ok(_)) => count(cx, state, key, command),
             };
             if outcome != Outcome::Done {
-                if state.answered.keys == 0 {
+                if state.key_progress.keys == 0 {
                     output.truncate(mark);
                 }
                 let behind = ahead.step_by(words_per_key).skip(1);
@@ -87,20 +87,20 @@ impl<E: Engine> Session<E> {
                 }
                 return outcome;
             }
-            state.answered.keys += 1;
+            state.key_progress.keys += 1;
             cx.operations.sample(key);
         }
         match command {
             ItemsCommand::MGet(_) => (),
             ItemsCommand::MSet(_) => reply::ok(output),
-            _ => reply::integer(state.answered.found, output),
+            _ => reply::integer(state.key_progress.found, output),
         }
-        state.answered = Answered::default();
+        state.key_progress = KeyProgress::default();
         Outcome::Done
     }
 }
 
-/// Does what a command does with one key, and counts the item if it was there.
+/// Executes a command for one key, and counts the item if it was found.
 fn count<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,
@@ -114,13 +114,13 @@ fn count<E: Engine, H: Host>(
             Removed::NotFound | Removed::Exists | Removed::OutOfMemory => Lookup::Miss,
         },
         ItemsCommand::Touch(_) => {
-            // A look-up without changes needs no memory.
+            // A lookup that changes nothing needs no memory, so it is never refused.
             cx.operations.look(key, &Look::default(), false, |_| ()).unwrap_or(Lookup::Miss)
         }
         _ => cx.operations.describe(key, |_| ()),
     };
     match looked {
-        Lookup::Hit(()) => state.answered.found += 1,
+        Lookup::Hit(()) => state.key_progress.found += 1,
         Lookup::Pending => return waits(state, key),
         Lookup::Miss | Lookup::Expired | Lookup::Flushed => (),
     }

@@ -1,10 +1,12 @@
-//! RESP: a conversation in Redis's protocol. `batch.rs` reads requests, `turn.rs` answers them, `scatter.rs` those
-//! that several groups have the items of, `item/` and `items.rs` do what is asked of one item and of several,
-//! `connection.rs` does the rest. The state of a conversation is in `session/resp_state.rs`.
+//! RESP, Redis's protocol.
+//!
+//! `batch.rs` parses requests, and `execute.rs` answers them in batches, or `scatter.rs` if several groups own their
+//! keys. `item/` has the commands on one item, `items.rs` those on several items, `connection.rs` all others. The state
+//! of a connection is in `session/resp_state.rs`.
 
 mod batch;
 mod connection;
+mod execute;
 mod item;
 mod items;
 mod scatter;
-mod turn;

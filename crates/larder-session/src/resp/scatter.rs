@@ -1,18 +1,18 @@
-//! Batches whose keys several groups have. How the answers are put in order is in `crate::scatter`.
+//! Scatters batches of RESP. `crate::scatter` gathers the replies.
 //!
-//! A command on several items, not all of which are here, is divided into commands on one item each. They are sent some
-//! at a time, and [`State::answered`] says how far it has come.
+//! The session splits a multi-key command into one command for each key, unless this server owns all keys. It sends
+//! them in batches, and counts the answered keys in [`State::key_progress`].
 
-use super::batch::{BATCH_MAX, Outcome, Ready, What, bounds, read_one};
+use super::batch::{BATCH_MAX, BatchRequest, Outcome, RequestKind, bounds, read_one};
 use crate::Host;
-use crate::context::{Context, Next, Step, Turn};
+use crate::context::{Context, Next, PollState, Step};
 use crate::route::Owner;
-use crate::scatter::{Place, Places};
+use crate::scatter::{Destination, Destinations};
 use crate::session::Session;
 use crate::session::pending::{
-    DividedAnswer, DividedCommand, Part, PartBytes, PartState, Pending, Scattered,
+    Part, PartBytes, PartState, Pending, ScatterGather, SplitCommand, SplitReply,
 };
-use crate::session::resp_state::{Answered, State};
+use crate::session::resp_state::{KeyProgress, State};
 use arrayvec::ArrayVec;
 use larder_protocol::encode::resp as encode;
 use larder_protocol::reply::resp as reply;
@@ -20,16 +20,18 @@ use larder_protocol::resp::{Command, CommandError, ItemsCommand, checked_key};
 use larder_protocol::response::{Read, Resp, read_resp};
 use larder_store::Engine;
 
-/// What is to be done with a batch.
-pub(super) enum Scatter {
-    /// This many of its requests are answered here, before others are looked at.
-    Here(usize),
-    Ends(Step),
+/// What the session does with a batch.
+pub(super) enum ScatterDecision {
+    /// Answers this many requests of the batch on this server, and then looks at the others.
+    Local(usize),
+    /// The batch is scattered, or the poll ends.
+    Finish(Step),
 }
 
 impl<E: Engine> Session<E> {
-    /// Sends the requests of a batch to the groups that have their keys, and answers those of this server's, unless it
-    /// begins with some that are all answered here. `is_script`: they are not in the input of the connection.
+    /// Sends the requests of a batch to the groups that own their keys, and answers those that this server owns. If the
+    /// batch starts with requests for this server alone, it only counts these. `is_script`: `input` is the script, not
+    /// the input of the connection.
     #[cold]
     #[inline(never)]
     pub(super) fn scatter_resp<H: Host>(
@@ -37,141 +39,147 @@ impl<E: Engine> Session<E> {
         cx: &mut Context<'_, E, H>,
         state: &mut State,
         input: &[u8],
-        batch: &[Ready<'_>],
-        turn: &mut Turn,
+        batch: &[BatchRequest<'_>],
+        poll: &mut PollState,
         is_script: bool,
-    ) -> Scatter {
+    ) -> ScatterDecision {
         if state.transaction.is_some() {
-            // Whatever ends it may be followed by requests that are not answered here.
-            return Scatter::Here(1);
+            // The request may end the transaction, and then later ones may belong to other groups.
+            return ScatterDecision::Local(1);
         }
-        let places = Places::settled(cx.host, |places| {
-            let places = batch.iter().map(|ready| place(places, state, ready));
-            places.collect::<ArrayVec<Place, BATCH_MAX>>()
+        let destinations = Destinations::with_stable_map(cx.host, |destinations| {
+            let destinations = batch.iter().map(|ready| destination(destinations, state, ready));
+            destinations.collect::<ArrayVec<Destination, BATCH_MAX>>()
         });
         if self.is_forwarded {
-            let is_here = |place: &Place| !matches!(place, Place::There(_) | Place::ByKey);
-            return match cx.host.owner() == Owner::Local && places.iter().all(is_here) {
-                true => Scatter::Here(batch.len()),
-                false => Scatter::Ends(Step::end(0, Next::Abandon)),
+            let is_here = |destination: &Destination| {
+                !matches!(destination, Destination::Group(_) | Destination::PerKey)
+            };
+            return match cx.host.owner() == Owner::Local && destinations.iter().all(is_here) {
+                true => ScatterDecision::Local(batch.len()),
+                false => ScatterDecision::Finish(Step::finish(0, Next::Abandon)),
             };
         }
-        let is_elsewhere = |place: &Place| !matches!(place, Place::Here | Place::Apart);
-        match places.iter().position(is_elsewhere) {
-            Some(0) if places.first() == Some(&Place::ByKey) => {
-                let Some(ready) = batch.first() else { return Scatter::Here(0) };
-                Scatter::Ends(self.divide(cx, state, ready, turn, is_script))
+        let is_remote = |destination: &Destination| {
+            !matches!(destination, Destination::Local | Destination::Alone)
+        };
+        match destinations.iter().position(is_remote) {
+            Some(0) if destinations.first() == Some(&Destination::PerKey) => {
+                let Some(ready) = batch.first() else { return ScatterDecision::Local(0) };
+                ScatterDecision::Finish(self.split_command(cx, state, ready, poll, is_script))
             }
             Some(0) => {
-                let scattered = self.send_out(cx, state, input, (batch, &places), turn, is_script);
-                self.pending = Pending::Scattered(Box::new(scattered));
-                Scatter::Ends(Step::go_on(0))
+                let scattered =
+                    self.send_parts(cx, state, input, (batch, &destinations), poll, is_script);
+                self.pending = Pending::ScatterGather(Box::new(scattered));
+                ScatterDecision::Finish(Step::advance(0))
             }
-            Some(here) => Scatter::Here(here),
-            None => Scatter::Here(batch.len()),
+            Some(local) => ScatterDecision::Local(local),
+            None => ScatterDecision::Local(batch.len()),
         }
     }
 
-    fn send_out<H: Host>(
+    fn send_parts<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         state: &mut State,
         input: &[u8],
-        (batch, places): (&[Ready<'_>], &[Place]),
-        turn: &mut Turn,
+        (batch, destinations): (&[BatchRequest<'_>], &[Destination]),
+        poll: &mut PollState,
         is_script: bool,
-    ) -> Scattered<E> {
-        let mut scattered = Scattered::new();
+    ) -> ScatterGather<E> {
+        let mut scattered = ScatterGather::new();
         scattered.is_script = is_script;
-        for (ready, place) in batch.iter().zip(places) {
+        for (ready, destination) in batch.iter().zip(destinations) {
             if scattered.kept_bytes() > cx.settings.output_max {
                 break;
             }
             let at = scattered.len..ready.end;
             let bytes = match is_script {
                 true => PartBytes::Own(input.get(at.clone()).unwrap_or_default().to_vec()),
-                false => PartBytes::At(at.clone()),
+                false => PartBytes::Input(at.clone()),
             };
-            let mut part = Part::new(bytes, PartState::Here(None));
-            part.is_repeatable = !ready.what.changes();
-            match *place {
-                Place::Apart | Place::ByKey => break,
-                Place::Here => {
+            let mut part = Part::new(bytes, PartState::Local(None));
+            part.is_repeatable = !ready.kind.changes();
+            match *destination {
+                Destination::Alone | Destination::PerKey => break,
+                Destination::Local => {
                     if self.answer_slowly(cx, state, ready, &mut part.answer) != Outcome::Done {
                         break;
                     }
-                    turn.keeps_answers = true;
+                    poll.keeps_answers = true;
                     self.take_sending(&mut part);
                     scattered.parts.push_back(part);
                 }
-                Place::There(group) => {
-                    let passed = self.pass(cx, group, state.conversation(), part.bytes(input));
-                    part.state = PartState::There(group, passed);
+                Destination::Group(group) => {
+                    let id = self.pass(cx, group, state.conversation(), part.bytes(input));
+                    part.state = PartState::Remote(group, id);
                     scattered.parts.push_back(part);
                 }
-                Place::Everywhere => {
-                    let (mut right, mut here) = (Vec::new(), None);
-                    reply::ok(&mut right);
+                Destination::AllGroups => {
+                    let (mut expected, mut local) = (Vec::new(), None);
+                    reply::ok(&mut expected);
                     if cx.host.owner() == Owner::Local {
-                        let here = here.insert(Vec::new());
-                        // It waits for nothing.
-                        let _ = self.answer_slowly(cx, state, ready, here);
-                        turn.keeps_answers = true;
+                        let local = local.insert(Vec::new());
+                        // A flush never waits for slower storage.
+                        let _ = self.answer_slowly(cx, state, ready, local);
+                        poll.keeps_answers = true;
                     }
                     let from = (state.conversation(), input);
-                    self.pass_to_all(cx, from, at, (here, &right), &mut scattered);
+                    self.pass_to_all_groups(cx, from, at, (local, &expected), &mut scattered);
                 }
             }
             scattered.len = ready.end;
-            scattered.count(Some(ready.what.class()));
-            turn.left = turn.left.saturating_sub(1);
+            scattered.count(Some(ready.kind.class()));
+            poll.left = poll.left.saturating_sub(1);
         }
         scattered
     }
 
-    /// Has the next keys of a command on several items asked for one by one.
-    fn divide<H: Host>(
+    /// Sends the next keys of a multi-key command, each as a command of its own.
+    fn split_command<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         state: &mut State,
-        ready: &Ready<'_>,
-        turn: &mut Turn,
+        ready: &BatchRequest<'_>,
+        poll: &mut PollState,
         is_script: bool,
     ) -> Step {
-        let mut scattered = Scattered::new();
+        let mut scattered = ScatterGather::new();
         (scattered.is_script, scattered.len) = (is_script, ready.end);
-        let mut head = Part::new(PartBytes::Own(Vec::new()), PartState::Here(None));
+        let mut head = Part::new(PartBytes::Own(Vec::new()), PartState::Local(None));
         let command = match items_command(ready) {
             Ok(command) => command,
             Err(error) => {
                 reply::error(&error, &mut head.answer);
                 scattered.parts.push_back(head);
-                scattered.count(Some(ready.what.class()));
-                self.pending = Pending::Scattered(Box::new(scattered));
-                return Step::go_on(0);
+                scattered.count(Some(ready.kind.class()));
+                self.pending = Pending::ScatterGather(Box::new(scattered));
+                return Step::advance(0);
             }
         };
         let (words, words_per_key) = command.words();
-        let answered = state.answered;
+        let progress = state.key_progress;
         if let ItemsCommand::MGet(keys) = command
-            && answered.keys == 0
+            && progress.keys == 0
         {
             reply::array(keys.len(), &mut head.answer);
             scattered.parts.push_back(head);
         }
         let mut rest = words;
-        if let Some(last) = (answered.keys * words_per_key).checked_sub(1) {
+        if let Some(last) = (progress.keys * words_per_key).checked_sub(1) {
             rest.nth(last);
         }
-        let looks_up = !ready.what.changes();
-        let places = Places::settled(cx.host, |places| {
+        let looks_up = !ready.kind.changes();
+        let destinations = Destinations::with_stable_map(cx.host, |destinations| {
             let keys = rest.step_by(words_per_key).take(BATCH_MAX);
-            keys.map(|key| places.next(key, looks_up)).collect::<ArrayVec<Place, BATCH_MAX>>()
+            keys.map(|key| destinations.next(key, looks_up))
+                .collect::<ArrayVec<Destination, BATCH_MAX>>()
         });
         let (bounds, mut keys, mut own_bytes) = (bounds(cx, state), 0, 0);
-        // Each part is a command by itself.
-        state.answered = Answered::default();
-        for place in places {
+        // Each part is a separate command with no answered keys.
+        state.key_progress = KeyProgress::default();
+        for destination in destinations {
             let kept = scattered.kept_bytes() + own_bytes;
             let has_room = keys == 0 || kept <= cx.settings.output_max;
             let Some(key) = rest.next().filter(|_| has_room) else { break };
@@ -182,17 +190,17 @@ impl<E: Engine> Session<E> {
                 Some(value) => encode::command(&[name, key, value], &mut bytes),
                 None => encode::command(&[name, key], &mut bytes),
             }
-            let mut part = Part::new(PartBytes::Own(Vec::new()), PartState::Here(None));
+            let mut part = Part::new(PartBytes::Own(Vec::new()), PartState::Local(None));
             part.is_repeatable = looks_up;
-            part.is_kept = !matches!(command, ItemsCommand::MGet(_));
-            match place {
-                _ if checked_key(key).is_err() => match part.is_kept {
+            part.is_merged = !matches!(command, ItemsCommand::MGet(_));
+            match destination {
+                _ if checked_key(key).is_err() => match part.is_merged {
                     true => reply::integer(0, &mut part.answer),
                     false => reply::null(state.version, &mut part.answer),
                 },
-                Place::There(group) => {
-                    let passed = self.pass(cx, group, state.conversation(), &bytes);
-                    part.state = PartState::There(group, passed);
+                Destination::Group(group) => {
+                    let id = self.pass(cx, group, state.conversation(), &bytes);
+                    part.state = PartState::Remote(group, id);
                 }
                 _ => {
                     let one = read_one(cx.operations.engine, &bytes, &bounds);
@@ -205,12 +213,15 @@ impl<E: Engine> Session<E> {
                     match outcome {
                         Outcome::Done => (),
                         Outcome::Wait => {
-                            state.answered = answered;
-                            return Step::end(0, self.fetch(cx, state.waiting.iter().copied()));
+                            state.key_progress = progress;
+                            return Step::finish(
+                                0,
+                                self.start_reads(cx, state.waiting.iter().copied()),
+                            );
                         }
-                        Outcome::Paused | Outcome::Close => return Step::end(0, Next::Close),
+                        Outcome::Paused | Outcome::Close => return Step::finish(0, Next::Close),
                     }
-                    turn.keeps_answers = true;
+                    poll.keeps_answers = true;
                     self.take_sending(&mut part);
                 }
             }
@@ -218,53 +229,53 @@ impl<E: Engine> Session<E> {
             part.request = PartBytes::Own(bytes);
             scattered.parts.push_back(part);
             keys += 1;
-            turn.left = turn.left.saturating_sub(1);
+            poll.left = poll.left.saturating_sub(1);
         }
-        let is_last = (answered.keys + keys) * words_per_key >= words.len();
+        let is_last = (progress.keys + keys) * words_per_key >= words.len();
         if is_last {
-            scattered.count(Some(ready.what.class()));
+            scattered.count(Some(ready.kind.class()));
         }
-        let shows = match command {
-            ItemsCommand::MGet(_) => DividedAnswer::Each,
-            ItemsCommand::MSet(_) => DividedAnswer::Ok,
+        let reply_form = match command {
+            ItemsCommand::MGet(_) => SplitReply::Array,
+            ItemsCommand::MSet(_) => SplitReply::Ok,
             ItemsCommand::Del(_) | ItemsCommand::Exists(_) | ItemsCommand::Touch(_) => {
-                DividedAnswer::Sum
+                SplitReply::Sum
             }
         };
-        scattered.divided = Some(DividedCommand { shows, answered, keys, is_last, error: None });
-        self.pending = Pending::Scattered(Box::new(scattered));
-        Step::go_on(0)
+        scattered.split = Some(SplitCommand { reply_form, progress, keys, is_last, error: None });
+        self.pending = Pending::ScatterGather(Box::new(scattered));
+        Step::advance(0)
     }
 
-    /// Ends some keys of a command on several items. False if more follow.
-    pub(crate) fn end_divided(&mut self, divided: DividedCommand, output: &mut Vec<u8>) -> bool {
-        let DividedCommand {
-            shows,
-            answered: Answered { keys: before, found },
+    /// Finishes a batch of keys of a multi-key command. False if more keys follow.
+    pub(crate) fn finish_split(&mut self, split: SplitCommand, output: &mut Vec<u8>) -> bool {
+        let SplitCommand {
+            reply_form,
+            progress: KeyProgress { keys: before, found },
             keys,
             is_last,
             error,
-        } = divided;
+        } = split;
         let is_over = is_last || error.is_some();
-        match (error, shows) {
+        match (error, reply_form) {
             (Some(mut error), _) => output.append(&mut error),
-            (None, DividedAnswer::Sum) if is_last => reply::integer(found, output),
-            (None, DividedAnswer::Ok) if is_last => reply::ok(output),
+            (None, SplitReply::Sum) if is_last => reply::integer(found, output),
+            (None, SplitReply::Ok) if is_last => reply::ok(output),
             (None, _) => (),
         }
         if let Some(state) = &mut self.resp {
-            let answered = Answered { keys: before + keys, found };
-            state.answered = if is_over { Answered::default() } else { answered };
+            let answered = KeyProgress { keys: before + keys, found };
+            state.key_progress = if is_over { KeyProgress::default() } else { answered };
         }
         is_over
     }
 
-    /// Reads a part again, and does something with it.
+    /// Parses a part again, and calls `act` with it.
     fn with_resp_part<H: Host, R>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         bytes: &[u8],
-        act: impl FnOnce(&mut Self, &mut Context<'_, E, H>, &mut State, &Ready<'_>) -> R,
+        act: impl FnOnce(&mut Self, &mut Context<'_, E, H>, &mut State, &BatchRequest<'_>) -> R,
     ) -> Option<R> {
         let mut state = self.resp.take()?;
         let bounds = bounds(cx, &state);
@@ -274,18 +285,18 @@ impl<E: Engine> Session<E> {
         result
     }
 
-    /// Where a part goes now, which may follow a change.
-    pub(crate) fn place_resp<H: Host>(
+    /// The present destination of a part, which may follow a change.
+    pub(crate) fn destination_resp<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         bytes: &[u8],
-    ) -> Option<Place> {
+    ) -> Option<Destination> {
         self.with_resp_part(cx, bytes, |_, cx, state, ready| {
-            place(&mut Places::behind_change(cx.host), state, ready)
+            destination(&mut Destinations::after_change(cx.host), state, ready)
         })
     }
 
-    /// Answers a part. False if it can't be answered at once.
+    /// Answers a part. False if it has to wait for slower storage.
     pub(crate) fn answer_resp_part<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -299,33 +310,37 @@ impl<E: Engine> Session<E> {
     }
 }
 
-fn place(places: &mut Places<'_>, state: &State, ready: &Ready<'_>) -> Place {
+fn destination(
+    destinations: &mut Destinations<'_>,
+    state: &State,
+    ready: &BatchRequest<'_>,
+) -> Destination {
     if state.transaction.is_some() || state.needs_login() {
-        return Place::Apart;
+        return Destination::Alone;
     }
-    let request = match &ready.what {
-        What::Get(key, _) => return places.next(key, true),
-        What::Set(key, ..) => return places.next(key, false),
-        What::Request(request) => request,
+    let request = match &ready.kind {
+        RequestKind::Get(key, _) => return destinations.next(key, true),
+        RequestKind::Set(key, ..) => return destinations.next(key, false),
+        RequestKind::Request(request) => request,
     };
-    let Ok((row, verb)) = request.row() else { return Place::Apart };
+    let Ok((row, verb)) = request.row() else { return Destination::Alone };
     if !row.has_keys() {
-        return if verb.changes_items() { Place::Everywhere } else { Place::Apart };
+        return if verb.changes_items() { Destination::AllGroups } else { Destination::Alone };
     }
     let (mut keys, looks_up) = (request.keys(row), !verb.changes_items());
-    let Some(first) = keys.next() else { return Place::Apart };
-    let place = places.next(first, looks_up);
-    let Some(second) = keys.next() else { return place };
-    let mut all = [place, places.next(second, looks_up)].into_iter();
-    let are_here = all.all(|place| place == Place::Here)
-        && keys.all(|key| places.next(key, looks_up) == Place::Here);
-    // Many keys may take more than one turn.
-    if are_here { Place::Apart } else { Place::ByKey }
+    let Some(first) = keys.next() else { return Destination::Alone };
+    let destination = destinations.next(first, looks_up);
+    let Some(second) = keys.next() else { return destination };
+    let mut all = [destination, destinations.next(second, looks_up)].into_iter();
+    let are_here = all.all(|destination| destination == Destination::Local)
+        && keys.all(|key| destinations.next(key, looks_up) == Destination::Local);
+    // Many keys may take more than one poll, so the command cannot be a part.
+    if are_here { Destination::Alone } else { Destination::PerKey }
 }
 
-/// The command on several items that a request is.
-fn items_command<'b>(ready: &Ready<'b>) -> Result<ItemsCommand<'b>, CommandError<'b>> {
-    let What::Request(request) = &ready.what else { return Err(CommandError::Syntax) };
+/// Parses a request as a multi-key command.
+fn items_command<'b>(ready: &BatchRequest<'b>) -> Result<ItemsCommand<'b>, CommandError<'b>> {
+    let RequestKind::Request(request) = &ready.kind else { return Err(CommandError::Syntax) };
     let (row, verb) = request.row()?;
     let Command::Items(command) = Command::parse(request, verb, row.name)? else {
         return Err(CommandError::Syntax);
@@ -334,18 +349,19 @@ fn items_command<'b>(ready: &Ready<'b>) -> Result<ItemsCommand<'b>, CommandError
     Ok(command)
 }
 
-impl DividedCommand {
-    /// Takes the whole answer to a part. False if the client can't be told of an error in it.
+impl SplitCommand {
+    /// Merges the complete reply to a part. False if the reply is an error that cannot replace the written part of an
+    /// array, so that the session has to close the connection.
     pub(crate) fn take<E: Engine>(&mut self, part: &mut Part<E>, output: &mut Vec<u8>) -> bool {
-        if self.shows == DividedAnswer::Each {
-            let is_answered = !matches!(part.state, PartState::Refused | PartState::Lost);
+        if self.reply_form == SplitReply::Array {
+            let is_answered = !matches!(part.state, PartState::Refused | PartState::ConnectionLost);
             if is_answered {
                 output.append(&mut part.answer);
             }
             return is_answered;
         }
         match read_resp(&part.answer) {
-            Read::Whole(Resp::Integer(found), _) => self.answered.found += found,
+            Read::Whole(Resp::Integer(found), _) => self.progress.found += found,
             Read::Whole(Resp::Simple(_), _) => (),
             _ if self.error.is_none() => self.error = Some(std::mem::take(&mut part.answer)),
             _ => (),

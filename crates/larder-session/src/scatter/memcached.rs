@@ -1,46 +1,48 @@
-//! Batches of memcached's protocol.
+//! Scatters batches of memcached's protocol.
 
-use super::{Place, Places};
+use super::{Destination, Destinations};
 use crate::Host;
-use crate::context::{Context, Flow, Next, Step, Turn};
+use crate::context::{Context, Flow, Next, PollState, Step};
 use crate::forward::{changes, refuse};
-use crate::memcached::batch::{Batch, BatchEnd, Ready, What, key_of};
+use crate::memcached::batch::{Batch, BatchEnd, BatchRequest, RequestKind, key_of};
 use crate::memcached::read_only;
 use crate::route::{Conversation, Owner};
 use crate::session::Session;
-use crate::session::pending::{Part, PartBytes, PartState, Pending, Scattered};
+use crate::session::pending::{Part, PartBytes, PartState, Pending, ScatterGather};
 use arrayvec::ArrayVec;
 use larder_protocol::{KEY_LEN_MAX, ReplyFormat, Request, encode, reply};
 use larder_store::Engine;
 
 impl<E: Engine> Session<E> {
-    /// Sends the next requests to the groups that have their keys, and answers those of this server's.
+    /// Sends the next requests to the groups that own their keys, and answers those that this server owns.
     #[cold]
     pub(crate) fn scatter_batch<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         (mut batch, batch_end): (Batch<'_>, BatchEnd<'_>),
         input: &[u8],
-        turn: &mut Turn,
+        poll: &mut PollState,
         output: &mut Vec<u8>,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
-        let places = places(cx.host, &batch, scratch);
-        let is_elsewhere = |place: &Place| matches!(place, Place::There(_) | Place::Everywhere);
+        let destinations = destinations(cx.host, &batch, scratch);
+        let is_remote = |destination: &Destination| {
+            matches!(destination, Destination::Group(_) | Destination::AllGroups)
+        };
         if self.is_forwarded {
-            let is_there = |place: &Place| matches!(place, Place::There(_));
-            if places.iter().any(is_there) {
-                return Step::end(0, Next::Abandon);
+            let is_there = |destination: &Destination| matches!(destination, Destination::Group(_));
+            if destinations.iter().any(is_there) {
+                return Step::finish(0, Next::Abandon);
             }
-            return self.answer_gathered(cx, &batch, batch_end, input, turn, output, scratch);
+            return self.answer_gathered(cx, &batch, batch_end, input, poll, output, scratch);
         }
-        match places.iter().position(is_elsewhere) {
-            Some(0) => self.scatter(cx, input, &batch, &places, turn, scratch),
-            Some(here) => {
-                batch.ready.truncate(here);
-                self.answer_gathered(cx, &batch, BatchEnd::Full, input, turn, output, scratch)
+        match destinations.iter().position(is_remote) {
+            Some(0) => self.scatter(cx, input, &batch, &destinations, poll, scratch),
+            Some(local) => {
+                batch.requests.truncate(local);
+                self.answer_gathered(cx, &batch, BatchEnd::Full, input, poll, output, scratch)
             }
-            None => self.answer_gathered(cx, &batch, batch_end, input, turn, output, scratch),
+            None => self.answer_gathered(cx, &batch, batch_end, input, poll, output, scratch),
         }
     }
 
@@ -49,60 +51,67 @@ impl<E: Engine> Session<E> {
         cx: &mut Context<'_, E, H>,
         input: &[u8],
         batch: &Batch<'_>,
-        places: &[Place],
-        turn: &mut Turn,
+        destinations: &[Destination],
+        poll: &mut PollState,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> Step {
-        let mut scattered = Box::new(Scattered::new());
-        for (ready, place) in batch.ready.iter().zip(places) {
-            if scattered.swallows_line || scattered.kept_bytes() > cx.settings.output_max {
+        let mut scattered = Box::new(ScatterGather::new());
+        for (ready, destination) in batch.requests.iter().zip(destinations) {
+            if scattered.discards_line || scattered.kept_bytes() > cx.settings.output_max {
                 break;
             }
             let mut part = self.part(batch, ready, scattered.len);
-            match *place {
-                Place::Apart | Place::ByKey => break,
-                Place::Here => {
+            match *destination {
+                Destination::Alone | Destination::PerKey => break,
+                Destination::Local => {
                     let flow = self.answer_one(cx, batch, ready, &mut part.answer, scratch);
                     if !matches!(flow, Flow::Continue) {
                         break;
                     }
-                    turn.keeps_answers = true;
+                    poll.keeps_answers = true;
                     self.take_sending(&mut part);
-                    if let Pending::SwallowLine = self.pending {
-                        // The line of keys ends with an error.
-                        self.pending = Pending::Nothing;
-                        scattered.swallows_line = true;
+                    if let Pending::DiscardLine = self.pending {
+                        // The reply to the line of keys ends with an error.
+                        self.pending = Pending::Idle;
+                        scattered.discards_line = true;
                     }
-                    part.unshown.clear();
+                    part.trailer.clear();
                     scattered.parts.push_back(part);
                 }
-                Place::There(group) => {
-                    if let What::Other(index) = ready.what
+                Destination::Group(group) => {
+                    if let RequestKind::Other(index) = ready.kind
                         && let Some(other) = batch.others.get(index)
                     {
                         self.parser = other.parser;
                     }
-                    let passed = self.pass(cx, group, Conversation::Memcached, part.bytes(input));
-                    part.state = PartState::There(group, passed);
+                    let id = self.pass(cx, group, Conversation::Memcached, part.bytes(input));
+                    part.state = PartState::Remote(group, id);
                     scattered.parts.push_back(part);
                 }
-                Place::Everywhere => {
-                    self.scatter_to_all(cx, input, (batch, ready), &mut scattered, turn, scratch);
+                Destination::AllGroups => {
+                    self.scatter_to_all_groups(
+                        cx,
+                        input,
+                        (batch, ready),
+                        &mut scattered,
+                        poll,
+                        scratch,
+                    );
                 }
             }
             scattered.len = ready.end;
-            turn.left = turn.left.saturating_sub(1);
+            poll.left = poll.left.saturating_sub(1);
             scattered.count(batch.class(ready));
         }
-        self.pending = Pending::Scattered(scattered);
-        Step::go_on(0)
+        self.pending = Pending::ScatterGather(scattered);
+        Step::advance(0)
     }
 
-    /// A request of a batch, which begins there in the input, before it is known where it goes.
-    fn part(&self, batch: &Batch<'_>, ready: &Ready<'_>, at: usize) -> Part<E> {
-        let mut part = Part::new(PartBytes::At(at..ready.end), PartState::Here(None));
+    /// The part for a request that starts at `at` in the input. The caller sets its destination.
+    fn part(&self, batch: &Batch<'_>, ready: &BatchRequest<'_>, at: usize) -> Part<E> {
+        let mut part = Part::new(PartBytes::Input(at..ready.end), PartState::Local(None));
         part.is_repeatable = !changes(batch, ready);
-        if let What::Other(index) = ready.what
+        if let RequestKind::Other(index) = ready.kind
             && let Some(other) = batch.others.get(index)
         {
             part.continues = !self.parser.is_between_lines();
@@ -115,68 +124,68 @@ impl<E: Engine> Session<E> {
                 encode::classic::one_of_line(get, &mut line);
                 part.request = PartBytes::Own(line);
                 if !format.last {
-                    reply::get_end(&mut part.unshown);
+                    reply::get_end(&mut part.trailer);
                 }
             }
         }
         part
     }
 
-    /// Has all groups carry a request out.
-    fn scatter_to_all<H: Host>(
+    /// Sends a request to all groups, and executes it here if this server leads its group.
+    fn scatter_to_all_groups<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         input: &[u8],
-        (batch, ready): (&Batch<'_>, &Ready<'_>),
-        scattered: &mut Scattered<E>,
-        turn: &mut Turn,
+        (batch, ready): (&Batch<'_>, &BatchRequest<'_>),
+        scattered: &mut ScatterGather<E>,
+        poll: &mut PollState,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) {
-        let What::Other(index) = ready.what else { return };
+        let RequestKind::Other(index) = ready.kind else { return };
         let Some(other) = batch.others.get(index) else { return };
         let Request::FlushAll { format, .. } = &other.request else { return };
-        let (mut right, mut here) = (Vec::new(), None);
-        reply::ok(format, &mut right);
+        let (mut expected, mut local) = (Vec::new(), None);
+        reply::ok(format, &mut expected);
         if cx.host.owner() == Owner::Local {
-            // It waits for nothing.
-            let _ = self.answer_one(cx, batch, ready, here.insert(Vec::new()), scratch);
-            turn.keeps_answers = true;
+            // A flush never waits for slower storage.
+            let _ = self.answer_one(cx, batch, ready, local.insert(Vec::new()), scratch);
+            poll.keeps_answers = true;
         }
         self.parser = other.parser;
         let at = scattered.len..ready.end;
         let from = (Conversation::Memcached, input);
-        self.pass_to_all(cx, from, at, (here, &right), scattered);
+        self.pass_to_all_groups(cx, from, at, (local, &expected), scattered);
     }
 
-    /// Parses a part again, and does something with it.
+    /// Parses a part again, and calls `act` with it.
     pub(super) fn with_part<H: Host, R>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         bytes: &[u8],
-        act: impl FnOnce(&mut Self, &mut Context<'_, E, H>, &Batch<'_>, &Ready<'_>) -> R,
+        act: impl FnOnce(&mut Self, &mut Context<'_, E, H>, &Batch<'_>, &BatchRequest<'_>) -> R,
     ) -> Option<R> {
         let mut scratch = [0; KEY_LEN_MAX];
         let parser = std::mem::take(&mut self.parser);
         let mut batch = Batch::default();
         self.gather(cx.operations.engine, bytes, 1, &mut scratch, &mut batch);
-        let result = batch.ready.first().map(|ready| act(self, cx, &batch, ready));
+        let result = batch.requests.first().map(|ready| act(self, cx, &batch, ready));
         self.parser = parser;
         result
     }
 
-    /// Where a part goes now, which may follow a change.
-    pub(super) fn place_memcached<H: Host>(
+    /// The present destination of a part, which may follow a change.
+    pub(super) fn destination_memcached<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         bytes: &[u8],
-    ) -> Option<Place> {
+    ) -> Option<Destination> {
         let mut scratch = [0; KEY_LEN_MAX];
         self.with_part(cx, bytes, |_, cx, batch, ready| {
-            place(&mut Places::behind_change(cx.host), batch, ready, &mut scratch)
+            destination(&mut Destinations::after_change(cx.host), batch, ready, &mut scratch)
         })
     }
 
-    /// Answers a part. False if it can't be answered at once.
+    /// Answers a part. False if it has to wait for slower storage.
     pub(super) fn answer_memcached<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -190,7 +199,7 @@ impl<E: Engine> Session<E> {
         matches!(flow, Some(Flow::Continue))
     }
 
-    /// Answers that nobody could answer a part.
+    /// Answers a part with the error that its group has no leader.
     pub(super) fn refuse_memcached<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -201,38 +210,45 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Where the requests of a batch go.
-fn places<H: Host>(
+/// The destinations of the requests of a batch.
+fn destinations<H: Host>(
     host: &H,
     batch: &Batch<'_>,
     scratch: &mut [u8; KEY_LEN_MAX],
-) -> ArrayVec<Place, { Batch::LEN_MAX }> {
-    Places::settled(host, |places| {
-        batch.ready.iter().map(|ready| place(places, batch, ready, scratch)).collect()
+) -> ArrayVec<Destination, { Batch::LEN_MAX }> {
+    Destinations::with_stable_map(host, |destinations| {
+        batch
+            .requests
+            .iter()
+            .map(|ready| destination(destinations, batch, ready, scratch))
+            .collect()
     })
 }
 
-fn place(
-    places: &mut Places<'_>,
+fn destination(
+    destinations: &mut Destinations<'_>,
     batch: &Batch<'_>,
-    ready: &Ready<'_>,
+    ready: &BatchRequest<'_>,
     scratch: &mut [u8; KEY_LEN_MAX],
-) -> Place {
-    let index = match ready.what {
-        What::Get(get) => return places.next(get.key, true),
-        What::Set(index) => {
-            return batch.sets.get(index).map_or(Place::Apart, |set| places.next(set.key, false));
+) -> Destination {
+    let index = match ready.kind {
+        RequestKind::Get(get) => return destinations.next(get.key, true),
+        RequestKind::Set(index) => {
+            return batch
+                .sets
+                .get(index)
+                .map_or(Destination::Alone, |set| destinations.next(set.key, false));
         }
-        What::Other(index) => index,
+        RequestKind::Other(index) => index,
     };
-    let Some(other) = batch.others.get(index) else { return Place::Apart };
+    let Some(other) = batch.others.get(index) else { return Destination::Alone };
     match &other.request {
-        Request::GetEnd | Request::Noop(_) => Place::Here,
-        Request::FlushAll { .. } => Place::Everywhere,
-        request => key_of(request).map_or(Place::Apart, |key| {
+        Request::GetEnd | Request::Noop(_) => Destination::Local,
+        Request::FlushAll { .. } => Destination::AllGroups,
+        request => key_of(request).map_or(Destination::Alone, |key| {
             let looks_up = matches!(request, Request::Get(_));
             let looks_up = looks_up && read_only::change(request).is_none();
-            places.next(key.decode(scratch), looks_up)
+            destinations.next(key.decode(scratch), looks_up)
         }),
     }
 }

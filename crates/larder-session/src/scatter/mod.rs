@@ -1,17 +1,17 @@
-//! Requests whose keys several groups have: each is sent to the leader of its group, or answered here, all at once, and
-//! the answers are put in order.
+//! Scatter-gather: sends each request of a batch to the group that owns its key, and writes the replies in request
+//! order.
 //!
-//! `memcached.rs` divides batches of memcached's protocol into parts, and `resp/scatter.rs` those of RESP. Here the
-//! answers to parts are waited for. A part is one request, or one key of a line of keys, so that each has one key and
-//! can be sent to another group than the others if its key has moved.
+//! `memcached.rs` splits batches of memcached's protocol into parts, and `resp/scatter.rs` those of RESP. This file
+//! gathers the replies. A part is one request, or one key of a line of keys. It has a single key, so that the session
+//! can send it to another group if the key has moved.
 
 mod memcached;
 
-use crate::context::{Context, Next, Step, Turn};
+use crate::context::{Context, Next, PollState, Step};
 use crate::route::{Conversation, ForwardOutcome, Group, Owner};
 use crate::session::Session;
-use crate::session::pending::{Part, PartBytes, PartState, Pending, Scattered};
-use crate::{Host, ShardMap};
+use crate::session::pending::{Part, PartBytes, PartState, Pending, ScatterGather};
+use crate::{GroupMap, Host};
 use larder_operations::{AnsweredCounts, CommandClass};
 use larder_protocol::reply::resp as resp_reply;
 use larder_protocol::resp::CommandError;
@@ -19,43 +19,48 @@ use larder_store::Engine;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Who answers a request.
+/// The node that answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    Here,
-    /// The leader of this group.
-    There(Group),
+pub(crate) enum Destination {
+    /// This server.
+    Local,
+    /// The leader of a group.
+    Group(Group),
     /// All groups.
-    Everywhere,
-    /// Those who have its keys: each is asked for by itself.
-    ByKey,
-    /// It is answered apart, when those before it have been.
-    Apart,
+    AllGroups,
+    /// The owners of its keys: the session splits the request into one for each key.
+    PerKey,
+    /// This server, but only after the replies to all earlier requests, and not as a part.
+    Alone,
 }
 
-/// Where requests of a batch go, in order.
-pub(crate) struct Places<'h> {
-    shard_map: Option<&'h dyn ShardMap>,
+/// Determines the destinations of the requests of a batch, in order.
+pub(crate) struct Destinations<'h> {
+    shard_map: Option<&'h dyn GroupMap>,
     owner: Owner,
-    /// No change has been sent to the leader yet, so look-ups may be answered from a copy.
-    reads_copy: bool,
+    /// This server is a replica that may answer lookups. False after the first change for the leader, because later
+    /// lookups must see it.
+    reads_locally: bool,
 }
 
-impl<'h> Places<'h> {
+impl<'h> Destinations<'h> {
     pub(crate) fn new(host: &'h impl Host) -> Self {
         let owner = host.owner();
-        let reads_copy = owner == Owner::RemoteWithLocalReads;
-        Self { shard_map: host.shard_map(), owner, reads_copy }
+        let reads_locally = owner == Owner::RemoteWithLocalReads;
+        Self { shard_map: host.shard_map(), owner, reads_locally }
     }
 
-    /// The same, for requests that may follow a change.
-    pub(crate) fn behind_change(host: &'h impl Host) -> Self {
-        Self { reads_copy: false, ..Self::new(host) }
+    /// Destinations of requests that may follow a change, so that a replica answers none of them.
+    pub(crate) fn after_change(host: &'h impl Host) -> Self {
+        Self { reads_locally: false, ..Self::new(host) }
     }
 
-    /// What `find` finds, once keys have stayed where they are for so long: requests for one key go the same way, so
-    /// that they stay in order.
-    pub(crate) fn settled<R>(host: &'h impl Host, mut find: impl FnMut(&mut Self) -> R) -> R {
+    /// The result of `find` under one version of the shard map; calls it again if the map has changed in between. All
+    /// requests of a batch for one key thus have the same destination, which keeps them in order.
+    pub(crate) fn with_stable_map<R>(
+        host: &'h impl Host,
+        mut find: impl FnMut(&mut Self) -> R,
+    ) -> R {
         let version = || host.shard_map().map(|map| map.version());
         loop {
             let before = version();
@@ -66,17 +71,17 @@ impl<'h> Places<'h> {
         }
     }
 
-    /// Where the next request goes, which is for this key.
-    pub(crate) fn next(&mut self, key: &[u8], looks_up: bool) -> Place {
+    /// The destination of the next request, which has this key.
+    pub(crate) fn next(&mut self, key: &[u8], looks_up: bool) -> Destination {
         let group = self.shard_map.map_or(Group::OWN, |map| map.group_of(key));
         if group != Group::OWN {
-            return Place::There(group);
+            return Destination::Group(group);
         }
-        self.reads_copy &= looks_up;
-        if self.owner == Owner::Local || self.reads_copy {
-            return Place::Here;
+        self.reads_locally &= looks_up;
+        if self.owner == Owner::Local || self.reads_locally {
+            return Destination::Local;
         }
-        Place::There(Group::OWN)
+        Destination::Group(Group::OWN)
     }
 }
 
@@ -85,21 +90,21 @@ impl<E: Engine> Part<E> {
         Self {
             request,
             state,
-            unshown: Vec::new(),
+            trailer: Vec::new(),
             continues: false,
             is_dropped: false,
-            is_kept: false,
+            is_merged: false,
             is_repeatable: true,
             answer: Vec::new(),
-            is_begun: false,
+            has_output: false,
         }
     }
 
-    /// Shows what has come of the answer, but not what may be its end.
-    fn show(&mut self, output: &mut Vec<u8>) {
-        let len = self.answer.len().saturating_sub(self.unshown.len());
-        if len > 0 && !self.is_kept {
-            self.is_begun = true;
+    /// Writes the bytes of the reply that have arrived, except those that may be its trailer.
+    fn write_received(&mut self, output: &mut Vec<u8>) {
+        let len = self.answer.len().saturating_sub(self.trailer.len());
+        if len > 0 && !self.is_merged {
+            self.has_output = true;
             let shown = self.answer.drain(..len);
             if !self.is_dropped {
                 output.extend(shown);
@@ -107,22 +112,23 @@ impl<E: Engine> Part<E> {
         }
     }
 
-    /// Shows the rest of a complete answer. False if it is an error that ends the answer of other parts.
-    fn show_rest(&mut self, output: &mut Vec<u8>) -> bool {
-        let is_right = self.is_dropped || self.answer == self.unshown;
+    /// Writes the rest of a complete reply. False if it is an error, which also ends the reply of the parts that
+    /// continue this one.
+    fn write_rest(&mut self, output: &mut Vec<u8>) -> bool {
+        let is_right = self.is_dropped || self.answer == self.trailer;
         if !is_right {
             output.append(&mut self.answer);
         }
-        self.unshown.is_empty() || is_right
+        self.trailer.is_empty() || is_right
     }
 
-    /// Leaves out what ends an answer that this server has given; without that it is an error.
-    fn leave_end_out(&mut self) {
+    /// Removes the trailer from a reply of this server. A reply without the trailer is an error.
+    fn strip_trailer(&mut self) {
         let is_right = match &mut self.state {
-            PartState::Here(Some(sending)) => sending.leave_end_out(&self.unshown),
+            PartState::Local(Some(sending)) => sending.strip_trailer(&self.trailer),
             _ => {
-                let is_right = self.answer.ends_with(&self.unshown);
-                let len = self.answer.len() - if is_right { self.unshown.len() } else { 0 };
+                let is_right = self.answer.ends_with(&self.trailer);
+                let len = self.answer.len() - if is_right { self.trailer.len() } else { 0 };
                 self.answer.truncate(len);
                 is_right
             }
@@ -134,13 +140,13 @@ impl<E: Engine> Part<E> {
 
     pub(crate) fn bytes<'a>(&'a self, input: &'a [u8]) -> &'a [u8] {
         match &self.request {
-            PartBytes::At(range) => input.get(range.clone()).unwrap_or_default(),
+            PartBytes::Input(range) => input.get(range.clone()).unwrap_or_default(),
             PartBytes::Own(bytes) => bytes,
         }
     }
 }
 
-impl<E: Engine> Scattered<E> {
+impl<E: Engine> ScatterGather<E> {
     pub(crate) fn new() -> Self {
         Self {
             parts: VecDeque::new(),
@@ -148,22 +154,22 @@ impl<E: Engine> Scattered<E> {
             len: 0,
             answered: AnsweredCounts::default(),
             waits_for_room: false,
-            swallows_line: false,
+            discards_line: false,
             is_script: false,
-            divided: None,
+            split: None,
         }
     }
 
-    /// How many bytes of the cache are leased for values that are sent or wait for that.
+    /// How many bytes of the cache are leased for values that the session writes now or later.
     pub(crate) fn leased_bytes(&self) -> usize {
         let behind = self.parts.iter().filter_map(|part| match &part.state {
-            PartState::Here(sending) => sending.as_ref(),
+            PartState::Local(sending) => sending.as_ref(),
             _ => None,
         });
         self.sending.iter().chain(behind).map(|sending| sending.len()).sum()
     }
 
-    /// The bytes of answers that are kept here.
+    /// How many bytes of replies wait to be written.
     pub(crate) fn kept_bytes(&self) -> usize {
         self.parts.iter().map(|part| part.answer.len()).sum()
     }
@@ -175,36 +181,36 @@ impl<E: Engine> Scattered<E> {
         }
     }
 
-    /// Shows nothing of the parts that belong to the same answer as the first one.
-    fn drop_rest_of_answer(&mut self) {
+    /// Drops the replies of the parts that continue the first one.
+    fn drop_rest_of_reply(&mut self) {
         let rest = self.parts.iter_mut().skip(1).take_while(|part| part.continues);
         rest.for_each(|part| part.is_dropped = true);
     }
 
-    /// Whether the answer of the first part goes on with the last one.
-    fn is_last_answer(&self) -> bool {
+    /// Whether all other parts continue the reply of the first one.
+    fn is_last_reply(&self) -> bool {
         self.parts.iter().skip(1).all(|part| part.continues)
     }
 }
 
-/// What has become of the first part.
-enum Headway {
-    Answered,
-    /// It may go on at once.
-    GoesOn,
-    Waits(Next),
+/// What the session does after one step of the first part.
+enum PartStep {
+    Done,
+    /// Repeats the step at once.
+    Continue,
+    Wait(Next),
     Close,
 }
 
 impl<E: Engine> Session<E> {
-    /// Waits for the answers to parts, and shows them in order.
+    /// Waits for the replies to parts, and writes them in order.
     #[cold]
-    pub(crate) fn resume_scattered<H: Host>(
+    pub(crate) fn resume_scatter_gather<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
-        mut scattered: Box<Scattered<E>>,
+        mut scattered: Box<ScatterGather<E>>,
         input: &[u8],
-        turn: &mut Turn,
+        poll: &mut PollState,
         output: &mut Vec<u8>,
     ) -> Step {
         while !scattered.parts.is_empty() || scattered.sending.is_some() {
@@ -216,104 +222,104 @@ impl<E: Engine> Session<E> {
                     continue;
                 }
             }
-            let headway = match has_room {
-                true => self.answer_first(cx, &mut scattered, input, turn, output),
-                false => Headway::Waits(Next::Write),
+            let step = match has_room {
+                true => self.answer_first(cx, &mut scattered, input, poll, output),
+                false => PartStep::Wait(Next::Write),
             };
-            match headway {
-                Headway::Answered => drop(scattered.parts.pop_front()),
-                Headway::GoesOn => (),
-                Headway::Waits(next) => {
-                    self.pending = Pending::Scattered(scattered);
-                    return Step::end(0, next);
+            match step {
+                PartStep::Done => drop(scattered.parts.pop_front()),
+                PartStep::Continue => (),
+                PartStep::Wait(next) => {
+                    self.pending = Pending::ScatterGather(scattered);
+                    return Step::finish(0, next);
                 }
-                Headway::Close => return Step::end(0, Next::Close),
+                PartStep::Close => return Step::finish(0, Next::Close),
             }
         }
-        turn.answered.add_all(&scattered.answered);
-        if let Some(divided) = scattered.divided.take()
-            && !self.end_divided(divided, output)
+        poll.answered.add_all(&scattered.answered);
+        if let Some(split) = scattered.split.take()
+            && !self.finish_split(split, output)
         {
-            // More keys follow.
-            return Step::go_on(0);
+            // The next batch of keys follows.
+            return Step::advance(0);
         }
-        if scattered.swallows_line {
-            self.pending = Pending::SwallowLine;
+        if scattered.discards_line {
+            self.pending = Pending::DiscardLine;
         }
-        self.take_answered(cx, scattered.is_script, scattered.len)
+        self.consume_answered(cx, scattered.is_script, scattered.len)
     }
 
-    /// Goes on with the first part.
+    /// Continues the first part.
     fn answer_first<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
-        scattered: &mut Scattered<E>,
+        scattered: &mut ScatterGather<E>,
         input: &[u8],
-        turn: &mut Turn,
+        poll: &mut PollState,
         output: &mut Vec<u8>,
-    ) -> Headway {
-        let Some(part) = scattered.parts.front_mut() else { return Headway::Answered };
-        let (group, passed) = match &mut part.state {
-            PartState::There(group, passed) => (*group, *passed),
-            PartState::Here(sending) => {
+    ) -> PartStep {
+        let Some(part) = scattered.parts.front_mut() else { return PartStep::Done };
+        let (group, id) = match &mut part.state {
+            PartState::Remote(group, id) => (*group, *id),
+            PartState::Local(sending) => {
                 scattered.sending = sending.take().filter(|_| !part.is_dropped);
-                return self.end_first(scattered, output);
+                return self.finish_first(scattered, output);
             }
-            PartState::Refused => return self.end_first(scattered, output),
-            PartState::Lost => return Headway::Close,
+            PartState::Refused => return self.finish_first(scattered, output),
+            PartState::ConnectionLost => return PartStep::Close,
         };
-        let Some(route) = self.aside().routes.get(group) else { return Headway::Close };
+        let Some(route) = self.rare().routes.get(group) else { return PartStep::Close };
         if std::mem::take(&mut scattered.waits_for_room) {
             route.resume();
         }
-        let routed = route.take(passed, &mut part.answer);
-        part.show(output);
-        match routed {
-            ForwardOutcome::Pending => Headway::Waits(Next::Wait),
+        let outcome = route.take(id, &mut part.answer);
+        part.write_received(output);
+        match outcome {
+            ForwardOutcome::Pending => PartStep::Wait(Next::Wait),
             ForwardOutcome::More => {
                 scattered.waits_for_room = true;
-                Headway::GoesOn
+                PartStep::Continue
             }
-            ForwardOutcome::Done => self.end_first(scattered, output),
+            ForwardOutcome::Done => self.finish_first(scattered, output),
             ForwardOutcome::Close => {
-                if !part.is_kept {
-                    part.show_rest(output);
+                if !part.is_merged {
+                    part.write_rest(output);
                 }
-                Headway::Close
+                PartStep::Close
             }
-            ForwardOutcome::ConnectionLost if !part.is_repeatable || part.is_begun => {
-                Headway::Close
+            ForwardOutcome::ConnectionLost if !part.is_repeatable || part.has_output => {
+                PartStep::Close
             }
             ForwardOutcome::Retry | ForwardOutcome::ConnectionLost => {
                 part.answer.clear();
                 route.forget();
-                let is_lost = routed == ForwardOutcome::ConnectionLost;
-                self.send_group_again(cx, scattered, (group, is_lost), input, turn);
-                Headway::GoesOn
+                let is_lost = outcome == ForwardOutcome::ConnectionLost;
+                self.resend_group(cx, scattered, (group, is_lost), input, poll);
+                PartStep::Continue
             }
             ForwardOutcome::NoLeader => {
                 part.answer.clear();
                 let bytes = part.bytes(input).to_vec();
                 part.state = PartState::Refused;
                 self.refuse_part(cx, &bytes, &mut part.answer);
-                self.end_first(scattered, output)
+                self.finish_first(scattered, output)
             }
         }
     }
 
-    /// Shows the end of the first part's answer.
-    fn end_first(&mut self, scattered: &mut Scattered<E>, output: &mut Vec<u8>) -> Headway {
-        let Some(part) = scattered.parts.front_mut() else { return Headway::Answered };
-        if let Some(divided) = &mut scattered.divided {
-            return match divided.take(part, output) {
-                true => Headway::Answered,
-                false => Headway::Close,
+    /// Writes the end of the first part's reply.
+    fn finish_first(&mut self, scattered: &mut ScatterGather<E>, output: &mut Vec<u8>) -> PartStep {
+        let Some(part) = scattered.parts.front_mut() else { return PartStep::Done };
+        if let Some(split) = &mut scattered.split {
+            return match split.take(part, output) {
+                true => PartStep::Done,
+                false => PartStep::Close,
             };
         }
-        let is_line = !part.unshown.is_empty() || part.continues;
+        let is_line = !part.trailer.is_empty() || part.continues;
         let is_right = match part.state {
-            PartState::There(..) => part.show_rest(output),
-            PartState::Here(_) | PartState::Refused | PartState::Lost => {
+            PartState::Remote(..) => part.write_rest(output),
+            PartState::Local(_) | PartState::Refused | PartState::ConnectionLost => {
                 let is_refused = matches!(part.state, PartState::Refused);
                 if !part.is_dropped {
                     output.append(&mut part.answer);
@@ -322,94 +328,94 @@ impl<E: Engine> Session<E> {
             }
         };
         if !is_right && is_line {
-            // The client takes an error for the end of the answer.
-            if scattered.is_last_answer() && self.parser.abandon_line() {
-                scattered.swallows_line = true;
+            // Clients take an error for the end of the reply.
+            if scattered.is_last_reply() && self.parser.abandon_line() {
+                scattered.discards_line = true;
             }
-            scattered.drop_rest_of_answer();
+            scattered.drop_rest_of_reply();
         }
-        Headway::Answered
+        PartStep::Done
     }
 
-    /// Sends the parts that a group has been sent and has not answered to who has their keys now, in order. `is_lost`:
-    /// some may have been carried out.
-    fn send_group_again<H: Host>(
+    /// Sends the parts that wait for a group to the present owners of their keys, in order. `is_lost`: the group may
+    /// have executed some of them.
+    fn resend_group<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
-        scattered: &mut Scattered<E>,
+        scattered: &mut ScatterGather<E>,
         (group, is_lost): (Group, bool),
         input: &[u8],
-        turn: &mut Turn,
+        poll: &mut PollState,
     ) {
         for part in &mut scattered.parts {
-            if !matches!(part.state, PartState::There(of, _) if of == group) {
+            if !matches!(part.state, PartState::Remote(of, _) if of == group) {
                 continue;
             }
             if is_lost && !part.is_repeatable {
-                // The connection ends there.
-                part.state = PartState::Lost;
+                // The session closes the connection when it reaches this part.
+                part.state = PartState::ConnectionLost;
                 return;
             }
             let bytes = part.bytes(input).to_vec();
-            self.send_again(cx, part, &bytes, turn);
+            self.resend_part(cx, part, &bytes, poll);
         }
     }
 
-    /// Sends a part to who has its key now, or answers it.
-    fn send_again<H: Host>(
+    /// Sends a part to the present owner of its key, or answers it.
+    fn resend_part<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         part: &mut Part<E>,
         bytes: &[u8],
-        turn: &mut Turn,
+        poll: &mut PollState,
     ) {
-        let place = match (&part.state, self.place_part(cx, bytes)) {
-            (PartState::There(group, _), Place::Everywhere) => {
-                let is_here = *group == Group::OWN && cx.host.owner() == Owner::Local;
-                if is_here { Place::Here } else { Place::There(*group) }
+        let destination = match (&part.state, self.part_destination(cx, bytes)) {
+            (PartState::Remote(group, _), Destination::AllGroups) => {
+                let is_local = *group == Group::OWN && cx.host.owner() == Owner::Local;
+                if is_local { Destination::Local } else { Destination::Group(*group) }
             }
-            (_, place) => place,
+            (_, destination) => destination,
         };
-        match place {
-            Place::There(group) => {
-                let passed = self.pass(cx, group, self.conversation(), bytes);
-                part.state = PartState::There(group, passed);
+        match destination {
+            Destination::Group(group) => {
+                let id = self.pass(cx, group, self.conversation(), bytes);
+                part.state = PartState::Remote(group, id);
             }
-            Place::Here => {
-                turn.keeps_answers = true;
+            Destination::Local => {
+                poll.keeps_answers = true;
                 self.answer_part(cx, part, bytes);
-                part.leave_end_out();
+                part.strip_trailer();
             }
-            Place::Everywhere | Place::ByKey | Place::Apart => {
+            Destination::AllGroups | Destination::PerKey | Destination::Alone => {
                 self.refuse_part(cx, bytes, &mut part.answer);
                 part.state = PartState::Refused;
             }
         }
     }
 
-    /// Sends a request, which has these bytes of the input, to all groups but this server's if `here` is its answer.
-    /// The client gets one answer: the one that is right, or the first other one.
-    pub(crate) fn pass_to_all<H: Host>(
+    /// Sends the request at `at` in the input to all groups. `local` is the reply of this server, if it leads its
+    /// group. The client gets one reply: `expected` if all groups reply with that, or else the first other reply.
+    pub(crate) fn pass_to_all_groups<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,
         (conversation, input): (Conversation, &[u8]),
         at: Range<usize>,
-        (here, right): (Option<Vec<u8>>, &[u8]),
-        scattered: &mut Scattered<E>,
+        (local, expected): (Option<Vec<u8>>, &[u8]),
+        scattered: &mut ScatterGather<E>,
     ) {
         let groups = cx.host.shard_map().map(|map| map.groups()).unwrap_or_default();
-        let is_there = |group: &Group| here.is_none() || *group != Group::OWN;
-        let there: Vec<Group> = groups.into_iter().filter(is_there).collect();
+        let is_remote = |group: &Group| local.is_none() || *group != Group::OWN;
+        let remote: Vec<Group> = groups.into_iter().filter(is_remote).collect();
         let request = || match scattered.is_script {
             true => PartBytes::Own(input.get(at.clone()).unwrap_or_default().to_vec()),
-            false => PartBytes::At(at.clone()),
+            false => PartBytes::Input(at.clone()),
         };
         let (mut is_first, mut parts) = (true, Vec::new());
-        if let Some(here) = here {
-            let mut part = Part::new(request(), PartState::Here(None));
-            let is_right = here == right;
-            if !is_right || there.is_empty() {
-                part.answer = here;
+        if let Some(local) = local {
+            let mut part = Part::new(request(), PartState::Local(None));
+            let is_right = local == expected;
+            if !is_right || remote.is_empty() {
+                part.answer = local;
             }
             parts.push(part);
             if !is_right {
@@ -417,38 +423,41 @@ impl<E: Engine> Session<E> {
             }
             is_first = false;
         }
-        let last = there.last().copied();
-        for group in there {
+        let last = remote.last().copied();
+        for group in remote {
             let mut part = Part::new(request(), PartState::Refused);
             part.continues = !std::mem::take(&mut is_first);
             part.is_repeatable = false;
             if Some(group) != last {
-                part.unshown = right.to_vec();
+                part.trailer = expected.to_vec();
             }
-            let passed = self.pass(cx, group, conversation, part.bytes(input));
-            part.state = PartState::There(group, passed);
+            let id = self.pass(cx, group, conversation, part.bytes(input));
+            part.state = PartState::Remote(group, id);
             parts.push(part);
         }
         scattered.parts.extend(parts);
     }
 
-    /// Takes over a long value whose sending a part has begun.
+    /// Moves the large value that a part has started to write from the session to the part.
     pub(crate) fn take_sending(&mut self, part: &mut Part<E>) {
-        part.state = PartState::Here(None);
-        if let Pending::Sending(_) = self.pending
-            && let Pending::Sending(sending) =
-                std::mem::replace(&mut self.pending, Pending::Nothing)
+        part.state = PartState::Local(None);
+        if let Pending::Send(_) = self.pending
+            && let Pending::Send(sending) = std::mem::replace(&mut self.pending, Pending::Idle)
         {
-            part.state = PartState::Here(Some(sending));
+            part.state = PartState::Local(Some(sending));
         }
     }
 
-    fn place_part<H: Host>(&mut self, cx: &mut Context<'_, E, H>, bytes: &[u8]) -> Place {
-        let place = match self.resp.is_some() {
-            true => self.place_resp(cx, bytes),
-            false => self.place_memcached(cx, bytes),
+    fn part_destination<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        bytes: &[u8],
+    ) -> Destination {
+        let destination = match self.resp.is_some() {
+            true => self.destination_resp(cx, bytes),
+            false => self.destination_memcached(cx, bytes),
         };
-        place.unwrap_or(Place::Apart)
+        destination.unwrap_or(Destination::Alone)
     }
 
     fn answer_part<H: Host>(

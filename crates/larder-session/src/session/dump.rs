@@ -1,5 +1,5 @@
-//! Dumps: `lru_crawler metadump`, `mgdump`, `stats cachedump`, `stats sizes`. A dump is written in
-//! pieces, between the turns of other connections, and no faster than its client reads.
+//! Dumps: `lru_crawler metadump`, `mgdump`, `stats cachedump`, `stats sizes`. A dump writes some items in each poll,
+//! and no faster than its client reads.
 
 use crate::Host;
 use crate::context::Context;
@@ -9,7 +9,7 @@ use larder_protocol::{Classic, ReplyFormat, Selection};
 use larder_store::{Engine, Item, Lease, SizeClasses, WalkState};
 use std::collections::BTreeMap;
 
-/// What a dump shows of each item.
+/// The form of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     /// `metadump`.
@@ -18,29 +18,29 @@ pub(crate) enum Style {
     Keys,
     /// `cachedump`.
     Cache,
-    /// `sizes`, which counts items by their size instead of showing them.
+    /// `sizes`, which counts items by size instead of listing them.
     Sizes,
 }
 
-/// A dump that has begun.
+/// A dump in progress.
 pub(crate) struct Dump<E: Engine> {
     walk: E::Walk,
     style: Style,
     selection: Selection,
-    /// How many items and bytes may still be shown.
+    /// How many items and bytes the dump may still write.
     items_left: u64,
     bytes_left: usize,
     /// The number of items by size, in steps of [`SIZE_STEP`].
     sizes: BTreeMap<usize, u64>,
-    /// The format of statistics and of the end.
+    /// The format of statistics and of the end of the dump.
     format: ReplyFormat<'static>,
 }
 
-/// The approximate number of items that are shown in one turn.
-const ITEMS_PER_TURN: usize = 256;
-/// The steps in which `stats sizes` counts items, in bytes; they are those of memcached.
+/// The approximate number of items that one step writes.
+const ITEMS_PER_STEP: usize = 256;
+/// The width of the size classes of `stats sizes`, in bytes. The same as in memcached.
 const SIZE_STEP: usize = 32;
-/// The limit of the output of `cachedump`, in bytes; it is that of memcached.
+/// The limit of the output of `cachedump`, in bytes. The same as in memcached.
 const CACHEDUMP_LEN_MAX: usize = 2 << 20;
 
 impl<E: Engine> Dump<E> {
@@ -57,17 +57,17 @@ impl<E: Engine> Dump<E> {
         }
     }
 
-    /// `stats sizes`.
+    /// A dump for `stats sizes`.
     pub(crate) fn sizes(engine: &E, format: ReplyFormat<'static>) -> Self {
         Self { format, ..Self::new(engine, Style::Sizes, Selection::Hash, u64::MAX) }
     }
 
-    /// Whether the dump is one of `lru_crawler`.
+    /// Whether the dump is one of `lru_crawler`, which the host counts.
     pub(crate) fn is_crawl(&self) -> bool {
         matches!(self.style, Style::Meta | Style::Keys)
     }
 
-    /// Writes the next items, and after the last of them the end of the dump.
+    /// Writes the next items, and the end of the dump after the last item.
     pub(crate) fn proceed<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -76,7 +76,7 @@ impl<E: Engine> Dump<E> {
         let Self { walk, style, selection, items_left, bytes_left, sizes, format } = self;
         let classes = &cx.operations.limits.classes;
         let waker = (cx.waker)();
-        let mut state = cx.operations.engine.walk_on(walk, ITEMS_PER_TURN, &waker, |key, item| {
+        let mut state = cx.operations.engine.walk_on(walk, ITEMS_PER_STEP, &waker, |key, item| {
             let item = describe(key, item, classes);
             if *items_left == 0 || !selection.includes(item.class.into()) {
                 return;
@@ -116,7 +116,7 @@ impl<E: Engine> Dump<E> {
 fn show(style: Style, item: &Dumped<'_>, output: &mut Vec<u8>) {
     match style {
         Style::Meta => dump::metadump(item, output),
-        // These are for clients that go on to send the keys.
+        // Clients use these keys in later requests, so keys that the protocol cannot carry are left out.
         Style::Keys if dump::can_be_sent(item) => dump::mgdump(item, output),
         Style::Cache if dump::can_be_sent(item) && !item.binary_key => {
             dump::cachedump(item, output)

@@ -1,5 +1,5 @@
-//! `SCAN` and `KEYS`: the keys of some items, or of all. They are looked for in short steps, between the turns of
-//! other connections, and the answer is sent when all of them are there.
+//! `SCAN` and `KEYS`: list keys. A scan examines some items in each poll, and the session writes the reply when all
+//! keys are collected, because the reply starts with their number.
 
 use crate::Host;
 use crate::context::Context;
@@ -7,31 +7,31 @@ use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{self as protocol, CommandError, Scan};
 use larder_store::{Engine, WalkPlace, WalkState};
 
-/// About how many items are looked at in one step.
+/// The approximate number of items that one step examines.
 const ITEMS_PER_STEP: usize = 256;
-/// The most that the keys of one answer may take, in bytes.
+/// The limit of the keys of one reply, in bytes.
 const KEYS_LEN_MAX: usize = 16 << 20;
 
-/// A `SCAN` or `KEYS` that has begun.
-pub(crate) struct Scanning<E: Engine> {
+/// A `SCAN` or `KEYS` in progress.
+pub(crate) struct KeyScan<E: Engine> {
     walk: E::Walk,
-    /// What keys have to match; any key if there is none.
+    /// The pattern that keys must match; `None`: every key is listed.
     pattern: Option<Vec<u8>>,
-    /// `SCAN` for another type than strings, which no item has.
+    /// `SCAN` with a type other than strings, which no item has.
     finds_nothing: bool,
-    /// How many items are still to be looked at before the answer; `None`: all.
+    /// How many items to examine before the reply; `None`: all.
     left: Option<usize>,
     is_scan: bool,
-    /// The keys, as they are sent, and their number.
+    /// The encoded keys, and their number in `count`.
     keys: Vec<u8>,
     count: usize,
-    /// Where in the answer the next part to send begins, when it is complete.
+    /// The offset of the next key bytes to write; `None` while the scan collects keys.
     sent: Option<usize>,
-    /// The bytes that are reserved at the host.
+    /// The bytes reserved at the host.
     pub(crate) reserved: usize,
 }
 
-impl<E: Engine> Scanning<E> {
+impl<E: Engine> KeyScan<E> {
     pub(crate) fn scan(engine: &E, scan: &Scan<'_>) -> Self {
         let mut scanning = Self::new(engine.walk_from(scan.cursor), scan.pattern);
         scanning.finds_nothing = scan.finds_nothing;
@@ -58,7 +58,7 @@ impl<E: Engine> Scanning<E> {
         }
     }
 
-    /// Does a step, and writes a part of the answer if it is there.
+    /// Examines items for one step, or writes a part of the complete reply.
     pub(crate) fn proceed<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -94,7 +94,7 @@ impl<E: Engine> Scanning<E> {
         self.send(cx, output)
     }
 
-    /// Looks at the next items.
+    /// Examines the next items.
     fn look<H: Host>(&mut self, cx: &mut Context<'_, E, H>) -> WalkState {
         let Self { walk, pattern, finds_nothing, left, keys, count, .. } = self;
         let items = left.unwrap_or(usize::MAX).min(ITEMS_PER_STEP);
@@ -110,13 +110,13 @@ impl<E: Engine> Scanning<E> {
             }
         });
         if let Some(left) = left {
-            // Steps through an empty index count, too.
+            // A step without items counts as one item, so that a sparse index does not prolong a SCAN.
             *left = left.saturating_sub(seen.max(1));
         }
         state
     }
 
-    /// Writes the next part of the keys.
+    /// Writes the next bytes of the keys.
     fn send<H: Host>(&mut self, cx: &Context<'_, E, H>, output: &mut Vec<u8>) -> WalkState {
         let at = self.sent.unwrap_or_default();
         let rest = self.keys.get(at..).unwrap_or_default();
@@ -130,7 +130,7 @@ impl<E: Engine> Scanning<E> {
         WalkState::More
     }
 
-    /// Reserves the memory of the keys. Returns false if the host has no room for it.
+    /// Reserves memory for the keys. Returns false if the host refuses.
     fn reserve(&mut self, host: &impl Host) -> bool {
         let more = self.keys.capacity().saturating_sub(self.reserved);
         let fits = more == 0 || host.reserve(more);

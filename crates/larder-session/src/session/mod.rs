@@ -6,7 +6,7 @@ pub(crate) mod pending;
 pub(crate) mod resp_state;
 
 use crate::Host;
-use crate::context::{Context, Next, Progress, Step, Turn};
+use crate::context::{Context, Next, PollState, Progress, Step};
 use crate::route::{Conversation, Routes};
 use crate::session::pending::Pending;
 use crate::session::resp_state as state;
@@ -51,7 +51,7 @@ pub struct Session<E: Engine> {
     /// The state of a conversation in RESP; `None` in memcached's protocol.
     pub(crate) resp: Option<Box<state::State>>,
     /// What hardly any session has.
-    aside: Option<Box<Aside<E>>>,
+    rare: Option<Box<RareState<E>>>,
     /// Whether the connection is closed after the answers that are held.
     ends: bool,
     /// Another node forwards the requests: they are answered here or not at all.
@@ -59,43 +59,43 @@ pub struct Session<E: Engine> {
 }
 
 /// What sessions have that wait for slower storage, or whose server has replicas.
-pub(crate) struct Aside<E: Engine> {
+pub(crate) struct RareState<E: Engine> {
     /// What is kept of the next requests, which wait for slower storage.
-    pub(crate) fetches: Fetches<E::Fetch>,
+    pub(crate) storage_wait: StorageWait<E::Fetch>,
     /// The position that replicas have to acknowledge before the answers of the last turn are sent.
     held: Option<E::Position>,
     /// Where requests about items are forwarded to, if they are.
     pub(crate) routes: Routes,
 }
 
-impl<E: Engine> Default for Aside<E> {
+impl<E: Engine> Default for RareState<E> {
     fn default() -> Self {
-        Self { fetches: Fetches::default(), held: None, routes: Routes::default() }
+        Self { storage_wait: StorageWait::default(), held: None, routes: Routes::default() }
     }
 }
 
 /// What is kept of requests that wait for slower storage.
-pub(crate) struct Fetches<F> {
+pub(crate) struct StorageWait<F> {
     /// Reads that were begun for them.
-    pub(crate) reads: Vec<Fetching<F>>,
+    pub(crate) reads: Vec<PendingRead<F>>,
     /// The tags of the first one, as they were when it began.
     pub(crate) tags: Option<Tags>,
 }
 
-impl<F> Default for Fetches<F> {
+impl<F> Default for StorageWait<F> {
     fn default() -> Self {
         Self { reads: Vec::new(), tags: None }
     }
 }
 
-impl<F> Fetches<F> {
+impl<F> StorageWait<F> {
     pub(crate) fn is_empty(&self) -> bool {
         self.reads.is_empty() && self.tags.is_none()
     }
 }
 
 /// A read that was begun.
-pub(crate) struct Fetching<F> {
+pub(crate) struct PendingRead<F> {
     /// The hash of the key for which it was begun.
     pub(crate) hash: u64,
     pub(crate) fetch: F,
@@ -139,11 +139,11 @@ impl<E: Engine> Session<E> {
     /// Its number in the log is `client`.
     #[must_use]
     pub fn opening(opening: Parser, client: u64) -> Self {
-        let (parser, pending) = (opening, Pending::Nothing);
-        let (observed, aside) = (Streams::default(), None);
+        let (parser, pending) = (opening, Pending::Idle);
+        let (observed, rare) = (Streams::default(), None);
         let (failed, resp, ends) = (false, None, false);
         let is_forwarded = false;
-        Self { parser, pending, client, observed, failed, resp, aside, ends, is_forwarded }
+        Self { parser, pending, client, observed, failed, resp, rare, ends, is_forwarded }
     }
 
     /// A session in RESP whose number in the log is `client`, and in which clients may have to log in.
@@ -174,27 +174,27 @@ impl<E: Engine> Session<E> {
 
     /// The current state.
     pub fn state(&self) -> State {
-        let aside = self.aside.as_ref();
+        let rare = self.rare.as_ref();
         match &self.pending {
-            _ if aside.is_some_and(|aside| aside.held.is_some()) => State::Fetching,
-            Pending::Nothing if aside.is_some_and(|aside| !aside.fetches.is_empty()) => {
+            _ if rare.is_some_and(|rare| rare.held.is_some()) => State::Fetching,
+            Pending::Idle if rare.is_some_and(|rare| !rare.storage_wait.is_empty()) => {
                 State::Fetching
             }
-            Pending::Nothing => State::Waiting,
-            Pending::Swallow { .. } | Pending::SwallowLine => State::Swallowing,
-            Pending::Arriving(_) | Pending::Passing(_) => State::Receiving,
-            Pending::Forwarded(_) | Pending::Scattered(_) => State::Fetching,
-            Pending::Sending(_) => State::Sending,
-            Pending::Dumping(_) | Pending::Scanning(_) => State::Dumping,
-            Pending::Watching(_) => State::Watching,
+            Pending::Idle => State::Waiting,
+            Pending::Discard { .. } | Pending::DiscardLine => State::Swallowing,
+            Pending::Receive(_) | Pending::ForwardUpload(_) => State::Receiving,
+            Pending::Forward(_) | Pending::ScatterGather(_) => State::Fetching,
+            Pending::Send(_) => State::Sending,
+            Pending::Dump(_) | Pending::KeyScan(_) => State::Dumping,
+            Pending::Watch(_) => State::Watching,
         }
     }
 
     /// How many bytes of the cache are leased for a value that is being sent.
     pub fn leased_bytes(&self) -> usize {
         match &self.pending {
-            Pending::Sending(sending) => sending.len(),
-            Pending::Scattered(scattered) => scattered.leased_bytes(),
+            Pending::Send(sending) => sending.len(),
+            Pending::ScatterGather(scattered) => scattered.leased_bytes(),
             _ => 0,
         }
     }
@@ -202,18 +202,18 @@ impl<E: Engine> Session<E> {
     /// How many bytes of the cache a value that is being received has taken.
     pub fn uploaded_bytes(&self) -> usize {
         match &self.pending {
-            Pending::Arriving(arriving) => arriving.received(),
+            Pending::Receive(arriving) => arriving.received(),
             _ => 0,
         }
     }
 
     /// Releases the memory that the session has reserved, and cancels what it waits for.
     pub fn close(&mut self, host: &impl Host) {
-        self.aside = None;
-        let pending = std::mem::replace(&mut self.pending, Pending::Nothing);
+        self.rare = None;
+        let pending = std::mem::replace(&mut self.pending, Pending::Idle);
         match &pending {
-            Pending::Watching(watcher) => host.unwatch(*watcher),
-            Pending::Dumping(dump) if dump.is_crawl() => host.note_dump(false),
+            Pending::Watch(watcher) => host.unwatch(*watcher),
+            Pending::Dump(dump) if dump.is_crawl() => host.note_dump(false),
             _ => (),
         }
         host.release(pending.reserved());
@@ -230,8 +230,8 @@ impl<E: Engine> Session<E> {
         input: &[u8],
         output: &mut Vec<u8>,
     ) -> Progress {
-        if let Some(aside) = &mut self.aside
-            && let Some(position) = aside.held.take()
+        if let Some(rare) = &mut self.rare
+            && let Some(position) = rare.held.take()
         {
             let answered = AnsweredCounts::default();
             let (hold, next) = match self.hold(cx, position) {
@@ -243,28 +243,29 @@ impl<E: Engine> Session<E> {
         }
         cx.operations.engine.begin_batch(cx.operations.now);
         self.observed = cx.host.observed();
-        if let Some(aside) = &mut self.aside {
-            aside.fetches.reads.iter_mut().for_each(|fetching| {
+        if let Some(rare) = &mut self.rare {
+            rare.storage_wait.reads.iter_mut().for_each(|fetching| {
                 fetching.delivery = cx.operations.engine.deliver(&fetching.fetch);
             });
         }
         let mut scratch = [0; KEY_LEN_MAX];
         let before = output.len();
         let left = cx.settings.requests_per_poll.max(1);
-        let mut turn = Turn { left, answered: AnsweredCounts::default(), keeps_answers: false };
-        let (consumed, next) = self.take_turn(cx, input, &mut turn, output, &mut scratch);
-        let has_answered = output.len() > before || turn.keeps_answers;
+        let mut poll =
+            PollState { left, answered: AnsweredCounts::default(), keeps_answers: false };
+        let (consumed, next) = self.poll_requests(cx, input, &mut poll, output, &mut scratch);
+        let has_answered = output.len() > before || poll.keeps_answers;
         let position = if has_answered { cx.operations.engine.ack_position() } else { None };
         cx.operations.engine.end_batch();
         match next {
             // All requests are answered, so nothing waits for what is still being read.
-            Next::Read { .. } => self.keep_fetches(false, |_| false),
+            Next::Read { .. } => self.retain_reads(false, |_| false),
             // A request may need several reads, which end in different turns.
             Next::Wait => (),
-            _ => self.keep_fetches(true, |fetching| fetching.delivery == Delivery::UnderWay),
+            _ => self.retain_reads(true, |fetching| fetching.delivery == Delivery::UnderWay),
         }
         self.ends = next == Next::Close;
-        let answered = turn.answered;
+        let answered = poll.answered;
         match position.map(|position| self.hold(cx, position)) {
             None | Some(Acknowledged::Yes) => Progress { consumed, hold: false, next, answered },
             Some(Acknowledged::NotYet) => Progress { consumed, hold: true, next, answered },
@@ -279,46 +280,46 @@ impl<E: Engine> Session<E> {
     fn hold<H: Host>(&mut self, cx: &mut Context<'_, E, H>, position: E::Position) -> Acknowledged {
         let state = cx.operations.engine.is_acknowledged(&position, &(cx.waker)());
         if state == Acknowledged::NotYet {
-            self.aside().held = Some(position);
+            self.rare().held = Some(position);
         }
         state
     }
 
     #[cold]
-    pub(crate) fn aside(&mut self) -> &mut Aside<E> {
-        self.aside.get_or_insert_default()
+    pub(crate) fn rare(&mut self) -> &mut RareState<E> {
+        self.rare.get_or_insert_default()
     }
 
     /// Ends the ways of requests to other nodes: the next ones are in another protocol.
-    pub(crate) fn leave_routes(&mut self) {
-        if let Some(aside) = &mut self.aside {
-            aside.routes = Routes::default();
+    pub(crate) fn close_routes(&mut self) {
+        if let Some(rare) = &mut self.rare {
+            rare.routes = Routes::default();
         }
     }
 
-    fn take_turn<H: Host>(
+    fn poll_requests<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         input: &[u8],
-        turn: &mut Turn,
+        poll: &mut PollState,
         output: &mut Vec<u8>,
         scratch: &mut [u8; KEY_LEN_MAX],
     ) -> (usize, Next) {
         let mut consumed = 0;
         loop {
             let rest = input.get(consumed..).unwrap_or_default();
-            let step = if !self.pending.is_nothing() {
-                self.resume(cx, rest, turn, output)
+            let step = if !self.pending.is_idle() {
+                self.resume(cx, rest, poll, output)
             } else if output.len() > cx.settings.output_max {
-                Step::end(0, Next::Write)
+                Step::finish(0, Next::Write)
             } else if self.resp.is_some() {
-                self.answer_resp(cx, rest, turn, output)
+                self.answer_resp(cx, rest, poll, output)
             } else if rest.is_empty() {
-                Step::end(0, Next::Read { wanted: 1 })
-            } else if turn.left == 0 {
-                Step::end(0, Next::Yield)
+                Step::finish(0, Next::Read { wanted: 1 })
+            } else if poll.left == 0 {
+                Step::finish(0, Next::Yield)
             } else {
-                self.answer_batch(cx, rest, turn, output, scratch)
+                self.answer_batch(cx, rest, poll, output, scratch)
             };
             consumed += step.consumed;
             if let Some(next) = step.next {
@@ -328,12 +329,16 @@ impl<E: Engine> Session<E> {
     }
 
     /// Keeps some of the reads that were begun, and the tags of the first request or not.
-    fn keep_fetches(&mut self, keeps_tags: bool, is_kept: impl Fn(&Fetching<E::Fetch>) -> bool) {
-        let Some(aside) = &mut self.aside else { return };
-        aside.fetches.reads.retain(is_kept);
-        aside.fetches.tags = aside.fetches.tags.take().filter(|_| keeps_tags);
-        if aside.fetches.is_empty() && aside.held.is_none() && aside.routes.is_empty() {
-            self.aside = None;
+    fn retain_reads(
+        &mut self,
+        keeps_tags: bool,
+        is_merged: impl Fn(&PendingRead<E::Fetch>) -> bool,
+    ) {
+        let Some(rare) = &mut self.rare else { return };
+        rare.storage_wait.reads.retain(is_merged);
+        rare.storage_wait.tags = rare.storage_wait.tags.take().filter(|_| keeps_tags);
+        if rare.storage_wait.is_empty() && rare.held.is_none() && rare.routes.is_empty() {
+            self.rare = None;
         }
     }
 
@@ -341,12 +346,12 @@ impl<E: Engine> Session<E> {
     #[cold]
     pub(crate) fn keep_tags(&mut self, tags: Tags) {
         if !tags.is_empty() {
-            self.aside().fetches.tags = Some(tags);
+            self.rare().storage_wait.tags = Some(tags);
         }
     }
 
     /// The tags of the request that is executed, if it had to wait before.
     pub(crate) fn take_kept_tags(&mut self) -> Option<Tags> {
-        self.aside.as_mut().and_then(|aside| aside.fetches.tags.take())
+        self.rare.as_mut().and_then(|rare| rare.storage_wait.tags.take())
     }
 }

@@ -1,10 +1,10 @@
-//! The work that a session has to finish before it parses the next request: a large value that is
-//! received or sent, a dump, or input that is dropped.
+//! Work that a session finishes before it parses the next request: a large value to receive or send, a dump, forwarded
+//! requests, or input to discard.
 
 use crate::route::{ForwardId, Group};
 use crate::session::dump::Dump;
-use crate::session::key_scan::Scanning;
-use crate::session::resp_state::Answered;
+use crate::session::key_scan::KeyScan;
+use crate::session::resp_state::KeyProgress;
 use arrayvec::ArrayVec;
 use larder_operations::{AnsweredCounts, CommandClass, Tags};
 use larder_protocol::{Parser, Store};
@@ -12,69 +12,70 @@ use larder_store::{Engine, Lease, Refusal};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// The work that a session has to finish before it parses the next request.
+/// The work that a session finishes before it parses the next request.
 ///
 /// ```text
-///            fault, refusal             body too long for one piece
-///  Swallow ◀──────────────── Nothing ─────────────────────────────▶ Arriving
-///     │ all dropped: answer   ▲  │ ▲        all here: store, answer     │
-///     └───────────────────────┘  │ └──────────────────────────────────-─┘
-///                                │ large value asked for
-///                                ▼
-///                             Sending ── all out ──▶ Nothing
+///            fault, refusal              value longer than the input buffer
+///  Discard ◀───────────────── Idle ────────────────────────────────▶ Receive
+///     │ all discarded: reply  ▲ │ ▲        all received: store, reply   │
+///     └───────────────────────┘ │ └─────────────────────────────────────┘
+///                               │ lookup of a large value
+///                               ▼
+///                             Send ── all written ──▶ Idle
 ///
-///  Forwarded, from Nothing and back, or over Passing: requests that another node answers
-///  Scattered, from Nothing and back: requests that several nodes answer, this one among them
-///  Dumping and Scanning, from Nothing and back: commands that show all items, or some
-///  Watching, from Nothing: until the connection ends
+///  Idle ─▶ Forward ─▶ Idle                   another node answers requests
+///  Idle ─▶ ForwardUpload ─▶ Forward ─▶ Idle  another node answers a store with a long value
+///  Idle ─▶ ScatterGather ─▶ Idle             several groups answer requests, possibly this server's among them
+///  Idle ─▶ Dump | KeyScan ─▶ Idle            a command walks over items
+///  Idle ─▶ Watch                             until the connection closes
 /// ```
 pub(crate) enum Pending<E: Engine> {
-    Nothing,
-    /// Drops this many bytes, then writes the answer `then`.
-    Swallow {
+    Idle,
+    /// Discards `left` bytes of input, then writes the reply `then`.
+    Discard {
         left: u64,
         then: Vec<u8>,
     },
-    /// Drops everything up to the next LF.
-    SwallowLine,
-    /// Waits for the answers to requests that were forwarded.
-    Forwarded(Box<Forwarded>),
-    /// Waits for the answers to requests that several groups have been sent.
-    Scattered(Box<Scattered<E>>),
-    /// Forwards a value in pieces.
-    Passing(Box<Passing>),
+    /// Discards the input up to the next LF.
+    DiscardLine,
+    /// Waits for the replies to forwarded requests.
+    Forward(Box<ForwardedRequests>),
+    /// Waits for the replies to requests that were sent to several groups.
+    ScatterGather(Box<ScatterGather<E>>),
+    /// Forwards a store while its value arrives.
+    ForwardUpload(Box<ForwardedUpload>),
     /// Receives a value in pieces.
-    Arriving(Box<Arriving<E>>),
+    Receive(Box<IncomingValue<E>>),
     /// Sends a value in pieces.
-    Sending(Box<Sending<E::Lease>>),
+    Send(Box<OutgoingValue<E::Lease>>),
     /// Writes a dump of items.
-    Dumping(Box<Dump<E>>),
+    Dump(Box<Dump<E>>),
     /// Lists keys in RESP.
-    Scanning(Box<Scanning<E>>),
-    /// Writes the log for the watcher of this number, until the connection is closed.
-    Watching(u64),
+    KeyScan(Box<KeyScan<E>>),
+    /// Writes the log for the watcher with this number until the connection closes.
+    Watch(u64),
 }
 
 impl<E: Engine> Pending<E> {
     #[inline]
-    pub(crate) fn is_nothing(&self) -> bool {
-        matches!(self, Self::Nothing)
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self, Self::Idle)
     }
 
-    /// How many bytes are reserved at the host. A value that is sent is not among them, because its lease
-    /// holds memory of the cache.
+    /// How many bytes are reserved at the host. They exclude a value that is being sent, because its lease holds
+    /// memory of the cache.
     pub(crate) fn reserved(&self) -> usize {
         match self {
-            Self::Arriving(arriving) => arriving.head.capacity(),
-            Self::Scanning(scanning) => scanning.reserved,
-            Self::Nothing | Self::Swallow { .. } | Self::SwallowLine => 0,
-            Self::Forwarded(_) | Self::Scattered(_) | Self::Passing(_) => 0,
-            Self::Sending(_) | Self::Dumping(_) | Self::Watching(_) => 0,
+            Self::Receive(arriving) => arriving.head.capacity(),
+            Self::KeyScan(scanning) => scanning.reserved,
+            Self::Idle | Self::Discard { .. } | Self::DiscardLine => 0,
+            Self::Forward(_) | Self::ScatterGather(_) | Self::ForwardUpload(_) => 0,
+            Self::Send(_) | Self::Dump(_) | Self::Watch(_) => 0,
         }
     }
 }
 
-/// A store whose value has not completely arrived.
+/// A store whose value is incomplete in the input.
 pub(crate) struct Body<'b> {
     pub(crate) store: Store<'b>,
     pub(crate) head_len: usize,
@@ -82,32 +83,33 @@ pub(crate) struct Body<'b> {
     pub(crate) body_len: u64,
 }
 
-/// A store whose value is too long for the input buffer, and is received in pieces.
-pub(crate) struct Arriving<E: Engine> {
-    /// The request up to its value. It is parsed again when the value has arrived.
+/// A store whose value the session receives in pieces, because it is too long for the input buffer.
+pub(crate) struct IncomingValue<E: Engine> {
+    /// The request up to its value. The session parses it again when the value is complete.
     pub(crate) head: Vec<u8>,
     pub(crate) parser: Parser,
     pub(crate) upload: Option<E::Upload>,
-    /// The tags of its item: when they are dropped, the value is not shown, also if the rest of it comes later.
+    /// The item's tags as of the start of the upload. If a client drops one of them before the value
+    /// is complete, the stored item is invalid.
     pub(crate) tags: Tags,
-    /// How many bytes of the value are still to be received.
+    /// How many bytes of the value have not arrived.
     value_left: usize,
     value_len: usize,
-    /// The bytes that followed the value: CRLF in text.
+    /// The bytes received after the value: CRLF in the text protocol.
     pub(crate) trailer: ArrayVec<u8, 2>,
     trailer_len: usize,
 }
 
-/// A large value that is sent in pieces.
-pub(crate) struct Sending<L> {
+/// A large value that the session writes in pieces.
+pub(crate) struct OutgoingValue<L> {
     lease: L,
     at: usize,
-    /// The end of the answer, which follows the value.
+    /// The end of the reply, after the value.
     tail: Vec<u8>,
 }
 
-impl<E: Engine> Arriving<E> {
-    /// A value of `value_len` bytes, and `trailer_len` bytes that end it, of which nothing has arrived.
+impl<E: Engine> IncomingValue<E> {
+    /// A value of `value_len` bytes with `trailer_len` bytes after it. No byte has arrived yet.
     pub(crate) fn new(
         head: Vec<u8>,
         parser: Parser,
@@ -119,8 +121,8 @@ impl<E: Engine> Arriving<E> {
         Self { head, parser, upload, tags, value_left: value_len, value_len, trailer, trailer_len }
     }
 
-    /// Takes the bytes of `input` that belong to the value, and returns how many they are. They are
-    /// consumed even if there is no memory for them.
+    /// Consumes the bytes of `input` that belong to the value, and returns their number. It consumes them even if
+    /// there is no memory for them.
     pub(crate) fn take(&mut self, engine: &mut E, input: &[u8]) -> (usize, Result<(), Refusal>) {
         let (value, rest) = input.split_at_checked(self.value_left).unwrap_or((input, &[]));
         let taken = match self.upload.as_mut() {
@@ -138,13 +140,13 @@ impl<E: Engine> Arriving<E> {
         self.value_len - self.value_left
     }
 
-    /// How many bytes are still to be received.
+    /// How many bytes of the value and its trailer have not arrived.
     pub(crate) fn missing(&self) -> usize {
         self.value_left + self.trailer_len - self.trailer.len()
     }
 }
 
-impl<L: Lease> Sending<L> {
+impl<L: Lease> OutgoingValue<L> {
     pub(crate) fn new(lease: L, tail: Vec<u8>) -> Self {
         Self { lease, at: 0, tail }
     }
@@ -154,8 +156,8 @@ impl<L: Lease> Sending<L> {
         self.lease.len()
     }
 
-    /// Leaves out what ends the answer. False if the answer does not end with that.
-    pub(crate) fn leave_end_out(&mut self, end: &[u8]) -> bool {
+    /// Removes `end` from the end of the reply. False if the reply does not end with it.
+    pub(crate) fn strip_trailer(&mut self, end: &[u8]) -> bool {
         let is_right = self.tail.ends_with(end);
         if is_right {
             self.tail.truncate(self.tail.len() - end.len());
@@ -163,7 +165,7 @@ impl<L: Lease> Sending<L> {
         is_right
     }
 
-    /// Copies as much as fits into the output. Returns true when everything is copied.
+    /// Appends as much as fits to the output. True when the reply is complete.
     pub(crate) fn proceed(&mut self, output_max: usize, output: &mut Vec<u8>) -> bool {
         while self.at < self.lease.len() {
             let room = output_max.saturating_sub(output.len());
@@ -180,120 +182,126 @@ impl<L: Lease> Sending<L> {
     }
 }
 
-/// Requests that were forwarded.
+/// Forwarded requests. They stay in the input until their replies are complete.
 #[derive(Clone)]
-pub(crate) struct Forwarded {
-    /// The bytes of the input that they take.
+pub(crate) struct ForwardedRequests {
+    /// Their length in the input, in bytes.
     pub(crate) len: usize,
-    /// How many there are.
+    /// The number of requests.
     pub(crate) requests: usize,
-    /// Where they went.
+    /// The group that the requests were sent to.
     pub(crate) to: (Group, ForwardId),
-    /// The state of the parser after them.
+    /// The state of the parser after the requests.
     pub(crate) parser: Parser,
-    /// They may be sent again.
+    /// No request changes items, so all can be sent again after a lost connection.
     pub(crate) is_repeatable: bool,
-    /// A part of the answers was written.
+    /// A part of the replies is in the output.
     pub(crate) has_output: bool,
-    /// The rest of the answers is to be asked for when there is room for it.
+    /// The session requests the rest of the replies when the output has room.
     pub(crate) waits_for_room: bool,
     pub(crate) answered: AnsweredCounts,
-    /// The answer if nobody else gives one, to a store that is not in the input any more.
+    /// The reply if the store fails without one. Only for a store that is not in the input any more.
     pub(crate) refusal: Option<Vec<u8>>,
-    /// They are requests of a transaction in RESP, or one that came as a line, and not in the input.
+    /// The requests are in the RESP script (`EXEC` or an inline request), not in the input.
     pub(crate) is_script: bool,
 }
 
-/// A store whose value is forwarded as it arrives.
-pub(crate) struct Passing {
+/// A store whose value the session forwards as it arrives.
+pub(crate) struct ForwardedUpload {
     pub(crate) to: (Group, ForwardId),
+    /// How many bytes of the value have not arrived.
     pub(crate) left: u64,
     pub(crate) parser: Parser,
+    /// The reply if the group has no leader.
     pub(crate) then: Vec<u8>,
 }
 
-/// Requests that several groups answer. They stay in the input until all are answered.
-pub(crate) struct Scattered<E: Engine> {
-    /// What is not answered yet, in order.
+/// Requests that several groups answer. They stay in the input until all replies are complete.
+pub(crate) struct ScatterGather<E: Engine> {
+    /// The parts whose replies are not written yet, in the order of the requests.
     pub(crate) parts: VecDeque<Part<E>>,
-    /// A value of this server's that is being written.
-    pub(crate) sending: Option<Box<Sending<E::Lease>>>,
-    /// The bytes of the input that all take.
+    /// A large value of this server that the session is writing.
+    pub(crate) sending: Option<Box<OutgoingValue<E::Lease>>>,
+    /// The length of the requests in the input, in bytes.
     pub(crate) len: usize,
     pub(crate) answered: AnsweredCounts,
-    /// The rest of the first answer is to be asked for when there is room for it.
+    /// The session requests the rest of the first reply when the output has room.
     pub(crate) waits_for_room: bool,
-    /// The last one is a key of a line that ends there with an error.
-    pub(crate) swallows_line: bool,
-    /// They are requests of a transaction in RESP, or one that came as a line, and not in the input.
+    /// The last part is a key whose error ends the reply to its line, so the session discards the rest of the line.
+    pub(crate) discards_line: bool,
+    /// The requests are in the RESP script (`EXEC` or an inline request), not in the input.
     pub(crate) is_script: bool,
-    /// They are keys of this command.
-    pub(crate) divided: Option<DividedCommand>,
+    /// The multi-key RESP command that the parts belong to.
+    pub(crate) split: Option<SplitCommand>,
 }
 
-/// A command of RESP on several items that are asked for one by one, some keys after the other.
-pub(crate) struct DividedCommand {
-    pub(crate) shows: DividedAnswer,
-    /// The keys before the parts, and how many of them were there.
-    pub(crate) answered: Answered,
-    /// The keys of the parts, and whether these are the last ones.
+/// A multi-key RESP command that is split into one command for each key. The session sends the keys in batches.
+pub(crate) struct SplitCommand {
+    pub(crate) reply_form: SplitReply,
+    /// The keys of earlier batches.
+    pub(crate) progress: KeyProgress,
+    /// The number of keys in the current batch.
     pub(crate) keys: usize,
+    /// The current batch is the last one.
     pub(crate) is_last: bool,
-    /// The first answer to a part that is an error.
+    /// The first error among the replies.
     pub(crate) error: Option<Vec<u8>>,
 }
 
-/// What a command on several items is answered with.
+/// The form of the reply to a multi-key RESP command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DividedAnswer {
-    /// The answers for all keys, in order.
-    Each,
-    /// The sum of them.
+pub(crate) enum SplitReply {
+    /// The replies for all keys, in order.
+    Array,
+    /// The sum of the replies.
     Sum,
-    /// One for all.
+    /// `OK` if no reply is an error.
     Ok,
 }
 
-/// A request of those, or a key of a line of keys.
+/// A request, or one key of a line of keys.
 pub(crate) struct Part<E: Engine> {
     pub(crate) request: PartBytes,
     pub(crate) state: PartState<E>,
-    /// What ends its answer, and is not shown because other parts of the same answer follow. An answer that does not
-    /// end with it is an error.
-    pub(crate) unshown: Vec<u8>,
-    /// It belongs to the same answer as the part before it: none is shown behind an error there.
+    /// The end of the part's reply that the session does not write, because parts of the same reply follow. A complete
+    /// reply without this end is an error.
+    pub(crate) trailer: Vec<u8>,
+    /// The part continues the reply of the previous part. After an error in that part, the session writes nothing of
+    /// this one.
     pub(crate) continues: bool,
-    /// Nothing of it is shown.
+    /// The session writes nothing of the part's reply.
     pub(crate) is_dropped: bool,
-    /// Its answer is taken together with others, and not shown by itself.
-    pub(crate) is_kept: bool,
-    /// It may be sent again when nobody knows whether it was carried out.
+    /// The session merges the part's reply with others instead of writing it.
+    pub(crate) is_merged: bool,
+    /// The part does not change items, so it can be sent again after a lost connection.
     pub(crate) is_repeatable: bool,
-    /// What has come of its answer and is not shown yet.
+    /// The bytes of the reply that have arrived and are not written yet.
     pub(crate) answer: Vec<u8>,
-    pub(crate) is_begun: bool,
+    /// A part of the reply is in the output.
+    pub(crate) has_output: bool,
 }
 
-/// Where the bytes of a part are.
+/// The bytes of a part's request.
 pub(crate) enum PartBytes {
-    /// In the input.
-    At(Range<usize>),
-    /// Here: the key of a line, as a line of its own.
+    /// A range of the input.
+    Input(Range<usize>),
+    /// A copy: one key of a line as a line of its own, or a request of a script.
     Own(Vec<u8>),
 }
 
-/// Where a part is answered.
+/// The node that answers a part.
 pub(crate) enum PartState<E: Engine> {
-    /// It is: this server has done that. A long value follows the answer so far.
-    Here(Option<Box<Sending<E::Lease>>>),
-    /// It could not be: the answer is an error.
+    /// This server has answered. A large value may follow the reply so far.
+    Local(Option<Box<OutgoingValue<E::Lease>>>),
+    /// No node can answer: the reply is an error.
     Refused,
-    /// Nobody knows whether it was carried out.
-    Lost,
-    There(Group, ForwardId),
+    /// The connection to the owner failed after it may have executed the part.
+    ConnectionLost,
+    /// The leader of this group answers.
+    Remote(Group, ForwardId),
 }
 
-impl Forwarded {
+impl ForwardedRequests {
     pub(crate) fn new(parser: Parser) -> Self {
         Self {
             len: 0,
@@ -313,7 +321,7 @@ impl Forwarded {
         self.requests > 0
     }
 
-    /// Adds a request that ends there.
+    /// Adds a request that ends at `end` in the input.
     pub(crate) fn add(&mut self, end: usize, class: Option<CommandClass>, changes: bool) {
         self.len = end;
         self.requests += 1;

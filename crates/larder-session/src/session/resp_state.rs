@@ -1,55 +1,55 @@
-//! What a conversation in RESP keeps between requests.
+//! The state of a RESP connection between requests.
 
 use crate::Host;
 use crate::route::Conversation;
 use arrayvec::ArrayVec;
 use larder_protocol::reply::resp::Version;
 
-/// How many reads of slower storage a conversation begins at once.
+/// How many reads of slower storage a RESP connection starts at once.
 pub(crate) const FETCHES_MAX: usize = 32;
 
-/// What a conversation in RESP keeps between requests.
+/// The state of a RESP connection between requests.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) version: Version,
-    /// The name that the client has given its connection.
+    /// The name of the connection (`CLIENT SETNAME`).
     pub(crate) name: Vec<u8>,
-    /// Whether clients have to log in at all.
+    /// Whether the server requires a login.
     pub(crate) login_required: bool,
     pub(crate) is_logged_in: bool,
     /// The requests since `MULTI`.
     pub(crate) transaction: Option<Transaction>,
-    /// Requests that are answered before further input: those of `EXEC`, or an inline request.
+    /// Requests that the session answers before further input: those of `EXEC`, or an inline request.
     pub(crate) script: Script,
-    /// How many keys of the next request were answered already, and how many of them were there.
-    pub(crate) answered: Answered,
-    /// The hashes of the keys that the next request waits for.
+    /// The answered keys of the next request.
+    pub(crate) key_progress: KeyProgress,
+    /// The hashes of the keys whose items the next request reads from slower storage.
     pub(crate) waiting: ArrayVec<u64, FETCHES_MAX>,
-    /// The bytes that are reserved at the host.
+    /// The bytes reserved at the host.
     reserved: usize,
 }
 
-/// Requests that are kept for `EXEC`.
+/// Requests queued for `EXEC`.
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {
     pub(crate) requests: Vec<u8>,
     pub(crate) count: usize,
-    /// Whether a request was refused, so that `EXEC` is.
+    /// Whether a request was refused. `EXEC` then fails.
     pub(crate) has_failed: bool,
 }
 
-/// Requests, of which those before `at` are answered.
+/// Requests to answer before further input. Those before `at` are answered.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     pub(crate) requests: Vec<u8>,
     pub(crate) at: usize,
-    /// They were kept until `EXEC`, and see each other's changes.
+    /// The requests belong to a transaction, whose requests see each other's changes.
     pub(crate) is_transaction: bool,
 }
 
-/// The part of a request with several keys that is answered.
+/// The answered keys of a multi-key request, and how many of their items were found.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Answered {
+pub(crate) struct KeyProgress {
     pub(crate) keys: usize,
     pub(crate) found: i64,
 }
@@ -59,18 +59,18 @@ impl State {
         Self { login_required, ..Self::default() }
     }
 
-    /// Forgets what the client has said, but not what the server requires.
+    /// Resets the state that the client has set (`RESET`), but keeps the server's login requirement.
     pub(crate) fn reset(&mut self) {
         (self.version, self.is_logged_in) = (Version::default(), false);
         (self.name, self.transaction) = (Vec::new(), None);
     }
 
-    /// Whether the client has to log in before it is served.
+    /// Whether the client must log in before other requests.
     pub(crate) fn needs_login(&self) -> bool {
         self.login_required && !self.is_logged_in
     }
 
-    /// In which protocol its requests are forwarded.
+    /// The protocol in which the connection's requests are forwarded.
     pub(crate) fn conversation(&self) -> Conversation {
         match self.version {
             Version::Resp2 => Conversation::Resp2,
@@ -78,7 +78,7 @@ impl State {
         }
     }
 
-    /// Has it be in this protocol.
+    /// Sets the RESP version to that of a conversation.
     pub(crate) fn set_conversation(&mut self, conversation: Conversation) {
         self.version = match conversation {
             Conversation::Memcached | Conversation::Gateway | Conversation::Resp2 => Version::Resp2,
@@ -86,7 +86,7 @@ impl State {
         };
     }
 
-    /// Removes requests of the script that were answered.
+    /// Removes the next `len` bytes of the script, whose requests are answered.
     pub(crate) fn advance_script(&mut self, len: usize, host: &impl Host) {
         self.script.at += len;
         if self.script.at >= self.script.requests.len() {
@@ -95,37 +95,36 @@ impl State {
         }
     }
 
-    /// Whether there are requests to answer before further input.
+    /// Whether the script holds requests to answer before further input.
     pub(crate) fn has_script(&self) -> bool {
         !self.script.requests.is_empty()
     }
 
-    /// Reserves the memory that the state would take with `more` bytes. Returns false if the host has
-    /// no room for it.
+    /// Reserves memory for `more` bytes of state. Returns false if the host refuses.
     pub(crate) fn reserve(&mut self, host: &impl Host, more: usize) -> bool {
-        let held = self.held() + more;
-        let fits = held <= self.reserved || host.reserve(held - self.reserved);
+        let used = self.used() + more;
+        let fits = used <= self.reserved || host.reserve(used - self.reserved);
         if fits {
-            self.reserved = self.reserved.max(held);
+            self.reserved = self.reserved.max(used);
         }
         fits
     }
 
-    /// Gives back the memory that the state does not take any more.
+    /// Releases reserved memory that the state does not use any more.
     pub(crate) fn release(&mut self, host: &impl Host) {
-        let held = self.held();
-        if held < self.reserved {
-            host.release(self.reserved - held);
-            self.reserved = held;
+        let used = self.used();
+        if used < self.reserved {
+            host.release(self.reserved - used);
+            self.reserved = used;
         }
     }
 
-    /// Gives back all memory at the end of the connection.
+    /// Releases all reserved memory at the end of the connection.
     pub(crate) fn close(&mut self, host: &impl Host) {
         host.release(std::mem::take(&mut self.reserved));
     }
 
-    fn held(&self) -> usize {
+    fn used(&self) -> usize {
         let kept = self.transaction.as_ref().map_or(0, |kept| kept.requests.len());
         self.name.len() + self.script.requests.len() + kept
     }

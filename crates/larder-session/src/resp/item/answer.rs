@@ -1,4 +1,4 @@
-//! The answers that commands on items share.
+//! Results and checks that the commands on one item share.
 
 use crate::resp::batch::Outcome;
 use crate::session::resp_state::State;
@@ -6,17 +6,17 @@ use larder_operations::Stored;
 use larder_protocol::resp::CommandError;
 use larder_store::HashedKey;
 
-/// The number that a command is answered with, or an error; `None` if the item is on slower storage.
+/// The number or error with which a command replies; `None` if the item is on slower storage.
 pub(super) type Answer<'b> = Option<Result<i64, CommandError<'b>>>;
 
-/// Waits for one key.
+/// Makes a request wait for the item of one key.
 pub(in crate::resp) fn waits(state: &mut State, key: HashedKey<'_>) -> Outcome {
     state.waiting.clear();
     state.waiting.push(key.hash);
     Outcome::Wait
 }
 
-/// Whether memcached's text protocol cannot write a key.
+/// Whether a key contains bytes that memcached's text protocol cannot carry.
 pub(super) fn is_binary(key: &[u8]) -> bool {
     key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f)
 }

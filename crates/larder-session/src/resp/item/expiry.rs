@@ -1,4 +1,4 @@
-//! The expiry of an item: `EXPIRE`, `PERSIST`, `TTL` and their relatives.
+//! Expiry of items: `EXPIRE`, `PERSIST`, `TTL` and related commands.
 
 use super::answer::Answer;
 use crate::Host;
@@ -8,7 +8,7 @@ use larder_operations::{self as operations, Expired};
 use larder_protocol::resp::{CommandError, Expire, ExpireTime, NewExpiry};
 use larder_store::{Engine, Expiry, HashedKey, Lookup, Now};
 
-/// The expiry of an item that is stored; `None` if it keeps its own.
+/// The expiry of a stored item; `None` if the item keeps its expiry.
 pub(super) fn new_expiry(
     expiry: NewExpiry,
     now: Now,
@@ -81,8 +81,8 @@ pub(super) fn show_expiry<E: Engine, H: Host>(
     }))
 }
 
-/// An expiry as TTL and its relatives show it: seconds rounded to the next whole ones, as by redis-server, or up
-/// where the item has only whole ones.
+/// The reply to `TTL` and related commands. Seconds are rounded to the nearest, as redis-server does, or up if the item
+/// has no milliseconds.
 fn shown_expiry(expiry: Expiry, now: Now, in_millis: bool, absolute: bool) -> i64 {
     let millis = if absolute { expiry.in_millis() } else { expiry.left_millis(now) };
     let Some(millis) = millis else { return -1 };

@@ -21,8 +21,8 @@ use larder_protocol::resp::{ItemCommand, NewExpiry};
 use larder_store::{Engine, HashedKey};
 
 impl<E: Engine> Session<E> {
-    /// Does `work` with an observer, if somebody watches.
-    pub(in crate::resp) fn resp_observed<H: Host, R>(
+    /// Calls `work`, with an observer if the log has watchers.
+    pub(in crate::resp) fn with_resp_observer<H: Host, R>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         work: impl FnOnce(&mut Self, &mut Context<'_, E, H>) -> R,
@@ -38,7 +38,7 @@ impl<E: Engine> Session<E> {
         work(self, &mut Context { operations, host, settings, waker })
     }
 
-    /// Whether somebody watches.
+    /// Whether the log has watchers.
     pub(in crate::resp) fn is_observed(&self) -> bool {
         self.observed != Streams::default()
     }

@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::memcached::get::{COPIED_LEN_MAX, copy};
 use crate::resp::batch::Outcome;
 use crate::session::Session;
-use crate::session::pending::{Pending, Sending};
+use crate::session::pending::{OutgoingValue, Pending};
 use crate::session::resp_state::State;
 use larder_operations::Look;
 use larder_protocol::reply::resp as reply;
@@ -30,7 +30,7 @@ impl<E: Engine> Session<E> {
         });
         match looked {
             Lookup::Hit(Some(())) => Outcome::Done,
-            // The access to a large value is recorded already.
+            // `content` has recorded the access to the large value already.
             Lookup::Hit(None) => self.resp_look(cx, state, key, &Look::default(), true, output),
             Lookup::Pending => waits(state, key),
             Lookup::Miss | Lookup::Expired | Lookup::Flushed => {
@@ -40,7 +40,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Answers with the value of an item, which a look-up may change.
+    /// Answers with the value of an item, whose expiry the lookup may change.
     pub(super) fn resp_look<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -58,8 +58,8 @@ impl<E: Engine> Session<E> {
         if let Ok(Lookup::Hit(())) = looked {
             return Outcome::Done;
         }
-        // The item may have been written before its change was refused or had to wait.
-        *pending = Pending::Nothing;
+        // The closure may have written the item before the engine refused its change or found that it has to wait.
+        *pending = Pending::Idle;
         output.truncate(mark);
         match looked {
             Ok(Lookup::Pending) => return waits(state, key),
@@ -70,15 +70,15 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Writes a value. A large one is sent piece by piece, if there is memory to keep it that long.
+/// Writes a value. A large value is sent in pieces if leases may take more memory, and copied otherwise.
 fn show<E: Engine>(value: &Value<'_, E::Lease>, pending: &mut Pending<E>, output: &mut Vec<u8>) {
-    *pending = Pending::Nothing;
+    *pending = Pending::Idle;
     match value {
         Value::Large(lease) if lease.may_be_kept() => {
             let mut tail = Vec::new();
             reply::bulk_tail(&mut tail);
             reply::bulk_head(lease.len(), output);
-            *pending = Pending::Sending(Box::new(Sending::new(lease.clone(), tail)));
+            *pending = Pending::Send(Box::new(OutgoingValue::new(lease.clone(), tail)));
         }
         value => show_copied(value, output),
     }
@@ -133,7 +133,7 @@ pub(super) fn str_len<E: Engine, H: Host>(
     }
 }
 
-/// Answers with the bytes that an item takes, as memcached counts them.
+/// `MEMORY USAGE`: the size of an item, as memcached counts it.
 pub(super) fn memory_usage<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,
@@ -186,8 +186,7 @@ pub(super) fn get_range<E: Engine, H: Host>(
     Outcome::Done
 }
 
-/// The bytes of a value of `len` bytes from `start` to `end`, which is included. Negative positions are
-/// counted from the value's end.
+/// The range from `start` to `end` inclusive in a value of `len` bytes. Negative positions count from the end.
 fn range(start: i64, end: i64, len: usize) -> (usize, usize) {
     let position = |at: i64| {
         let at = if at < 0 { at.saturating_add(number(len)) } else { at };

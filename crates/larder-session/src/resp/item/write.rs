@@ -14,7 +14,7 @@ use larder_protocol::resp::{CommandError, Set, SetAnswer, SetCondition};
 use larder_store::{Engine, Expiry, HashedKey, Refusal, Tag};
 
 impl<E: Engine> Session<E> {
-    /// Answers a `SET` without options that nobody observes.
+    /// Answers a `SET` without options and without an observer.
     #[inline]
     pub(in crate::resp) fn resp_fast_set<H: Host>(
         &mut self,
@@ -54,7 +54,7 @@ impl<E: Engine> Session<E> {
                 return Outcome::Done;
             }
         };
-        // If it had to wait, they may have been dropped meanwhile.
+        // If the command has waited, it uses its earlier tags: a client may have dropped some of them since.
         let kept = self.take_kept_tags().map(Ok);
         let tags = match kept.unwrap_or_else(|| cx.operations.tags(set.tags())) {
             Ok(tags) => tags,
@@ -123,7 +123,7 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Stores a value whatever is there. A refused value leaves the old item.
+/// Stores a value unconditionally. A refused store keeps the old item.
 pub(in crate::resp) fn store<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,

@@ -146,11 +146,7 @@ impl Followed {
     }
 
     /// Answers a request; what is said to it, and whether that is held.
-    fn replies_to(
-        &mut self,
-        session: &mut Session<Journaled<dashmap::Handle>>,
-        request: &str,
-    ) -> Said {
+    fn poll(&mut self, session: &mut Session<Journaled<dashmap::Handle>>, request: &str) -> Said {
         let mut output = Vec::new();
         let progress = self.server.poll(session, request.as_bytes(), &mut output);
         (String::from_utf8(output).unwrap(), progress)

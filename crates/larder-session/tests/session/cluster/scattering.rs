@@ -4,7 +4,7 @@
 use super::leader::{holds, member};
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
 use crate::splits::{Delivery, SAMPLER, any_delivery, any_stream, check, garbled_stream};
-use larder_session::{ForwardOutcome, Group, Session, ShardMap};
+use larder_session::{ForwardOutcome, Group, GroupMap, Session};
 use proptest::prelude::*;
 use std::cell::Cell;
 
@@ -20,7 +20,7 @@ struct ByLastByte {
     is_moving: bool,
 }
 
-impl ShardMap for ByLastByte {
+impl GroupMap for ByLastByte {
     fn group_of(&self, key: &[u8]) -> Group {
         Group(u16::from(key.last().copied().unwrap_or_default()) % self.groups)
     }
@@ -38,7 +38,7 @@ impl ShardMap for ByLastByte {
     }
 }
 
-pub(super) fn divided(groups: u16) -> Option<Box<dyn ShardMap + Send>> {
+pub(super) fn divided(groups: u16) -> Option<Box<dyn GroupMap + Send>> {
     Some(Box::new(ByLastByte { groups, moves: Cell::new(0), is_moving: groups % 2 == 1 }))
 }
 

@@ -1,11 +1,11 @@
-//! Reads requests, and answers them in batches.
+//! Answers RESP requests in batches.
 
-use super::batch::{BATCH_MAX, BatchEnd, Outcome, Ready, What, bounds, gather};
-use super::scatter::Scatter;
+use super::batch::{BATCH_MAX, BatchEnd, BatchRequest, Outcome, RequestKind, bounds, gather};
+use super::scatter::ScatterDecision;
 use crate::Host;
-use crate::context::{Context, Next, Step, Turn};
+use crate::context::{Context, Next, PollState, Step};
 use crate::session::Session;
-use crate::session::pending::{Forwarded, Pending};
+use crate::session::pending::{ForwardedRequests, Pending};
 use crate::session::resp_state::{FETCHES_MAX, State};
 use arrayvec::ArrayVec;
 use larder_protocol::Parser;
@@ -15,28 +15,28 @@ use larder_protocol::resp::{
 };
 use larder_store::{Engine, HashedKey};
 
-/// The requests that are kept for `EXEC`, in bytes.
+/// The limit of the requests queued for `EXEC`, in bytes.
 const TRANSACTION_LEN_MAX: usize = 1 << 20;
 
 impl<E: Engine> Session<E> {
-    /// Answers the next requests, as many as the turn may.
+    /// Answers the next requests, as many as the poll may.
     pub(crate) fn answer_resp<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         input: &[u8],
-        turn: &mut Turn,
+        poll: &mut PollState,
         output: &mut Vec<u8>,
     ) -> Step {
-        let Some(mut state) = self.resp.take() else { return Step::end(0, Next::Close) };
+        let Some(mut state) = self.resp.take() else { return Step::finish(0, Next::Close) };
         let is_idle = input.is_empty() && !state.has_script();
-        let step = if turn.left == 0 && !is_idle {
-            Step::end(0, Next::Yield)
+        let step = if poll.left == 0 && !is_idle {
+            Step::finish(0, Next::Yield)
         } else if state.has_script() {
-            self.answer_script(cx, &mut state, turn, output)
+            self.answer_script(cx, &mut state, poll, output)
         } else if input.is_empty() {
-            Step::end(0, Next::Read { wanted: 1 })
+            Step::finish(0, Next::Read { wanted: 1 })
         } else {
-            self.answer_requests(cx, &mut state, input, turn, output, Origin::Client)
+            self.answer_requests(cx, &mut state, input, poll, output, Origin::Client)
         };
         self.resp = Some(state);
         step
@@ -46,20 +46,20 @@ impl<E: Engine> Session<E> {
         &mut self,
         cx: &mut Context<'_, E, H>,
         state: &mut State,
-        turn: &mut Turn,
+        poll: &mut PollState,
         output: &mut Vec<u8>,
     ) -> Step {
         let mut script = std::mem::take(&mut state.script);
         let requests = script.requests.get(script.at..).unwrap_or_default();
         let origin = if script.is_transaction { Origin::Transaction } else { Origin::Line };
-        let step = self.answer_requests(cx, state, requests, turn, output, origin);
+        let step = self.answer_requests(cx, state, requests, poll, output, origin);
         match &mut self.pending {
-            Pending::Forwarded(forwarded) => forwarded.is_script = true,
-            Pending::Scattered(scattered) => scattered.is_script = true,
+            Pending::Forward(forwarded) => forwarded.is_script = true,
+            Pending::ScatterGather(scattered) => scattered.is_script = true,
             _ => (),
         }
         script.at += step.consumed;
-        // An inline request may be `EXEC`, which leaves a script of its own.
+        // An inline request may be `EXEC`, which has replaced the script.
         if script.at < script.requests.len() && !state.has_script() {
             state.script = script;
         }
@@ -72,35 +72,35 @@ impl<E: Engine> Session<E> {
         cx: &mut Context<'_, E, H>,
         state: &mut State,
         input: &[u8],
-        turn: &mut Turn,
+        poll: &mut PollState,
         output: &mut Vec<u8>,
         origin: Origin,
     ) -> Step {
         let mut batch = ArrayVec::new();
-        // A login changes how long the requests after it may be.
-        let max = if state.needs_login() { 1 } else { turn.left.min(BATCH_MAX) };
+        // Until the login, requests have a lower size limit, so the batch ends with each of them.
+        let max = if state.needs_login() { 1 } else { poll.left.min(BATCH_MAX) };
         let bounds = bounds(cx, state);
         let mut batch_end = gather(cx.operations.engine, input, &bounds, max, &mut batch);
         if cx.settings.forwards && cx.host.shard_map().is_some() {
             let is_script = origin != Origin::Client;
-            match self.scatter_resp(cx, state, input, &batch, turn, is_script) {
-                Scatter::Ends(step) => return step,
-                Scatter::Here(count) if count < batch.len() => {
+            match self.scatter_resp(cx, state, input, &batch, poll, is_script) {
+                ScatterDecision::Finish(step) => return step,
+                ScatterDecision::Local(count) if count < batch.len() => {
                     batch.truncate(count);
                     batch_end = BatchEnd::Full;
                 }
-                Scatter::Here(_) => (),
+                ScatterDecision::Local(_) => (),
             }
-        } else if Self::is_elsewhere(cx) {
+        } else if Self::is_remote(cx) {
             if self.is_forwarded {
-                return Step::end(0, Next::Abandon);
+                return Step::finish(0, Next::Abandon);
             }
-            // A transaction sees its own changes.
-            let reads_copy = origin != Origin::Transaction && Self::reads_copy(cx);
-            let reads = if reads_copy { count_reads(state, &batch) } else { 0 };
-            if reads == 0 && state.answered.keys > 0 {
-                // A request is answered in part, and whoever leads now would answer it from the beginning.
-                return Step::end(0, Next::Close);
+            // The requests of a transaction must see its changes, so a replica does not answer them itself.
+            let reads_locally = origin != Origin::Transaction && Self::reads_locally(cx);
+            let reads = if reads_locally { count_reads(state, &batch) } else { 0 };
+            if reads == 0 && state.key_progress.keys > 0 {
+                // A part of the reply is in the output, and the new leader could only answer the whole request.
+                return Step::finish(0, Next::Close);
             }
             let forwarded = forwarded(state, &batch);
             if reads > 0 {
@@ -109,8 +109,7 @@ impl<E: Engine> Session<E> {
                     batch_end = BatchEnd::Full;
                 }
             } else if forwarded.has_requests() {
-                turn.left = turn.left.saturating_sub(batch.len());
-                // The conversation is that of the state.
+                poll.left = poll.left.saturating_sub(batch.len());
                 return self.forward(cx, state.conversation(), input, forwarded);
             }
             if reads == 0 && batch.len() > 1 {
@@ -120,45 +119,45 @@ impl<E: Engine> Session<E> {
         }
         let mut end = 0;
         for (done, ready) in batch.iter().enumerate() {
-            if !self.pending.is_nothing() || output.len() > cx.settings.output_max {
-                return Step::go_on(end);
+            if !self.pending.is_idle() || output.len() > cx.settings.output_max {
+                return Step::advance(end);
             }
-            turn.left = turn.left.saturating_sub(1);
+            poll.left = poll.left.saturating_sub(1);
             match self.answer_ready(cx, state, ready, output) {
                 Outcome::Done => {
                     end = ready.end;
-                    turn.answered.add(ready.what.class(), 1);
+                    poll.answered.add(ready.kind.class(), 1);
                 }
-                Outcome::Paused => return Step::go_on(end),
+                Outcome::Paused => return Step::advance(end),
                 Outcome::Wait => {
                     let behind = batch.iter().skip(done + 1).map(|ready| ready.hash);
                     let behind = behind.filter(|hash| *hash != 0);
                     let hashes = state.waiting.iter().copied().chain(behind).take(FETCHES_MAX);
-                    return Step::end(end, self.fetch(cx, hashes));
+                    return Step::finish(end, self.start_reads(cx, hashes));
                 }
-                Outcome::Close => return Step::end(ready.end, Next::Close),
+                Outcome::Close => return Step::finish(ready.end, Next::Close),
             }
             if state.has_script() {
-                return Step::go_on(end);
+                return Step::advance(end);
             }
         }
-        if !self.pending.is_nothing() {
-            return Step::go_on(end);
+        if !self.pending.is_idle() {
+            return Step::advance(end);
         }
         match batch_end {
-            BatchEnd::Full => Step::go_on(end),
-            BatchEnd::Nothing { consumed } => Step::go_on(end + consumed),
-            BatchEnd::Incomplete { wanted } => Step::end(end, Next::Read { wanted }),
+            BatchEnd::Full => Step::advance(end),
+            BatchEnd::Nothing { consumed } => Step::advance(end + consumed),
+            BatchEnd::Incomplete { wanted } => Step::finish(end, Next::Read { wanted }),
             BatchEnd::Line { line, consumed } => {
                 let mut requests = Vec::new();
                 match split_line(line, &mut requests) {
                     Ok(()) if state.reserve(cx.host, requests.len()) => {
                         state.script.requests = requests;
-                        Step::go_on(end + consumed)
+                        Step::advance(end + consumed)
                     }
                     Ok(()) => {
                         reply::error(&CommandError::OutOfMemory, output);
-                        Step::go_on(end + consumed)
+                        Step::advance(end + consumed)
                     }
                     Err(fault) => self.fail(fault, end + consumed, output),
                 }
@@ -170,26 +169,26 @@ impl<E: Engine> Session<E> {
     fn fail(&mut self, fault: ProtocolError, consumed: usize, output: &mut Vec<u8>) -> Step {
         self.failed = true;
         reply::protocol_error(fault, output);
-        Step::end(consumed, Next::Close)
+        Step::finish(consumed, Next::Close)
     }
 
     fn answer_ready<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         state: &mut State,
-        ready: &Ready<'_>,
+        ready: &BatchRequest<'_>,
         output: &mut Vec<u8>,
     ) -> Outcome {
-        match &ready.what {
-            What::Get(key, _) if state.transaction.is_none() && !state.needs_login() => {
+        match &ready.kind {
+            RequestKind::Get(key, _) if state.transaction.is_none() && !state.needs_login() => {
                 let key = HashedKey { bytes: key, hash: ready.hash };
                 let get = |session: &mut Self, cx: &mut Context<'_, E, H>| {
                     session.resp_get(cx, state, key, output)
                 };
-                let outcome = self.resp_observed(cx, get);
+                let outcome = self.with_resp_observer(cx, get);
                 sampled(cx, key, outcome)
             }
-            What::Set(key, value, _)
+            RequestKind::Set(key, value, _)
                 if state.transaction.is_none()
                     && !state.needs_login()
                     && !self.is_observed()
@@ -203,22 +202,26 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Answers a request as any other one, also if it is one of the most frequent.
+    /// Answers a request without the fast paths of `GET` and `SET`.
     pub(super) fn answer_slowly<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         state: &mut State,
-        ready: &Ready<'_>,
+        ready: &BatchRequest<'_>,
         output: &mut Vec<u8>,
     ) -> Outcome {
-        match &ready.what {
-            What::Get(_, raw) | What::Set(_, _, raw) => match read(raw, &bounds(cx, state)) {
-                Read::Request { request, .. } => {
-                    self.answer_request(cx, state, &request, ready.hash, output)
+        match &ready.kind {
+            RequestKind::Get(_, raw) | RequestKind::Set(_, _, raw) => {
+                match read(raw, &bounds(cx, state)) {
+                    Read::Request { request, .. } => {
+                        self.answer_request(cx, state, &request, ready.hash, output)
+                    }
+                    _ => Outcome::Close,
                 }
-                _ => Outcome::Close,
-            },
-            What::Request(request) => self.answer_request(cx, state, request, ready.hash, output),
+            }
+            RequestKind::Request(request) => {
+                self.answer_request(cx, state, request, ready.hash, output)
+            }
         }
     }
 
@@ -230,7 +233,8 @@ impl<E: Engine> Session<E> {
         hash: u64,
         output: &mut Vec<u8>,
     ) -> Outcome {
-        // A browser was made to send this by a hostile page.
+        // A hostile page has made a browser send an HTTP request to this port. redis-server also
+        // closes such connections.
         if [&b"post"[..], b"host:"].iter().any(|name| request.name.eq_ignore_ascii_case(name)) {
             self.failed = true;
             return Outcome::Close;
@@ -259,21 +263,22 @@ impl<E: Engine> Session<E> {
         let runs_at_once =
             matches!(verb, Verb::Exec | Verb::Discard | Verb::Multi | Verb::Quit | Verb::Reset);
         if state.transaction.is_some() && !runs_at_once {
-            keep(cx, state, request, output);
+            queue(cx, state, request, output);
             return Outcome::Done;
         }
         match Command::parse(request, verb, row.name) {
             Ok(Command::Item(key, command)) => {
-                // The first argument was hashed with others of the batch. `MEMORY USAGE` has its key behind it.
+                // The batch has hashed the first argument. The key of `MEMORY USAGE` is the second one.
                 let hash = if row.keys.0 == 1 { hash } else { cx.operations.engine.hash(key) };
                 let key = HashedKey { bytes: key, hash };
-                let outcome = self.resp_observed(cx, |session, cx| {
+                let outcome = self.with_resp_observer(cx, |session, cx| {
                     session.resp_item(cx, state, key, &command, output)
                 });
                 sampled(cx, key, outcome)
             }
-            Ok(Command::Items(command)) => self
-                .resp_observed(cx, |session, cx| session.resp_items(cx, state, &command, output)),
+            Ok(Command::Items(command)) => self.with_resp_observer(cx, |session, cx| {
+                session.resp_items(cx, state, &command, output)
+            }),
             Ok(command) => self.resp_command(cx, state, &command, output),
             Err(error) => {
                 reply::error(&error, output);
@@ -283,52 +288,53 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Where requests come from.
+/// The source of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
+    /// The input, as arrays.
     Client,
-    /// They came as a line.
+    /// An inline request.
     Line,
-    /// They were kept until `EXEC`.
+    /// Requests queued for `EXEC`.
     Transaction,
 }
 
-/// How many requests at the beginning of a batch only look items up.
-fn count_reads(state: &State, batch: &[Ready<'_>]) -> usize {
+/// The number of requests at the start of a batch that only look up items.
+fn count_reads(state: &State, batch: &[BatchRequest<'_>]) -> usize {
     if state.transaction.is_some() || state.needs_login() {
         return 0;
     }
-    let reads = batch.iter().take_while(|ready| match &ready.what {
-        What::Get(..) => true,
-        What::Set(..) => false,
-        What::Request(request) => {
+    let reads = batch.iter().take_while(|ready| match &ready.kind {
+        RequestKind::Get(..) => true,
+        RequestKind::Set(..) => false,
+        RequestKind::Request(request) => {
             matches!(request.row(), Ok((row, verb)) if row.has_keys() && !verb.changes_items())
         }
     });
     reads.count()
 }
 
-/// The requests at the beginning of a batch that are about items.
-fn forwarded(state: &State, batch: &[Ready<'_>]) -> Forwarded {
-    let mut forwarded = Forwarded::new(Parser::default());
+/// The requests at the start of a batch that are about items.
+fn forwarded(state: &State, batch: &[BatchRequest<'_>]) -> ForwardedRequests {
+    let mut forwarded = ForwardedRequests::new(Parser::default());
     if state.transaction.is_some() || state.needs_login() {
         return forwarded;
     }
     for ready in batch {
-        let changes = match &ready.what {
-            What::Get(..) => false,
-            What::Set(..) => true,
-            What::Request(request) => match request.row() {
+        let changes = match &ready.kind {
+            RequestKind::Get(..) => false,
+            RequestKind::Set(..) => true,
+            RequestKind::Request(request) => match request.row() {
                 Ok((row, verb)) if row.has_keys() || verb.changes_items() => verb.changes_items(),
                 _ => break,
             },
         };
-        forwarded.add(ready.end, Some(ready.what.class()), changes);
+        forwarded.add(ready.end, Some(ready.kind.class()), changes);
     }
     forwarded
 }
 
-/// Samples a request for one key, if it was answered.
+/// Samples the key of a request that is answered, for the statistics of hot keys.
 #[inline]
 fn sampled<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
@@ -341,8 +347,8 @@ fn sampled<E: Engine, H: Host>(
     outcome
 }
 
-/// Keeps a request for `EXEC`.
-fn keep<E: Engine, H: Host>(
+/// Queues a request for `EXEC`.
+fn queue<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     state: &mut State,
     request: &Request<'_>,
