@@ -28,8 +28,8 @@ KEYS_PER_REQUEST = 500
 
 
 def documented(language):
-    """The configuration that docs/cluster.md shows in a language."""
-    return re.search(rf"```{language}\n(.*?)```", (ROOT / "docs/cluster.md").read_text(), re.DOTALL)[1]
+    """The configuration that docs/routers.md shows in a language."""
+    return re.search(rf"```{language}\n(.*?)```", (ROOT / "docs/routers.md").read_text(), re.DOTALL)[1]
 
 
 def own_address():

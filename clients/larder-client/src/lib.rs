@@ -110,5 +110,5 @@ pub use typed::Typed;
 pub use waiter::{Interrupted, Readiness, Waiter, Waiting};
 
 #[cfg(all(doctest, feature = "tokio"))]
-#[doc = include_str!("../../../docs/client.md")]
+#[doc = include_str!("../../../docs/rust.md")]
 struct DocumentationPage;

@@ -218,7 +218,7 @@ fn a_list_that_is_replaced_is_traced() {
     });
 }
 
-/// Each name that is reported is in docs/client.md, and the other way round.
+/// Each name that is reported is in docs/rust.md, and the other way round.
 #[test]
 fn all_names_are_documented() {
     exporter();
@@ -233,7 +233,7 @@ fn all_names_are_documented() {
         };
         pieces.map(name).filter(|name| name.starts_with("larder_client_")).collect()
     };
-    let page = include_str!("../../../docs/client.md");
+    let page = include_str!("../../../docs/rust.md");
     let rendered = exporter().render();
     let reported = names(&rendered, "# TYPE ");
     let documented = names(page, "| `");

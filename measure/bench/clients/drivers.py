@@ -1,4 +1,4 @@
-"""The drivers of client libraries: how each is installed and started. docs/clients.md says what a driver is."""
+"""The drivers of client libraries: how each is installed and started. docs/client-benchmarks.md says what a driver is."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Measures client libraries beside each other. docs/clients.md says what is measured; `page.py` writes it."""
+"""Measures client libraries beside each other. docs/client-benchmarks.md says what is measured; `page.py` writes it."""
 
 import json
 import subprocess

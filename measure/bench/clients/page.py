@@ -1,4 +1,4 @@
-"""Writes the results of client libraries between the markers of docs/clients.md, and their plots to docs/plots."""
+"""Writes the results of client libraries between the markers of docs/client-benchmarks.md, and their plots to docs/plots."""
 
 import json
 from statistics import fmean, median, pstdev
@@ -6,7 +6,7 @@ from statistics import fmean, median, pstdev
 from bench.page.tables import PLOTS, replaced, table
 from bench.servers import EXAMPLES, ROOT, run
 
-PATH = ROOT / "docs/clients.md"
+PATH = ROOT / "docs/client-benchmarks.md"
 MODES = {"pool": "a pool of 64", "none": "a connection for each operation", "thread": "a connection for each thread"}
 # The plots: mode and value.
 PLOTTED = [("pool", 19), ("pool", 4096), ("none", 19), ("thread", 19)]

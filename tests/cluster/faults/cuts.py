@@ -26,7 +26,7 @@ NET = "10.77.0."
 HUB, ETCD = 254, 10
 PORT, MEMBERS, ETCD_PORT = 11211, 11311, 2379
 SLOTS = 4096
-# How soon clients of other nodes have to be answered. docs/cluster.md says 3 seconds; the machine may have other
+# How soon clients of other nodes have to be answered. docs/failover.md says 3 seconds; the machine may have other
 # things to do.
 SILENT_SECS = 8
 # Longer than the lease of a node at etcd (2 s), and than the time after which another node stands for election.

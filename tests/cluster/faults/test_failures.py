@@ -13,7 +13,7 @@ from server import wait_until
 pytestmark = pytest.mark.larder
 
 # How soon clients have to be answered after a leader has ended, and after it stands still or is cut off. The machine
-# may have other things to do, so these are longer than what docs/cluster.md says.
+# may have other things to do, so these are longer than what docs/failover.md says.
 ENDED_SECS, SILENT_SECS = 3, 8
 
 

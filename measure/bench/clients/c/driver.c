@@ -1,6 +1,6 @@
 /* Measures libmemcached: driver libmemcached --server HOST:PORT --mode pool ...
  *
- * docs/clients.md defines the arguments and the lines that are printed, which all drivers have in common. */
+ * docs/client-benchmarks.md defines the arguments and the lines that are printed, which all drivers have in common. */
 #include <libmemcached-1.0/memcached.h>
 #include <libmemcachedutil-1.0/util.h>
 

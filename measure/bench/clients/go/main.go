@@ -1,6 +1,6 @@
 // Measures a Go client of memcached: driver --server HOST:PORT --mode pool ...
 //
-// docs/clients.md defines the arguments and the lines that are printed, which all drivers have in common. A further
+// docs/client-benchmarks.md defines the arguments and the lines that are printed, which all drivers have in common. A further
 // client is an entry of clients.
 package main
 

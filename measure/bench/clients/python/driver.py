@@ -1,6 +1,6 @@
 """Measures a Python client of memcached: driver.py CLIENT --server HOST:PORT --mode pool ...
 
-docs/clients.md defines the arguments and the lines that are printed, which all drivers have in common. A further client
+docs/client-benchmarks.md defines the arguments and the lines that are printed, which all drivers have in common. A further client
 is a class in CLIENTS.
 """
 

@@ -1,5 +1,5 @@
 //! `larder bench clients`: measures Larder's own client library as the drivers in `measure/bench/clients` measure others.
-//! docs/clients.md defines the measurements, and the arguments and lines that all drivers have in common.
+//! docs/client-benchmarks.md defines the measurements, and the arguments and lines that all drivers have in common.
 
 mod arguments;
 mod caller;

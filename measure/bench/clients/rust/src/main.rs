@@ -1,6 +1,6 @@
 //! Measures Rust clients of memcached: `larder-bench-clients CLIENT --server HOST:PORT --mode pool ...`
 //!
-//! docs/clients.md defines the arguments and the lines that are printed, which all drivers have in common. A further
+//! docs/client-benchmarks.md defines the arguments and the lines that are printed, which all drivers have in common. A further
 //! client is a `Library` if it is for threads, or an `AsyncLibrary` if it is for tasks.
 #![forbid(unsafe_code)]
 
