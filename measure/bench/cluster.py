@@ -197,7 +197,7 @@ def acks(etcd):
                         stream.sendall(b"delete k%d\r\n" % number)
                         stream.recv(100)
                         times.append(time.monotonic() - begun)
-                found[f"{mode}, asked at the {who}"] = percentiles(times)
+                found[f"{mode}, sent to the {who}"] = percentiles(times)
     return found
 
 

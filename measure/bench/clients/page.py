@@ -1,4 +1,4 @@
-"""Writes the results of client libraries between the markers of docs/client-benchmarks.md, and their plots to docs/plots."""
+"""Writes the results of client libraries between the markers of docs/results/clients.md, and their plots to docs/plots."""
 
 import json
 from statistics import fmean, median, pstdev
@@ -6,7 +6,7 @@ from statistics import fmean, median, pstdev
 from bench.page.tables import PLOTS, replaced, table
 from bench.servers import EXAMPLES, ROOT, run
 
-PATH = ROOT / "docs/client-benchmarks.md"
+PATH = ROOT / "docs/results/clients.md"
 MODES = {"pool": "a pool of 64", "none": "a connection for each operation", "thread": "a connection for each thread"}
 # The plots: mode and value.
 PLOTTED = [("pool", 19), ("pool", 4096), ("none", 19), ("thread", 19)]
@@ -83,7 +83,7 @@ def text(known):
     parts += ["### A get of several keys", many(found)]
     parts += ["### A server 5 ms away, 64 threads", far(found)]
     if any(found.figure(client, "busy 64 busy_share") for client in found.clients):
-        parts += ["### Beside a busy thread, 64 threads", busy(found)]
+        parts += ["### Next to a busy thread, 64 threads", busy(found)]
     parts += ["### Recovery", recovery(found), failures(known), plots(found)]
     return "\n\n".join(part.strip() for part in parts if part.strip())
 
@@ -229,7 +229,7 @@ def plot_names(found):
 
 
 def plots(found):
-    images = (f"![{MODES[mode]}, {value} bytes: {', '.join(clients)}](plots/{name})" for mode, value, clients, name in plot_names(found))
+    images = (f"![{MODES[mode]}, {value} bytes: {', '.join(clients)}](../plots/{name})" for mode, value, clients, name in plot_names(found))
     return "### Plots\n\n" + "\n".join(images)
 
 

@@ -1,1 +1,1 @@
-"""Writes docs/performance.md: a module for each subject, and `writer.py` puts their sections together."""
+"""Writes docs/results, docs/performance.md and README.md: a module for each subject, and `writer.py` puts sections together."""

@@ -12,8 +12,8 @@ def cluster(found):
         return [f"{1000 * times[name]:.3g}" for name in ("p50", "p99", "max")]
 
     rows = []
-    kinds = {"the leader is killed": "kill", "the same under load": "kill_loaded", "the leader stands still": "pause",
-             "the leader hands over": "hand_over"}
+    kinds = {"the leader is killed": "kill", "the same under load": "kill_loaded", "the leader is paused": "pause",
+             "planned leadership transfer": "hand_over"}
     for what, key in kinds.items():
         times = groups.percentiles(found[key]["secs"])
         errors = sum(found[key]["errors"])
@@ -33,7 +33,7 @@ def cluster(found):
              f"A new follower got {spread(found['copy'])} MB a second of values of 1 KiB, a new replica of "
              f"Redis {spread(found['redis_copy'])}. etcd {found['etcd']}.\n")
     rows = [[what, aim, got, VERDICT[met]] for what, aim, got, met in cluster_targets(found)]
-    return "\n".join([lost, acks, cost, fourth_group_table(found), other, table(["what", "target", "measured", "met"], rows)])
+    return "\n".join([lost, acks, cost, fourth_group_table(found), other, table(["figure", "target", "measured", "met"], rows)])
 
 
 def fourth_group_table(found):
@@ -41,8 +41,8 @@ def fourth_group_table(found):
     for when in ("before", "meanwhile"):
         rounds = [one[when] for one in found["fourth"]]
         micros = [spread([of["micros"][name] for of in rounds]) for name in ("p50", "p99", "max")]
-        rows.append([when, spread([100 * of["hits"] for of in rounds]), *micros, sum(of["errors"] for of in rounds)])
-    return table(["look-ups while a fourth group gets its share", "found, %", "p50, µs", "p99, µs", "max, µs", "failed"], rows)
+        rows.append([{"meanwhile": "during the move"}.get(when, when), spread([100 * of["hits"] for of in rounds]), *micros, sum(of["errors"] for of in rounds)])
+    return table(["lookups while a fourth group receives its share", "found, %", "p50, µs", "p99, µs", "max, µs", "failed"], rows)
 
 
 def cluster_targets(found):
@@ -53,11 +53,11 @@ def cluster_targets(found):
     yield at_most("wait of clients when a leader is killed, p99", 0.6, [secs("kill")["p99"]], " s")
     loaded = median(found["kill_loaded"]["answered"])
     yield at_most(f"the same under {loaded:,.0f} requests a second, p99", 0.6, [secs("kill_loaded")["p99"]], " s")
-    yield at_most("the same when it stands still, at most", 3, [secs("pause")["max"]], " s")
-    yield at_most("the same when it hands over, p99", 50, [1000 * secs("hand_over")["p99"]], " ms")
-    yield at_most("requests that fail when it hands over", 0, [sum(found["hand_over"]["errors"])], "")
+    yield at_most("the same when it is paused, at most", 3, [secs("pause")["max"]], " s")
+    yield at_most("the same at a planned transfer, p99", 50, [1000 * secs("hand_over")["p99"]], " ms")
+    yield at_most("requests that fail at a planned transfer", 0, [sum(found["hand_over"]["errors"])], "")
     yield at_most("CPU of the leader's worker for a set, two followers ÷ none", 1.15, [groups.ratio(found["cost"], "2", 0)])
-    deletes = [1000 * found["acks"][f"writes, asked at the {who}"]["p99"] for who in ("leader", "follower")]
+    deletes = [1000 * found["acks"][f"writes, sent to the {node}"]["p99"] for node in ("leader", "follower")]
     yield at_most("deletes that two followers acknowledge, p99", 2, deletes, " ms")
     yield at_most("lag of two followers at half load, p99", 50, [1000 * found["lag"]["secs"]["p99"]], " ms")
     yield at_least("MB/s of values of 1 KiB in a copy", 300, copies, "")
@@ -65,5 +65,5 @@ def cluster_targets(found):
     shown = "; ".join(f"{share:.1f}" for share in moved)
     yield "items that move to a fourth group", "25 % ± 2.5", f"{shown} %", all(abs(share - 25) <= 2.5 for share in moved)
     found_again = groups.beside_moves(found, lambda of: of["hits"])
-    yield at_least("share of look-ups that find something meanwhile ÷ before", 0.99, [found_again])
-    yield at_most("p99 of look-ups meanwhile ÷ before", 2, [groups.beside_moves(found, lambda of: of["micros"]["p99"])])
+    yield at_least("share of lookups that hit during the move ÷ before", 0.99, [found_again])
+    yield at_most("p99 of lookups during the move ÷ before", 2, [groups.beside_moves(found, lambda of: of["micros"]["p99"])])

@@ -9,7 +9,7 @@ from bench.page.verdicts import VERDICT, at_least, at_most, beside
 
 def flash(found):
     verdicts = [[what, aim, got, VERDICT[met]] for what, aim, got, met in flash_targets(found)]
-    met = table(["what", "target", "measured", "met"], verdicts) if verdicts else "Larder was not measured.\n"
+    met = table(["figure", "target", "measured", "met"], verdicts) if verdicts else "Larder was not measured.\n"
     tables = [met, flash_held(found), flash_reads(found), flash_overwrites(found), flash_written(found)]
     if found["restarts"]:
         tables.append(flash_restarts(found))

@@ -9,7 +9,7 @@ from bench.page.verdicts import VERDICT
 
 def interfaces(found):
     named = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    met = table(["what", "target", "measured", "met"], [[*row, VERDICT[is_met]] for *row, is_met in further_interfaces.verdicts(found)])
+    met = table(["figure", "target", "measured", "met"], [[*row, VERDICT[is_met]] for *row, is_met in further_interfaces.verdicts(found)])
     measured = {"memcached gets, 10 deep": found["idle"]}
     measured |= {f"RESP, {what}": costs for what, costs in found["resp"].items()}
     measured |= {f"HTTP, {size}": costs for size, costs in (found["http"] or {}).items()}

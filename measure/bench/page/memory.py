@@ -15,17 +15,6 @@ def fill(found):
     return table(["items per GiB of RSS, by value size", *(f"{size} B" for size in sizes)], rows)
 
 
-def readme_fill(known):
-    found, where = known["found"], known["where"]
-    most = {
-        name: max(row["rss_bytes"] for row in found if row["server"] == name) / 2**20
-        for name in parts.COMMANDS_MEASURED
-    }
-    measured = f"`scripts/bench fill`, {where['date']}, {where['machine']}; {where['memcached']}."
-    memory = f"Resident memory was at most {most['larder']:.1f} MiB for Larder, {most['memcached']:.1f} MiB for memcached."
-    return f"{measured} {memory}\n\n{fill(found)}"
-
-
 def per_gib(found, name, size):
     row = next(r for r in found if r["server"] == name and r["value_bytes"] == size)
     return row["items"] * 2**30 / row["rss_bytes"]

@@ -22,29 +22,6 @@ def peers(found):
     return f"{named}; {tools}; {rounds}.\n\n{table(head, rows)}"
 
 
-# The loads that README shows.
-README_LOADS = ("text, 1:10", "text, sets", "binary, 1:10", "meta, 1:10")
-
-
-def readme_peers(known):
-    """The table of README: the loads of memtier_benchmark where it speaks the protocol."""
-    found, where = known["found"], known["where"]
-    versions = found["versions"]
-    rounds = "one round" if found["rounds"] == 1 else f"medians of {found['rounds']} rounds"
-    servers = [name for name in versions if name != "memtier"]
-    rows = []
-    for what in README_LOADS:
-        for depth in (10, 50):
-            tools = [f"{tool}, {what}, {depth} deep" for tool in ("memtier", "larder bench")]
-            load = next(name for name in tools if name in found["loads"])
-            by_server = found["loads"][load]
-            shown = [f"{median(user for user, _ in by_server[name]):.3f}" if name in by_server else "–" for name in servers]
-            rows.append([load, *shown, f"{user_ratio(by_server, 'memcached'):.2f}"])
-    head = ["load", *(f"{name} {versions[name]}" for name in servers), "Larder ÷ memcached"]
-    measured = f"`scripts/bench peers`, {where['date']}, {where['machine']}; {rounds}."
-    return f"{measured}\n\n{table(head, rows)}"
-
-
 def user_ratio(by_server, other):
     return median(user for user, _ in by_server["larder"]) / median(user for user, _ in by_server[other])
 

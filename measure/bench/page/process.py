@@ -77,7 +77,7 @@ def restart_targets(found):
 
 def embedded(found):
     named = ", ".join(f"{library} {version}" for library, version in found["versions"].items())
-    met = table(["what", "target", "measured", "met"], [[*row, VERDICT[is_met]] for *row, is_met in libraries.verdicts(found)])
+    met = table(["figure", "target", "measured", "met"], [[*row, VERDICT[is_met]] for *row, is_met in libraries.verdicts(found)])
     names = list(found["versions"])
     times, rates = [], []
     for load, runs in found["runs"].items():

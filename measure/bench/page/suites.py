@@ -23,7 +23,7 @@ def suite(name, found):
         plot = ROOT / f"compare/{name}-quick/plots" / file
         if plot.exists():
             shutil.copy(plot, PLOTS / f"{name}-{file}")
-            text += f"![{caption}](plots/{name}-{file})\n"
+            text += f"![{caption}](../plots/{name}-{file})\n"
     tables = re.sub(r"^#", "###", found["markdown"], flags=re.M)
     return f"{tables}\n{text}"
 

@@ -1,15 +1,16 @@
-"""Writes results between the markers of docs/performance.md; the rest of the page is not changed."""
+"""Writes results between the markers of docs/results, docs/performance.md and README.md; the text around them stays."""
 
 from functools import partial
 
 from bench import parts
+from bench.page import headlines
 from bench.page.cluster import cluster
 from bench.page.flash import flash, flash_targets
 from bench.page.hit_ratio import footprints, footprints_targets, hitratio, hitratio_targets
 from bench.page.interfaces import idle, interfaces
 from bench.page.latencies import agreement, growth, growth_targets, tails, tails_targets
-from bench.page.memory import fill, fill_targets, live, live_targets, readme_fill
-from bench.page.peers import peers, peers_targets, readme_peers
+from bench.page.memory import fill, fill_targets, live, live_targets
+from bench.page.peers import peers, peers_targets
 from bench.page.process import (
     builds, embedded, instructions, instructions_targets, restart, restart_targets, scaling,
     scaling_targets, start, start_targets,
@@ -24,18 +25,17 @@ README = ROOT / "README.md"
 
 
 def write():
-    text = PATH.read_text()
-    sections = {name: section(name) for name in parts.ALL}
-    sections["targets"] = targets()
-    for name, found in sections.items():
+    for name in ("targets", *parts.ALL):
+        found = targets() if name == "targets" else section(name)
         if found:
-            text = replaced(text, name, found)
-    PATH.write_text(text)
-    readme = README.read_text()
-    for name, of_known in {"peers": readme_peers, "fill": readme_fill}.items():
-        if sections[name]:
-            readme = replaced(readme, name, of_known(parts.known(name)))
-    README.write_text(readme)
+            rewrite(headlines.RESULTS / f"{headlines.PAGES[name]}.md", name, found)
+    rewrite(PATH, "decisive", headlines.decisive())
+    rewrite(README, "figures", headlines.figures())
+    rewrite(README, "comparison", headlines.comparison())
+
+
+def rewrite(path, name, found):
+    path.write_text(replaced(path.read_text(), name, found))
 
 
 def section(name):
@@ -63,7 +63,7 @@ def targets():
         known = parts.known(name)
         found = rows_of(known["found"]) if known else ()
         rows += [[what, aim, got, VERDICT[met]] for what, aim, got, met in found]
-    return table(["what", "target", "measured", "met"], rows) if rows else None
+    return table(["figure", "target", "measured", "met"], rows) if rows else None
 
 
 TARGETS = {
