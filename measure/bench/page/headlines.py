@@ -155,7 +155,7 @@ def comparison():
 def figures():
     """The three figures of README.md."""
     tables = {}
-    theirs, ours = (_number(_shown(Cell("peers", GETS, name), tables)) for name in ("memcached", "larder"))
+    theirs, ours = (_number(_shown(cell, tables)) for cell in pair("peers", GETS, "memcached"))
     held = [_number(ratio) for ratio in _rows("fill")["ratio"].values()]
     first_hit = _number(_shown(Cell("restart", "larder, 1 M × 1000 B, kill -9", FIRST_HIT), tables))
     return (

@@ -1,4 +1,4 @@
-"""Writes results between the markers of docs/results, docs/performance.md and README.md; the text around them stays."""
+"""Writes between the markers of docs/results, docs/performance.md and README.md; the text around them stays."""
 
 from functools import partial
 
