@@ -8,7 +8,9 @@
 
 use crate::put::{InsertError, KEY_LEN_MAX, TAG_LEN_MAX, TAGS_MAX};
 use atomic_refcell::{AtomicRefCell, AtomicRefMut};
-use larder_operations::{Counters, Limits, OpContext, Remove, Removed, Set, Store, Stored};
+use larder_operations::{
+    Counters, Limits, OpContext, Remove, RemoveOutcome, Set, Store, StoreOutcome,
+};
 use larder_store::segment::{self, ChainLease, Handle, Upload};
 use larder_store::{
     Batches, Expiry, HashedKey, Lease, Lookup, Lookups, Maintenance, Refusal, Seconds, Tag,
@@ -217,8 +219,8 @@ impl Claim<'_> {
             self.insert_large(key, value, expiry, &tags)
         };
         match stored {
-            Stored::Stored { .. } => Ok(()),
-            Stored::TooLarge => Err(InsertError::TooLarge),
+            StoreOutcome::Stored { .. } => Ok(()),
+            StoreOutcome::TooLarge => Err(InsertError::TooLarge),
             _ => Err(InsertError::OutOfMemory),
         }
     }
@@ -229,23 +231,23 @@ impl Claim<'_> {
         value: &[u8],
         expiry: Expiry,
         tags: &[Tag],
-    ) -> Stored {
+    ) -> StoreOutcome {
         let value_len = value.len();
         let op = Store { value_len, expiry, tags, refusal_removes: true, ..Store::default() };
         let size = self.workers.limits.footprint(key.bytes.len(), value.len(), 0);
         if size > self.workers.limits.item_size_max {
-            return self.context().refuse(key, &op, Stored::TooLarge);
+            return self.context().refuse(key, &op, StoreOutcome::TooLarge);
         }
         match upload(self.worker.handle(), value) {
             Ok(upload) => self.context().store(key, &op, &mut Some(upload)),
-            Err(Refusal::TooLarge) => self.context().refuse(key, &op, Stored::TooLarge),
-            Err(_) => self.context().refuse(key, &op, Stored::OutOfMemory),
+            Err(Refusal::TooLarge) => self.context().refuse(key, &op, StoreOutcome::TooLarge),
+            Err(_) => self.context().refuse(key, &op, StoreOutcome::OutOfMemory),
         }
     }
 
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
         let key = self.hashed(key);
-        self.context().remove(key, &Remove::default()) == Removed::Removed
+        self.context().remove(key, &Remove::default()) == RemoveOutcome::Removed
     }
 
     pub(crate) fn drop_tag(&mut self, name: &[u8]) -> bool {

@@ -7,7 +7,7 @@
 use crate::items::{Found, Looked};
 use bytes::Bytes;
 use larder_operations::{
-    ArithmeticOutcome, Count, Expired, Remove, Removed, Store, StoreMode, Stored,
+    ArithmeticOutcome, Count, ExpireOutcome, Remove, RemoveOutcome, Store, StoreMode, StoreOutcome,
 };
 use larder_protocol::answer::{Answer, Flag, Refused, read_text};
 use larder_protocol::encode::{MetaKey, classic, meta};
@@ -43,7 +43,7 @@ fn refused(answer: &Answer<'_>) -> Option<Refused> {
     if let Answer::Error { line, .. } = answer { Some(Refused::of(line)) } else { None }
 }
 
-/// A look-up.
+/// A lookup.
 pub(crate) struct Get;
 
 impl Remote for Get {
@@ -87,7 +87,7 @@ impl Remote for Has {
     const LOOKS_UP: bool = true;
 
     fn write(&self, key: MetaKey<'_>, _: Option<usize>, _: Now, out: &mut Vec<u8>) {
-        // Unlike a look-up, it is neither counted nor recorded.
+        // Unlike a lookup, it is neither counted nor recorded.
         meta::debug(key, out);
     }
 
@@ -101,7 +101,7 @@ impl Remote for Has {
 }
 
 impl Remote for Store<'_> {
-    type Outcome = Stored;
+    type Outcome = StoreOutcome;
     const LOOKS_UP: bool = false;
 
     fn write(&self, key: MetaKey<'_>, value_len: Option<usize>, now: Now, out: &mut Vec<u8>) {
@@ -128,18 +128,18 @@ impl Remote for Store<'_> {
         }
     }
 
-    fn read(&self, answer: &Answer<'_>, _: &Bytes) -> Option<Stored> {
+    fn read(&self, answer: &Answer<'_>, _: &Bytes) -> Option<StoreOutcome> {
         match answer {
-            Answer::Done { returned } => Some(Stored::Stored {
+            Answer::Done { returned } => Some(StoreOutcome::Stored {
                 cas: returned.cas().unwrap_or_default(),
                 len: self.value_len,
             }),
-            Answer::NotStored { .. } => Some(Stored::NotStored),
-            Answer::Exists { .. } => Some(Stored::Exists),
-            Answer::NotFound { .. } => Some(Stored::NotFound),
+            Answer::NotStored { .. } => Some(StoreOutcome::NotStored),
+            Answer::Exists { .. } => Some(StoreOutcome::Exists),
+            Answer::NotFound { .. } => Some(StoreOutcome::NotFound),
             _ => match refused(answer)? {
-                Refused::TooLarge => Some(Stored::TooLarge),
-                Refused::OutOfMemory => Some(Stored::OutOfMemory),
+                Refused::TooLarge => Some(StoreOutcome::TooLarge),
+                Refused::OutOfMemory => Some(StoreOutcome::OutOfMemory),
                 _ => None,
             },
         }
@@ -147,7 +147,7 @@ impl Remote for Store<'_> {
 }
 
 impl Remote for Remove {
-    type Outcome = Removed;
+    type Outcome = RemoveOutcome;
     const LOOKS_UP: bool = false;
 
     fn write(&self, key: MetaKey<'_>, _: Option<usize>, now: Now, out: &mut Vec<u8>) {
@@ -164,12 +164,12 @@ impl Remote for Remove {
         meta::delete(key, flags, &options, out);
     }
 
-    fn read(&self, answer: &Answer<'_>, _: &Bytes) -> Option<Removed> {
+    fn read(&self, answer: &Answer<'_>, _: &Bytes) -> Option<RemoveOutcome> {
         match answer {
-            Answer::Done { .. } => Some(Removed::Removed),
-            Answer::NotFound { .. } => Some(Removed::NotFound),
-            Answer::Exists { .. } => Some(Removed::Exists),
-            _ => (refused(answer)? == Refused::OutOfMemory).then_some(Removed::OutOfMemory),
+            Answer::Done { .. } => Some(RemoveOutcome::Removed),
+            Answer::NotFound { .. } => Some(RemoveOutcome::NotFound),
+            Answer::Exists { .. } => Some(RemoveOutcome::Exists),
+            _ => (refused(answer)? == Refused::OutOfMemory).then_some(RemoveOutcome::OutOfMemory),
         }
     }
 }
@@ -216,7 +216,7 @@ impl Remote for Count<'_> {
 pub(crate) struct Touch(pub(crate) Expiry);
 
 impl Remote for Touch {
-    type Outcome = Expired;
+    type Outcome = ExpireOutcome;
     const LOOKS_UP: bool = false;
 
     fn write(&self, key: MetaKey<'_>, _: Option<usize>, now: Now, out: &mut Vec<u8>) {
@@ -225,11 +225,11 @@ impl Remote for Touch {
         meta::get(key, meta::GetFlags::NONE, &options, out);
     }
 
-    fn read(&self, answer: &Answer<'_>, _: &Bytes) -> Option<Expired> {
+    fn read(&self, answer: &Answer<'_>, _: &Bytes) -> Option<ExpireOutcome> {
         match answer {
-            Answer::Done { .. } => Some(Expired::Changed),
-            Answer::NotFound { .. } => Some(Expired::NotFound),
-            _ => (refused(answer)? == Refused::OutOfMemory).then_some(Expired::OutOfMemory),
+            Answer::Done { .. } => Some(ExpireOutcome::Changed),
+            Answer::NotFound { .. } => Some(ExpireOutcome::NotFound),
+            _ => (refused(answer)? == Refused::OutOfMemory).then_some(ExpireOutcome::OutOfMemory),
         }
     }
 }
@@ -344,12 +344,12 @@ mod tests {
         assert_eq!(answered(&Has, "EN\r\n"), Some(false));
         let store = Store { value_len: 3, ..Store::default() };
         for (reply, expected) in [
-            ("HD c12\r\n", Some(Stored::Stored { cas: 12, len: 3 })),
-            ("NS c0\r\n", Some(Stored::NotStored)),
-            ("EX\r\n", Some(Stored::Exists)),
-            ("NF\r\n", Some(Stored::NotFound)),
-            ("SERVER_ERROR object too large for cache\r\n", Some(Stored::TooLarge)),
-            ("SERVER_ERROR out of memory storing object\r\n", Some(Stored::OutOfMemory)),
+            ("HD c12\r\n", Some(StoreOutcome::Stored { cas: 12, len: 3 })),
+            ("NS c0\r\n", Some(StoreOutcome::NotStored)),
+            ("EX\r\n", Some(StoreOutcome::Exists)),
+            ("NF\r\n", Some(StoreOutcome::NotFound)),
+            ("SERVER_ERROR object too large for cache\r\n", Some(StoreOutcome::TooLarge)),
+            ("SERVER_ERROR out of memory storing object\r\n", Some(StoreOutcome::OutOfMemory)),
             ("SERVER_ERROR nobody knows\r\n", None),
             ("HD c12\r\nHD c13\r\n", None),
             ("HD c1", None),
@@ -358,15 +358,15 @@ mod tests {
             assert_eq!(answered(&store, reply), expected, "{reply}");
         }
         let remove = Remove::default();
-        assert_eq!(answered(&remove, "HD\r\n"), Some(Removed::Removed));
-        assert_eq!(answered(&remove, "NF\r\n"), Some(Removed::NotFound));
-        assert_eq!(answered(&remove, "EX\r\n"), Some(Removed::Exists));
+        assert_eq!(answered(&remove, "HD\r\n"), Some(RemoveOutcome::Removed));
+        assert_eq!(answered(&remove, "NF\r\n"), Some(RemoveOutcome::NotFound));
+        assert_eq!(answered(&remove, "EX\r\n"), Some(RemoveOutcome::Exists));
         let count = Count::default();
         let number = ArithmeticOutcome::Number { value: 41, cas: 8, before: None };
         assert_eq!(answered(&count, "VA 2 c8\r\n41\r\n"), Some(number));
         let error = "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
         assert_eq!(answered(&count, error), Some(ArithmeticOutcome::NonNumeric));
-        assert_eq!(answered(&Touch(Expiry::Never), "HD\r\n"), Some(Expired::Changed));
+        assert_eq!(answered(&Touch(Expiry::Never), "HD\r\n"), Some(ExpireOutcome::Changed));
         assert!(has_flushed(b"OK\r\n") && !has_flushed(b"OK\r\nOK\r\n") && !has_flushed(b""));
     }
 }

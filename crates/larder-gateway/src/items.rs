@@ -1,7 +1,9 @@
 //! The items of a cache as handlers of requests see them, whichever engine the cache has.
 
 use bytes::Bytes;
-use larder_operations::{ArithmeticOutcome, Count, Expired, Remove, Removed, Store, Stored, Tags};
+use larder_operations::{
+    ArithmeticOutcome, Count, ExpireOutcome, Remove, RemoveOutcome, Store, StoreOutcome, Tags,
+};
 use larder_store::{Expiry, Refusal};
 use std::any::Any;
 use std::pin::Pin;
@@ -27,16 +29,16 @@ pub(crate) trait Items: Send + Sync + 'static {
         key: &'a [u8],
         op: Store<'a>,
         upload: Option<Upload>,
-    ) -> Answer<'a, Stored>;
+    ) -> Answer<'a, StoreOutcome>;
 
     /// Removes an item.
-    fn remove<'a>(&'a self, key: &'a [u8], op: Remove) -> Answer<'a, Removed>;
+    fn remove<'a>(&'a self, key: &'a [u8], op: Remove) -> Answer<'a, RemoveOutcome>;
 
     /// Changes a number.
     fn count<'a>(&'a self, key: &'a [u8], op: Count<'static>) -> Answer<'a, ArithmeticOutcome>;
 
     /// Sets the expiry of an item.
-    fn expire<'a>(&'a self, key: &'a [u8], expiry: Expiry) -> Answer<'a, Expired>;
+    fn expire<'a>(&'a self, key: &'a [u8], expiry: Expiry) -> Answer<'a, ExpireOutcome>;
 
     /// Some items of this server, from where another page ended, or from the beginning if `place` is 0. About `items` are looked
     /// at. `None`: the engine can't go on in the middle.
@@ -97,7 +99,7 @@ pub(crate) struct Listed {
     pub(crate) ttl: Option<u32>,
 }
 
-/// What a look-up found.
+/// What a lookup found.
 #[derive(Debug)]
 pub(crate) enum Looked {
     /// An item.

@@ -57,7 +57,7 @@ pub trait ServerView: Send + Sync + 'static {
     fn read_only(&self) -> bool;
 
     /// Whether this server answers requests about items of its group at the moment, and not another one, or nobody.
-    /// Look-ups may be answered from a copy.
+    /// Lookups may be answered from a copy.
     fn answers(&self, is_look_up: bool) -> bool;
 
     /// The group that has a key.

@@ -54,7 +54,7 @@ impl<'a, E: Engine> OpContext<'a, E> {
 
     /// Delivers events to the observer, if there is one.
     #[inline]
-    pub(super) fn tell<'e>(&self, events: impl FnOnce() -> [Option<Event<'e>>; 2]) {
+    pub(super) fn notify<'e>(&self, events: impl FnOnce() -> [Option<Event<'e>>; 2]) {
         if let Some(observer) = self.observer {
             events().into_iter().flatten().for_each(|event| observer.notify(&event));
         }

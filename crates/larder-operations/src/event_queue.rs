@@ -11,7 +11,7 @@ const EVENTS_MAX: usize = 4096;
 const KEYS_LEN_MAX: usize = 128 << 10;
 
 /// The most memory that a queue takes, in bytes.
-pub const EVENT_QUEUE_LEN_MAX: usize = KEYS_LEN_MAX + EVENTS_MAX * size_of::<KeptEvent>();
+pub const EVENT_QUEUE_LEN_MAX: usize = KEYS_LEN_MAX + EVENTS_MAX * size_of::<OwnedEvent>();
 
 /// What can happen to an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,13 +77,13 @@ pub struct ItemEvent<K> {
 }
 
 /// An event with its key.
-pub type KeptEvent = ItemEvent<Box<[u8]>>;
+pub type OwnedEvent = ItemEvent<Box<[u8]>>;
 
 /// What a watcher reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Watched {
+pub enum WatchEntry {
     /// An event.
-    Event(KeptEvent),
+    Event(OwnedEvent),
     /// So many events are missing here.
     Lost(u64),
 }
@@ -97,7 +97,7 @@ pub struct EventQueue {
 
 #[derive(Debug)]
 struct State {
-    events: VecDeque<KeptEvent>,
+    events: VecDeque<OwnedEvent>,
     /// The bytes of their keys.
     keys_len: usize,
     /// The events that there was no room for, since the last one that there was.
@@ -145,7 +145,7 @@ impl EventQueue {
             return;
         }
         state.keys_len += key.len();
-        state.events.push_back(KeptEvent { kind, key: key.into(), value_len, ttl, time });
+        state.events.push_back(OwnedEvent { kind, key: key.into(), value_len, ttl, time });
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
@@ -154,14 +154,14 @@ impl EventQueue {
     }
 
     /// What comes next. If nothing does, the task is woken when something has come.
-    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Watched> {
+    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<WatchEntry> {
         let mut state = self.lock();
         if let Some(event) = state.events.pop_front() {
             state.keys_len -= event.key.len();
-            return Poll::Ready(Watched::Event(event));
+            return Poll::Ready(WatchEntry::Event(event));
         }
         if state.lost > 0 {
-            return Poll::Ready(Watched::Lost(std::mem::take(&mut state.lost)));
+            return Poll::Ready(WatchEntry::Lost(std::mem::take(&mut state.lost)));
         }
         state.waker = Some(cx.waker().clone());
         Poll::Pending
@@ -211,7 +211,7 @@ mod tests {
         }
     }
 
-    fn read(queue: &EventQueue) -> Vec<Watched> {
+    fn read(queue: &EventQueue) -> Vec<WatchEntry> {
         let mut cx = Context::from_waker(Waker::noop());
         std::iter::from_fn(|| match queue.poll_next(&mut cx) {
             Poll::Ready(watched) => Some(watched),
@@ -231,10 +231,10 @@ mod tests {
         let seen: Vec<(EventKind, String, usize, Option<u32>)> = read(&queue)
             .into_iter()
             .map(|watched| match watched {
-                Watched::Event(KeptEvent { kind, key, value_len, ttl, .. }) => {
+                WatchEntry::Event(OwnedEvent { kind, key, value_len, ttl, .. }) => {
                     (kind, String::from_utf8_lossy(&key).into_owned(), value_len, ttl)
                 }
-                Watched::Lost(lost) => panic!("{lost} events are lost"),
+                WatchEntry::Lost(lost) => panic!("{lost} events are lost"),
             })
             .collect();
         let expected = [
@@ -251,11 +251,11 @@ mod tests {
             (0..pushed).for_each(|_| push(&queue, EventKind::Stored, key, 1, None));
             let seen = read(&queue);
             let (last, events) = seen.split_last().unwrap();
-            assert!(events.iter().all(|watched| matches!(watched, Watched::Event(_))));
+            assert!(events.iter().all(|watched| matches!(watched, WatchEntry::Event(_))));
             assert!((100..pushed).contains(&events.len()));
-            assert_eq!(*last, Watched::Lost((pushed - events.len()) as u64));
+            assert_eq!(*last, WatchEntry::Lost((pushed - events.len()) as u64));
             push(&queue, EventKind::Stored, key, 1, None);
-            assert!(matches!(read(&queue)[..], [Watched::Event(_)]));
+            assert!(matches!(read(&queue)[..], [WatchEntry::Event(_)]));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Events for observers: each operation reports once what it found and what it did, after it took
 //! effect.
 
-use crate::{Limits, StoreKind, Stored};
+use crate::{Limits, StoreKind, StoreOutcome};
 use larder_store::{Expiry, Item, Lease, Lookup, Now};
 
 /// Receives the events of operations, on the thread that executes them.
@@ -12,7 +12,7 @@ pub trait Observer {
 
 /// The result of looking a key up, before the operation changed anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum LookupResult {
     /// A live item.
     Live {
         /// The size class of the item, counted from 0.
@@ -28,8 +28,8 @@ pub enum Found {
     Flushed,
 }
 
-impl Found {
-    /// The result of a look-up of a key of `key_len` bytes.
+impl LookupResult {
+    /// The result of a lookup of a key of `key_len` bytes.
     #[inline]
     pub(crate) fn of<L: Lease>(
         found: &Lookup<&Item<'_, L>>,
@@ -56,8 +56,8 @@ impl Found {
     }
 }
 
-impl<R> From<&Lookup<R>> for Found {
-    /// The reason why a look-up has found nothing.
+impl<R> From<&Lookup<R>> for LookupResult {
+    /// The reason why a lookup has found nothing.
     fn from(missing: &Lookup<R>) -> Self {
         match missing {
             Lookup::Expired => Self::Expired,
@@ -74,15 +74,15 @@ pub enum Event<'e> {
     Fetched {
         /// The key of the item.
         key: &'e [u8],
-        /// The result of the look-up.
-        found: Found,
+        /// The result of the lookup.
+        found: LookupResult,
     },
     /// The item was stored, or the store failed.
     Stored {
         /// The key of the item.
         key: &'e [u8],
         /// The outcome of the store.
-        outcome: Stored,
+        outcome: StoreOutcome,
         /// The kind of store.
         kind: StoreKind,
         /// Seconds until the item expires; `None` if it never does.
@@ -104,7 +104,7 @@ pub enum Event<'e> {
 }
 
 impl<'e> Event<'e> {
-    /// The event of an item that a look-up, an increment or a decrement has created.
+    /// The event of an item that a lookup, an increment or a decrement has created.
     pub(crate) fn created(
         key: &'e [u8],
         cas: u64,
@@ -115,7 +115,7 @@ impl<'e> Event<'e> {
     ) -> Self {
         Self::Stored {
             key,
-            outcome: Stored::Stored { cas, len: value_len },
+            outcome: StoreOutcome::Stored { cas, len: value_len },
             kind: StoreKind::Add,
             ttl: expiry.left(now),
             class: limits.class_of(key.len(), value_len, 0),

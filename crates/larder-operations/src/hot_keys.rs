@@ -1,10 +1,9 @@
-//! The keys and prefixes that most requests are for, estimated from a sample.
+//! Hot keys: the most requested keys and prefixes, estimated from a sample.
 //!
 //! About one request in a hundred is counted, in tables of a fixed size: Space-Saving (Metwally, Agrawal and
-//! El Abbadi, *Efficient Computation of Frequent and Top-k Elements in Data Streams*, 2005). A new key takes the
-//! place of the one with the lowest count, and inherits this count as its possible error. So a count is never too
-//! low, and `count - error` never too high. All counts are halved every ten seconds, so that what was frequent once
-//! is forgotten.
+//! El Abbadi, *Efficient Computation of Frequent and Top-k Elements in Data Streams*, 2005). A new key replaces the
+//! key with the lowest count, and inherits this count as its possible error. So a count is never too low, and
+//! `count - error` is never too high. All counts are halved every ten seconds, so that old hot keys fade.
 
 use larder_store::Seconds;
 use std::collections::HashMap;
@@ -33,7 +32,7 @@ pub struct HotKeys {
 
 /// A key, or a prefix of keys, and what is known of its requests.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Hot {
+pub struct HotKey {
     /// The first 250 bytes of the key or prefix.
     pub name: Vec<u8>,
     /// At least this share of requests is for it.
@@ -42,13 +41,13 @@ pub struct Hot {
 
 /// What most requests of all threads are for.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Hottest {
+pub struct HotKeyReport {
     /// Requests that were counted; older ones count less.
     pub samples: u64,
     /// Keys, the most frequent one first.
-    pub keys: Vec<Hot>,
+    pub keys: Vec<HotKey>,
     /// What keys have before their first delimiter, the most frequent one first.
-    pub prefixes: Vec<Hot>,
+    pub prefixes: Vec<HotKey>,
 }
 
 impl Default for HotKeys {
@@ -118,7 +117,7 @@ impl HotKeys {
         threads: impl IntoIterator<Item = &'t Self>,
         now: Seconds,
         max: usize,
-    ) -> Hottest {
+    ) -> HotKeyReport {
         let (mut keys, mut prefixes, mut samples) = (HashMap::new(), HashMap::new(), 0);
         for thread in threads {
             let mut sample = thread.lock();
@@ -128,7 +127,7 @@ impl HotKeys {
             sample.prefixes.add_to(&mut prefixes);
         }
         let top = |counts| top(counts, samples, max);
-        Hottest { samples, keys: top(keys), prefixes: top(prefixes) }
+        HotKeyReport { samples, keys: top(keys), prefixes: top(prefixes) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Sample> {
@@ -138,11 +137,11 @@ impl HotKeys {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shares are shown with few digits")]
-fn top(counts: HashMap<Vec<u8>, u64>, samples: u64, max: usize) -> Vec<Hot> {
+fn top(counts: HashMap<Vec<u8>, u64>, samples: u64, max: usize) -> Vec<HotKey> {
     let mut counts: Vec<_> = counts.into_iter().filter(|(_, count)| *count >= COUNT_MIN).collect();
     counts.sort_unstable_by(|(name, count), (other, than)| than.cmp(count).then(name.cmp(other)));
     counts.truncate(max);
-    let hot = |(name, count)| Hot { name, share: count as f64 / samples as f64 };
+    let hot = |(name, count)| HotKey { name, share: count as f64 / samples as f64 };
     counts.into_iter().map(hot).collect()
 }
 
@@ -291,7 +290,7 @@ mod tests {
         hot_keys.count((key.as_bytes(), hash(key)), prefix, now);
     }
 
-    fn names(hot: &[Hot]) -> Vec<&str> {
+    fn names(hot: &[HotKey]) -> Vec<&str> {
         hot.iter().map(|hot| std::str::from_utf8(&hot.name).unwrap()).collect()
     }
 
@@ -362,6 +361,6 @@ mod tests {
         drop(sample);
         (0..10).for_each(|_| count(&hot_keys, "x", NOW));
         hot_keys.reset();
-        assert_eq!(HotKeys::hottest([&hot_keys], NOW, 20), Hottest::default());
+        assert_eq!(HotKeys::hottest([&hot_keys], NOW, 20), HotKeyReport::default());
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Commands that are timed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandClass {
-    /// Look-ups that change nothing. Each key of a command with several keys counts.
+    /// Lookups that change nothing. Each key of a command with several keys counts.
     Get,
     /// Commands with a value.
     Store,
@@ -15,7 +15,7 @@ pub enum CommandClass {
     Delete,
     /// Increments and decrements.
     Count,
-    /// Changes of an expiry, also by look-ups.
+    /// Changes of an expiry, also by lookups.
     Touch,
     /// All others.
     Other,

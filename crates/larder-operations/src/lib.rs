@@ -7,7 +7,7 @@
 //!          ▼
 //!  OpContext::{content, view, look, describe, store, refuse, swap, take, remove, count, add, expire,
 //!              flush, tags, drop_tag}
-//!          │ each is one look-up or one atomic update of one key
+//!          │ each is one lookup or one atomic update of one key
 //!          ▼
 //!  larder_store::Engine
 //! ```
@@ -30,7 +30,7 @@ mod events;
 mod hot_keys;
 mod latency;
 mod limits;
-mod stored;
+mod store_outcome;
 
 pub use commands::*;
 pub use context::*;
@@ -41,4 +41,4 @@ pub use events::*;
 pub use hot_keys::*;
 pub use latency::*;
 pub use limits::*;
-pub use stored::*;
+pub use store_outcome::*;

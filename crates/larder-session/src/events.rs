@@ -2,7 +2,7 @@
 //! whether any are wanted; if not, they cost an operation one branch.
 
 use crate::{Host, PrefixEvent};
-use larder_operations::{Event, Found, Observer, StoreKind, Stored};
+use larder_operations::{Event, LookupResult, Observer, StoreKind, StoreOutcome};
 use larder_protocol::watch::{self, ItemLine, StoreCommand, StoreStatus};
 use larder_protocol::{ReplyFormat, Request, Streams};
 
@@ -36,7 +36,7 @@ impl<'r, H: Host> RequestObserver<'r, H> {
         Self { host, client, wanted, by_meta: false, prefix_event: None }
     }
 
-    fn count_prefix(&self, key: &[u8], found: Found) {
+    fn count_prefix(&self, key: &[u8], found: LookupResult) {
         let event = match self.prefix_event {
             Some(PrefixEvent::Get(_)) => PrefixEvent::Get(found.class().is_some()),
             Some(event) => event,
@@ -59,10 +59,12 @@ impl<H: Host> Observer for RequestObserver<'_, H> {
             Event::Fetched { key, found } => {
                 self.count_prefix(key, found);
                 let (found, class, size) = match found {
-                    Found::Live { class, value_len } => (watch::Found::Live, class + 1, value_len),
-                    Found::Nothing => (watch::Found::Nothing, 0, 0),
-                    Found::Expired => (watch::Found::Expired, 0, 0),
-                    Found::Flushed => (watch::Found::Flushed, 0, 0),
+                    LookupResult::Live { class, value_len } => {
+                        (watch::Found::Live, class + 1, value_len)
+                    }
+                    LookupResult::Nothing => (watch::Found::Nothing, 0, 0),
+                    LookupResult::Expired => (watch::Found::Expired, 0, 0),
+                    LookupResult::Flushed => (watch::Found::Flushed, 0, 0),
                 };
                 let line = ItemLine::Get { key, found, class, client, size };
                 self.log(Streams::FETCHERS, &line);
@@ -87,14 +89,14 @@ pub fn notify_host<H: Host>(host: &H, event: &Event<'_>) {
     RequestObserver::unprefixed(host, 0, host.observed()).notify(event);
 }
 
-fn status(outcome: Stored) -> StoreStatus {
+fn status(outcome: StoreOutcome) -> StoreStatus {
     match outcome {
-        Stored::Stored { .. } => StoreStatus::Stored,
-        Stored::NotStored => StoreStatus::NotStored,
-        Stored::Exists => StoreStatus::Exists,
-        Stored::NotFound => StoreStatus::NotFound,
-        Stored::TooLarge => StoreStatus::TooLarge,
-        Stored::OutOfMemory | Stored::Pending => StoreStatus::NoMemory,
+        StoreOutcome::Stored { .. } => StoreStatus::Stored,
+        StoreOutcome::NotStored => StoreStatus::NotStored,
+        StoreOutcome::Exists => StoreStatus::Exists,
+        StoreOutcome::NotFound => StoreStatus::NotFound,
+        StoreOutcome::TooLarge => StoreStatus::TooLarge,
+        StoreOutcome::OutOfMemory | StoreOutcome::Pending => StoreStatus::NoMemory,
     }
 }
 

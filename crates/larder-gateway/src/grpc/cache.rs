@@ -14,13 +14,15 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::{self, Stream};
-use larder_operations::{ArithmeticOutcome, Count, CreateNumber, Expired, Remove, Removed};
+use larder_operations::{
+    ArithmeticOutcome, Count, CreateNumber, ExpireOutcome, Remove, RemoveOutcome,
+};
 use std::collections::VecDeque;
 use tokio::task::yield_now;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Look-ups that wait for slower storage at the same time.
+/// Lookups that wait for slower storage at the same time.
 const AT_ONCE: usize = 32;
 /// What the other fields of an answer take, in bytes.
 const FIELDS_LEN: usize = 64;
@@ -82,10 +84,10 @@ impl Cache for CacheService {
         let pb::DeleteRequest { key, cas: compare } = request.into_inner();
         let op = Remove { compare, ..Remove::default() };
         let outcome = match self.0.items.remove(fields::key(&key)?, op).await {
-            Removed::Removed => Outcome::Done,
-            Removed::NotFound => Outcome::NotFound,
-            Removed::Exists => Outcome::Exists,
-            Removed::OutOfMemory | Removed::Pending => return Err(out_of_memory()),
+            RemoveOutcome::Removed => Outcome::Done,
+            RemoveOutcome::NotFound => Outcome::NotFound,
+            RemoveOutcome::Exists => Outcome::Exists,
+            RemoveOutcome::OutOfMemory | RemoveOutcome::Pending => return Err(out_of_memory()),
         };
         Ok(Response::new(pb::DeleteResponse { outcome: outcome.into() }))
     }
@@ -118,9 +120,9 @@ impl Cache for CacheService {
         let pb::TouchRequest { key, ttl } = request.into_inner();
         let expiry = expiry(ttl, self.0.view.now())?;
         let outcome = match self.0.items.expire(fields::key(&key)?, expiry).await {
-            Expired::Changed | Expired::Kept => Outcome::Done,
-            Expired::NotFound => Outcome::NotFound,
-            Expired::OutOfMemory | Expired::Pending => return Err(out_of_memory()),
+            ExpireOutcome::Changed | ExpireOutcome::Kept => Outcome::Done,
+            ExpireOutcome::NotFound => Outcome::NotFound,
+            ExpireOutcome::OutOfMemory | ExpireOutcome::Pending => return Err(out_of_memory()),
         };
         Ok(Response::new(pb::TouchResponse { outcome: outcome.into() }))
     }

@@ -5,7 +5,7 @@ use super::pb::{Outcome, SetRequest, SetResponse};
 use crate::items::{Found, Upload, is_binary};
 use crate::web::app::App;
 use bytes::Bytes;
-use larder_operations::{Store, StoreMode, Stored, TAG_LEN_MAX, Tags, expiry_at};
+use larder_operations::{Store, StoreMode, StoreOutcome, TAG_LEN_MAX, Tags, expiry_at};
 use larder_store::{Expiry, KEY_LEN_MAX, Now, Refusal, TAGS_MAX};
 use prost_types::Duration;
 use tonic::Status;
@@ -121,12 +121,12 @@ impl New {
         };
         let (outcome, cas) = match app.items.store(key, op, upload.map(|(upload, _)| upload)).await
         {
-            Stored::Stored { cas, .. } => (Outcome::Done, cas),
-            Stored::NotStored if mode == StoreMode::Add => (Outcome::Exists, 0),
-            Stored::NotStored | Stored::NotFound => (Outcome::NotFound, 0),
-            Stored::Exists => (Outcome::Exists, 0),
-            Stored::TooLarge => return Err(too_large()),
-            Stored::OutOfMemory | Stored::Pending => return Err(out_of_memory()),
+            StoreOutcome::Stored { cas, .. } => (Outcome::Done, cas),
+            StoreOutcome::NotStored if mode == StoreMode::Add => (Outcome::Exists, 0),
+            StoreOutcome::NotStored | StoreOutcome::NotFound => (Outcome::NotFound, 0),
+            StoreOutcome::Exists => (Outcome::Exists, 0),
+            StoreOutcome::TooLarge => return Err(too_large()),
+            StoreOutcome::OutOfMemory | StoreOutcome::Pending => return Err(out_of_memory()),
         };
         Ok(SetResponse { outcome: outcome.into(), cas })
     }

@@ -8,7 +8,7 @@ use crate::web::app::App;
 use crate::web::connections::Standing;
 use futures_util::stream::unfold;
 use larder_operations::{
-    EVENT_QUEUE_LEN_MAX, EventFilter, EventKind, EventKinds, EventQueue, KeptEvent, Watched,
+    EVENT_QUEUE_LEN_MAX, EventFilter, EventKind, EventKinds, EventQueue, OwnedEvent, WatchEntry,
 };
 use larder_store::KEY_LEN_MAX;
 use prost_types::Duration;
@@ -83,10 +83,10 @@ fn filter(request: &pb::WatchRequest) -> Result<EventFilter, Status> {
     Ok(EventFilter { kinds, prefix: request.prefix.to_vec(), one_in: request.one_in })
 }
 
-fn answer(watched: Watched) -> pb::WatchResponse {
+fn answer(watched: WatchEntry) -> pb::WatchResponse {
     let part = match watched {
-        Watched::Lost(lost) => Part::Lost(lost),
-        Watched::Event(KeptEvent { kind, key, value_len, ttl, time }) => {
+        WatchEntry::Lost(lost) => Part::Lost(lost),
+        WatchEntry::Event(OwnedEvent { kind, key, value_len, ttl, time }) => {
             let kind = match kind {
                 EventKind::Hit => pb::EventKind::Hit,
                 EventKind::Miss => pb::EventKind::Miss,

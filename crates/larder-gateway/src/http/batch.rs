@@ -38,7 +38,7 @@ const BODY_COPIES: usize = 2;
 const COPIES: usize = 3;
 /// What the rest of a result takes in the answer, in bytes.
 const RESULT_LEN: usize = 200;
-/// Look-ups that wait for slower storage at the same time.
+/// Lookups that wait for slower storage at the same time.
 const AT_ONCE: usize = 32;
 /// How long a batch waits for other servers that do not answer, before the rest of its operations is refused.
 const IN_VAIN_MAX: Duration = Duration::from_secs(3);
@@ -168,7 +168,7 @@ pub(super) async fn batch(
     let (mut has_changed, mut in_vain) = (false, Duration::ZERO);
     let mut operations = batch.operations.into_iter().peekable();
     while let Some(first) = operations.next() {
-        // Look-ups that follow one another may wait together; changes take effect in their order.
+        // Lookups that follow one another may wait together; changes take effect in their order.
         let changes = !matches!(first, Operation::Get { .. });
         let mut together = vec![first];
         let is_get = |operation: &Operation| matches!(operation, Operation::Get { .. });
@@ -372,7 +372,7 @@ enum Outcome {
     Done(OperationResult),
 }
 
-/// Does an operation. `has_changed`: one before it has changed something, which a look-up has to see.
+/// Does an operation. `has_changed`: one before it has changed something, which a lookup has to see.
 async fn run(app: &App, operation: Operation, has_changed: bool) -> Result<Outcome, Problem> {
     let done = |status| Ok(Outcome::Done(OperationResult::of(status)));
     match operation {

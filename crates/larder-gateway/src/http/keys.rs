@@ -22,8 +22,8 @@ use hyper::header::{
 };
 use hyper::{HeaderMap, StatusCode};
 use larder_operations::{
-    ArithmeticOutcome, Count, CreateNumber, Expired, Remove, Removed, Store, StoreMode, Stored,
-    Tags,
+    ArithmeticOutcome, Count, CreateNumber, ExpireOutcome, Remove, RemoveOutcome, Store, StoreMode,
+    StoreOutcome, Tags,
 };
 use larder_store::Expiry;
 use serde::{Deserialize, Serialize};
@@ -306,13 +306,13 @@ pub(super) async fn store(
         ..Store::default()
     };
     match items.store(&key.0, op, value.into_upload()).await {
-        Stored::Stored { cas, .. } if replaces => Ok((StatusCode::NO_CONTENT, cas)),
-        Stored::Stored { cas, .. } => Ok((StatusCode::CREATED, cas)),
-        Stored::NotStored | Stored::Exists | Stored::NotFound => {
+        StoreOutcome::Stored { cas, .. } if replaces => Ok((StatusCode::NO_CONTENT, cas)),
+        StoreOutcome::Stored { cas, .. } => Ok((StatusCode::CREATED, cas)),
+        StoreOutcome::NotStored | StoreOutcome::Exists | StoreOutcome::NotFound => {
             Err(Problem::precondition_failed())
         }
-        Stored::TooLarge => Err(Problem::too_large()),
-        Stored::OutOfMemory | Stored::Pending => Err(Problem::out_of_memory()),
+        StoreOutcome::TooLarge => Err(Problem::too_large()),
+        StoreOutcome::OutOfMemory | StoreOutcome::Pending => Err(Problem::out_of_memory()),
     }
 }
 
@@ -347,10 +347,10 @@ pub(super) async fn remove(
     compare: Option<u64>,
 ) -> Result<StatusCode, Problem> {
     match items.remove(key, Remove { compare, ..Remove::default() }).await {
-        Removed::Removed => Ok(StatusCode::NO_CONTENT),
-        Removed::NotFound => Err(Problem::not_found()),
-        Removed::Exists => Err(Problem::precondition_failed()),
-        Removed::OutOfMemory | Removed::Pending => Err(Problem::out_of_memory()),
+        RemoveOutcome::Removed => Ok(StatusCode::NO_CONTENT),
+        RemoveOutcome::NotFound => Err(Problem::not_found()),
+        RemoveOutcome::Exists => Err(Problem::precondition_failed()),
+        RemoveOutcome::OutOfMemory | RemoveOutcome::Pending => Err(Problem::out_of_memory()),
     }
 }
 
@@ -515,12 +515,12 @@ async fn concatenate(
     let bytes = Bytes::copy_from_slice(value.bytes());
     let op = Store { mode, value: &bytes, value_len: value.len(), compare, ..Store::default() };
     match app.items.store(&key.0, op, value.into_upload()).await {
-        Stored::Stored { .. } => Ok(StatusCode::NO_CONTENT),
-        Stored::NotStored if app.items.has(&key.0).await => Err(Problem::too_large()),
-        Stored::NotStored | Stored::NotFound => Err(Problem::not_found()),
-        Stored::Exists => Err(Problem::precondition_failed()),
-        Stored::TooLarge => Err(Problem::too_large()),
-        Stored::OutOfMemory | Stored::Pending => Err(Problem::out_of_memory()),
+        StoreOutcome::Stored { .. } => Ok(StatusCode::NO_CONTENT),
+        StoreOutcome::NotStored if app.items.has(&key.0).await => Err(Problem::too_large()),
+        StoreOutcome::NotStored | StoreOutcome::NotFound => Err(Problem::not_found()),
+        StoreOutcome::Exists => Err(Problem::precondition_failed()),
+        StoreOutcome::TooLarge => Err(Problem::too_large()),
+        StoreOutcome::OutOfMemory | StoreOutcome::Pending => Err(Problem::out_of_memory()),
     }
 }
 
@@ -540,9 +540,9 @@ pub(super) async fn touch(
 ) -> Result<StatusCode, Problem> {
     let expiry = expiry(lifetime.ttl, app.view.now())?;
     match app.items.expire(&key, expiry).await {
-        Expired::Changed | Expired::Kept => Ok(StatusCode::NO_CONTENT),
-        Expired::NotFound => Err(Problem::not_found()),
-        Expired::OutOfMemory | Expired::Pending => Err(Problem::out_of_memory()),
+        ExpireOutcome::Changed | ExpireOutcome::Kept => Ok(StatusCode::NO_CONTENT),
+        ExpireOutcome::NotFound => Err(Problem::not_found()),
+        ExpireOutcome::OutOfMemory | ExpireOutcome::Pending => Err(Problem::out_of_memory()),
     }
 }
 

@@ -56,7 +56,7 @@ fn attempt<R>(
 
 impl CacheItems {
     /// Repeats an operation of this server's until it does not wait for slower storage, and then waits until its change
-    /// is acknowledged where it has to be. `None` if it `is_here` no more. What a look-up has found is right also if it
+    /// is acknowledged where it has to be. `None` if it `is_here` no more. What a lookup has found is right also if it
     /// has removed an expired item and nobody acknowledges that.
     pub(super) async fn until_done<R: Send>(
         &self,

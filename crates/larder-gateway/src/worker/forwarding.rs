@@ -76,7 +76,7 @@ impl Wake for Relay {
 
 impl CacheItems {
     /// Does an operation where its item is: here by `run`, which returns `None` for an outcome that is pending.
-    /// `may_be_old`: a copy of this server's is good enough for a look-up. `received`: the value of a store, if it is not
+    /// `may_be_old`: a copy of this server's is good enough for a lookup. `received`: the value of a store, if it is not
     /// in `op`. A request of a `class` is timed.
     pub(super) async fn try_wherever<O: Remote>(
         &self,

@@ -8,8 +8,8 @@ use crate::ended::Ended;
 use crate::items::{Answer, Items, Looked, Page, Upload};
 use futures_util::future::join_all;
 use larder_operations::{
-    ArithmeticOutcome, CommandClass, Count, Expire, Expired, Look, OpContext, Remove, Removed,
-    Store, Stored, Tags,
+    ArithmeticOutcome, CommandClass, Count, Expire, ExpireOutcome, LookupOptions, OpContext,
+    Remove, RemoveOutcome, Store, StoreOutcome, Tags,
 };
 use larder_store::erased;
 use larder_store::{Access, Expiry, HashedKey, Lookup, Lookups, Refusal, Updates, Uploads};
@@ -37,9 +37,9 @@ fn uploaded(engine: &mut erased::Handle, value: &[u8]) -> Result<erased::Upload,
 
 impl Items for CacheItems {
     fn get<'a>(&'a self, key: &'a [u8], may_be_old: bool) -> Answer<'a, Looked> {
-        let look = Look::default();
+        let look = LookupOptions::default();
         Box::pin(async move {
-            let run = |cx: &mut OpContext<'_, erased::Handle>, key: HashedKey<'_>| match cx.look(
+            let run = |cx: &mut OpContext<'_, erased::Handle>, key: HashedKey<'_>| match cx.look_up(
                 key,
                 &look,
                 false,
@@ -75,7 +75,7 @@ impl Items for CacheItems {
         key: &'a [u8],
         op: Store<'a>,
         upload: Option<Upload>,
-    ) -> Answer<'a, Stored> {
+    ) -> Answer<'a, StoreOutcome> {
         let received = upload.map(|upload| upload.downcast::<Receiving>());
         let received = received.map(|upload| upload.expect("it was begun here"));
         let (value, held) = match received.map(|received| *received) {
@@ -94,12 +94,12 @@ impl Items for CacheItems {
                 if let Some(value) = elsewhere.as_ref().filter(|_| upload.is_none()) {
                     match uploaded(cx.engine, value) {
                         Ok(received) => upload = Some(received),
-                        Err(Refusal::TooLarge) => return Some(Stored::TooLarge),
-                        Err(_) => return Some(Stored::OutOfMemory),
+                        Err(Refusal::TooLarge) => return Some(StoreOutcome::TooLarge),
+                        Err(_) => return Some(StoreOutcome::OutOfMemory),
                     }
                 }
                 let stored = cx.store(key, &op, &mut upload);
-                (stored != Stored::Pending).then_some(stored)
+                (stored != StoreOutcome::Pending).then_some(stored)
             };
             let class = Some(CommandClass::Store);
             if !is_in_cache {
@@ -118,11 +118,11 @@ impl Items for CacheItems {
         })
     }
 
-    fn remove<'a>(&'a self, key: &'a [u8], op: Remove) -> Answer<'a, Removed> {
+    fn remove<'a>(&'a self, key: &'a [u8], op: Remove) -> Answer<'a, RemoveOutcome> {
         Box::pin(async move {
             let run = |cx: &mut OpContext<'_, erased::Handle>, key: HashedKey<'_>| {
                 let removed = cx.remove(key, &op);
-                (removed != Removed::Pending).then_some(removed)
+                (removed != RemoveOutcome::Pending).then_some(removed)
             };
             self.wherever(Some(CommandClass::Delete), key, (&op, None), run).await
         })
@@ -138,12 +138,12 @@ impl Items for CacheItems {
         })
     }
 
-    fn expire<'a>(&'a self, key: &'a [u8], expiry: Expiry) -> Answer<'a, Expired> {
+    fn expire<'a>(&'a self, key: &'a [u8], expiry: Expiry) -> Answer<'a, ExpireOutcome> {
         let op = Expire { expiry, ..Expire::default() };
         Box::pin(async move {
             let run = |cx: &mut OpContext<'_, erased::Handle>, key: HashedKey<'_>| {
                 let expired = cx.expire(key, &op);
-                (expired != Expired::Pending).then_some(expired)
+                (expired != ExpireOutcome::Pending).then_some(expired)
             };
             self.wherever(Some(CommandClass::Touch), key, (&Touch(expiry), None), run).await
         })

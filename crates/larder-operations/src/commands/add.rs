@@ -1,7 +1,7 @@
 //! Adding to numbers with a sign, as Redis does: a missing item is 0, a sum that does not fit is
 //! refused, and the value has no padding.
 
-use crate::{Event, Found, OpContext};
+use crate::{Event, LookupResult, OpContext};
 use larder_store::{
     Attributes, Change, Engine, HashedKey, Item, Lease, Lookup, NewCas, NewTags, NewValue, Refusal,
     Value,
@@ -9,7 +9,7 @@ use larder_store::{
 
 /// The outcome of adding to a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Added {
+pub enum AddOutcome {
     /// The number after the addition.
     Number(i64),
     /// The item's value is not a number.
@@ -25,25 +25,25 @@ pub enum Added {
 impl<E: Engine> OpContext<'_, E> {
     /// Adds `delta` to a number, which keeps its expiry. `binary_key` is the mark of an item that is
     /// created.
-    pub fn add(&mut self, key: HashedKey<'_>, delta: i64, binary_key: bool) -> Added {
+    pub fn add(&mut self, key: HashedKey<'_>, delta: i64, binary_key: bool) -> AddOutcome {
         let limits = self.limits;
-        let mut found = Found::Nothing;
+        let mut found = LookupResult::Nothing;
         let updated = self.engine.update(key, &mut None, |item| {
-            found = Found::of(&item, key.bytes.len(), limits);
+            found = LookupResult::of(&item, key.bytes.len(), limits);
             match item {
                 Lookup::Hit(item) => added_to(item, delta),
                 _ => {
                     let attributes = Attributes { binary_key, ..Attributes::default() };
-                    (put(delta, attributes), Added::Number(delta))
+                    (put(delta, attributes), AddOutcome::Number(delta))
                 }
             }
         });
         let added = match updated {
             Ok(updated) => updated.result,
-            Err(Refusal::Pending) => return Added::Pending,
-            Err(_) => Added::OutOfMemory,
+            Err(Refusal::Pending) => return AddOutcome::Pending,
+            Err(_) => AddOutcome::OutOfMemory,
         };
-        if let Added::Number(_) = added {
+        if let AddOutcome::Number(_) = added {
             let thread = &self.counters.thread;
             match found.class() {
                 Some(class) => self.counters.class(Some(class), |class| {
@@ -53,17 +53,17 @@ impl<E: Engine> OpContext<'_, E> {
                 None => thread.incr_misses.add(1),
             }
         }
-        self.tell(|| [Some(Event::Fetched { key: key.bytes, found }), None]);
+        self.notify(|| [Some(Event::Fetched { key: key.bytes, found }), None]);
         added
     }
 }
 
-fn added_to<L: Lease>(item: &Item<'_, L>, delta: i64) -> (Change<'static>, Added) {
-    let Value::Whole(bytes) = item.value else { return (Change::Keep, Added::NonNumeric) };
-    let Some(old) = number_of(bytes) else { return (Change::Keep, Added::NonNumeric) };
-    let Some(sum) = old.checked_add(delta) else { return (Change::Keep, Added::Overflow) };
+fn added_to<L: Lease>(item: &Item<'_, L>, delta: i64) -> (Change<'static>, AddOutcome) {
+    let Value::Whole(bytes) = item.value else { return (Change::Keep, AddOutcome::NonNumeric) };
+    let Some(old) = number_of(bytes) else { return (Change::Keep, AddOutcome::NonNumeric) };
+    let Some(sum) = old.checked_add(delta) else { return (Change::Keep, AddOutcome::Overflow) };
     let attributes = Attributes { stale: false, won: false, ..item.attributes };
-    (put(sum, attributes), Added::Number(sum))
+    (put(sum, attributes), AddOutcome::Number(sum))
 }
 
 fn put(number: i64, attributes: Attributes) -> Change<'static> {

@@ -1,6 +1,6 @@
 //! Incrementing and decrementing numbers.
 
-use crate::{Event, Found, OpContext};
+use crate::{Event, LookupResult, OpContext};
 use larder_store::{
     Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NUMBER_WIDTH_MAX, NewCas,
     NewTags, NewValue, Refusal, Tag, Value,
@@ -67,9 +67,9 @@ impl<E: Engine> OpContext<'_, E> {
     /// Increments or decrements a number.
     pub fn count(&mut self, key: HashedKey<'_>, op: &Count<'_>) -> ArithmeticOutcome {
         let limits = self.limits;
-        let mut found = Found::Nothing;
+        let mut found = LookupResult::Nothing;
         let updated = self.engine.update(key, &mut None, |item| {
-            found = Found::of(&item, key.bytes.len(), limits);
+            found = LookupResult::of(&item, key.bytes.len(), limits);
             match item {
                 Lookup::Hit(item) => op.decide(item),
                 _ => op.create(),
@@ -94,7 +94,7 @@ impl<E: Engine> OpContext<'_, E> {
             ArithmeticOutcome::NotFound => thread.incr_misses.add(1),
             _ => (),
         }
-        self.tell(|| {
+        self.notify(|| {
             let created = match (counted, op.create) {
                 (ArithmeticOutcome::Number { value, cas, before: None }, Some(create)) => {
                     let len = digits_of(value).1.into();

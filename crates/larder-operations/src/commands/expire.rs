@@ -1,6 +1,6 @@
 //! Setting and removing the expiry of items.
 
-use crate::{Event, Found, OpContext};
+use crate::{Event, LookupResult, OpContext};
 use larder_store::{
     Access, Attributes, Change, Engine, Expiry, HashedKey, Lookup, NewCas, Now, Refusal, Seconds,
 };
@@ -35,7 +35,7 @@ pub struct Expire {
 
 /// The outcome of [`OpContext::expire`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expired {
+pub enum ExpireOutcome {
     /// The expiry was set, or the item removed.
     Changed,
     /// There is an item, and a condition does not hold.
@@ -50,28 +50,28 @@ pub enum Expired {
 
 impl<E: Engine> OpContext<'_, E> {
     /// Changes the expiry of an item, if the conditions hold.
-    pub fn expire(&mut self, key: HashedKey<'_>, op: &Expire) -> Expired {
+    pub fn expire(&mut self, key: HashedKey<'_>, op: &Expire) -> ExpireOutcome {
         let (limits, now) = (self.limits, self.now);
-        let mut found = Found::Nothing;
+        let mut found = LookupResult::Nothing;
         let updated = self.engine.update(key, &mut None, |item| {
-            found = Found::of(&item, key.bytes.len(), limits);
-            let Lookup::Hit(item) = item else { return (Change::Keep, Expired::NotFound) };
+            found = LookupResult::of(&item, key.bytes.len(), limits);
+            let Lookup::Hit(item) = item else { return (Change::Keep, ExpireOutcome::NotFound) };
             if !op.applies_to(item.attributes.expiry) {
-                return (Change::Keep, Expired::Kept);
+                return (Change::Keep, ExpireOutcome::Kept);
             }
             if op.expiry.is_past(now) {
-                return (Change::Remove, Expired::Changed);
+                return (Change::Remove, ExpireOutcome::Changed);
             }
             let attributes = Attributes { expiry: op.expiry, ..item.attributes };
             let (cas, access) = (NewCas::Same, Access::Tracked);
-            (Change::SetAttributes { attributes, cas, access }, Expired::Changed)
+            (Change::SetAttributes { attributes, cas, access }, ExpireOutcome::Changed)
         });
         let outcome = match updated {
             Ok(updated) => updated.result,
-            Err(Refusal::Pending) => return Expired::Pending,
+            Err(Refusal::Pending) => return ExpireOutcome::Pending,
             Err(_) => {
                 self.counters.thread.store_no_memory.add(1);
-                Expired::OutOfMemory
+                ExpireOutcome::OutOfMemory
             }
         };
         self.counters.thread.cmd_touch.add(1);
@@ -79,7 +79,7 @@ impl<E: Engine> OpContext<'_, E> {
             Some(class) => self.counters.class(Some(class), |class| class.touch_hits.add(1)),
             None => self.counters.thread.touch_misses.add(1),
         }
-        self.tell(|| [Some(Event::Fetched { key: key.bytes, found }), None]);
+        self.notify(|| [Some(Event::Fetched { key: key.bytes, found }), None]);
         outcome
     }
 }

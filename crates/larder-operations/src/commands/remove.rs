@@ -1,6 +1,6 @@
 //! Removing items, or keeping them without a value or marked as stale.
 
-use crate::{Event, Found, OpContext};
+use crate::{Event, LookupResult, OpContext};
 use larder_store::{
     Access, Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewTags,
     NewValue, Refusal,
@@ -27,7 +27,7 @@ pub struct Remove {
 
 /// The outcome of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removed {
+pub enum RemoveOutcome {
     /// The item was removed, or kept as the removal says. Without memory for what it says, it was removed.
     Removed,
     /// There is no item.
@@ -42,39 +42,41 @@ pub enum Removed {
 
 impl<E: Engine> OpContext<'_, E> {
     /// Removes an item, or keeps a part of it.
-    pub fn remove(&mut self, key: HashedKey<'_>, op: &Remove) -> Removed {
+    pub fn remove(&mut self, key: HashedKey<'_>, op: &Remove) -> RemoveOutcome {
         let limits = self.limits;
         let updated = self.engine.update(key, &mut None, |item| {
-            let found = Found::of(&item, key.bytes.len(), limits);
+            let found = LookupResult::of(&item, key.bytes.len(), limits);
             let Lookup::Hit(item) = item else {
                 // Even a missing item is removed, because a replica may still have it.
-                return (Change::Remove, (Removed::NotFound, found));
+                return (Change::Remove, (RemoveOutcome::NotFound, found));
             };
             let (change, removed) = op.decide(item);
             (change, (removed, found))
         });
         let (removed, found) = match updated {
             Ok(updated) => updated.result,
-            Err(Refusal::Pending) => return Removed::Pending,
+            Err(Refusal::Pending) => return RemoveOutcome::Pending,
             // There is no memory to read the item, or for what is kept of it. Nobody may find it as it was.
             Err(_) if op.compare.is_none() => {
                 let _ = self.engine.update_unread(key, &mut None, |_| (Change::Remove, ()));
-                (Removed::Removed, Found::Nothing)
+                (RemoveOutcome::Removed, LookupResult::Nothing)
             }
-            Err(_) => (Removed::OutOfMemory, Found::Nothing),
+            Err(_) => (RemoveOutcome::OutOfMemory, LookupResult::Nothing),
         };
         match removed {
-            Removed::Removed if op.invalidate => (),
-            Removed::Removed => {
+            RemoveOutcome::Removed if op.invalidate => (),
+            RemoveOutcome::Removed => {
                 self.counters.class(found.class(), |class| class.delete_hits.add(1))
             }
-            Removed::Exists if op.mismatch_uncounted => (),
-            Removed::OutOfMemory => (),
+            RemoveOutcome::Exists if op.mismatch_uncounted => (),
+            RemoveOutcome::OutOfMemory => (),
             _ => self.counters.thread.delete_misses.add(1),
         }
-        self.tell(|| {
+        self.notify(|| {
             let event = match (removed, found) {
-                (Removed::Removed, Found::Live { class, value_len }) if !op.keeps() => {
+                (RemoveOutcome::Removed, LookupResult::Live { class, value_len })
+                    if !op.keeps() =>
+                {
                     Some(Event::Removed { key: key.bytes, class, value_len })
                 }
                 _ => None,
@@ -91,9 +93,9 @@ impl Remove {
         self.invalidate || self.value_only
     }
 
-    fn decide<L: Lease>(&self, item: &Item<'_, L>) -> (Change<'static>, Removed) {
+    fn decide<L: Lease>(&self, item: &Item<'_, L>) -> (Change<'static>, RemoveOutcome) {
         if self.compare.is_some_and(|cas| cas != item.cas || cas == 0) {
-            return (Change::Keep, Removed::Exists);
+            return (Change::Keep, RemoveOutcome::Exists);
         }
         let old = item.attributes;
         let cas = |otherwise| self.new_cas.map_or(otherwise, NewCas::Exactly);
@@ -123,6 +125,6 @@ impl Remove {
                 tags: NewTags::Same,
             },
         };
-        (change, Removed::Removed)
+        (change, RemoveOutcome::Removed)
     }
 }

@@ -1,6 +1,6 @@
 //! The fast path of stores: a set that stores its value whatever is there, and that nobody observes.
 
-use crate::{OpContext, Store, Stored};
+use crate::{OpContext, Store, StoreOutcome};
 use larder_store::{
     Attributes, Change, Engine, Expiry, HashedKey, NewCas, NewTags, NewValue, Refusal,
 };
@@ -38,12 +38,12 @@ impl<'v> Set<'v> {
 impl<E: Engine> OpContext<'_, E> {
     /// Stores a value as [`OpContext::store`] does, with fewer instructions. An observer is not told.
     #[inline(always)]
-    pub fn set(&mut self, key: HashedKey<'_>, op: &Set<'_>) -> Stored {
+    pub fn set(&mut self, key: HashedKey<'_>, op: &Set<'_>) -> StoreOutcome {
         debug_assert!(self.observer.is_none(), "an observer is to be told");
         let (limits, len) = (self.limits, op.value.len());
         let size = limits.footprint(key.bytes.len(), len, op.client_flags);
         if size > limits.item_size_max {
-            return self.refuse(key, &op.store(), Stored::TooLarge);
+            return self.refuse(key, &op.store(), StoreOutcome::TooLarge);
         }
         let Set { value, client_flags, expiry, binary_key, .. } = *op;
         let attributes = Attributes { client_flags, expiry, binary_key, ..Attributes::default() };
@@ -53,12 +53,12 @@ impl<E: Engine> OpContext<'_, E> {
             Ok(updated) => {
                 let class = limits.classes.class_of(size);
                 self.counters.class(Some(class), |class| class.cmd_set.add(1));
-                Stored::Stored { cas: updated.cas, len }
+                StoreOutcome::Stored { cas: updated.cas, len }
             }
-            Err(Refusal::Pending) => Stored::Pending,
-            Err(Refusal::OutOfMemory) => self.refuse(key, &op.store(), Stored::OutOfMemory),
+            Err(Refusal::Pending) => StoreOutcome::Pending,
+            Err(Refusal::OutOfMemory) => self.refuse(key, &op.store(), StoreOutcome::OutOfMemory),
             Err(Refusal::TooLarge | Refusal::WrongUpload | Refusal::NoTags) => {
-                self.refuse(key, &op.store(), Stored::TooLarge)
+                self.refuse(key, &op.store(), StoreOutcome::TooLarge)
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Stores.
 
-use crate::{Event, Found, Limits, OpContext, StoreKind, Stored};
+use crate::{Event, Limits, LookupResult, OpContext, StoreKind, StoreOutcome};
 use larder_store::{
     Attributes, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas, NewTags, NewValue,
     Refusal, Tag,
@@ -64,16 +64,16 @@ impl<E: Engine> OpContext<'_, E> {
         key: HashedKey<'_>,
         op: &Store<'_>,
         upload: &mut Option<E::Upload>,
-    ) -> Stored {
+    ) -> StoreOutcome {
         let limits = self.limits;
         let size = limits.footprint(key.bytes.len(), op.value_len, op.client_flags);
         if size > limits.item_size_max {
-            return self.refuse(key, op, Stored::TooLarge);
+            return self.refuse(key, op, StoreOutcome::TooLarge);
         }
         let uploaded = upload.is_some();
-        let (mut found, mut expiry) = (Found::Nothing, op.expiry);
+        let (mut found, mut expiry) = (LookupResult::Nothing, op.expiry);
         let decide = |item: Lookup<&Item<'_, E::Lease>>| {
-            found = Found::of(&item, key.bytes.len(), limits);
+            found = LookupResult::of(&item, key.bytes.len(), limits);
             let (change, stored) = match item {
                 Lookup::Hit(item) => op.decide(key, item, uploaded, limits),
                 _ => op.decide_miss(uploaded),
@@ -92,21 +92,21 @@ impl<E: Engine> OpContext<'_, E> {
         };
         let updated = match updated {
             Ok(updated) => updated,
-            Err(Refusal::Pending) => return Stored::Pending,
-            Err(Refusal::OutOfMemory) => return self.refuse(key, op, Stored::OutOfMemory),
+            Err(Refusal::Pending) => return StoreOutcome::Pending,
+            Err(Refusal::OutOfMemory) => return self.refuse(key, op, StoreOutcome::OutOfMemory),
             // The old value and the new one together are too large.
-            Err(Refusal::TooLarge) if op.mode.concatenates() => return Stored::NotStored,
+            Err(Refusal::TooLarge) if op.mode.concatenates() => return StoreOutcome::NotStored,
             Err(Refusal::TooLarge | Refusal::WrongUpload | Refusal::NoTags) => {
-                return self.refuse(key, op, Stored::TooLarge);
+                return self.refuse(key, op, StoreOutcome::TooLarge);
             }
         };
         let stored = match updated.result {
-            Stored::Stored { len, .. } => Stored::Stored { cas: updated.cas, len },
+            StoreOutcome::Stored { len, .. } => StoreOutcome::Stored { cas: updated.cas, len },
             other => other,
         };
         self.counters.class(Some(limits.classes.class_of(size)), |class| class.cmd_set.add(1));
         self.count_compare(op, stored, found);
-        self.tell(|| {
+        self.notify(|| {
             let event = self.stored_event(key, op, stored, expiry);
             [Some(Event::Fetched { key: key.bytes, found }), Some(event)]
         });
@@ -120,28 +120,33 @@ impl<E: Engine> OpContext<'_, E> {
     }
 
     /// Refuses a store, perhaps before its value has arrived; returns `why`.
-    pub fn refuse(&mut self, key: HashedKey<'_>, op: &Store<'_>, why: Stored) -> Stored {
+    pub fn refuse(
+        &mut self,
+        key: HashedKey<'_>,
+        op: &Store<'_>,
+        why: StoreOutcome,
+    ) -> StoreOutcome {
         match why {
-            Stored::TooLarge => self.counters.thread.store_too_large.add(1),
+            StoreOutcome::TooLarge => self.counters.thread.store_too_large.add(1),
             _ => self.counters.thread.store_no_memory.add(1),
         }
         if op.refusal_removes {
             // Removing needs no memory.
             let _ = self.engine.update_unread(key, &mut None, |_| (Change::Remove, ()));
         }
-        self.tell(|| [Some(self.stored_event(key, op, why, op.expiry)), None]);
+        self.notify(|| [Some(self.stored_event(key, op, why, op.expiry)), None]);
         why
     }
 
-    fn count_compare(&self, op: &Store<'_>, stored: Stored, found: Found) {
+    fn count_compare(&self, op: &Store<'_>, stored: StoreOutcome, found: LookupResult) {
         if op.compare.is_none() || !matches!(op.mode, StoreMode::Set | StoreMode::Replace) {
             return;
         }
         match (stored, found.class()) {
-            (Stored::Stored { .. }, class @ Some(_)) => {
+            (StoreOutcome::Stored { .. }, class @ Some(_)) => {
                 self.counters.class(class, |class| class.cas_hits.add(1));
             }
-            (Stored::Exists, class @ Some(_)) => {
+            (StoreOutcome::Exists, class @ Some(_)) => {
                 self.counters.class(class, |class| class.cas_badval.add(1));
             }
             _ => self.counters.thread.cas_misses.add(1),
@@ -152,10 +157,11 @@ impl<E: Engine> OpContext<'_, E> {
         &self,
         key: HashedKey<'e>,
         op: &Store<'_>,
-        outcome: Stored,
+        outcome: StoreOutcome,
         expiry: Expiry,
     ) -> Event<'e> {
-        let value_len = if let Stored::Stored { len, .. } = outcome { len } else { op.value_len };
+        let value_len =
+            if let StoreOutcome::Stored { len, .. } = outcome { len } else { op.value_len };
         let kind = match (op.mode, op.compare) {
             (StoreMode::Append, _) => StoreKind::Append,
             (StoreMode::Prepend, _) => StoreKind::Prepend,
@@ -171,16 +177,16 @@ impl<E: Engine> OpContext<'_, E> {
 }
 
 impl<'v> Store<'v> {
-    fn decide_miss(&self, uploaded: bool) -> (Change<'v>, Stored) {
+    fn decide_miss(&self, uploaded: bool) -> (Change<'v>, StoreOutcome) {
         let created = |expiry| {
             let put = self.put(self.attributes(expiry), self.whole(uploaded), self.tags());
-            (put, Stored::Stored { cas: 0, len: self.value_len })
+            (put, StoreOutcome::Stored { cas: 0, len: self.value_len })
         };
-        let not_stored = (Change::Keep, Stored::NotStored);
+        let not_stored = (Change::Keep, StoreOutcome::NotStored);
         match (self.mode, self.create) {
             (StoreMode::Append | StoreMode::Prepend, Some(expiry)) => created(expiry),
             (StoreMode::Append | StoreMode::Prepend, None) => not_stored,
-            _ if self.compare.is_some() => (Change::Keep, Stored::NotFound),
+            _ if self.compare.is_some() => (Change::Keep, StoreOutcome::NotFound),
             (StoreMode::Replace, _) => not_stored,
             (StoreMode::Set | StoreMode::Add, _) => created(self.expiry),
         }
@@ -192,14 +198,14 @@ impl<'v> Store<'v> {
         item: &Item<'_, L>,
         uploaded: bool,
         limits: &Limits,
-    ) -> (Change<'v>, Stored) {
+    ) -> (Change<'v>, StoreOutcome) {
         let was =
             || limits.footprint(key.bytes.len(), item.value.len(), item.attributes.client_flags);
         if self.mode.concatenates() && was() + self.value_len > limits.item_size_max {
-            return (Change::Keep, Stored::NotStored);
+            return (Change::Keep, StoreOutcome::NotStored);
         }
         if self.mode == StoreMode::Add {
-            return (Change::Promote, Stored::NotStored);
+            return (Change::Promote, StoreOutcome::NotStored);
         }
         let stale = match self.compare {
             Some(cas) if cas == item.cas && cas != 0 => false,
@@ -207,7 +213,7 @@ impl<'v> Store<'v> {
             Some(cas @ 1..) if self.invalidate && cas < item.cas && !self.mode.concatenates() => {
                 true
             }
-            Some(_) => return (Change::Keep, Stored::Exists),
+            Some(_) => return (Change::Keep, StoreOutcome::Exists),
             None => false,
         };
         let (new, old) = (self.attributes(self.expiry), item.attributes);
@@ -232,7 +238,10 @@ impl<'v> Store<'v> {
             _ => (new, self.whole(uploaded), 0),
         };
         let tags = if self.mode.concatenates() { NewTags::Same } else { self.tags() };
-        (self.put(attributes, value, tags), Stored::Stored { cas: 0, len: len + self.value_len })
+        (
+            self.put(attributes, value, tags),
+            StoreOutcome::Stored { cas: 0, len: len + self.value_len },
+        )
     }
 
     fn attributes(&self, expiry: Expiry) -> Attributes {

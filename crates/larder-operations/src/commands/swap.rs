@@ -1,6 +1,6 @@
 //! Stores and removals that show the item that was there, and stores that keep its expiry.
 
-use crate::{Event, Found, OpContext, StoreKind, Stored};
+use crate::{Event, LookupResult, OpContext, StoreKind, StoreOutcome};
 use larder_store::{
     Attributes, Change, Engine, Expiry, HashedKey, Item, Lookup, NewCas, NewTags, NewValue,
     Refusal, Tag,
@@ -41,16 +41,16 @@ impl<E: Engine> OpContext<'_, E> {
         key: HashedKey<'_>,
         op: &Swap<'_>,
         mut show: impl FnMut(&Item<'_, E::Lease>) -> R,
-    ) -> (Stored, Option<R>) {
+    ) -> (StoreOutcome, Option<R>) {
         let (limits, len) = (self.limits, op.value.len());
         let size = limits.footprint(key.bytes.len(), len, 0);
         if size > limits.item_size_max {
             self.counters.thread.store_too_large.add(1);
-            return (Stored::TooLarge, None);
+            return (StoreOutcome::TooLarge, None);
         }
-        let mut found = Found::Nothing;
+        let mut found = LookupResult::Nothing;
         let updated = self.engine.update(key, &mut None, |item| {
-            found = Found::of(&item, key.bytes.len(), limits);
+            found = LookupResult::of(&item, key.bytes.len(), limits);
             let old = if let Lookup::Hit(item) = item { Some(item) } else { None };
             let shown = old.map(&mut show);
             let is_met = match op.condition {
@@ -59,7 +59,7 @@ impl<E: Engine> OpContext<'_, E> {
                 SwapCondition::Present => old.is_some(),
             };
             if !is_met {
-                return (Change::Keep, (Stored::NotStored, shown));
+                return (Change::Keep, (StoreOutcome::NotStored, shown));
             }
             let kept = old.map_or(Expiry::Never, |old| old.attributes.expiry);
             let expiry = op.expiry.unwrap_or(kept);
@@ -68,23 +68,23 @@ impl<E: Engine> OpContext<'_, E> {
             let (cas, value) = (NewCas::Fresh, NewValue::Bytes(op.value));
             let tags = if op.tags.is_empty() { NewTags::None } else { NewTags::These(op.tags) };
             let put = Change::Put { attributes, cas, value, fetched: false, tags };
-            (put, (Stored::Stored { cas: 0, len }, shown))
+            (put, (StoreOutcome::Stored { cas: 0, len }, shown))
         });
         let thread = &self.counters.thread;
         let (stored, shown) = match updated {
             Ok(updated) => updated.result,
-            Err(Refusal::Pending) => return (Stored::Pending, None),
+            Err(Refusal::Pending) => return (StoreOutcome::Pending, None),
             Err(Refusal::OutOfMemory) => {
                 thread.store_no_memory.add(1);
-                (Stored::OutOfMemory, None)
+                (StoreOutcome::OutOfMemory, None)
             }
             Err(Refusal::TooLarge | Refusal::WrongUpload | Refusal::NoTags) => {
                 thread.store_too_large.add(1);
-                (Stored::TooLarge, None)
+                (StoreOutcome::TooLarge, None)
             }
         };
         self.counters.class(Some(limits.classes.class_of(size)), |class| class.cmd_set.add(1));
-        self.tell(|| {
+        self.notify(|| {
             let kind = match op.condition {
                 SwapCondition::Always => StoreKind::Set,
                 SwapCondition::Absent => StoreKind::Add,
@@ -108,7 +108,7 @@ impl<E: Engine> OpContext<'_, E> {
     ) -> Lookup<R> {
         let limits = self.limits;
         let updated = self.engine.update(key, &mut None, |item| {
-            let found = Found::of(&item, key.bytes.len(), limits);
+            let found = LookupResult::of(&item, key.bytes.len(), limits);
             let shown = if let Lookup::Hit(item) = item { Some(show(item)) } else { None };
             (Change::Remove, (shown, found))
         });
@@ -116,7 +116,7 @@ impl<E: Engine> OpContext<'_, E> {
             Ok(updated) => updated.result,
             Err(Refusal::Pending) => return Lookup::Pending,
             // Removing needs no memory.
-            Err(_) => (None, Found::Nothing),
+            Err(_) => (None, LookupResult::Nothing),
         };
         match found.class() {
             Some(class) => self.counters.class(Some(class), |class| {
@@ -125,9 +125,9 @@ impl<E: Engine> OpContext<'_, E> {
             }),
             None => self.counters.thread.get_misses.add(1),
         }
-        self.tell(|| {
+        self.notify(|| {
             let removed = match found {
-                Found::Live { class, value_len } => {
+                LookupResult::Live { class, value_len } => {
                     Some(Event::Removed { key: key.bytes, class, value_len })
                 }
                 _ => None,

@@ -4,7 +4,7 @@ use super::slab_class::SlabClass;
 use super::snapshot::Snapshot;
 use super::socket::Socket;
 use larder_cluster::FollowerStatus;
-use larder_operations::{ClassCounters, CommandClass, Counter, Histogram, Hot, ThreadCounters};
+use larder_operations::{ClassCounters, CommandClass, Counter, Histogram, HotKey, ThreadCounters};
 use larder_store::{ClassGauges, FlashPage};
 use std::borrow::Cow;
 use std::fmt;
@@ -22,7 +22,7 @@ pub(super) enum Entry<'a> {
     /// A class of commands.
     Commands(CommandClass),
     /// A key or prefix that many requests are for.
-    Hot(&'a Hot),
+    Hot(&'a HotKey),
     /// A server that keeps a copy of this one's items.
     Follower(&'a FollowerStatus),
 }
@@ -109,7 +109,7 @@ pub(super) enum Source {
     /// Something about the latencies of a class of commands.
     Latency(fn(&Histogram) -> Value),
     /// Something about a key or prefix that many requests are for.
-    Hot(fn(&Hot) -> Value),
+    Hot(fn(&HotKey) -> Value),
     /// Something about a follower.
     Follower(fn(&FollowerStatus) -> Value),
     /// It never changes.

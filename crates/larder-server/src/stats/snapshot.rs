@@ -5,7 +5,7 @@ use crate::controls::TunedFlash;
 use crate::options::suboptions::{Shown, Suboptions};
 use crate::process::platform;
 use crate::server::Server;
-use larder_operations::{ClassCounters, Counter, Counters, HotKeys, Hottest};
+use larder_operations::{ClassCounters, Counter, Counters, HotKeyReport, HotKeys};
 use larder_store::segment::MissRatioCurve;
 use larder_store::{ClassGauges, FlashGauges, Gauges};
 use std::cell::OnceCell;
@@ -23,7 +23,7 @@ pub(super) struct Snapshot<'s> {
     tuned: OnceCell<Shown>,
     flash: OnceCell<Option<FlashGauges>>,
     tuned_flash: OnceCell<TunedFlash>,
-    hottest: OnceCell<Hottest>,
+    hottest: OnceCell<HotKeyReport>,
 }
 
 impl<'s> Snapshot<'s> {
@@ -59,7 +59,7 @@ impl<'s> Snapshot<'s> {
     }
 
     /// What most requests are for.
-    pub(super) fn hottest(&self) -> &Hottest {
+    pub(super) fn hottest(&self) -> &HotKeyReport {
         self.hottest.get_or_init(|| {
             let threads = self.server.counters.iter().map(|counters| &counters.hot_keys);
             HotKeys::hottest(threads, self.server.clock.now(), HOTTEST_SHOWN)

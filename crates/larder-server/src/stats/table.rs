@@ -15,7 +15,7 @@ use super::rows::{
 use super::snapshot::Snapshot;
 use super::socket;
 use crate::server::Server;
-use larder_operations::{CommandClass, Hot};
+use larder_operations::{CommandClass, HotKey};
 
 /// Every page that has rows.
 pub static PAGES: [&Page; 13] = [
@@ -206,7 +206,7 @@ impl Each {
     }
 }
 
-fn visit_ranked(hottest: &[Hot], show: &mut dyn FnMut(&str, &Entry<'_>)) {
+fn visit_ranked(hottest: &[HotKey], show: &mut dyn FnMut(&str, &Entry<'_>)) {
     for (rank, hot) in (1..).zip(hottest) {
         show(&format!("{rank}:"), &Entry::Hot(hot));
     }

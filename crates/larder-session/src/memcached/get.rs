@@ -89,11 +89,15 @@ pub(crate) fn get<E: Engine, H: Host>(
         let looked = looked.map(|shown| shown.unwrap_or(HitReply::Refused));
         return finish(cx, get, key.bytes, &looked, output);
     }
-    let looked =
-        cx.operations.look(key, &lower::look(get, tags, now, cx.settings), is_recorded, |item| {
+    let looked = cx.operations.look_up(
+        key,
+        &lower::look(get, tags, now, cx.settings),
+        is_recorded,
+        |item| {
             output.truncate(mark);
             show(get, key.bytes, item, now, pending, output)
-        });
+        },
+    );
     if !matches!(looked, Ok(Lookup::Hit(_))) {
         // The closure may have written the item before the engine refused its change, found that it has to wait, or
         // evicted the item to make room for the change.

@@ -4,12 +4,17 @@
 use crate::context::Settings;
 use crate::time::resolve;
 use larder_operations as operations;
-use larder_operations::{Count, CreateEmpty, CreateNumber, Look, Recache, Remove};
+use larder_operations::{Count, CreateEmpty, CreateNumber, LookupOptions, Recache, Remove};
 use larder_protocol::{Arithmetic, Delete, Exptime, Get, ReplyFormat, Store, StoreMode};
 use larder_store::{Expiry, Now, Tag};
 
 /// The lookup of `get`, `gat`, `touch` and `mg`.
-pub(crate) fn look<'t>(get: &Get<'_>, tags: &'t [Tag], now: Now, settings: &Settings) -> Look<'t> {
+pub(crate) fn look<'t>(
+    get: &Get<'_>,
+    tags: &'t [Tag],
+    now: Now,
+    settings: &Settings,
+) -> LookupOptions<'t> {
     let flags = get.format.meta();
     let create = get.vivify.map(|vivify| CreateEmpty {
         expiry: created_expiry(&get.format, vivify, get.touch, now),
@@ -21,7 +26,7 @@ pub(crate) fn look<'t>(get: &Get<'_>, tags: &'t [Tag], now: Now, settings: &Sett
         let after_touch = flags.is_some_and(|flags| !flags.precedes(b'R', b'T'));
         Some(Recache { within_secs: recache_secs(within, now)?, after_touch })
     });
-    Look {
+    LookupOptions {
         touch: get.touch.map(|touch| resolve(touch, now)),
         create,
         may_win: flags.is_some() && !settings.for_gateway,

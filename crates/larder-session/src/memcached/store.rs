@@ -5,7 +5,7 @@ use crate::Host;
 use crate::context::Context;
 use crate::time::resolve;
 use larder_operations as operations;
-use larder_operations::Removed;
+use larder_operations::RemoveOutcome;
 use larder_protocol::reply::{self, ArithmeticOutcome, Deleted, Stored, Ttl};
 use larder_protocol::{Arithmetic, Delete, FastSet, Store};
 use larder_store::{Engine, HashedKey, Refusal, Tag};
@@ -50,7 +50,7 @@ pub(crate) fn fast_set<E: Engine, H: Host>(
         refusal_removes: true,
     };
     match cx.operations.set(key, &op) {
-        operations::Stored::Stored { cas, .. } => reply::fast_stored(set, cas, output),
+        operations::StoreOutcome::Stored { cas, .. } => reply::fast_stored(set, cas, output),
         outcome => {
             let Some(outcome) = stored(outcome) else { return false };
             reply::stored(&set.store(), outcome, output);
@@ -79,8 +79,8 @@ pub(crate) fn refuse<E: Engine, H: Host>(
 ) {
     let why = match refusal {
         Refusal::NoTags => return reply::tags_refused(false, output),
-        Refusal::OutOfMemory | Refusal::Pending => operations::Stored::OutOfMemory,
-        Refusal::TooLarge | Refusal::WrongUpload => operations::Stored::TooLarge,
+        Refusal::OutOfMemory | Refusal::Pending => operations::StoreOutcome::OutOfMemory,
+        Refusal::TooLarge | Refusal::WrongUpload => operations::StoreOutcome::TooLarge,
     };
     let op = lower::store(store, &[], cx.operations.now, cx.settings);
     if let Some(outcome) = stored(cx.operations.refuse(key, &op, why)) {
@@ -89,15 +89,15 @@ pub(crate) fn refuse<E: Engine, H: Host>(
 }
 
 /// The outcome of a store as its reply shows it; `None` if the store has to wait for slower storage.
-fn stored(outcome: operations::Stored) -> Option<Stored> {
+fn stored(outcome: operations::StoreOutcome) -> Option<Stored> {
     Some(match outcome {
-        operations::Stored::Stored { cas, len } => Stored::Stored { cas, len },
-        operations::Stored::NotStored => Stored::NotStored,
-        operations::Stored::Exists => Stored::Exists,
-        operations::Stored::NotFound => Stored::NotFound,
-        operations::Stored::TooLarge => Stored::TooLarge,
-        operations::Stored::OutOfMemory => Stored::OutOfMemory,
-        operations::Stored::Pending => return None,
+        operations::StoreOutcome::Stored { cas, len } => Stored::Stored { cas, len },
+        operations::StoreOutcome::NotStored => Stored::NotStored,
+        operations::StoreOutcome::Exists => Stored::Exists,
+        operations::StoreOutcome::NotFound => Stored::NotFound,
+        operations::StoreOutcome::TooLarge => Stored::TooLarge,
+        operations::StoreOutcome::OutOfMemory => Stored::OutOfMemory,
+        operations::StoreOutcome::Pending => return None,
     })
 }
 
@@ -110,11 +110,11 @@ pub(crate) fn delete<E: Engine, H: Host>(
 ) -> bool {
     let op = lower::remove(delete, cx.operations.now);
     let outcome = match cx.operations.remove(key, &op) {
-        Removed::Removed => Deleted::Deleted { cas: 0 },
-        Removed::NotFound => Deleted::NotFound,
-        Removed::Exists => Deleted::Exists,
-        Removed::OutOfMemory => Deleted::OutOfMemory,
-        Removed::Pending => return false,
+        RemoveOutcome::Removed => Deleted::Deleted { cas: 0 },
+        RemoveOutcome::NotFound => Deleted::NotFound,
+        RemoveOutcome::Exists => Deleted::Exists,
+        RemoveOutcome::OutOfMemory => Deleted::OutOfMemory,
+        RemoveOutcome::Pending => return false,
     };
     reply::deleted(delete, outcome, output);
     true
@@ -130,7 +130,7 @@ pub(crate) fn remove_refused<E: Engine, H: Host>(
 ) {
     if refusal == Refusal::OutOfMemory {
         let op = lower::store(store, &[], cx.operations.now, cx.settings);
-        cx.operations.refuse(key, &op, operations::Stored::OutOfMemory);
+        cx.operations.refuse(key, &op, operations::StoreOutcome::OutOfMemory);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::Host;
 use crate::context::Context;
 use crate::session::Session;
 use crate::session::resp_state::{FETCHES_MAX, KeyProgress, State};
-use larder_operations::{Look, Remove, Removed};
+use larder_operations::{LookupOptions, Remove, RemoveOutcome};
 use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{ItemsCommand, checked_key};
 use larder_store::{Engine, Expiry, HashedKey, Lookup};
@@ -109,13 +109,17 @@ fn count<E: Engine, H: Host>(
 ) -> Outcome {
     let looked = match command {
         ItemsCommand::Del(_) => match cx.operations.remove(key, &Remove::default()) {
-            Removed::Removed => Lookup::Hit(()),
-            Removed::Pending => Lookup::Pending,
-            Removed::NotFound | Removed::Exists | Removed::OutOfMemory => Lookup::Miss,
+            RemoveOutcome::Removed => Lookup::Hit(()),
+            RemoveOutcome::Pending => Lookup::Pending,
+            RemoveOutcome::NotFound | RemoveOutcome::Exists | RemoveOutcome::OutOfMemory => {
+                Lookup::Miss
+            }
         },
         ItemsCommand::Touch(_) => {
             // A lookup that changes nothing needs no memory, so it is never refused.
-            cx.operations.look(key, &Look::default(), false, |_| ()).unwrap_or(Lookup::Miss)
+            cx.operations
+                .look_up(key, &LookupOptions::default(), false, |_| ())
+                .unwrap_or(Lookup::Miss)
         }
         _ => cx.operations.describe(key, |_| ()),
     };

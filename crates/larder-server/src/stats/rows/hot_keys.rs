@@ -2,7 +2,7 @@
 //! no metrics.
 
 use crate::stats::row::{Row, Source, Value};
-use larder_operations::Hot;
+use larder_operations::HotKey;
 use larder_protocol::dump::uri;
 
 /// Of each page.
@@ -27,12 +27,12 @@ pub(in crate::stats) const PREFIX: &[Row] = &[
 ];
 
 /// The name as dumps write keys: bytes other than letters, digits and `-._~` are percent-encoded.
-fn name(hot: &Hot) -> Value {
+fn name(hot: &HotKey) -> Value {
     let mut encoded = Vec::new();
     uri(&hot.name, &mut encoded);
     String::from_utf8_lossy(&encoded).into_owned().into()
 }
 
-fn share(hot: &Hot) -> Value {
+fn share(hot: &HotKey) -> Value {
     Value::Real(hot.share, Some(4))
 }

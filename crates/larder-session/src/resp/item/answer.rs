@@ -2,7 +2,7 @@
 
 use crate::resp::batch::Outcome;
 use crate::session::resp_state::State;
-use larder_operations::Stored;
+use larder_operations::StoreOutcome;
 use larder_protocol::resp::CommandError;
 use larder_store::HashedKey;
 
@@ -21,9 +21,9 @@ pub(super) fn is_binary(key: &[u8]) -> bool {
     key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f)
 }
 
-pub(super) fn refusal(stored: Stored) -> CommandError<'static> {
+pub(super) fn refusal(stored: StoreOutcome) -> CommandError<'static> {
     match stored {
-        Stored::OutOfMemory => CommandError::OutOfMemory,
+        StoreOutcome::OutOfMemory => CommandError::OutOfMemory,
         _ => CommandError::TooLarge,
     }
 }

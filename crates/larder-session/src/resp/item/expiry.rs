@@ -4,7 +4,7 @@ use super::answer::Answer;
 use crate::Host;
 use crate::context::Context;
 use crate::time::resolve_millis;
-use larder_operations::{self as operations, Expired};
+use larder_operations::{self as operations, ExpireOutcome};
 use larder_protocol::resp::{CommandError, Expire, ExpireTime, NewExpiry};
 use larder_store::{Engine, Expiry, HashedKey, Lookup, Now};
 
@@ -60,10 +60,10 @@ fn change_expiry<E: Engine, H: Host>(
     op: &operations::Expire,
 ) -> Answer<'static> {
     Some(match cx.operations.expire(key, op) {
-        Expired::Changed => Ok(1),
-        Expired::Kept | Expired::NotFound => Ok(0),
-        Expired::OutOfMemory => Err(CommandError::OutOfMemory),
-        Expired::Pending => return None,
+        ExpireOutcome::Changed => Ok(1),
+        ExpireOutcome::Kept | ExpireOutcome::NotFound => Ok(0),
+        ExpireOutcome::OutOfMemory => Err(CommandError::OutOfMemory),
+        ExpireOutcome::Pending => return None,
     })
 }
 

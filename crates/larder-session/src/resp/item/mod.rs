@@ -14,7 +14,7 @@ use crate::events::RequestObserver;
 use crate::resp::batch::Outcome;
 use crate::session::Session;
 use crate::session::resp_state::State;
-use larder_operations::{Look, OpContext};
+use larder_operations::{LookupOptions, OpContext};
 use larder_protocol::Streams;
 use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{ItemCommand, NewExpiry};
@@ -59,7 +59,7 @@ impl<E: Engine> Session<E> {
             }
             ItemCommand::GetEx(Some(expiry)) => match expiry::new_expiry(*expiry, now) {
                 Ok(touch) => {
-                    let op = Look { touch, ..Look::default() };
+                    let op = LookupOptions { touch, ..LookupOptions::default() };
                     return self.resp_look(cx, state, key, &op, false, output);
                 }
                 Err(error) => Some(Err(error)),

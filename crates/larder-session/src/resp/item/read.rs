@@ -8,7 +8,7 @@ use crate::resp::batch::Outcome;
 use crate::session::Session;
 use crate::session::pending::{OutgoingValue, Pending};
 use crate::session::resp_state::State;
-use larder_operations::Look;
+use larder_operations::LookupOptions;
 use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::CommandError;
 use larder_store::{Engine, HashedKey, Lease, Lookup, Value};
@@ -31,7 +31,9 @@ impl<E: Engine> Session<E> {
         match looked {
             Lookup::Hit(Some(())) => Outcome::Done,
             // `content` has recorded the access to the large value already.
-            Lookup::Hit(None) => self.resp_look(cx, state, key, &Look::default(), true, output),
+            Lookup::Hit(None) => {
+                self.resp_look(cx, state, key, &LookupOptions::default(), true, output)
+            }
             Lookup::Pending => waits(state, key),
             Lookup::Miss | Lookup::Expired | Lookup::Flushed => {
                 reply::null(state.version, output);
@@ -46,12 +48,12 @@ impl<E: Engine> Session<E> {
         cx: &mut Context<'_, E, H>,
         state: &mut State,
         key: HashedKey<'_>,
-        op: &Look<'_>,
+        op: &LookupOptions<'_>,
         is_recorded: bool,
         output: &mut Vec<u8>,
     ) -> Outcome {
         let (mark, pending) = (output.len(), &mut self.pending);
-        let looked = cx.operations.look(key, op, is_recorded, |item| {
+        let looked = cx.operations.look_up(key, op, is_recorded, |item| {
             output.truncate(mark);
             show(item.value, pending, output);
         });

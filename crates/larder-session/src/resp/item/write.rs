@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::resp::batch::Outcome;
 use crate::session::Session;
 use crate::session::resp_state::State;
-use larder_operations::{self as operations, Added, Stored, Swap, SwapCondition};
+use larder_operations::{self as operations, AddOutcome, StoreOutcome, Swap, SwapCondition};
 use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{CommandError, Set, SetAnswer, SetCondition};
 use larder_store::{Engine, Expiry, HashedKey, Refusal, Tag};
@@ -32,8 +32,8 @@ impl<E: Engine> Session<E> {
             refusal_removes: false,
         };
         match cx.operations.set(key, &op) {
-            Stored::Stored { .. } => reply::ok(output),
-            Stored::Pending => return waits(state, key),
+            StoreOutcome::Stored { .. } => reply::ok(output),
+            StoreOutcome::Pending => return waits(state, key),
             refused => reply::error(&refusal(refused), output),
         }
         Outcome::Done
@@ -100,20 +100,20 @@ impl<E: Engine> Session<E> {
             output.truncate(mark);
         }
         match (stored, set.answer) {
-            (Stored::Pending, _) => {
+            (StoreOutcome::Pending, _) => {
                 output.truncate(mark);
                 self.keep_tags(tags);
                 return waits(state, key);
             }
-            (Stored::Stored { .. } | Stored::NotStored, SetAnswer::OldValue) => {
+            (StoreOutcome::Stored { .. } | StoreOutcome::NotStored, SetAnswer::OldValue) => {
                 if old.is_none() {
                     reply::null(state.version, output);
                 }
             }
-            (Stored::Stored { .. }, SetAnswer::Ok) => reply::ok(output),
-            (Stored::Stored { .. }, SetAnswer::Number) => reply::integer(1, output),
-            (Stored::NotStored, SetAnswer::Ok) => reply::null(state.version, output),
-            (Stored::NotStored, SetAnswer::Number) => reply::integer(0, output),
+            (StoreOutcome::Stored { .. }, SetAnswer::Ok) => reply::ok(output),
+            (StoreOutcome::Stored { .. }, SetAnswer::Number) => reply::integer(1, output),
+            (StoreOutcome::NotStored, SetAnswer::Ok) => reply::null(state.version, output),
+            (StoreOutcome::NotStored, SetAnswer::Number) => reply::integer(0, output),
             (refused, _) => {
                 output.truncate(mark);
                 reply::error(&refusal(refused), output);
@@ -139,8 +139,8 @@ pub(in crate::resp) fn store<E: Engine, H: Host>(
         ..operations::Store::default()
     };
     match cx.operations.store(key, &op, &mut None) {
-        Stored::Stored { .. } => Some(Ok(())),
-        Stored::Pending => None,
+        StoreOutcome::Stored { .. } => Some(Ok(())),
+        StoreOutcome::Pending => None,
         refused => Some(Err(refusal(refused))),
     }
 }
@@ -159,8 +159,8 @@ pub(super) fn append<E: Engine, H: Host>(
         ..operations::Store::default()
     };
     Some(match cx.operations.store(key, &op, &mut None) {
-        Stored::Stored { len, .. } => Ok(number(len)),
-        Stored::Pending => return None,
+        StoreOutcome::Stored { len, .. } => Ok(number(len)),
+        StoreOutcome::Pending => return None,
         refused => Err(refusal(refused)),
     })
 }
@@ -171,10 +171,10 @@ pub(super) fn add<E: Engine, H: Host>(
     delta: i64,
 ) -> Answer<'static> {
     Some(match cx.operations.add(key, delta, is_binary(key.bytes)) {
-        Added::Number(number) => Ok(number),
-        Added::NonNumeric => Err(CommandError::NotInteger),
-        Added::Overflow => Err(CommandError::Overflow),
-        Added::OutOfMemory => Err(CommandError::OutOfMemory),
-        Added::Pending => return None,
+        AddOutcome::Number(number) => Ok(number),
+        AddOutcome::NonNumeric => Err(CommandError::NotInteger),
+        AddOutcome::Overflow => Err(CommandError::Overflow),
+        AddOutcome::OutOfMemory => Err(CommandError::OutOfMemory),
+        AddOutcome::Pending => return None,
     })
 }

@@ -1,14 +1,14 @@
-//! Look-ups, which may also change or create the item.
+//! Lookups, which may also change or create the item.
 
-use crate::{Event, Found, OpContext};
+use crate::{Event, LookupResult, OpContext};
 use larder_store::{
     Access, Attributes, Change, Content, Engine, Expiry, HashedKey, Item, Lookup, NewCas, NewTags,
     NewValue, Now, Refusal, Seconds, Tag, Value,
 };
 
-/// A look-up, and what it changes of the item.
+/// A lookup, and what it changes of the item.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Look<'t> {
+pub struct LookupOptions<'t> {
     /// Sets the expiry.
     pub touch: Option<Expiry>,
     /// Creates an empty item if there is none. The client has then won the right to fill it.
@@ -17,13 +17,13 @@ pub struct Look<'t> {
     pub may_win: bool,
     /// Lets the client win that right for an item that expires soon, too.
     pub recache: Option<Recache>,
-    /// Whether the look-up is not recorded as an access.
+    /// Whether the lookup is not recorded as an access.
     pub untracked: bool,
-    /// Whether a look-up that sets the expiry and finds nothing is counted as a get that missed.
+    /// Whether a lookup that sets the expiry and finds nothing is counted as a get that missed.
     pub miss_counts_as_get: bool,
 }
 
-/// The item that a look-up creates if there is none.
+/// The item that a lookup creates if there is none.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateEmpty<'t> {
     /// When the item expires.
@@ -42,36 +42,36 @@ pub struct Recache {
     /// The item may be filled again when fewer seconds than this are left. Items that never expire may
     /// not.
     pub within_secs: u32,
-    /// Whether the expiry after [`Look::touch`] counts, rather than the one before.
+    /// Whether the expiry after [`LookupOptions::touch`] counts, rather than the one before.
     pub after_touch: bool,
 }
 
-/// An item as a look-up shows it.
+/// An item as a lookup shows it.
 #[derive(Debug)]
 pub struct ItemView<'a, L> {
-    /// The attributes before the look-up.
+    /// The attributes before the lookup.
     pub attributes: Attributes,
-    /// The expiry after the look-up.
+    /// The expiry after the lookup.
     pub expiry: Expiry,
-    /// The CAS after the look-up; 0 if the engine keeps none.
+    /// The CAS after the lookup; 0 if the engine keeps none.
     pub cas: u64,
     /// The value.
     pub value: &'a Value<'a, L>,
-    /// Whether the item was read between its store and this look-up.
+    /// Whether the item was read between its store and this lookup.
     pub fetched: bool,
-    /// When the item was last read before this look-up; when it was stored, if it was not read.
+    /// When the item was last read before this lookup; when it was stored, if it was not read.
     pub accessed: Seconds,
     /// Whether the client has won the right to fill the item.
     pub won: bool,
     /// Whether another client has won that right before.
     pub win_taken: bool,
-    /// Whether this look-up has created the item.
+    /// Whether this lookup has created the item.
     pub created: bool,
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Shows the content of an item, and nothing else: the fastest look-up. If `show` returns `None`, the
-    /// caller calls [`OpContext::look`], and says that the access is recorded.
+    /// Shows the content of an item, and nothing else: the fastest lookup. If `show` returns `None`, the
+    /// caller calls [`OpContext::look_up`], and says that the access is recorded.
     #[inline]
     pub fn content<R>(
         &mut self,
@@ -88,8 +88,8 @@ impl<E: Engine> OpContext<'_, E> {
         self.shown(key, value_len, found)
     }
 
-    /// Shows a whole item to a look-up that only records its access. If `show` returns `None`, nothing is
-    /// recorded, and the caller calls [`OpContext::look`].
+    /// Shows a whole item to a lookup that only records its access. If `show` returns `None`, nothing is
+    /// recorded, and the caller calls [`OpContext::look_up`].
     #[inline]
     pub fn view<R>(
         &mut self,
@@ -109,7 +109,7 @@ impl<E: Engine> OpContext<'_, E> {
         self.shown(key, value_len, found)
     }
 
-    /// Counts a look-up that changes nothing.
+    /// Counts a lookup that changes nothing.
     #[inline]
     fn shown<R>(
         &mut self,
@@ -120,31 +120,31 @@ impl<E: Engine> OpContext<'_, E> {
         match looked {
             Lookup::Hit(Some((shown, class))) => {
                 self.counters.class(Some(class), |class| class.get_hits.add(1));
-                self.tell_fetched(key, Found::Live { class, value_len });
+                self.notify_fetched(key, LookupResult::Live { class, value_len });
                 Lookup::Hit(Some(shown))
             }
             Lookup::Hit(None) => Lookup::Hit(None),
-            missing => self.missed(key, &Look::default(), without_hit(&missing)),
+            missing => self.missed(key, &LookupOptions::default(), without_hit(&missing)),
         }
     }
 
     /// Shows an item and changes it as `op` says. `show` may be called again when the item has changed in
-    /// the meantime; its last result counts. `is_recorded`: an earlier look-up of the same request, which
+    /// the meantime; its last result counts. `is_recorded`: an earlier lookup of the same request, which
     /// did not answer it, was recorded as an access, so this one is not.
     ///
     /// # Errors
     /// [`Refusal::OutOfMemory`] if there is no memory to create or change the item. Never
     /// [`Refusal::Pending`]: that is `Ok` with [`Lookup::Pending`].
-    pub fn look<R>(
+    pub fn look_up<R>(
         &mut self,
         key: HashedKey<'_>,
-        op: &Look<'_>,
+        op: &LookupOptions<'_>,
         is_recorded: bool,
         mut show: impl FnMut(&ItemView<'_, E::Lease>) -> R,
     ) -> Result<Lookup<R>, Refusal> {
         let changes = op.touch.is_some() || op.create.is_some() || op.recache.is_some();
         if changes {
-            return self.look_and_change(key, op, is_recorded, show);
+            return self.look_up_and_change(key, op, is_recorded, show);
         }
         let (limits, access) = (self.limits, op.access(is_recorded));
         let looked = self.engine.get_recorded(key, |item| {
@@ -152,33 +152,33 @@ impl<E: Engine> OpContext<'_, E> {
                 // The change records the access, so that it leaves no trace if it is pending.
                 return (Access::Untracked, None);
             }
-            let found = Found::of(&Lookup::Hit(item), key.bytes.len(), limits);
+            let found = LookupResult::of(&Lookup::Hit(item), key.bytes.len(), limits);
             let (expiry, win_taken) = (item.attributes.expiry, op.may_win && item.attributes.won);
             (access, Some((show(&ItemView::of(item, expiry, false, win_taken)), found)))
         });
         match looked {
             Lookup::Hit(Some((shown, found))) => {
                 self.counters.class(found.class(), |class| class.get_hits.add(1));
-                self.tell_fetched(key, found);
+                self.notify_fetched(key, found);
                 Ok(Lookup::Hit(shown))
             }
-            Lookup::Hit(None) => self.look_and_change(key, op, is_recorded, show),
+            Lookup::Hit(None) => self.look_up_and_change(key, op, is_recorded, show),
             missing => Ok(self.missed(key, op, without_hit(&missing))),
         }
     }
 
-    /// A look-up that changes the item.
-    fn look_and_change<R>(
+    /// A lookup that changes the item.
+    fn look_up_and_change<R>(
         &mut self,
         key: HashedKey<'_>,
-        op: &Look<'_>,
+        op: &LookupOptions<'_>,
         is_recorded: bool,
         mut show: impl FnMut(&ItemView<'_, E::Lease>) -> R,
     ) -> Result<Lookup<R>, Refusal> {
         let (limits, now, access) = (self.limits, self.now, op.access(is_recorded));
-        let mut found = Found::Nothing;
+        let mut found = LookupResult::Nothing;
         let updated = self.engine.update(key, &mut None, |item| {
-            found = Found::of(&item, key.bytes.len(), limits);
+            found = LookupResult::of(&item, key.bytes.len(), limits);
             match (item, op.create) {
                 (Lookup::Hit(item), _) => {
                     let (attributes, won) = op.changed(item, now);
@@ -203,13 +203,13 @@ impl<E: Engine> OpContext<'_, E> {
         let shown = match (updated.result, op.create) {
             (Lookup::Hit(Some(shown)), _) => {
                 self.count_hit(op, found.class());
-                self.tell_fetched(key, found);
+                self.notify_fetched(key, found);
                 shown
             }
             (Lookup::Hit(None), Some(create)) => {
                 let class = limits.class_of(key.bytes.len(), 0, 0);
                 self.count_hit(op, Some(class));
-                self.tell(|| {
+                self.notify(|| {
                     let created =
                         Event::created(key.bytes, updated.cas, create.expiry, 0, now, limits);
                     [Some(Event::Fetched { key: key.bytes, found }), Some(created)]
@@ -221,22 +221,22 @@ impl<E: Engine> OpContext<'_, E> {
         Ok(Lookup::Hit(shown))
     }
 
-    /// Shows an item. The look-up is neither recorded as an access nor counted.
+    /// Shows an item. The lookup is neither recorded as an access nor counted.
     pub fn describe<R>(
         &mut self,
         key: HashedKey<'_>,
         show: impl FnOnce(&Item<'_, E::Lease>) -> R,
     ) -> Lookup<R> {
         let limits = self.limits;
-        let mut found = Found::Nothing;
+        let mut found = LookupResult::Nothing;
         let looked = self.engine.get(key, Access::Untracked, |item| {
-            found = Found::of(&Lookup::Hit(item), key.bytes.len(), limits);
+            found = LookupResult::of(&Lookup::Hit(item), key.bytes.len(), limits);
             show(item)
         });
         match &looked {
             Lookup::Pending => (),
-            Lookup::Hit(_) => self.tell_fetched(key, found),
-            missing => self.tell_fetched(key, missing.into()),
+            Lookup::Hit(_) => self.notify_fetched(key, found),
+            missing => self.notify_fetched(key, missing.into()),
         }
         looked
     }
@@ -244,7 +244,12 @@ impl<E: Engine> OpContext<'_, E> {
     /// Counts a miss. An expired or flushed item is removed, so that later misses are not counted as its
     /// expiry again.
     #[inline(never)]
-    fn missed<R>(&mut self, key: HashedKey<'_>, op: &Look<'_>, missing: Lookup<R>) -> Lookup<R> {
+    fn missed<R>(
+        &mut self,
+        key: HashedKey<'_>,
+        op: &LookupOptions<'_>,
+        missing: Lookup<R>,
+    ) -> Lookup<R> {
         if matches!(missing, Lookup::Expired | Lookup::Flushed) {
             // Removing needs no memory.
             let _ = self.engine.update(key, &mut None, |found| match found {
@@ -255,7 +260,7 @@ impl<E: Engine> OpContext<'_, E> {
         self.count_miss(key, op, missing)
     }
 
-    fn count_hit(&self, op: &Look<'_>, class: Option<usize>) {
+    fn count_hit(&self, op: &LookupOptions<'_>, class: Option<usize>) {
         if op.touch.is_none() {
             return self.counters.class(class, |class| class.get_hits.add(1));
         }
@@ -263,7 +268,12 @@ impl<E: Engine> OpContext<'_, E> {
         self.counters.class(class, |class| class.touch_hits.add(1));
     }
 
-    fn count_miss<R>(&self, key: HashedKey<'_>, op: &Look<'_>, missing: Lookup<R>) -> Lookup<R> {
+    fn count_miss<R>(
+        &self,
+        key: HashedKey<'_>,
+        op: &LookupOptions<'_>,
+        missing: Lookup<R>,
+    ) -> Lookup<R> {
         let thread = &self.counters.thread;
         match &missing {
             Lookup::Pending => return missing,
@@ -277,13 +287,13 @@ impl<E: Engine> OpContext<'_, E> {
         } else {
             thread.get_misses.add(1);
         }
-        self.tell_fetched(key, (&missing).into());
+        self.notify_fetched(key, (&missing).into());
         missing
     }
 
     #[inline]
-    fn tell_fetched(&self, key: HashedKey<'_>, found: Found) {
-        self.tell(|| [Some(Event::Fetched { key: key.bytes, found }), None]);
+    fn notify_fetched(&self, key: HashedKey<'_>, found: LookupResult) {
+        self.notify(|| [Some(Event::Fetched { key: key.bytes, found }), None]);
     }
 }
 
@@ -305,13 +315,13 @@ impl<'a, L> ItemView<'a, L> {
     }
 }
 
-impl Look<'_> {
+impl LookupOptions<'_> {
     /// Whether to record the access: a request is recorded once, however often it looks the item up.
     fn access(&self, is_recorded: bool) -> Access {
         if self.untracked || is_recorded { Access::Untracked } else { Access::Tracked }
     }
 
-    /// The attributes after the look-up, and whether the client has won the right to fill the item.
+    /// The attributes after the lookup, and whether the client has won the right to fill the item.
     fn changed<L>(&self, item: &Item<'_, L>, now: Now) -> (Attributes, bool) {
         let before = item.attributes;
         let expiry = self.touch.unwrap_or(before.expiry);
@@ -345,7 +355,7 @@ impl<'t> CreateEmpty<'t> {
         Attributes { expiry, won: true, binary_key, ..Attributes::default() }
     }
 
-    fn change(&self, op: &Look<'_>) -> Change<'t> {
+    fn change(&self, op: &LookupOptions<'_>) -> Change<'t> {
         let cas = self.new_cas.map_or(NewCas::Fresh, NewCas::Exactly);
         let value = NewValue::Bytes(&[]);
         Change::Put {
@@ -358,7 +368,7 @@ impl<'t> CreateEmpty<'t> {
     }
 
     /// The view of the item that was created.
-    fn view<'a, L>(&self, op: &Look<'_>, cas: u64, now: Now) -> ItemView<'a, L> {
+    fn view<'a, L>(&self, op: &LookupOptions<'_>, cas: u64, now: Now) -> ItemView<'a, L> {
         let attributes = self.attributes();
         ItemView {
             attributes,

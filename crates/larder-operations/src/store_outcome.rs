@@ -2,7 +2,7 @@
 
 /// The outcome of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored {
+pub enum StoreOutcome {
     /// The item was stored.
     Stored {
         /// The item's new CAS.
