@@ -102,7 +102,7 @@ pub enum Refused {
     TooLarge,
     /// There is no memory for the item, so it was not stored.
     OutOfMemory,
-    /// There is no memory for the answer of a look-up.
+    /// There is no memory for the answer of a lookup.
     NoRoom,
     /// The server is a node of a cluster in which nobody answers for the item at the moment, or another node does. A
     /// request for one item was not carried out.

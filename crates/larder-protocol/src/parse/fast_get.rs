@@ -1,4 +1,4 @@
-//! The fast path's requests: look-ups of one key that change nothing, which nearly all requests are.
+//! The fast path's requests: lookups of one key that change nothing, which nearly all requests are.
 //! No [`Request`](crate::Request) is made of them, which saves half of the instructions of `mg`, and
 //! a third of those of a binary `get`.
 

@@ -96,7 +96,7 @@ impl Parser {
         }
     }
 
-    /// The look-up that comes next, if it is one that only asks, and its length. [`Self::parse`]
+    /// The lookup that comes next, if it is one that only asks, and its length. [`Self::parse`]
     /// reads it just the same, only slower.
     #[inline]
     #[must_use]
@@ -109,7 +109,7 @@ impl Parser {
     }
 
     /// The set that comes next, if it is an ordinary one and its value is here, and its length.
-    /// [`Self::parse`] reads it just the same, only slower. A function apart, which saves look-ups a
+    /// [`Self::parse`] reads it just the same, only slower. A function apart, which saves lookups a
     /// hundredth of their instructions.
     #[inline(never)]
     #[must_use]

@@ -106,7 +106,7 @@ pub enum ArithmeticOutcome {
     NotFound,
     /// The CAS differs.
     Exists,
-    /// Another connection created the item between look-up and store, or it could not be created
+    /// Another connection created the item between lookup and store, or it could not be created
     /// (`NS`).
     NotStored,
     /// The item's value is not a number.
@@ -195,7 +195,7 @@ pub fn hit_tail(get: &Get<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the answer to a look-up that found nothing. `key` is the decoded key.
+/// Writes the answer to a lookup that found nothing. `key` is the decoded key.
 #[inline]
 pub fn miss(get: &Get<'_>, key: &[u8], out: &mut Vec<u8>) {
     match &get.format {
@@ -224,7 +224,7 @@ pub fn get_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"END\r\n");
 }
 
-/// Writes the answer to a look-up of [`SERVERS_KEY`]: an item without an expiry, whose CAS is the version of the list.
+/// Writes the answer to a lookup of [`SERVERS_KEY`]: an item without an expiry, whose CAS is the version of the list.
 pub fn servers_item(get: &Get<'_>, servers: &Servers, out: &mut Vec<u8>) {
     let list = server_list(servers);
     let (cas, value_len) = (servers.version.into(), list.len());
@@ -244,7 +244,7 @@ pub fn servers_item(get: &Get<'_>, servers: &Servers, out: &mut Vec<u8>) {
     }
 }
 
-/// Refuses a look-up because there is no memory to hold its answer while the peer reads it.
+/// Refuses a lookup because there is no memory to hold its answer while the peer reads it.
 pub fn get_refused(get: &Get<'_>, out: &mut Vec<u8>) {
     out_of_memory(&get.format, "SERVER_ERROR out of memory writing get response", out);
 }

@@ -97,7 +97,7 @@ impl<'b> Key<'b> {
     }
 }
 
-/// A look-up, with all that `mg` can do on the way.
+/// A lookup, with all that `mg` can do on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Get<'b> {
     /// Which item.

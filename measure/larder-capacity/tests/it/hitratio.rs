@@ -92,7 +92,7 @@ fn expired_keys_miss_again() {
     assert!(replayed.stats.misses >= 20, "{replayed:?}");
 }
 
-/// memcached does not hold all new keys. If a look-up stored the keys that it misses, a second one
+/// memcached does not hold all new keys. If a lookup stored the keys that it misses, a second one
 /// would find more of them.
 #[test]
 fn only_look_ups_are_counted_and_they_store_nothing() {
