@@ -1,11 +1,11 @@
-//! What operations need during a batch.
+//! The context of operations during one batch of requests.
 
 use crate::counters::Counters;
 use crate::events::{Event, Observer};
 use crate::limits::Limits;
 use larder_store::{Engine, HashedKey, Now};
 
-/// Everything that operations need during one batch of requests.
+/// The engine, counters, limits and time that operations use during one batch of requests.
 pub struct OpContext<'a, E: Engine> {
     /// The cache.
     pub engine: &'a mut E,
@@ -15,13 +15,12 @@ pub struct OpContext<'a, E: Engine> {
     pub limits: &'a Limits,
     /// The time, read once for the batch.
     pub now: Now,
-    /// Receives an event for each thing that an operation did. Without an observer, an operation pays
-    /// one branch for it.
+    /// Receives the events of operations. Without an observer, an operation pays one branch.
     pub observer: Option<&'a dyn Observer>,
 }
 
 impl<'a, E: Engine> OpContext<'a, E> {
-    /// A context without an observer, for a batch that begins at `now`.
+    /// Returns a context without an observer, for a batch that starts at `now`.
     pub fn new(
         engine: &'a mut E,
         counters: &'a Counters,
@@ -32,8 +31,8 @@ impl<'a, E: Engine> OpContext<'a, E> {
         Self { engine, counters, limits, now, observer: None }
     }
 
-    /// Passes over a request for this key, or counts it among those that show which keys are hot. An interface calls
-    /// it once for each request that was answered.
+    /// Samples a request for the statistics of hot keys: counts about one in a hundred. An interface calls this once
+    /// for each answered request.
     #[inline]
     pub fn sample(&self, key: HashedKey<'_>) {
         if self.counters.hot_keys.pick(1).is_some() {
@@ -41,7 +40,7 @@ impl<'a, E: Engine> OpContext<'a, E> {
         }
     }
 
-    /// Counts a request that was picked by [`HotKeys::pick`](crate::HotKeys::pick).
+    /// Counts a request that [`HotKeys::pick`](crate::HotKeys::pick) selected.
     #[cold]
     #[inline(never)]
     pub fn count_sampled(&self, key: HashedKey<'_>) {
@@ -52,7 +51,7 @@ impl<'a, E: Engine> OpContext<'a, E> {
         self.counters.hot_keys.count((key.bytes, key.hash), prefix, self.now.secs);
     }
 
-    /// Delivers events to the observer, if there is one.
+    /// Sends events to the observer, if there is one.
     #[inline]
     pub(super) fn notify<'e>(&self, events: impl FnOnce() -> [Option<Event<'e>>; 2]) {
         if let Some(observer) = self.observer {

@@ -1,4 +1,4 @@
-//! Counters of what the sessions of one thread have done.
+//! Counters of one thread: requests, latencies and hot keys.
 
 use crate::counter::Counter;
 use crate::hot_keys::HotKeys;
@@ -50,14 +50,14 @@ pub struct Counters {
     pub thread: ThreadCounters,
     /// Counts by the size class of the item, from class 0.
     pub classes: Vec<ClassCounters>,
-    /// How long requests took.
+    /// Latencies of requests.
     pub latencies: Latencies,
-    /// Which keys they were for.
+    /// A sample of the keys of requests.
     pub hot_keys: HotKeys,
 }
 
 impl Counters {
-    /// Counters that are all zero, for this many size classes.
+    /// Returns zeroed counters for this many size classes.
     #[must_use]
     pub fn new(classes: usize) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Counters {
         }
     }
 
-    /// The current sums of the counters of several threads, but for hot keys: see [`HotKeys::hottest`].
+    /// Sums the counters of several threads, except hot keys: see [`HotKeys::hottest`].
     #[must_use]
     pub fn sum<'c>(classes: usize, threads: impl IntoIterator<Item = &'c Self>) -> Self {
         let sum = Self::new(classes);
@@ -81,7 +81,7 @@ impl Counters {
         sum
     }
 
-    /// Counts in `class`, the size class of the item that was found; does nothing if none was.
+    /// Counts in `class`, the size class of the found item. Does nothing if it is `None`.
     #[inline]
     pub fn class(&self, class: Option<usize>, count: impl FnOnce(&ClassCounters)) {
         if let Some(class) = class.and_then(|class| self.classes.get(class)) {
@@ -112,6 +112,6 @@ mod tests {
         let sum = Counters::sum(2, &threads);
         assert_eq!(sum.thread.get_misses.get(), 4);
         assert_eq!(sum.classes.iter().map(|class| class.get_hits.get()).sum::<u64>(), 7);
-        assert_eq!(threads[0].thread.get_misses.get(), 2, "the threads' own counts stay");
+        assert_eq!(threads[0].thread.get_misses.get(), 2, "summing changes no thread's counts");
     }
 }

@@ -1,19 +1,19 @@
-//! Events that are kept for one watcher until it reads them. Whoever adds an event never waits for the watcher: what
-//! there is no room for is counted.
+//! A bounded queue of events for one watcher. Adding an event never waits for the watcher: a full queue counts further
+//! events as lost.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::SystemTime;
 
-/// The most events that a queue keeps, and the most bytes of their keys.
+/// The most events in a queue, and the most bytes of their keys.
 const EVENTS_MAX: usize = 4096;
 const KEYS_LEN_MAX: usize = 128 << 10;
 
-/// The most memory that a queue takes, in bytes.
+/// The most memory of a queue, in bytes.
 pub const EVENT_QUEUE_LEN_MAX: usize = KEYS_LEN_MAX + EVENTS_MAX * size_of::<OwnedEvent>();
 
-/// What can happen to an item.
+/// A kind of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EventKind {
@@ -29,7 +29,7 @@ pub enum EventKind {
     Evicted,
 }
 
-/// Some kinds of events.
+/// A set of event kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventKinds(u8);
 
@@ -37,58 +37,58 @@ impl EventKinds {
     /// All kinds.
     pub const ALL: Self = Self(0b1_1111);
 
-    /// These kinds and another one.
+    /// Returns the set with `kind` added.
     #[must_use]
     pub fn with(self, kind: EventKind) -> Self {
         Self(self.0 | 1 << kind as u8)
     }
 
-    /// Whether a kind is one of these.
+    /// Whether the set contains `kind`.
     #[must_use]
     pub fn has(self, kind: EventKind) -> bool {
         self.0 & 1 << kind as u8 != 0
     }
 }
 
-/// What a watcher wants to see.
+/// Selects the events for a watcher.
 #[derive(Clone, Debug)]
 pub struct EventFilter {
     /// The kinds of events.
     pub kinds: EventKinds,
-    /// How keys begin.
+    /// The prefix of keys.
     pub prefix: Vec<u8>,
-    /// One of so many events, chosen at random; each if it is 0 or 1.
+    /// Sampling: one of this many events, chosen at random. 0 and 1 select every event.
     pub one_in: u32,
 }
 
 /// An event of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemEvent<K> {
-    /// What happened.
+    /// The kind of the event.
     pub kind: EventKind,
     /// The key of the item.
     pub key: K,
     /// The length of the item's value in bytes.
     pub value_len: usize,
-    /// Seconds until an item that was stored or evicted expires; `None` if it does not.
+    /// For a stored or evicted item, the seconds until it expires; `None` if it never does.
     pub ttl: Option<u32>,
-    /// When it happened.
+    /// The time of the event.
     pub time: SystemTime,
 }
 
-/// An event with its key.
+/// An event that owns its key.
 pub type OwnedEvent = ItemEvent<Box<[u8]>>;
 
-/// What a watcher reads.
+/// An entry that a watcher reads from its queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchEntry {
     /// An event.
     Event(OwnedEvent),
-    /// So many events are missing here.
+    /// This many events are missing here, because the queue was full.
     Lost(u64),
 }
 
-/// Events for one watcher.
+/// The queue of events for one watcher.
 #[derive(Debug)]
 pub struct EventQueue {
     filter: EventFilter,
@@ -100,17 +100,17 @@ struct State {
     events: VecDeque<OwnedEvent>,
     /// The bytes of their keys.
     keys_len: usize,
-    /// The events that there was no room for, since the last one that there was.
+    /// Events lost since the last queued event.
     lost: u64,
-    /// How many events are passed over before the next one that is kept.
+    /// Events to skip before the next one that is queued.
     gap: u64,
-    /// Never 0.
+    /// The state of the random generator, never 0.
     random: u64,
     waker: Option<Waker>,
 }
 
 impl EventQueue {
-    /// An empty queue for what passes `filter`; `seed` is for its random choice.
+    /// Returns an empty queue. `seed` seeds the random choice of sampled events.
     #[must_use]
     pub fn new(filter: EventFilter, seed: u64) -> Self {
         let random = seed | 1;
@@ -120,7 +120,7 @@ impl EventQueue {
         Self { filter, state: Mutex::new(state) }
     }
 
-    /// The kinds of events that it takes.
+    /// The kinds of events that the filter accepts.
     #[must_use]
     pub fn kinds(&self) -> EventKinds {
         self.filter.kinds
@@ -139,7 +139,7 @@ impl EventQueue {
         }
         state.draw_gap(self.filter.one_in);
         let is_full = state.events.len() >= EVENTS_MAX || state.keys_len + key.len() > KEYS_LEN_MAX;
-        // Until the watcher has read that it lost some, it loses what follows, too: losses are few and long.
+        // After a loss, further events are lost until the watcher has read the loss. So gaps are few and long.
         if is_full || state.lost > 0 {
             state.lost += 1;
             return;
@@ -153,7 +153,7 @@ impl EventQueue {
         }
     }
 
-    /// What comes next. If nothing does, the task is woken when something has come.
+    /// Polls the next entry. An empty queue keeps the task's waker and calls it when an event arrives.
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<WatchEntry> {
         let mut state = self.lock();
         if let Some(event) = state.events.pop_front() {
@@ -168,13 +168,13 @@ impl EventQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // What it holds is valid even after a panic of a thread that held the lock.
+        // The state stays valid if a thread panics while it holds the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Draws how many events are passed over: `one_in - 1` of them on average.
+    /// Draws the number of events to skip: `one_in - 1` on average.
     fn draw_gap(&mut self, one_in: u32) {
         if one_in <= 1 {
             return;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_sees_what_passes_its_filter() {
+    fn a_queue_keeps_only_events_that_match_its_filter() {
         let kinds = EventKinds::default().with(EventKind::Miss).with(EventKind::Removed);
         let queue = queue(kinds, b"user:", 1);
         push(&queue, EventKind::Miss, b"user:1", 0, None);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_watcher_is_told_how_much_it_lost() {
+    fn a_slow_watcher_reads_the_number_of_lost_events() {
         for (key, pushed) in [(&[b'k'; 1024][..], 1000), (b"k", 10_000)] {
             let queue = queue(EventKinds::ALL, b"", 0);
             (0..pushed).for_each(|_| push(&queue, EventKind::Stored, key, 1, None));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn one_in_a_hundred_is_a_hundredth() {
+    fn sampling_keeps_about_one_event_in_a_hundred() {
         let queue = queue(EventKinds::ALL, b"", 100);
         let mut seen = 0;
         for _ in 0..1000 {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_is_woken_once_for_what_it_waits_for() {
+    fn a_waiting_watcher_is_woken_once() {
         let (queue, wakes) = (queue(EventKinds::ALL, b"", 0), Arc::new(Wakes::default()));
         let waker = Waker::from(Arc::clone(&wakes));
         assert!(queue.poll_next(&mut Context::from_waker(&waker)).is_pending());

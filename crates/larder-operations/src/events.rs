@@ -1,4 +1,4 @@
-//! Events for observers: each operation reports once what it found and what it did, after it took
+//! Events for observers. Each operation reports its lookup result and its change once, after it took
 //! effect.
 
 use crate::{Limits, StoreKind, StoreOutcome};
@@ -6,11 +6,11 @@ use larder_store::{Expiry, Item, Lease, Lookup, Now};
 
 /// Receives the events of operations, on the thread that executes them.
 pub trait Observer {
-    /// Handles one event. Requests wait for it, so it must be quick.
+    /// Handles one event. Must be quick: the request waits until it returns.
     fn notify(&self, event: &Event<'_>);
 }
 
-/// The result of looking a key up, before the operation changed anything.
+/// The result of a lookup, before the operation changed anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupResult {
     /// A live item.
@@ -29,7 +29,7 @@ pub enum LookupResult {
 }
 
 impl LookupResult {
-    /// The result of a lookup of a key of `key_len` bytes.
+    /// Converts the engine's lookup result for a key of `key_len` bytes.
     #[inline]
     pub(crate) fn of<L: Lease>(
         found: &Lookup<&Item<'_, L>>,
@@ -57,7 +57,7 @@ impl LookupResult {
 }
 
 impl<R> From<&Lookup<R>> for LookupResult {
-    /// The reason why a lookup has found nothing.
+    /// Converts a lookup result that is not a hit.
     fn from(missing: &Lookup<R>) -> Self {
         match missing {
             Lookup::Expired => Self::Expired,
@@ -67,10 +67,10 @@ impl<R> From<&Lookup<R>> for LookupResult {
     }
 }
 
-/// Something that an operation did with an item.
+/// A lookup or change of an item by an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'e> {
-    /// The item was looked up, to be read or changed.
+    /// An operation looked the item up, to read or change it.
     Fetched {
         /// The key of the item.
         key: &'e [u8],
@@ -104,7 +104,7 @@ pub enum Event<'e> {
 }
 
 impl<'e> Event<'e> {
-    /// The event of an item that a lookup, an increment or a decrement has created.
+    /// The event of an item that a lookup, increment or decrement has created.
     pub(crate) fn created(
         key: &'e [u8],
         cas: u64,

@@ -10,49 +10,49 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many keys and prefixes a thread follows, and how many bytes it keeps of each: 48 KiB together.
+/// The most keys and prefixes in a thread's tables, and the most bytes kept of each: 48 KiB together.
 const KEYS_MAX: usize = 128;
 const PREFIXES_MAX: usize = 64;
 const NAME_LEN_MAX: usize = 250;
-/// The mean number of requests for each one that is counted.
+/// The mean number of requests per counted request.
 const GAP: u64 = 100;
 const HALVING_SECS: u32 = 10;
-/// A name is only shown if it was counted so often.
+/// The lowest count of a reported name.
 const COUNT_MIN: u64 = 3;
 
 /// A sample of the requests of one thread.
 #[derive(Debug)]
 pub struct HotKeys {
-    /// Requests until the one that is counted next, itself included. Only the thread writes it.
+    /// The distance to the next counted request, which is included. Only the owning thread writes it.
     left: AtomicU64,
-    /// The state of the random choice, never 0. Only the thread writes it.
+    /// The state of the random generator, never 0. Only the owning thread writes it.
     random: AtomicU64,
     sample: Mutex<Sample>,
 }
 
-/// A key, or a prefix of keys, and what is known of its requests.
+/// A hot key or prefix, with its share of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HotKey {
     /// The first 250 bytes of the key or prefix.
     pub name: Vec<u8>,
-    /// At least this share of requests is for it.
+    /// A lower bound of its share of requests, from 0 to 1.
     pub share: f64,
 }
 
-/// What most requests of all threads are for.
+/// The hottest keys and prefixes of all threads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HotKeyReport {
-    /// Requests that were counted; older ones count less.
+    /// The number of counted requests. Each halving halves it, too.
     pub samples: u64,
-    /// Keys, the most frequent one first.
+    /// Keys, the most frequent first.
     pub keys: Vec<HotKey>,
-    /// What keys have before their first delimiter, the most frequent one first.
+    /// Prefixes of keys up to the first delimiter, the most frequent first.
     pub prefixes: Vec<HotKey>,
 }
 
 impl Default for HotKeys {
     fn default() -> Self {
-        let (keys, prefixes) = (Frequent::new(KEYS_MAX), Frequent::new(PREFIXES_MAX));
+        let (keys, prefixes) = (FrequencyTable::new(KEYS_MAX), FrequencyTable::new(PREFIXES_MAX));
         let sample = Sample { keys, prefixes, samples: 0, halved_at: Seconds(0) };
         Self {
             left: AtomicU64::new(1),
@@ -63,8 +63,8 @@ impl Default for HotKeys {
 }
 
 impl HotKeys {
-    /// Passes over this many requests; the index of the one that has to be counted, if one of them has: at most one,
-    /// however many they are. Only the owning thread may call it.
+    /// Advances by this many requests. Returns the index of the request to count, at most one per call. Only the owning
+    /// thread may call this.
     #[inline]
     #[must_use]
     pub fn pick(&self, requests: usize) -> Option<usize> {
@@ -73,14 +73,14 @@ impl HotKeys {
             self.left.store(left - requests, Relaxed);
             return None;
         }
-        Some(self.begin_gap(left, requests))
+        Some(self.start_gap(left, requests))
     }
 
     #[cold]
-    fn begin_gap(&self, left: u64, requests: u64) -> usize {
+    fn start_gap(&self, left: u64, requests: u64) -> usize {
         let (passed, mut gap) = (requests.saturating_sub(left), 0);
         let mut random = self.random.load(Relaxed);
-        // One of these requests is enough.
+        // Draw until the gap ends after these requests: at most one of them is counted.
         while gap <= passed {
             // Xorshift (Marsaglia 2003).
             random ^= random << 13;
@@ -93,7 +93,7 @@ impl HotKeys {
         usize::try_from(left.saturating_sub(1)).unwrap_or(usize::MAX)
     }
 
-    /// Counts a request for a key. Names have their hashes with them.
+    /// Counts a request. `key` and `prefix` are names with their hashes.
     pub(crate) fn count(&self, key: (&[u8], u64), prefix: Option<(&[u8], u64)>, now: Seconds) {
         let mut sample = self.lock();
         sample.age(now);
@@ -104,7 +104,7 @@ impl HotKeys {
         }
     }
 
-    /// Forgets all counts.
+    /// Removes all counts.
     pub(crate) fn reset(&self) {
         let mut sample = self.lock();
         sample.samples = 0;
@@ -112,7 +112,7 @@ impl HotKeys {
         sample.prefixes.clear();
     }
 
-    /// What most requests of several threads are for: up to `max` keys and prefixes.
+    /// Merges the samples of several threads into a report with up to `max` keys and prefixes.
     pub fn hottest<'t>(
         threads: impl IntoIterator<Item = &'t Self>,
         now: Seconds,
@@ -131,12 +131,12 @@ impl HotKeys {
     }
 
     fn lock(&self) -> MutexGuard<'_, Sample> {
-        // What it holds are counts, which are valid even after a panic of a thread that held the lock.
+        // The counts stay valid if a thread panics while it holds the lock.
         self.sample.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "shares are shown with few digits")]
+#[expect(clippy::cast_precision_loss, reason = "shares are printed with few digits")]
 fn top(counts: HashMap<Vec<u8>, u64>, samples: u64, max: usize) -> Vec<HotKey> {
     let mut counts: Vec<_> = counts.into_iter().filter(|(_, count)| *count >= COUNT_MIN).collect();
     counts.sort_unstable_by(|(name, count), (other, than)| than.cmp(count).then(name.cmp(other)));
@@ -147,14 +147,14 @@ fn top(counts: HashMap<Vec<u8>, u64>, samples: u64, max: usize) -> Vec<HotKey> {
 
 #[derive(Debug)]
 struct Sample {
-    keys: Frequent,
-    prefixes: Frequent,
+    keys: FrequencyTable,
+    prefixes: FrequencyTable,
     samples: u64,
     halved_at: Seconds,
 }
 
 impl Sample {
-    /// Halves all counts for each ten seconds that have passed.
+    /// Halves all counts once for each ten seconds since the last halving.
     fn age(&mut self, now: Seconds) {
         let halvings = now.0.saturating_sub(self.halved_at.0) / HALVING_SECS;
         if halvings == 0 {
@@ -168,34 +168,34 @@ impl Sample {
     }
 }
 
-/// The names that are counted most often.
+/// A Space-Saving table of names and counts.
 ///
-/// A place has a part of its hash, a count and the rest in arrays of their own, because each request searches hashes.
-/// The lowest count never falls, and a name takes the first place that has it behind the last one that was taken, so
-/// that all places are looked through only once for many new names.
+/// Hashes, counts and names are separate arrays with one slot per name, because each counted request searches the
+/// hashes. The lowest count only rises between halvings. A new name replaces the next slot with the lowest count, from
+/// the last replaced slot on, so that one scan of all slots serves many new names.
 #[derive(Debug)]
-struct Frequent {
+struct FrequencyTable {
     max: usize,
     hashes: Vec<u32>,
     counts: Vec<u32>,
     names: Vec<Name>,
-    /// No count is lower.
+    /// A lower bound of all counts.
     lowest: u32,
-    /// Places before this one have higher counts.
+    /// Slots before this one have higher counts.
     next: usize,
 }
 
 #[derive(Debug)]
 struct Name {
     bytes: Vec<u8>,
-    /// How much of the count may be that of others.
+    /// The part of the count that may belong to replaced names.
     error: u32,
 }
 
-/// So many hashes are compared at once, by instructions for vectors.
+/// Hashes compared at once with vector instructions.
 const LANES: usize = 16;
 
-impl Frequent {
+impl FrequencyTable {
     fn new(max: usize) -> Self {
         let (hashes, counts, names) = Default::default();
         Self { max, hashes, counts, names, lowest: 0, next: 0 }
@@ -207,12 +207,12 @@ impl Frequent {
 
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "half of a hash is enough to compare first"
+        reason = "half of a hash is enough for a first comparison"
     )]
     fn count(&mut self, (name, hash): (&[u8], u64)) {
         let (name, hash) = (name.get(..NAME_LEN_MAX).unwrap_or(name), hash as u32);
-        if let Some(place) = self.place_of(name, hash) {
-            if let Some(count) = self.counts.get_mut(place) {
+        if let Some(slot) = self.slot_of(name, hash) {
+            if let Some(count) = self.counts.get_mut(slot) {
                 *count = count.saturating_add(1);
             }
         } else if self.names.len() < self.max {
@@ -224,34 +224,34 @@ impl Frequent {
         }
     }
 
-    fn place_of(&self, name: &[u8], hash: u32) -> Option<usize> {
+    fn slot_of(&self, name: &[u8], hash: u32) -> Option<usize> {
         for (chunk, hashes) in self.hashes.chunks(LANES).enumerate() {
             if !hashes.iter().fold(false, |found, other| found | (*other == hash)) {
                 continue;
             }
-            let places = hashes.iter().enumerate().filter(|(_, other)| **other == hash);
-            let mut places = places.map(|(place, _)| chunk * LANES + place);
-            let is_here = |place: &usize| self.names.get(*place).is_some_and(|at| at.bytes == name);
-            if let Some(place) = places.find(is_here) {
-                return Some(place);
+            let slots = hashes.iter().enumerate().filter(|(_, other)| **other == hash);
+            let mut slots = slots.map(|(slot, _)| chunk * LANES + slot);
+            let has_name = |slot: &usize| self.names.get(*slot).is_some_and(|at| at.bytes == name);
+            if let Some(slot) = slots.find(has_name) {
+                return Some(slot);
             }
         }
         None
     }
 
-    /// Puts a name in the place of one with the lowest count.
+    /// Replaces a name that has the lowest count.
     fn replace(&mut self, name: &[u8], hash: u32) {
         let mut rest = self.counts.iter().enumerate().skip(self.next);
-        let lowest = rest.find(|(_, count)| **count == self.lowest).map(|(place, _)| place);
-        let place = lowest.unwrap_or_else(|| {
+        let lowest = rest.find(|(_, count)| **count == self.lowest).map(|(slot, _)| slot);
+        let slot = lowest.unwrap_or_else(|| {
             let counts = self.counts.iter().enumerate();
-            let (place, count) = counts.min_by_key(|(_, count)| **count).unwrap_or((0, &0));
+            let (slot, count) = counts.min_by_key(|(_, count)| **count).unwrap_or((0, &0));
             self.lowest = *count;
-            place
+            slot
         });
-        self.next = place + 1;
-        let count = self.counts.get_mut(place).zip(self.hashes.get_mut(place));
-        if let (Some((count, known)), Some(at)) = (count, self.names.get_mut(place)) {
+        self.next = slot + 1;
+        let count = self.counts.get_mut(slot).zip(self.hashes.get_mut(slot));
+        if let (Some((count, known)), Some(at)) = (count, self.names.get_mut(slot)) {
             at.error = *count;
             at.bytes.clear();
             at.bytes.extend_from_slice(name);
@@ -267,7 +267,7 @@ impl Frequent {
         (self.lowest, self.next) = (0, 0);
     }
 
-    /// Adds what is certain of each count.
+    /// Adds the certain part of each count: `count - error`.
     fn add_to(&self, all: &mut HashMap<Vec<u8>, u64>) {
         for (name, count) in self.names.iter().zip(&self.counts) {
             let certain = count.saturating_sub(name.error);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn one_request_in_a_hundred_is_picked() {
+    fn about_one_request_in_a_hundred_is_picked() {
         let hot_keys = HotKeys::default();
         let mut picked = [0; 32];
         for _ in 0..100_000 {
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(hottest.samples, 67_500);
         assert_eq!(names(&hottest.keys)[..2], ["user:1", "user:2"]);
         let shares: Vec<f64> = hottest.keys.iter().map(|hot| hot.share).collect();
-        // No more than it is, and no less by more than what 1 of 128 others can have.
+        // A share is never too high. It is too low by at most the share of 1 of 128 other keys.
         assert!((0.21..=0.2223).contains(&shares[0]), "{shares:?}");
         assert!((0.028..=0.0371).contains(&shares[1]), "{shares:?}");
         assert!(shares[2..].iter().all(|share| *share < 0.001), "{shares:?}");
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_frequent_once_is_forgotten() {
+    fn counts_of_formerly_hot_keys_decay() {
         let hot_keys = HotKeys::default();
         (0..1000).for_each(|_| count(&hot_keys, "old", NOW));
         let later = Seconds(NOW.0 + 20);
@@ -348,14 +348,15 @@ mod tests {
     }
 
     #[test]
-    fn names_and_their_number_are_bounded() {
+    fn the_length_and_number_of_names_are_bounded() {
         let hot_keys = HotKeys::default();
         for n in 0..10_000 {
             count(&hot_keys, &format!("{n}:{}", "k".repeat(1000)), NOW);
         }
         let sample = hot_keys.lock();
-        let len =
-            |table: &Frequent| table.names.iter().map(|name| name.bytes.capacity()).sum::<usize>();
+        let len = |table: &FrequencyTable| {
+            table.names.iter().map(|name| name.bytes.capacity()).sum::<usize>()
+        };
         assert!(len(&sample.keys) <= 2 * KEYS_MAX * NAME_LEN_MAX, "{}", len(&sample.keys));
         assert!(len(&sample.prefixes) <= 2 * PREFIXES_MAX * NAME_LEN_MAX);
         drop(sample);

@@ -1,13 +1,13 @@
-//! How long requests take: each thread counts them by class of command, in buckets whose bounds grow by
-//! the fourth root of two. So a bound is at most 19 % above what it stands for.
+//! Latency histograms of one thread, by class of command. Bucket bounds grow by the fourth root of two,
+//! so a bucket's bound is at most 19 % above any latency in it.
 
 use crate::counter::Counter;
 use std::time::Duration;
 
-/// Commands that are timed together.
+/// A class of commands with a common latency histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandClass {
-    /// Lookups that change nothing. Each key of a command with several keys counts.
+    /// Lookups that change nothing. Each key of a multi-key command counts as one request.
     Get,
     /// Commands with a value.
     Store,
@@ -15,18 +15,18 @@ pub enum CommandClass {
     Delete,
     /// Increments and decrements.
     Count,
-    /// Changes of an expiry, also by lookups.
+    /// Changes of an expiry, including those by lookups.
     Touch,
     /// All others.
     Other,
 }
 
 impl CommandClass {
-    /// Every class, in the order in which they are shown.
+    /// Every class, in the order of statistics.
     pub const ALL: [Self; 6] =
         [Self::Get, Self::Store, Self::Delete, Self::Count, Self::Touch, Self::Other];
 
-    /// Its name in statistics.
+    /// The name in statistics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -40,7 +40,7 @@ impl CommandClass {
     }
 }
 
-/// Numbers of requests that were answered, by class.
+/// Numbers of answered requests, by class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnsweredCounts([u32; CommandClass::ALL.len()]);
 
@@ -53,13 +53,13 @@ impl AnsweredCounts {
         }
     }
 
-    /// Adds other requests.
+    /// Adds the requests of `other`.
     #[inline]
     pub fn add_all(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(count, n)| *count = count.saturating_add(n));
     }
 
-    /// No request was answered.
+    /// Whether no request was answered.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -73,12 +73,12 @@ impl AnsweredCounts {
     }
 }
 
-/// The latencies of one thread's requests. Counting is as cheap as with any [`Counter`].
+/// The latency histograms of one thread's requests. Only that thread may record.
 #[derive(Debug, Default)]
 pub struct Latencies([Histogram; CommandClass::ALL.len()]);
 
 impl Latencies {
-    /// Counts requests that took `took`, each.
+    /// Records that each of the `answered` requests took `took`.
     #[inline]
     pub fn record(&self, answered: &AnsweredCounts, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
@@ -88,7 +88,7 @@ impl Latencies {
         }
     }
 
-    /// The latencies of a class.
+    /// The histogram of a class.
     #[must_use]
     pub fn of(&self, class: CommandClass) -> &Histogram {
         let [get, store, delete, count, touch, other] = &self.0;
@@ -102,7 +102,7 @@ impl Latencies {
         }
     }
 
-    /// The latencies of several threads together.
+    /// Sums the latencies of several threads.
     #[must_use]
     pub fn sum<'l>(threads: impl IntoIterator<Item = &'l Self>) -> Self {
         let sum = Self::default();
@@ -119,7 +119,7 @@ impl Latencies {
     }
 }
 
-/// The latencies of one class of commands.
+/// The latency histogram of one class of commands.
 #[derive(Debug)]
 pub struct Histogram {
     buckets: [Counter; Self::BOUNDS.len() + 1],
@@ -133,15 +133,15 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Buckets for each doubling.
+    /// The number of buckets for each doubling.
     pub const PER_OCTAVE: i32 = 4;
-    /// The first bound is two to the power of this, in seconds: 0.95 microseconds.
+    /// The exponent of the first bound: 2^-20 seconds are 0.95 microseconds.
     pub const OCTAVE_MIN: i32 = -20;
-    /// The last bound is two to the power of this, in seconds. What takes longer is in a bucket without
-    /// a bound.
+    /// The exponent of the last bound: 2^4 seconds are 16 seconds. Longer latencies are in a bucket
+    /// without a bound.
     pub const OCTAVE_MAX: i32 = 4;
 
-    /// The upper bounds of buckets in nanoseconds, rounded down: a bucket contains its bound.
+    /// The inclusive upper bounds of buckets in nanoseconds, rounded down.
     pub const BOUNDS: [u64; 97] = bounds();
 
     #[inline]
@@ -157,7 +157,7 @@ impl Histogram {
         self.nanos.add(nanos.saturating_mul(count));
     }
 
-    /// Numbers of requests in each bucket: one for each bound, and one for what took longer.
+    /// The number of requests in each bucket: one for each bound, and the bucket without a bound.
     pub fn buckets(&self) -> impl Iterator<Item = u64> {
         self.buckets.iter().map(Counter::get)
     }
@@ -168,14 +168,14 @@ impl Histogram {
         self.buckets().sum()
     }
 
-    /// What all of them took together.
+    /// The sum of all latencies.
     #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.nanos.get())
     }
 
-    /// The bound that this part of the requests, from 0 to 1, did not exceed; the last one if they took
-    /// longer than that. `None` without requests.
+    /// The bound of the bucket at quantile `part`, from 0 to 1; the last bound if that bucket has none.
+    /// `None` without requests.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let buckets: Vec<u64> = self.buckets().collect();
@@ -202,9 +202,9 @@ impl Histogram {
     }
 }
 
-#[expect(clippy::indexing_slicing, reason = "the compiler checks it, as this runs there")]
+#[expect(clippy::indexing_slicing, reason = "the compiler evaluates and checks it")]
 const fn bounds() -> [u64; 97] {
-    /// A second times the powers of the fourth root of two, in 2^-20 nanoseconds.
+    /// One second times 2^(i/4), in units of 2^-20 nanoseconds.
     const SECOND: [u64; Histogram::PER_OCTAVE as usize] = [
         1_048_576_000_000_000,
         1_246_974_039_821_093,
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_contains_its_bound_and_what_is_above_the_bound_before() {
+    fn a_bucket_includes_its_bound_and_excludes_the_previous_one() {
         for (i, bound) in Histogram::BOUNDS.into_iter().enumerate() {
             assert_eq!(Histogram::bucket_of(bound), i);
             assert_eq!(Histogram::bucket_of(bound + 1), i + 1);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_apart_and_a_sum_has_all_threads() {
+    fn a_sum_adds_all_threads_and_keeps_classes_separate() {
         let threads = [Latencies::default(), Latencies::default()];
         let mut answered = AnsweredCounts::default();
         assert!(answered.is_empty());

@@ -1,23 +1,23 @@
-//! The semantics of commands, independent of the protocol: typed operations on an engine, typed
-//! outcomes, counters and events.
+//! Command semantics, independent of any protocol: typed operations on an engine, typed outcomes,
+//! counters and events.
 //!
 //! ```text
 //!  larder-session (memcached)   other interfaces
 //!          │ lowers requests, encodes outcomes
 //!          ▼
-//!  OpContext::{content, view, look, describe, store, refuse, swap, take, remove, count, add, expire,
-//!              flush, tags, drop_tag}
-//!          │ each is one lookup or one atomic update of one key
+//!  OpContext::{content, view, look_up, describe, store, set, refuse, swap, take, remove, count, add,
+//!              expire, flush, tags, drop_tag}
+//!          │ one lookup or one atomic update of one key
 //!          ▼
 //!  larder_store::Engine
 //! ```
 //!
-//! Nothing here knows a wire format, owns a socket or reads a clock. Callers resolve expiries
-//! against the clock and turn the order of flags into fields. Where dialects of a protocol differ in
-//! what a command does, the operation has a field for it.
+//! This crate has no wire formats, sockets or clocks. Callers resolve expiries against the clock and
+//! turn the order of flags into fields. An operation has a field for each difference between dialects
+//! of a protocol.
 //!
 //! Every outcome can be `Pending`: the item is on slower storage. A pending operation has changed
-//! nothing, counted nothing and delivered no event; the caller repeats it later.
+//! nothing, counted nothing and delivered no event. The caller repeats it when the read has ended.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

@@ -1,20 +1,20 @@
-//! The limits of operations.
+//! Limits of operations.
 
 use larder_store::SizeClasses;
 
-/// The limits of operations, and the size classes of statistics.
+/// Limits of operations, and the size classes of statistics.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The largest item in bytes, as memcached counts them (`-I`).
+    /// The largest item in bytes, counted as memcached does (`-I`).
     pub item_size_max: usize,
     /// memcached's slab classes.
     pub classes: SizeClasses,
-    /// What ends the prefix of a key (`-D`).
+    /// The byte that ends the prefix of a key (`-D`).
     pub prefix_delimiter: u8,
 }
 
 impl Limits {
-    /// The bytes that memcached would count for an item.
+    /// The size of an item in bytes, counted as memcached does.
     #[inline]
     #[must_use]
     pub fn footprint(&self, key_len: usize, value_len: usize, client_flags: u32) -> usize {

@@ -1,4 +1,4 @@
-//! The outcome of a store, for the caller and for observers.
+//! Store outcomes and store kinds, for callers and observers.
 
 /// The outcome of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,14 +10,14 @@ pub enum StoreOutcome {
         /// The length of the whole value in bytes.
         len: usize,
     },
-    /// `Add` found an item; `Replace`, `Append` or `Prepend` found none; or the value with what was to
-    /// be appended or prepended would be too large.
+    /// `Add` found an item; `Replace`, `Append` or `Prepend` found none; or the concatenated value
+    /// would be too large.
     NotStored,
     /// The item has another CAS.
     Exists,
-    /// A CAS was given and there is no item.
+    /// The store has a CAS, and there is no item.
     NotFound,
-    /// The item would be larger than the limit of items.
+    /// The item would be larger than [`Limits::item_size_max`](crate::Limits::item_size_max).
     TooLarge,
     /// Nothing can be evicted to make room.
     OutOfMemory,
@@ -25,7 +25,7 @@ pub enum StoreOutcome {
     Pending,
 }
 
-/// The kind of a store, as observers see it.
+/// The kind of a store, for observers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the operations' own")]
 pub enum StoreKind {

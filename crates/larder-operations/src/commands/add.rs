@@ -1,5 +1,5 @@
-//! Adding to numbers with a sign, as Redis does: a missing item is 0, a sum that does not fit is
-//! refused, and the value has no padding.
+//! Signed addition with Redis's semantics: a missing item counts as 0, an overflow is refused, and the
+//! value has no padding.
 
 use crate::{Event, LookupResult, OpContext};
 use larder_store::{
@@ -7,7 +7,7 @@ use larder_store::{
     Value,
 };
 
-/// The outcome of adding to a number.
+/// The outcome of [`OpContext::add`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddOutcome {
     /// The number after the addition.
@@ -23,8 +23,7 @@ pub enum AddOutcome {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Adds `delta` to a number, which keeps its expiry. `binary_key` is the mark of an item that is
-    /// created.
+    /// Adds `delta` to a number, which keeps its expiry. A created item gets the attribute `binary_key`.
     pub fn add(&mut self, key: HashedKey<'_>, delta: i64, binary_key: bool) -> AddOutcome {
         let limits = self.limits;
         let mut found = LookupResult::Nothing;
@@ -72,8 +71,8 @@ fn put(number: i64, attributes: Attributes) -> Change<'static> {
     Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false, tags: NewTags::Same }
 }
 
-/// The number that a value stands for: in its only decimal form, but for the blanks with which
-/// memcached pads a number that has become shorter.
+/// Parses a value as a number in canonical decimal form. Trailing spaces are allowed, because
+/// memcached's `decr` pads a number that has become shorter.
 fn number_of(bytes: &[u8]) -> Option<i64> {
     let len = bytes.iter().rposition(|byte| *byte != b' ')? + 1;
     let text = std::str::from_utf8(bytes.get(..len)?).ok()?;
@@ -82,18 +81,18 @@ fn number_of(bytes: &[u8]) -> Option<i64> {
     (digits.get(..usize::from(len)) == Some(text.as_bytes())).then_some(number)
 }
 
-/// A number in decimal, and how many bytes that are.
+/// The decimal form of a number, and its length in bytes.
 fn digits_of(number: i64) -> ([u8; 20], u8) {
     let (mut backwards, mut len, mut rest) = ([b'0'; 20], 0, number.unsigned_abs());
-    for place in &mut backwards {
+    for digit in &mut backwards {
         if rest == 0 && len > 0 {
             if number < 0 {
-                *place = b'-';
+                *digit = b'-';
                 len += 1;
             }
             break;
         }
-        *place = b'0' + (rest % 10) as u8;
+        *digit = b'0' + (rest % 10) as u8;
         rest /= 10;
         len += 1;
     }
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_one_form() {
+    fn only_the_canonical_form_of_a_number_is_accepted() {
         for number in [0, 1, -1, 10, -10, 99, i64::MAX, i64::MIN] {
             let (digits, len) = digits_of(number);
             let text = &digits[..len.into()];

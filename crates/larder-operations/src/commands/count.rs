@@ -9,9 +9,9 @@ use larder_store::{
 /// An increment or decrement of a value that is a number in decimal digits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Count<'t> {
-    /// Whether to decrement rather than increment.
+    /// Decrements rather than increments.
     pub down: bool,
-    /// How much is added or subtracted. An increment wraps at 2^64, a decrement ends at 0.
+    /// The amount to add or subtract. An increment wraps at 2^64, a decrement stops at 0.
     pub delta: u64,
     /// Creates a missing item.
     pub create: Option<CreateNumber<'t>>,
@@ -19,14 +19,14 @@ pub struct Count<'t> {
     pub touch: Option<Expiry>,
     /// Changes the item only if it has this CAS.
     pub compare: Option<u64>,
-    /// The CAS of the changed or created item; `None` is a fresh one.
+    /// The CAS of the changed or created item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,
 }
 
 /// The item that an increment or decrement creates if there is none.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateNumber<'t> {
-    /// The number. The delta is not applied to it.
+    /// The number, without the delta.
     pub value: u64,
     /// When the item expires.
     pub expiry: Expiry,
@@ -45,7 +45,7 @@ pub enum ArithmeticOutcome {
         value: u64,
         /// The item's new CAS.
         cas: u64,
-        /// The expiry that the item had before; `None` if the item was created.
+        /// The previous expiry of the item; `None` if the item was created.
         before: Option<Expiry>,
     },
     /// There is no item.
@@ -56,7 +56,7 @@ pub enum ArithmeticOutcome {
     NonNumeric,
     /// There is no memory for the new number.
     OutOfMemory {
-        /// Whether the item was to be created, rather than changed.
+        /// Whether creating the item failed, rather than changing it.
         creating: bool,
     },
     /// The item is on slower storage: repeat the operation.
@@ -114,8 +114,7 @@ impl<'t> Count<'t> {
     }
 
     fn decide<L: Lease>(&self, item: &Item<'_, L>) -> (Change<'static>, ArithmeticOutcome) {
-        // memcached compares the CAS before it reads the digits, but after it has seen an empty
-        // value.
+        // memcached checks for an empty value first, then the CAS, then the digits.
         if item.value.len() == 0 {
             return (Change::Keep, ArithmeticOutcome::NonNumeric);
         }
@@ -136,8 +135,8 @@ impl<'t> Count<'t> {
         let before = item.attributes;
         let expiry = self.touch.unwrap_or(before.expiry);
         let (digits, len) = digits_of(value);
-        // As in memcached, a number keeps its width when it gets shorter. A longer number is a new value,
-        // which has none of the marks of the old one.
+        // As in memcached, a number that gets shorter keeps its width. A longer number is a new value
+        // and loses the attributes `stale`, `won` and `fetched`.
         let longer = usize::from(len) > bytes.len();
         let attributes = if longer {
             Attributes { expiry, stale: false, won: false, ..before }
@@ -170,8 +169,8 @@ impl<'t> Count<'t> {
     }
 }
 
-/// The number that a value stands for, read as `strtoull` does: leading white space and `+`, digits
-/// up to the first white space; what follows that does not matter.
+/// Parses a value as `strtoull` does: optional white space and `+`, then digits up to the end or to
+/// white space. Bytes after that white space are ignored.
 fn number_of(bytes: &[u8]) -> Option<u64> {
     let is_space = |byte: u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = bytes.iter().position(|&byte| !is_space(byte))?;
@@ -187,12 +186,12 @@ fn number_of(bytes: &[u8]) -> Option<u64> {
     })
 }
 
-/// The decimal digits of a number, and how many there are.
+/// The decimal digits of a number, and their count.
 fn digits_of(mut value: u64) -> ([u8; 20], u8) {
     let mut backwards = [b'0'; 20];
     let mut len = 0;
-    for place in &mut backwards {
-        *place = b'0' + (value % 10) as u8;
+    for digit in &mut backwards {
+        *digit = b'0' + (value % 10) as u8;
         value /= 10;
         len += 1;
         if value == 0 {
@@ -210,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_as_memcached_reads_them() {
+    fn numbers_are_parsed_as_memcached_does() {
         let cases: [(&str, Option<u64>); 12] = [
             ("10", Some(10)),
             (" +007", Some(7)),
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_come_out_in_order() {
+    fn digits_are_the_decimal_form() {
         for value in [0, 7, 10, 12345, u64::MAX] {
             let (digits, len) = digits_of(value);
             assert_eq!(&digits[..len.into()], value.to_string().as_bytes());

@@ -5,11 +5,11 @@ use larder_store::{
     Access, Attributes, Change, Engine, Expiry, HashedKey, Lookup, NewCas, Now, Refusal, Seconds,
 };
 
-/// Expiries that are nearer than this are exact to the millisecond.
+/// Expiries nearer than this are exact to the millisecond.
 const EXACT_MILLIS: u64 = 60_000;
 
-/// The expiry at a time in milliseconds since 1970. One that is a minute ahead or more is at the end of the
-/// whole second before, because a second is enough then, and items with milliseconds are 8 bytes longer.
+/// The expiry for a time in milliseconds since 1970. An expiry a minute ahead or more is rounded down to a
+/// whole second, because items with milliseconds are 8 bytes longer.
 #[must_use]
 pub fn expiry_at(millis: u64, now: Now) -> Expiry {
     if millis < now.in_millis().saturating_add(EXACT_MILLIS) {
@@ -18,27 +18,27 @@ pub fn expiry_at(millis: u64, now: Now) -> Expiry {
     Expiry::At(Seconds(u32::try_from(millis / 1000).unwrap_or(u32::MAX)))
 }
 
-/// A change of an item's expiry, and when it is made. All conditions have to hold.
+/// A conditional change of an item's expiry. All conditions have to hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Expire {
-    /// The new expiry. An item whose new expiry is past is removed.
+    /// The new expiry. An item is removed if its new expiry is past.
     pub expiry: Expiry,
-    /// The item has no expiry.
+    /// Only if the item has no expiry.
     pub if_none: bool,
-    /// The item has an expiry.
+    /// Only if the item has an expiry.
     pub if_some: bool,
-    /// The new expiry is later. No expiry is later than any other.
+    /// Only if the new expiry is later. Having no expiry counts as the latest.
     pub if_later: bool,
-    /// The new expiry is earlier.
+    /// Only if the new expiry is earlier.
     pub if_earlier: bool,
 }
 
 /// The outcome of [`OpContext::expire`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpireOutcome {
-    /// The expiry was set, or the item removed.
+    /// The expiry was set, or the item was removed.
     Changed,
-    /// There is an item, and a condition does not hold.
+    /// There is an item, but a condition does not hold.
     Kept,
     /// There is no item.
     NotFound,
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_compare_with_the_present_expiry() {
+    fn conditions_compare_with_the_current_expiry() {
         let at = |secs| Expiry::At(Seconds(secs));
         let op = Expire { expiry: at(20), ..Expire::default() };
         let (none, some) = (Expire { if_none: true, ..op }, Expire { if_some: true, ..op });
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn near_expiries_are_exact_and_far_ones_end_with_a_second() {
+    fn near_expiries_are_exact_and_far_ones_are_rounded_down_to_a_second() {
         let now = Now { secs: Seconds(1000), millis: 300 };
         for (millis, expected) in [
             (0, 0),

@@ -1,4 +1,4 @@
-//! Lookups, which may also change or create the item.
+//! Lookups. A lookup can also change or create the item.
 
 use crate::{Event, LookupResult, OpContext};
 use larder_store::{
@@ -6,20 +6,20 @@ use larder_store::{
     NewValue, Now, Refusal, Seconds, Tag, Value,
 };
 
-/// A lookup, and what it changes of the item.
+/// Options of a lookup.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LookupOptions<'t> {
     /// Sets the expiry.
     pub touch: Option<Expiry>,
-    /// Creates an empty item if there is none. The client has then won the right to fill it.
+    /// Creates an empty item if there is none. The client then wins the right to fill it.
     pub create: Option<CreateEmpty<'t>>,
-    /// Whether the client may win the right to fill a stale item again.
+    /// The client may win the right to refill a stale item.
     pub may_win: bool,
-    /// Lets the client win that right for an item that expires soon, too.
+    /// The client may also win that right for an item that expires soon.
     pub recache: Option<Recache>,
-    /// Whether the lookup is not recorded as an access.
+    /// Does not record the lookup as an access.
     pub untracked: bool,
-    /// Whether a lookup that sets the expiry and finds nothing is counted as a get that missed.
+    /// Counts a miss as `get_misses` although the lookup sets the expiry. Otherwise it counts as `touch_misses`.
     pub miss_counts_as_get: bool,
 }
 
@@ -28,7 +28,7 @@ pub struct LookupOptions<'t> {
 pub struct CreateEmpty<'t> {
     /// When the item expires.
     pub expiry: Expiry,
-    /// The CAS of the item; `None` is a fresh one.
+    /// The CAS of the item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,
     /// Whether the client sent the key in base64.
     pub binary_key: bool,
@@ -36,17 +36,16 @@ pub struct CreateEmpty<'t> {
     pub tags: &'t [Tag],
 }
 
-/// When an item that has not expired may be filled again.
+/// The condition for refilling an item that has not expired.
 #[derive(Clone, Copy, Debug)]
 pub struct Recache {
-    /// The item may be filled again when fewer seconds than this are left. Items that never expire may
-    /// not.
+    /// The item may be refilled if it expires in fewer seconds than this. Never for items without expiry.
     pub within_secs: u32,
-    /// Whether the expiry after [`LookupOptions::touch`] counts, rather than the one before.
+    /// Uses the expiry after [`LookupOptions::touch`], rather than the previous one.
     pub after_touch: bool,
 }
 
-/// An item as a lookup shows it.
+/// A view of an item that was looked up.
 #[derive(Debug)]
 pub struct ItemView<'a, L> {
     /// The attributes before the lookup.
@@ -57,21 +56,21 @@ pub struct ItemView<'a, L> {
     pub cas: u64,
     /// The value.
     pub value: &'a Value<'a, L>,
-    /// Whether the item was read between its store and this lookup.
+    /// Whether the item was read since it was stored, not counting this lookup.
     pub fetched: bool,
-    /// When the item was last read before this lookup; when it was stored, if it was not read.
+    /// The time of the previous read; of the store if the item was never read.
     pub accessed: Seconds,
     /// Whether the client has won the right to fill the item.
     pub won: bool,
-    /// Whether another client has won that right before.
+    /// Whether another client has won the right to fill the item before.
     pub win_taken: bool,
     /// Whether this lookup has created the item.
     pub created: bool,
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Shows the content of an item, and nothing else: the fastest lookup. If `show` returns `None`, the
-    /// caller calls [`OpContext::look_up`], and says that the access is recorded.
+    /// Passes the content of an item to `show`, without its other attributes: the fastest lookup. If `show`
+    /// returns `None`, the access is recorded, and the caller calls [`OpContext::look_up`] with `is_recorded`.
     #[inline]
     pub fn content<R>(
         &mut self,
@@ -88,8 +87,8 @@ impl<E: Engine> OpContext<'_, E> {
         self.shown(key, value_len, found)
     }
 
-    /// Shows a whole item to a lookup that only records its access. If `show` returns `None`, nothing is
-    /// recorded, and the caller calls [`OpContext::look_up`].
+    /// Passes an item to `show` and records the access. If `show` returns `None`, nothing is recorded, and the
+    /// caller calls [`OpContext::look_up`].
     #[inline]
     pub fn view<R>(
         &mut self,
@@ -128,9 +127,9 @@ impl<E: Engine> OpContext<'_, E> {
         }
     }
 
-    /// Shows an item and changes it as `op` says. `show` may be called again when the item has changed in
-    /// the meantime; its last result counts. `is_recorded`: an earlier lookup of the same request, which
-    /// did not answer it, was recorded as an access, so this one is not.
+    /// Passes an item to `show` and changes it according to `op`. If another thread changes the item
+    /// concurrently, `show` is called again, and its last result counts. `is_recorded`: an earlier lookup of
+    /// the same request was recorded as an access, so this lookup is not recorded again.
     ///
     /// # Errors
     /// [`Refusal::OutOfMemory`] if there is no memory to create or change the item. Never
@@ -149,7 +148,7 @@ impl<E: Engine> OpContext<'_, E> {
         let (limits, access) = (self.limits, op.access(is_recorded));
         let looked = self.engine.get_recorded(key, |item| {
             if op.may_win && item.attributes.stale && !item.attributes.won {
-                // The change records the access, so that it leaves no trace if it is pending.
+                // The following update records the access. A pending update must not leave a recorded access.
                 return (Access::Untracked, None);
             }
             let found = LookupResult::of(&Lookup::Hit(item), key.bytes.len(), limits);
@@ -167,7 +166,7 @@ impl<E: Engine> OpContext<'_, E> {
         }
     }
 
-    /// A lookup that changes the item.
+    /// Looks up and changes the item in one atomic update.
     fn look_up_and_change<R>(
         &mut self,
         key: HashedKey<'_>,
@@ -221,7 +220,7 @@ impl<E: Engine> OpContext<'_, E> {
         Ok(Lookup::Hit(shown))
     }
 
-    /// Shows an item. The lookup is neither recorded as an access nor counted.
+    /// Passes an item to `show`. The lookup is neither recorded as an access nor counted.
     pub fn describe<R>(
         &mut self,
         key: HashedKey<'_>,
@@ -241,8 +240,8 @@ impl<E: Engine> OpContext<'_, E> {
         looked
     }
 
-    /// Counts a miss. An expired or flushed item is removed, so that later misses are not counted as its
-    /// expiry again.
+    /// Counts a miss and removes an expired or flushed item, so that later misses do not count as
+    /// `get_expired` or `get_flushed` again.
     #[inline(never)]
     fn missed<R>(
         &mut self,
@@ -297,7 +296,7 @@ impl<E: Engine> OpContext<'_, E> {
     }
 }
 
-/// The reason why nothing was found.
+/// Converts a result without a hit to another type.
 fn without_hit<R, S>(missing: &Lookup<R>) -> Lookup<S> {
     match missing {
         Lookup::Expired => Lookup::Expired,
@@ -316,7 +315,7 @@ impl<'a, L> ItemView<'a, L> {
 }
 
 impl LookupOptions<'_> {
-    /// Whether to record the access: a request is recorded once, however often it looks the item up.
+    /// The access to record: a request is recorded once, even if it looks the item up several times.
     fn access(&self, is_recorded: bool) -> Access {
         if self.untracked || is_recorded { Access::Untracked } else { Access::Tracked }
     }
@@ -367,7 +366,7 @@ impl<'t> CreateEmpty<'t> {
         }
     }
 
-    /// The view of the item that was created.
+    /// The view of the created item.
     fn view<'a, L>(&self, op: &LookupOptions<'_>, cas: u64, now: Now) -> ItemView<'a, L> {
         let attributes = self.attributes();
         ItemView {

@@ -1,4 +1,4 @@
-//! The operations on one key.
+//! Operations on one key, and flushes.
 
 mod add;
 mod count;

@@ -1,4 +1,4 @@
-//! Removing items, or keeping them without a value or marked as stale.
+//! Removals, and invalidations, which keep the item without its value or marked as stale.
 
 use crate::{Event, LookupResult, OpContext};
 use larder_store::{
@@ -11,43 +11,43 @@ use larder_store::{
 pub struct Remove {
     /// Removes the item only if it has this CAS. No item has the CAS 0.
     pub compare: Option<u64>,
-    /// The CAS of an item that is kept.
+    /// The CAS of the kept item.
     pub new_cas: Option<u64>,
     /// Keeps the item and marks it as stale.
     pub invalidate: bool,
     /// Keeps the item without its value.
     pub value_only: bool,
-    /// The expiry of an item that is kept.
+    /// The expiry of the kept item.
     pub touch: Option<Expiry>,
-    /// The client flags of an item that is kept without its value.
+    /// The client flags of an item kept without its value.
     pub client_flags: Option<u32>,
-    /// Whether a CAS that differs is not counted as a miss.
+    /// Does not count a mismatching CAS as a miss.
     pub mismatch_uncounted: bool,
 }
 
 /// The outcome of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoveOutcome {
-    /// The item was removed, or kept as the removal says. Without memory for what it says, it was removed.
+    /// The item was removed or invalidated. An invalidation without memory removes the item.
     Removed,
     /// There is no item.
     NotFound,
     /// The item has another CAS.
     Exists,
-    /// The item is there, but can't be compared, because there is no memory to read it, or can't be changed.
+    /// The removal compares the CAS, and there is no memory to read or change the item.
     OutOfMemory,
     /// The item is on slower storage: repeat the operation.
     Pending,
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Removes an item, or keeps a part of it.
+    /// Removes or invalidates an item.
     pub fn remove(&mut self, key: HashedKey<'_>, op: &Remove) -> RemoveOutcome {
         let limits = self.limits;
         let updated = self.engine.update(key, &mut None, |item| {
             let found = LookupResult::of(&item, key.bytes.len(), limits);
             let Lookup::Hit(item) = item else {
-                // Even a missing item is removed, because a replica may still have it.
+                // Remove even a missing item: a replica may still have it.
                 return (Change::Remove, (RemoveOutcome::NotFound, found));
             };
             let (change, removed) = op.decide(item);
@@ -56,7 +56,8 @@ impl<E: Engine> OpContext<'_, E> {
         let (removed, found) = match updated {
             Ok(updated) => updated.result,
             Err(Refusal::Pending) => return RemoveOutcome::Pending,
-            // There is no memory to read the item, or for what is kept of it. Nobody may find it as it was.
+            // There is no memory to read the item or to keep it invalidated. Remove it, because later
+            // lookups must not find the old item.
             Err(_) if op.compare.is_none() => {
                 let _ = self.engine.update_unread(key, &mut None, |_| (Change::Remove, ()));
                 (RemoveOutcome::Removed, LookupResult::Nothing)
@@ -88,7 +89,7 @@ impl<E: Engine> OpContext<'_, E> {
 }
 
 impl Remove {
-    /// Whether a part of the item is kept.
+    /// Whether the item is kept, stale or without its value.
     fn keeps(&self) -> bool {
         self.invalidate || self.value_only
     }

@@ -1,27 +1,27 @@
-//! The fast path of stores: a set that stores its value whatever is there, and that nobody observes.
+//! The fast path of stores: an unconditional set without an observer.
 
 use crate::{OpContext, Store, StoreOutcome};
 use larder_store::{
     Attributes, Change, Engine, Expiry, HashedKey, NewCas, NewTags, NewValue, Refusal,
 };
 
-/// A set.
+/// An unconditional set.
 #[derive(Clone, Copy, Debug)]
 pub struct Set<'v> {
     /// The value.
     pub value: &'v [u8],
-    /// The client's own flags. The cache does not look at them.
+    /// Client flags, which the cache does not interpret.
     pub client_flags: u32,
     /// When the item expires.
     pub expiry: Expiry,
-    /// Whether memcached's text protocol can't write the key.
+    /// Whether memcached's text protocol has to send the key in base64.
     pub binary_key: bool,
-    /// Whether a refused set removes the old item, so that no reader takes it for the new one.
+    /// Whether a refused set removes the old item, so that no reader gets an outdated value.
     pub refusal_removes: bool,
 }
 
 impl<'v> Set<'v> {
-    /// The same as a store.
+    /// The equivalent [`Store`].
     fn store(&self) -> Store<'v> {
         Store {
             value: self.value,
@@ -36,10 +36,10 @@ impl<'v> Set<'v> {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Stores a value as [`OpContext::store`] does, with fewer instructions. An observer is not told.
+    /// Stores a value as [`OpContext::store`] does, with fewer instructions and without events.
     #[inline(always)]
     pub fn set(&mut self, key: HashedKey<'_>, op: &Set<'_>) -> StoreOutcome {
-        debug_assert!(self.observer.is_none(), "an observer is to be told");
+        debug_assert!(self.observer.is_none(), "the fast path sends no events to the observer");
         let (limits, len) = (self.limits, op.value.len());
         let size = limits.footprint(key.bytes.len(), len, op.client_flags);
         if size > limits.item_size_max {

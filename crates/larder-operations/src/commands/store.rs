@@ -1,4 +1,4 @@
-//! Stores.
+//! Stores: set, add, replace, append, prepend and compare-and-swap.
 
 use crate::{Event, Limits, LookupResult, OpContext, StoreKind, StoreOutcome};
 use larder_store::{
@@ -6,10 +6,10 @@ use larder_store::{
     Refusal, Tag,
 };
 
-/// What a store does with an existing or a missing item.
+/// The effect of a store on an existing or missing item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoreMode {
-    /// Stores the value in any case.
+    /// Stores the value unconditionally.
     #[default]
     Set,
     /// Stores the value only if there is no item.
@@ -31,19 +31,19 @@ impl StoreMode {
 /// A store.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Store<'v> {
-    /// What to do with an existing or a missing item.
+    /// The effect on an existing or missing item.
     pub mode: StoreMode,
     /// The value, unless it was uploaded.
     pub value: &'v [u8],
     /// The length of the value in bytes.
     pub value_len: usize,
-    /// The client's own flags. The cache does not look at them.
+    /// Client flags, which the cache does not interpret.
     pub client_flags: u32,
     /// When the item expires.
     pub expiry: Expiry,
     /// Stores the value only if the item has this CAS. No item has the CAS 0.
     pub compare: Option<u64>,
-    /// The CAS of the stored item; `None` is a fresh one.
+    /// The CAS of the stored item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,
     /// Accepts a `compare` that is lower than the item's CAS, and stores the item as stale.
     pub invalidate: bool,
@@ -51,14 +51,14 @@ pub struct Store<'v> {
     pub create: Option<Expiry>,
     /// Whether the client sent the key in base64.
     pub binary_key: bool,
-    /// The tags of the item, unless the value is added to that of an item that is there.
+    /// The tags of the item. `Append` and `Prepend` to an existing item ignore them.
     pub tags: &'v [Tag],
-    /// Whether a refused store removes the old item, so that no reader takes it for the new one.
+    /// Whether a refused store removes the old item, so that no reader gets an outdated value.
     pub refusal_removes: bool,
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Stores `op.value`, or the uploaded value, if there is one. A stored upload is taken.
+    /// Stores the uploaded value if there is one, else `op.value`. Takes `upload` if it is stored.
     pub fn store(
         &mut self,
         key: HashedKey<'_>,
@@ -83,7 +83,7 @@ impl<E: Engine> OpContext<'_, E> {
             }
             (change, stored)
         };
-        // An observer is told of the old item, so the engine has to look it up.
+        // An observer gets an event about the old item, so the engine has to look it up.
         let is_blind = op.mode == StoreMode::Set && op.compare.is_none();
         let updated = if is_blind && self.observer.is_none() {
             self.engine.update_unread(key, upload, decide)
@@ -94,7 +94,7 @@ impl<E: Engine> OpContext<'_, E> {
             Ok(updated) => updated,
             Err(Refusal::Pending) => return StoreOutcome::Pending,
             Err(Refusal::OutOfMemory) => return self.refuse(key, op, StoreOutcome::OutOfMemory),
-            // The old value and the new one together are too large.
+            // The concatenated value is too large.
             Err(Refusal::TooLarge) if op.mode.concatenates() => return StoreOutcome::NotStored,
             Err(Refusal::TooLarge | Refusal::WrongUpload | Refusal::NoTags) => {
                 return self.refuse(key, op, StoreOutcome::TooLarge);
@@ -113,13 +113,13 @@ impl<E: Engine> OpContext<'_, E> {
         stored
     }
 
-    /// Counts a store whose value has a wrong end. Such a store changes nothing.
+    /// Counts a store with a malformed end of its value (`bad data chunk`). Such a store changes nothing.
     pub fn count_unusable(&mut self, key: HashedKey<'_>, op: &Store<'_>) {
         let class = self.limits.class_of(key.bytes.len(), op.value_len, op.client_flags);
         self.counters.class(Some(class), |class| class.cmd_set.add(1));
     }
 
-    /// Refuses a store, perhaps before its value has arrived; returns `why`.
+    /// Counts and reports a refused store, possibly before its value has arrived. Returns `why`.
     pub fn refuse(
         &mut self,
         key: HashedKey<'_>,
@@ -209,7 +209,7 @@ impl<'v> Store<'v> {
         }
         let stale = match self.compare {
             Some(cas) if cas == item.cas && cas != 0 => false,
-            // A client that read the item before it was invalidated may still store its value, as stale.
+            // A client that read the item before its invalidation may still store a value, marked as stale.
             Some(cas @ 1..) if self.invalidate && cas < item.cas && !self.mode.concatenates() => {
                 true
             }

@@ -1,4 +1,4 @@
-//! Stores and removals that show the item that was there, and stores that keep its expiry.
+//! Stores and removals that return the old item, and stores that keep its expiry.
 
 use crate::{Event, LookupResult, OpContext, StoreKind, StoreOutcome};
 use larder_store::{
@@ -6,14 +6,14 @@ use larder_store::{
     Refusal, Tag,
 };
 
-/// A store that shows the item that was there.
+/// A store that returns the old item.
 #[derive(Clone, Copy, Debug)]
 pub struct Swap<'v> {
-    /// When the value is stored.
+    /// The condition for storing the value.
     pub condition: SwapCondition,
     /// The value.
     pub value: &'v [u8],
-    /// When the item expires; `None` keeps the expiry of the item that was there.
+    /// When the item expires; `None` keeps the expiry of the old item.
     pub expiry: Option<Expiry>,
     /// Whether memcached's clients have to send the key in base64.
     pub binary_key: bool,
@@ -21,21 +21,21 @@ pub struct Swap<'v> {
     pub tags: &'v [Tag],
 }
 
-/// When the value of a [`Swap`] is stored.
+/// The condition of a [`Swap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwapCondition {
-    /// In any case.
+    /// Stores the value unconditionally.
     Always,
-    /// If there is no item.
+    /// Stores the value only if there is no item.
     Absent,
-    /// If there is an item.
+    /// Stores the value only if there is an item.
     Present,
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Stores `op.value`, and shows the item that was there, if there was one, whether or not the value
-    /// is stored. A refused store leaves the old item. `show` may be called again when the item has
-    /// changed in the meantime; its last result counts.
+    /// Stores `op.value` if the condition holds, and passes the old item to `show` in any case. A refused
+    /// store keeps the old item. If another thread changes the item concurrently, `show` is called again,
+    /// and its last result counts.
     pub fn swap<R>(
         &mut self,
         key: HashedKey<'_>,
@@ -99,8 +99,8 @@ impl<E: Engine> OpContext<'_, E> {
         (stored, shown)
     }
 
-    /// Removes an item and shows it. `show` may be called again when the item has changed in the
-    /// meantime; its last result counts.
+    /// Removes an item and passes it to `show`. If another thread changes the item concurrently, `show` is
+    /// called again, and its last result counts.
     pub fn take<R>(
         &mut self,
         key: HashedKey<'_>,

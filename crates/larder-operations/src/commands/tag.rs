@@ -1,4 +1,4 @@
-//! Tags: see [`larder_store::Engine::tag`].
+//! Tags of items: see [`larder_store::Engine::tag`].
 
 use crate::OpContext;
 use larder_store::{Engine, Refusal, TAGS_MAX, Tag};
@@ -6,11 +6,11 @@ use larder_store::{Engine, Refusal, TAGS_MAX, Tag};
 /// The longest name of a tag in bytes.
 pub const TAG_LEN_MAX: usize = 250;
 
-/// The tags of an item that is stored.
+/// The tags of one item.
 pub type Tags = arrayvec::ArrayVec<Tag, TAGS_MAX>;
 
 impl<E: Engine> OpContext<'_, E> {
-    /// The tags of these names, of which there are [`TAGS_MAX`] at most; others are left out.
+    /// Resolves the names of tags. Ignores names beyond the first [`TAGS_MAX`].
     ///
     /// # Errors
     /// [`Refusal::NoTags`] or [`Refusal::OutOfMemory`]: see [`Engine::tag`].
@@ -18,7 +18,7 @@ impl<E: Engine> OpContext<'_, E> {
         names.take(TAGS_MAX).map(|name| self.engine.tag(name)).collect()
     }
 
-    /// Invalidates all items with the tag of this name; false if there can be none.
+    /// Invalidates all items with the tag of this name. Returns false if no item can have the tag.
     pub fn drop_tag(&mut self, name: &[u8]) -> bool {
         self.engine.drop_tag(name)
     }
