@@ -3,7 +3,7 @@
 //! ```text
 //!  web/, a thread of its own
 //!     ├─ http/ ─┬─▶ Items (items.rs) ─▶ worker/ ───┬─▶ larder-operations
-//!     ├─ grpc/ ─┘                                  └─▶ elsewhere.rs: other servers of the cluster
+//!     ├─ grpc/ ─┘                                  └─▶ remote.rs: other servers of the cluster
 //!     ├─────────▶ ServerView (server_view.rs): the server that the process is
 //!     │
 //!  metrics/, another one
@@ -15,9 +15,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 #[cfg(feature = "http")]
-mod elsewhere;
-#[cfg(feature = "http")]
-mod ended;
+mod abort;
 #[cfg(feature = "grpc")]
 mod grpc;
 #[cfg(feature = "http")]
@@ -25,6 +23,10 @@ mod http;
 #[cfg(feature = "http")]
 mod items;
 mod metrics;
+#[cfg(feature = "http")]
+mod remote;
+#[cfg(feature = "http")]
+mod server;
 mod server_view;
 #[cfg(feature = "http")]
 mod web;
@@ -36,5 +38,5 @@ pub use metrics::MetricsServer;
 pub use server_view::{Asked, Asking, Group, Kind, Login, Rights, Sample, ServerView};
 
 #[cfg(feature = "http")]
-pub use web::{Interfaces, WebConfig, WebListener, WebServer, WebTls};
+pub use server::{Interfaces, WebConfig, WebListener, WebServer, WebTls};
 pub use web_counts::WebCounts;

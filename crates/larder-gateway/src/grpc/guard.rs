@@ -5,7 +5,7 @@
 
 use super::deadline::Deadline;
 use super::memory::{CountedBody, RequestMemory};
-use crate::ended::{self, Ended};
+use crate::abort::{self, Ended};
 use crate::server_view::Rights;
 use crate::web::app::App;
 use crate::web::body::discard;
@@ -46,7 +46,7 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
     let (mut parts, body) = request.into_parts();
     parts.extensions.insert(memory.clone());
     let body = Body::new(CountedBody::new(body, app, memory.clone()));
-    let answer = ended::watched(next.run(Request::from_parts(parts, body)));
+    let answer = abort::watched(next.run(Request::from_parts(parts, body)));
     let answered = deadline.bound(answer).await.and_then(|answer| {
         answer.map_err(|ended| match ended {
             Ended::Lost => {

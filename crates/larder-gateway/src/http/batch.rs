@@ -5,7 +5,7 @@ use super::conditions::{Precondition, etag};
 use super::keys::{New, remove, store};
 use super::parameters::{Key, expiry, tags};
 use super::problem::{Problem, ProblemBody};
-use crate::ended;
+use crate::abort;
 use crate::items::{Found, Looked};
 use crate::web::app::App;
 use crate::web::memory::{kept, share};
@@ -184,7 +184,7 @@ pub(super) async fn batch(
                 return Err(Problem::moved());
             }
             // Whatever becomes of it, the others are done.
-            ended::watched(run(&app, operation, has_changed)).await.map_err(Problem::from)?
+            abort::watched(run(&app, operation, has_changed)).await.map_err(Problem::from)?
         };
         let outcomes = join_all(together.into_iter().map(run)).await;
         if outcomes.iter().any(|outcome| matches!(outcome, Err(problem) if problem.is_moved())) {

@@ -6,7 +6,7 @@
 //! must not come from another site (`Origin`).
 
 use super::problem::Problem;
-use crate::ended;
+use crate::abort;
 use crate::server_view::Rights;
 use crate::web::app::App;
 use crate::web::body::discard;
@@ -40,7 +40,7 @@ pub(super) async fn guard(
         }
         return Err(problem);
     }
-    ended::watched(next.run(request)).await.map_err(Problem::from)
+    abort::watched(next.run(request)).await.map_err(Problem::from)
 }
 
 fn check(app: &App, request: &Request) -> Result<(), Problem> {

@@ -6,7 +6,7 @@
 //! | `guard.rs` | who may do what |
 //! | `keys.rs`, `list.rs`, `batch.rs`, `service.rs` | the handlers |
 //! | `answer.rs` | answers that are made for one request |
-//! | `parameters.rs`, `conditions.rs`, `content_types.rs`, `body.rs` | parts of requests |
+//! | `parameters.rs`, `conditions.rs`, `content_types.rs`, `body.rs`, `range.rs` | parts of requests |
 //! | `problem.rs` | errors |
 
 mod answer;
@@ -19,6 +19,7 @@ mod keys;
 mod list;
 mod parameters;
 mod problem;
+mod range;
 mod router;
 mod service;
 

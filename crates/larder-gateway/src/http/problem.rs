@@ -1,6 +1,6 @@
 //! Errors as clients see them: `application/problem+json` (RFC 9457).
 
-use crate::ended::Ended;
+use crate::abort::Ended;
 use crate::web::memory::Busy;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};

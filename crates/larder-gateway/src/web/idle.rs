@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
 /// The socket.
-pub(super) struct IdleStream {
+pub(crate) struct IdleStream {
     stream: TcpStream,
     time_max: Duration,
     /// The last time at which anything was read or written.
@@ -18,7 +18,7 @@ pub(super) struct IdleStream {
 }
 
 impl IdleStream {
-    pub(super) fn new(stream: TcpStream, time_max: Duration) -> Self {
+    pub(crate) fn new(stream: TcpStream, time_max: Duration) -> Self {
         Self { stream, time_max, moved: Instant::now(), sleep: Box::pin(sleep(time_max)) }
     }
 

@@ -1,8 +1,7 @@
-//! What HTTP and gRPC share: the thread that serves both, its connections and their limits.
+//! What HTTP and gRPC share: connections and their limits.
 //!
 //! | file | contains |
 //! |---|---|
-//! | `server.rs` | the thread, and how it serves connections |
 //! | `idle.rs` | a socket that ends when nothing is read or written for long |
 //! | `connections.rs` | which connection is closed when another one needs its place |
 //! | `progress.rs` | the bodies of a request and its answer, whose bytes are progress |
@@ -14,11 +13,8 @@
 pub(crate) mod app;
 pub(crate) mod body;
 pub(crate) mod connections;
-mod idle;
+pub(crate) mod idle;
 pub(crate) mod login;
 pub(crate) mod memory;
-mod progress;
-mod server;
+pub(crate) mod progress;
 pub(crate) mod upload;
-
-pub use server::{Interfaces, WebConfig, WebListener, WebServer, WebTls};

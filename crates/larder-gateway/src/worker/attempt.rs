@@ -2,7 +2,7 @@
 
 use super::CacheItems;
 use super::forwarding::end;
-use crate::ended::Ended;
+use crate::abort::Ended;
 use larder_operations::OpContext;
 use larder_store::erased;
 use larder_store::{

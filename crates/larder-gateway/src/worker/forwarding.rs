@@ -2,9 +2,9 @@
 
 use super::CacheItems;
 use super::memory::{Held, PIECE_LEN, Reply};
-use crate::elsewhere::{self, Meaning, Remote};
-use crate::ended::{self, Ended};
+use crate::abort::{self, Ended};
 use crate::items::Items;
+use crate::remote::{self, Meaning, Remote};
 use crate::server_view::{Asked, Group};
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
@@ -59,7 +59,7 @@ fn value_pieces(value: Option<&[u8]>) -> VecDeque<&[u8]> {
 
 /// Ends the request that is answered.
 pub(super) async fn end<R>(ended: Ended) -> R {
-    let is_watched = ended::note(ended);
+    let is_watched = abort::note(ended);
     debug_assert!(is_watched, "who watches the request drops this");
     pending().await
 }
@@ -104,7 +104,7 @@ impl CacheItems {
             let asked = self.ask(self.view.group_of(key), &head, received).await;
             let may_repeat = waits_since.get_or_insert_with(Instant::now).elapsed() < WAIT_MAX;
             let asked = match asked {
-                Told::Reply(reply) => match elsewhere::meaning(op, &reply) {
+                Told::Reply(reply) => match remote::meaning(op, &reply) {
                     Meaning::Outcome(outcome) => break outcome,
                     Meaning::NoLeader => {
                         sleep(AGAIN).await;
@@ -177,7 +177,7 @@ impl CacheItems {
                     }
                 }
                 Asked::More => {
-                    let len = elsewhere::reply_len(&reply);
+                    let len = remote::reply_len(&reply);
                     if held.is_none() {
                         held = self.hold(&self.leased, len);
                         if held.is_none() {
@@ -220,10 +220,10 @@ impl CacheItems {
                     None => continue,
                 }
             }
-            let request = elsewhere::flush(at, self.view.now());
+            let request = remote::flush(at, self.view.now());
             let asked = self.ask(group, &request, None).await;
             match &asked {
-                Told::Reply(reply) if elsewhere::has_flushed(reply) => return Ok(()),
+                Told::Reply(reply) if remote::has_flushed(reply) => return Ok(()),
                 // It may be carried out twice.
                 Told::Again | Told::Lost if begun.elapsed() < WAIT_MAX => {
                     is_unknown |= matches!(asked, Told::Lost);

@@ -3,9 +3,9 @@
 use super::CacheItems;
 use super::forwarding::{NotDone, end};
 use super::memory::{Held, PIECE_LEN};
-use crate::elsewhere::{Get, Has, Touch};
-use crate::ended::Ended;
+use crate::abort::Ended;
 use crate::items::{Answer, Items, Looked, Page, Upload};
+use crate::remote::{Get, Has, Touch};
 use futures_util::future::join_all;
 use larder_operations::{
     ArithmeticOutcome, CommandClass, Count, Expire, ExpireOutcome, LookupOptions, OpContext,

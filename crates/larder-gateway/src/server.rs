@@ -1,17 +1,16 @@
 //! The thread that serves HTTP and gRPC, and its connections.
 
-use super::app::{App, Shared};
-use super::connections::{Activity, Connections, OpenConnection, Standing};
-use super::idle::IdleStream;
-use super::memory::{Busy, Reserved};
-use super::progress::{AnswerBody, Lasting, ReceivedBody};
-
 #[cfg(feature = "grpc")]
 use crate::grpc;
 use crate::http;
 use crate::items::Items;
 use crate::metrics::Metrics;
 use crate::server_view::ServerView;
+use crate::web::app::{App, Shared};
+use crate::web::connections::{Activity, Connections, OpenConnection, Standing};
+use crate::web::idle::IdleStream;
+use crate::web::memory::{Busy, Reserved};
+use crate::web::progress::{AnswerBody, Lasting, ReceivedBody};
 use crate::worker::{CacheItems, uninstall};
 use axum::Router;
 use axum::body::Body;
