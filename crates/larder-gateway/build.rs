@@ -1,4 +1,4 @@
-//! Generates the types and the service of `proto/larder/v1/cache.proto`, without `protoc`.
+//! Generates the types and the service of `proto/larder/v1/cache.proto` without `protoc`.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     #[cfg(feature = "grpc")]
@@ -13,7 +13,7 @@ fn generate() -> Result<(), Box<dyn std::error::Error>> {
     let (file, root) = ("proto/larder/v1/cache.proto", "proto");
     println!("cargo::rerun-if-changed={file}");
     let files = protox::compile([file], [root])?;
-    // For reflection.
+    // gRPC reflection serves this descriptor set.
     let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("larder.v1.bin"), files.encode_to_vec())?;
     tonic_prost_build::configure()

@@ -1,42 +1,41 @@
-//! Requests that end without their own answer, whatever their handlers would say: their changes may be lost, or the
-//! server that has the item does not answer.
+//! Aborted requests. Code below a handler aborts the request when a change may be lost or when the server that owns
+//! the item is unreachable. The handler is dropped, and the interface answers with an error.
 
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
 
-/// Why a request ends.
+/// The reason for aborting a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// It has changed something of which nobody knows whether it will last: another server had to confirm the change,
-    /// and none has.
-    Lost,
-    /// Another server has the item, and could not be asked: the request, or a part of it, was not carried out.
-    Moved,
+pub(crate) enum Abort {
+    /// No other server has confirmed a change that needs an acknowledgement. The change may be lost.
+    Unconfirmed,
+    /// The server that owns the item is unreachable. The request, or a part of it, was not executed.
+    OwnerUnreachable,
 }
 
 tokio::task_local! {
-    static ENDED: Cell<Option<Ended>>;
+    static ABORT: Cell<Option<Abort>>;
 }
 
-/// Notes that the request that is answered ends; whether there is one.
-pub(crate) fn note(ended: Ended) -> bool {
-    ENDED.try_with(|noted| noted.set(noted.get().or(Some(ended)))).is_ok()
+/// Marks the request of the current task as aborted; the first reason counts. Returns false outside of a request.
+pub(crate) fn request_abort(abort: Abort) -> bool {
+    ABORT.try_with(|noted| noted.set(noted.get().or(Some(abort)))).is_ok()
 }
 
-/// Answers a request.
+/// Runs a request's handler until it finishes or is aborted.
 ///
 /// # Errors
-/// [`Ended`]; what is left to do of the request is not done.
-pub(crate) async fn watched<R>(answer: impl Future<Output = R>) -> Result<R, Ended> {
+/// [`Abort`]; the handler is dropped at its next wait.
+pub(crate) async fn run_abortable<R>(answer: impl Future<Output = R>) -> Result<R, Abort> {
     let watch = async {
         let mut answer = pin!(answer);
         std::future::poll_fn(|task| {
             let polled = answer.as_mut().poll(task);
-            ENDED.with(Cell::get).map_or_else(|| polled.map(Ok), |ended| Poll::Ready(Err(ended)))
+            ABORT.with(Cell::get).map_or_else(|| polled.map(Ok), |abort| Poll::Ready(Err(abort)))
         })
         .await
     };
-    ENDED.scope(Cell::new(None), watch).await
+    ABORT.scope(Cell::new(None), watch).await
 }

@@ -1,4 +1,4 @@
-//! The items of a cache as handlers of requests see them, whichever engine the cache has.
+//! The interface between handlers and the cache's items, independent of the engine.
 
 use bytes::Bytes;
 use larder_operations::{
@@ -8,90 +8,90 @@ use larder_store::{Expiry, Refusal};
 use std::any::Any;
 use std::pin::Pin;
 
-/// What an operation answers, which may have to wait for slower storage.
-pub(crate) type Answer<'a, R> = Pin<Box<dyn Future<Output = R> + Send + 'a>>;
+/// The pending result of an operation, which may wait for slower storage or for another server.
+pub(crate) type ItemFuture<'a, R> = Pin<Box<dyn Future<Output = R> + Send + 'a>>;
 
-/// A value that arrives in pieces: the engine's own type.
+/// A value that arrives in pieces. The type behind it belongs to the implementation of [`Items`].
 pub(crate) type Upload = Box<dyn Any + Send>;
 
-/// Operations on items, on the gateway's thread. What they mean is said in `larder-operations`. Items that another server
-/// of the cluster has are asked for there.
+/// Operations on items, called on the gateway's thread. `larder-operations` defines their semantics. Operations on items
+/// of another group are forwarded to its leader.
 pub(crate) trait Items: Send + Sync + 'static {
-    /// Looks a key up. `may_be_old`: the item may be shown as a copy of this server's has it (`--read-lag`).
-    fn get<'a>(&'a self, key: &'a [u8], may_be_old: bool) -> Answer<'a, Looked>;
+    /// Looks a key up. With `allows_replica`, a replica on this server may answer (`--read-lag`).
+    fn get<'a>(&'a self, key: &'a [u8], allows_replica: bool) -> ItemFuture<'a, LookupOutcome>;
 
-    /// Whether there is an item. It is neither counted nor recorded as an access.
-    fn has<'a>(&'a self, key: &'a [u8]) -> Answer<'a, bool>;
+    /// Whether there is an item. The check is neither counted nor recorded as an access.
+    fn exists<'a>(&'a self, key: &'a [u8]) -> ItemFuture<'a, bool>;
 
-    /// Stores the value of `op`, or that of `upload` if there is one.
+    /// Stores the value of `upload` if there is one, else that of `op`.
     fn store<'a>(
         &'a self,
         key: &'a [u8],
         op: Store<'a>,
         upload: Option<Upload>,
-    ) -> Answer<'a, StoreOutcome>;
+    ) -> ItemFuture<'a, StoreOutcome>;
 
     /// Removes an item.
-    fn remove<'a>(&'a self, key: &'a [u8], op: Remove) -> Answer<'a, RemoveOutcome>;
+    fn remove<'a>(&'a self, key: &'a [u8], op: Remove) -> ItemFuture<'a, RemoveOutcome>;
 
-    /// Changes a number.
-    fn count<'a>(&'a self, key: &'a [u8], op: Count<'static>) -> Answer<'a, ArithmeticOutcome>;
+    /// Increments or decrements a number.
+    fn count<'a>(&'a self, key: &'a [u8], op: Count<'static>) -> ItemFuture<'a, ArithmeticOutcome>;
 
     /// Sets the expiry of an item.
-    fn expire<'a>(&'a self, key: &'a [u8], expiry: Expiry) -> Answer<'a, ExpireOutcome>;
+    fn expire<'a>(&'a self, key: &'a [u8], expiry: Expiry) -> ItemFuture<'a, ExpireOutcome>;
 
-    /// Some items of this server, from where another page ended, or from the beginning if `place` is 0. About `items` are looked
-    /// at. `None`: the engine can't go on in the middle.
-    fn page<'a>(&'a self, place: u64, items: usize) -> Answer<'a, Option<Page>>;
+    /// Lists about `items` items of this server, from the end of the previous page on, or from the start if `cursor` is
+    /// 0. `None`: the engine cannot resume a walk.
+    fn page<'a>(&'a self, cursor: u64, items: usize) -> ItemFuture<'a, Option<Page>>;
 
-    /// The tags of these names, at most [`larder_store::TAGS_MAX`].
+    /// Resolves the names of at most [`larder_store::TAGS_MAX`] tags.
     ///
     /// # Errors
-    /// [`Refusal::NoTags`], or [`Refusal::OutOfMemory`] for the first tag.
+    /// [`Refusal::NoTags`]: the engine has no tags. [`Refusal::OutOfMemory`].
     fn tags(&self, names: &[Vec<u8>]) -> Result<Tags, Refusal>;
 
-    /// Drops a tag; `None` if the engine has no tags, and false if there can be no item with it.
+    /// Drops a tag. Returns `None` if the engine has no tags, and false if no item can have the tag.
     fn drop_tag(&self, name: &[u8]) -> Option<bool>;
 
-    /// Removes all items of all groups, now or later.
-    fn flush(&self, at: Expiry) -> Answer<'_, ()>;
+    /// Removes all items of all groups at `at`.
+    fn flush(&self, at: Expiry) -> ItemFuture<'_, ()>;
 
-    /// The length in bytes from which a value is to be uploaded in pieces.
+    /// The length in bytes from which on callers have to upload a value in pieces.
     fn upload_len_min(&self) -> usize;
 
-    /// Begins the upload of a value of `len` bytes for this key.
+    /// Starts the upload of a value of `len` bytes for this key.
     ///
     /// # Errors
-    /// [`Refusal::TooLarge`]; [`Refusal::OutOfMemory`] while other uploads hold what they may hold together.
-    fn begin_upload(&self, key: &[u8], len: usize) -> Result<Upload, Refusal>;
+    /// [`Refusal::TooLarge`]; [`Refusal::OutOfMemory`] if all uploads together would exceed their limit.
+    fn start_upload(&self, key: &[u8], len: usize) -> Result<Upload, Refusal>;
 
-    /// Whether uploads of all interfaces hold so much memory that slow peers have to give theirs up.
+    /// Whether uploads of all interfaces exceed their memory limit, so that slow peers have to abandon theirs.
     fn lacks_memory(&self) -> bool;
 
-    /// Takes the next piece of an upload.
+    /// Appends a piece to an upload.
     ///
     /// # Errors
-    /// [`Refusal`]: there is no memory for it.
+    /// [`Refusal`]: there is no memory for the piece.
     fn extend(&self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal>;
 }
 
-/// Whether memcached's text protocol can't write a key, so that it is shown in base64 there.
+/// Whether memcached's text protocol has to write a key in base64.
 pub(crate) fn is_binary(key: &[u8]) -> bool {
     key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f)
 }
 
-/// Some items of a cache.
+/// One page of a list of items.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// What is known of them.
-    pub(crate) items: Vec<Listed>,
-    /// Where the next page begins; `None` if there is none.
+    /// The items, in no particular order.
+    pub(crate) items: Vec<ListedItem>,
+    /// The cursor of the next page; `None` after the last page.
     pub(crate) next: Option<u64>,
 }
 
 /// An item in a list.
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub(crate) struct ListedItem {
     pub(crate) key: Vec<u8>,
     /// The length of the value in bytes.
     pub(crate) value_len: usize,
@@ -99,23 +99,23 @@ pub(crate) struct Listed {
     pub(crate) ttl: Option<u32>,
 }
 
-/// What a lookup found.
+/// The outcome of a lookup.
 #[derive(Debug)]
-pub(crate) enum Looked {
+pub(crate) enum LookupOutcome {
     /// An item.
     Found(Found),
     /// No item.
     Missing,
-    /// An item that can't be shown now: too many large values are being sent already.
+    /// The item is large, and too many large values are being sent already.
     Busy,
     /// There is no memory to read the item from slower storage.
     OutOfMemory,
-    /// Another server has the item, and does not answer.
-    Elsewhere,
+    /// Another server owns the item and is unreachable.
+    OwnerUnreachable,
 }
 
 #[cfg(feature = "grpc")]
-impl Looked {
+impl LookupOutcome {
     /// The item, if there is one.
     pub(crate) fn found(&self) -> Option<&Found> {
         if let Self::Found(found) = self { Some(found) } else { None }
@@ -125,11 +125,11 @@ impl Looked {
 /// An item that was looked up.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// The value. The pieces of a large one stay where they are in the cache.
+    /// The value. The pieces of a large value are not copied: they point into the cache.
     pub(crate) value: Vec<Bytes>,
-    /// Changes with every write; 0 where the engine keeps none.
+    /// The CAS, which changes with every write; 0 if the engine keeps none.
     pub(crate) cas: u64,
-    /// A number of the client's.
+    /// Client flags, which the cache does not interpret.
     pub(crate) client_flags: u32,
     /// Seconds until the item expires; `None` if it never does.
     pub(crate) ttl: Option<u32>,

@@ -1,16 +1,16 @@
-//! Interfaces of a cache server over HTTP and gRPC: items, statistics, and metrics for Prometheus.
+//! HTTP and gRPC interfaces of a cache server: items, statistics, and Prometheus metrics.
 //!
 //! ```text
-//!  web/, a thread of its own
+//!  server.rs and web/: one thread
 //!     ├─ http/ ─┬─▶ Items (items.rs) ─▶ worker/ ───┬─▶ larder-operations
 //!     ├─ grpc/ ─┘                                  └─▶ remote.rs: other servers of the cluster
-//!     ├─────────▶ ServerView (server_view.rs): the server that the process is
+//!     ├─────────▶ ServerView (server_view.rs): state of the server process
 //!     │
-//!  metrics/, another one
+//!  metrics/: another thread
 //! ```
 //!
-//! Handlers know neither the engine of the cache nor what an operation means: [`larder_operations`] says that,
-//! and `worker/` repeats operations that wait for slower storage. A server shows itself by a [`ServerView`].
+//! Handlers know neither the cache engine nor command semantics. [`larder_operations`] has the semantics, and
+//! `worker/` repeats operations that wait for slower storage. The server implements [`ServerView`].
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
@@ -35,7 +35,9 @@ mod web_counts;
 mod worker;
 
 pub use metrics::MetricsServer;
-pub use server_view::{Asked, Asking, Group, Kind, Login, Rights, Sample, ServerView};
+pub use server_view::{
+    Group, Login, MetricKind, MetricSample, RemoteRequest, RemoteState, Rights, ServerView,
+};
 
 #[cfg(feature = "http")]
 pub use server::{Interfaces, WebConfig, WebListener, WebServer, WebTls};

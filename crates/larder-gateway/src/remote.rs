@@ -1,10 +1,10 @@
-//! Operations on items that another server of the cluster has: how it is asked for them, and what its answers mean.
+//! Operations on items that another server of the cluster owns: encoding of requests, and decoding of replies.
 //!
-//! Servers forward what clients have sent in memcached's protocol or Redis's, and answer it as they answer their own
-//! clients. So an operation of HTTP or gRPC becomes a meta request here. Only memcached's keys can be sent so: longer
-//! ones have to be sent to their server.
+//! Servers forward requests in memcached's or Redis's protocol, and the owner answers them like those of its own
+//! clients. So this module encodes an HTTP or gRPC operation as a meta request. The meta protocol limits the length of
+//! keys: clients have to send requests with longer keys to the owner itself.
 
-use crate::items::{Found, Looked};
+use crate::items::{Found, LookupOutcome};
 use bytes::Bytes;
 use larder_operations::{
     ArithmeticOutcome, Count, ExpireOutcome, Remove, RemoveOutcome, Store, StoreMode, StoreOutcome,
@@ -15,21 +15,21 @@ use larder_protocol::response::Read;
 use larder_protocol::{Exptime, StoreMode as WireMode};
 use larder_store::{Expiry, Now};
 
-/// An operation that another server can be asked for.
-pub(crate) trait Remote: Sync {
+/// An operation that can be forwarded to another server.
+pub(crate) trait RemoteOperation: Sync {
     type Outcome: Send;
 
-    /// Whether it changes nothing, so that it may be repeated.
-    const LOOKS_UP: bool;
+    /// Whether the operation changes nothing, so that it can be repeated after a lost connection.
+    const IS_LOOKUP: bool;
 
-    /// Appends the request. A value that is to follow has `value_len` bytes.
+    /// Appends the request to `out`. With `value_len`, the caller sends a value of that length separately.
     fn write(&self, key: MetaKey<'_>, value_len: Option<usize>, now: Now, out: &mut Vec<u8>);
 
-    /// What an answer means, whose bytes are in `reply`; `None` if the request can't be answered so.
+    /// Decodes an answer, which borrows from `reply`; `None` if it does not answer this request.
     fn read(&self, answer: &Answer<'_>, reply: &Bytes) -> Option<Self::Outcome>;
 }
 
-/// When an item expires, as it is sent.
+/// Encodes an expiry relative to `now`.
 fn exptime(expiry: Expiry, now: Now) -> Exptime {
     match expiry.left(now) {
         None => Exptime::NEVER,
@@ -38,7 +38,7 @@ fn exptime(expiry: Expiry, now: Now) -> Exptime {
     }
 }
 
-/// Why a request was refused, if it was.
+/// The reason of a refusal; `None` if the answer is no error.
 fn refused(answer: &Answer<'_>) -> Option<Refused> {
     if let Answer::Error { line, .. } = answer { Some(Refused::of(line)) } else { None }
 }
@@ -46,48 +46,48 @@ fn refused(answer: &Answer<'_>) -> Option<Refused> {
 /// A lookup.
 pub(crate) struct Get;
 
-impl Remote for Get {
-    type Outcome = Looked;
-    const LOOKS_UP: bool = true;
+impl RemoteOperation for Get {
+    type Outcome = LookupOutcome;
+    const IS_LOOKUP: bool = true;
 
     fn write(&self, key: MetaKey<'_>, _: Option<usize>, _: Now, out: &mut Vec<u8>) {
         const SHOWN: meta::GetFlags = meta::GetFlags::NONE.value().client_flags().cas().ttl();
         meta::get(key, SHOWN, &meta::GetOptions::default(), out);
     }
 
-    fn read(&self, answer: &Answer<'_>, reply: &Bytes) -> Option<Looked> {
+    fn read(&self, answer: &Answer<'_>, reply: &Bytes) -> Option<LookupOutcome> {
         match answer {
             Answer::Hit { value, returned } => {
                 let ttl = returned.flags().find_map(|flag| match flag {
                     Flag::Ttl(ttl) => Some(ttl),
                     _ => None,
                 });
-                Some(Looked::Found(Found {
+                Some(LookupOutcome::Found(Found {
                     value: vec![reply.slice_ref(value)],
                     cas: returned.cas().unwrap_or_default(),
                     client_flags: returned.client_flags().unwrap_or_default(),
                     ttl: ttl?,
                 }))
             }
-            Answer::NotFound { .. } => Some(Looked::Missing),
+            Answer::NotFound { .. } => Some(LookupOutcome::Missing),
             _ => match refused(answer)? {
-                Refused::OutOfMemory => Some(Looked::OutOfMemory),
-                Refused::NoRoom => Some(Looked::Busy),
+                Refused::OutOfMemory => Some(LookupOutcome::OutOfMemory),
+                Refused::NoRoom => Some(LookupOutcome::Busy),
                 _ => None,
             },
         }
     }
 }
 
-/// Whether there is an item.
-pub(crate) struct Has;
+/// A check whether an item exists.
+pub(crate) struct Exists;
 
-impl Remote for Has {
+impl RemoteOperation for Exists {
     type Outcome = bool;
-    const LOOKS_UP: bool = true;
+    const IS_LOOKUP: bool = true;
 
     fn write(&self, key: MetaKey<'_>, _: Option<usize>, _: Now, out: &mut Vec<u8>) {
-        // Unlike a lookup, it is neither counted nor recorded.
+        // Unlike a lookup, `me` is neither counted nor recorded as an access.
         meta::debug(key, out);
     }
 
@@ -100,9 +100,9 @@ impl Remote for Has {
     }
 }
 
-impl Remote for Store<'_> {
+impl RemoteOperation for Store<'_> {
     type Outcome = StoreOutcome;
-    const LOOKS_UP: bool = false;
+    const IS_LOOKUP: bool = false;
 
     fn write(&self, key: MetaKey<'_>, value_len: Option<usize>, now: Now, out: &mut Vec<u8>) {
         let options = meta::SetOptions {
@@ -146,9 +146,9 @@ impl Remote for Store<'_> {
     }
 }
 
-impl Remote for Remove {
+impl RemoteOperation for Remove {
     type Outcome = RemoveOutcome;
-    const LOOKS_UP: bool = false;
+    const IS_LOOKUP: bool = false;
 
     fn write(&self, key: MetaKey<'_>, _: Option<usize>, now: Now, out: &mut Vec<u8>) {
         let options = meta::DeleteOptions {
@@ -174,9 +174,9 @@ impl Remote for Remove {
     }
 }
 
-impl Remote for Count<'_> {
+impl RemoteOperation for Count<'_> {
     type Outcome = ArithmeticOutcome;
-    const LOOKS_UP: bool = false;
+    const IS_LOOKUP: bool = false;
 
     fn write(&self, key: MetaKey<'_>, _: Option<usize>, now: Now, out: &mut Vec<u8>) {
         let create = self.create.as_ref();
@@ -212,12 +212,12 @@ impl Remote for Count<'_> {
     }
 }
 
-/// Sets when an item expires.
+/// A change of an item's expiry.
 pub(crate) struct Touch(pub(crate) Expiry);
 
-impl Remote for Touch {
+impl RemoteOperation for Touch {
     type Outcome = ExpireOutcome;
-    const LOOKS_UP: bool = false;
+    const IS_LOOKUP: bool = false;
 
     fn write(&self, key: MetaKey<'_>, _: Option<usize>, now: Now, out: &mut Vec<u8>) {
         let touch = Some(exptime(self.0, now));
@@ -234,42 +234,42 @@ impl Remote for Touch {
     }
 }
 
-/// The request to remove all items, now or later.
+/// Encodes a flush at `at`.
 pub(crate) fn flush(at: Expiry, now: Now) -> Vec<u8> {
     let mut out = Vec::new();
     classic::flush_all(exptime(at, now), false, &mut out);
     out
 }
 
-/// Whether a whole reply says that all items are removed, or will be.
+/// Whether the reply confirms a flush.
 pub(crate) fn has_flushed(reply: &[u8]) -> bool {
     matches!(read_text(reply), Read::Whole(Answer::Ok, len) if len == reply.len())
 }
 
-/// What a reply to an operation means.
-pub(crate) enum Meaning<O> {
+/// The interpretation of a reply.
+pub(crate) enum ReplyOutcome<O> {
     Outcome(O),
-    /// The operation was not carried out, because the server does not answer for the item.
+    /// The server does not lead the item's group, so it did not execute the operation.
     NoLeader,
-    /// It is not one whole answer to such a request.
+    /// The bytes are not exactly one answer to the operation.
     Unknown,
 }
 
-/// What a reply to an operation means.
-pub(crate) fn meaning<O: Remote>(op: &O, reply: &Bytes) -> Meaning<O::Outcome> {
+/// Interprets a reply to an operation.
+pub(crate) fn interpret<O: RemoteOperation>(op: &O, reply: &Bytes) -> ReplyOutcome<O::Outcome> {
     match read_text(reply) {
         Read::Whole(answer, len) if len == reply.len() => match op.read(&answer, reply) {
-            Some(outcome) => Meaning::Outcome(outcome),
-            None if refused(&answer) == Some(Refused::NoLeader) => Meaning::NoLeader,
-            None => Meaning::Unknown,
+            Some(outcome) => ReplyOutcome::Outcome(outcome),
+            None if refused(&answer) == Some(Refused::NoLeader) => ReplyOutcome::NoLeader,
+            None => ReplyOutcome::Unknown,
         },
-        _ => Meaning::Unknown,
+        _ => ReplyOutcome::Unknown,
     }
 }
 
-/// The length in bytes that a reply has at least, of which this is the beginning.
-pub(crate) fn reply_len(begin: &[u8]) -> usize {
-    if let Read::Incomplete { wanted } = read_text(begin) { wanted } else { begin.len() }
+/// A lower bound of a reply's length in bytes, given its first bytes.
+pub(crate) fn reply_len(start: &[u8]) -> usize {
+    if let Read::Incomplete { wanted } = read_text(start) { wanted } else { start.len() }
 }
 
 #[cfg(test)]
@@ -280,27 +280,27 @@ mod tests {
     const NO_ROOM: &str = "SERVER_ERROR out of memory writing get response\r\n";
     const NOW: Now = Now { secs: Seconds(1_700_000_000), millis: 500 };
 
-    fn asked<O: Remote>(op: &O, key: &[u8], value_len: Option<usize>) -> String {
+    fn encode<O: RemoteOperation>(op: &O, key: &[u8], value_len: Option<usize>) -> String {
         let mut out = Vec::new();
         op.write(MetaKey::new(key).unwrap(), value_len, NOW, &mut out);
         String::from_utf8(out).unwrap()
     }
 
-    fn answered<O: Remote>(op: &O, reply: &'static str) -> Option<O::Outcome> {
-        match meaning(op, &Bytes::from_static(reply.as_bytes())) {
-            Meaning::Outcome(outcome) => Some(outcome),
-            Meaning::NoLeader | Meaning::Unknown => None,
+    fn decode<O: RemoteOperation>(op: &O, reply: &'static str) -> Option<O::Outcome> {
+        match interpret(op, &Bytes::from_static(reply.as_bytes())) {
+            ReplyOutcome::Outcome(outcome) => Some(outcome),
+            ReplyOutcome::NoLeader | ReplyOutcome::Unknown => None,
         }
     }
 
     #[test]
-    fn operations_are_meta_requests() {
+    fn operations_are_encoded_as_meta_requests() {
         let in_a_minute = Expiry::At(Seconds(NOW.secs.0 + 60));
         let soon = Expiry::at_millis(NOW.in_millis() + 250);
         let past = Expiry::At(NOW.secs);
-        assert_eq!(asked(&Get, b"a", None), "mg a v f c t\r\n");
-        assert_eq!(asked(&Get, b"a b", None), "mg YSBi b v f c t\r\n");
-        assert_eq!(asked(&Has, b"a", None), "me a\r\n");
+        assert_eq!(encode(&Get, b"a", None), "mg a v f c t\r\n");
+        assert_eq!(encode(&Get, b"a b", None), "mg YSBi b v f c t\r\n");
+        assert_eq!(encode(&Exists, b"a", None), "me a\r\n");
         let store = Store {
             mode: StoreMode::Replace,
             value: b"v",
@@ -310,14 +310,14 @@ mod tests {
             compare: Some(9),
             ..Store::default()
         };
-        assert_eq!(asked(&store, b"a", None), "ms a 1 c MR F7 T60 C9\r\nv\r\n");
-        assert_eq!(asked(&store, b"a", Some(4 << 20)), "ms a 4194304 c MR F7 T60 C9\r\n");
+        assert_eq!(encode(&store, b"a", None), "ms a 1 c MR F7 T60 C9\r\nv\r\n");
+        assert_eq!(encode(&store, b"a", Some(4 << 20)), "ms a 4194304 c MR F7 T60 C9\r\n");
         let store = Store { mode: StoreMode::Append, expiry: soon, ..Store::default() };
-        assert_eq!(asked(&store, b"a", None), "ms a 0 c MA T1\r\n\r\n");
+        assert_eq!(encode(&store, b"a", None), "ms a 0 c MA T1\r\n\r\n");
         let remove = Remove { compare: Some(3), ..Remove::default() };
-        assert_eq!(asked(&remove, b"a", None), "md a C3\r\n");
-        assert_eq!(asked(&Touch(Expiry::Never), b"a", None), "mg a T0\r\n");
-        assert_eq!(asked(&Touch(past), b"a", None), "mg a T-1\r\n");
+        assert_eq!(encode(&remove, b"a", None), "md a C3\r\n");
+        assert_eq!(encode(&Touch(Expiry::Never), b"a", None), "mg a T0\r\n");
+        assert_eq!(encode(&Touch(past), b"a", None), "mg a T-1\r\n");
         let create = larder_operations::CreateNumber {
             value: 5,
             expiry: in_a_minute,
@@ -325,23 +325,26 @@ mod tests {
             tags: &[],
         };
         let count = Count { down: true, delta: 2, create: Some(create), ..Count::default() };
-        assert_eq!(asked(&count, b"a", None), "ma a v c MD D2 N60 J5\r\n");
+        assert_eq!(encode(&count, b"a", None), "ma a v c MD D2 N60 J5\r\n");
         assert_eq!(flush(Expiry::Never, NOW), b"flush_all 0\r\n");
         assert_eq!(flush(in_a_minute, NOW), b"flush_all 60\r\n");
     }
 
     #[test]
-    fn answers_are_what_operations_come_to() {
-        let found = answered(&Get, "VA 2 f7 c9 t60\r\nhi\r\n");
-        let Some(Looked::Found(found)) = found else { panic!("{found:?}") };
+    fn answers_are_decoded_as_outcomes() {
+        let found = decode(&Get, "VA 2 f7 c9 t60\r\nhi\r\n");
+        let Some(LookupOutcome::Found(found)) = found else { panic!("{found:?}") };
         let of = (&found.value[0][..], found.client_flags, found.cas, found.ttl);
         assert_eq!(of, (&b"hi"[..], 7, 9, Some(60)));
-        assert!(matches!(answered(&Get, "EN\r\n"), Some(Looked::Missing)));
-        assert_eq!(answered(&Has, "ME a exp=-1 la=0 cas=2 fetch=no cls=1 size=63\r\n"), Some(true));
-        assert!(matches!(answered(&Get, NO_ROOM), Some(Looked::Busy)));
+        assert!(matches!(decode(&Get, "EN\r\n"), Some(LookupOutcome::Missing)));
+        assert_eq!(
+            decode(&Exists, "ME a exp=-1 la=0 cas=2 fetch=no cls=1 size=63\r\n"),
+            Some(true)
+        );
+        assert!(matches!(decode(&Get, NO_ROOM), Some(LookupOutcome::Busy)));
         let no_leader = Bytes::from_static(b"SERVER_ERROR no leader\r\n");
-        assert!(matches!(meaning(&Has, &no_leader), Meaning::NoLeader));
-        assert_eq!(answered(&Has, "EN\r\n"), Some(false));
+        assert!(matches!(interpret(&Exists, &no_leader), ReplyOutcome::NoLeader));
+        assert_eq!(decode(&Exists, "EN\r\n"), Some(false));
         let store = Store { value_len: 3, ..Store::default() };
         for (reply, expected) in [
             ("HD c12\r\n", Some(StoreOutcome::Stored { cas: 12, len: 3 })),
@@ -350,23 +353,23 @@ mod tests {
             ("NF\r\n", Some(StoreOutcome::NotFound)),
             ("SERVER_ERROR object too large for cache\r\n", Some(StoreOutcome::TooLarge)),
             ("SERVER_ERROR out of memory storing object\r\n", Some(StoreOutcome::OutOfMemory)),
-            ("SERVER_ERROR nobody knows\r\n", None),
+            ("SERVER_ERROR unknown reason\r\n", None),
             ("HD c12\r\nHD c13\r\n", None),
             ("HD c1", None),
             ("", None),
         ] {
-            assert_eq!(answered(&store, reply), expected, "{reply}");
+            assert_eq!(decode(&store, reply), expected, "{reply}");
         }
         let remove = Remove::default();
-        assert_eq!(answered(&remove, "HD\r\n"), Some(RemoveOutcome::Removed));
-        assert_eq!(answered(&remove, "NF\r\n"), Some(RemoveOutcome::NotFound));
-        assert_eq!(answered(&remove, "EX\r\n"), Some(RemoveOutcome::Exists));
+        assert_eq!(decode(&remove, "HD\r\n"), Some(RemoveOutcome::Removed));
+        assert_eq!(decode(&remove, "NF\r\n"), Some(RemoveOutcome::NotFound));
+        assert_eq!(decode(&remove, "EX\r\n"), Some(RemoveOutcome::Exists));
         let count = Count::default();
         let number = ArithmeticOutcome::Number { value: 41, cas: 8, before: None };
-        assert_eq!(answered(&count, "VA 2 c8\r\n41\r\n"), Some(number));
+        assert_eq!(decode(&count, "VA 2 c8\r\n41\r\n"), Some(number));
         let error = "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
-        assert_eq!(answered(&count, error), Some(ArithmeticOutcome::NonNumeric));
-        assert_eq!(answered(&Touch(Expiry::Never), "HD\r\n"), Some(ExpireOutcome::Changed));
+        assert_eq!(decode(&count, error), Some(ArithmeticOutcome::NonNumeric));
+        assert_eq!(decode(&Touch(Expiry::Never), "HD\r\n"), Some(ExpireOutcome::Changed));
         assert!(has_flushed(b"OK\r\n") && !has_flushed(b"OK\r\nOK\r\n") && !has_flushed(b""));
     }
 }

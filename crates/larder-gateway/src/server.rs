@@ -7,11 +7,11 @@ use crate::items::Items;
 use crate::metrics::Metrics;
 use crate::server_view::ServerView;
 use crate::web::app::{App, Shared};
-use crate::web::connections::{Activity, Connections, OpenConnection, Standing};
+use crate::web::connections::{Activity, Connections, LongLivedResponse, OpenConnection};
 use crate::web::idle::IdleStream;
-use crate::web::memory::{Busy, Reserved};
-use crate::web::progress::{AnswerBody, Lasting, ReceivedBody};
-use crate::worker::{CacheItems, uninstall};
+use crate::web::memory::{Busy, Reservation};
+use crate::web::progress::{RequestBody, RequestResources, ResponseBody};
+use crate::worker::{CacheItems, drop_handle};
 use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
@@ -187,7 +187,7 @@ impl WebServer {
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             run(&runtime, accepting);
             drop(runtime);
-            uninstall();
+            drop_handle();
         })?;
         Ok(Self { stop, thread })
     }
@@ -276,8 +276,8 @@ impl Acceptor {
     }
 
     /// Reserves memory for a connection, if need be that of another one, which is closed.
-    async fn reserve(&self) -> Option<Reserved> {
-        let mut reserved = Reserved::nothing(&self.app.view);
+    async fn reserve(&self) -> Option<Reservation> {
+        let mut reserved = Reservation::empty(&self.app.view);
         let len = CONNECTION_LEN + if self.tls.is_some() { TLS_LEN } else { 0 };
         loop {
             if reserved.grow_to(len) {
@@ -361,16 +361,16 @@ async fn answer(
     is_grpc: bool,
 ) -> Result<Response<Body>, Infallible> {
     let underway = activity.begin();
-    let mut reserved = Reserved::nothing(&app.view);
+    let mut reserved = Reservation::empty(&app.view);
     if let Err(busy) = reserved.require(&app, REQUEST_LEN).await {
         return Ok(refused(busy, is_grpc));
     }
-    let received = |body| Body::new(ReceivedBody { body, activity: Arc::clone(&activity) });
+    let received = |body| Body::new(RequestBody { body, activity: Arc::clone(&activity) });
     let response = router.call(request.map(received)).await?;
-    let stands = response.extensions().get::<Standing>().is_some();
+    let stands = response.extensions().get::<LongLivedResponse>().is_some();
     let underway = Some(underway).filter(|_| !stands);
-    let lasting = Arc::new(Lasting { _underway: underway, _reserved: reserved });
-    Ok(response.map(|body| Body::new(AnswerBody { body, lasting, activity })))
+    let lasting = Arc::new(RequestResources { _active: underway, _reserved: reserved });
+    Ok(response.map(|body| Body::new(ResponseBody { body, lasting, activity })))
 }
 
 fn refused(busy: Busy, is_grpc: bool) -> Response<Body> {

@@ -1,4 +1,4 @@
-//! The server as its interfaces see it.
+//! The interface between the gateway and the server process.
 
 use crate::web_counts::WebCounts;
 use larder_operations::{EventQueue, Latencies, Limits, Observer};
@@ -6,15 +6,15 @@ use larder_store::Now;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// What a server shows of itself. It is asked on the gateway's thread, while workers go on.
+/// State of the server. The gateway calls these methods on its own threads, concurrently with the workers.
 pub trait ServerView: Send + Sync + 'static {
-    /// Visits all metrics but latencies, as they are now.
-    fn samples(&self, visit: &mut dyn FnMut(Sample));
+    /// Visits the current samples of all metrics except latencies.
+    fn samples(&self, visit: &mut dyn FnMut(MetricSample));
 
-    /// What the gateway counts of HTTP and gRPC.
+    /// The gateway's counters of HTTP and gRPC.
     fn web_counts(&self) -> &WebCounts;
 
-    /// The latencies of all threads together.
+    /// The latencies of all threads, summed.
     fn latencies(&self) -> Latencies;
 
     /// The time.
@@ -32,61 +32,61 @@ pub trait ServerView: Send + Sync + 'static {
     /// Visits the names and values of a page of statistics; false if there is no such page.
     fn statistics(&self, page: &str, visit: &mut dyn FnMut(&str, &str)) -> bool;
 
-    /// What receives the events of operations, if anything does.
+    /// The observer of operations, if there is one.
     fn observer(&self) -> Option<&dyn Observer>;
 
     /// Whether clients may watch events.
     fn watch_allowed(&self) -> bool;
 
-    /// Has events put into a queue from now on; false if there are as many watchers as there may be.
+    /// Registers a watcher's queue, which receives events from now on. Returns false if there are too many watchers.
     fn watch(&self, queue: &Arc<EventQueue>) -> bool;
 
-    /// Has no more events put into a queue.
+    /// Unregisters a watcher's queue.
     fn unwatch(&self, queue: &Arc<EventQueue>);
 
     /// Whether clients have to log in.
     fn login_required(&self) -> bool;
 
-    /// What a client may do that logs in so; `None` if the login is wrong.
+    /// Checks a login; `None` if it is wrong.
     fn log_in(&self, login: &Login<'_>) -> Option<Rights>;
 
-    /// Whether clients may remove all items at once.
+    /// Whether clients may flush the cache.
     fn flush_allowed(&self) -> bool;
 
-    /// Whether clients may only read, because the items are a copy of another server's.
+    /// Whether clients may only read, because this server is a replica.
     fn read_only(&self) -> bool;
 
-    /// Whether this server answers requests about items of its group at the moment, and not another one, or nobody.
-    /// Lookups may be answered from a copy.
-    fn answers(&self, is_look_up: bool) -> bool;
+    /// Whether this server currently serves requests about items of its group: as the leader, or for lookups as a
+    /// replica that is recent enough.
+    fn serves(&self, is_lookup: bool) -> bool;
 
-    /// The group that has a key.
+    /// The group that owns a key.
     fn group_of(&self, key: &[u8]) -> Group;
 
-    /// All groups that have items, or are to get some.
+    /// All groups that own items or import them.
     fn groups(&self) -> Vec<Group>;
 
-    /// The way of a request to the server that answers for a group, which is another one.
-    fn open(&self, group: Group) -> Box<dyn Asking>;
+    /// Opens a request to the leader of a group, which is another server.
+    fn open_route(&self, group: Group) -> Box<dyn RemoteRequest>;
 
-    /// Whether clients may have keys listed.
+    /// Whether clients may list keys.
     fn dumps_allowed(&self) -> bool;
 
-    /// Whether the server takes requests, rather than ending.
+    /// Whether the server accepts requests: false while it shuts down.
     fn is_ready(&self) -> bool;
 
-    /// The memory that all connections may hold together, in bytes.
+    /// The memory limit of all connections together, in bytes.
     fn connection_memory(&self) -> usize;
 
-    /// Counts memory for a connection, in bytes; false if there is not so much left for connections. No other
-    /// connection is closed for it.
+    /// Reserves memory for a connection, in bytes. Returns false if the limit is reached; never closes another
+    /// connection to make room.
     fn reserve(&self, bytes: usize) -> bool;
 
-    /// Gives back what was reserved.
+    /// Releases reserved memory.
     fn release(&self, bytes: usize);
 }
 
-/// Servers that have the same items, as this server numbers them. Without a cluster there is one.
+/// The number of a group: servers with the same items. Without a cluster there is one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group(pub u16);
 
@@ -95,78 +95,78 @@ impl Group {
     pub const OWN: Self = Self(0);
 }
 
-/// The way of one request, in memcached's protocol, to another server. Dropping it gives the answer up.
-pub trait Asking: Send {
-    /// Whether more may be sent of a request whose beginning was. If not, `waker` is called when it may, or when something
-    /// has become of the request.
+/// One request to another server, in memcached's protocol. Dropping it discards the answer.
+pub trait RemoteRequest: Send {
+    /// Whether the next bytes of a partly sent request can be sent. If not, `waker` is called when they can, or when the
+    /// state of the request changes.
     fn has_room(&mut self, waker: &Waker) -> bool;
 
-    /// Sends the next bytes of the request. `more`: its rest follows. `waker` is called when something has become of
-    /// the request.
+    /// Sends the next bytes of the request. With `more`, further bytes follow. `waker` is called when the state of the
+    /// request changes.
     fn send(&mut self, bytes: &[u8], more: bool, waker: &Waker);
 
-    /// Appends what has come of the answer, and says what has become of the request.
-    fn take(&mut self, into: &mut Vec<u8>) -> Asked;
+    /// Appends the received bytes of the answer to `into`, and returns the state of the request.
+    fn take(&mut self, into: &mut Vec<u8>) -> RemoteState;
 
-    /// Asks for the rest of the answer.
-    fn go_on(&mut self);
+    /// Requests the next part of the answer, after [`RemoteState::Partial`].
+    fn request_rest(&mut self);
 }
 
-/// What has become of a request to another server.
+/// The state of a request to another server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// It is not answered yet.
+pub enum RemoteState {
+    /// There is no answer yet.
     Waiting,
-    /// There is a part of the answer; the rest comes after [`Asking::go_on`].
-    More,
-    /// It is answered.
-    Answered,
-    /// It was not carried out, and may be repeated: its item may be elsewhere now, or here.
-    Again,
-    /// It may have been carried out, and no answer will come.
-    Lost,
-    /// Nobody answers for that group at the moment.
-    Nobody,
+    /// A part of the answer has arrived; the rest follows after [`RemoteRequest::request_rest`].
+    Partial,
+    /// The whole answer has arrived.
+    Complete,
+    /// The request was not executed and can be repeated: another server may own the item now, or this one.
+    Retry,
+    /// The connection was lost: the request may have been executed, and no answer will come.
+    ConnectionLost,
+    /// The group currently has no leader.
+    NoLeader,
 }
 
-/// How a client says who it is.
+/// The credentials of a client.
 #[derive(Clone, Copy)]
 pub enum Login<'a> {
-    /// The name of a user and its password.
+    /// A user name and password.
     User(&'a [u8], &'a [u8]),
-    /// A token, as bearer.
+    /// A bearer token.
     Token(&'a [u8]),
 }
 
-/// What a client may do.
+/// The permissions of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
-    /// Everything.
+    /// All requests.
     All,
-    /// What changes nothing.
+    /// Requests that change nothing.
     Read,
 }
 
 /// The value of a metric for one set of labels.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sample {
-    /// The metric's name in Prometheus' form; that of a counter ends in `_total`.
+pub struct MetricSample {
+    /// The metric's Prometheus name; a counter's name ends in `_total`.
     pub name: &'static str,
-    /// Names and values of its labels.
+    /// The names and values of labels.
     pub labels: &'static [(&'static str, &'static str)],
-    /// One sentence about the metric, whatever its labels.
+    /// One sentence about the metric, the same for all labels.
     pub help: &'static str,
-    /// How it changes.
-    pub kind: Kind,
-    /// Its value, in seconds or bytes if it is a time or a size.
+    /// The kind of the metric.
+    pub kind: MetricKind,
+    /// The value. Times are in seconds, sizes in bytes.
     pub value: f64,
 }
 
-/// How a metric changes.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// It only grows, until it is reset or the server restarts.
+pub enum MetricKind {
+    /// A value that only grows, until it is reset or the server restarts.
     Counter,
-    /// It goes up and down.
+    /// A value that goes up and down.
     Gauge,
 }

@@ -1,8 +1,8 @@
-//! Counts of HTTP and gRPC.
+//! Counters of HTTP and gRPC.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// What the gateway counts of HTTP and gRPC. The server keeps it, so that each scrape shows it.
+/// The gateway's counters of HTTP and gRPC. The server owns them, so that every scrape includes them.
 #[derive(Debug, Default)]
 pub struct WebCounts {
     is_used: AtomicBool,
@@ -10,7 +10,7 @@ pub struct WebCounts {
     accepted: AtomicU64,
     http_requests: AtomicU64,
     grpc_requests: AtomicU64,
-    /// Memory that its connections hold, in bytes.
+    /// Memory reserved for the gateway's connections, in bytes.
     #[cfg(feature = "http")]
     reserved: AtomicUsize,
 }
@@ -21,17 +21,17 @@ impl WebCounts {
         self.is_used.load(Relaxed)
     }
 
-    /// Connections that are open.
+    /// The number of open connections.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Relaxed)
     }
 
-    /// Connections that were accepted.
+    /// The number of accepted connections.
     pub(crate) fn accepted(&self) -> u64 {
         self.accepted.load(Relaxed)
     }
 
-    /// Requests of HTTP, and of gRPC.
+    /// The numbers of HTTP requests and of gRPC requests.
     pub(crate) fn requests(&self) -> (u64, u64) {
         (self.http_requests.load(Relaxed), self.grpc_requests.load(Relaxed))
     }
@@ -39,7 +39,7 @@ impl WebCounts {
 
 #[cfg(feature = "http")]
 impl WebCounts {
-    /// Notes that HTTP or gRPC is served.
+    /// Records that HTTP or gRPC is served.
     pub(crate) fn note_use(&self) {
         self.is_used.store(true, Relaxed);
     }
@@ -49,7 +49,7 @@ impl WebCounts {
         count.fetch_add(1, Relaxed);
     }
 
-    /// Counts memory, and returns how much there is in all.
+    /// Counts reserved memory, and returns the total.
     pub(crate) fn count_reserved(&self, len: usize) -> usize {
         self.reserved.fetch_add(len, Relaxed) + len
     }

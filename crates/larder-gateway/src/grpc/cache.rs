@@ -1,14 +1,14 @@
 //! `larder.v1.Cache`: each method.
 
 use super::codec::{MESSAGE_LEN_MAX, PARTS_MAX};
-use super::fields::{self, New, expiry, no_tags, out_of_memory, tag, ttl};
-use super::guard::moved;
+use super::fields::{self, NewItem, expiry, no_tags, out_of_memory, tag, ttl};
+use super::guard::owner_unreachable;
 use super::memory::RequestMemory;
 use super::pb;
 use super::pb::Outcome;
 use super::pb::cache_server::Cache;
 use super::{value, watch};
-use crate::items::{Found, Looked, is_binary};
+use crate::items::{Found, LookupOutcome, is_binary};
 use crate::web::app::App;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -29,7 +29,7 @@ const FIELDS_LEN: usize = 64;
 
 pub(super) struct CacheService(pub(super) App);
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl Cache for CacheService {
@@ -37,7 +37,7 @@ impl Cache for CacheService {
     type ReadStream = BoxStream<pb::ReadResponse>;
     type WatchStream = BoxStream<pb::WatchResponse>;
 
-    async fn get(&self, request: Request<pb::GetRequest>) -> Answer<pb::GetResponse> {
+    async fn get(&self, request: Request<pb::GetRequest>) -> RpcResult<pb::GetResponse> {
         let memory = RequestMemory::of(request.extensions(), &self.0);
         let looked = look(&self.0, fields::key(&request.get_ref().key)?).await?;
         Ok(Response::new(whole(&self.0, &memory, looked, 0).await?))
@@ -46,7 +46,7 @@ impl Cache for CacheService {
     async fn get_many(
         &self,
         request: Request<pb::GetManyRequest>,
-    ) -> Answer<BoxStream<pb::GetResponse>> {
+    ) -> RpcResult<BoxStream<pb::GetResponse>> {
         let memory = RequestMemory::of(request.extensions(), &self.0);
         let keys = request.into_inner().keys;
         if keys.len() > PARTS_MAX {
@@ -58,16 +58,19 @@ impl Cache for CacheService {
         Ok(Response::new(Box::pin(many(self.0.clone(), memory, keys))))
     }
 
-    async fn read(&self, request: Request<pb::ReadRequest>) -> Answer<BoxStream<pb::ReadResponse>> {
+    async fn read(
+        &self,
+        request: Request<pb::ReadRequest>,
+    ) -> RpcResult<BoxStream<pb::ReadResponse>> {
         let memory = RequestMemory::of(request.extensions(), &self.0);
         let found = look(&self.0, fields::key(&request.get_ref().key)?).await?;
         memory.require(&self.0, copied_len(&self.0, found.as_ref())).await?;
         Ok(Response::new(Box::pin(stream::iter(value::parts(found)))))
     }
 
-    async fn set(&self, request: Request<pb::SetRequest>) -> Answer<pb::SetResponse> {
+    async fn set(&self, request: Request<pb::SetRequest>) -> RpcResult<pb::SetResponse> {
         let item = request.into_inner();
-        let new = New::of(&self.0, &item)?;
+        let new = NewItem::of(&self.0, &item)?;
         let stored = new.store(&self.0, fields::key(&item.key)?, &item.value, None).await?;
         Ok(Response::new(stored))
     }
@@ -75,12 +78,12 @@ impl Cache for CacheService {
     async fn write(
         &self,
         request: Request<Streaming<pb::WriteRequest>>,
-    ) -> Answer<pb::SetResponse> {
+    ) -> RpcResult<pb::SetResponse> {
         let memory = RequestMemory::of(request.extensions(), &self.0);
         value::write(&self.0, &memory, request.into_inner()).await.map(Response::new)
     }
 
-    async fn delete(&self, request: Request<pb::DeleteRequest>) -> Answer<pb::DeleteResponse> {
+    async fn delete(&self, request: Request<pb::DeleteRequest>) -> RpcResult<pb::DeleteResponse> {
         let pb::DeleteRequest { key, cas: compare } = request.into_inner();
         let op = Remove { compare, ..Remove::default() };
         let outcome = match self.0.items.remove(fields::key(&key)?, op).await {
@@ -95,7 +98,7 @@ impl Cache for CacheService {
     async fn increment(
         &self,
         request: Request<pb::IncrementRequest>,
-    ) -> Answer<pb::IncrementResponse> {
+    ) -> RpcResult<pb::IncrementResponse> {
         let pb::IncrementRequest { key, by, initial, ttl } = request.into_inner();
         let (key, by) = (fields::key(&key)?, by.unwrap_or(1));
         let expiry = expiry(ttl, self.0.view.now())?;
@@ -116,7 +119,7 @@ impl Cache for CacheService {
         Ok(Response::new(pb::IncrementResponse { value, cas }))
     }
 
-    async fn touch(&self, request: Request<pb::TouchRequest>) -> Answer<pb::TouchResponse> {
+    async fn touch(&self, request: Request<pb::TouchRequest>) -> RpcResult<pb::TouchResponse> {
         let pb::TouchRequest { key, ttl } = request.into_inner();
         let expiry = expiry(ttl, self.0.view.now())?;
         let outcome = match self.0.items.expire(fields::key(&key)?, expiry).await {
@@ -127,7 +130,10 @@ impl Cache for CacheService {
         Ok(Response::new(pb::TouchResponse { outcome: outcome.into() }))
     }
 
-    async fn drop_tag(&self, request: Request<pb::DropTagRequest>) -> Answer<pb::DropTagResponse> {
+    async fn drop_tag(
+        &self,
+        request: Request<pb::DropTagRequest>,
+    ) -> RpcResult<pb::DropTagResponse> {
         let name = request.into_inner().tag;
         tag(&name)?;
         let is_dropped = self.0.items.drop_tag(&name).ok_or_else(no_tags)?;
@@ -135,7 +141,7 @@ impl Cache for CacheService {
         Ok(Response::new(pb::DropTagResponse { outcome: outcome.into() }))
     }
 
-    async fn flush(&self, request: Request<pb::FlushRequest>) -> Answer<pb::FlushResponse> {
+    async fn flush(&self, request: Request<pb::FlushRequest>) -> RpcResult<pb::FlushResponse> {
         if !self.0.view.flush_allowed() {
             return Err(Status::permission_denied("This server allows no flushes (-F)."));
         }
@@ -146,12 +152,12 @@ impl Cache for CacheService {
     async fn watch(
         &self,
         request: Request<pb::WatchRequest>,
-    ) -> Answer<BoxStream<pb::WatchResponse>> {
+    ) -> RpcResult<BoxStream<pb::WatchResponse>> {
         let memory = RequestMemory::of(request.extensions(), &self.0);
         watch::watch(&self.0, &memory, request.into_inner()).await
     }
 
-    async fn stats(&self, request: Request<pb::StatsRequest>) -> Answer<pb::StatsResponse> {
+    async fn stats(&self, request: Request<pb::StatsRequest>) -> RpcResult<pb::StatsResponse> {
         let memory = RequestMemory::of(request.extensions(), &self.0);
         let mut topic = request.into_inner().topic;
         if topic.is_empty() {
@@ -178,15 +184,15 @@ impl Cache for CacheService {
 async fn look(app: &App, key: &[u8]) -> Result<Option<Found>, Status> {
     loop {
         match app.items.get(key, true).await {
-            Looked::Found(found) => return Ok(Some(found)),
-            Looked::Missing => return Ok(None),
-            Looked::Busy if app.connections.close_slow() => yield_now().await,
-            Looked::Busy => {
+            LookupOutcome::Found(found) => return Ok(Some(found)),
+            LookupOutcome::Missing => return Ok(None),
+            LookupOutcome::Busy if app.connections.close_slow() => yield_now().await,
+            LookupOutcome::Busy => {
                 let text = "Too many large values are being sent: try again in a second.";
                 return Err(Status::unavailable(text));
             }
-            Looked::OutOfMemory => return Err(out_of_memory()),
-            Looked::Elsewhere => return Err(moved()),
+            LookupOutcome::OutOfMemory => return Err(out_of_memory()),
+            LookupOutcome::OwnerUnreachable => return Err(owner_unreachable()),
         }
     }
 }
@@ -239,7 +245,7 @@ fn many(
     // They are there until the last of them was looked up.
     let kept = keys_len(&keys);
     let keys = keys.into_iter();
-    let state = ((app, memory, kept), keys, VecDeque::<(Bytes, Looked)>::new());
+    let state = ((app, memory, kept), keys, VecDeque::<(Bytes, LookupOutcome)>::new());
     let answers = stream::unfold(state, async |((app, memory, kept), mut keys, mut ahead)| {
         if ahead.is_empty() {
             let next: Vec<Bytes> = keys.by_ref().take(AT_ONCE).collect();
@@ -249,14 +255,14 @@ fn many(
         }
         let (key, looked) = ahead.pop_front()?;
         let found = match looked {
-            Looked::Found(found) => Ok(Some(found)),
-            Looked::Missing => Ok(None),
-            Looked::OutOfMemory => Err(out_of_memory()),
-            Looked::Elsewhere => Err(moved()),
+            LookupOutcome::Found(found) => Ok(Some(found)),
+            LookupOutcome::Missing => Ok(None),
+            LookupOutcome::OutOfMemory => Err(out_of_memory()),
+            LookupOutcome::OwnerUnreachable => Err(owner_unreachable()),
             // Others of these keys hold what large values may hold. Those before it are sent now, and those
             // behind it are looked up again.
-            Looked::Busy => {
-                ahead.iter_mut().for_each(|(_, looked)| *looked = Looked::Busy);
+            LookupOutcome::Busy => {
+                ahead.iter_mut().for_each(|(_, looked)| *looked = LookupOutcome::Busy);
                 look(&app, &key).await
             }
         };

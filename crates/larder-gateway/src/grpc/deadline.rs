@@ -1,7 +1,7 @@
 //! Deadlines that clients set (`grpc-timeout`).
 
 use super::memory::RequestMemory;
-use crate::web::memory::kept;
+use crate::web::memory::with_guard;
 use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -47,9 +47,9 @@ impl Deadline {
     }
 
     /// A body that ends then, with the memory that is kept to its end.
-    pub(super) fn around(self, body: Body, memory: RequestMemory) -> Answer {
+    pub(super) fn wrap_body(self, body: Body, memory: RequestMemory) -> DeadlineBody {
         let end = self.0.map(|at| Box::pin(sleep_until(at)));
-        Answer { body: Some(body), end, memory }
+        DeadlineBody { body: Some(body), end, memory }
     }
 }
 
@@ -76,14 +76,14 @@ fn parse(text: &str) -> Option<Duration> {
 }
 
 /// The body of an answer.
-pub(super) struct Answer {
+pub(super) struct DeadlineBody {
     /// Nothing once the deadline is over.
     body: Option<Body>,
     end: Option<Pin<Box<Sleep>>>,
     memory: RequestMemory,
 }
 
-impl http_body::Body for Answer {
+impl http_body::Body for DeadlineBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -96,7 +96,7 @@ impl http_body::Body for Answer {
         if !is_over {
             let polled = Pin::new(body).poll_frame(cx);
             // They may wait in the connection long after the answer was made.
-            let keep = |data| kept(data, self.memory.clone());
+            let keep = |data| with_guard(data, self.memory.clone());
             return polled.map_ok(|frame| frame.map_data(keep));
         }
         self.body = None;

@@ -65,14 +65,14 @@ pub(super) fn ttl(found: &Found) -> Option<Duration> {
 }
 
 /// An item that is to be stored.
-pub(super) struct New {
+pub(super) struct NewItem {
     expiry: Expiry,
     client_flags: u32,
     tags: Tags,
     condition: Option<Condition>,
 }
 
-impl New {
+impl NewItem {
     /// # Errors
     /// `INVALID_ARGUMENT`: a field is wrong. Otherwise, an error of its tags.
     pub(super) fn of(app: &App, request: &SetRequest) -> Result<Self, Status> {

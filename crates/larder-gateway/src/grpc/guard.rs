@@ -5,7 +5,7 @@
 
 use super::deadline::Deadline;
 use super::memory::{CountedBody, RequestMemory};
-use crate::abort::{self, Ended};
+use crate::abort::{self, Abort};
 use crate::server_view::Rights;
 use crate::web::app::App;
 use crate::web::body::discard;
@@ -46,24 +46,24 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
     let (mut parts, body) = request.into_parts();
     parts.extensions.insert(memory.clone());
     let body = Body::new(CountedBody::new(body, app, memory.clone()));
-    let answer = abort::watched(next.run(Request::from_parts(parts, body)));
+    let answer = abort::run_abortable(next.run(Request::from_parts(parts, body)));
     let answered = deadline.bound(answer).await.and_then(|answer| {
         answer.map_err(|ended| match ended {
-            Ended::Lost => {
+            Abort::Unconfirmed => {
                 let text = "No other server has confirmed the change in time: it may last or not.";
                 Status::deadline_exceeded(text)
             }
-            Ended::Moved => moved(),
+            Abort::OwnerUnreachable => owner_unreachable(),
         })
     });
     match answered {
-        Ok(response) => response.map(|body| Body::new(deadline.around(body, memory))),
+        Ok(response) => response.map(|body| Body::new(deadline.wrap_body(body, memory))),
         Err(status) => refuse(&status),
     }
 }
 
 /// The answer to a request for an item of another server that does not answer.
-pub(super) fn moved() -> Status {
+pub(super) fn owner_unreachable() -> Status {
     let text = "Another server has the item and could not be asked: send requests to the leader of its group.";
     Status::unavailable(text)
 }

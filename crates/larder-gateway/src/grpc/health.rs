@@ -2,7 +2,7 @@
 
 use super::pb::cache_server::SERVICE_NAME;
 use crate::web::app::App;
-use crate::web::connections::Standing;
+use crate::web::connections::LongLivedResponse;
 use futures_util::stream::unfold;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -73,7 +73,7 @@ impl Health for HealthService {
             }
         });
         let mut response = Response::new(Box::pin(statuses) as BoxStream<_>);
-        response.extensions_mut().insert(Standing);
+        response.extensions_mut().insert(LongLivedResponse);
         Ok(response)
     }
 }

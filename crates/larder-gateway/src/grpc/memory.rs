@@ -3,7 +3,7 @@
 use super::codec::MESSAGE_LEN_MAX;
 use crate::server_view::ServerView;
 use crate::web::app::App;
-use crate::web::memory::{Busy, Reserved};
+use crate::web::memory::{Busy, Reservation};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
@@ -19,14 +19,14 @@ use tonic::{Extensions, Status, body};
 pub(super) struct RequestMemory(Arc<Mutex<Account>>);
 
 struct Account {
-    reserved: Reserved,
+    reserved: Reservation,
     arrived: usize,
     answer: usize,
 }
 
 impl RequestMemory {
     pub(super) fn new(view: &Arc<dyn ServerView>) -> Self {
-        let reserved = Reserved::nothing(view);
+        let reserved = Reservation::empty(view);
         Self(Arc::new(Mutex::new(Account { reserved, arrived: 0, answer: 0 })))
     }
 

@@ -1,13 +1,13 @@
 //! Values in pieces.
 
-use super::fields::{New, key, out_of_memory, too_large, ttl};
+use super::fields::{NewItem, key, out_of_memory, too_large, ttl};
 use super::memory::RequestMemory;
 use super::pb;
 use super::pb::{read_response, write_request};
 use crate::items::Found;
 use crate::web::app::App;
 use crate::web::memory::Busy;
-use crate::web::upload::{Refused, receive};
+use crate::web::upload::{UploadError, receive};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use tonic::{Status, Streaming};
@@ -57,7 +57,7 @@ pub(super) async fn write(
     if !item.value.is_empty() {
         return Err(Status::invalid_argument("The item in the head has no value."));
     }
-    let new = New::of(app, &item)?;
+    let new = NewItem::of(app, &item)?;
     let max = app.view.limits().item_size_max;
     let len = usize::try_from(len).ok().filter(|len| *len <= max).ok_or_else(too_large)?;
     let mut pieces = messages.map(|message| match message?.part {
@@ -74,11 +74,11 @@ pub(super) async fn write(
         return new.store(app, name, &value, None).await;
     }
     let upload = receive(app, &mut pieces, (name, len)).await.map_err(|refused| match refused {
-        Refused::Full | Refused::Stalled => Busy.into(),
-        Refused::TooLarge => too_large(),
-        Refused::OutOfMemory => out_of_memory(),
-        Refused::Length => wrong_length(),
-        Refused::Peer(status) => status,
+        UploadError::Full | UploadError::Stalled => Busy.into(),
+        UploadError::TooLarge => too_large(),
+        UploadError::OutOfMemory => out_of_memory(),
+        UploadError::WrongLength => wrong_length(),
+        UploadError::Peer(status) => status,
     })?;
     new.store(app, name, &[], Some((upload, len))).await
 }

@@ -5,7 +5,7 @@ use super::pb;
 use super::pb::watch_response::Part;
 use crate::server_view::ServerView;
 use crate::web::app::App;
-use crate::web::connections::Standing;
+use crate::web::connections::LongLivedResponse;
 use futures_util::stream::unfold;
 use larder_operations::{
     EVENT_QUEUE_LEN_MAX, EventFilter, EventKind, EventKinds, EventQueue, OwnedEvent, WatchEntry,
@@ -61,7 +61,7 @@ pub(super) async fn watch(
         Some((next, (watcher, stopping)))
     });
     let mut response = Response::new(Box::pin(events) as BoxStream<_>);
-    response.extensions_mut().insert(Standing);
+    response.extensions_mut().insert(LongLivedResponse);
     Ok(response)
 }
 

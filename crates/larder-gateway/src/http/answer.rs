@@ -2,7 +2,7 @@
 
 use super::problem::Problem;
 use crate::web::app::App;
-use crate::web::memory::counted;
+use crate::web::memory::with_reservation;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -28,6 +28,6 @@ pub(super) async fn whole(
     kind: HeaderValue,
     bytes: impl Into<Bytes>,
 ) -> Result<Response, Problem> {
-    let bytes = counted(app, bytes).await?;
+    let bytes = with_reservation(app, bytes).await?;
     Ok(([(CONTENT_TYPE, kind)], Body::from(bytes)).into_response())
 }

@@ -1,14 +1,14 @@
 //! `/v1/batch`: many operations in one request.
 
-use super::body::{Arrived, UNANNOUNCED_MAX, announced_len, collect};
+use super::body::{ReceivedValue, UNANNOUNCED_MAX, announced_len, collect};
 use super::conditions::{Precondition, etag};
-use super::keys::{New, remove, store};
+use super::keys::{NewItem, remove, store};
 use super::parameters::{Key, expiry, tags};
 use super::problem::{Problem, ProblemBody};
 use crate::abort;
-use crate::items::{Found, Looked};
+use crate::items::{Found, LookupOutcome};
 use crate::web::app::App;
-use crate::web::memory::{kept, share};
+use crate::web::memory::{share, with_guard};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -41,7 +41,7 @@ const RESULT_LEN: usize = 200;
 /// Lookups that wait for slower storage at the same time.
 const AT_ONCE: usize = 32;
 /// How long a batch waits for other servers that do not answer, before the rest of its operations is refused.
-const IN_VAIN_MAX: Duration = Duration::from_secs(3);
+const UNREACHABLE_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// A batch.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -55,7 +55,7 @@ pub(super) struct Batch {
 
 /// An operation.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(tag = "op", rename_all = "lowercase", try_from = "Fields")]
+#[serde(tag = "op", rename_all = "lowercase", try_from = "OperationFields")]
 enum Operation {
     /// Looks an item up.
     Get {
@@ -165,7 +165,7 @@ pub(super) async fn batch(
         Problem::bad_request(format!("The body is no batch: {error}"))
     })?;
     let (mut results, mut len) = (Vec::new(), 0);
-    let (mut has_changed, mut in_vain) = (false, Duration::ZERO);
+    let (mut has_changed, mut unreachable_time) = (false, Duration::ZERO);
     let mut operations = batch.operations.into_iter().peekable();
     while let Some(first) = operations.next() {
         // Lookups that follow one another may wait together; changes take effect in their order.
@@ -178,17 +178,20 @@ pub(super) async fn batch(
         {
             together.push(next);
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let run = |operation| async {
-            if in_vain > IN_VAIN_MAX {
-                return Err(Problem::moved());
+            if unreachable_time > UNREACHABLE_TIME_MAX {
+                return Err(Problem::owner_unreachable());
             }
             // Whatever becomes of it, the others are done.
-            abort::watched(run(&app, operation, has_changed)).await.map_err(Problem::from)?
+            abort::run_abortable(run(&app, operation, has_changed)).await.map_err(Problem::from)?
         };
         let outcomes = join_all(together.into_iter().map(run)).await;
-        if outcomes.iter().any(|outcome| matches!(outcome, Err(problem) if problem.is_moved())) {
-            in_vain += begun.elapsed();
+        if outcomes
+            .iter()
+            .any(|outcome| matches!(outcome, Err(problem) if problem.is_owner_unreachable()))
+        {
+            unreachable_time += started.elapsed();
         }
         has_changed |= changes;
         for outcome in outcomes {
@@ -217,7 +220,7 @@ pub(super) async fn batch(
     let mut bytes = Vec::with_capacity((COPIES - 1) * len + results.len() * RESULT_LEN);
     // Its types can be written as JSON, and a vector can be written to.
     let _ = serde_json::to_writer(&mut bytes, &BatchAnswer { results });
-    let answer = kept(bytes.into(), reserved);
+    let answer = with_guard(bytes.into(), reserved);
     let kind = HeaderValue::from_static("application/json");
     Ok(([(CONTENT_TYPE, kind)], Body::from(answer)).into_response())
 }
@@ -237,7 +240,7 @@ const TOO_MANY: &str = "there are more than";
 /// The fields of an operation, which are read without keeping any others.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Fields {
+struct OperationFields {
     op: Kind,
     key: Option<String>,
     key_base64: Option<String>,
@@ -257,11 +260,11 @@ enum Kind {
     Delete,
 }
 
-impl TryFrom<Fields> for Operation {
+impl TryFrom<OperationFields> for Operation {
     type Error = &'static str;
 
-    fn try_from(fields: Fields) -> Result<Self, &'static str> {
-        let Fields { op, key, key_base64, value, value_base64, ttl, flags, tags } = fields;
+    fn try_from(fields: OperationFields) -> Result<Self, &'static str> {
+        let OperationFields { op, key, key_base64, value, value_base64, ttl, flags, tags } = fields;
         let key = match (key, key_base64) {
             (Some(text), None) => KeyField::Text(text),
             (None, Some(text)) => KeyField::Base64(text),
@@ -286,21 +289,21 @@ impl TryFrom<Fields> for Operation {
 }
 
 fn operations<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Operation>, D::Error> {
-    from.deserialize_seq(Few { max: OPERATIONS_MAX, of: "operations", item: PhantomData })
+    from.deserialize_seq(BoundedList { max: OPERATIONS_MAX, of: "operations", item: PhantomData })
 }
 
 fn tag_names<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
-    from.deserialize_seq(Few { max: TAGS_MAX, of: "tags", item: PhantomData }).map(Some)
+    from.deserialize_seq(BoundedList { max: TAGS_MAX, of: "tags", item: PhantomData }).map(Some)
 }
 
 /// Reads a list of up to `max` elements: what is longer is refused before it takes memory.
-struct Few<T> {
+struct BoundedList<T> {
     max: usize,
     of: &'static str,
     item: PhantomData<T>,
 }
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
+impl<'de, T: Deserialize<'de>> Visitor<'de> for BoundedList<T> {
     type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -377,16 +380,16 @@ async fn run(app: &App, operation: Operation, has_changed: bool) -> Result<Outco
     let done = |status| Ok(Outcome::Done(OperationResult::of(status)));
     match operation {
         Operation::Get { key } => match app.items.get(&key.read()?.0, !has_changed).await {
-            Looked::Found(found) => Ok(Outcome::Found(found)),
-            Looked::Missing => done(StatusCode::NOT_FOUND),
-            Looked::Busy => Err(Problem::busy()),
-            Looked::OutOfMemory => Err(Problem::out_of_memory()),
-            Looked::Elsewhere => Err(Problem::moved()),
+            LookupOutcome::Found(found) => Ok(Outcome::Found(found)),
+            LookupOutcome::Missing => done(StatusCode::NOT_FOUND),
+            LookupOutcome::Busy => Err(Problem::busy()),
+            LookupOutcome::OutOfMemory => Err(Problem::out_of_memory()),
+            LookupOutcome::OwnerUnreachable => Err(Problem::owner_unreachable()),
         },
         Operation::Set { key, value, ttl, flags, tags: names } => {
             let (key, bytes) = (key.read()?, value.read()?);
-            let value = Arrived::Whole { bytes, _reserved: None };
-            let new = New {
+            let value = ReceivedValue::Whole { bytes, _reserved: None };
+            let new = NewItem {
                 expiry: expiry(ttl, app.view.now())?,
                 client_flags: flags,
                 tags: tags(&*app.items, names.iter().map(String::as_str))?,

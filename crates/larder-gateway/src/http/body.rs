@@ -4,8 +4,8 @@ use super::problem::Problem;
 use crate::items::Upload;
 use crate::web::app::App;
 use crate::web::body::{discard, next};
-use crate::web::memory::Reserved;
-use crate::web::upload::{Refused, receive};
+use crate::web::memory::Reservation;
+use crate::web::upload::{UploadError, receive};
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
@@ -47,14 +47,14 @@ impl http_body::Body for Pieces {
 }
 
 /// A value that has arrived.
-pub(super) enum Arrived {
+pub(super) enum ReceivedValue {
     /// As a whole, with its memory if that is counted.
-    Whole { bytes: Bytes, _reserved: Option<Reserved> },
+    Whole { bytes: Bytes, _reserved: Option<Reservation> },
     /// In the engine already; its length in bytes.
     Uploaded(Upload, usize),
 }
 
-impl Arrived {
+impl ReceivedValue {
     /// The value, unless it was uploaded.
     pub(super) fn bytes(&self) -> &[u8] {
         if let Self::Whole { bytes, .. } = self { bytes } else { &[] }
@@ -83,7 +83,7 @@ pub(super) async fn read_value(
     mut body: Body,
     headers: &HeaderMap,
     max: usize,
-) -> Result<Arrived, Problem> {
+) -> Result<ReceivedValue, Problem> {
     let len = announced_len(headers);
     if len.is_some_and(|len| len > max) {
         // A client that asks before it sends the body does not send it.
@@ -92,7 +92,7 @@ pub(super) async fn read_value(
         }
         return Err(Problem::too_large());
     }
-    let whole = |(bytes, reserved)| Arrived::Whole { bytes, _reserved: Some(reserved) };
+    let whole = |(bytes, reserved)| ReceivedValue::Whole { bytes, _reserved: Some(reserved) };
     match len {
         Some(len) if len >= app.items.upload_len_min() => {
             in_time(Some(len), upload(app, key, body, len)).await
@@ -122,7 +122,7 @@ pub(super) async fn collect(
     body: Body,
     announced: Option<usize>,
     max: usize,
-) -> Result<(Bytes, Reserved), Problem> {
+) -> Result<(Bytes, Reservation), Problem> {
     in_time(announced, collect_slowly(app, body, announced, max)).await
 }
 
@@ -131,10 +131,10 @@ async fn collect_slowly(
     mut body: Body,
     announced: Option<usize>,
     max: usize,
-) -> Result<(Bytes, Reserved), Problem> {
+) -> Result<(Bytes, Reservation), Problem> {
     // Memory that nothing was written to is not there yet.
     let mut whole = BytesMut::with_capacity(announced.unwrap_or(0).min(max));
-    let mut reserved = Reserved::nothing(&app.view);
+    let mut reserved = Reservation::empty(&app.view);
     while let Some(data) = next(&mut body).await.map_err(|_| not_received())? {
         if whole.len() + data.len() > max {
             drop((whole, data));
@@ -159,21 +159,21 @@ pub(super) fn announced_len(headers: &HeaderMap) -> Option<usize> {
 }
 
 /// Receives a large value for a key into the engine.
-async fn upload(app: &App, key: &[u8], body: Body, len: usize) -> Result<Arrived, Problem> {
+async fn upload(app: &App, key: &[u8], body: Body, len: usize) -> Result<ReceivedValue, Problem> {
     let mut data = body.into_data_stream();
     match receive(app, &mut data, (key, len)).await {
-        Ok(upload) => Ok(Arrived::Uploaded(upload, len)),
-        Err(Refused::Full) => {
+        Ok(upload) => Ok(ReceivedValue::Uploaded(upload, len)),
+        Err(UploadError::Full) => {
             discard(&mut Body::new(data)).await;
             Err(Problem::busy())
         }
-        Err(Refused::Stalled) => Err(Problem::busy()),
-        Err(Refused::TooLarge) => Err(Problem::too_large()),
-        Err(Refused::OutOfMemory) => Err(Problem::out_of_memory()),
-        Err(Refused::Length) => {
+        Err(UploadError::Stalled) => Err(Problem::busy()),
+        Err(UploadError::TooLarge) => Err(Problem::too_large()),
+        Err(UploadError::OutOfMemory) => Err(Problem::out_of_memory()),
+        Err(UploadError::WrongLength) => {
             Err(Problem::bad_request("The body has another length than its Content-Length."))
         }
-        Err(Refused::Peer(_)) => Err(not_received()),
+        Err(UploadError::Peer(_)) => Err(not_received()),
     }
 }
 

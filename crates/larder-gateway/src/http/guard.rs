@@ -40,7 +40,7 @@ pub(super) async fn guard(
         }
         return Err(problem);
     }
-    abort::watched(next.run(request)).await.map_err(Problem::from)
+    abort::run_abortable(next.run(request)).await.map_err(Problem::from)
 }
 
 fn check(app: &App, request: &Request) -> Result<(), Problem> {
@@ -60,8 +60,8 @@ fn check(app: &App, request: &Request) -> Result<(), Problem> {
     if OPEN_PATHS.contains(&request.uri().path()) {
         return Ok(());
     }
-    if request.uri().path() == LIST && !app.view.answers(reads) {
-        return Err(Problem::moved());
+    if request.uri().path() == LIST && !app.view.serves(reads) {
+        return Err(Problem::owner_unreachable());
     }
     if !reads && app.view.read_only() {
         let detail = "This server has a copy: send changes to its leader.";

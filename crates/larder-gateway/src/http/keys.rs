@@ -1,22 +1,22 @@
 //! `/v1/keys/{key}`: items one by one.
 #![expect(unused_qualifications, reason = "the macro of utoipa writes them")]
 
-use super::body::{Arrived, Pieces, read_value};
+use super::body::{Pieces, ReceivedValue, read_value};
 use super::conditions::{Precondition, etag, of_change};
 use super::content_types::{flags_of, type_of};
-use super::parameters::{self, Fields, Key, LARDER_FLAGS, Lifetime, expiry, tags};
+use super::parameters::{self, Key, LARDER_FLAGS, QueryFields, TouchQuery, expiry, tags};
 use super::problem::{Problem, ProblemBody};
 use super::range::{cut, part};
-use crate::items::{Found, Items, Looked, is_binary};
+use crate::items::{Found, Items, LookupOutcome, is_binary};
 use crate::web::app::App;
-use crate::web::memory::counted;
+use crate::web::memory::with_reservation;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use headers::{ContentRange, ETag, HeaderMapExt, IfMatch, IfNoneMatch};
+use headers::{ContentRange, HeaderMapExt, IfMatch, IfNoneMatch};
 use hyper::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
     HeaderValue, X_CONTENT_TYPE_OPTIONS,
@@ -60,18 +60,18 @@ pub(super) async fn get(
 ) -> Result<Response, Problem> {
     let found = loop {
         match app.items.get(&key, true).await {
-            Looked::Found(found) => break found,
-            Looked::Missing => return Err(Problem::not_found()),
+            LookupOutcome::Found(found) => break found,
+            LookupOutcome::Missing => return Err(Problem::not_found()),
             // Those who do not read what they asked for make room.
-            Looked::Busy if app.connections.close_slow() => yield_now().await,
-            Looked::Busy => return Err(Problem::busy()),
-            Looked::OutOfMemory => return Err(Problem::out_of_memory()),
-            Looked::Elsewhere => return Err(Problem::moved()),
+            LookupOutcome::Busy if app.connections.close_slow() => yield_now().await,
+            LookupOutcome::Busy => return Err(Problem::busy()),
+            LookupOutcome::OutOfMemory => return Err(Problem::out_of_memory()),
+            LookupOutcome::OwnerUnreachable => return Err(Problem::owner_unreachable()),
         }
     };
     let found = if found.len() < app.items.upload_len_min() {
         // It is a copy, unlike a large value.
-        let pieces = found.value.into_iter().map(|piece| counted(&app, piece));
+        let pieces = found.value.into_iter().map(|piece| with_reservation(&app, piece));
         Found { value: try_join_all(pieces).await?, ..found }
     } else {
         found
@@ -133,7 +133,7 @@ fn show(found: Found, headers: &HeaderMap, is_private: bool) -> Result<Response,
 /// Stores an item.
 #[utoipa::path(put, path = "/v1/keys/{key}", tag = TAG, params(
     ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"),
-    parameters::Stored,
+    parameters::StoreQuery,
     ("If-Match" = Option<String>, Header, description = "* replaces an item alone; an entity tag, this value alone"),
     ("If-None-Match" = Option<String>, Header, description = "* adds an item alone"),
     ("Content-Type" = Option<String>, Header, description = "kept if it is a usual one, as client flags"),
@@ -153,13 +153,13 @@ fn show(found: Found, headers: &HeaderMap, is_private: bool) -> Result<Response,
 pub(super) async fn put(
     State(app): State<App>,
     key: Key,
-    Fields(stored): Fields<parameters::Stored>,
+    QueryFields(stored): QueryFields<parameters::StoreQuery>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
     let condition = of_change(&headers)?;
     let names = stored.tags.iter().flat_map(|tags| tags.split(','));
-    let new = New {
+    let new = NewItem {
         expiry: expiry(stored.ttl, app.view.now())?,
         client_flags: flags(&headers)?,
         tags: tags(&*app.items, names)?,
@@ -175,7 +175,7 @@ pub(super) async fn put(
 }
 
 /// What an item is given beside its value.
-pub(super) struct New {
+pub(super) struct NewItem {
     pub(super) expiry: Expiry,
     pub(super) client_flags: u32,
     pub(super) tags: Tags,
@@ -196,12 +196,12 @@ fn flags(headers: &HeaderMap) -> Result<u32, Problem> {
 pub(super) async fn store(
     items: &dyn Items,
     key: &Key,
-    New { expiry, client_flags, tags }: New,
+    NewItem { expiry, client_flags, tags }: NewItem,
     condition: Precondition,
-    value: Arrived,
+    value: ReceivedValue,
 ) -> Result<(StatusCode, u64), Problem> {
     let replaces = match condition {
-        Precondition::None => items.has(&key.0).await,
+        Precondition::None => items.exists(&key.0).await,
         Precondition::Missing => false,
         Precondition::Present | Precondition::Is(_) => true,
     };
@@ -212,7 +212,7 @@ pub(super) async fn store(
     };
     let compare = if let Precondition::Is(cas) = condition { Some(cas) } else { None };
     let bytes =
-        if let Arrived::Whole { bytes, .. } = &value { bytes.clone() } else { Bytes::new() };
+        if let ReceivedValue::Whole { bytes, .. } = &value { bytes.clone() } else { Bytes::new() };
     let op = Store {
         mode,
         value: &bytes,
@@ -277,7 +277,7 @@ pub(super) async fn remove(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Step {
+pub(super) struct CountQuery {
     /// How much is added or subtracted.
     #[serde(default = "one")]
     #[param(default = 1)]
@@ -302,7 +302,7 @@ pub(super) struct Number {
 
 /// Adds to a number, which wraps at 2^64.
 #[utoipa::path(post, path = "/v1/keys/{key}/incr", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"), Step,
+    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"), CountQuery,
 ), responses(
     (status = 200, description = "the number afterwards", body = Number),
     (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
@@ -314,7 +314,7 @@ pub(super) struct Number {
 pub(super) async fn incr(
     State(app): State<App>,
     key: Key,
-    Fields(step): Fields<Step>,
+    QueryFields(step): QueryFields<CountQuery>,
     headers: HeaderMap,
 ) -> Result<Json<Number>, Problem> {
     count(&app, &key, &step, &headers, false).await
@@ -322,7 +322,7 @@ pub(super) async fn incr(
 
 /// Subtracts from a number, which ends at 0.
 #[utoipa::path(post, path = "/v1/keys/{key}/decr", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"), Step,
+    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"), CountQuery,
 ), responses(
     (status = 200, description = "the number afterwards", body = Number),
     (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
@@ -334,7 +334,7 @@ pub(super) async fn incr(
 pub(super) async fn decr(
     State(app): State<App>,
     key: Key,
-    Fields(step): Fields<Step>,
+    QueryFields(step): QueryFields<CountQuery>,
     headers: HeaderMap,
 ) -> Result<Json<Number>, Problem> {
     count(&app, &key, &step, &headers, true).await
@@ -343,7 +343,7 @@ pub(super) async fn decr(
 async fn count(
     app: &App,
     key: &Key,
-    step: &Step,
+    step: &CountQuery,
     headers: &HeaderMap,
     down: bool,
 ) -> Result<Json<Number>, Problem> {
@@ -435,7 +435,7 @@ async fn concatenate(
     let op = Store { mode, value: &bytes, value_len: value.len(), compare, ..Store::default() };
     match app.items.store(&key.0, op, value.into_upload()).await {
         StoreOutcome::Stored { .. } => Ok(StatusCode::NO_CONTENT),
-        StoreOutcome::NotStored if app.items.has(&key.0).await => Err(Problem::too_large()),
+        StoreOutcome::NotStored if app.items.exists(&key.0).await => Err(Problem::too_large()),
         StoreOutcome::NotStored | StoreOutcome::NotFound => Err(Problem::not_found()),
         StoreOutcome::Exists => Err(Problem::precondition_failed()),
         StoreOutcome::TooLarge => Err(Problem::too_large()),
@@ -445,7 +445,7 @@ async fn concatenate(
 
 /// Sets when an item expires.
 #[utoipa::path(post, path = "/v1/keys/{key}/touch", tag = TAG, params(
-    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"), Lifetime,
+    ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"), TouchQuery,
 ), responses(
     (status = 204, description = "the item has the new expiry"),
     (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
@@ -455,7 +455,7 @@ async fn concatenate(
 pub(super) async fn touch(
     State(app): State<App>,
     Key(key): Key,
-    Fields(lifetime): Fields<Lifetime>,
+    QueryFields(lifetime): QueryFields<TouchQuery>,
 ) -> Result<StatusCode, Problem> {
     let expiry = expiry(lifetime.ttl, app.view.now())?;
     match app.items.expire(&key, expiry).await {

@@ -2,11 +2,11 @@
 #![expect(unused_qualifications, reason = "the macro of utoipa writes them")]
 
 use super::answer::json;
-use super::parameters::Fields;
+use super::parameters::QueryFields;
 use super::problem::{Problem, ProblemBody};
-use crate::items::Listed;
+use crate::items::ListedItem;
 use crate::web::app::App;
-use crate::web::memory::Reserved;
+use crate::web::memory::Reservation;
 use axum::extract::State;
 use axum::response::Response;
 use base64::Engine as _;
@@ -22,11 +22,11 @@ const ITEMS_MAX: usize = 1000;
 /// What an item takes at most, in bytes: its key as it is listed, and in the answer.
 const ITEM_LEN_MAX: usize = 2 * (KEY_LEN_MAX + 128);
 
-/// Which page is asked for.
+/// ListQuery page is asked for.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
+pub(super) struct ListQuery {
     /// The cursor of the page before; without it, the first page.
     #[serde(default)]
     cursor: u64,
@@ -68,7 +68,7 @@ struct Item {
 
 /// Lists the keys of some items. Every item that is there from the first page to the last is listed, unless a
 /// store moves it in the index between two pages.
-#[utoipa::path(get, path = "/v1/keys", tag = "items", params(Which), responses(
+#[utoipa::path(get, path = "/v1/keys", tag = "items", params(ListQuery), responses(
     (status = 200, description = "some keys, and where the list goes on", body = Keys),
     (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
     (status = 403, description = "the server allows no lists of keys (-X)", body = ProblemBody, content_type = "application/problem+json"),
@@ -77,7 +77,7 @@ struct Item {
 ))]
 pub(super) async fn list(
     State(app): State<App>,
-    Fields(Which { cursor, limit }): Fields<Which>,
+    QueryFields(ListQuery { cursor, limit }): QueryFields<ListQuery>,
 ) -> Result<Response, Problem> {
     if !app.view.dumps_allowed() {
         let detail = "This server allows no lists of keys (-X).";
@@ -87,7 +87,7 @@ pub(super) async fn list(
         return Err(Problem::bad_request("limit must be 1 to 1000."));
     }
     // Whatever the keys are like, they and the answer have room.
-    let mut reserved = Reserved::nothing(&app.view);
+    let mut reserved = Reservation::empty(&app.view);
     reserved.require(&app, limit * ITEM_LEN_MAX).await?;
     let page = app.items.page(cursor, limit).await.ok_or_else(|| {
         let detail = "The engine of this server can't list keys page by page.";
@@ -97,8 +97,8 @@ pub(super) async fn list(
     json(&app, &Keys { keys, cursor: page.next }).await
 }
 
-impl From<Listed> for Item {
-    fn from(Listed { key, value_len: length, ttl }: Listed) -> Self {
+impl From<ListedItem> for Item {
+    fn from(ListedItem { key, value_len: length, ttl }: ListedItem) -> Self {
         // Control characters would take six bytes each.
         let is_text = |text: &str| !text.chars().any(char::is_control);
         let (key, key_base64) = match String::from_utf8(key) {

@@ -47,10 +47,10 @@ impl FromRequestParts<App> for Key {
     }
 }
 
-/// The fields of a query. Fields that are unknown are refused, so that a wrong name is no silent default.
-pub(super) struct Fields<T>(pub(super) T);
+/// The fields of a query. QueryFields that are unknown are refused, so that a wrong name is no silent default.
+pub(super) struct QueryFields<T>(pub(super) T);
 
-impl<T: DeserializeOwned> FromRequestParts<App> for Fields<T> {
+impl<T: DeserializeOwned> FromRequestParts<App> for QueryFields<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
@@ -65,7 +65,7 @@ impl<T: DeserializeOwned> FromRequestParts<App> for Fields<T> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Lifetime {
+pub(super) struct TouchQuery {
     /// Seconds until the item expires; without it, the item does not expire. Below a minute, milliseconds count;
     /// longer times end with a whole second of the clock, up to a second early.
     #[param(minimum = 0.001, example = 60)]
@@ -76,7 +76,7 @@ pub(super) struct Lifetime {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Stored {
+pub(super) struct StoreQuery {
     /// Seconds until the item expires; without it, the item does not expire. Below a minute, milliseconds count;
     /// longer times end with a whole second of the clock, up to a second early.
     #[param(minimum = 0.001, example = 60)]

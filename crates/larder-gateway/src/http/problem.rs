@@ -1,6 +1,6 @@
 //! Errors as clients see them: `application/problem+json` (RFC 9457).
 
-use crate::abort::Ended;
+use crate::abort::Abort;
 use crate::web::memory::Busy;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -9,7 +9,7 @@ use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTH
 use serde::Serialize;
 use std::borrow::Cow;
 
-const MOVED: &str =
+const OWNER_UNREACHABLE: &str =
     "Another server has the item and could not be asked: send requests to the leader of its group.";
 
 /// Why a request was refused, or failed.
@@ -77,18 +77,18 @@ impl Problem {
             .with(RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
-    pub(super) fn lost() -> Self {
+    pub(super) fn unconfirmed() -> Self {
         let detail = "No other server has confirmed the change in time: it may last or not.";
         Self::new(StatusCode::GATEWAY_TIMEOUT, detail)
     }
 
-    pub(super) fn moved() -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, MOVED)
+    pub(super) fn owner_unreachable() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, OWNER_UNREACHABLE)
     }
 
     /// Whether another server has the item, and could not be asked.
-    pub(super) fn is_moved(&self) -> bool {
-        self.detail == MOVED
+    pub(super) fn is_owner_unreachable(&self) -> bool {
+        self.detail == OWNER_UNREACHABLE
     }
 
     pub(super) fn login_required() -> Self {
@@ -112,11 +112,11 @@ impl Problem {
     }
 }
 
-impl From<Ended> for Problem {
-    fn from(ended: Ended) -> Self {
+impl From<Abort> for Problem {
+    fn from(ended: Abort) -> Self {
         match ended {
-            Ended::Lost => Self::lost(),
-            Ended::Moved => Self::moved(),
+            Abort::Unconfirmed => Self::unconfirmed(),
+            Abort::OwnerUnreachable => Self::owner_unreachable(),
         }
     }
 }

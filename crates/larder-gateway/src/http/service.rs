@@ -2,7 +2,7 @@
 #![expect(unused_qualifications, reason = "the macro of utoipa writes them")]
 
 use super::answer::{json, whole};
-use super::parameters::{Fields, expiry};
+use super::parameters::{QueryFields, expiry};
 use super::problem::{Problem, ProblemBody};
 use crate::metrics::Format;
 use crate::web::app::App;
@@ -60,14 +60,14 @@ fn decimal(text: &str) -> Result<Value, ()> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Delay {
+pub(super) struct FlushQuery {
     /// Seconds until then, rounded up to whole ones; without it, the flush takes effect at once.
     #[param(minimum = 0.001)]
     delay: Option<f64>,
 }
 
 /// Removes all items that were stored before, those of all groups of a cluster.
-#[utoipa::path(post, path = "/v1/flush", tag = "server", params(Delay), responses(
+#[utoipa::path(post, path = "/v1/flush", tag = "server", params(FlushQuery), responses(
     (status = 204, description = "all items are removed, or will be"),
     (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
     (status = 403, description = "the server allows no flushes (-F)", body = ProblemBody, content_type = "application/problem+json"),
@@ -75,7 +75,7 @@ pub(super) struct Delay {
 ))]
 pub(super) async fn flush(
     State(app): State<App>,
-    Fields(Delay { delay }): Fields<Delay>,
+    QueryFields(FlushQuery { delay }): QueryFields<FlushQuery>,
 ) -> Result<StatusCode, Problem> {
     if !app.view.flush_allowed() {
         return Err(Problem::new(StatusCode::FORBIDDEN, "This server allows no flushes (-F)."));

@@ -2,7 +2,7 @@
 //! together.
 
 use super::{latency, process, web};
-use crate::server_view::{Kind, Sample, ServerView};
+use crate::server_view::{MetricKind, MetricSample, ServerView};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -21,8 +21,8 @@ impl fmt::Debug for ServerCollector {
 
 impl Collector for ServerCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut metrics: BTreeMap<&str, Vec<Sample>> = BTreeMap::new();
-        let mut add = |sample: Sample| metrics.entry(sample.name).or_default().push(sample);
+        let mut metrics: BTreeMap<&str, Vec<MetricSample>> = BTreeMap::new();
+        let mut add = |sample: MetricSample| metrics.entry(sample.name).or_default().push(sample);
         self.0.samples(&mut add);
         web::samples(self.0.web_counts(), &mut add);
         process::samples(&mut add);
@@ -39,12 +39,12 @@ impl Collector for ServerCollector {
 fn encode(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
-    first: &Sample,
-    samples: &[Sample],
+    first: &MetricSample,
+    samples: &[MetricSample],
 ) -> fmt::Result {
     let (name, kind) = match first.kind {
-        Kind::Counter => (name.strip_suffix("_total").unwrap_or(name), MetricType::Counter),
-        Kind::Gauge => (name, MetricType::Gauge),
+        MetricKind::Counter => (name.strip_suffix("_total").unwrap_or(name), MetricType::Counter),
+        MetricKind::Gauge => (name, MetricType::Gauge),
     };
     let mut metric = encoder.encode_descriptor(name, first.help, None, kind)?;
     for sample in samples {
@@ -57,9 +57,9 @@ fn encode(
     Ok(())
 }
 
-fn encode_value(metric: &mut MetricEncoder<'_>, sample: &Sample) -> fmt::Result {
+fn encode_value(metric: &mut MetricEncoder<'_>, sample: &MetricSample) -> fmt::Result {
     match sample.kind {
-        Kind::Counter => metric.encode_counter::<NoLabelSet, _, f64>(&sample.value, None),
-        Kind::Gauge => metric.encode_gauge(&sample.value),
+        MetricKind::Counter => metric.encode_counter::<NoLabelSet, _, f64>(&sample.value, None),
+        MetricKind::Gauge => metric.encode_gauge(&sample.value),
     }
 }

@@ -1,19 +1,19 @@
 //! The metrics of the process that client libraries of Prometheus have by convention. What the system
 //! does not tell is left out.
 
-use crate::server_view::Sample;
+use crate::server_view::MetricSample;
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn samples(_visit: &mut dyn FnMut(Sample)) {}
+pub(super) fn samples(_visit: &mut dyn FnMut(MetricSample)) {}
 
 #[cfg(target_os = "linux")]
-pub(super) fn samples(visit: &mut dyn FnMut(Sample)) {
-    use crate::server_view::Kind::{self, Counter, Gauge};
+pub(super) fn samples(visit: &mut dyn FnMut(MetricSample)) {
+    use crate::server_view::MetricKind::{self, Counter, Gauge};
     use procfs::process::{LimitValue, Process};
 
     let Ok(process) = Process::myself() else { return };
-    let mut show = |name, kind: Kind, value: f64, help| {
-        visit(Sample { name, labels: &[], help, kind, value });
+    let mut show = |name, kind: MetricKind, value: f64, help| {
+        visit(MetricSample { name, labels: &[], help, kind, value });
     };
     if let Ok(stat) = process.stat() {
         let seconds = |ticks: u64| ticks as f64 / procfs::ticks_per_second() as f64;

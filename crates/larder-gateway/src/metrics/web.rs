@@ -1,32 +1,32 @@
 //! The metrics of HTTP and gRPC.
 
-use crate::server_view::{Kind, Sample};
+use crate::server_view::{MetricKind, MetricSample};
 use crate::web_counts::WebCounts;
 
 /// Visits the metrics; none unless HTTP or gRPC is served.
-pub(super) fn samples(counts: &WebCounts, visit: &mut dyn FnMut(Sample)) {
+pub(super) fn samples(counts: &WebCounts, visit: &mut dyn FnMut(MetricSample)) {
     if !counts.is_used() {
         return;
     }
     let mut show = |name, labels, help, kind, value: u64| {
-        visit(Sample { name, labels, help, kind, value: value as f64 });
+        visit(MetricSample { name, labels, help, kind, value: value as f64 });
     };
     show(
         "larder_connections",
         &[("interface", "web"), ("state", "open")],
         "Connections that are open.",
-        Kind::Gauge,
+        MetricKind::Gauge,
         counts.open() as u64,
     );
     show(
         "larder_connections_accepted_total",
         &[("interface", "web")],
         "Connections that were accepted.",
-        Kind::Counter,
+        MetricKind::Counter,
         counts.accepted(),
     );
-    let (name, help) = ("larder_requests_total", "Requests of HTTP and gRPC that were begun.");
+    let (name, help) = ("larder_requests_total", "Requests of HTTP and gRPC that were started.");
     let (http, grpc) = counts.requests();
-    show(name, &[("interface", "http")], help, Kind::Counter, http);
-    show(name, &[("interface", "grpc")], help, Kind::Counter, grpc);
+    show(name, &[("interface", "http")], help, MetricKind::Counter, http);
+    show(name, &[("interface", "grpc")], help, MetricKind::Counter, grpc);
 }

@@ -116,16 +116,16 @@ impl Activity {
     }
 
     /// Begins a request, which ends when the result is dropped.
-    pub(crate) fn begin(self: &Arc<Self>) -> Underway {
+    pub(crate) fn begin(self: &Arc<Self>) -> ActiveRequest {
         self.change(|requests| requests + 1);
-        Underway(Arc::clone(self))
+        ActiveRequest(Arc::clone(self))
     }
 }
 
 /// A request that is not answered to the end.
-pub(crate) struct Underway(Arc<Activity>);
+pub(crate) struct ActiveRequest(Arc<Activity>);
 
-impl Drop for Underway {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.0.change(|requests| requests.saturating_sub(1));
     }
@@ -149,7 +149,7 @@ impl Drop for OpenConnection {
 
 /// Marks answers that last until the client ends them. A connection with such answers alone is idle.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing;
+pub(crate) struct LongLivedResponse;
 
 #[cfg(test)]
 mod tests {
@@ -169,11 +169,11 @@ mod tests {
         let third = add(&Activity::new()).expect("the idle one makes room");
         assert!(second.await.is_err_and(|error| error.is_cancelled()));
         drop(request);
-        let begun = busy.begin();
+        let started = busy.begin();
         let fourth = add(&Activity::new()).expect("the other one is idle");
         assert!(third.await.is_err_and(|error| error.is_cancelled()));
         assert!(!first.is_finished() && !fourth.is_finished());
-        drop(begun);
+        drop(started);
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -14,13 +14,13 @@ const STEP: usize = 16 << 10;
 pub(crate) struct Busy;
 
 /// Counted memory, until it is dropped.
-pub(crate) struct Reserved {
+pub(crate) struct Reservation {
     view: Arc<dyn ServerView>,
     len: usize,
 }
 
-impl Reserved {
-    pub(crate) fn nothing(view: &Arc<dyn ServerView>) -> Self {
+impl Reservation {
+    pub(crate) fn empty(view: &Arc<dyn ServerView>) -> Self {
         Self { view: Arc::clone(view), len: 0 }
     }
 
@@ -50,7 +50,7 @@ impl Reserved {
     }
 }
 
-impl Drop for Reserved {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.view.release(self.len);
         self.view.web_counts().count_released(self.len);
@@ -76,26 +76,26 @@ pub(crate) fn share(view: &dyn ServerView) -> usize {
 ///
 /// # Errors
 /// [`Busy`].
-pub(crate) async fn counted(app: &App, bytes: impl Into<Bytes>) -> Result<Bytes, Busy> {
-    let (bytes, mut reserved) = (bytes.into(), Reserved::nothing(&app.view));
+pub(crate) async fn with_reservation(app: &App, bytes: impl Into<Bytes>) -> Result<Bytes, Busy> {
+    let (bytes, mut reserved) = (bytes.into(), Reservation::empty(&app.view));
     reserved.require(app, bytes.len()).await?;
-    Ok(kept(bytes, reserved))
+    Ok(with_guard(bytes, reserved))
 }
 
 /// The same bytes, with something that is dropped with the last of them.
-pub(crate) fn kept(data: Bytes, what: impl Send + Sync + 'static) -> Bytes {
+pub(crate) fn with_guard(data: Bytes, what: impl Send + Sync + 'static) -> Bytes {
     if data.is_empty() {
         return data;
     }
-    Bytes::from_owner(Kept { data, _what: what })
+    Bytes::from_owner(GuardedBytes { data, _what: what })
 }
 
-struct Kept<T> {
+struct GuardedBytes<T> {
     data: Bytes,
     _what: T,
 }
 
-impl<T> AsRef<[u8]> for Kept<T> {
+impl<T> AsRef<[u8]> for GuardedBytes<T> {
     fn as_ref(&self) -> &[u8] {
         &self.data
     }

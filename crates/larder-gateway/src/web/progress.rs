@@ -1,7 +1,7 @@
 //! The bodies of a request and its answer, whose bytes are progress of their connection.
 
-use super::connections::{Activity, Underway};
-use super::memory::{Reserved, kept};
+use super::connections::{ActiveRequest, Activity};
+use super::memory::{Reservation, with_guard};
 use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -11,18 +11,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// What lasts as long as a request: it is under way, and has memory.
-pub(crate) struct Lasting {
-    pub(crate) _underway: Option<Underway>,
-    pub(crate) _reserved: Reserved,
+pub(crate) struct RequestResources {
+    pub(crate) _active: Option<ActiveRequest>,
+    pub(crate) _reserved: Reservation,
 }
 
 /// The body of a request, whose bytes are progress.
-pub(crate) struct ReceivedBody {
+pub(crate) struct RequestBody {
     pub(crate) body: Incoming,
     pub(crate) activity: Arc<Activity>,
 }
 
-impl http_body::Body for ReceivedBody {
+impl http_body::Body for RequestBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -49,13 +49,13 @@ impl http_body::Body for ReceivedBody {
 }
 
 /// The body of an answer. The request lasts until all of it was dropped.
-pub(crate) struct AnswerBody {
+pub(crate) struct ResponseBody {
     pub(crate) body: Body,
-    pub(crate) lasting: Arc<Lasting>,
+    pub(crate) lasting: Arc<RequestResources>,
     pub(crate) activity: Arc<Activity>,
 }
 
-impl http_body::Body for AnswerBody {
+impl http_body::Body for ResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -67,7 +67,7 @@ impl http_body::Body for AnswerBody {
         polled.map_ok(|frame| {
             frame.map_data(|data| {
                 self.activity.note_moved(data.len());
-                kept(data, Arc::clone(&self.lasting))
+                with_guard(data, Arc::clone(&self.lasting))
             })
         })
     }

@@ -15,7 +15,7 @@ const STALLED_LEN: usize = 64 << 10;
 
 /// Why a value was not received.
 #[derive(Debug)]
-pub(crate) enum Refused<P> {
+pub(crate) enum UploadError<P> {
     /// Other uploads hold what they may hold of memory.
     Full,
     /// It came too slowly while memory was short.
@@ -25,7 +25,7 @@ pub(crate) enum Refused<P> {
     /// The cache has no memory for it.
     OutOfMemory,
     /// It has another length than was announced.
-    Length,
+    WrongLength,
     /// Its next piece could not be received.
     Peer(P),
 }
@@ -33,18 +33,18 @@ pub(crate) enum Refused<P> {
 /// Receives a value of `len` bytes for a key.
 ///
 /// # Errors
-/// [`Refused`]. The rest of the pieces is not received.
+/// [`UploadError`]. The rest of the pieces is not received.
 pub(crate) async fn receive<P>(
     app: &App,
     pieces: &mut (impl Stream<Item = Result<Bytes, P>> + Unpin),
     (key, len): (&[u8], usize),
-) -> Result<Upload, Refused<P>> {
+) -> Result<Upload, UploadError<P>> {
     let mut upload = loop {
-        match app.items.begin_upload(key, len) {
+        match app.items.start_upload(key, len) {
             Ok(upload) => break upload,
             Err(Refusal::OutOfMemory) if app.connections.close_slow() => yield_now().await,
-            Err(Refusal::OutOfMemory) => return Err(Refused::Full),
-            Err(_) => return Err(Refused::TooLarge),
+            Err(Refusal::OutOfMemory) => return Err(UploadError::Full),
+            Err(_) => return Err(UploadError::TooLarge),
         }
     };
     let (mut arrived, mut seen, mut checked) = (0, 0, Instant::now());
@@ -53,25 +53,25 @@ pub(crate) async fn receive<P>(
         if checked.elapsed() >= STALLED {
             // Slow peers make room for others, also for those that use another protocol.
             if arrived - seen < STALLED_LEN && app.items.lacks_memory() {
-                return Err(Refused::Stalled);
+                return Err(UploadError::Stalled);
             }
             (seen, checked) = (arrived, Instant::now());
         }
         match piece {
             Err(_) => (),
             Ok(None) => break,
-            Ok(Some(Err(error))) => return Err(Refused::Peer(error)),
+            Ok(Some(Err(error))) => return Err(UploadError::Peer(error)),
             Ok(Some(Ok(bytes))) => {
                 arrived += bytes.len();
                 if arrived > len {
-                    return Err(Refused::Length);
+                    return Err(UploadError::WrongLength);
                 }
                 app.items.extend(&mut upload, &bytes).map_err(|refusal| match refusal {
-                    Refusal::TooLarge => Refused::TooLarge,
-                    _ => Refused::OutOfMemory,
+                    Refusal::TooLarge => UploadError::TooLarge,
+                    _ => UploadError::OutOfMemory,
                 })?;
             }
         }
     }
-    if arrived == len { Ok(upload) } else { Err(Refused::Length) }
+    if arrived == len { Ok(upload) } else { Err(UploadError::WrongLength) }
 }

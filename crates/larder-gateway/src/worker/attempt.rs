@@ -2,7 +2,7 @@
 
 use super::CacheItems;
 use super::forwarding::end;
-use crate::abort::Ended;
+use crate::abort::Abort;
 use larder_operations::OpContext;
 use larder_store::erased;
 use larder_store::{
@@ -16,11 +16,11 @@ enum Attempt<R> {
     /// The result, and the position of the change, which has to be acknowledged.
     Done(R, Option<erased::Position>),
     /// It can be repeated at once.
-    Again,
+    Retry,
     /// It can be repeated when the waker is called.
-    Waits,
+    Waiting,
     /// Another server answers it.
-    Elsewhere,
+    Remote,
 }
 
 /// Attempts an operation, which is about the item of a key if there is one.
@@ -40,7 +40,7 @@ fn attempt<R>(
         delivery != Delivery::Gone
     });
     if waits {
-        return Attempt::Waits;
+        return Attempt::Waiting;
     }
     if let Some(result) = run(cx, key) {
         if bytes.is_some() {
@@ -49,28 +49,28 @@ fn attempt<R>(
         return Attempt::Done(result, cx.engine.ack_position());
     }
     let wanted = Wanted { hash: key.hash, is_ahead: false };
-    let begun = cx.engine.fetch(wanted, waker, fetches);
+    let started = cx.engine.fetch(wanted, waker, fetches);
     cx.engine.submit();
-    if begun == Begun::Nothing { Attempt::Again } else { Attempt::Waits }
+    if started == Begun::Nothing { Attempt::Retry } else { Attempt::Waiting }
 }
 
 impl CacheItems {
     /// Repeats an operation of this server's until it does not wait for slower storage, and then waits until its change
-    /// is acknowledged where it has to be. `None` if it `is_here` no more. What a lookup has found is right also if it
+    /// is acknowledged where it has to be. `None` if it `is_local` no more. What a lookup has found is right also if it
     /// has removed an expired item and nobody acknowledges that.
-    pub(super) async fn until_done<R: Send>(
+    pub(super) async fn run_locally<R: Send>(
         &self,
         key: Option<&[u8]>,
-        looks_up: bool,
-        is_here: impl Fn() -> bool + Send,
+        is_lookup: bool,
+        is_local: impl Fn() -> bool + Send,
         mut run: impl FnMut(&mut OpContext<'_, erased::Handle>, HashedKey<'_>) -> Option<R> + Send,
     ) -> Option<R> {
         let mut fetches = Vec::new();
         let attempted = poll_fn(|task| {
             loop {
                 let attempt = |cx: &mut OpContext<'_, erased::Handle>| {
-                    if !is_here() {
-                        return Attempt::Elsewhere;
+                    if !is_local() {
+                        return Attempt::Remote;
                     }
                     attempt(cx, key, task.waker(), &mut fetches, &mut run)
                 };
@@ -78,9 +78,9 @@ impl CacheItems {
                     Attempt::Done(result, position) => {
                         return Poll::Ready(Some((result, position)));
                     }
-                    Attempt::Again => (),
-                    Attempt::Waits => return Poll::Pending,
-                    Attempt::Elsewhere => return Poll::Ready(None),
+                    Attempt::Retry => (),
+                    Attempt::Waiting => return Poll::Pending,
+                    Attempt::Remote => return Poll::Ready(None),
                 }
             }
         });
@@ -94,8 +94,8 @@ impl CacheItems {
                     state => Poll::Ready(state),
                 }
             });
-            if acknowledged.await == Acknowledged::Never && !looks_up {
-                return end(Ended::Lost).await;
+            if acknowledged.await == Acknowledged::Never && !is_lookup {
+                return end(Abort::Unconfirmed).await;
             }
         }
         Some(result)

@@ -25,7 +25,7 @@ pub(super) struct Worker {
 }
 
 /// Maintains the handle of this thread once a second, and drops it when it is idle.
-pub(super) async fn attend(view: Arc<dyn ServerView>, active: Arc<AtomicUsize>) {
+pub(super) async fn maintain_handle(view: Arc<dyn ServerView>, active: Arc<AtomicUsize>) {
     loop {
         sleep(IDLE).await;
         let is_dropped = WORKER.with_borrow_mut(|place| {
@@ -44,6 +44,6 @@ pub(super) async fn attend(view: Arc<dyn ServerView>, active: Arc<AtomicUsize>) 
 }
 
 /// Drops the handle of this thread, which must not outlive what its engine keeps for the thread.
-pub(crate) fn uninstall() {
+pub(crate) fn drop_handle() {
     WORKER.take();
 }

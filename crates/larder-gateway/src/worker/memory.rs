@@ -13,19 +13,19 @@ pub(super) const HELD_SHARE: u64 = 16;
 pub(super) const PIECE_LEN: usize = 256 << 10;
 
 /// A count that is lowered again when this is dropped.
-pub(super) struct Held {
+pub(super) struct CountGuard {
     count: Arc<AtomicUsize>,
     by: usize,
 }
 
-impl Held {
+impl CountGuard {
     pub(super) fn new(count: &Arc<AtomicUsize>, by: usize) -> Self {
         count.fetch_add(by, Ordering::Relaxed);
         Self { count: Arc::clone(count), by }
     }
 }
 
-impl Drop for Held {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         self.count.fetch_sub(self.by, Ordering::Relaxed);
     }
@@ -34,7 +34,7 @@ impl Drop for Held {
 /// The reply of another server, with its memory if that is counted.
 pub(super) struct Reply {
     pub(super) bytes: Vec<u8>,
-    pub(super) _held: Option<Held>,
+    pub(super) _held: Option<CountGuard>,
 }
 
 impl AsRef<[u8]> for Reply {
@@ -47,7 +47,7 @@ impl AsRef<[u8]> for Reply {
 struct Piece<L> {
     lease: L,
     offset: usize,
-    _held: Arc<Held>,
+    _held: Arc<CountGuard>,
 }
 
 impl<L: Lease> AsRef<[u8]> for Piece<L> {
@@ -56,7 +56,7 @@ impl<L: Lease> AsRef<[u8]> for Piece<L> {
     }
 }
 
-pub(super) fn pieces<L: Lease + Send + 'static>(lease: &L, held: &Arc<Held>) -> Vec<Bytes> {
+pub(super) fn pieces<L: Lease + Send + 'static>(lease: &L, held: &Arc<CountGuard>) -> Vec<Bytes> {
     let mut pieces = Vec::new();
     let mut offset = 0;
     while offset < lease.len() {

@@ -13,13 +13,13 @@ mod walk;
 use crate::items::Found;
 use crate::server_view::{Group, ServerView};
 use bytes::Bytes;
-pub(crate) use handle::uninstall;
-use handle::{WORKER, Worker, attend};
+pub(crate) use handle::drop_handle;
+use handle::{WORKER, Worker, maintain_handle};
 use larder_operations::{AnsweredCounts, CommandClass, Counters, ItemView, OpContext};
 use larder_store::cache::Cache;
 use larder_store::erased;
 use larder_store::{Batches, Lease, Value};
-use memory::{HELD_SHARE, Held, pieces};
+use memory::{CountGuard, HELD_SHARE, pieces};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -38,7 +38,7 @@ pub(crate) struct CacheItems {
     /// Bytes of large values that are being received.
     uploading: Arc<AtomicUsize>,
     /// For each group how many requests more may be under way to it.
-    asking: Mutex<BTreeMap<u16, Arc<Semaphore>>>,
+    forwarding: Mutex<BTreeMap<u16, Arc<Semaphore>>>,
 }
 
 impl CacheItems {
@@ -47,8 +47,8 @@ impl CacheItems {
         view: Arc<dyn ServerView>,
         counters: Arc<Counters>,
     ) -> Self {
-        let (active, leased, uploading, asking) = Default::default();
-        Self { cache, view, counters, active, leased, uploading, asking }
+        let (active, leased, uploading, forwarding) = Default::default();
+        Self { cache, view, counters, active, leased, uploading, forwarding }
     }
 
     /// Works with the handle of this thread, which is made if there is none.
@@ -56,7 +56,7 @@ impl CacheItems {
         WORKER.with_borrow_mut(|place| {
             if place.is_none() {
                 let active = Arc::clone(&self.active);
-                tokio::spawn(attend(Arc::clone(&self.view), active));
+                tokio::spawn(maintain_handle(Arc::clone(&self.view), active));
             }
             let worker = place.get_or_insert_with(|| Worker {
                 engine: self.cache.engine(),
@@ -82,27 +82,27 @@ impl CacheItems {
 
     /// Whether this server answers a request about the item of a key, or without one about all items of its group. It is
     /// to be asked within a batch: a leader that is replaced follows only when the batch has ended.
-    fn is_here(&self, key: Option<&[u8]>, looks_up: bool) -> bool {
+    fn is_local(&self, key: Option<&[u8]>, is_lookup: bool) -> bool {
         // In this order: who leads has read which group has which keys before it answers.
-        self.view.answers(looks_up) && key.is_none_or(|key| self.view.group_of(key) == Group::OWN)
+        self.view.serves(is_lookup) && key.is_none_or(|key| self.view.group_of(key) == Group::OWN)
     }
 
     /// Records how long a request has taken.
-    fn record(&self, class: Option<CommandClass>, begun: Instant) {
+    fn record(&self, class: Option<CommandClass>, started: Instant) {
         if let Some(class) = class {
             let mut answered = AnsweredCounts::default();
             answered.add(class, 1);
-            self.counters.latencies.record(&answered, begun.elapsed());
+            self.counters.latencies.record(&answered, started.elapsed());
         }
     }
 
     /// Counts memory that values hold on their way; `None` if others hold too much. One value may always be on
     /// its way, however small the memory.
-    fn hold(&self, count: &Arc<AtomicUsize>, len: usize) -> Option<Held> {
+    fn hold(&self, count: &Arc<AtomicUsize>, len: usize) -> Option<CountGuard> {
         let max = self.view.memory_limit() / HELD_SHARE;
         let before = count.load(Ordering::Relaxed);
         let fits = before == 0 || (before + len) as u64 <= max;
-        fits.then(|| Held::new(count, len))
+        fits.then(|| CountGuard::new(count, len))
     }
 
     /// An item as it is shown; `None` if too much is being sent already.

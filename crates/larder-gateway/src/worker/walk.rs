@@ -1,8 +1,8 @@
 //! Walks over the items of the cache.
 
 use super::CacheItems;
-use super::memory::Held;
-use crate::items::{Listed, Page};
+use super::memory::CountGuard;
+use crate::items::{ListedItem, Page};
 use larder_store::{WalkPlace, WalkState, Walks};
 use std::future::poll_fn;
 use std::task::Poll;
@@ -14,7 +14,7 @@ const ITEMS_PER_STEP: usize = 256;
 impl CacheItems {
     /// Looks at items step by step, with a batch for each, so that memory can be used again in between.
     pub(super) async fn walk(&self, place: u64, items: usize) -> Option<Page> {
-        let _active = Held::new(&self.active, 1);
+        let _active = CountGuard::new(&self.active, 1);
         let mut walk = self.with_engine(|engine| engine.walk_from(place));
         let (mut found, mut left) = (Vec::new(), items);
         loop {
@@ -25,7 +25,11 @@ impl CacheItems {
                     let state = cx.engine.walk_on(&mut walk, step, task.waker(), |key, item| {
                         seen += 1;
                         let ttl = item.attributes.expiry.left(now);
-                        found.push(Listed { key: key.to_vec(), value_len: item.value.len(), ttl });
+                        found.push(ListedItem {
+                            key: key.to_vec(),
+                            value_len: item.value.len(),
+                            ttl,
+                        });
                     });
                     // Steps through an empty index count, too.
                     left = left.saturating_sub(seen.max(1));

@@ -8,7 +8,9 @@ use crate::net::gateway_sockets::GatewaySockets;
 use crate::process::life_cycle::Phase;
 use crate::server::Server;
 use crate::stats::{Page, samples};
-use larder_gateway::{Asking, Group, Login, MetricsServer, Rights, Sample, ServerView, WebCounts};
+use larder_gateway::{
+    Group, Login, MetricSample, MetricsServer, RemoteRequest, Rights, ServerView, WebCounts,
+};
 use larder_operations::{Event, EventQueue, Latencies, Limits, Observer};
 use larder_protocol::{Credentials, Password, Streams};
 use larder_session::{Conversation, Group as Number, GroupMap, Host, Owner, notify_host};
@@ -18,7 +20,7 @@ use std::io;
 use std::sync::Arc;
 
 impl ServerView for Server {
-    fn samples(&self, visit: &mut dyn FnMut(Sample)) {
+    fn samples(&self, visit: &mut dyn FnMut(MetricSample)) {
         samples(self, visit);
     }
 
@@ -101,10 +103,10 @@ impl ServerView for Server {
         self.settings.read_only
     }
 
-    fn answers(&self, is_look_up: bool) -> bool {
+    fn serves(&self, is_lookup: bool) -> bool {
         match self.owner() {
             Owner::Local => true,
-            Owner::RemoteWithLocalReads => is_look_up,
+            Owner::RemoteWithLocalReads => is_lookup,
             Owner::Remote => false,
         }
     }
@@ -119,7 +121,7 @@ impl ServerView for Server {
         groups.map_or(vec![Group::OWN], |groups| groups.into_iter().map(|n| Group(n.0)).collect())
     }
 
-    fn open(&self, Group(group): Group) -> Box<dyn Asking> {
+    fn open_route(&self, Group(group): Group) -> Box<dyn RemoteRequest> {
         let route = self.node.forwarders.open(Number(group), Conversation::Gateway);
         Box::new(GatewayRoute::new(route))
     }

@@ -1,6 +1,6 @@
 //! Requests of the gateway to other servers of the cluster.
 
-use larder_gateway::{Asked, Asking};
+use larder_gateway::{RemoteRequest, RemoteState};
 use larder_session::{ForwardId, ForwardOutcome, Route};
 use std::task::Waker;
 
@@ -17,7 +17,7 @@ impl GatewayRoute {
     }
 }
 
-impl Asking for GatewayRoute {
+impl RemoteRequest for GatewayRoute {
     fn has_room(&mut self, waker: &Waker) -> bool {
         self.route.has_room(waker)
     }
@@ -30,19 +30,19 @@ impl Asking for GatewayRoute {
         }
     }
 
-    fn take(&mut self, into: &mut Vec<u8>) -> Asked {
-        let Some(passed) = self.passed else { return Asked::Waiting };
+    fn take(&mut self, into: &mut Vec<u8>) -> RemoteState {
+        let Some(passed) = self.passed else { return RemoteState::Waiting };
         match self.route.take(passed, into) {
-            ForwardOutcome::Pending => Asked::Waiting,
-            ForwardOutcome::More => Asked::More,
-            ForwardOutcome::Done | ForwardOutcome::Close => Asked::Answered,
-            ForwardOutcome::Retry => Asked::Again,
-            ForwardOutcome::ConnectionLost => Asked::Lost,
-            ForwardOutcome::NoLeader => Asked::Nobody,
+            ForwardOutcome::Pending => RemoteState::Waiting,
+            ForwardOutcome::More => RemoteState::Partial,
+            ForwardOutcome::Done | ForwardOutcome::Close => RemoteState::Complete,
+            ForwardOutcome::Retry => RemoteState::Retry,
+            ForwardOutcome::ConnectionLost => RemoteState::ConnectionLost,
+            ForwardOutcome::NoLeader => RemoteState::NoLeader,
         }
     }
 
-    fn go_on(&mut self) {
+    fn request_rest(&mut self) {
         self.route.resume();
     }
 }

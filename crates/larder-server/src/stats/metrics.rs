@@ -5,26 +5,26 @@ use super::row::{Kind, Metric, Row};
 use super::table::visit_metrics;
 use crate::process::version;
 use crate::server::Server;
-use larder_gateway::Sample;
+use larder_gateway::MetricSample;
 
 /// Visits all metrics but latencies.
-pub(crate) fn samples(server: &Server, visit: &mut dyn FnMut(Sample)) {
+pub(crate) fn samples(server: &Server, visit: &mut dyn FnMut(MetricSample)) {
     visit(BUILD_INFO);
     visit_metrics(server, &mut |row, metric, value| visit(sample(row, metric, value)));
 }
 
-const BUILD_INFO: Sample = Sample {
+const BUILD_INFO: MetricSample = MetricSample {
     name: "larder_build_info",
     labels: &[("version", version::LARDER), ("memcached", version::MEMCACHED_LEVEL)],
     help: "Release of the server, and of memcached whose behaviour it has; always 1.",
-    kind: larder_gateway::Kind::Gauge,
+    kind: larder_gateway::MetricKind::Gauge,
     value: 1.0,
 };
 
-fn sample(row: &Row, Metric { name, labels }: Metric, value: f64) -> Sample {
+fn sample(row: &Row, Metric { name, labels }: Metric, value: f64) -> MetricSample {
     let kind = match row.kind {
-        Kind::Counter => larder_gateway::Kind::Counter,
-        Kind::Gauge | Kind::Text | Kind::Constant => larder_gateway::Kind::Gauge,
+        Kind::Counter => larder_gateway::MetricKind::Counter,
+        Kind::Gauge | Kind::Text | Kind::Constant => larder_gateway::MetricKind::Gauge,
     };
-    Sample { name, labels, help: metric_help(row, name), kind, value }
+    MetricSample { name, labels, help: metric_help(row, name), kind, value }
 }
