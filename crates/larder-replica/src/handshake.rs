@@ -221,7 +221,7 @@ impl FollowerHandshake {
 mod tests {
     use super::*;
     use crate::frame::HANDSHAKE_FRAME_LEN_MAX;
-    use crate::slots::SlotSet;
+    use crate::slot_set::SlotSet;
 
     const LEADER: LeaderIdentity = LeaderIdentity { boot: 77, epoch: 5 };
     const ONE: Option<&[u8]> = Some(b"a secret of the cluster");

@@ -11,10 +11,11 @@
 //! |---|---|
 //! | `handshake.rs`, `secret.rs` | authentication at the start of a connection |
 //! | `frame/` | the format of the stream |
-//! | `sender.rs`, `applier.rs` | the leader's and the follower's side of the stream |
+//! | `sender.rs`, `item_writer.rs`, `keys.rs` | the leader's side of the stream |
+//! | `applier.rs` | the follower's side of the stream |
 //! | `lineage.rs` | delta sync after a change of leader |
 //! | `group.rs`, `member.rs` | the record of a group, and elections |
-//! | `slots.rs` | the shard map: which group owns which slots |
+//! | `slot_set.rs`, `shard_map.rs` | sets of slots, and the owner of each slot |
 //! | `ownership.rs` | slots that migrate between groups |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
@@ -23,13 +24,15 @@ mod applier;
 mod frame;
 mod group;
 mod handshake;
+mod item_writer;
 mod keys;
 mod lineage;
 mod member;
 mod ownership;
 mod secret;
 mod sender;
-mod slots;
+mod shard_map;
+mod slot_set;
 
 pub use applier::*;
 pub use frame::*;
@@ -41,4 +44,5 @@ pub use member::*;
 pub use ownership::*;
 pub use secret::*;
 pub use sender::*;
-pub use slots::*;
+pub use shard_map::*;
+pub use slot_set::*;

@@ -10,18 +10,13 @@
 //! items. A flush that happens after the count was read is sent in a later step. It cannot remove an item that was stored
 //! after it: the key of such an item is still in a journal, and the sender sends the item after the `Flush`.
 
-use crate::frame::{
-    BatchWriter, ChangedKeyQueue, Frame, ItemState, PART_LEN_MAX, Position, State, TimeLeft,
-    ValueState,
-};
+use crate::frame::{BatchWriter, ChangedKeyQueue, Frame, PART_LEN_MAX, Position, State};
+use crate::item_writer::{Large, whole, write_item};
 use crate::keys::Keys;
 use crate::lineage::Succession;
-use crate::slots::SlotSet;
+use crate::slot_set::SlotSet;
 use larder_store::journal::{Journals, Overrun, Reader};
-use larder_store::{
-    Access, Begun, Delivery, Engine, Expiry, HashedKey, Item, Lease, Lookup, Now, Value, WalkState,
-    Wanted,
-};
+use larder_store::{Access, Begun, Delivery, Engine, HashedKey, Lookup, Now, WalkState, Wanted};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -29,8 +24,6 @@ use std::task::Waker;
 const KEYS_MAX: usize = 256;
 /// A batch is full at this many bytes.
 const BATCH_LEN: usize = 256 << 10;
-/// The maximum length of a value within a batch. Longer values follow the batch in parts.
-const WHOLE_LEN_MAX: usize = 64 << 10;
 /// The number of parts of a large value in one step.
 const PARTS_MAX: usize = 4;
 /// The number of items in one step of a full sync: initial, minimum and maximum.
@@ -128,49 +121,6 @@ struct DeltaSync {
     changed_keys: ChangedKeyQueue,
     /// The follower has sent all its keys.
     has_all_keys: bool,
-}
-
-/// A large value that is partly sent.
-#[derive(Debug)]
-struct Large<L> {
-    value: LargeValue<L>,
-    sent: usize,
-}
-
-#[derive(Debug)]
-enum LargeValue<L> {
-    Leased(L),
-    Copied(Vec<u8>),
-}
-
-impl<L: Lease> LargeValue<L> {
-    fn of(value: &Value<'_, L>) -> Self {
-        match value {
-            Value::Whole(bytes) => Self::Copied(bytes.to_vec()),
-            Value::Large(lease) if lease.may_be_kept() => Self::Leased(lease.clone()),
-            Value::Large(lease) => {
-                let mut bytes = Vec::with_capacity(lease.len());
-                while bytes.len() < lease.len() {
-                    bytes.extend_from_slice(lease.piece(bytes.len()));
-                }
-                Self::Copied(bytes)
-            }
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Leased(lease) => lease.len(),
-            Self::Copied(bytes) => bytes.len(),
-        }
-    }
-
-    fn piece(&self, offset: usize) -> &[u8] {
-        match self {
-            Self::Leased(lease) => lease.piece(offset),
-            Self::Copied(bytes) => bytes.get(offset..).unwrap_or_default(),
-        }
-    }
 }
 
 impl<E: Engine> Sender<E> {
@@ -585,49 +535,4 @@ impl<E: Engine> Sender<E> {
             self.open_checkpoint = None;
         }
     }
-}
-
-/// The value, if it is short enough for a batch.
-fn whole<'v, L>(value: &Value<'v, L>) -> Option<&'v [u8]> {
-    match value {
-        Value::Whole(bytes) if bytes.len() <= WHOLE_LEN_MAX => Some(bytes),
-        _ => None,
-    }
-}
-
-/// Writes an item's state to the batch. Returns a large value, which must follow the batch in parts.
-fn write_item<L: Lease>(
-    key: &[u8],
-    item: &Item<'_, L>,
-    now: Now,
-    batch: &mut BatchWriter,
-    out: &mut Vec<u8>,
-) -> Option<Large<L>> {
-    let attributes = &item.attributes;
-    let left = match attributes.expiry {
-        Expiry::Never => TimeLeft::Forever,
-        Expiry::At(second) => TimeLeft::Seconds(second.0.saturating_sub(now.secs.0)),
-        Expiry::Before(..) => {
-            TimeLeft::Millis(attributes.expiry.left_millis(now).unwrap_or_default())
-        }
-    };
-    let (value, large) = match whole(&item.value) {
-        Some(bytes) => (ValueState::Whole(bytes), None),
-        None => {
-            let value = LargeValue::of(&item.value);
-            (ValueState::InParts(value.len() as u64), Some(Large { value, sent: 0 }))
-        }
-    };
-    let item = ItemState {
-        client_flags: attributes.client_flags,
-        left,
-        stale: attributes.stale,
-        won: attributes.won,
-        binary_key: attributes.binary_key,
-        fetched: item.fetched,
-        cas: item.cas,
-        value,
-    };
-    batch.push(out, &State { key, item: Some(item) });
-    large
 }

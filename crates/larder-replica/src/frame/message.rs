@@ -5,7 +5,7 @@ use super::fields::{
     Fields, FrameError, Nonce, Position, open, write, write_offsets, write_position, write_text,
 };
 use super::state::Batch;
-use crate::slots::SlotSet;
+use crate::slot_set::SlotSet;
 
 /// The version of this format. Both sides must have the same.
 pub const VERSION: u16 = 5;

@@ -38,8 +38,11 @@
 //!
 //! Cases that the simulation rarely reaches are in `../stream.rs`.
 #![allow(clippy::print_stdout, reason = "prints the trace of a single seed")]
+#![allow(clippy::cast_possible_truncation, reason = "numbers of a simulation are small")]
 
 mod hooked;
+mod items;
+mod nodes;
 mod world;
 
 use crate::seeds::{only_seed, run_seeds};

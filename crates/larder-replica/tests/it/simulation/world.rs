@@ -1,17 +1,14 @@
 //! The nodes, the network between them, and the guarantees.
-//!
-//! Each value ends with the number of its write, so that the model can order the values of a key that a follower
-//! returns.
-#![allow(clippy::cast_possible_truncation, reason = "numbers of a simulation are small")]
 
-use super::hooked::{Hooked, HookedCache, Role, set_hook};
+use super::hooked::{HookedCache, Role, set_hook};
+use super::items::{Found, FoundItem, crc, get, key, large};
+use super::nodes::{Follower, Link, Process};
 use crate::seeds::Random;
-use larder_replica::{Applier, FRAME_LEN_MAX, Frame, Sender, Step, StreamError, Succession};
+use larder_replica::{FRAME_LEN_MAX, Frame, Sender, Step, StreamError};
 use larder_store::cache::Cache;
-use larder_store::journal::{Journaled, JournaledCache, Journals};
 use larder_store::{
-    Access, Attributes, Batches, Change, Engine, Expiry, HashedKey, Item, Lease, Lookup, NewCas,
-    NewTags, NewValue, Now, Refusal, Seconds, Value,
+    Access, Attributes, Batches, Change, Engine, Expiry, HashedKey, Item, Lookup, NewCas, NewTags,
+    NewValue, Now, Refusal, Seconds,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -22,12 +19,10 @@ use std::task::Waker;
 /// Completes reads of slower storage.
 pub(crate) type Complete = Rc<dyn Fn()>;
 type Make<C> = Rc<dyn Fn(u64) -> C>;
-/// A client's handle to the leader's cache; `None` while it is in use.
-type Writer<C> = Option<Journaled<Hooked<<C as Cache>::Engine>>>;
 
 const KEYS: u64 = 24;
-const FOLLOWERS: usize = 2;
-const WRITERS: usize = 2;
+pub(super) const FOLLOWERS: usize = 2;
+pub(super) const WRITERS: usize = 2;
 /// The number of steps with faults, and of steps without them within which all nodes must converge.
 const STEPS: u32 = 400;
 const QUIET_STEPS_MAX: u32 = 4000;
@@ -42,46 +37,6 @@ const LONG_SECS: u32 = 100_000;
 
 fn one_in(random: &Random, of: u64) -> bool {
     random.below(of) == 0
-}
-
-/// A process that leads or follows.
-struct Process<C: Cache> {
-    boot: u64,
-    /// The index of its clock.
-    clock: usize,
-    cache: JournaledCache<HookedCache<C>>,
-    journals: Arc<Journals>,
-    /// The start of its leadership, if it succeeded another leader.
-    succession: RefCell<Option<Succession>>,
-    writers: RefCell<Vec<Writer<C>>>,
-    /// The connections to the followers; `None` without a connection, or while it is in use.
-    links: RefCell<Vec<Option<Link<C>>>>,
-}
-
-struct Link<C: Cache> {
-    sender: Sender<Hooked<C::Engine>>,
-    is_idle: bool,
-    /// Bytes in transit, and the time since when there are any.
-    sent: Vec<u8>,
-    sent_since: u64,
-    /// No bytes arrive.
-    is_cut: bool,
-    heartbeats: u64,
-}
-
-struct Follower<C: Cache> {
-    process: Rc<Process<C>>,
-    applier: Applier<Journaled<Hooked<C::Engine>>>,
-    /// The handle for reads of clients.
-    reader: C::Engine,
-    is_paused: bool,
-    /// A delta sync is under way: items may go back in time, to the state of the new leader.
-    is_delta_syncing: bool,
-    /// The number of leaders so far at the last connection, and whether the follower has missed one since.
-    leaders: u64,
-    has_missed_leader: bool,
-    /// For each key, the number of full syncs and the order of the write at the last read.
-    seen: HashMap<u64, (u64, u64)>,
 }
 
 pub(crate) struct World<C: Cache> {
@@ -548,110 +503,4 @@ impl<C: Cache> World<C> {
             }
         }
     }
-}
-
-impl<C: Cache> Process<C> {
-    fn new(cache: C, boot: u64, clock: usize, journals_len: usize) -> Self {
-        let journals = Journals::new(journals_len, WRITERS);
-        let hooked = HookedCache { cache, role: Role::Writer };
-        let cache = JournaledCache::new(hooked, Arc::clone(&journals));
-        let writers = (0..WRITERS).map(|_| Some(cache.engine())).collect();
-        let links = (0..FOLLOWERS).map(|_| None).collect();
-        let (writers, links) = (RefCell::new(writers), RefCell::new(links));
-        Self { boot, clock, cache, journals, succession: RefCell::default(), writers, links }
-    }
-
-    /// The cache, without its journals.
-    fn plain(&self) -> C {
-        self.cache.inner().cache.clone()
-    }
-}
-
-impl<C: Cache> Follower<C> {
-    fn new(process: Rc<Process<C>>) -> Self {
-        let hooked = HookedCache { cache: process.plain(), role: Role::Applier };
-        let cache = JournaledCache::new(hooked, Arc::clone(&process.journals));
-        Self {
-            applier: Applier::for_member(cache.engine(), Arc::clone(&process.journals)),
-            reader: process.plain().engine(),
-            process,
-            is_paused: false,
-            is_delta_syncing: false,
-            leaders: 0,
-            has_missed_leader: false,
-            seen: HashMap::new(),
-        }
-    }
-}
-
-/// The item that a lookup finds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct FoundItem {
-    /// The number at the end of the value.
-    write: u64,
-    value: u64,
-    client_flags: u32,
-    stale: bool,
-    cas: u64,
-    left: Option<u64>,
-}
-
-#[derive(Debug)]
-enum Found {
-    Item(FoundItem),
-    Nothing,
-}
-
-fn get<E: Engine>(handle: &mut E, number: u64, now: Now, complete: &Complete) -> Found {
-    let bytes = key(number);
-    for _ in 0..1000 {
-        handle.begin_batch(now);
-        let hashed = HashedKey { bytes: &bytes, hash: handle.hash(&bytes) };
-        let found = handle.get(hashed, Access::Untracked, |item| {
-            let value = match &item.value {
-                Value::Whole(bytes) => bytes.to_vec(),
-                Value::Large(lease) => {
-                    let mut value = Vec::new();
-                    while value.len() < lease.len() {
-                        value.extend_from_slice(lease.piece(value.len()));
-                    }
-                    value
-                }
-            };
-            let last = value.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
-            FoundItem {
-                write: std::str::from_utf8(last).unwrap().parse().expect("a number"),
-                value: crc(&value),
-                client_flags: item.attributes.client_flags,
-                stale: item.attributes.stale,
-                cas: item.cas,
-                left: item.attributes.expiry.left_millis(now),
-            }
-        });
-        handle.end_batch();
-        match found {
-            Lookup::Pending => complete(),
-            Lookup::Hit(shown) => return Found::Item(shown),
-            Lookup::Miss | Lookup::Expired | Lookup::Flushed => return Found::Nothing,
-        }
-    }
-    panic!("the item stays pending");
-}
-
-fn key(number: u64) -> Vec<u8> {
-    // Keys of all lengths.
-    let len = if number == 0 { 1000 } else { number as usize };
-    format!("{number:0>len$}").into_bytes()
-}
-
-fn large(write: u64) -> Vec<u8> {
-    let mut value = vec![b'x'; 40_000 + (write as usize * 7919) % 120_000];
-    value.extend_from_slice(format!(" {write}").as_bytes());
-    value
-}
-
-fn crc(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(bytes.len() as u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }

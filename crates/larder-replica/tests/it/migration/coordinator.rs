@@ -1,0 +1,65 @@
+//! The coordinator: the shard map and the records of the groups.
+
+use super::number;
+use larder_replica::{Record, Revision, ShardMap};
+
+/// The coordinator's data.
+#[derive(Clone)]
+pub(super) struct Coordinator {
+    pub(super) last: Revision,
+    pub(super) map: (ShardMap, Revision),
+    pub(super) groups: Vec<GroupState>,
+}
+
+/// The record of a group, the epoch in which its leadership started, and the end of the leader's lease.
+#[derive(Clone)]
+pub(super) struct GroupState {
+    pub(super) record: Record,
+    pub(super) revision: Revision,
+    pub(super) since: u32,
+    pub(super) until: u64,
+}
+
+pub(super) type GroupView = ((ShardMap, Revision), Vec<(Record, Revision)>);
+
+#[derive(Clone)]
+pub(super) enum Request {
+    Read,
+    Swap(Revision, ShardMap, Vec<(String, Revision)>),
+}
+
+pub(super) enum Answer {
+    Read(GroupView),
+    /// The new revision of the map, if it was replaced.
+    Swapped(Option<Revision>),
+}
+
+impl Coordinator {
+    pub(super) fn next(&mut self) -> Revision {
+        self.last += 1;
+        self.last
+    }
+
+    pub(super) fn answer(&mut self, request: &Request) -> Answer {
+        match request {
+            Request::Read => {
+                let records = self
+                    .groups
+                    .iter()
+                    .map(|group_state| (group_state.record.clone(), group_state.revision));
+                Answer::Read((self.map.clone(), records.collect()))
+            }
+            Request::Swap(revision, map, records) => {
+                let is_same = |(group, revision): &(String, Revision)| {
+                    self.groups[number(group)].revision == *revision
+                };
+                let can = self.map.1 == *revision && records.iter().all(is_same);
+                Answer::Swapped(can.then(|| {
+                    let revision = self.next();
+                    self.map = (map.clone(), revision);
+                    revision
+                }))
+            }
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Requests to the coordinator, and the steps of an importing leader.
+
+use super::coordinator::{Answer, Request};
+use super::node::{Call, Import, Link, Message, Purpose};
+use super::world::World;
+use super::{WATCHED, number, one_in};
+use larder_replica::{Completion, FinishedImport, Migration, Record, Revision};
+
+impl World {
+    pub(super) fn send_request(&mut self, n: usize, request: Request, purpose: Purpose) {
+        self.nodes[n].call = Some(Call { request, purpose, answer: None });
+    }
+
+    /// Reads the map, or revokes a failed release.
+    pub(super) fn refresh_map(&mut self, n: usize) {
+        let node = &mut self.nodes[n];
+        if node.call.is_some() {
+            return;
+        }
+        node.ownership.forget_earlier_release(node.leads_since);
+        if let (true, Some(map)) = (node.ownership.has_failed_release(), node.ownership.map())
+            && one_in(&self.random, 2)
+        {
+            let swap = Request::Swap(node.ownership.revision(), map.clone(), Vec::new());
+            self.send_request(n, swap, Purpose::RevokeRelease);
+        } else {
+            let purpose = Purpose::Refresh(node.leads_since);
+            self.send_request(n, Request::Read, purpose);
+        }
+    }
+
+    /// Advances the request of a node: it takes effect, is answered, or times out.
+    pub(super) fn answer(&mut self, n: usize) {
+        let Some(mut call) = self.nodes[n].call.take() else { return };
+        if self.has_faults && one_in(&self.random, 5 * self.rarity) {
+            if call.answer.is_none() && one_in(&self.random, 2) {
+                self.late_requests.push(call.request.clone());
+            }
+            self.handle_timeout(n, &call);
+        } else if let Some(answer) = call.answer {
+            self.handle_answer(n, call.request, call.purpose, answer);
+        } else {
+            call.answer = Some(self.coordinator.answer(&call.request));
+            self.nodes[n].call = Some(call);
+        }
+    }
+
+    pub(super) fn handle_timeout(&mut self, n: usize, call: &Call) {
+        match (call.purpose, &mut self.nodes[n].import) {
+            (Purpose::FinishImport, Some(import)) => {
+                import.has_pending_swap |= matches!(call.request, Request::Swap(..));
+            }
+            (Purpose::StartImport | Purpose::RequestRelease, Some(_)) => self.abandon_import(n),
+            _ => (),
+        }
+    }
+
+    pub(super) fn handle_answer(
+        &mut self,
+        n: usize,
+        request: Request,
+        purpose: Purpose,
+        answer: Answer,
+    ) {
+        let node = &mut self.nodes[n];
+        let records = match (answer, request) {
+            (Answer::Read(((map, revision), records)), _) => {
+                node.ownership.update_map(map, revision);
+                records
+            }
+            (Answer::Swapped(Some(revision)), Request::Swap(_, map, _)) => {
+                match purpose {
+                    Purpose::RevokeRelease => node.ownership.revoke_release(map, revision),
+                    _ => drop(node.ownership.update_map(map, revision)),
+                }
+                match purpose {
+                    Purpose::SupersedeSwaps => node.has_pending_swap = false,
+                    Purpose::FinishImport => {
+                        self.migrations += 1;
+                        self.finish_import(n);
+                    }
+                    _ => (),
+                }
+                return;
+            }
+            _ => return,
+        };
+        match purpose {
+            Purpose::Refresh(leads_since) if node.leads_since == leads_since => {
+                node.ready = leads_since;
+            }
+            Purpose::SupersedeSwaps => {
+                let map = node.ownership.map().unwrap().clone();
+                let swap = Request::Swap(node.ownership.revision(), map, Vec::new());
+                self.send_request(n, swap, Purpose::SupersedeSwaps);
+            }
+            Purpose::StartImport => self.start_import(n, &records),
+            Purpose::RequestRelease => self.request_release(n),
+            Purpose::FinishImport => self.complete_import(n, &records),
+            _ => (),
+        }
+    }
+
+    pub(super) fn next_migration(&self, n: usize) -> Option<Migration> {
+        self.nodes[n].ownership.map()?.next_migration()
+    }
+
+    /// The next migration, if a node's group imports its slots.
+    pub(super) fn next_import(&self, n: usize) -> Option<Migration> {
+        self.next_migration(n).filter(|planned| number(&planned.to) == self.nodes[n].group)
+    }
+
+    /// The next step of an importing leader.
+    pub(super) fn run_importer(&mut self, n: usize) {
+        let Some(leadership) = self.nodes[n].leads_since else { return self.abandon_import(n) };
+        if !self.is_serving(n, leadership) {
+            return self.abandon_import(n);
+        }
+        if self.nodes[n].call.is_some() {
+            return;
+        }
+        let Some(import) = &self.nodes[n].import else {
+            if self.nodes[n].has_pending_swap {
+                return self.send_request(n, Request::Read, Purpose::SupersedeSwaps);
+            }
+            let Some(planned) = self.next_import(n) else { return };
+            self.nodes[n].import = Some(Import {
+                planned,
+                leadership,
+                link: None,
+                has_items: false,
+                revision: None,
+                has_barrier: false,
+                has_pending_swap: false,
+            });
+            return self.send_request(n, Request::Read, Purpose::StartImport);
+        };
+        if import.leadership != leadership {
+            return self.abandon_import(n);
+        }
+        let group = self.nodes[n].group;
+        let (has_items, revision, has_barrier) =
+            (import.has_items, import.revision, import.has_barrier);
+        let Some((link, ..)) = import.link else { return self.abandon_import(n) };
+        if has_barrier {
+            self.wait_for_followers(group);
+            return self.send_request(n, Request::Read, Purpose::FinishImport);
+        }
+        if has_items && revision.is_none() && one_in(&self.random, 3) {
+            self.wait_for_followers(group);
+            return self.send_request(n, Request::Read, Purpose::RequestRelease);
+        }
+        let slots = &import.planned.slots;
+        let has_one = WATCHED.iter().any(|slot| slots.contains(*slot) && self.has(n, *slot));
+        match self.links[link].sent.pop_front() {
+            Some(_) if has_one => self.abandon_import(n),
+            Some(Message::Item(i, value)) => self.change(n, i, value),
+            Some(Message::SyncEnd) => self.nodes[n].import.as_mut().unwrap().has_items = true,
+            Some(Message::Barrier) => self.nodes[n].import.as_mut().unwrap().has_barrier = true,
+            None if self.links[link].is_closed => self.abandon_import(n),
+            None => (),
+        }
+    }
+
+    pub(super) fn start_import(&mut self, n: usize, records: &[(Record, Revision)]) {
+        let Some(import) = &self.nodes[n].import else { return };
+        let (planned, leadership) = (import.planned.clone(), import.leadership);
+        if self.next_migration(n).as_ref() != Some(&planned) || !self.is_serving(n, leadership) {
+            return self.abandon_import(n);
+        }
+        let record = &records[number(&planned.from)].0;
+        let exporter = self.nodes.iter().position(|node| node.process == record.leader).unwrap();
+        let node = &self.nodes[exporter];
+        let leads = node.leads_since.is_some() && node.leads_since == node.ready;
+        let accepts = leads && self.next_migration(exporter).as_ref() == Some(&planned);
+        if !accepts || node.epoch != record.epoch {
+            return self.abandon_import(n);
+        }
+        let exporter_leadership = node.leads_since.unwrap();
+        let exporter_items = node.items;
+        if self.nodes[n].epoch <= record.epoch && !self.raise_epoch(n, record.epoch + 1) {
+            return self.abandon_import(n);
+        }
+        self.remove(n);
+        let in_slots =
+            |i: &usize| planned.slots.contains(WATCHED[*i]) && exporter_items[*i].is_some();
+        let copy = (0..WATCHED.len()).filter(in_slots).map(|i| Message::Item(i, exporter_items[i]));
+        let sent = copy.chain([Message::SyncEnd]).collect();
+        self.links.push(Link {
+            exporter,
+            leadership: exporter_leadership,
+            planned,
+            sent,
+            is_release_requested: false,
+            has_released: false,
+            has_sent_barrier: false,
+            has_importer_left: false,
+            is_closed: false,
+        });
+        let link = self.links.len() - 1;
+        let import = self.nodes[n].import.as_mut().unwrap();
+        import.link = Some((link, record.leader.clone(), record.epoch));
+    }
+
+    pub(super) fn raise_epoch(&mut self, n: usize, least: u32) -> bool {
+        let node = &mut self.nodes[n];
+        let group_state = &self.coordinator.groups[node.group];
+        if group_state.record.leader != node.process || node.leads_since != Some(group_state.since)
+        {
+            return false;
+        }
+        let revision = self.coordinator.next();
+        let group_state = &mut self.coordinator.groups[node.group];
+        (group_state.record.epoch, group_state.revision, node.epoch) = (least, revision, least);
+        true
+    }
+
+    pub(super) fn request_release(&mut self, n: usize) {
+        let planned = self.next_migration(n);
+        let revision = self.nodes[n].ownership.revision();
+        let Some(import) = &mut self.nodes[n].import else { return };
+        if planned.as_ref() != Some(&import.planned) {
+            return self.abandon_import(n);
+        }
+        let Some((link, ..)) = import.link else { return };
+        import.revision = Some(revision);
+        self.links[link].is_release_requested = true;
+    }
+
+    pub(super) fn complete_import(&mut self, n: usize, records: &[(Record, Revision)]) {
+        let node = &self.nodes[n];
+        let Some(import) = &node.import else { return };
+        let (Some((_, exporter, epoch)), Some(revision)) = (&import.link, import.revision) else {
+            return;
+        };
+        let exporter = (exporter, *epoch);
+        let importer = (&node.process, node.epoch);
+        let finished = FinishedImport { migration: &import.planned, revision, exporter, importer };
+        let map = (node.ownership.map().unwrap(), node.ownership.revision());
+        let record_of = |group: &str| {
+            let (record, revision) = &records[number(group)];
+            Some((record, *revision))
+        };
+        match finished.completion(map, record_of) {
+            Completion::ReplaceMap(map, records) => {
+                self.send_request(
+                    n,
+                    Request::Swap(revision, map, records.to_vec()),
+                    Purpose::FinishImport,
+                );
+            }
+            Completion::AlreadyDone | Completion::Refused(_) => self.finish_import(n),
+        }
+    }
+
+    /// Abandons an import.
+    pub(super) fn abandon_import(&mut self, n: usize) {
+        let Some(import) = &self.nodes[n].import else { return };
+        let has_pending_swap = import.has_pending_swap;
+        self.finish_import(n);
+        self.nodes[n].has_pending_swap |= has_pending_swap;
+    }
+
+    pub(super) fn finish_import(&mut self, n: usize) {
+        let node = &mut self.nodes[n];
+        let Some(import) = node.import.take() else { return };
+        // The last request continues without the import, and may still take effect.
+        let is_takers = |call: &mut Call| {
+            matches!(
+                call.purpose,
+                Purpose::StartImport | Purpose::RequestRelease | Purpose::FinishImport
+            )
+        };
+        if let Some(call) = node.call.take_if(is_takers) {
+            node.has_pending_swap |= matches!(call.request, Request::Swap(..));
+            if call.answer.is_none() {
+                self.late_requests.push(call.request);
+            }
+        }
+        if let Some((link, ..)) = import.link {
+            self.links[link].has_importer_left = true;
+        }
+    }
+
+    pub(super) fn fail_import(&mut self, n: usize) {
+        if one_in(&self.random, 3) {
+            self.abandon_import(n);
+        }
+    }
+}

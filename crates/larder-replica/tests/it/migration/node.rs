@@ -1,0 +1,95 @@
+//! The state of nodes, and of connections between them.
+
+use super::WATCHED;
+use super::coordinator::{Answer, Request};
+use larder_replica::{Migration, Ownership, Process, Revision};
+use std::collections::VecDeque;
+
+/// The reason of a request to the coordinator.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Read the map, in this leadership.
+    Refresh(Option<u32>),
+    RevokeRelease,
+    /// Make an earlier swap fail: read the map, then replace it by an equal one.
+    SupersedeSwaps,
+    StartImport,
+    RequestRelease,
+    FinishImport,
+}
+
+pub(super) struct Call {
+    pub(super) request: Request,
+    pub(super) purpose: Purpose,
+    pub(super) answer: Option<Answer>,
+}
+
+pub(super) struct Node {
+    pub(super) group: usize,
+    pub(super) process: Process,
+    pub(super) ownership: Ownership,
+    pub(super) leads_since: Option<u32>,
+    pub(super) ready: Option<u32>,
+    /// The epoch of its CAS values.
+    pub(super) epoch: u32,
+    pub(super) serves_until: u64,
+    pub(super) paused_until: u64,
+    /// The value of each watched slot's key.
+    pub(super) items: [Option<u64>; WATCHED.len()],
+    /// The slot of a write under way.
+    pub(super) batch: Option<usize>,
+    /// The request under way; a node has at most one.
+    pub(super) call: Option<Call>,
+    pub(super) import: Option<Import>,
+    pub(super) has_pending_swap: bool,
+}
+
+/// The state of an import.
+pub(super) struct Import {
+    pub(super) planned: Migration,
+    pub(super) leadership: u32,
+    /// The connection, the exporting leader, and its epoch.
+    pub(super) link: Option<(usize, Process, u32)>,
+    pub(super) has_items: bool,
+    /// The revision of the map that was read before the request for the release.
+    pub(super) revision: Option<Revision>,
+    pub(super) has_barrier: bool,
+    /// A swap has timed out, and may still take effect.
+    pub(super) has_pending_swap: bool,
+}
+
+pub(super) enum Message {
+    Item(usize, Option<u64>),
+    SyncEnd,
+    Barrier,
+}
+
+/// A connection of an importing leader to the exporting one.
+pub(super) struct Link {
+    pub(super) exporter: usize,
+    pub(super) leadership: u32,
+    pub(super) planned: Migration,
+    pub(super) sent: VecDeque<Message>,
+    pub(super) is_release_requested: bool,
+    pub(super) has_released: bool,
+    pub(super) has_sent_barrier: bool,
+    /// The importer has abandoned the connection.
+    pub(super) has_importer_left: bool,
+    /// The exporter has closed the connection.
+    pub(super) is_closed: bool,
+}
+
+/// The last acknowledged change of a slot's key, with the epoch and the group of the leader.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Acknowledged {
+    pub(super) change: u64,
+    pub(super) is_removed: bool,
+    pub(super) epoch: u32,
+    pub(super) group: usize,
+}
+
+impl Acknowledged {
+    pub(super) fn value(&self) -> Option<u64> {
+        (!self.is_removed).then_some(self.change)
+    }
+}

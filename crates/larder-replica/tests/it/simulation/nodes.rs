@@ -1,0 +1,88 @@
+//! Processes, followers, and the connections between them.
+
+use super::hooked::{Hooked, HookedCache, Role};
+use super::world::{FOLLOWERS, WRITERS};
+use larder_replica::{Applier, Sender, Succession};
+use larder_store::cache::Cache;
+use larder_store::journal::{Journaled, JournaledCache, Journals};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A client's handle to the leader's cache; `None` while it is in use.
+pub(super) type Writer<C> = Option<Journaled<Hooked<<C as Cache>::Engine>>>;
+
+/// A process that leads or follows.
+pub(super) struct Process<C: Cache> {
+    pub(super) boot: u64,
+    /// The index of its clock.
+    pub(super) clock: usize,
+    pub(super) cache: JournaledCache<HookedCache<C>>,
+    pub(super) journals: Arc<Journals>,
+    /// The start of its leadership, if it succeeded another leader.
+    pub(super) succession: RefCell<Option<Succession>>,
+    pub(super) writers: RefCell<Vec<Writer<C>>>,
+    /// The connections to the followers; `None` without a connection, or while it is in use.
+    pub(super) links: RefCell<Vec<Option<Link<C>>>>,
+}
+
+pub(super) struct Link<C: Cache> {
+    pub(super) sender: Sender<Hooked<C::Engine>>,
+    pub(super) is_idle: bool,
+    /// Bytes in transit, and the time since when there are any.
+    pub(super) sent: Vec<u8>,
+    pub(super) sent_since: u64,
+    /// No bytes arrive.
+    pub(super) is_cut: bool,
+    pub(super) heartbeats: u64,
+}
+
+pub(super) struct Follower<C: Cache> {
+    pub(super) process: Rc<Process<C>>,
+    pub(super) applier: Applier<Journaled<Hooked<C::Engine>>>,
+    /// The handle for reads of clients.
+    pub(super) reader: C::Engine,
+    pub(super) is_paused: bool,
+    /// A delta sync is under way: items may go back in time, to the state of the new leader.
+    pub(super) is_delta_syncing: bool,
+    /// The number of leaders so far at the last connection, and whether the follower has missed one since.
+    pub(super) leaders: u64,
+    pub(super) has_missed_leader: bool,
+    /// For each key, the number of full syncs and the order of the write at the last read.
+    pub(super) seen: HashMap<u64, (u64, u64)>,
+}
+
+impl<C: Cache> Process<C> {
+    pub(super) fn new(cache: C, boot: u64, clock: usize, journals_len: usize) -> Self {
+        let journals = Journals::new(journals_len, WRITERS);
+        let hooked = HookedCache { cache, role: Role::Writer };
+        let cache = JournaledCache::new(hooked, Arc::clone(&journals));
+        let writers = (0..WRITERS).map(|_| Some(cache.engine())).collect();
+        let links = (0..FOLLOWERS).map(|_| None).collect();
+        let (writers, links) = (RefCell::new(writers), RefCell::new(links));
+        Self { boot, clock, cache, journals, succession: RefCell::default(), writers, links }
+    }
+
+    /// The cache, without its journals.
+    pub(super) fn plain(&self) -> C {
+        self.cache.inner().cache.clone()
+    }
+}
+
+impl<C: Cache> Follower<C> {
+    pub(super) fn new(process: Rc<Process<C>>) -> Self {
+        let hooked = HookedCache { cache: process.plain(), role: Role::Applier };
+        let cache = JournaledCache::new(hooked, Arc::clone(&process.journals));
+        Self {
+            applier: Applier::for_member(cache.engine(), Arc::clone(&process.journals)),
+            reader: process.plain().engine(),
+            process,
+            is_paused: false,
+            is_delta_syncing: false,
+            leaders: 0,
+            has_missed_leader: false,
+            seen: HashMap::new(),
+        }
+    }
+}
