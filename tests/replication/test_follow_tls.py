@@ -151,11 +151,11 @@ def test_a_leader_whose_certificate_is_for_another_host_is_not_followed(authorit
 
 def test_with_and_without_tls_do_not_meet(tls):
     with Leader(options=tls) as leader, follower(leader.replication_port) as copy:
-        wait_for_error(copy, "it speaks TLS: both sides need --cluster-tls")
+        wait_for_error(copy, "the peer speaks TLS: both sides need --cluster-tls")
         wait_until(lambda: "does not speak TLS" in leader.output(), "the reason in the log")
     with Leader() as leader, follower(leader.replication_port, *tls) as copy:
         wait_for_error(copy, "both sides need --cluster-tls")
-        wait_until(lambda: "it speaks TLS" in leader.output(), "the reason in the log")
+        wait_until(lambda: "the peer speaks TLS" in leader.output(), "the reason in the log")
 
 
 def test_silent_peers_keep_no_follower_away(tls):

@@ -17,23 +17,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Leaders of other groups that may import slots at the same time: each of them has the whole cache walked through. One
-/// at a time does; the others are earlier connections of theirs whose end this node has not noticed yet.
+/// The maximum number of exports at the same time. Each walks through the whole cache. Only one is active; the others are
+/// earlier connections whose end this node has not detected yet.
 const MIGRATIONS_MAX: usize = 16;
-/// Connections that may be in their handshake.
+/// The maximum number of connections in their handshake.
 const HANDSHAKES_MAX: usize = 32;
-/// How long a handshake may take.
+/// The time limit of a handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 /// A peer that accepts nothing for this long is disconnected.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// The group of this node, and what answers requests that other nodes forward.
+/// The group of this node, and the answerer of requests that other nodes forward.
 struct Membership {
     group: Arc<Group>,
     answerer: Answerer,
 }
 
-/// A peer whose handshake is complete.
+/// A peer after its handshake.
 struct Accepted {
     stream: PeerStream,
     admitted: AdmittedPeer,
@@ -41,7 +41,7 @@ struct Accepted {
     leadership: u32,
 }
 
-/// Serves peers that connect to this node.
+/// Accepts and serves the peers of this node.
 pub(crate) struct PeerListener {
     node: Arc<Node>,
     leader: Leader,
@@ -79,7 +79,7 @@ impl PeerListener {
         self.membership.as_ref().map(|membership| &*membership.group)
     }
 
-    /// Accepts peers until the node shuts down, and waits for the threads of all.
+    /// Accepts peers until the node shuts down. Returns when the threads of all peers have ended.
     pub(crate) fn accept(&self, listeners: &[TcpListener]) {
         std::thread::scope(|scope| {
             while self.stop.wait_for_connection(listeners) {
@@ -118,7 +118,7 @@ impl PeerListener {
                 .refused_peer_warning
                 .warn(|| format!("refused the peer at {address}: {error}"));
         } else {
-            // The peer looks for the leader, and retries automatically.
+            // The peer searches for the leader, and tries the next node.
             tracing::debug!("refused the peer at {address}: {error}");
         }
     }
@@ -183,7 +183,7 @@ impl PeerListener {
         result
     }
 
-    /// Authenticates a peer, and reads its request.
+    /// Authenticates a peer, and receives its request.
     fn handshake(&self, socket: TcpStream) -> Result<Accepted, PeerError> {
         let limit = HandshakeLimit::new(HANDSHAKE_TIME, &self.stop);
         socket.set_nonblocking(false)?;
@@ -224,7 +224,7 @@ impl PeerListener {
     }
 }
 
-/// Refuses a peer whose certificate is for another node than the one that it claims to be.
+/// Refuses a member of a group if its certificate is not for the node that it claims to be.
 fn check_certificate(frame: &Frame<'_>, stream: &PeerStream) -> Result<(), PeerError> {
     if let Frame::Hello { name, member: Some(_), .. } = frame
         && !stream.is_certified_as(name)

@@ -1,4 +1,4 @@
-//! Errors of connections to other nodes, sorted by who is at fault.
+//! Errors of connections to other nodes, sorted by the side at fault.
 
 use larder_replica::{FrameError, HandshakeError, StreamError};
 use std::io;
@@ -13,9 +13,9 @@ pub(crate) enum PeerError {
     #[error(transparent)]
     Protocol(#[from] Violation),
     /// The peer refused this node.
-    #[error("it refuses: {0}")]
+    #[error("the peer refuses: {0}")]
     Refused(String),
-    /// This node refuses the peer, or can't go on.
+    /// This node refuses the peer, or cannot continue.
     #[error(transparent)]
     Local(#[from] LocalError),
     /// The connection failed.
@@ -29,7 +29,7 @@ pub(crate) enum PeerError {
 /// A violation of the protocol by a peer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Violation {
-    /// Bytes that are no frame.
+    /// A corrupt or malformed frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// An invalid handshake or failed authentication.
@@ -41,25 +41,25 @@ pub(crate) enum Violation {
     /// A frame that the state of the connection does not allow.
     #[error("unexpected frame from the peer")]
     UnexpectedFrame,
-    /// A conversation in a protocol that this version does not have.
+    /// A forwarded conversation in a protocol that this version does not know.
     #[error(
         "unknown client protocol {0} in a forwarded conversation: run the same version on all nodes"
     )]
     UnknownConversation(u8),
-    /// Keys that a follower may not name, or too many of them.
+    /// Keys of a delta sync from a follower without one, or too many of them.
     #[error("unexpected list of keys from the follower")]
     UnexpectedKeys,
-    /// TLS where the handshake of nodes should begin.
-    #[error("it speaks TLS: both sides need --cluster-tls")]
+    /// A TLS record instead of the first frame of the handshake.
+    #[error("the peer speaks TLS: both sides need --cluster-tls")]
     SpeaksTls,
     /// An invalid TLS record or certificate.
     #[error("{0}")]
     Tls(String),
     /// A certificate for another node than the peer's.
-    #[error("its certificate is not for the node {0}: issue one with that name")]
+    #[error("the peer's certificate is not for the node {0}: issue one with that name")]
     Certificate(String),
-    /// A request for something that only members of the cluster have.
-    #[error("it is no member of this cluster")]
+    /// A request that only members of the cluster may make.
+    #[error("the peer is no member of this cluster")]
     NotMember,
 }
 
@@ -69,7 +69,7 @@ pub(crate) enum LocalError {
     /// The node shuts down.
     #[error("this node shuts down")]
     Stopped,
-    /// The connection is not needed any more: another node leads, or it was replaced.
+    /// The connection is obsolete: another node leads, or a newer connection has replaced it.
     #[error("the connection was replaced")]
     Replaced,
     /// The node does not lead its group.
@@ -102,7 +102,7 @@ pub(crate) enum LocalError {
     /// Another process than the leader has the leader's address.
     #[error("another process answers at the leader's address")]
     OtherProcess,
-    /// An address whose host can't be in a certificate.
+    /// An address with a host that no certificate can be for.
     #[error("no certificate can be for the name {0}")]
     InvalidName(String),
     /// The system's TLS is unusable.
@@ -110,7 +110,7 @@ pub(crate) enum LocalError {
     Tls(rustls::Error),
 }
 
-/// Something that a peer did not do in time.
+/// A time limit that a peer has exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Timeout {
     /// The handshake.
@@ -131,25 +131,24 @@ pub(crate) enum Timeout {
 }
 
 impl PeerError {
-    /// The words that the peer receives if this is a refusal.
+    /// The reason for the peer, if this error is a refusal.
     pub(crate) fn refusal(&self) -> Option<&'static str> {
         Some(match self {
             Self::Protocol(Violation::Certificate(_)) => {
-                "its certificate is not for the node that it says to be"
+                "the certificate does not match the name of the node"
             }
             Self::Local(LocalError::NotLeader) => "this node does not lead its group",
-            Self::Local(LocalError::FollowersMax) => "it has as many followers as it may have",
-            Self::Local(LocalError::MigrationsMax) => "as many moves as there may be are under way",
+            Self::Local(LocalError::FollowersMax) => "as many followers as allowed are connected",
+            Self::Local(LocalError::MigrationsMax) => "as many migrations as allowed are under way",
             Self::Local(LocalError::NotPlanned) => {
-                "these slots are not to move there, as far as this node knows"
+                "the shard map of this node does not plan this migration"
             }
-            Self::Local(LocalError::FlushPending) => "a flush is still to come",
+            Self::Local(LocalError::FlushPending) => "a delayed flush is pending",
             _ => return None,
         })
     }
 
-    /// Whether the statistics count a peer that gets no further than this as refused. Peers that look for the leader of
-    /// a group are not counted.
+    /// Whether the statistics count the peer as refused. They do not count a peer that searches for the leader.
     pub(crate) fn counts_as_refused(&self) -> bool {
         !matches!(self, Self::Local(LocalError::NotLeader))
     }
@@ -159,7 +158,7 @@ impl PeerError {
         matches!(self, Self::Connection(error) if error.kind() == io::ErrorKind::ConnectionRefused)
     }
 
-    /// Adds that the TLS handshake has failed.
+    /// Adds the context of the TLS handshake.
     pub(crate) fn in_tls_handshake(self) -> Self {
         use io::ErrorKind::{ConnectionReset, UnexpectedEof};
         match self {
@@ -224,7 +223,7 @@ impl From<io::ErrorKind> for PeerError {
 mod tests {
     use super::*;
 
-    /// An error, the words that the peer receives, whether statistics count it, and its text.
+    /// Checks the refusal of an error, whether statistics count it, and its text.
     fn check(error: impl Into<PeerError>, words: Option<&str>, counts: bool, text: &str) {
         let error = error.into();
         let found = (error.refusal(), error.counts_as_refused(), error.to_string());
@@ -238,16 +237,16 @@ mod tests {
         let text = "as many followers as allowed are connected";
         check(
             LocalError::FollowersMax,
-            Some("it has as many followers as it may have"),
+            Some("as many followers as allowed are connected"),
             true,
             text,
         );
-        let text = "its certificate is not for the node n1: issue one with that name";
-        let words = "its certificate is not for the node that it says to be";
+        let text = "the peer's certificate is not for the node n1: issue one with that name";
+        let words = "the certificate does not match the name of the node";
         check(Violation::Certificate("n1".to_owned()), Some(words), true, text);
         check(HandshakeError::Secret, None, true, "the peer failed cluster-secret authentication");
         check(Timeout::Handshake, None, true, "the handshake timed out");
-        check(StreamError::Refused("busy".to_owned()), None, true, "it refuses: busy");
+        check(StreamError::Refused("busy".to_owned()), None, true, "the peer refuses: busy");
     }
 
     #[test]

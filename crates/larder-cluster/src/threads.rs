@@ -24,10 +24,10 @@ pub struct NodeThreads {
 }
 
 impl NodeThreads {
-    /// Starts to follow the leader of `--follow`, if the node has one. `name` identifies this node to it.
+    /// Starts to follow the leader of `--follow`, if there is one. `name` identifies this node to the leader.
     ///
     /// # Errors
-    /// The system has no thread for it.
+    /// Spawning a thread failed.
     pub fn follow(node: &Arc<Node>, name: String) -> io::Result<Self> {
         let mut threads = Self { stop: Arc::new(Stop::new()?), threads: Vec::new() };
         if let Some(address) = node.follow.clone() {
@@ -43,7 +43,7 @@ impl NodeThreads {
     /// Starts to accept followers and other peers at these sockets.
     ///
     /// # Errors
-    /// The system has no thread for it.
+    /// Spawning a thread failed.
     pub fn accept(
         &mut self,
         node: &Arc<Node>,
@@ -62,7 +62,7 @@ impl NodeThreads {
     /// Joins the group of the node, if it is a member of one.
     ///
     /// # Errors
-    /// The system has no thread for it.
+    /// Spawning a thread failed.
     pub fn join_group(
         &mut self,
         node: &Arc<Node>,

@@ -1,4 +1,4 @@
-//! Answers the requests that other nodes forward, with a session for each of their clients' connections.
+//! Answers the requests that other nodes forward, with one session for each connection of their clients.
 
 use super::conversation::conversation_of;
 use super::session_host::SessionHost;
@@ -21,21 +21,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// How often the answerer sends heartbeats.
+/// The interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(100);
-/// Answers in one frame, in bytes.
+/// The maximum number of bytes of replies in one frame.
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
-/// Answers that a conversation may have under way, which no limit counts, in bytes.
+/// The maximum output of a conversation in transit, in bytes. The limit on memory of connections does not count it.
 const OUTPUT_MAX: usize = 64 << 10;
-/// Above this much output the answerer sends before it answers more, in bytes.
+/// The output of all conversations after which the answerer sends before it answers more, in bytes.
 const UNSENT_MAX: usize = 1 << 20;
-/// Longer buffers are shrunk after an answer, in bytes.
+/// The maximum length of the buffer that an idle conversation keeps, in bytes.
 const KEPT_LEN_MAX: usize = 4 << 10;
-/// The routes that one peer may have open.
+/// The maximum number of open routes of one peer.
 const ROUTES_MAX: usize = 1 << 20;
 
-/// Handles to the cache for forwarded requests, which connections share.
+/// Answers forwarded requests. Its connections share the handles to the cache.
 pub(crate) struct Answerer {
     node: Arc<Node>,
     host: Arc<dyn SessionHost>,
@@ -47,59 +47,59 @@ pub(crate) struct Answerer {
     next: AtomicUsize,
 }
 
-/// The conversation of a client of the peer.
-struct Forwarded {
+/// The conversation of one client of the peer.
+struct ForwardedConversation {
     session: Session<erased::Handle>,
     /// Whether the peer's gateway sends the requests, for clients of HTTP and gRPC.
     is_gateway: bool,
-    /// Requests in order, in the batches that the peer has sent.
-    passed: VecDeque<Passed>,
+    /// The unanswered requests, in order, in the batches of the peer.
+    batches: VecDeque<RequestBatch>,
     output: Vec<u8>,
-    /// Bytes of answers since the peer has asked for more.
+    /// Sent bytes of replies since the last `Continue` frame.
     sent: usize,
     state: State,
 }
 
-/// Requests that are answered together.
+/// Requests that the peer has sent together.
 #[derive(Default)]
-struct Passed {
+struct RequestBatch {
     unread: Vec<u8>,
-    /// All bytes of them have arrived.
+    /// All bytes have arrived.
     is_whole: bool,
-    /// This node has decided to answer them, and some may have been carried out.
+    /// This node has started to answer them: some may have taken effect.
     has_started: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Everything that has arrived is answered, or the rest of a request is missing.
+    /// All complete requests are answered.
     Idle,
     /// The session waits for slower storage, or for acknowledgements.
     Waiting,
-    /// The peer asks for more when it has room.
+    /// The reply is paused until a `Continue` frame.
     Full,
-    /// Nothing more is answered: the peer closes its client's connection, or sends the requests to another node.
+    /// The conversation has ended: the peer closes its client's connection, or sends the requests to another node.
     Ended,
 }
 
-impl Forwarded {
+impl ForwardedConversation {
     fn new(conversation: Conversation) -> Self {
         Self {
             session: Session::forwarded(conversation),
             is_gateway: conversation == Conversation::Gateway,
-            passed: VecDeque::new(),
+            batches: VecDeque::new(),
             output: Vec::new(),
             sent: 0,
             state: State::Idle,
         }
     }
 
-    /// Adds bytes of requests; `more` bytes of the last ones follow.
+    /// Adds bytes of requests. `more`: the last request is incomplete.
     fn add(&mut self, bytes: &[u8], more: bool) {
-        if self.passed.back().is_none_or(|last| last.is_whole) {
-            self.passed.push_back(Passed::default());
+        if self.batches.back().is_none_or(|last| last.is_whole) {
+            self.batches.push_back(RequestBatch::default());
         }
-        if let Some(last) = self.passed.back_mut() {
+        if let Some(last) = self.batches.back_mut() {
             last.unread.extend_from_slice(bytes);
             last.is_whole = !more;
         }
@@ -142,10 +142,10 @@ impl Answerer {
             out: Vec::new(),
         };
         let (mut input, mut bytes) = (Vec::new(), vec![0; READ_LEN]);
-        let (mut beat_at, mut heartbeats) = (Instant::now(), 0);
+        let (mut heartbeat_at, mut heartbeats) = (Instant::now(), 0);
         stream.set_read_timeout(Some(HEARTBEAT))?;
         while !stop.is_set() {
-            if peer.woken.wait(stream, HEARTBEAT.saturating_sub(beat_at.elapsed())) {
+            if peer.woken.wait(stream, HEARTBEAT.saturating_sub(heartbeat_at.elapsed())) {
                 match stream.read(&mut bytes) {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                     Ok(len) => input.extend_from_slice(bytes.get(..len).unwrap_or_default()),
@@ -169,8 +169,8 @@ impl Answerer {
                 peer.out.clear();
             }
             input.drain(..at);
-            if beat_at.elapsed() >= HEARTBEAT {
-                (beat_at, heartbeats) = (Instant::now(), heartbeats + 1);
+            if heartbeat_at.elapsed() >= HEARTBEAT {
+                (heartbeat_at, heartbeats) = (Instant::now(), heartbeats + 1);
                 let (number, sent) = (heartbeats, boot_millis());
                 Frame::Heartbeat { number, lag_ms: Some(0), sent }.write(&mut peer.out);
             }
@@ -181,20 +181,21 @@ impl Answerer {
         Ok(())
     }
 
-    /// Answers as many of the requests that have arrived as possible.
+    /// Answers as many of the received requests as possible.
     fn answer(
         &self,
         route: u64,
-        conversation: &mut Forwarded,
+        conversation: &mut ForwardedConversation,
         (engine, counters): (&mut erased::Handle, &Counters),
         woken: &Arc<Woken>,
         out: &mut Vec<u8>,
     ) {
-        let Forwarded { session, is_gateway, passed, output, sent, state } = conversation;
+        let ForwardedConversation { session, is_gateway, batches, output, sent, state } =
+            conversation;
         let settings = if *is_gateway { &self.gateway_settings } else { &self.settings };
         let waker = || Waker::from(Arc::new(RouteWaker { route, woken: Arc::clone(woken) }));
         *state = State::Idle;
-        while let Some(Passed { unread, is_whole, has_started }) = passed.front_mut() {
+        while let Some(RequestBatch { unread, is_whole, has_started }) = batches.front_mut() {
             let had_started = *has_started;
             if !had_started && !self.group.is_serving() {
                 Frame::Reply { route, end: ReplyEnd::NotLeader, bytes: b"" }.write(out);
@@ -236,7 +237,7 @@ impl Answerer {
             };
             *sent += output.len();
             send(route, output, end, out);
-            // No limit counts the buffers of idle conversations.
+            // The limit on memory of connections does not count this buffer, so an idle conversation must not keep it.
             output.shrink_to(KEPT_LEN_MAX);
             *state = match end {
                 ReplyEnd::Paused => State::Full,
@@ -246,7 +247,7 @@ impl Answerer {
             if *state != State::Idle {
                 return;
             }
-            passed.pop_front();
+            batches.pop_front();
         }
     }
 }
@@ -255,18 +256,18 @@ impl Answerer {
 struct Conversations<'a> {
     answerer: &'a Answerer,
     counters: &'a Counters,
-    /// By their routes.
-    all: HashMap<u64, Forwarded>,
+    /// The conversations, by route.
+    all: HashMap<u64, ForwardedConversation>,
     woken: Arc<Woken>,
-    /// Routes whose wait is over.
+    /// The routes that were woken, in order.
     ready: VecDeque<u64>,
     /// Frames that are not sent yet.
     out: Vec<u8>,
 }
 
 impl Conversations<'_> {
-    /// Handles the frames of `input`, and conversations whose wait is over, until there is enough output to send. Returns
-    /// the length of the frames, and whether there is more to do.
+    /// Handles the frames of `input` and the woken conversations, until there is enough output to send. Returns the length of
+    /// the handled frames, and whether more work is left.
     fn answer_some(
         &mut self,
         engine: &mut erased::Handle,
@@ -292,7 +293,7 @@ impl Conversations<'_> {
             Frame::Open { route, conversation } if self.all.len() < ROUTES_MAX => {
                 let conversation = conversation_of(conversation)
                     .ok_or(Violation::UnknownConversation(conversation))?;
-                self.all.insert(route, Forwarded::new(conversation));
+                self.all.insert(route, ForwardedConversation::new(conversation));
             }
             Frame::Request { route, more, bytes } => {
                 if let Some(conversation) = self.all.get_mut(&route) {
@@ -323,7 +324,7 @@ impl Conversations<'_> {
         }
     }
 
-    /// Ends a conversation: later requests of it are dropped.
+    /// Ends a conversation. Its later requests are dropped.
     fn close(&mut self, route: u64) {
         if let Some(mut conversation) = self.all.remove(&route) {
             self.answerer.host.close(&mut conversation.session);
@@ -331,7 +332,7 @@ impl Conversations<'_> {
     }
 }
 
-/// Sends answers in pieces.
+/// Appends the frames of a reply to `out`.
 fn send(route: u64, output: &mut Vec<u8>, end: ReplyEnd, out: &mut Vec<u8>) {
     let mut pieces = output.chunks(PIECE_LEN).peekable();
     while let Some(bytes) = pieces.next() {
@@ -344,7 +345,7 @@ fn send(route: u64, output: &mut Vec<u8>, end: ReplyEnd, out: &mut Vec<u8>) {
     output.clear();
 }
 
-/// The conversations whose wait for slower storage or acknowledgements is over.
+/// The conversations that wakers have woken.
 struct Woken {
     routes: Mutex<Vec<u64>>,
     /// A byte is sent here when the first of them is added.
@@ -361,7 +362,7 @@ impl Wake for RouteWaker {
     fn wake(self: Arc<Self>) {
         let mut routes = self.woken.routes.lock().unwrap_or_else(PoisonError::into_inner);
         if routes.is_empty() {
-            // If it is full, there is a byte already.
+            // A full socket already has a byte.
             let _ = (&self.woken.end).write(&[0]);
         }
         routes.push(self.route);
@@ -376,7 +377,7 @@ impl Woken {
         Ok(Self { routes: Mutex::default(), end, polled })
     }
 
-    /// Waits until there is something to read, or a conversation is woken; whether there is something to read.
+    /// Waits until the peer has sent something, or a conversation is woken. Returns whether the peer has sent something.
     fn wait(&self, stream: &PeerStream, time: Duration) -> bool {
         if stream.has_buffered() {
             return true;

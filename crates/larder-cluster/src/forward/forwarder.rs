@@ -1,8 +1,8 @@
 //! The connection to the leader of one group.
 //!
-//! Sessions append requests to the output of the connection, and are woken when their answers have arrived. One thread
-//! connects, one writes and one reads. While there is no connection, sessions wait for one, or until this node leads,
-//! but no longer than a second.
+//! Sessions append requests to the output of the connection, and are woken when their replies have arrived. One thread
+//! connects, one writes and one reads. Without a connection, sessions wait for one, or until this node leads, for at
+//! most a second.
 
 use super::link::{Link, LocalMember, connect};
 use super::owner::OwnerGroup;
@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long requests wait for a leader.
+/// The maximum time that requests wait for a leader.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(1);
-/// How soon requests are sent again that the supposed leader did not answer.
+/// The pause before requests are sent again that a node did not answer, because it does not lead.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
-/// How often the forwarder checks whether requests have waited for too long, and whether there is a leader.
+/// The interval of checks for expired waits and for a new leader.
 const TICK: Duration = Duration::from_millis(20);
-/// How soon the forwarder connects again to a leader that has not accepted.
+/// The pause after a failed connection to a leader.
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
 /// Forwards requests to the leader of one group, on one connection for all clients of this node.
@@ -30,12 +30,12 @@ pub(crate) struct Forwarder(pub(super) Arc<Shared>);
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) state: Mutex<State>,
-    /// Batches of requests that were forwarded, and connections so far.
+    /// The numbers of forwarded batches and of connections so far.
     pub(super) forwarded: AtomicU64,
     pub(super) connections: AtomicU64,
     pub(super) next_route: AtomicU64,
-    /// The leader did not answer requests because another group owns their keys, or another node leads.
-    has_moved: AtomicBool,
+    /// The peer has refused requests, because another group owns their keys, or another node leads.
+    has_refusals: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -51,15 +51,15 @@ pub(super) struct State {
 #[derive(Debug)]
 struct Wait {
     since: Instant,
-    whose: Arc<Mutex<RouteState>>,
-    /// The round of its requests that wait.
+    route: Arc<Mutex<RouteState>>,
+    /// The round of the waiting requests: see [`RouteState::round`].
     round: u64,
-    /// When to retry, if there is a connection.
+    /// The earliest time of a retry.
     retry_at: Instant,
 }
 
 impl Forwarder {
-    /// This node leads: sessions that wait retry, and are answered locally.
+    /// Notes that this node leads: waiting sessions retry, and answer their requests locally.
     pub(crate) fn note_leading(&self) {
         self.end_waits(|_| Some(ForwardOutcome::Retry));
     }
@@ -67,15 +67,15 @@ impl Forwarder {
     fn end_waits(&self, how: impl Fn(&Wait) -> Option<ForwardOutcome>) {
         let mut ended = Vec::new();
         lock(&self.0.state).waiting.retain(|wait| {
-            let routed = how(wait);
-            ended.extend(routed.map(|routed| (Arc::clone(&wait.whose), wait.round, routed)));
-            routed.is_none()
+            let outcome = how(wait);
+            ended.extend(outcome.map(|outcome| (Arc::clone(&wait.route), wait.round, outcome)));
+            outcome.is_none()
         });
-        for (whose, round, routed) in ended {
-            let mut state = lock(&whose);
-            // A session that waits for room has forwarded nothing yet.
-            if state.round == round && (state.is_open() || state.passed.is_empty()) {
-                state.end(routed);
+        for (route, round, outcome) in ended {
+            let mut state = lock(&route);
+            // A session that waits for room has no batch yet.
+            if state.round == round && (state.is_open() || state.batches.is_empty()) {
+                state.end(outcome);
             }
         }
     }
@@ -89,24 +89,24 @@ impl Forwarder {
         stop: &Arc<Stop>,
     ) {
         let mut threads: Vec<std::thread::JoinHandle<()>> = Vec::new();
-        let (mut led, mut failed): (_, Option<(Process, Instant)>) = (None, None);
+        let (mut connected, mut failed): (_, Option<(Process, Instant)>) = (None, None);
         while !stop.is_set() {
             let leader = group.leader();
             let process = leader.as_ref().map(|(process, _)| process.clone());
             let is_up = lock(&self.0.state).link.is_some();
-            if is_up && led != process {
+            if is_up && connected != process {
                 self.close();
             }
             let has_failed = failed.as_ref().is_some_and(|(of, at)| {
                 process.as_ref() == Some(of) && at.elapsed() < RECONNECT_AFTER
             });
-            let is_wanted = (!is_up || led != process) && !has_failed;
+            let is_wanted = (!is_up || connected != process) && !has_failed;
             if let Some((process, address)) = leader.filter(|_| is_wanted) {
                 match connect(&process, address.as_deref(), me, credentials, stop) {
                     Ok(link) => {
                         threads.retain(|thread| !thread.is_finished());
-                        self.begin(&link, &mut threads, stop);
-                        led = Some(process);
+                        self.start(&link, &mut threads, stop);
+                        connected = Some(process);
                     }
                     Err(error) => {
                         tracing::debug!(
@@ -121,7 +121,7 @@ impl Forwarder {
             if group.needs_no_leader() {
                 self.note_leading();
             }
-            if self.0.has_moved.swap(false, Ordering::AcqRel) {
+            if self.0.has_refusals.swap(false, Ordering::AcqRel) {
                 group.note_failure();
             }
             let (is_up, now) = (lock(&self.0.state).link.is_some(), Instant::now());
@@ -138,7 +138,7 @@ impl Forwarder {
         }
     }
 
-    /// Ends the connection, and all waits for one.
+    /// Closes the connection, and ends all waits.
     pub(super) fn shut_down(&self) {
         lock(&self.0.state).has_ended = true;
         self.close();
@@ -146,7 +146,7 @@ impl Forwarder {
     }
 
     /// Starts the threads of a connection.
-    fn begin(
+    fn start(
         &self,
         (link, rest): &(Arc<Link>, Vec<u8>),
         threads: &mut Vec<std::thread::JoinHandle<()>>,
@@ -161,7 +161,7 @@ impl Forwarder {
         let reader = spawn(
             "from leader",
             Box::new(move || {
-                let error = reading.read_all(&|whose| forwarder.retry_soon(whose), rest, &stop);
+                let error = reading.read_all(&|route| forwarder.retry_soon(route), rest, &stop);
                 tracing::debug!("the connection for forwarded requests has ended: {error}");
                 forwarder.drop_link(&reading);
             }),
@@ -188,24 +188,24 @@ impl Forwarder {
         link.close();
     }
 
-    /// The leader has not answered requests of a session: they are sent to the next one.
-    fn retry_soon(&self, whose: &Arc<Mutex<RouteState>>) {
-        self.0.has_moved.store(true, Ordering::Release);
-        self.wait(whose, RETRY_AFTER);
+    /// Handles requests that the peer has refused: their session waits, and sends them to the next leader.
+    fn retry_soon(&self, route: &Arc<Mutex<RouteState>>) {
+        self.0.has_refusals.store(true, Ordering::Release);
+        self.wait(route, RETRY_AFTER);
     }
 
-    /// Has a session wait for a leader, and not retry before this time has passed.
-    pub(super) fn wait(&self, whose: &Arc<Mutex<RouteState>>, pause: Duration) {
+    /// Adds a session to those that wait for a leader. It retries after `pause` at the earliest.
+    pub(super) fn wait(&self, route: &Arc<Mutex<RouteState>>, pause: Duration) {
         let now = Instant::now();
         let (since, round) = {
-            let mut state = lock(whose);
-            (*state.waits_since.get_or_insert(now), state.round)
+            let mut state = lock(route);
+            (*state.waiting_since.get_or_insert(now), state.round)
         };
-        let wait = Wait { since, whose: Arc::clone(whose), round, retry_at: now + pause };
+        let wait = Wait { since, route: Arc::clone(route), round, retry_at: now + pause };
         let mut state = lock(&self.0.state);
         if state.has_ended {
             drop(state);
-            return lock(whose).end(ForwardOutcome::NoLeader);
+            return lock(route).end(ForwardOutcome::NoLeader);
         }
         state.waiting.push(wait);
     }

@@ -24,17 +24,17 @@ impl Forwarders {
         lock(&self.others).entry(group).or_default().clone()
     }
 
-    /// A route for a new conversation with the leader of a group.
+    /// Opens a route for a new conversation with the leader of a group.
     pub fn open(&self, group: Number, conversation: Conversation) -> Box<dyn Route> {
         Box::new(RemoteRoute::new(self.to(group), conversation))
     }
 
-    /// Batches of requests that were forwarded so far.
+    /// The number of forwarded batches so far.
     pub fn forwarded(&self) -> u64 {
         self.sum(|shared| &shared.forwarded)
     }
 
-    /// Connections to leaders so far.
+    /// The number of connections to leaders so far.
     pub fn connections(&self) -> u64 {
         self.sum(|shared| &shared.connections)
     }

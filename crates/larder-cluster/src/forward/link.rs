@@ -1,4 +1,4 @@
-//! A connection to a leader, on which the requests of all clients of this node are forwarded.
+//! A connection to a leader. The requests of all clients of this node share it.
 
 use super::pending::{RouteState, lock};
 use crate::error::{LocalError, PeerError, Timeout, Violation};
@@ -14,22 +14,22 @@ use std::time::{Duration, Instant};
 
 /// A leader that sends nothing for this long is unreachable: it sends ten heartbeats a second.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
-/// How long a read waits before it checks whether the connection is to end.
+/// The interval at which a waiting read checks whether the connection must end.
 const SLICE: Duration = Duration::from_millis(100);
-/// A longer buffer is shrunk to this after it was sent, in bytes.
+/// The writer shrinks longer buffers to this, in bytes.
 const BUFFER_LEN_MAX: usize = 1 << 20;
-/// The bytes of requests in one frame.
+/// The maximum number of bytes of requests in one frame.
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
 
-/// Receives the sessions whose requests the peer did not answer.
-pub(super) type OnMoved<'f> = &'f dyn Fn(&Arc<Mutex<RouteState>>);
+/// The callback for sessions with requests that the peer has refused.
+pub(super) type OnRefused<'f> = &'f dyn Fn(&Arc<Mutex<RouteState>>);
 
 /// The identity of this node for leaders of groups of its cluster.
 #[derive(Clone)]
 pub(crate) struct LocalMember {
     pub(crate) process: Process,
-    /// The names of its cluster and group.
+    /// The name of its group: `CLUSTER/GROUP`.
     pub(crate) group: String,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Link {
     stream: PeerStream,
     pub(super) output: Mutex<Output>,
     has_output: Condvar,
-    /// The sessions of the routes that are open on it.
+    /// The sessions with an open route on the connection.
     pub(super) routes: Mutex<HashMap<u64, Arc<Mutex<RouteState>>>>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Output {
     pub(super) waiting: Vec<Waker>,
 }
 
-/// Connects to a leader. The bytes are those after the handshake.
+/// Connects to a leader. Returns the connection, and the bytes that have arrived after the handshake.
 pub(super) fn connect(
     leader: &Process,
     address: Option<&str>,
@@ -98,7 +98,7 @@ impl Link {
             };
             waiting.into_iter().for_each(Waker::wake);
             if (&self.stream).write_all(&sending).is_err() {
-                // The reader notices the end of the connection.
+                // The reader detects the shutdown, and ends the connection.
                 let _ = self.stream.shutdown(Shutdown::Both);
                 return;
             }
@@ -107,11 +107,11 @@ impl Link {
         }
     }
 
-    /// Distributes answers until the connection ends, and returns the reason. `on_moved` receives the sessions whose
-    /// requests the peer did not answer because it does not own their keys.
+    /// Distributes replies until the connection ends. Returns the reason. Calls `on_refused` for each session with requests
+    /// that the peer has refused, because it does not lead or does not own their keys.
     pub(super) fn read_all(
         self: &Arc<Self>,
-        on_moved: OnMoved<'_>,
+        on_refused: OnRefused<'_>,
         mut input: Vec<u8>,
         stop: &Stop,
     ) -> PeerError {
@@ -121,7 +121,7 @@ impl Link {
                 match Frame::read(&input, FRAME_LEN_MAX) {
                     Ok(Some((frame, len))) => {
                         if let Frame::Reply { route, end, bytes } = frame {
-                            self.distribute(on_moved, route, end, bytes);
+                            self.distribute(on_refused, route, end, bytes);
                         } else if !matches!(frame, Frame::Heartbeat { .. }) {
                             return Violation::UnexpectedFrame.into();
                         }
@@ -152,14 +152,14 @@ impl Link {
 
     fn distribute(
         self: &Arc<Self>,
-        on_moved: OnMoved<'_>,
+        on_refused: OnRefused<'_>,
         route: u64,
         end: ReplyEnd,
         bytes: &[u8],
     ) {
         // The session may have ended.
-        let Some(whose) = lock(&self.routes).get(&route).cloned() else { return };
-        let mut state = lock(&whose);
+        let Some(session) = lock(&self.routes).get(&route).cloned() else { return };
+        let mut state = lock(&session);
         if state.route != Some(route) {
             return;
         }
@@ -172,7 +172,7 @@ impl Link {
                 // The next leader answers.
                 lock(&self.routes).remove(&route);
                 drop(state);
-                on_moved(&whose);
+                on_refused(&session);
             }
         }
     }
@@ -198,7 +198,7 @@ impl Link {
         }
     }
 
-    /// Closes the connection, and ends the requests on it that are not answered: their results are unknown.
+    /// Closes the connection. Requests without a complete reply end: whether the peer has carried them out is unknown.
     pub(super) fn close(&self) {
         let _ = self.stream.shutdown(Shutdown::Both);
         let waiting = {
@@ -209,8 +209,8 @@ impl Link {
         self.has_output.notify_all();
         waiting.into_iter().for_each(Waker::wake);
         let routes = std::mem::take(&mut *lock(&self.routes));
-        for (number, whose) in routes {
-            let mut state = lock(&whose);
+        for (number, route) in routes {
+            let mut state = lock(&route);
             if state.route == Some(number) {
                 state.end(ForwardOutcome::ConnectionLost);
             }

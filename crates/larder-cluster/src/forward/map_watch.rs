@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often the map is read.
+/// The interval between reads of the map.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// How soon again, if etcd did not answer, or has no map yet.
+/// The pause if etcd did not answer, or has no map yet.
 const RETRY: Duration = Duration::from_millis(100);
-/// The shortest time between two reads.
+/// The minimum time between two reads.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Reads the shard map again and again, and connects to the leaders of its groups.
+/// Reads the shard map periodically, and starts a forwarder to each of its groups.
 pub(crate) struct MapWatch<'n> {
     /// Reads the map.
     pub(crate) keeper: &'n ShardMapKeeper,
@@ -42,7 +42,7 @@ impl MapWatch<'_> {
                     && let Some(thread) = self.connect(number, name)
                 {
                     connected.insert(number, thread);
-                    // Its leader is not known yet.
+                    // Find the leader of the new group.
                     topology.read_soon();
                 }
             }
@@ -58,7 +58,7 @@ impl MapWatch<'_> {
         }
     }
 
-    /// Starts the thread that connects to the leader of another group.
+    /// Starts the forwarder to another group.
     fn connect(&self, number: Number, name: String) -> Option<JoinHandle<()>> {
         let (forwarder, local) = (self.forwarders.to(number), Arc::clone(self.group));
         let me = LocalMember { process: local.me(), group: local.full_name() };

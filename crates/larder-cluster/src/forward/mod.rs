@@ -1,7 +1,10 @@
-//! Requests that are forwarded to the leader of the group that owns their keys, and the answers to those of other nodes.
+//! Forwarding: sends requests to the leader of the group that owns their keys, and answers the requests of other nodes.
 //!
-//! `route.rs` is the session's side, `forwarder.rs` the connection's, and both share `pending.rs`. `answerer.rs` is the
-//! owner's side.
+//! ```text
+//!  session ──▶ RemoteRoute (route.rs) ──▶ Link (link.rs) ──▶ connection to the leader ──▶ Answerer (answerer.rs)
+//!                    │                      ▲
+//!              RouteState (pending.rs)      └── Forwarder (forwarder.rs) connects, one for each group
+//! ```
 
 mod answerer;
 mod conversation;

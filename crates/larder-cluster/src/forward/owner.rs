@@ -1,22 +1,22 @@
-//! The groups that own keys, and their leaders.
+//! The leaders of groups, for forwarders.
 
 use crate::group::Group;
 use larder_replica::{Process, Role};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The group that owns keys, for the thread that connects to its leader.
+/// A group that owns keys, from the view of its forwarder.
 pub(crate) trait OwnerGroup: Send {
-    /// The leader, if it is another node, and its address.
+    /// The leader and its address, if the leader is another node.
     fn leader(&self) -> Option<(Process, Option<String>)>;
 
-    /// Whether requests need no leader: this node answers them itself, or the group owns no keys any more.
+    /// Whether waiting requests need no connection: this node answers them, or the group owns no keys any more.
     fn needs_no_leader(&self) -> bool;
 
-    /// A connection has failed, or a leader did not answer because it does not own the keys any more.
+    /// Notes a failed connection, or a leader that does not own the keys any more.
     fn note_failure(&self);
 
-    /// Waits until there may be another leader, or for this time.
+    /// Waits until the leader may have changed, for at most `time`.
     fn wait(&self, time: Duration);
 }
 

@@ -1,4 +1,5 @@
-//! The forwarded requests of one session: the session adds them, and the thread that reads from the leader answers them.
+//! The forwarded requests of one session. The session adds them, and the thread that reads from the leader adds their
+//! replies.
 
 use larder_session::{ForwardId, ForwardOutcome};
 use std::collections::VecDeque;
@@ -6,78 +7,77 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// Within this time a session that may retry has done so.
+/// The maximum time after which a session retries.
 const RETRIED_WITHIN: Duration = Duration::from_millis(100);
 
 /// The forwarded requests of a session, and their answers.
 #[derive(Debug, Default)]
 pub(super) struct RouteState {
-    /// Requests whose answers the session has not taken yet, in order.
-    pub(super) passed: VecDeque<Answers>,
-    /// How often requests were passed.
-    pub(super) passes: u64,
-    /// The requests whose answer the session waits for.
+    /// The requests that the session has added and not completed, in order.
+    pub(super) batches: VecDeque<ForwardedBatch>,
+    /// The number for the next batch.
+    pub(super) next_id: u64,
+    /// The batch that the session waits for.
     pub(super) awaited: Option<ForwardId>,
-    /// Bytes of answers that have arrived since more was requested.
+    /// Received bytes of replies since the last `Continue` frame.
     pub(super) received: usize,
     pub(super) waker: Option<Waker>,
-    /// Since when its requests have waited for a leader, and when the last of them ended.
-    pub(super) waits_since: Option<Instant>,
+    /// The start of the session's wait for a leader, and the time at which the last request got its outcome.
+    pub(super) waiting_since: Option<Instant>,
     pub(super) ended_at: Option<Instant>,
-    /// The route of the requests that were sent last: answers of other routes are dropped.
+    /// The route of the last sent requests. Replies on other routes are dropped.
     pub(super) route: Option<u64>,
-    /// Rises when requests are sent, so that a wait ends only for those that it began with.
+    /// Rises with each first batch, so that the end of an old wait does not affect later requests.
     pub(super) round: u64,
 }
 
-/// The answers to requests that were passed together.
+/// Requests that a session has forwarded together, and their reply.
 #[derive(Debug)]
-pub(super) struct Answers {
-    pub(super) to: ForwardId,
-    pub(super) bytes: Vec<u8>,
-    /// The result of the requests; `None` while they wait.
-    pub(super) routed: Option<ForwardOutcome>,
+pub(super) struct ForwardedBatch {
+    pub(super) id: ForwardId,
+    pub(super) reply: Vec<u8>,
+    /// The outcome; `None` while it is pending.
+    pub(super) outcome: Option<ForwardOutcome>,
 }
 
 impl RouteState {
-    /// Requests are sent, or are to be.
-    pub(super) fn begin(&mut self, waker: &Waker) {
-        // A retry comes at once: later requests are new ones, or the local node has answered in between.
+    /// Notes that the session starts to send requests.
+    pub(super) fn start(&mut self, waker: &Waker) {
+        // A retry follows at once. Later requests are new ones, with a new time limit for the wait.
         if self.ended_at.take().is_some_and(|ended| ended.elapsed() > RETRIED_WITHIN) {
-            self.waits_since = None;
+            self.waiting_since = None;
         }
         self.waker = Some(waker.clone());
     }
 
-    /// Whether any requests still wait for a result.
+    /// Whether any batch has no outcome yet.
     pub(super) fn is_open(&self) -> bool {
-        self.passed.iter().any(|answers| answers.routed.is_none())
+        self.batches.iter().any(|batch| batch.outcome.is_none())
     }
 
-    /// Ends all requests that are not answered, with this result.
-    pub(super) fn end(&mut self, routed: ForwardOutcome) {
+    /// Ends all batches without a complete reply, with this outcome.
+    pub(super) fn end(&mut self, outcome: ForwardOutcome) {
         self.ended_at = Some(Instant::now());
-        for answers in &mut self.passed {
-            if matches!(answers.routed, None | Some(ForwardOutcome::More)) {
-                answers.routed = Some(routed);
+        for batch in &mut self.batches {
+            if matches!(batch.outcome, None | Some(ForwardOutcome::More)) {
+                batch.outcome = Some(outcome);
             }
         }
         self.wake();
     }
 
-    /// Adds an answer to the first requests that are not answered, and their result.
-    pub(super) fn answer(&mut self, bytes: &[u8], routed: Option<ForwardOutcome>) {
-        let is_open = |answers: &Answers| answers.routed.is_none();
-        let Some(at) = self.passed.iter().position(is_open) else { return };
-        let Some(answers) = self.passed.get_mut(at) else { return };
-        answers.bytes.extend_from_slice(bytes);
-        answers.routed = routed;
+    /// Adds a part of the reply to the first batch without an outcome, and its outcome.
+    pub(super) fn answer(&mut self, bytes: &[u8], outcome: Option<ForwardOutcome>) {
+        let is_open = |batch: &ForwardedBatch| batch.outcome.is_none();
+        let Some(at) = self.batches.iter().position(is_open) else { return };
+        let Some(batch) = self.batches.get_mut(at) else { return };
+        batch.reply.extend_from_slice(bytes);
+        batch.outcome = outcome;
         self.received += bytes.len();
-        if routed.is_some() {
-            let is_awaited = self.awaited == Some(answers.to);
+        if outcome.is_some() {
+            let is_awaited = self.awaited == Some(batch.id);
             self.ended_at = Some(Instant::now());
-            // The session takes answers in order, unless requests that another group did not answer follow those of
-            // the client that it awaits.
+            // The session takes replies in order, except for batches that it has sent again after a change of the owner.
             if at == 0 || is_awaited {
                 self.wake();
             }
@@ -90,19 +90,19 @@ impl RouteState {
         }
     }
 
-    /// The result of earlier requests that failed.
+    /// The outcome of an earlier batch that has failed, if any.
     pub(super) fn failure(&self) -> Option<ForwardOutcome> {
-        let routed = self.passed.iter().filter_map(|answers| answers.routed);
-        routed.into_iter().find(|routed| {
+        let outcome = self.batches.iter().filter_map(|batch| batch.outcome);
+        outcome.into_iter().find(|outcome| {
             matches!(
-                routed,
+                outcome,
                 ForwardOutcome::Retry | ForwardOutcome::ConnectionLost | ForwardOutcome::NoLeader
             )
         })
     }
 }
 
-/// Locks also after a panic of a thread that held the lock.
+/// Locks, also after a panic of a thread that held the lock.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

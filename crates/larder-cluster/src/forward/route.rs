@@ -3,7 +3,7 @@
 use super::conversation::number_of;
 use super::forwarder::{Forwarder, WAIT_MAX};
 use super::link::Link;
-use super::pending::{Answers, RouteState, lock};
+use super::pending::{ForwardedBatch, RouteState, lock};
 use larder_replica::Frame;
 use larder_session::{Conversation, ForwardId, ForwardOutcome, Route};
 use std::sync::atomic::Ordering;
@@ -11,12 +11,11 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
-/// Bytes that may wait to be sent before sessions must wait with more of a long value.
+/// The maximum unsent output before sessions must wait with the rest of a long value, in bytes.
 const OUTPUT_MAX: usize = 1 << 20;
-/// While so many bytes wait to be sent, no requests are accepted. Those of clients that have disconnected are among
-/// them.
+/// The maximum unsent output at which new requests are accepted, in bytes. It can have requests of disconnected clients.
 const OUTPUT_LIMIT: usize = 32 << 20;
-/// After so many bytes of answers the next requests ask for more.
+/// The number of received bytes after which the next request sends a `Continue` frame first.
 const CREDIT_AFTER: usize = 16 << 10;
 
 /// A session's route to the leader of a group.
@@ -25,7 +24,7 @@ pub(super) struct RemoteRoute {
     forwarder: Forwarder,
     conversation: Conversation,
     state: Arc<Mutex<RouteState>>,
-    /// The connection, and the number of the route on it.
+    /// The connection with an open conversation, and the number of the route.
     on: Option<(Arc<Link>, u64)>,
 }
 
@@ -34,7 +33,7 @@ impl RemoteRoute {
         Self { forwarder, conversation, state: Arc::default(), on: None }
     }
 
-    /// The present connection; opens the conversation on it, if that is not done.
+    /// The current connection. Opens the conversation on it if necessary.
     fn link(&mut self) -> Option<(Arc<Link>, u64)> {
         let link = lock(&self.forwarder.0.state).link.clone()?;
         if let Some((on, route)) = &self.on
@@ -61,38 +60,38 @@ impl Route for RemoteRoute {
     fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> ForwardId {
         let link = lock(&self.forwarder.0.state).link.clone();
         let is_full = link.is_some_and(|link| lock(&link.output).bytes.len() > OUTPUT_LIMIT);
-        let (number, is_first) = {
+        let (id, is_first) = {
             let mut state = lock(&self.state);
-            let is_answered = |answers: &Answers| {
-                matches!(answers.routed, Some(ForwardOutcome::Done | ForwardOutcome::Close))
+            let is_answered = |batch: &ForwardedBatch| {
+                matches!(batch.outcome, Some(ForwardOutcome::Done | ForwardOutcome::Close))
             };
-            let is_first = state.passed.iter().all(is_answered);
-            let routed = state.failure().or(is_full.then_some(ForwardOutcome::NoLeader));
+            let is_first = state.batches.iter().all(is_answered);
+            let outcome = state.failure().or(is_full.then_some(ForwardOutcome::NoLeader));
             if is_first {
-                state.begin(waker);
+                state.start(waker);
                 state.round += 1;
             }
-            let to = ForwardId(state.passes);
-            state.passes += 1;
-            state.passed.push_back(Answers { to, bytes: Vec::new(), routed });
-            if routed.is_some() {
+            let id = ForwardId(state.next_id);
+            state.next_id += 1;
+            state.batches.push_back(ForwardedBatch { id, reply: Vec::new(), outcome });
+            if outcome.is_some() {
                 state.wake();
-                return to;
+                return id;
             }
-            (to, is_first)
+            (id, is_first)
         };
         if is_first {
             self.pass_first(bytes, more);
         } else if let Some((link, route)) = self.open_conversation() {
             self.send(&link, route, bytes, more);
         }
-        // Otherwise earlier requests wait for a leader, and these get the same result.
-        number
+        // Otherwise earlier requests wait for a leader, and these get the same outcome.
+        id
     }
 
     fn pass_rest(&mut self, bytes: &[u8], more: bool, waker: &Waker) {
         lock(&self.state).waker = Some(waker.clone());
-        // If the conversation has ended, its requests have a result already.
+        // If the conversation has ended, its requests have an outcome already.
         if let Some((link, route)) = self.open_conversation() {
             link.send(route, bytes, more);
         }
@@ -106,8 +105,9 @@ impl Route for RemoteRoute {
         let Some(link) = link else {
             {
                 let mut state = lock(&self.state);
-                state.begin(waker);
-                let has_waited = state.waits_since.is_some_and(|since| since.elapsed() > WAIT_MAX);
+                state.start(waker);
+                let has_waited =
+                    state.waiting_since.is_some_and(|since| since.elapsed() > WAIT_MAX);
                 if has_waited || has_ended {
                     return true;
                 }
@@ -125,25 +125,25 @@ impl Route for RemoteRoute {
 
     fn take(&mut self, of: ForwardId, into: &mut Vec<u8>) -> ForwardOutcome {
         let mut state = lock(&self.state);
-        let Some(at) = state.passed.iter().position(|answers| answers.to == of) else {
+        let Some(at) = state.batches.iter().position(|batch| batch.id == of) else {
             return ForwardOutcome::ConnectionLost;
         };
-        let Some(answers) = state.passed.get_mut(at) else { return ForwardOutcome::ConnectionLost };
-        into.append(&mut answers.bytes);
-        let routed = answers.routed.unwrap_or(ForwardOutcome::Pending);
-        if routed == ForwardOutcome::More {
-            answers.routed = None;
-        } else if routed != ForwardOutcome::Pending {
-            state.passed.remove(at);
+        let Some(batch) = state.batches.get_mut(at) else { return ForwardOutcome::ConnectionLost };
+        into.append(&mut batch.reply);
+        let outcome = batch.outcome.unwrap_or(ForwardOutcome::Pending);
+        if outcome == ForwardOutcome::More {
+            batch.outcome = None;
+        } else if outcome != ForwardOutcome::Pending {
+            state.batches.remove(at);
         }
-        state.awaited = (routed == ForwardOutcome::Pending).then_some(of);
+        state.awaited = (outcome == ForwardOutcome::Pending).then_some(of);
         if !matches!(
-            routed,
+            outcome,
             ForwardOutcome::Pending | ForwardOutcome::Retry | ForwardOutcome::ConnectionLost
         ) {
-            state.waits_since = None;
+            state.waiting_since = None;
         }
-        routed
+        outcome
     }
 
     fn resume(&mut self) {
@@ -154,24 +154,24 @@ impl Route for RemoteRoute {
     }
 
     fn forget(&mut self) {
-        // Late answers must not reach other requests.
+        // Late replies must not reach other requests.
         self.leave();
-        lock(&self.state).passed.clear();
+        lock(&self.state).batches.clear();
     }
 }
 
 impl RemoteRoute {
-    /// Sends requests before which no others wait for answers, or waits for a leader.
+    /// Sends requests without a pending batch before them, or waits for a leader.
     fn pass_first(&mut self, bytes: &[u8], more: bool) {
         let Some((link, route)) = self.link() else {
             let mut state = lock(&self.state);
-            if state.waits_since.is_some_and(|since| since.elapsed() > WAIT_MAX) {
+            if state.waiting_since.is_some_and(|since| since.elapsed() > WAIT_MAX) {
                 return state.end(ForwardOutcome::NoLeader);
             }
             drop(state);
             return self.forwarder.wait(&self.state, Duration::ZERO);
         };
-        // The peer stops when so much is under way that this node may not have room for it.
+        // The peer pauses a reply when it has sent more than this node is sure to have room for.
         let received = lock(&self.state).received;
         if received >= CREDIT_AFTER {
             lock(&self.state).received = 0;
@@ -183,19 +183,19 @@ impl RemoteRoute {
     fn send(&self, link: &Link, route: u64, bytes: &[u8], more: bool) {
         self.forwarder.0.forwarded.fetch_add(1, Ordering::Relaxed);
         link.send(route, bytes, more);
-        // The connection may have ended before the route was open on it.
+        // The connection may have closed before the route was registered on it.
         if lock(&link.output).is_closed {
             lock(&self.state).end(ForwardOutcome::ConnectionLost);
         }
     }
 
-    /// The open conversation, unless the peer has ended it.
+    /// The connection and route of the conversation, unless the peer has ended it.
     fn open_conversation(&self) -> Option<(Arc<Link>, u64)> {
         let is_open = |(link, route): &&(Arc<Link>, u64)| lock(&link.routes).contains_key(route);
         self.on.as_ref().filter(is_open).cloned()
     }
 
-    /// Ends the conversation at the peer.
+    /// Closes the conversation at the peer.
     fn leave(&mut self) {
         if let Some((link, route)) = self.on.take() {
             lock(&link.routes).remove(&route);
@@ -225,8 +225,7 @@ mod tests {
         }
     }
 
-    /// Requests whose key has moved are sent behind those that the new group has already, though the client sent them
-    /// before.
+    /// After a change of the owner, a session sends earlier requests of the client behind later ones to the new owner.
     #[test]
     fn a_session_is_woken_for_the_answer_that_it_waits_for() {
         let forwarder = Forwarder::default();

@@ -1,5 +1,5 @@
-//! The threads that use etcd: one runs elections, one keeps the process's lease alive, and one maintains the list for
-//! clients.
+//! The threads that use etcd: one runs elections, one renews the lease of the process, and one maintains the list for
+//! clients. They are separate, so that a slow answer to one does not delay the others.
 
 use super::membership::Group;
 use crate::peers::Stop;
@@ -79,10 +79,10 @@ impl Coordination {
         let addresses = self.addresses.clone();
         let mut presence = Presence::new(etcd, &self.group.name, &self.group.me(), addresses);
         while !stop.is_set() {
-            let begun = Instant::now();
-            // The other thread logs that etcd is unreachable.
+            let start = Instant::now();
+            // The thread of elections logs that etcd is unreachable.
             let _ = presence.renew();
-            stop.wait(RENEWAL.saturating_sub(begun.elapsed()));
+            stop.wait(RENEWAL.saturating_sub(start.elapsed()));
         }
         let _ = presence.revoke();
     }
@@ -131,8 +131,8 @@ fn log_role(role: &Role) {
             tracing::info!("this server leads the group in epoch {epoch}");
         }
         Role::Leader { epoch, starts_empty: true } => tracing::warn!(
-            "this server leads the group in epoch {epoch}, without items: all members that had \
-             them have restarted since"
+            "this server leads the group in epoch {epoch}, without items: all members in sync have \
+             lost theirs by a restart"
         ),
         Role::Follower { leader, epoch } => {
             tracing::info!("{} leads the group in epoch {epoch}", leader.node);

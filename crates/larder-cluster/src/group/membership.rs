@@ -1,4 +1,4 @@
-//! The membership of this node in its group, for all its threads.
+//! The state of the group that all threads of a node share.
 
 use super::topology::Topology;
 use larder_etcd::{Discovery, GroupName};
@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The addresses of this server for clients and members: the one of `--advertise`, or those at which it listens, on the host
-/// of `--replicate-on` if it listens on all.
+/// The addresses of this server: for clients that of `--advertise`, or that of a listener; for members that of
+/// `--replicate-on`. A listener on all interfaces gets the host of `--replicate-on`.
 #[must_use]
 pub fn addresses(
     advertise: Option<String>,
@@ -33,9 +33,9 @@ pub fn addresses(
     Addresses { clients: advertise.or(found), members }
 }
 
-/// How long a replaced leader waits for the requests that it was answering.
+/// How long a replaced leader waits for its batches under way.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
-/// How often the leader checks whether its successor has everything.
+/// How often a waiting leader checks for the end of batches, and for acknowledgements.
 const TRANSFER_TICK: Duration = Duration::from_millis(2);
 
 /// The settings of a member of a group.
@@ -45,13 +45,13 @@ pub struct GroupConfig {
     pub name: GroupName,
     /// The name of this node.
     pub node: String,
-    /// The leader's behaviour while neither etcd nor all members in sync are reachable.
+    /// The leader's behaviour when neither etcd nor every member in sync is reachable (`--doubt`).
     pub doubt: DoubtPolicy,
-    /// How long there must have been no leader before a member with incomplete data may lead; `None`: never.
+    /// The time without a leader after which a member with incomplete data may lead; `None`: never.
     pub unclean_after: Option<Millis>,
-    /// The changes that wait for acknowledgements, unless operators have set that for the group.
+    /// The changes that wait for acknowledgements (`--ack`), unless operators have set that for the group.
     pub ack: AckMode,
-    /// How far the copy may be behind for lookups.
+    /// The maximum replication lag at which this replica answers lookups (`--read-lag`).
     pub read_lag: Millis,
 }
 
@@ -66,27 +66,28 @@ pub struct Group {
     ack: AckMode,
     member: Mutex<Member>,
     changed: Condvar,
-    /// The time until which this server may answer as the leader.
+    /// The time until which this server may answer requests as the leader.
     serves_until: AtomicU64,
-    /// How far this replica may be behind for lookups, and until when it is not further.
+    /// The maximum lag of this replica for lookups, and the time at which it will exceed that without a heartbeat.
     read_lag: Millis,
     reads_until: AtomicU64,
-    /// The epoch since which this node leads and is ready to: it follows no other node any more.
+    /// The epoch in which the leadership started that this node is ready for; 0 if it does not lead.
     ready_epoch: AtomicU32,
-    /// The journals of the leaders before, from which members can resume.
+    /// The start of this node's leadership, for delta syncs of other members.
     succession: Mutex<Option<Arc<Succession>>>,
-    /// How often this node was elected.
+    /// The number of times that this node has become the leader.
     pub elections: AtomicU64,
-    /// The journals, and the processes of those that are about to be in sync, with the time up to which they
-    /// have all changes.
+    /// The journals that all handles of this server write.
     journals: OnceLock<Arc<Journals>>,
+    /// The members that answers wait for before they are in sync: boot number, and the time up to which they have all
+    /// changes.
     joining: Mutex<HashMap<u64, Millis>>,
     /// The list of servers for clients.
     pub discovery: Mutex<Discovery>,
 }
 
 impl Group {
-    /// The group of this configuration.
+    /// Creates the state of a member that has not read the group yet.
     pub(crate) fn new(config: GroupConfig) -> Self {
         let GroupConfig { name, node, doubt, unclean_after, ack, read_lag } = config;
         let me = Process { node, boot: rand::random() };
@@ -109,12 +110,12 @@ impl Group {
         }
     }
 
-    /// The names of cluster and group, as members say them to each other.
+    /// The name of the group in handshakes: `CLUSTER/GROUP`.
     pub(crate) fn full_name(&self) -> String {
         format!("{}/{}", self.name.cluster, self.name.group)
     }
 
-    /// Whether this server may answer requests about items.
+    /// Whether this server may answer requests as the leader.
     pub fn is_serving(&self) -> bool {
         boot_millis() < self.serves_until.load(Ordering::Acquire)
     }
@@ -125,13 +126,13 @@ impl Group {
             && self.topology.is_current(Duration::from_millis(self.read_lag))
     }
 
-    /// This replica has all changes up to this time; `None`: it lacks items.
+    /// Notes that this replica has all changes up to this time; `None`: it lacks items.
     pub(crate) fn note_data_until(&self, time: Option<Millis>) {
         let until = time.filter(|_| self.read_lag > 0).map_or(0, |time| time + self.read_lag);
         self.reads_until.store(until, Ordering::Release);
     }
 
-    /// Passes an event to the member, and publishes the new state.
+    /// Passes an event to the member, publishes the new state, and wakes waiting threads.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Member, Millis) -> R) -> R {
         let mut member = self.lock();
         let result = act(&mut member, boot_millis());
@@ -151,29 +152,29 @@ impl Group {
         if is_ready {
             let now = boot_millis();
             let mut joining = self.joining.lock().unwrap_or_else(PoisonError::into_inner);
-            // A member that has joined stays while the record lists it, and one that is too slow does not join.
+            // A member in `joining` leaves it when it may be in sync, or is too slow.
             joining.retain(|boot, time| {
                 !member.may_be_in_sync(*boot, now) && is_caught_up(*time, now)
             });
             acks.retain(|boot| member.may_be_in_sync(boot, now) || joining.contains_key(&boot));
         } else if ready != 0 {
-            // This node led, and has been replaced.
+            // Another node has replaced this leader.
             self.ready_epoch.store(0, Ordering::Release);
             acks.abandon();
         }
     }
 
-    /// Which changes wait for acknowledgements while this server leads.
+    /// The changes that wait for acknowledgements while this server leads.
     fn ack_mode(&self, member: &Member) -> AckMode {
         member.view().requests.ack.unwrap_or(self.ack)
     }
 
-    /// The changes that wait for acknowledgements while this server leads, as set now.
+    /// The changes that currently wait for acknowledgements while this server leads.
     pub fn current_ack_mode(&self) -> AckMode {
         self.see(|member| self.ack_mode(member))
     }
 
-    /// Sets the journals whose acknowledgements answers wait for.
+    /// Sets the journals of this server. Answers wait for their acknowledgements.
     pub(crate) fn set_journals(&self, journals: &Arc<Journals>) {
         let _ = self.journals.set(Arc::clone(journals));
     }
@@ -188,12 +189,12 @@ impl Group {
         self.journals().map(|journals| journals.acks())
     }
 
-    /// Waits for requests from when this node led, before it follows. Returns whether all have ended.
+    /// Waits until all batches under way have ended. Returns false after [`SETTLE_MAX`].
     pub(crate) fn settle(&self) -> bool {
         let Some(journals) = self.journals.get() else { return true };
-        let (mut seen, begun) = (Vec::new(), Instant::now());
+        let (mut seen, start) = (Vec::new(), Instant::now());
         while !journals.settle(&mut seen) {
-            if begun.elapsed() >= SETTLE_MAX {
+            if start.elapsed() >= SETTLE_MAX {
                 return false;
             }
             std::thread::sleep(TRANSFER_TICK);
@@ -201,7 +202,7 @@ impl Group {
         true
     }
 
-    /// Transfers the leadership if an operator has requested that, once for each request; `done` is the last one.
+    /// Grants an operator's request for a leadership transfer. `done` is the number of the last granted request.
     pub(crate) fn grant_transfer_request(&self, done: &mut Revision) {
         let request = self.see(|member| member.transfer_request().cloned());
         if let Some(request) = request.filter(|request| request.number != *done)
@@ -211,9 +212,9 @@ impl Group {
         }
     }
 
-    /// Transfers the leadership, if this node has it, to another member, or to the one of this name: this node stops
-    /// answering, waits until a member has all changes, and names that one in the record. Requests wait during that, and
-    /// are forwarded afterwards. Returns whether there was a candidate.
+    /// Transfers the leadership of this node to the node `to`, or to any member in sync. This node stops answering, waits
+    /// until a candidate has all changes, and writes a record with that leader. Requests wait, and are forwarded afterwards.
+    /// Returns whether there was a candidate.
     pub fn transfer_leadership(&self, to: Option<&str>) -> bool {
         let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else {
             return false;
@@ -225,7 +226,7 @@ impl Group {
         }
         let mut under_way = Vec::new();
         while self.leading_epoch().is_some() && Instant::now() < end {
-            // The changes of a batch are in the journals when it has ended.
+            // When a batch has ended, the journals have all its changes.
             if journals.settle(&mut under_way) {
                 let ends = journals.ends();
                 let has_all = |process: &&Process| journals.acks().has_passed(process.boot, &ends);
@@ -235,7 +236,7 @@ impl Group {
             }
             std::thread::sleep(TRANSFER_TICK);
         }
-        // Ends the connections of followers, so that they look for the leader.
+        // The senders close the connections of followers, so that these read the record at once.
         journals.bell().ring();
         match self.role() {
             Role::Follower { leader, .. } => {
@@ -246,13 +247,13 @@ impl Group {
         true
     }
 
-    /// Notes that answers are about to wait for this process, which has all changes up to this time.
+    /// Notes that answers will wait for a process, which has all changes up to this time.
     pub(crate) fn note_joining(&self, boot: u64, synced_until: Millis) {
         self.joining.lock().unwrap_or_else(PoisonError::into_inner).insert(boot, synced_until);
     }
 
-    /// Ends that: answers wait for the process only if it is in sync.
-    pub(crate) fn note_joining_ends(&self, boot: u64) {
+    /// Undoes [`Self::note_joining`]: answers wait for the process only if it is in sync.
+    pub(crate) fn end_joining(&self, boot: u64) {
         self.joining.lock().unwrap_or_else(PoisonError::into_inner).remove(&boot);
         self.with(|_, _| ());
     }
@@ -262,11 +263,11 @@ impl Group {
     }
 
     /// Reads the state of the member.
-    pub fn see<R>(&self, look: impl FnOnce(&Member) -> R) -> R {
-        look(&self.lock())
+    pub fn see<R>(&self, read: impl FnOnce(&Member) -> R) -> R {
+        read(&self.lock())
     }
 
-    /// Whether all members in sync, and all that answers wait for, have this much of the journals.
+    /// Whether all members in sync, and all that answers wait for, have acknowledged these journal offsets.
     pub(crate) fn all_have_passed(&self, journals: &Journals, ends: &[u64]) -> bool {
         let in_sync: Vec<u64> = self.see(|member| {
             let record = member.view().record.iter();
@@ -277,7 +278,8 @@ impl Group {
         in_sync.into_iter().all(|boot| acks.has_passed(boot, ends)) && acks.all_have_passed(ends)
     }
 
-    /// Whether this node leads without a break since this epoch, and neither transfers its leadership nor is in doubt.
+    /// Whether this node is in the same leadership, and may answer requests: neither its lease has expired nor a transfer is
+    /// under way.
     pub(crate) fn leads_on(&self, leadership: u32) -> bool {
         self.leadership() == Some(leadership) && self.is_serving()
     }
@@ -287,7 +289,7 @@ impl Group {
         self.see(|member| {
             let (view, me) = (member.view(), member.me());
             let in_sync = view.record.iter().flat_map(|record| &record.in_sync);
-            // A node that has restarted is listed until the leader notices.
+            // The record lists the old process of a restarted node until the leader replaces it.
             let is_here = |process: &&Process| {
                 if process.node == me.node { **process == *me } else { view.is_live(process) }
             };
@@ -295,7 +297,7 @@ impl Group {
         })
     }
 
-    /// The role of this node as it is now.
+    /// The current role of this node.
     pub fn role(&self) -> Role {
         self.see(Member::role)
     }
@@ -305,7 +307,7 @@ impl Group {
         self.see(|member| member.me().clone())
     }
 
-    /// Waits until the role is another one than this, or for this time.
+    /// Waits until the role differs from `from`, for at most `time`. Returns the role.
     pub(crate) fn wait_for_change(&self, from: &Role, time: Duration) -> Role {
         let member = self.lock();
         let waited = self.changed.wait_timeout_while(member, time, |member| member.role() == *from);
@@ -313,17 +315,17 @@ impl Group {
         member.role()
     }
 
-    /// Waits for an event, or for this time.
+    /// Waits for an event, for at most `time`.
     pub(crate) fn wait(&self, time: Duration) {
         let _ = self.changed.wait_timeout(self.lock(), time);
     }
 
-    /// The journals of the leaders before, if members can resume from them.
+    /// The start of this node's leadership, if delta syncs are possible.
     pub(crate) fn succession(&self) -> Option<Arc<Succession>> {
         self.succession.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes that this node is ready to lead since this epoch: it follows no other node any more.
+    /// Notes that this node is ready for the leadership that started in this epoch: it follows no other node any more.
     pub(crate) fn note_ready(&self, epoch: u32, succession: Option<Succession>) {
         *self.succession.lock().unwrap_or_else(PoisonError::into_inner) = succession.map(Arc::new);
         self.ready_epoch.store(epoch, Ordering::Release);
@@ -331,18 +333,18 @@ impl Group {
         self.with(|member, _| member.end_full_sync());
     }
 
-    /// The epoch in which this server began to lead, if it does, ready or not.
+    /// The epoch in which the current leadership of this node started, ready or not.
     pub(crate) fn leads_since(&self) -> Option<u32> {
         self.see(Member::leads_since)
     }
 
-    /// The same, if it is ready to lead.
+    /// The epoch in which the current leadership of this node started, if the node is ready. Identifies the leadership.
     pub(crate) fn leadership(&self) -> Option<u32> {
         let ready = self.ready_epoch.load(Ordering::Acquire);
         self.leads_since().filter(|since| *since == ready)
     }
 
-    /// The epoch in which this server leads, if it is ready to.
+    /// The current epoch of this leader, if it is ready.
     pub(crate) fn leading_epoch(&self) -> Option<u32> {
         let Role::Leader { epoch, .. } = self.role() else { return None };
         self.leadership().map(|_| epoch)

@@ -1,5 +1,5 @@
-//! A member of a group (`--cluster`): `larder_replica::Member` decides who leads, and etcd keeps the record. Here are
-//! the threads and the state that they share.
+//! A member of a group (`--cluster`): its threads, and their shared state. `larder_replica::Member` decides, and etcd
+//! stores the record.
 //!
 //! ```text
 //!  etcd ◀──▶ coordination.rs ──▶ Group (membership.rs) ◀── heartbeats and acknowledgements (replication/)

@@ -1,4 +1,4 @@
-//! The shard map in etcd. Reads and swaps come one after the other, so that the topology never goes back.
+//! Reads and swaps of the shard map in etcd. A lock serializes them, so that the topology never goes back in time.
 
 use super::membership::Group;
 use larder_etcd::{Etcd, EtcdSettings, EtcdShardMap};
@@ -8,7 +8,7 @@ use larder_replica::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the keeper tries to finish a migration, and how soon it retries.
+/// How long the keeper tries to finish a migration, and the pause between two attempts.
 const TRY_MAX: Duration = Duration::from_secs(3);
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
@@ -19,7 +19,7 @@ pub(crate) struct ShardMapKeeper {
     group: Arc<Group>,
 }
 
-/// The leader that exports slots.
+/// The exporting leader of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExportingLeader {
     pub(crate) process: Process,
@@ -46,7 +46,7 @@ impl std::fmt::Display for Unfinished {
 impl std::error::Error for Unfinished {}
 
 impl ShardMapKeeper {
-    /// For the cluster of this group; `None` if the settings are wrong.
+    /// Creates the keeper for the cluster of this group; `None` if the settings are invalid.
     pub(crate) fn new(settings: &EtcdSettings, group: &Arc<Group>) -> Option<Self> {
         // The settings were valid when the server started.
         let etcd = Etcd::new(settings).ok()?;
@@ -66,7 +66,7 @@ impl ShardMapKeeper {
         let view = etcd.read()?;
         let has_map = view.map.is_some();
         if !has_map && self.group.leads_since().is_some() {
-            // If it was there before, it has been lost.
+            // If this node knows a map, etcd has lost it: restore it.
             let map =
                 topology.map().0.unwrap_or_else(|| ShardMap::single_group(&self.group.name.group));
             if let Some(revision) = etcd.swap(0, &map, &[])? {
@@ -77,8 +77,8 @@ impl ShardMapKeeper {
         Ok(())
     }
 
-    /// Revokes the release of slots whose migration was not finished: replaces the map by the same one, so that the other
-    /// group cannot finish it any more.
+    /// Revokes a release that the other group has not completed. Replaces the map by an equal one first, so that a late swap
+    /// of the other group fails.
     pub(crate) fn revoke_release(&self) -> Result<(), CoordinatorError> {
         let topology = &self.group.topology;
         if !topology.has_unused_release(self.group.leads_since()) {
@@ -94,8 +94,8 @@ impl ShardMapKeeper {
         Ok(())
     }
 
-    /// Replaces the map by the same one, so that a swap that was not answered cannot take effect later.
-    pub(crate) fn end_swaps(&self) -> Result<(), CoordinatorError> {
+    /// Replaces the map by an equal one, so that an earlier swap without an answer cannot take effect later.
+    pub(crate) fn supersede_swaps(&self) -> Result<(), CoordinatorError> {
         let mut etcd = self.lock();
         let view = etcd.read()?;
         let changed = || CoordinatorError("the shard map has changed; retrying".to_owned());
@@ -105,11 +105,11 @@ impl ShardMapKeeper {
         Ok(())
     }
 
-    /// Writes to the map that a migration is done, if the map still has this revision, the exporting leader still leads,
-    /// and so does this one, in this epoch.
+    /// Writes the new owner of the slots of a migration to the map, if the map still has this revision, and both leaders
+    /// still lead in these epochs.
     ///
     /// # Errors
-    /// [`Unfinished::Unknown`] if it may be done, or the reason why it is not.
+    /// [`Unfinished::Unknown`] if the write may have succeeded, else the reason of the failure.
     pub(crate) fn finish(
         &self,
         done: &Migration,
@@ -118,8 +118,8 @@ impl ShardMapKeeper {
         epoch: u32,
         continues: impl Fn() -> bool,
     ) -> Result<(), Unfinished> {
-        let (begun, mut is_unknown) = (Instant::now(), false);
-        while continues() && begun.elapsed() < TRY_MAX {
+        let (start, mut is_unknown) = (Instant::now(), false);
+        while continues() && start.elapsed() < TRY_MAX {
             match self.try_to_finish(done, revision, exporter, epoch) {
                 Ok(Some(ended)) => return ended.map_err(Unfinished::Refused),
                 Ok(None) => (),
@@ -134,7 +134,7 @@ impl ShardMapKeeper {
         })
     }
 
-    /// The result of an attempt; `None` to retry.
+    /// Makes one attempt. Returns its result; `None`: retry.
     fn try_to_finish(
         &self,
         done: &Migration,

@@ -1,4 +1,4 @@
-//! The cluster as this node knows it: the groups that own slots, and their leaders.
+//! The cluster from this node's view: the groups that own slots, and their leaders.
 
 use crate::peers::Stop;
 use larder_etcd::{LeaderView, ShardMapView};
@@ -10,54 +10,54 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A map that was read longer ago may be out of date.
+/// The maximum age of a current map.
 const CURRENT: Duration = Duration::from_millis(1500);
 /// How often waiters check whether the node shuts down.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// The cluster as it was last seen.
+/// The last known state of the cluster.
 #[derive(Debug)]
 pub struct Topology {
     /// For each slot the number of the group that owns it.
     owners: Box<[AtomicU16]>,
-    /// Whether other groups own slots, or are to import some.
+    /// Whether other groups own slots, or will import some.
     is_divided: AtomicBool,
-    /// Rises when slots get to other groups.
+    /// Rises when the owner of a slot changes. Odd during the change.
     version: AtomicU64,
-    /// Slots that this leader has imported and exported.
+    /// The numbers of slots that this node has imported and exported.
     imported: AtomicU64,
     exported: AtomicU64,
     known: Mutex<Known>,
     /// The topology has changed.
     changed: Condvar,
-    /// The map is to be read at once.
+    /// A read of the map is due.
     due: Condvar,
 }
 
 #[derive(Debug)]
 struct Known {
-    /// The groups by their numbers here: this server's own is the first.
+    /// The names of groups. The index is the local number of the group; the own group is the first.
     names: Vec<String>,
     /// The map, and the slots that this leader has released.
     ownership: Ownership,
     leaders: BTreeMap<String, LeaderView>,
-    /// The groups that own slots or are to import some.
+    /// The groups that own slots, or will import some.
     groups: Vec<Number>,
-    /// When the request was sent whose answer this is.
-    looked: Option<Instant>,
+    /// The send time of the request for this map.
+    read_at: Option<Instant>,
     is_due: bool,
 }
 
 impl Known {
     fn names_group(&self, group: &str) -> bool {
-        let mut named =
+        let mut names =
             self.ownership.map().into_iter().flat_map(|map| map.owners().chain(map.targets()));
-        named.any(|(name, _)| name == group)
+        names.any(|(name, _)| name == group)
     }
 }
 
 impl Topology {
-    /// For a member of the group of this name.
+    /// Creates the topology of a member of the group `own`.
     pub(crate) fn new(own: &str) -> Self {
         Self {
             owners: (0..SLOTS).map(|_| AtomicU16::new(Number::OWN.0)).collect(),
@@ -70,7 +70,7 @@ impl Topology {
                 ownership: Ownership::new(own),
                 leaders: BTreeMap::new(),
                 groups: vec![Number::OWN],
-                looked: None,
+                read_at: None,
                 is_due: true,
             }),
             changed: Condvar::new(),
@@ -92,29 +92,29 @@ impl Topology {
         owner.map_or(Number::OWN, |owner| Number(owner.load(Ordering::Acquire)))
     }
 
-    /// Whether this server's group has one of these slots.
+    /// Whether this node's group owns one of these slots.
     pub(crate) fn has_one_of(&self, slots: &SlotSet) -> bool {
         slots.iter().any(|slot| self.owner(slot) == Number::OWN)
     }
 
-    /// Whether the map was looked at within this time, and [`CURRENT`].
+    /// Whether the map is at most this old, and at most [`CURRENT`].
     pub(crate) fn is_current(&self, within: Duration) -> bool {
-        let looked = self.known().looked;
-        looked.is_some_and(|looked| looked.elapsed() < within.min(CURRENT))
+        let read_at = self.known().read_at;
+        read_at.is_some_and(|read_at| read_at.elapsed() < within.min(CURRENT))
     }
 
-    /// The map, and its number.
+    /// The map, and its revision.
     pub(crate) fn map(&self) -> (Option<ShardMap>, Revision) {
         let ownership = &self.known().ownership;
         (ownership.map().cloned(), ownership.revision())
     }
 
-    /// The next move, if there is one.
+    /// The next planned migration.
     pub(crate) fn next_migration(&self) -> Option<Migration> {
         self.known().ownership.map()?.next_migration()
     }
 
-    /// How many slots are to move.
+    /// The number of slots with a planned migration.
     pub fn slots_moving(&self) -> usize {
         let known = self.known();
         let targets = known.ownership.map().into_iter().flat_map(ShardMap::targets);
@@ -126,29 +126,29 @@ impl Topology {
         self.imported.fetch_add(slots as u64, Ordering::Relaxed);
     }
 
-    /// Slots that this node has imported so far.
+    /// The number of slots that this node has imported.
     pub fn imported(&self) -> u64 {
         self.imported.load(Ordering::Relaxed)
     }
 
-    /// Slots that this node has exported to other groups so far.
+    /// The number of slots that this node has exported.
     pub fn exported(&self) -> u64 {
         self.exported.load(Ordering::Relaxed)
     }
 
-    /// Whether a group has slots, or is to get some.
+    /// Whether a group owns slots, or will import some.
     pub(crate) fn knows(&self, group: &str) -> bool {
         self.known().names_group(group)
     }
 
     /// The leader of another group.
     pub(crate) fn leader(&self, group: &str) -> Option<LeaderView> {
-        // One without slots may have ended.
+        // A group without slots may have shut down.
         let known = self.known();
         known.leaders.get(group).filter(|_| known.names_group(group)).cloned()
     }
 
-    /// The other groups, by their numbers here.
+    /// The other groups, with their local numbers.
     pub(crate) fn others(&self) -> Vec<(Number, String)> {
         let numbers = 0..self.known().names.len();
         numbers
@@ -158,12 +158,12 @@ impl Topology {
             .collect()
     }
 
-    /// Notes the map and the leaders, which were requested at this time.
+    /// Updates the map and the leaders. `asked` is the send time of the request for them.
     pub(crate) fn note(&self, asked: Instant, view: ShardMapView) {
         let mut known = self.known();
         known.leaders = view.leaders;
         if let Some(map) = view.map {
-            known.looked = Some(asked);
+            known.read_at = Some(asked);
             self.count_exported(known.ownership.update_map(map, view.revision));
         }
         self.publish(&mut known);
@@ -171,7 +171,7 @@ impl Topology {
         self.changed.notify_all();
     }
 
-    /// The map is this one from here on, by a swap of this server's.
+    /// Updates the map after a swap by this node.
     pub(crate) fn note_map(&self, map: ShardMap, revision: Revision) {
         let mut known = self.known();
         self.count_exported(known.ownership.update_map(map, revision));
@@ -180,8 +180,8 @@ impl Topology {
         self.changed.notify_all();
     }
 
-    /// Releases slots to another group: this leader does not answer requests for them any more. Returns whether it owned
-    /// them.
+    /// Releases slots to another group: this leader answers no more requests for them. Returns false, and does nothing, if
+    /// the group does not own all of them, or another release is open.
     pub(crate) fn release(&self, slots: &SlotSet, to: &str, leads_since: u32) -> bool {
         let mut known = self.known();
         let can = known.ownership.release(slots, to, leads_since);
@@ -191,14 +191,14 @@ impl Topology {
         can
     }
 
-    /// The other group has imported the released slots, or will not.
+    /// Ends the export of released slots: the other group has imported them, or has failed to.
     pub(crate) fn end_release(&self) {
         self.known().ownership.close_release();
         self.read_soon();
     }
 
-    /// Whether slots were released that the other group has not imported: the map must be replaced before this node answers
-    /// for them again. `leads_since` is the leadership of this node: a release of an earlier one is void.
+    /// Whether there is a release that the other group has not completed. The map must be replaced before this node answers
+    /// for the slots again. Drops a release of an earlier leadership than `leads_since`.
     pub(crate) fn has_unused_release(&self, leads_since: Option<u32>) -> bool {
         let mut known = self.known();
         if known.ownership.forget_earlier_release(leads_since) {
@@ -207,12 +207,12 @@ impl Topology {
         known.ownership.has_failed_release()
     }
 
-    /// The slots that the map assigns to this group, released ones included.
+    /// The slots of this group in the map, released ones included.
     pub fn own_slots(&self) -> SlotSet {
         self.known().ownership.slots()
     }
 
-    /// Revokes a release: the map has been replaced, so that the other group cannot import the slots any more.
+    /// Revokes a release. `map` has replaced the revision that the other group would replace.
     pub(crate) fn revoke_release(&self, map: ShardMap, revision: Revision) {
         let mut known = self.known();
         known.ownership.revoke_release(map, revision);
@@ -245,7 +245,7 @@ impl Topology {
         let mut both = self.owners.iter().zip(&owners);
         let has_changed = both.any(|(was, is)| was.load(Ordering::Relaxed) != is.0);
         if has_changed || self.is_divided.load(Ordering::Relaxed) != is_divided {
-            // A session that reads while this changes finds another version afterwards.
+            // A session that reads owners during the change sees another version afterwards.
             self.version.fetch_add(1, Ordering::AcqRel);
             self.owners
                 .iter()
@@ -262,24 +262,25 @@ impl Topology {
         self.due.notify_all();
     }
 
-    /// Waits until a read of the map is requested, or for this time.
+    /// Waits until a read of the map is requested, for at most `time`.
     pub(crate) fn wait_until_due(&self, time: Duration) {
         let is_idle = |known: &mut Known| !known.is_due;
         let waited = self.due.wait_timeout_while(self.known(), time, is_idle);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_due = false;
     }
 
-    /// Waits for a map that was requested after this time. Returns false if the node shuts down, or `goes_on` does.
+    /// Waits for a map that was requested after this time. Returns false if the node shuts down, or `continues` returns
+    /// false.
     pub(crate) fn wait_for_map(
         &self,
         after: Instant,
         stop: &Stop,
-        goes_on: impl Fn() -> bool,
+        continues: impl Fn() -> bool,
     ) -> bool {
         let is_old = |known: &mut Known| {
-            known.ownership.map().is_none() || known.looked.is_none_or(|looked| looked < after)
+            known.ownership.map().is_none() || known.read_at.is_none_or(|read_at| read_at < after)
         };
-        while !stop.is_set() && goes_on() {
+        while !stop.is_set() && continues() {
             self.read_soon();
             let (mut known, _) = self
                 .changed
@@ -292,13 +293,13 @@ impl Topology {
         false
     }
 
-    /// Waits for a change, or for this time.
+    /// Waits for a change, for at most `time`.
     pub(crate) fn wait(&self, time: Duration) {
         let _ = self.changed.wait_timeout(self.known(), time);
     }
 }
 
-/// There are at most as many groups as slots, and as many that are to get some.
+/// The number of a group. Numbers fit, because the map has at most [`SLOTS`] owners and as many targets.
 fn number(position: usize) -> Number {
     Number(u16::try_from(position).unwrap_or(u16::MAX))
 }
@@ -318,7 +319,7 @@ impl GroupMap for Topology {
             if version.is_multiple_of(2) {
                 return version;
             }
-            // Slots get to other groups at this moment.
+            // The owners are changing.
             std::thread::yield_now();
         }
     }
@@ -340,21 +341,21 @@ mod tests {
         assert!(topology.shard_map().is_none());
         map.plan_migration("1", Some(100)).unwrap();
         topology.note(Instant::now(), view(&map, 2));
-        let division = topology.shard_map().expect("all groups are flushed from here on");
+        let division = topology.shard_map().expect("another group will import slots");
         assert_eq!(division.groups(), [Number(0), Number(1)]);
         let next = topology.next_migration().unwrap();
         let before = division.version();
         assert!(topology.release(&next.slots, "1", 7));
-        assert!(!topology.release(&next.slots, "1", 7), "once");
+        assert!(!topology.release(&next.slots, "1", 7), "a second release is refused");
         assert!(division.version() > before && !topology.has_one_of(&next.slots));
-        // A map that was read before does not revoke the release.
+        // An equal map does not revoke the release.
         topology.note(Instant::now(), view(&map, 2));
         assert!(!topology.has_one_of(&next.slots) && !topology.has_unused_release(Some(7)));
         topology.end_release();
         assert!(!topology.has_one_of(&next.slots) && topology.has_unused_release(Some(7)));
         topology.revoke_release(map.clone(), 3);
         assert!(topology.has_one_of(&next.slots) && !topology.has_unused_release(Some(7)));
-        // Another leadership has released nothing.
+        // A release ends with its leadership.
         assert!(topology.release(&next.slots, "1", 7));
         assert!(!topology.has_unused_release(Some(8)) && topology.has_one_of(&next.slots));
         assert!(topology.release(&next.slots, "1", 8));

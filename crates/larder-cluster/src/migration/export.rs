@@ -1,4 +1,5 @@
-//! Exports slots to another group: sends its leader all their items, and releases the slots when it requests that.
+//! The export of slots to another group: sends all their items and changes to its leader, and releases the slots on its
+//! request.
 
 use crate::error::{LocalError, PeerError, Timeout, Violation};
 use crate::group::Group;
@@ -16,11 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// How long slots stay released if the other group does not import them.
+/// How long slots stay released if the other group does not complete the import.
 const RELEASED_MAX: Duration = Duration::from_secs(5);
 /// A peer that sends nothing for this long is unreachable.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// How often the export checks whether batches have ended.
+/// The interval of checks for the end of batches.
 const TICK: Duration = Duration::from_millis(1);
 
 /// An export of slots to another group.
@@ -32,7 +33,7 @@ pub(crate) struct Export<'n> {
     pub(crate) group: &'n Group,
     /// The migration, as the shard map must plan it.
     pub(crate) planned: Migration,
-    /// The epoch since which this node leads.
+    /// The epoch in which the current leadership of this node started.
     pub(crate) leadership: u32,
 }
 
@@ -102,7 +103,7 @@ impl Export<'_> {
                 *has_released = true;
                 released = Some(Instant::now());
             }
-            // The changes of a batch are in the journals when it has ended.
+            // When a batch has ended, the journals have all its changes.
             if released.is_some() && ends.is_none() && journals.settle(&mut under_way) {
                 ends = Some(journals.ends());
             }
@@ -120,8 +121,9 @@ impl Export<'_> {
                 Step::Idle if released.is_some() && !is_done => std::thread::sleep(TICK),
                 Step::Idle => {
                     let has_more = || sender.has_more() || self.stop.is_set();
-                    let asks = || released.is_none() && has_requested.load(Ordering::Acquire);
-                    journals.bell().wait(heartbeats.left(), || has_more() || asks());
+                    let is_requested =
+                        || released.is_none() && has_requested.load(Ordering::Acquire);
+                    journals.bell().wait(heartbeats.left(), || has_more() || is_requested());
                 }
                 Step::Waiting => {
                     journals.bell().wait(heartbeats.left(), || journal_waker.take());

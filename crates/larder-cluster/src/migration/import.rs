@@ -1,8 +1,8 @@
-//! Imports slots from another group: follows its leader with a filter, has it release the slots, and writes the new owner
-//! to the shard map.
+//! The import of slots from another group: follows its leader with a filter, requests the release of the slots, and writes
+//! the new owner to the shard map.
 //!
-//! The same thread of a leader removes the items of slots that other groups own, so that it removes nothing that it has
-//! just imported.
+//! The same thread of a leader removes the items of slots that other groups own, so that it does not remove items of an
+//! import under way.
 
 use crate::error::{LocalError, PeerError};
 use crate::group::{ExportingLeader, Group, ShardMapKeeper, Unfinished};
@@ -20,33 +20,34 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// How often the importer checks for a planned migration, and how soon it retries one that has failed.
+/// The interval of checks for a planned migration, and the pause after a failed import.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// All nodes know of a migration before slots are released: they read the map more often than this.
+/// The minimum time between the plan of a migration and the release of its slots. All nodes read the map more often, so
+/// they know the plan then.
 const KNOWN_AFTER: Duration = Duration::from_secs(2);
-/// How long an epoch may take to be raised.
+/// The time limit for raising the epoch.
 const RAISE_MAX: Duration = Duration::from_secs(2);
-/// How long the other leader may take to release slots, and then the followers to have everything. Requests wait during
-/// that, for a second at most.
+/// The time limits of the release, and of the followers' acknowledgements after it. Requests wait during both, and fail
+/// after a second.
 const RELEASE_MAX: Duration = Duration::from_millis(400);
 const HELD_MAX: Duration = Duration::from_millis(400);
-/// How long followers may take to have everything before that.
+/// The time limit of the followers' acknowledgements before the release.
 const FOLLOWERS_MAX: Duration = Duration::from_secs(2);
-/// A flush is carried out by all groups within this time, or fails.
+/// The time within which a flush reaches all groups, or fails.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(5);
-/// So many epochs are left for leaders when an epoch is raised.
+/// The number of epochs that must be left for later leaders when an import raises the epoch.
 const EPOCHS_LEFT: u32 = 1000;
 /// A leader that sends nothing for this long is unreachable.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// How long a read waits before the importer checks whether the migration continues.
+/// The interval at which a waiting read checks whether the migration continues.
 const SLICE: Duration = Duration::from_millis(20);
-/// How often the importer checks a condition that it waits for.
+/// The interval of checks for a condition.
 const TICK: Duration = Duration::from_millis(2);
 const READ_LEN: usize = 256 << 10;
-/// Bytes that are imported, and items that are removed, before the importer waits for followers.
+/// The number of imported bytes, and of removed items, after which the importer waits for the followers.
 const BYTES_AHEAD: usize = 4 << 20;
 const ITEMS_AHEAD: usize = 1000;
-/// Items of a walk in one batch.
+/// The number of items of a walk in one batch.
 const WALK_ITEMS: usize = 256;
 
 /// Imports slots that the shard map assigns to the local group.
@@ -62,10 +63,10 @@ pub(crate) struct Importer {
 /// The state that outlives an attempt.
 #[derive(Default)]
 struct ImporterState {
-    /// The flush generation that it has seen last, in which leadership, and when that changed.
+    /// The last known flush generation, the leadership then, and the time of the last change of either.
     flushes: Option<(u64, u32, Instant)>,
-    /// Whether etcd has finished the last migration is unknown.
-    is_unsettled: bool,
+    /// The swap that finishes the last migration had no answer, and may still take effect.
+    has_pending_swap: bool,
 }
 
 /// The reason why an import has failed. The importer retries.
@@ -150,9 +151,9 @@ impl Importer {
             self.group.topology.wait(INTERVAL);
             let Some(leadership) = self.group.leadership() else { continue };
             self.note_flushes(leadership);
-            let wanted = self.group.topology.next_migration();
-            let wanted = wanted.filter(|wanted| wanted.to == self.group.name.group);
-            let Some(wanted) = wanted else {
+            let planned = self.group.topology.next_migration();
+            let planned = planned.filter(|planned| planned.to == self.group.name.group);
+            let Some(planned) = planned else {
                 (seen, last_error) = (None, String::new());
                 let state = (leadership, self.group.topology.own_slots());
                 if cleaned.as_ref() != Some(&state) && self.remove_foreign(leadership) {
@@ -161,21 +162,21 @@ impl Importer {
                 continue;
             };
             let known_since = match &seen {
-                Some((of, since)) if *of == wanted => *since,
+                Some((of, since)) if *of == planned => *since,
                 _ => Instant::now(),
             };
-            seen = Some((wanted.clone(), known_since));
+            seen = Some((planned.clone(), known_since));
             cleaned = None;
-            match self.import(&wanted, leadership, known_since) {
+            match self.import(&planned, leadership, known_since) {
                 Ok(()) => {
-                    let count = wanted.slots.len();
+                    let count = planned.slots.len();
                     self.group.topology.note_imported(count);
-                    tracing::info!("imported {count} slots from group {}", wanted.from);
+                    tracing::info!("imported {count} slots from group {}", planned.from);
                 }
                 Err(error) => {
                     let error = error.to_string();
                     if error != last_error {
-                        let (count, from) = (wanted.slots.len(), &wanted.from);
+                        let (count, from) = (planned.slots.len(), &planned.from);
                         tracing::warn!(
                             "cannot import {count} slots from group {from} yet, retrying: {error}"
                         );
@@ -187,7 +188,7 @@ impl Importer {
         }
     }
 
-    /// Notes flushes, and when this node learnt of them.
+    /// Updates the last known flush generation.
     fn note_flushes(&mut self, leadership: u32) {
         let flushes = self.applier.engine().flush_generation();
         if self.state.flushes.is_none_or(|(seen, of, _)| (seen, of) != (flushes, leadership)) {
@@ -199,25 +200,25 @@ impl Importer {
         self.node.clock.moment().into()
     }
 
-    /// Imports slots.
+    /// Makes one attempt of an import. `known_since` is the time at which this node has first seen the plan.
     fn import(
         &mut self,
-        wanted: &Migration,
+        planned: &Migration,
         leadership: u32,
         known_since: Instant,
     ) -> Result<(), ImportError> {
-        // A flush may have been carried out here, and not yet by the other group.
+        // A recent flush may not have reached the other group yet: its old items would come back.
         let generation = self.state.flushes.filter(|(.., at)| at.elapsed() > FLUSHED_WITHIN);
         let (generation, ..) = generation.ok_or(ImportError::RecentFlush)?;
-        if self.state.is_unsettled {
-            self.keeper.end_swaps()?;
-            self.state.is_unsettled = false;
+        if self.state.has_pending_swap {
+            self.keeper.supersede_swaps()?;
+            self.state.has_pending_swap = false;
         }
         self.keeper.read()?;
-        if self.group.topology.next_migration().as_ref() != Some(wanted) {
+        if self.group.topology.next_migration().as_ref() != Some(planned) {
             return Err(ImportError::NotPlanned);
         }
-        let leader = self.group.topology.leader(&wanted.from);
+        let leader = self.group.topology.leader(&planned.from);
         let leader = leader.ok_or(ImportError::NoLeader)?;
         let address = leader.address.ok_or(LocalError::NoAddress)?;
         let journals = self.group.journals().ok_or(ImportError::NoJournals)?;
@@ -228,15 +229,15 @@ impl Importer {
             return Err(LocalError::LeadershipLost.into());
         }
         let process = leader.record.leader;
-        let (dialed, epoch) = self.dial(&process, &address, wanted)?;
+        let (dialed, epoch) = self.dial(&process, &address, planned)?;
         if epoch != leader.record.epoch || epoch > EPOCH_MAX - EPOCHS_LEFT {
             return Err(ImportError::EpochMismatch);
         }
         let own_epoch = self.raise_epoch(epoch)?;
-        tracing::info!("importing {} slots from group {}", wanted.slots.len(), wanted.from);
+        tracing::info!("importing {} slots from group {}", planned.slots.len(), planned.from);
         self.applier.start_stream(process.boot);
-        let revision = self.follow(&dialed, wanted, leadership, known_since)?;
-        // Nothing follows the barrier: a later flush removes the imported items, too.
+        let revision = self.follow(&dialed, planned, leadership, known_since)?;
+        // After the barrier the stream has no more items, so a later flush removes all imported ones.
         if self.applier.engine().flush_generation() != generation {
             return Err(ImportError::Flushed);
         }
@@ -245,8 +246,8 @@ impl Importer {
         }
         let exporter = ExportingLeader { process, epoch };
         let continues = || self.group.leads_on(leadership) && !self.stop.is_set();
-        let finished = self.keeper.finish(wanted, revision, &exporter, own_epoch, continues);
-        self.state.is_unsettled = finished == Err(Unfinished::Unknown);
+        let finished = self.keeper.finish(planned, revision, &exporter, own_epoch, continues);
+        self.state.has_pending_swap = finished == Err(Unfinished::Unknown);
         Ok(finished?)
     }
 
@@ -254,12 +255,12 @@ impl Importer {
         &self,
         leader: &Process,
         address: &str,
-        wanted: &Migration,
+        planned: &Migration,
     ) -> Result<(Dialed, u32), ImportError> {
         let (me, name) = (self.group.me(), self.group.full_name());
         let member = Some(HelloMember { group: &name, boot: me.boot });
         let target = Target { address, node: Some(&leader.node) };
-        let purpose = Purpose::Import(wanted.slots.clone());
+        let purpose = Purpose::Import(planned.slots.clone());
         let dialed = dial(target, &self.node.credentials, &me.node, member, purpose, &self.stop)?;
         let identity = dialed.identity;
         if identity.boot != leader.boot || identity.epoch == 0 {
@@ -288,12 +289,12 @@ impl Importer {
         }
     }
 
-    /// Imports items until the other leader has released the slots and has sent everything. Returns the revision of the
-    /// map from before the release was requested.
+    /// Imports items until the other leader has released the slots and has sent all changes. Returns the revision of the map
+    /// that was read before the request for the release.
     fn follow(
         &mut self,
         dialed: &Dialed,
-        wanted: &Migration,
+        planned: &Migration,
         leadership: u32,
         known_since: Instant,
     ) -> Result<Revision, ImportError> {
@@ -302,17 +303,17 @@ impl Importer {
         stream.set_write_timeout(Some(SILENCE_MAX))?;
         let (mut bytes, mut heard, mut ahead) = (vec![0; READ_LEN], Instant::now(), 0);
         let mut requested: Option<(Instant, Revision)> = None;
-        self.apply(&dialed.rest, wanted, leadership)?;
+        self.apply(&dialed.rest, planned, leadership)?;
         loop {
             match stream.read(&mut bytes) {
                 Ok(0) => return Err(ImportError::Closed),
                 Ok(len) => {
                     heard = Instant::now();
-                    self.apply(bytes.get(..len).unwrap_or_default(), wanted, leadership)?;
+                    self.apply(bytes.get(..len).unwrap_or_default(), planned, leadership)?;
                     ahead += len;
                     if ahead > BYTES_AHEAD {
                         ahead = 0;
-                        // A follower that is too slow is in sync no longer.
+                        // A timeout is no failure: a follower that is too slow is no longer in sync.
                         self.wait_for_followers(leadership, FOLLOWERS_MAX);
                     }
                 }
@@ -338,7 +339,7 @@ impl Importer {
                         continue;
                     }
                     self.keeper.read()?;
-                    if self.group.topology.next_migration().as_ref() != Some(wanted) {
+                    if self.group.topology.next_migration().as_ref() != Some(planned) {
                         return Err(ImportError::NotPlanned);
                     }
                     requested = Some((Instant::now(), self.group.topology.map().1));
@@ -353,16 +354,16 @@ impl Importer {
     fn apply(
         &mut self,
         bytes: &[u8],
-        wanted: &Migration,
+        planned: &Migration,
         leadership: u32,
     ) -> Result<(), ImportError> {
         let now = self.now();
         let Self { group, applier, .. } = self;
-        let may = || group.leads_on(leadership) && !group.topology.has_one_of(&wanted.slots);
+        let may = || group.leads_on(leadership) && !group.topology.has_one_of(&planned.slots);
         Ok(applier.receive_import(bytes, now, may)?)
     }
 
-    /// Waits until the followers in sync have all changes so far, and returns whether they do in time.
+    /// Waits until the followers in sync have all changes so far. Returns whether they have them in time.
     fn wait_for_followers(&self, leadership: u32, time: Duration) -> bool {
         let Some(journals) = self.group.journals() else { return true };
         let (ends, started) = (journals.ends(), Instant::now());
@@ -389,7 +390,7 @@ impl Importer {
             let now = self.now();
             let engine = self.applier.engine();
             engine.begin_batch(now);
-            // Within the batch: a node that stops leading waits for its end.
+            // Checked within the batch: a replaced leader waits for its end before it follows.
             if !self.group.leads_on(leadership) || self.stop.is_set() {
                 engine.end_batch();
                 return false;

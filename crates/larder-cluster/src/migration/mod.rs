@@ -1,5 +1,5 @@
-//! Migration of slots from one group to another: the leader of the destination imports them, and that of the source
-//! exports them.
+//! Migration of slots between groups. The importing leader connects to the exporting one: see
+//! `larder_replica::Ownership` for the protocol.
 
 mod export;
 mod import;

@@ -12,8 +12,8 @@ use std::io::{self, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// How long connecting may take, and then the handshakes of TLS and of nodes together: to a member of the group, which
-/// is near and may be replaced soon, and to others.
+/// The time limit of the connect, and then of both handshakes together (TLS, nodes). It is short between members of a
+/// group, which are close to each other, and where another leader may replace the peer soon.
 const GROUP_TIME: Duration = Duration::from_millis(300);
 const OTHERS_TIME: Duration = Duration::from_secs(2);
 
@@ -25,7 +25,7 @@ pub(crate) struct Target<'a> {
     pub(crate) node: Option<&'a str>,
 }
 
-/// A connection whose handshake is complete.
+/// A connection after its handshake.
 pub(crate) struct Dialed {
     pub(crate) stream: PeerStream,
     pub(crate) identity: LeaderIdentity,
@@ -80,7 +80,7 @@ fn connect(address: &str, time: Duration) -> io::Result<TcpStream> {
 }
 
 impl Target<'_> {
-    /// The name that its certificate must have.
+    /// The name that the peer's certificate must have.
     fn certified_name(&self) -> Result<ServerName<'static>, PeerError> {
         let name = match self.node {
             Some(node) => DnsName::try_from(node.to_owned()).ok().map(ServerName::DnsName),

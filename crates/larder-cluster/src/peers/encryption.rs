@@ -1,11 +1,11 @@
 //! TLS of a connection that two threads use at the same time: one reads, and the other writes. They share the state of
-//! the session, so there are two locks, which are taken in this order:
+//! the TLS session. Lock order:
 //!
 //! ```text
-//! sending   held while records are made and sent: they leave in the order in which they were encrypted
-//! session   held while bytes are encrypted or decrypted, never while the socket is waited for
+//! sending   held while records are encrypted and sent, so that they are sent in the order of their encryption
+//! session   held while bytes are encrypted or decrypted, never while a thread waits for the socket
 //! ```
-//! So a writer does not wait for a peer that is silent, and a reader does not wait for a peer that reads nothing.
+//! So a writer does not wait for a silent peer, and a reader does not wait for a peer that does not read.
 
 use super::handshake::HandshakeLimit;
 use crate::error::{PeerError, Violation};
@@ -18,7 +18,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// Encrypted bytes of one read: two records.
+/// The maximum number of encrypted bytes in one read: two records.
 const READ_LEN: usize = 32 << 10;
 
 /// The TLS of a connection.
@@ -32,7 +32,7 @@ pub(super) struct Encryption {
 #[derive(Debug, Default)]
 struct Sending {
     records: Vec<u8>,
-    /// A part of the records may have been sent: nothing that follows could be read.
+    /// A send has failed, and may have sent a part of a record: the peer could not decrypt anything after it.
     is_broken: bool,
 }
 
@@ -40,17 +40,18 @@ struct Sending {
 #[derive(Debug)]
 struct Session {
     connection: Connection,
-    /// Decrypted bytes for which a reader had no room, and how many of them it has had since.
+    /// Decrypted bytes without room in the reader's buffer.
     plaintext: Vec<u8>,
+    /// The number of bytes of `plaintext` that the reader has taken since.
     taken: usize,
 }
 
-/// The plaintext of records.
+/// The outcome of decrypting records.
 #[derive(Debug, PartialEq, Eq)]
 enum Decrypted {
-    /// So many bytes; 0: the peer has closed the session.
+    /// The number of bytes for the reader; 0: the peer has closed the session.
     Bytes(usize),
-    /// No record is complete, or none was for the reader.
+    /// No record is complete, or none has bytes for the reader.
     Nothing,
 }
 
@@ -163,7 +164,7 @@ impl Session {
         self.taken < self.plaintext.len()
     }
 
-    /// Moves bytes that are decrypted already to `bytes`; how many.
+    /// Moves buffered plaintext to `bytes`. Returns the number of bytes.
     fn take(&mut self, bytes: &mut [u8]) -> usize {
         let mut rest = self.plaintext.get(self.taken..).unwrap_or_default();
         let len = rest.read(bytes).unwrap_or_default();
@@ -174,11 +175,11 @@ impl Session {
         len
     }
 
-    /// Decrypts all of these bytes into `bytes`, and what has no room there into a buffer.
+    /// Decrypts all records into `bytes`, and into `plaintext` if there is no room left.
     fn decrypt(&mut self, mut records: &[u8], bytes: &mut [u8]) -> io::Result<Decrypted> {
         let (mut filled, mut has_closed) = (0, false);
         while !records.is_empty() && !has_closed {
-            // That is the part of it for which rustls has room.
+            // rustls takes as much as it has room for.
             self.connection.read_tls(&mut records)?;
             let state = self.connection.process_new_packets().map_err(|error| explain(&error))?;
             let mut left = state.plaintext_bytes_to_read();
@@ -198,7 +199,7 @@ impl Session {
         Ok(if is_nothing { Decrypted::Nothing } else { Decrypted::Bytes(filled) })
     }
 
-    /// Encrypts the first of these bytes, as many as rustls takes at once, and appends the records; how many bytes.
+    /// Encrypts as many of the bytes as rustls takes at once, and appends the records. Returns the number of bytes.
     fn encrypt(&mut self, bytes: &[u8], records: &mut Vec<u8>) -> io::Result<usize> {
         let len = self.connection.writer().write(bytes)?;
         self.take_records(records)?;
@@ -225,7 +226,7 @@ impl Session {
 fn explain(error: &Error) -> io::Error {
     let text = match error {
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            "it does not speak TLS: both sides need --cluster-tls".to_owned()
+            "the peer does not speak TLS: both sides need --cluster-tls".to_owned()
         }
         error => explain_certificate(error),
     };

@@ -1,4 +1,4 @@
-//! The parts of a handshake that both sides need: its time limit, and its frames.
+//! The common parts of both sides of a handshake: the time limit, and reading frames.
 
 use super::stop::Stop;
 use crate::error::{LocalError, PeerError, Timeout, Violation};
@@ -7,12 +7,12 @@ use std::io::{self, Read};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// How long a read waits before it checks whether the node shuts down.
+/// The interval at which a waiting read checks for the shutdown of the node.
 const SLICE: Duration = Duration::from_millis(200);
-/// How a record of TLS begins: a handshake or an alert, and the major version.
+/// The first bytes of TLS records: handshake or alert, and the major version.
 const TLS_RECORDS: [[u8; 2]; 2] = [[22, 3], [21, 3]];
 
-/// The time limit of a handshake, together with the TLS handshake before it.
+/// The time limit of a handshake, including the TLS handshake before it.
 #[derive(Clone, Copy)]
 pub(crate) struct HandshakeLimit<'a> {
     end: Instant,
@@ -25,7 +25,7 @@ impl<'a> HandshakeLimit<'a> {
         Self { end: Instant::now() + time, stop }
     }
 
-    /// Reads at least one byte from `stream`, whose socket is `socket`.
+    /// Reads at least one byte from `stream`. `socket` is its socket.
     ///
     /// # Errors
     /// [`Timeout::Handshake`], [`LocalError::Stopped`], or the peer has closed the connection.
@@ -54,7 +54,7 @@ impl<'a> HandshakeLimit<'a> {
     }
 }
 
-/// Whether a read ended because nothing has arrived in time.
+/// Whether a read has timed out, or was interrupted: the caller may read again.
 pub(crate) fn is_silence(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
@@ -66,7 +66,7 @@ pub(crate) fn is_silence(error: &io::Error) -> bool {
 /// The peer does not speak the replication format.
 pub(crate) fn handshake_frame(input: &[u8]) -> Result<Option<(Frame<'_>, usize)>, PeerError> {
     if TLS_RECORDS.iter().any(|head| input.starts_with(head)) {
-        // Read as a frame, that would be longer than one may be.
+        // As a frame it would only be one of invalid length.
         return Err(Violation::SpeaksTls.into());
     }
     Ok(Frame::read(input, HANDSHAKE_FRAME_LEN_MAX)?)

@@ -1,4 +1,4 @@
-//! TLS between nodes (`--cluster-tls`): each shows a certificate to the other one, as client and as server.
+//! TLS between nodes (`--cluster-tls`): both sides present a certificate.
 
 use larder_support::tls::{
     ClientCertificates, LoadError, Tls, VerifyMode, Version, check_node, load, load_client,
@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The files of `--cluster-tls`, all in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeTlsFiles {
-    /// The certificate of this node and those above it.
+    /// The certificate of this node, and its chain.
     pub cert: PathBuf,
-    /// Its private key.
+    /// The private key of the certificate.
     pub key: PathBuf,
-    /// The authorities that certify nodes.
+    /// The certificate authorities of all nodes.
     pub ca: PathBuf,
 }
 
@@ -39,13 +39,13 @@ impl std::str::FromStr for NodeTlsFiles {
 #[derive(Debug)]
 pub struct NodeTls {
     options: Tls,
-    /// The name of this node in its group, for which its certificate has to be.
+    /// The name of this node in its group. Its certificate must be for this name.
     node: Option<String>,
     provider: Arc<CryptoProvider>,
     present: Mutex<Configurations>,
 }
 
-/// The configurations of new connections: that others make, and that this node makes.
+/// The configurations of new connections: accepted ones, and outgoing ones.
 #[derive(Debug)]
 struct Configurations {
     server: Arc<ServerConfig>,
@@ -72,24 +72,24 @@ impl NodeTls {
         Ok(Self { options, node, provider, present })
     }
 
-    /// Reads the files again, for new connections. If any is invalid, those from before stay.
+    /// Reads the files again, for new connections. If any is invalid, the current certificates stay.
     ///
     /// # Errors
     /// [`LoadError`], as at start.
     pub fn refresh(&self) -> Result<(), LoadError> {
         let read = Configurations::read(&self.options, self.node.as_deref(), &self.provider)?;
         *self.present() = read;
-        tracing::info!("the certificates of --cluster-tls were read again");
+        tracing::info!("reloaded the certificates of --cluster-tls");
         Ok(())
     }
 
-    /// The session of a connection that another node has made.
+    /// Creates the TLS session of an accepted connection.
     pub(crate) fn accept(&self) -> Result<Connection, Error> {
         let configuration = Arc::clone(&self.present().server);
         ServerConnection::new(configuration).map(Connection::Server)
     }
 
-    /// The session of a connection to a node whose certificate has to be for this name.
+    /// Creates the TLS session of an outgoing connection. The peer's certificate must be for `name`.
     pub(crate) fn connect(&self, name: ServerName<'static>) -> Result<Connection, Error> {
         let configuration = Arc::clone(&self.present().client);
         ClientConnection::new(configuration, name).map(Connection::Client)
@@ -102,7 +102,7 @@ impl NodeTls {
 }
 
 impl Configurations {
-    /// No session is resumed: connections last long, and each shows the certificates that there are now.
+    /// Reads the files. Session resumption is off: connections last long, and each must present the current certificate.
     fn read(
         options: &Tls,
         node: Option<&str>,
@@ -116,7 +116,7 @@ impl Configurations {
         server.send_tls13_tickets = 0;
         let mut client = load_client(options, provider)?;
         client.resumption = Resumption::disabled();
-        // Each node has one certificate, and its name need not be seen on the wire.
+        // Each node has one certificate, so it needs no name to choose it, and the name stays secret.
         client.enable_sni = false;
         Ok(Self { server: Arc::new(server), client: Arc::new(client) })
     }

@@ -12,7 +12,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// A connection. It is read and written through `&PeerStream`; one thread at a time may read.
+/// A connection. Threads read and write through `&PeerStream`; only one thread at a time may read.
 #[derive(Debug)]
 pub(crate) struct PeerStream {
     socket: TcpStream,
@@ -20,7 +20,7 @@ pub(crate) struct PeerStream {
 }
 
 impl PeerStream {
-    /// A connection that was accepted; with TLS once the peer has shown a valid certificate.
+    /// Wraps an accepted connection. With TLS, carries out the TLS handshake, which requires a valid certificate.
     ///
     /// # Errors
     /// The handshake fails, or takes too long.
@@ -33,7 +33,8 @@ impl PeerStream {
         Self::start(socket, connection, limit)
     }
 
-    /// A connection that this server has made; with TLS once the peer has shown a valid certificate for the name.
+    /// Wraps an outgoing connection. With TLS, carries out the TLS handshake, which requires a valid certificate for the
+    /// name.
     ///
     /// # Errors
     /// The handshake fails, or takes too long.
@@ -57,7 +58,7 @@ impl PeerStream {
         Ok(Self { socket, tls: Some(Box::new(encryption)) })
     }
 
-    /// Appends more of a handshake to `input`.
+    /// Receives bytes of a handshake, and appends them to `input`.
     ///
     /// # Errors
     /// As of [`HandshakeLimit::read`].
@@ -80,21 +81,21 @@ impl PeerStream {
         self.socket.set_write_timeout(time)
     }
 
-    /// Sends a refusal with the words for this error, if it has any, and returns the error.
+    /// Sends a refusal if the error has a reason for the peer. Returns the error.
     pub(crate) fn refuse(&self, error: impl Into<PeerError>) -> PeerError {
         let error = error.into();
-        if let Some(words) = error.refusal() {
+        if let Some(reason) = error.refusal() {
             let mut out = Vec::new();
-            Frame::Refused(words).write(&mut out);
+            Frame::Refused(reason).write(&mut out);
             let mut stream = self;
-            // Without the words the peer only sees the connection end.
+            // If this fails, the peer only sees the connection end.
             let _ = stream.write_all(&out);
         }
         error
     }
 
-    /// Closes the socket for all threads. TLS's announcement of the end is left out: it could have to wait, and a
-    /// frame that is cut off is noticed without it.
+    /// Closes the socket for all threads. Sends no TLS close notification, which could block. The peer detects a truncated
+    /// stream without it, because frames have a length.
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.socket.shutdown(how)
     }
@@ -104,7 +105,7 @@ impl PeerStream {
         self.tls.as_ref().is_some_and(|tls| tls.has_buffered())
     }
 
-    /// Whether the peer may call itself the node of this name: its certificate has it. Without TLS, anybody may.
+    /// Whether the peer's certificate is for the node of this name. Always true without TLS.
     pub(crate) fn is_certified_as(&self, node: &str) -> bool {
         self.tls.as_ref().is_none_or(|tls| tls.is_certified_as(node))
     }
@@ -180,7 +181,7 @@ mod tests {
         (near, listener.accept().unwrap().0)
     }
 
-    /// Both ends of a connection with TLS: of the side that has connected, and of the other one.
+    /// Both ends of a TLS connection: the side that has connected, and the side that has accepted.
     fn pair() -> (PeerStream, PeerStream) {
         let (tls, (near, far)) = (tls(), sockets());
         let stop = Stop::new().unwrap();
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_known_by_its_certificate() {
+    fn a_certificate_identifies_the_peer() {
         let (near, far) = pair();
         for stream in [near, far] {
             assert!(stream.is_certified_as("n1"));
@@ -212,8 +213,8 @@ mod tests {
     }
 
     #[test]
-    fn neither_side_waits_for_the_other_to_read_before_it_reads() {
-        // Far more than sockets take: each side's writer is blocked until the other side's reader reads.
+    fn both_sides_read_while_their_writers_are_blocked() {
+        // More than sockets buffer: each writer is blocked until the reader of the other side reads.
         let (near, far) = pair();
         let sent = bytes(32 << 20);
         std::thread::scope(|scope| {
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_does_not_wait_for_a_reader_whose_peer_is_silent() {
+    fn a_writer_does_not_wait_while_the_reader_waits_for_the_peer() {
         let (near, far) = pair();
         let (has_read, reads) = mpsc::channel();
         std::thread::scope(|scope| {
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_buffered() {
+    fn plaintext_without_room_is_buffered() {
         let (near, far) = pair();
         (&near).write_all(b"abcdef").unwrap();
         assert!(!far.has_buffered());
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_follows_a_record_that_may_be_cut_off() {
+    fn a_failed_write_breaks_the_connection_for_later_writes() {
         let (near, _far) = pair();
         near.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
         let error = (&near).write_all(&bytes(32 << 20)).unwrap_err();
@@ -279,12 +280,12 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_that_takes_too_long_ends_in_time() {
+    fn a_slow_handshake_times_out() {
         let (tls, (mut near, far)) = (tls(), sockets());
         let stop = Stop::new().unwrap();
         let begun = Instant::now();
         std::thread::scope(|scope| {
-            // The length of a message, and then a byte now and then.
+            // The header of a record, and then a byte from time to time.
             near.write_all(&[22, 3, 1, 1, 0, 1, 0, 0, 252]).unwrap();
             let slow = scope.spawn(move || {
                 while near.write_all(&[3]).is_ok() && begun.elapsed() < TIME {

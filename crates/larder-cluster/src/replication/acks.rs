@@ -1,6 +1,6 @@
-//! Acknowledgements of a follower.
+//! The acknowledgements of a follower, and its way into the members in sync.
 
-use super::status::{Acked, FollowerStatus};
+use super::status::{AckProgress, FollowerStatus};
 use crate::error::{PeerError, Timeout, Violation};
 use crate::group::Group;
 use crate::peers::{PeerStream, is_silence};
@@ -14,18 +14,18 @@ use std::io::{self, Read};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// A follower that acknowledges nothing for this long is disconnected.
+/// The maximum time without an acknowledgement before the leader disconnects a follower.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// A follower that is a member of the local group.
 pub(crate) struct FollowingMember<'g> {
     pub(crate) process: Process,
     pub(crate) group: &'g Group,
-    /// The epoch since which this node led when the follower connected.
+    /// The epoch in which the leadership started that the follower has connected to.
     pub(crate) leadership: u32,
 }
 
-/// Keys that a follower has changed itself: see [`larder_replica::Sender::push_changed_keys`].
+/// Keys of a delta sync, for the sender: see [`larder_replica::Sender::push_changed_keys`].
 pub(super) struct ChangedKeysPart {
     pub(super) keys: Vec<u8>,
     pub(super) is_last: bool,
@@ -59,7 +59,7 @@ pub(super) fn read_acks(
         while let Some((frame, len)) = Frame::read(&input, HANDSHAKE_FRAME_LEN_MAX)? {
             if let Frame::ChangedKeys(changed_keys) = frame {
                 changed_len += len;
-                // A key of one byte takes three of a frame.
+                // A key of one byte takes three bytes of a frame, and headers have some, too.
                 let fits = changed_len <= 4 * CHANGED_KEYS_LEN_MAX;
                 let Some(keys_sender) = keys_sender.as_ref().filter(|_| fits) else {
                     return Err(Violation::UnexpectedKeys.into());
@@ -74,7 +74,7 @@ pub(super) fn read_acks(
             let Frame::Ack { batch, heartbeat, watermark, is_synced, promises } = frame else {
                 return Err(Violation::UnexpectedFrame.into());
             };
-            let Acked { sent, synced_until, watermark } =
+            let AckProgress { sent, synced_until, watermark } =
                 status.note_ack((batch, heartbeat, watermark));
             if let Some(member) = member {
                 joining.note(member, journals, is_synced, (synced_until, watermark));
@@ -82,7 +82,7 @@ pub(super) fn read_acks(
                     let FollowingMember { process, group, .. } = member;
                     let has_joined = is_synced && joining.has_joined;
                     group.with(|member, _| {
-                        // Answers may have stopped waiting for it since.
+                        // Answers may have stopped waiting for the member since.
                         let is_synced = has_joined && journals.acks().requires(process.boot);
                         let promised = sent.filter(|_| promises);
                         member.note_ack(process, synced_until.filter(|_| is_synced), promised);
@@ -94,14 +94,18 @@ pub(super) fn read_acks(
     }
 }
 
-/// The transition of a member to in sync: answers wait for it from when its full sync is complete, and it has joined
-/// when it has all changes up to then. Answers do not wait for one that is too slow to be in sync.
+/// The transition of a member to in sync:
+///
+/// 1. When its sync is complete and its lag is short, answers start to wait for it.
+/// 2. When it has all changes before that point, it has joined, and the leader proposes it for the record.
+///
+/// Answers do not wait for a member that is too slow to be in sync.
 #[derive(Default)]
 struct Joining {
-    /// Its acknowledged position, and the time up to which it has all changes.
+    /// The acknowledged watermark, and the time up to which the member has all changes.
     watermark: Option<SentWatermark>,
     synced_until: Millis,
-    /// Where the journals were when answers began to wait for it.
+    /// The ends of the journals at the time when answers started to wait.
     ends: Option<Vec<u64>>,
     has_joined: bool,
 }
@@ -123,21 +127,21 @@ impl Joining {
         let is_new = watermark.is_some();
         self.watermark = watermark.or(self.watermark.take());
         self.synced_until = synced_until.unwrap_or(self.synced_until);
-        // Answers do not wait for a follower any more that was too slow, or whose earlier connection has ended late.
-        let begins = self.ends.is_none() || !acks.requires(process.boot);
-        if begins && !is_caught_up(self.synced_until, boot_millis()) {
+        // The group stops waiting for a follower that was too slow, or when an earlier connection of it ends late.
+        let starts = self.ends.is_none() || !acks.requires(process.boot);
+        if starts && !is_caught_up(self.synced_until, boot_millis()) {
             (self.ends, self.has_joined) = (None, false);
             return;
         }
-        if !self.has_joined || begins {
+        if !self.has_joined || starts {
             group.note_joining(process.boot, self.synced_until);
         }
-        if begins {
+        if starts {
             acks.require(process.boot);
             (self.ends, self.has_joined) = (Some(journals.ends()), false);
         }
         if let Some(SentWatermark { offsets, generation, .. }) = &self.watermark
-            && (begins || is_new)
+            && (starts || is_new)
         {
             acks.note(process.boot, offsets, *generation);
         }

@@ -1,4 +1,4 @@
-//! The follower's side of replication: it connects to its leader, and stores the items and changes that it receives.
+//! The follower's side of replication: connects to the leader, and stores the received items and changes.
 
 use crate::error::{LocalError, PeerError, Timeout};
 use crate::group::Group;
@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 /// A leader that sends nothing for this long is unreachable: it sends ten heartbeats a second.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// How long a read waits before it checks whether the node shuts down, or another one leads.
+/// The interval at which a waiting read checks for the shutdown of the node, and for another leader.
 const SLICE: Duration = Duration::from_millis(100);
-/// The first pause before connecting again, and the longest.
+/// The minimum and maximum pause before another attempt to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// The bytes of one read.
+/// The maximum number of bytes of one read.
 const READ_LEN: usize = 256 << 10;
 
 pub(crate) struct Follower {
@@ -31,24 +31,25 @@ pub(crate) struct Follower {
     stop: Arc<Stop>,
 }
 
-/// The heartbeats of a connection.
+/// The heartbeats of a connection. They measure the delay of the stream.
 #[derive(Default)]
 struct Heartbeats {
     last: u64,
-    /// The least difference so far between the clocks at which a heartbeat arrived and was sent, and when that was.
+    /// The minimum difference between the arrival time on the local clock and the send time on the leader's clock, and the
+    /// arrival time of that heartbeat.
     least: Option<(i128, Millis)>,
 }
 
 impl Heartbeats {
-    /// Notes the number of the last heartbeat, and returns whether it is a new one.
+    /// Notes the number of the last heartbeat. Returns whether it is a new one.
     fn note(&mut self, number: u64) -> bool {
         std::mem::replace(&mut self.last, number) < number
     }
 
-    /// The delay of a heartbeat that was sent at this time of the leader's clock, beyond that of the fastest one.
+    /// The delay of a heartbeat compared with the fastest one. `sent` is its send time on the leader's clock.
     fn delay(&mut self, sent: u64, now: Millis) -> Millis {
         let difference = i128::from(now) - i128::from(sent);
-        // The clocks' paces may differ by a thousandth.
+        // The paces of the clocks may differ by a thousandth.
         let least = self.least.map_or(difference, |(least, since)| {
             least + i128::from(now.saturating_sub(since) / 1000)
         });
@@ -72,7 +73,7 @@ impl Follower {
         Self { node, name, stop }
     }
 
-    /// Follows the server at this address until the node shuts down.
+    /// Follows the server at this address until the node shuts down (`--follow`).
     pub(crate) fn follow_always(&self, address: &str, engine: erased::Handle) {
         let mut applier = Applier::new(engine);
         let (mut pause, mut last_error) = (PAUSE_MIN, String::new());
@@ -84,7 +85,7 @@ impl Follower {
         }
     }
 
-    /// Follows the leader of the group, and makes this node ready when it is elected.
+    /// Follows the leader of the group, and prepares this node for its own leadership when it is elected.
     pub(crate) fn take_part(&self, group: &Group, engine: erased::Handle) {
         let mut applier = match group.journals() {
             Some(journals) => Applier::for_member(engine, Arc::clone(journals)),
@@ -100,7 +101,7 @@ impl Follower {
                     if group.leadership().is_none()
                         && let Some(since) = since
                     {
-                        // The last leader may have imported or exported slots that this node does not know of.
+                        // The previous leader may have imported or exported slots since this node has read the map.
                         let still_leads = || group.leads_since() == Some(since);
                         if !group.topology.wait_for_map(Instant::now(), &self.stop, still_leads) {
                             continue;
@@ -134,7 +135,7 @@ impl Follower {
         }
     }
 
-    /// Follows until the connection ends, and returns whether there was one.
+    /// Follows until the connection ends, and logs the reason. Returns whether there was a connection.
     fn follow_noting_errors(
         &self,
         applier: &mut Applier<erased::Handle>,
@@ -177,7 +178,7 @@ impl Follower {
             link.note_connected();
         }
         applier.start_stream(boot);
-        // After a resume, a flush may be the first frame.
+        // After a resume, the first frame may be a flush: no lookups until the first heartbeat.
         leader.note_data_until(None);
         let mut heartbeats = Heartbeats::default();
         self.receive(applier, leader, &stream, &rest, &mut heartbeats)?;
@@ -296,7 +297,7 @@ impl Leader<'_> {
         }
     }
 
-    /// Whether another node leads the group by now.
+    /// Whether another node leads the group now.
     fn is_replaced(&self) -> bool {
         match self {
             Self::At(_) => false,
@@ -306,13 +307,13 @@ impl Leader<'_> {
         }
     }
 
-    /// Starts a full sync, which removes all items, if it may.
+    /// Prepares a sync. Returns false if this node must keep its items.
     fn start_full_sync(&self) -> bool {
         match self {
             Self::At(_) => true,
             Self::Of(group, _) => {
                 group.note_data_until(None);
-                // Lookups that are under way see the items as they were.
+                // Lookups under way must end before the sync removes items.
                 group.settle();
                 group.with(|member, _| member.start_full_sync())
             }
@@ -326,7 +327,7 @@ impl Leader<'_> {
         }
     }
 
-    /// Notes whether this node has all items.
+    /// Notes that this node has all items, if `is_synced`.
     fn note_full_sync(&self, is_synced: bool) {
         if let Self::Of(group, _) = self
             && is_synced
@@ -336,7 +337,7 @@ impl Leader<'_> {
         }
     }
 
-    /// Promises upon a heartbeat not to stand for election, if the member agrees.
+    /// Handles a heartbeat. Returns whether this member promises not to stand for election.
     fn promise(&self) -> bool {
         match self {
             Self::At(_) => false,

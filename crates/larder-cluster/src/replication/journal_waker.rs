@@ -1,11 +1,11 @@
-//! A waker for a sender that waits at its journals for slower storage.
+//! The waker of a sender that waits for reads of slower storage. The sender waits at the notifier of its journals.
 
 use larder_store::journal::Bell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 
-/// Notifies a thread that waits at the notifier of the journals, and remembers that it was woken.
+/// Wakes the thread that waits at the notifier of the journals, and remembers that.
 #[derive(Debug)]
 pub(crate) struct JournalWaker {
     notifier: Arc<Bell>,
@@ -17,7 +17,7 @@ impl JournalWaker {
         Self { notifier: Arc::clone(notifier), was_woken: false.into() }
     }
 
-    /// Whether it was woken since the last call.
+    /// Whether the waker was called since the last call of this.
     pub(crate) fn take(&self) -> bool {
         self.was_woken.swap(false, Ordering::AcqRel)
     }

@@ -1,4 +1,4 @@
-//! The leader's side of replication: each follower is sent the items and changes that it lacks.
+//! The leader's side of replication: sends each follower the items and changes that it lacks.
 
 use super::acks::{ChangedKeysPart, FollowingMember, read_acks};
 use super::journal_waker::JournalWaker;
@@ -17,18 +17,18 @@ use std::sync::{Arc, mpsc};
 use std::task::Waker;
 use std::time::Duration;
 
-/// Followers that may be connected at the same time.
+/// The maximum number of connected followers.
 const FOLLOWERS_MAX: usize = 16;
-/// How long changes gather for which no answer waits, while the follower has everything else.
+/// How long an idle sender lets changes gather, unless an answer waits for them. Larger batches need less CPU time.
 const REST: Duration = Duration::from_millis(1);
 
 /// The cache of a server that has followers.
 pub struct ReplicatedCache {
-    /// Its handles append their changes to the journals.
+    /// The cache whose handles append their changes to the journals.
     pub journaled: erased::Cache,
-    /// Its handles append nothing: for readers.
+    /// The cache whose handles append nothing, for readers.
     pub plain: erased::Cache,
-    /// The journals that followers are sent.
+    /// The journals of changes for followers.
     pub journals: Arc<Journals>,
 }
 
@@ -36,13 +36,13 @@ pub struct ReplicatedCache {
 pub(crate) struct Leader {
     pub(crate) node: Arc<Node>,
     pub(crate) cache: Arc<ReplicatedCache>,
-    /// The start of this process.
+    /// The boot number of this process.
     pub(crate) boot: u64,
     pub(crate) stop: Arc<Stop>,
 }
 
 impl Leader {
-    /// Serves a follower until its connection ends. `position` is where it can resume, if it can.
+    /// Serves a follower until its connection ends. `position` is the position at which it could resume.
     ///
     /// # Errors
     /// The follower is refused.
@@ -74,7 +74,7 @@ impl Leader {
         self.node.replication.remove(&status);
         if let Some(FollowingMember { process, group, .. }) = &member {
             group.with(|member, _| member.note_disconnected(process));
-            group.note_joining_ends(process.boot);
+            group.end_joining(process.boot);
         }
         if let Err(error) = ended
             && !self.stop.is_set()
@@ -84,7 +84,7 @@ impl Leader {
         Ok(())
     }
 
-    /// Sends until the connection ends, while another thread reads acknowledgements.
+    /// Sends changes until the connection ends. Another thread reads acknowledgements.
     fn stream(
         &self,
         sender: Sender<erased::Handle>,
@@ -105,14 +105,14 @@ impl Leader {
                     member,
                     is_delta_sync.then_some(keys_sender),
                 );
-                // The sender notices the end of the connection when it writes.
+                // The sender detects the end of the connection at its next write.
                 let _ = stream.shutdown(Shutdown::Both);
                 ended
             })?;
             let sent = self.send(sender, journals, stream, status, member, &changed_keys);
             let _ = stream.shutdown(Shutdown::Both);
             let read = acks.join().unwrap_or(Ok(()));
-            // The reader knows the reason if the follower has disconnected.
+            // If the follower has disconnected, the reader's error has the reason.
             read.and(sent)
         })
     }
@@ -153,7 +153,7 @@ impl Leader {
                 status.note_heartbeat(number, behind);
             }
             let step = sender.step(now, &waker, &mut out);
-            // Before the follower can acknowledge it.
+            // Before the write, so that the acknowledgement finds the watermark.
             let watermarks = sender.take_watermarks();
             if member.is_some() {
                 status.note_watermarks(watermarks);
@@ -162,7 +162,7 @@ impl Leader {
             sent_bytes += out.len() as u64;
             out.clear();
             let rests = matches!(step, Step::Idle) && sender.batch() != rested_after;
-            // Changes while it rests are sent afterwards.
+            // The sender rests once after each batch: changes during that wait for its end.
             let rest = if rests { REST } else { Duration::ZERO };
             note(&sender, status, &clock, sent_bytes, rest);
             match step {
@@ -184,7 +184,7 @@ impl Leader {
     }
 }
 
-/// Updates the status of a follower. `rest` is the time for which its sender is about to rest.
+/// Updates the status of a follower. `rest` is the time for which its sender will rest.
 fn note(
     sender: &Sender<erased::Handle>,
     status: &FollowerStatus,

@@ -1,8 +1,8 @@
-//! Replication: a leader sends its items and changes to followers (`--replicate-on`), and a follower stores those of
-//! its leader (`--follow`, `--cluster`).
+//! Replication: a leader sends its items and changes to followers (`--replicate-on`). A follower stores those of its
+//! leader (`--follow`, `--cluster`).
 //!
-//! A leader has two threads for each follower: one that sends, with a handle to the cache of its own, and one that
-//! reads acknowledgements. A follower has one thread.
+//! A leader has two threads for each follower: one sends, with its own handle to the cache, and one reads
+//! acknowledgements. A follower has one thread.
 
 mod acks;
 mod follower;

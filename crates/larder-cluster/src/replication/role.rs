@@ -50,12 +50,12 @@ impl Node {
     }
 }
 
-/// A follower; `offset` is where the journals end.
+/// The values of a follower. `offset` is the end of the journals.
 fn shown_follower(follower: &FollowerStatus, group: Option<&Group>, offset: u64) -> Follower {
     let shown = follower.shown();
     let (host, port) =
         group.and_then(|group| client_address(group, &follower.name)).unwrap_or_else(|| {
-            // Its name is the first address at which it serves clients.
+            // Outside of groups, the name of a follower is its first address for clients.
             let peer = follower.address.parse::<SocketAddr>();
             let host = peer.map_or(follower.address.clone(), |peer| peer.ip().to_string());
             (host, host_and_port(&follower.name).1)
@@ -69,7 +69,7 @@ fn shown_follower(follower: &FollowerStatus, group: Option<&Group>, offset: u64)
     }
 }
 
-/// Where clients find the node of this name; members of the group, if it has told no address for clients.
+/// The address of a node for clients, or for members if it has published none for clients.
 fn client_address(group: &Group, node: &str) -> Option<(String, u16)> {
     group.see(|member| {
         let addresses = member.view().addresses.get(node)?;

@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Heartbeats that can be under way before older ones are forgotten: those of a minute.
+/// The maximum number of heartbeats without an acknowledgement: those of a minute. Later ones are not tracked.
 const HEARTBEATS_MAX: usize = 600;
 
-/// Reaches that can be under way before those in between are forgotten.
+/// The maximum number of watermarks without an acknowledgement. Above, later ones replace the last.
 const WATERMARKS_MAX: usize = 1024;
 
 /// The followers of a node, and its link to a leader.
 #[derive(Debug, Default)]
 pub struct ReplicationStatus {
     followers: Mutex<Vec<Arc<FollowerStatus>>>,
-    /// Followers that have connected so far, and those that were refused.
+    /// The numbers of followers that have connected, and of refused peers.
     admitted: AtomicU64,
     pub(crate) refused: AtomicU64,
     /// The link to the leader, if there is one.
@@ -34,27 +34,27 @@ impl ReplicationStatus {
         Self { link, ..Self::default() }
     }
 
-    /// Followers that have connected so far.
+    /// The number of followers that have connected so far.
     pub fn admitted(&self) -> u64 {
         self.admitted.load(Relaxed)
     }
 
-    /// Peers that were refused so far.
+    /// The number of refused peers so far.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
 
-    /// The followers that are connected, in the order in which they came.
+    /// The connected followers, in the order of their connections.
     pub fn followers(&self) -> Vec<Arc<FollowerStatus>> {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Followers are sent what these journals name.
+    /// Sets the journals that followers receive.
     pub(crate) fn set_journals(&self, journals: &Arc<Journals>) {
         let _ = self.journals.set(Arc::clone(journals));
     }
 
-    /// The bytes that were ever written to the journals; `None` without `--replicate-on`.
+    /// The total number of bytes written to the journals; `None` without `--replicate-on`.
     pub fn journal_offset(&self) -> Option<u64> {
         self.journals.get().map(|journals| journals.ends().iter().sum())
     }
@@ -76,7 +76,7 @@ impl ReplicationStatus {
     }
 }
 
-/// A follower, as its leader sees it.
+/// The leader's view of a follower.
 #[derive(Debug, Default)]
 pub struct FollowerStatus {
     /// The first address at which it serves clients, or the name of its node.
@@ -89,49 +89,50 @@ pub struct FollowerStatus {
 #[derive(Clone, Debug, Default)]
 struct FollowerState {
     shown: FollowerShown,
-    /// Batches with their changes, and heartbeats with their times, that are not acknowledged.
+    /// The batches without an acknowledgement: number, and number of states.
     batches: VecDeque<(u64, u64)>,
-    heartbeats: VecDeque<(u64, Sent)>,
-    /// Its position once it has acknowledged each watermark.
+    /// The heartbeats without an acknowledgement, by number.
+    heartbeats: VecDeque<(u64, SentHeartbeat)>,
+    /// The watermarks without an acknowledgement.
     watermarks: VecDeque<SentWatermark>,
-    /// How long the last acknowledged heartbeat was under way.
+    /// The time from the last acknowledged heartbeat to its acknowledgement.
     round_trip: Duration,
 }
 
-/// When a heartbeat was sent, on two clocks: that of latencies, and that of promises.
+/// A heartbeat that was sent: its time on the clock of latencies, and on that of election promises.
 #[derive(Clone, Copy, Debug)]
-struct Sent {
+struct SentHeartbeat {
     at: Instant,
     boot_millis: Millis,
-    /// How old the oldest change was that was not sent before it, in milliseconds.
+    /// The age of the oldest unsent change at that time, in milliseconds.
     behind: Millis,
 }
 
-/// The news in an acknowledgement.
+/// The progress of a follower by an acknowledgement.
 #[derive(Debug, Default)]
-pub(crate) struct Acked {
-    /// When the last heartbeat was sent, if it was acknowledged just now.
+pub(crate) struct AckProgress {
+    /// The send time of the last acknowledged heartbeat, if a new one is acknowledged.
     pub(crate) sent: Option<Millis>,
-    /// The time up to which it has all changes, if that is known better than before.
+    /// The time up to which the follower has all changes, if a new heartbeat is acknowledged.
     pub(crate) synced_until: Option<Millis>,
-    /// Its position, if that is further than before.
+    /// The last acknowledged watermark, if it is a new one.
     pub(crate) watermark: Option<SentWatermark>,
 }
 
 /// The values of a follower for statistics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FollowerShown {
-    /// Counts of the stream.
+    /// The counters of the stream.
     pub counts: SenderCounts,
-    /// Whether it is sent a full copy.
+    /// Whether a full sync is under way.
     pub is_full_syncing: bool,
-    /// Bytes of the journals that it was not sent yet.
+    /// Unsent bytes of the journals.
     pub lag_bytes: u64,
-    /// Changes that were not sent, or not acknowledged.
+    /// Changes that are unsent, or not acknowledged.
     pub lag_keys: u64,
-    /// How far it may be behind.
+    /// The upper bound of the replication lag.
     pub lag: Duration,
-    /// Bytes that it was sent.
+    /// The number of sent bytes.
     pub sent_bytes: u64,
 }
 
@@ -140,7 +141,7 @@ impl FollowerStatus {
         Self { name, address, state: Mutex::default() }
     }
 
-    /// Notes what the sender has done; `lag_keys` are the changes that it has not sent.
+    /// Updates the values of the sender. `shown.lag_keys` must be the number of unsent changes, `batch` the last batch.
     pub(crate) fn note(&self, shown: FollowerShown, batch: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let before = state.shown.counts.states;
@@ -154,26 +155,29 @@ impl FollowerStatus {
     pub(crate) fn note_heartbeat(&self, number: u64, behind: Millis) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.heartbeats.len() < HEARTBEATS_MAX {
-            let sent = Sent { at: Instant::now(), boot_millis: boot_millis(), behind };
+            let sent = SentHeartbeat { at: Instant::now(), boot_millis: boot_millis(), behind };
             state.heartbeats.push_back((number, sent));
         }
     }
 
-    /// Notes its position once it has acknowledged the frames that are about to be sent.
+    /// Adds watermarks, before they are sent.
     pub(crate) fn note_watermarks(&self, watermarks: Vec<SentWatermark>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for watermark in watermarks {
             if state.watermarks.len() >= WATERMARKS_MAX {
-                // The last of them is enough.
+                // A later watermark includes an earlier one.
                 state.watermarks.pop_back();
             }
             state.watermarks.push_back(watermark);
         }
     }
 
-    /// Notes what was acknowledged.
-    pub(crate) fn note_ack(&self, (batch, heartbeat, acked_number): (u64, u64, u64)) -> Acked {
-        let mut acked = Acked::default();
+    /// Handles an acknowledgement. Returns the progress since the last one.
+    pub(crate) fn note_ack(
+        &self,
+        (batch, heartbeat, acked_number): (u64, u64, u64),
+    ) -> AckProgress {
+        let mut acked = AckProgress::default();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.batches.front().is_some_and(|(number, _)| *number <= batch) {
             state.batches.pop_front();
@@ -192,7 +196,7 @@ impl FollowerStatus {
         acked
     }
 
-    /// The values of the statistics.
+    /// The current values for statistics.
     pub fn shown(&self) -> FollowerShown {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut shown = state.shown;
@@ -204,7 +208,7 @@ impl FollowerStatus {
     }
 }
 
-/// The link to a leader, as its follower sees it.
+/// The follower's view of the link to its leader.
 #[derive(Debug, Default)]
 pub struct LinkStatus {
     state: Mutex<LinkState>,
@@ -213,10 +217,10 @@ pub struct LinkStatus {
 #[derive(Clone, Debug, Default)]
 struct LinkState {
     shown: LinkShown,
-    /// When the leader last said how far it was behind.
+    /// The arrival time of the last heartbeat with a known lag.
     heard: Option<Instant>,
     is_connected: bool,
-    /// When the last connection ended.
+    /// The time at which the last connection ended.
     lost: Option<Instant>,
 }
 
@@ -225,24 +229,24 @@ struct LinkState {
 pub struct LinkShown {
     /// `connecting`, `copying` or `following`.
     pub state: &'static str,
-    /// Whether there is everything that the leader had at some time.
+    /// Whether the items are those of the leader, apart from replication lag.
     pub is_synced: bool,
-    /// How far the copy may be behind; `None` without one.
+    /// The upper bound of the replication lag; `None` while a sync is under way.
     pub lag: Option<Duration>,
     behind: Duration,
-    /// How many bytes of the leader's journals it has the changes of; `None` without a copy.
+    /// The sum of the offsets of the last watermark, in bytes; `None` before the first.
     pub offset: Option<u64>,
-    /// How long ago the leader was last heard of.
+    /// The time since the last heartbeat with a known lag.
     pub silence: Option<Duration>,
-    /// How long ago the last connection ended.
+    /// The time since the last connection ended.
     pub down: Option<Duration>,
-    /// Counts of the stream.
+    /// The counters of the stream.
     pub counts: ApplierCounts,
-    /// Connections to the leader so far.
+    /// The number of connections to the leader so far.
     pub connections: u64,
-    /// Bytes that came from the leader.
+    /// The number of bytes from the leader.
     pub received_bytes: u64,
-    /// Why there is no connection.
+    /// The reason why there is no connection; empty while there is one.
     pub error: String,
 }
 
@@ -262,7 +266,7 @@ impl LinkStatus {
         error.clone_into(&mut state.shown.error);
     }
 
-    /// Notes what an applier has done, and what it was told. `bytes` have come since the last call.
+    /// Updates the values of the applier. `bytes` is the number of bytes since the last call.
     pub(crate) fn note(&self, applier: &Applier<erased::Handle>, bytes: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(behind) = applier.lag_ms() {
@@ -275,7 +279,7 @@ impl LinkStatus {
         shown.received_bytes += bytes as u64;
     }
 
-    /// The values of the statistics.
+    /// The current values for statistics.
     pub fn shown(&self) -> LinkShown {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut shown = state.shown.clone();
