@@ -125,6 +125,9 @@ pub(crate) enum Timeout {
     /// A frame from the leader that imports slots.
     #[error("no frame from the importing leader in time")]
     Importer,
+    /// The results of requests that were sent to a leader before another node replaced it.
+    #[error("no results from the former leader in time")]
+    Retired,
     /// The import of released slots.
     #[error("the released slots were not imported in time")]
     Import,

@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 
 /// The interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(100);
+/// How long a node that shuts down returns requests to its peers, until they have found the next leader and closed.
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
 /// The maximum number of bytes of replies in one frame.
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
@@ -140,11 +142,12 @@ impl Answerer {
             woken: Arc::new(Woken::new()?),
             ready: VecDeque::new(),
             out: Vec::new(),
+            stopped_at: None,
         };
         let (mut input, mut bytes) = (Vec::new(), vec![0; READ_LEN]);
         let (mut heartbeat_at, mut heartbeats) = (Instant::now(), 0);
         stream.set_read_timeout(Some(HEARTBEAT))?;
-        while !stop.is_set() {
+        while !peer.has_ended(stop) {
             if peer.woken.wait(stream, HEARTBEAT.saturating_sub(heartbeat_at.elapsed())) {
                 match stream.read(&mut bytes) {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -187,6 +190,7 @@ impl Answerer {
         route: u64,
         conversation: &mut ForwardedConversation,
         (engine, counters): (&mut erased::Handle, &Counters),
+        is_stopping: bool,
         woken: &Arc<Woken>,
         out: &mut Vec<u8>,
     ) {
@@ -197,7 +201,7 @@ impl Answerer {
         *state = State::Idle;
         while let Some(RequestBatch { unread, is_whole, has_started }) = batches.front_mut() {
             let had_started = *has_started;
-            if !had_started && !self.group.is_serving() {
+            if !had_started && (is_stopping || !self.group.is_serving()) {
                 Frame::Reply { route, end: ReplyEnd::NotLeader, bytes: b"" }.write(out);
                 *state = State::Ended;
                 return;
@@ -263,11 +267,18 @@ struct Conversations<'a> {
     ready: VecDeque<u64>,
     /// Frames that are not sent yet.
     out: Vec<u8>,
+    /// When this connection noticed that the node shuts down.
+    stopped_at: Option<Instant>,
 }
 
 impl Conversations<'_> {
-    /// Handles the frames of `input` and the woken conversations, until there is enough output to send. Returns the length of
-    /// the handled frames, and whether more work is left.
+    /// Whether the node has shut down and the peer had time to move its requests to the next leader.
+    fn has_ended(&mut self, stop: &Stop) -> bool {
+        stop.is_set() && self.stopped_at.get_or_insert_with(Instant::now).elapsed() >= FAREWELL_MAX
+    }
+
+    /// Handles the frames of `input`, and conversations whose wait is over, until there is enough output to send. Returns
+    /// the length of the frames, and whether there is more to do.
     fn answer_some(
         &mut self,
         engine: &mut erased::Handle,
@@ -318,7 +329,8 @@ impl Conversations<'_> {
         let conversation = self.all.get_mut(&route).filter(|of| of.state == state);
         let Some(conversation) = conversation else { return };
         let cache = (engine, self.counters);
-        self.answerer.answer(route, conversation, cache, &self.woken, &mut self.out);
+        let is_stopping = self.stopped_at.is_some();
+        self.answerer.answer(route, conversation, cache, is_stopping, &self.woken, &mut self.out);
         if conversation.state == State::Ended {
             self.close(route);
         }

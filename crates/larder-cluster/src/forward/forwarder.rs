@@ -10,8 +10,10 @@ use super::pending::{RouteState, lock};
 use crate::peers::{Credentials, Stop};
 use larder_replica::Process;
 use larder_session::ForwardOutcome;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The maximum time that requests wait for a leader.
@@ -88,14 +90,14 @@ impl Forwarder {
         credentials: &Credentials,
         stop: &Arc<Stop>,
     ) {
-        let mut threads: Vec<std::thread::JoinHandle<()>> = Vec::new();
+        let mut threads: Vec<JoinHandle<()>> = Vec::new();
         let (mut connected, mut failed): (_, Option<(Process, Instant)>) = (None, None);
         while !stop.is_set() {
             let leader = group.leader();
             let process = leader.as_ref().map(|(process, _)| process.clone());
             let is_up = lock(&self.0.state).link.is_some();
             if is_up && connected != process {
-                self.close();
+                self.retire();
             }
             let has_failed = failed.as_ref().is_some_and(|(of, at)| {
                 process.as_ref() == Some(of) && at.elapsed() < RECONNECT_AFTER
@@ -105,8 +107,15 @@ impl Forwarder {
                 match connect(&process, address.as_deref(), me, credentials, stop) {
                     Ok(link) => {
                         threads.retain(|thread| !thread.is_finished());
-                        self.start(&link, &mut threads, stop);
-                        connected = Some(process);
+                        match self.start_threads(&link, &mut threads, stop) {
+                            Ok(()) => connected = Some(process),
+                            Err(error) => {
+                                tracing::warn!(
+                                    "cannot forward requests: spawning a thread failed: {error}"
+                                );
+                                failed = Some((process, Instant::now()));
+                            }
+                        }
                     }
                     Err(error) => {
                         tracing::debug!(
@@ -145,31 +154,38 @@ impl Forwarder {
         self.end_waits(|_| Some(ForwardOutcome::NoLeader));
     }
 
-    /// Starts the threads of a connection.
-    fn start(
+    /// Starts the threads of a connection, and sends new requests on it.
+    fn start_threads(
         &self,
         (link, rest): &(Arc<Link>, Vec<u8>),
-        threads: &mut Vec<std::thread::JoinHandle<()>>,
+        threads: &mut Vec<JoinHandle<()>>,
         stop: &Arc<Stop>,
-    ) {
+    ) -> io::Result<()> {
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            std::thread::Builder::new().name(name.to_owned()).spawn(run).ok()
+            let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+            // The other thread ends with the connection.
+            spawned.inspect_err(|_| link.close())
         };
         let (writing, reading) = (Arc::clone(link), Arc::clone(link));
-        let writer = spawn("to leader", Box::new(move || writing.write_all()));
+        threads.push(spawn("to leader", Box::new(move || writing.write_all()))?);
         let (forwarder, stop, rest) = (self.clone(), Arc::clone(stop), rest.clone());
-        let reader = spawn(
-            "from leader",
-            Box::new(move || {
-                let error = reading.read_all(&|route| forwarder.retry_soon(route), rest, &stop);
-                tracing::debug!("the connection for forwarded requests has ended: {error}");
-                forwarder.drop_link(&reading);
-            }),
-        );
-        threads.extend(writer);
-        threads.extend(reader);
+        let read = move || {
+            let error = reading.read_all(&|route| forwarder.retry_soon(route), rest, &stop);
+            tracing::debug!("the connection for forwarded requests has ended: {error}");
+            forwarder.drop_link(&reading);
+        };
+        threads.push(spawn("from leader", Box::new(read))?);
         self.0.connections.fetch_add(1, Ordering::Relaxed);
         lock(&self.0.state).link = Some(Arc::clone(link));
+        Ok(())
+    }
+
+    /// Sends no more new requests on the connection, which ends once the requests on it have results.
+    pub(super) fn retire(&self) {
+        let link = lock(&self.0.state).link.take();
+        if let Some(link) = link {
+            link.retire();
+        }
     }
 
     fn close(&self) {

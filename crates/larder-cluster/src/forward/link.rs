@@ -8,12 +8,14 @@ use larder_session::ForwardOutcome;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// A leader that sends nothing for this long is unreachable: it sends ten heartbeats a second.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
+/// How long a connection to a former leader may wait for the results of its requests.
+const RETIRED_MAX: Duration = Duration::from_secs(10);
 /// The interval at which a waiting read checks whether the connection must end.
 const SLICE: Duration = Duration::from_millis(100);
 /// The writer shrinks longer buffers to this, in bytes.
@@ -41,6 +43,8 @@ pub(super) struct Link {
     has_output: Condvar,
     /// The sessions with an open route on the connection.
     pub(super) routes: Mutex<HashMap<u64, Arc<Mutex<RouteState>>>>,
+    /// When another node became the leader.
+    retired_at: OnceLock<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -69,16 +73,47 @@ pub(super) fn connect(
     }
     stream.set_read_timeout(Some(SLICE))?;
     stream.set_write_timeout(Some(SILENCE_MAX))?;
-    let link = Link {
-        stream,
-        output: Mutex::default(),
-        has_output: Condvar::new(),
-        routes: Mutex::default(),
-    };
-    Ok((Arc::new(link), rest))
+    Ok((Arc::new(Link::new(stream)), rest))
 }
 
 impl Link {
+    pub(super) fn new(stream: PeerStream) -> Self {
+        Self {
+            stream,
+            output: Mutex::default(),
+            has_output: Condvar::new(),
+            routes: Mutex::default(),
+            retired_at: OnceLock::new(),
+        }
+    }
+
+    /// Ends the connection as soon as its requests have results, because another node leads. The former leader either
+    /// completes them or returns them for the next leader.
+    pub(super) fn retire(&self) {
+        let _ = self.retired_at.set(Instant::now());
+    }
+
+    /// The reason to end a retired connection now.
+    fn retirement_end(&self) -> Option<PeerError> {
+        let since = self.retired_at.get()?;
+        if !self.has_unanswered() {
+            Some(LocalError::Replaced.into())
+        } else {
+            (since.elapsed() > RETIRED_MAX).then(|| Timeout::Retired.into())
+        }
+    }
+
+    /// Whether requests on this connection wait for a result.
+    pub(super) fn has_unanswered(&self) -> bool {
+        // `distribute` locks the routes while it holds a state, so no state is locked under the lock of the routes.
+        let routes: Vec<_> =
+            lock(&self.routes).iter().map(|(route, state)| (*route, Arc::clone(state))).collect();
+        routes.iter().any(|(route, state)| {
+            let state = lock(state);
+            state.route == Some(*route) && state.has_unanswered()
+        })
+    }
+
     /// Sends the output until the connection is closed.
     pub(super) fn write_all(&self) {
         let mut sending = Vec::new();
@@ -146,6 +181,9 @@ impl Link {
             }
             if stop.is_set() || lock(&self.output).is_closed {
                 return LocalError::Replaced.into();
+            }
+            if let Some(reason) = self.retirement_end() {
+                return reason;
             }
         }
     }

@@ -55,6 +55,11 @@ impl RouteState {
         self.batches.iter().any(|batch| batch.outcome.is_none())
     }
 
+    /// Whether the peer still has to answer a batch.
+    pub(super) fn has_unanswered(&self) -> bool {
+        self.batches.iter().any(|batch| matches!(batch.outcome, None | Some(ForwardOutcome::More)))
+    }
+
     /// Ends all batches without a complete reply, with this outcome.
     pub(super) fn end(&mut self, outcome: ForwardOutcome) {
         self.ended_at = Some(Instant::now());

@@ -33,9 +33,14 @@ impl RemoteRoute {
         Self { forwarder, conversation, state: Arc::default(), on: None }
     }
 
-    /// The current connection. Opens the conversation on it if necessary.
+    /// The current connection. Opens the conversation on it if necessary. Only for requests that follow no unanswered
+    /// ones.
     fn link(&mut self) -> Option<(Arc<Link>, u64)> {
-        let link = lock(&self.forwarder.0.state).link.clone()?;
+        let Some(link) = self.present_link() else {
+            // The end of a retired connection must not end requests that wait for the next leader.
+            self.leave();
+            return None;
+        };
         if let Some((on, route)) = &self.on
             && Arc::ptr_eq(on, &link)
             && lock(&link.routes).contains_key(route)
@@ -44,22 +49,33 @@ impl RemoteRoute {
         }
         self.leave();
         let route = self.forwarder.0.next_route.fetch_add(1, Ordering::Relaxed);
+        // Before the route is in the list: a retired connection ends unless it finds an unanswered request there.
+        lock(&self.state).route = Some(route);
         lock(&link.routes).insert(route, Arc::clone(&self.state));
+        self.on = Some((Arc::clone(&link), route));
         if lock(&link.output).is_closed {
-            lock(&link.routes).remove(&route);
+            self.leave();
             return None;
         }
-        lock(&self.state).route = Some(route);
         link.append(&Frame::Open { route, conversation: number_of(self.conversation) });
-        self.on = Some((link, route));
         self.on.clone()
+    }
+
+    fn present_link(&self) -> Option<Arc<Link>> {
+        lock(&self.forwarder.0.state).link.clone()
+    }
+
+    /// The connection for the next bytes: that of unanswered requests, which may be retired, or the present one.
+    fn sending_link(&self) -> Option<Arc<Link>> {
+        let of_unanswered = self.open_conversation().filter(|_| lock(&self.state).has_unanswered());
+        of_unanswered.map(|(link, _)| link).or_else(|| self.present_link())
     }
 }
 
 impl Route for RemoteRoute {
     fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> ForwardId {
-        let link = lock(&self.forwarder.0.state).link.clone();
-        let is_full = link.is_some_and(|link| lock(&link.output).bytes.len() > OUTPUT_LIMIT);
+        let is_full =
+            self.sending_link().is_some_and(|link| lock(&link.output).bytes.len() > OUTPUT_LIMIT);
         let (id, is_first) = {
             let mut state = lock(&self.state);
             let is_answered = |batch: &ForwardedBatch| {
@@ -98,11 +114,8 @@ impl Route for RemoteRoute {
     }
 
     fn has_room(&mut self, waker: &Waker) -> bool {
-        let (link, has_ended) = {
-            let state = lock(&self.forwarder.0.state);
-            (state.link.clone(), state.has_ended)
-        };
-        let Some(link) = link else {
+        let Some(link) = self.sending_link() else {
+            let has_ended = lock(&self.forwarder.0.state).has_ended;
             {
                 let mut state = lock(&self.state);
                 state.start(waker);
@@ -200,6 +213,7 @@ impl RemoteRoute {
         if let Some((link, route)) = self.on.take() {
             lock(&link.routes).remove(&route);
             link.append(&Frame::Close { route });
+            lock(&self.state).route = None;
         }
     }
 }
@@ -213,6 +227,11 @@ impl Drop for RemoteRoute {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::{LocalError, PeerError};
+    use crate::peers::{HandshakeLimit, PeerStream, Stop};
+    use larder_replica::ReplyEnd;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
 
@@ -262,5 +281,81 @@ mod tests {
         assert!(route.has_room(&waker), "there is nothing to wait for");
         let after = route.pass(b"get a", false, &waker);
         assert_eq!(route.take(after, &mut Vec::new()), ForwardOutcome::NoLeader);
+    }
+
+    /// A connection that is the present one of the forwarder, and the leader's end of it.
+    fn connected(forwarder: &Forwarder) -> (Arc<Link>, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        near.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+        let stop = Stop::new().unwrap();
+        let limit = HandshakeLimit::new(Duration::from_secs(30), &stop);
+        let link = Arc::new(Link::new(PeerStream::accept(near, None, &limit).unwrap()));
+        lock(&forwarder.0.state).link = Some(Arc::clone(&link));
+        (link, listener.accept().unwrap().0)
+    }
+
+    /// The bytes of requests that wait to be sent on a connection.
+    fn requests_on(link: &Link) -> Vec<u8> {
+        let (output, mut requests) = (lock(&link.output), Vec::new());
+        let mut rest = output.bytes.as_slice();
+        while let Some((frame, len)) = Frame::read(rest, 1 << 20).unwrap() {
+            if let Frame::Request { bytes, .. } = frame {
+                requests.extend_from_slice(bytes);
+            }
+            rest = &rest[len..];
+        }
+        requests
+    }
+
+    #[test]
+    fn the_rest_of_a_value_follows_its_start_on_a_retired_connection() {
+        let forwarder = Forwarder::default();
+        let waker = Waker::from(Arc::new(Wakes::default()));
+        let mut route = RemoteRoute::new(forwarder.clone(), Conversation::Memcached);
+        let (former, _leader) = connected(&forwarder);
+        route.pass(b"set a 0 0 5\r\nab", true, &waker);
+        forwarder.retire();
+        let (next, _leader) = connected(&forwarder);
+        assert!(route.has_room(&waker));
+        route.pass_rest(b"cde\r\n", false, &waker);
+        assert_eq!(requests_on(&former), b"set a 0 0 5\r\nabcde\r\n");
+        assert_eq!(requests_on(&next), b"");
+    }
+
+    #[test]
+    fn the_end_of_a_retired_connection_spares_requests_that_wait_for_the_next_leader() {
+        let forwarder = Forwarder::default();
+        let waker = Waker::from(Arc::new(Wakes::default()));
+        let mut route = RemoteRoute::new(forwarder.clone(), Conversation::Memcached);
+        let (former, _leader) = connected(&forwarder);
+        let first = route.pass(b"get a\r\n", false, &waker);
+        lock(&route.state).answer(b"END\r\n", Some(ForwardOutcome::Done));
+        assert_eq!(route.take(first, &mut Vec::new()), ForwardOutcome::Done);
+        forwarder.retire();
+        let second = route.pass(b"get b\r\n", false, &waker);
+        former.close();
+        assert_eq!(route.take(second, &mut Vec::new()), ForwardOutcome::Pending);
+    }
+
+    #[test]
+    fn a_retired_connection_ends_when_its_requests_have_results() {
+        let forwarder = Forwarder::default();
+        let waker = Waker::from(Arc::new(Wakes::default()));
+        let mut route = RemoteRoute::new(forwarder.clone(), Conversation::Memcached);
+        let (former, mut leader) = connected(&forwarder);
+        let request = route.pass(b"get a\r\n", false, &waker);
+        forwarder.retire();
+        let number = former.has_unanswered().then(|| route.on.as_ref().unwrap().1).unwrap();
+        let mut frame = Vec::new();
+        let (end, bytes) = (ReplyEnd::Done, b"END\r\n");
+        Frame::Reply { route: number, end, bytes }.write(&mut frame);
+        leader.write_all(&frame).unwrap();
+        let stop = Stop::new().unwrap();
+        let reason = former.read_all(&|_| (), Vec::new(), &stop);
+        assert!(matches!(reason, PeerError::Local(LocalError::Replaced)), "{reason}");
+        let mut answer = Vec::new();
+        assert_eq!(route.take(request, &mut answer), ForwardOutcome::Done);
+        assert_eq!(answer, b"END\r\n");
     }
 }
