@@ -307,7 +307,13 @@ impl<C: Conversation> Connection<C> {
         self.info.note_poll();
         let progress = self.answer(read, buffers, cx);
         if progress.next == Next::Abandon {
-            self.unsent.clear();
+            // The next connection of the thread uses the shared buffer.
+            buffers.output.clear();
+            if !self.unsent.is_empty() {
+                self.unsent.clear();
+                // The peer could not decrypt an alert that follows records it never received.
+                self.tls = None;
+            }
             return Ok(NextAction::Close);
         }
         self.stage =
@@ -535,6 +541,9 @@ mod tests {
                 return progress(consumed, false, Next::Close);
             }
             output.extend_from_slice(&input[..consumed]);
+            if line == b"abandon" {
+                return progress(consumed, false, Next::Abandon);
+            }
             if line == b"ahead" {
                 self.is_fetching = true;
                 return progress(consumed, false, Next::Wait);
@@ -633,6 +642,16 @@ mod tests {
             self.connection.note_event(true, false);
             self.serve()
         }
+    }
+
+    #[test]
+    fn an_abandoned_reply_is_sent_to_no_connection() {
+        let mut pair = Pair::new(&["abandon\n"]);
+        assert_eq!(pair.serve_input(), NextAction::Close);
+        let mut next = Pair::new(&["two\n"]);
+        std::mem::swap(&mut pair.buffers, &mut next.buffers);
+        assert_eq!(next.serve_input(), NextAction::Wait);
+        assert_eq!((pair.peer.output.as_str(), next.peer.output.as_str()), ("", "two\n"));
     }
 
     #[test]

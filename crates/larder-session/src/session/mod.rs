@@ -223,8 +223,25 @@ impl<E: Engine> Session<E> {
     }
 
     /// Answers the complete requests of `input` into `output`, for one turn. `input` begins with the bytes
-    /// that the last turn did not consume; `output` may still hold bytes that were not sent.
+    /// that the last turn did not consume; `output` may still hold bytes that were not sent. It has no new bytes after
+    /// [`Next::Abandon`].
     pub fn receive<H: Host>(
+        &mut self,
+        cx: &mut Context<'_, E, H>,
+        input: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Progress {
+        let before = output.len();
+        let progress = self.receive_unchecked(cx, input, output);
+        if progress.next == Next::Abandon {
+            output.truncate(before);
+        }
+        progress
+    }
+
+    /// As [`Self::receive`], but abandoned replies may be in `output`.
+    #[inline]
+    fn receive_unchecked<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
         input: &[u8],
