@@ -55,7 +55,3 @@ mod stats {
     mod statistics;
 }
 
-mod structure {
-    mod arrows;
-    mod imports;
-}

@@ -1,0 +1,79 @@
+//! Sizes: a folder has at most 15 source files, and a file at most 500 lines of code.
+
+use crate::source::{crates, root, rust_files, without_tests};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const FOLDER_FILES_MAX: usize = 15;
+const FILE_LINES_MAX: usize = 500;
+/// A longer file states the reason in a comment that starts with these words.
+const REASON: &str = "One file because ";
+
+/// The source files of all languages: those of the crates, of other clients, scripts, and tests in Python.
+fn source_files() -> Vec<PathBuf> {
+    let mut files: Vec<_> = crates().iter().flat_map(|(_, folder)| rust_files(folder)).collect();
+    let mut folders: Vec<_> = ["clients", "measure/bench", "scripts", "tests", "fuzz"]
+        .iter()
+        .map(|folder| root().join(folder))
+        .collect();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if path.is_dir() {
+                let is_built = ["target", "node_modules", "build"].contains(&name);
+                if !is_built && !name.starts_with(['.', '_']) && !name.starts_with("larder-") {
+                    folders.push(path);
+                }
+            } else if [".rs", ".py", ".rb", ".c", ".h", ".go"].iter().any(|end| name.ends_with(end))
+            {
+                files.push(path);
+            }
+        }
+    }
+    files
+}
+
+/// The lines of a file without blank lines, comments and tests.
+fn lines_of_code(text: &str) -> usize {
+    let is_code = |line: &&str| {
+        let line = line.trim_start();
+        !line.is_empty() && !line.starts_with("//") && !line.starts_with('#')
+    };
+    without_tests(text).lines().filter(is_code).count()
+}
+
+fn shown(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap().display().to_string()
+}
+
+#[test]
+fn folders_have_few_files() {
+    let mut counts: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    for file in source_files() {
+        *counts.entry(file.parent().unwrap().to_owned()).or_default() += 1;
+    }
+    let large = counts.iter().filter(|(_, count)| **count > FOLDER_FILES_MAX);
+    let large: Vec<_> = large.map(|(path, count)| format!("{} {count}", shown(path))).collect();
+    assert!(large.is_empty(), "more than {FOLDER_FILES_MAX} source files in a folder: {large:?}");
+}
+
+#[test]
+fn files_are_short_or_state_a_reason() {
+    let mut large = Vec::new();
+    for file in source_files() {
+        let text = fs::read_to_string(&file).unwrap();
+        let lines = lines_of_code(&text);
+        if lines > FILE_LINES_MAX && !text.contains(REASON) {
+            large.push(format!("{} {lines}", shown(&file)));
+        }
+    }
+    assert!(large.is_empty(), "more than {FILE_LINES_MAX} lines of code: {large:#?}");
+}
+
+#[test]
+fn comments_and_tests_are_no_lines_of_code() {
+    let text = "//! Head.\n\nfn f() {\n    // Reason.\n}\n\n#[cfg(test)]\nmod tests {\n}\n";
+    assert_eq!(lines_of_code(text), 2);
+}

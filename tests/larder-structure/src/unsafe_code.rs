@@ -1,0 +1,39 @@
+//! `unsafe` stays in the modules that SECURITY.md lists.
+
+use crate::source::{crates, root, rust_files};
+use std::collections::BTreeSet;
+use std::fs;
+
+/// The forms of `unsafe` in code. Comments and lints have other words after it.
+const FORMS: [&str; 4] = ["unsafe {", "unsafe fn ", "unsafe impl ", "unsafe extern "];
+
+/// The paths in the list below SECURITY.md's heading "Unsafe code", one in each line.
+fn listed() -> BTreeSet<String> {
+    let text = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let (_, section) = text.split_once("## Unsafe code").expect("a section \"Unsafe code\"");
+    let section = section.split("\n## ").next().unwrap();
+    let paths = section.lines().filter_map(|line| line.strip_prefix("- `")?.split('`').next());
+    paths.map(str::to_owned).collect()
+}
+
+fn found() -> BTreeSet<String> {
+    let mut folders: Vec<_> = crates().into_iter().map(|(_, folder)| folder.join("src")).collect();
+    folders
+        .extend(["c", "python", "ruby"].map(|name| root().join("clients").join(name).join("src")));
+    let files = folders.iter().flat_map(|folder| rust_files(folder));
+    let has_unsafe = files.filter(|file| {
+        // This crate contains the words, but no unsafe code.
+        !file.starts_with(root().join("tests"))
+            && FORMS.iter().any(|form| fs::read_to_string(file).unwrap().contains(form))
+    });
+    has_unsafe.map(|file| file.strip_prefix(root()).unwrap().display().to_string()).collect()
+}
+
+#[test]
+fn unsafe_code_is_in_the_modules_that_security_lists() {
+    let (found, listed) = (found(), listed());
+    let unlisted: Vec<_> = found.difference(&listed).collect();
+    assert!(unlisted.is_empty(), "not in SECURITY.md: {unlisted:#?}");
+    let stale: Vec<_> = listed.difference(&found).collect();
+    assert!(stale.is_empty(), "in SECURITY.md, without unsafe code: {stale:#?}");
+}
