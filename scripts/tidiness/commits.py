@@ -1,0 +1,48 @@
+"""Checks the subjects of the commits since the last release: `area: imperative`, at most 72 characters."""
+
+import re
+import subprocess
+import sys
+
+from texts import ROOT
+
+# The commit before this check, until there is a release.
+START = "86fe311a"
+SUBJECT_LEN_MAX = 72
+AREAS = {
+    "build", "workspace", "docs", "tests", "scripts", "fuzz", "deploy", "ci", "python", "ruby", "c", "clients", "measure",
+    "structure",
+}
+SUBJECT = re.compile(r"^([a-z0-9-]+): [a-z0-9`-]")
+
+
+def git(*words):
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+
+
+def areas():
+    crates = [path.name for folder in ("crates", "clients", "measure", "tests") for path in (ROOT / folder).glob("larder-*")]
+    return AREAS | {name.removeprefix("larder-") for name in crates}
+
+
+def main():
+    release = git("describe", "--tags", "--abbrev=0", "--match", "v*").stdout.strip()
+    start = release or START
+    # A shallow clone does not have it.
+    if git("merge-base", "--is-ancestor", start, "HEAD").returncode != 0:
+        return 0
+    known, failed = areas(), False
+    for line in git("log", "--no-merges", "--format=%h %s", f"{start}..HEAD").stdout.splitlines():
+        commit, subject = line.split(" ", 1)
+        if subject.startswith("Release "):
+            continue
+        found = SUBJECT.match(subject)
+        if len(subject) > SUBJECT_LEN_MAX or not found or found[1] not in known:
+            print(f"{commit}: “{subject}”: write `area: imperative` in {SUBJECT_LEN_MAX} characters; areas:"
+                  f" {', '.join(sorted(known))}")
+            failed = True
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
