@@ -54,4 +54,3 @@ mod stats {
     mod metrics;
     mod statistics;
 }
-
