@@ -263,8 +263,8 @@ fn a_reply_is_dropped_if_leadership_ends_within_its_call() {
         let mut session = if is_resp { Session::resp(0, false) } else { Session::new() };
         let set = if is_resp { "set k 1\r\nset l 1\r\n" } else { "set k 0 0 1\r\n1\r\nmn\r\n" };
         it.journals.acks().abandon();
-        let (answer, progress) = it.ask(&mut session, set);
+        let (answer, progress) = it.poll(&mut session, set);
         assert_eq!((answer.as_str(), progress.hold, progress.next), ("", false, Next::Abandon));
-        session.close(&it.kit.host);
+        session.close(&it.server.host);
     }
 }
