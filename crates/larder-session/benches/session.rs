@@ -1,5 +1,5 @@
-//! A session over the segment engine, 16 requests a turn: `cargo bench -p larder-session`. Times are a
-//! turn's; the rate is requests.
+//! A session over the segment engine with 16 requests per poll: `cargo bench -p larder-session`. Times are those of a
+//! poll, rates those of requests.
 
 #[path = "../examples/workload/mod.rs"]
 mod workload;
@@ -12,12 +12,12 @@ fn main() {
     divan::main();
 }
 
-/// A turn of each kind of request, all hits.
+/// One poll for each kind of request. All lookups are hits.
 #[divan::bench(args = ["get", "mg", "binary-get", "set", "ms"])]
 fn poll(bencher: Bencher<'_, '_>, kind: &str) {
-    let (mut conversation, batches) = (Conversation::begin(kind), batches(kind));
+    let (mut conversation, batches) = (Conversation::start(kind), batches(kind));
     let mut next = batches.iter().cycle();
     bencher
         .counter(ItemsCount::new(BATCH))
-        .bench_local(|| conversation.poll(next.next().expect("it goes round")));
+        .bench_local(|| conversation.poll(next.next().expect("a cycle never ends")));
 }

@@ -2,7 +2,7 @@
 //! and the next action of the driver.
 //!
 //! Only this crate depends on both the protocol and the operations: `memcached/lower.rs` converts requests to
-//! operations, [`larder_operations`] executes them, and `memcached/get.rs` and `memcached/store.rs` encode the outcomes.
+//! operations, [`larder_operations`] executes them, and `memcached/get.rs` and `memcached/store.rs` encode outcomes.
 //! `resp/` does the same for RESP. `forward.rs` and `scatter/` send requests to other nodes, which own their keys.
 //! `session/` is the state of a connection, on which all other folders depend.
 #![forbid(unsafe_code)]

@@ -1,7 +1,7 @@
 //! A server in memory, for tests, fuzzing and measurements of sessions. The feature `test-util` enables it.
 //!
-//! Both ends of a connection are in one process, as in quinn's `Pair`. [`TestClient`] is the client, and also the driver
-//! of the session. [`TestServer`] is the server, with a clock that only the test advances.
+//! Both ends of a connection are in one process, as in quinn's `Pair`. [`TestClient`] is the client and the driver of
+//! the session. [`TestServer`] is the server, with a clock that only the test advances.
 
 use crate::{
     Context, Conversation, Group, GroupMap, Host, Next, Owner, Progress, Route, Session, Settings,

@@ -8,7 +8,7 @@ use std::io::Write;
 
 /// The number of items in the cache.
 const ITEMS: u64 = 100_000;
-/// The number of requests in a turn.
+/// The number of requests in a poll.
 pub(crate) const BATCH: u64 = 16;
 const VALUE: [u8; 100] = [b'v'; 100];
 
@@ -47,7 +47,7 @@ fn write_request(kind: &str, number: u64, out: &mut Vec<u8>) {
         "nothing" => Ok(()),
         _ => panic!("get, mg, set, ms, binary-get, resp-get, resp-set or nothing"),
     };
-    written.expect("memory takes it");
+    written.expect("writing to memory succeeds");
     if ["set", "ms", "resp-set"].contains(&kind) {
         out.extend_from_slice(&VALUE);
         out.extend_from_slice(b"\r\n");
@@ -66,7 +66,7 @@ pub(crate) fn batches(kind: &str) -> Vec<Vec<u8>> {
     (0..256).map(write_batch).collect()
 }
 
-/// A session and everything that it needs.
+/// A session and its server.
 pub(crate) struct Conversation {
     session: Session<segment::Handle>,
     server: TestServer<segment::Handle>,
@@ -74,8 +74,8 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// A session that has received nothing, for requests of one kind, with all items stored.
-    pub(crate) fn begin(kind: &str) -> Self {
+    /// A new session for requests of one kind, on a server with all items.
+    pub(crate) fn start(kind: &str) -> Self {
         let classes = SizeClasses::new(vec![96, 120, 152, 192, 240, 304, 1 << 20], 59);
         let mut server = TestServer::new(engine(classes.clone()), 1 << 20, classes);
         (server.settings.requests_per_poll, server.settings.output_max) = (64, 1 << 20);
@@ -87,16 +87,16 @@ impl Conversation {
             write_request("set", number, &mut input);
             conversation.poll(&input);
         }
-        // The first request of a session chooses the dialect, so a new one follows.
+        // The first request of a session chooses the dialect, so the measured requests need a new session.
         let is_resp = kind.starts_with("resp-");
         conversation.session = if is_resp { Session::resp(1, false) } else { Session::new() };
         conversation
     }
 
-    /// Answers all of `input`; returns the length of the answers in bytes.
+    /// Answers all requests of `input`, and returns the length of the replies in bytes.
     pub(crate) fn poll(&mut self, input: &[u8]) -> usize {
         let progress = self.server.poll(&mut self.session, input, &mut self.output);
-        assert_eq!(progress.consumed, input.len(), "all is answered");
+        assert_eq!(progress.consumed, input.len(), "the session consumes all of the input");
         let answered = self.output.len();
         self.output.clear();
         answered

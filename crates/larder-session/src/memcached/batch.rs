@@ -1,4 +1,4 @@
-//! Requests that are answered together: they are parsed, their keys are prefetched, and they are answered in order.
+//! Batches of requests: the session parses them, prefetches their keys, and answers them in order.
 
 use crate::Host;
 use crate::context::{Context, Flow, Next, PollState, Step};
@@ -11,19 +11,19 @@ use larder_protocol::{
 };
 use larder_store::{Begun, Delivery, Engine, HashedKey, Wanted};
 
-/// The largest batch: enough requests to hide the latency of memory, few enough for the CPU cache.
+/// The largest batch: long enough to hide the latency of memory, short enough for the CPU cache.
 const BATCH_MAX: usize = 32;
 
-/// A request of a batch. It is small, so that the most frequent requests are not copied in memory.
+/// A request of a batch. Small, so that the most frequent requests need no copies in memory.
 pub(crate) struct BatchRequest<'b> {
     pub(crate) kind: RequestKind<'b>,
     hash: u64,
-    /// Where the next request begins.
+    /// Where the next request starts.
     pub(crate) end: usize,
 }
 
 pub(crate) enum RequestKind<'b> {
-    /// A look-up of the fast path.
+    /// A lookup of the fast path.
     Get(FastGet<'b>),
     /// The index of a set of the fast path in [`Batch::sets`].
     Set(usize),
@@ -31,13 +31,13 @@ pub(crate) enum RequestKind<'b> {
     Other(usize),
 }
 
-/// Any request, and the state of the parser after it.
+/// A request of no fast path, and the state of the parser after it.
 pub(crate) struct Other<'b> {
     pub(crate) request: Request<'b>,
     pub(crate) parser: Parser,
 }
 
-/// Requests whose keys are prefetched together.
+/// Requests that the session prefetches together.
 #[derive(Default)]
 pub(crate) struct Batch<'b> {
     pub(crate) requests: ArrayVec<BatchRequest<'b>, BATCH_MAX>,
@@ -46,11 +46,10 @@ pub(crate) struct Batch<'b> {
 }
 
 impl Batch<'_> {
-    /// How many requests it has at most.
+    /// The limit of requests in a batch.
     pub(crate) const LEN_MAX: usize = BATCH_MAX;
 
-    /// Counts the first `done` requests. Look-ups of the fast path are all that is left, so a batch of
-    /// nothing else is not looked through.
+    /// Counts the first `done` requests. Avoids a loop if all requests of the batch are lookups of the fast path.
     #[inline]
     fn count(&self, done: usize, answered: &mut AnsweredCounts) {
         let mut gets = done;
@@ -60,7 +59,7 @@ impl Batch<'_> {
         answered.add(CommandClass::Get, u32::try_from(gets).unwrap_or(u32::MAX));
     }
 
-    /// Counts a request among those that show which keys are hot, if it has a key.
+    /// Counts a request in the sample of hot keys, if it has a key.
     #[cold]
     #[inline(never)]
     fn count_sampled<E: Engine>(
@@ -83,8 +82,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Counts those of the first `done` requests that the fast path of look-ups has not answered, and
-    /// returns how many they are.
+    /// Counts the requests among the first `done` that are not lookups of the fast path, and returns their number.
     fn count_others(&self, done: usize, answered: &mut AnsweredCounts) -> usize {
         let mut others = 0;
         for ready in self.requests.iter().take(done) {
@@ -99,7 +97,7 @@ impl Batch<'_> {
         others
     }
 
-    /// The class that one of its requests is timed with: see [`class_of`].
+    /// The class of a request in latency statistics: see [`class_of`].
     pub(crate) fn class(&self, ready: &BatchRequest<'_>) -> Option<CommandClass> {
         match ready.kind {
             RequestKind::Get(_) => Some(CommandClass::Get),
@@ -113,18 +111,16 @@ impl Batch<'_> {
 
 /// Why a batch ended where it did.
 pub(crate) enum BatchEnd<'b> {
-    /// The batch is as long as it may be, or the last request has to be answered before the next is
-    /// parsed.
+    /// The batch has reached its limit, or the session must answer the last request before it parses the next one.
     Full,
     /// The next request is incomplete.
     Incomplete,
-    /// The next request is a store whose value has not completely arrived.
+    /// The next request is a store with an incomplete value.
     Body { store: Store<'b>, head_len: usize, body_len: u64, parser: Parser },
 }
 
 impl<E: Engine> Session<E> {
-    /// Answers the next requests, as many as the turn may, and begins to receive the value of a store that
-    /// follows them.
+    /// Answers the next requests, as many as the poll may, and starts to receive the value of a store after them.
     pub(crate) fn answer_batch<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -141,9 +137,12 @@ impl<E: Engine> Session<E> {
         self.answer_gathered(cx, &batch, batch_end, input, poll, output, scratch)
     }
 
-    /// Answers the requests of a batch, and begins with what follows them.
+    /// Answers the requests of a batch, and handles the end of the batch.
     #[inline]
-    #[expect(clippy::too_many_arguments, reason = "it is a part of another function")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "inlined into its callers, whose arguments these are"
+    )]
     pub(crate) fn answer_gathered<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -176,7 +175,7 @@ impl<E: Engine> Session<E> {
         Step { consumed: end + after.consumed, next: after.next }
     }
 
-    /// Begins with what follows the requests of a batch, at the beginning of the input.
+    /// Handles the end of a batch. `input` starts after its requests.
     #[inline]
     pub(crate) fn after_batch<H: Host>(
         &mut self,
@@ -197,8 +196,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Begins to read the items with these hashes from slower storage. The first of the requests cannot be
-    /// answered before its item was read.
+    /// Starts to read the items with these hashes from slower storage. The first hash is that of the request that
+    /// waits, the others are read ahead.
     #[cold]
     pub(crate) fn start_reads<H: Host>(
         &mut self,
@@ -229,7 +228,7 @@ impl<E: Engine> Session<E> {
             if i == 0 && answer != Begun::Nothing {
                 next = Next::Wait;
             }
-            // The engine has no room for more, so those behind are not asked for either.
+            // The engine has no room for more reads, so it would refuse those for later requests, too.
             if answer == Begun::Later {
                 break;
             }
@@ -239,7 +238,7 @@ impl<E: Engine> Session<E> {
         next
     }
 
-    /// Parses the next requests, and prefetches the memory that they will look up.
+    /// Parses the next requests, and prefetches the memory that they look up.
     #[inline(never)]
     pub(crate) fn gather<'b>(
         &mut self,
@@ -301,8 +300,8 @@ impl<E: Engine> Session<E> {
         batch_end
     }
 
-    /// Answers a batch in order, until the output is full or a request has to wait. Returns how many
-    /// requests it answered, and where the next one begins.
+    /// Answers a batch in order, until the output is full or a request has to wait. Returns the number of answered
+    /// requests, and where the next one starts.
     #[inline(never)]
     fn answer<H: Host>(
         &mut self,
@@ -351,7 +350,7 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// The key that a request looks up.
+/// The key of a request about one item.
 #[inline]
 pub(crate) fn key_of<'r, 'b>(request: &'r Request<'b>) -> Option<&'r Key<'b>> {
     match request {
@@ -364,7 +363,7 @@ pub(crate) fn key_of<'r, 'b>(request: &'r Request<'b>) -> Option<&'r Key<'b>> {
     }
 }
 
-/// The class that a request is timed with; `None` for the end of a line of keys, each of which is a
+/// The class of a request in latency statistics; `None` for the end of a line of keys, because each key counts as a
 /// request.
 pub(crate) fn class_of(request: &Request<'_>) -> Option<CommandClass> {
     Some(match request {
@@ -385,7 +384,7 @@ pub(crate) fn class_of(request: &Request<'_>) -> Option<CommandClass> {
     })
 }
 
-/// Whether a request has to be answered before the next one is parsed.
+/// Whether the session must answer a request before it parses the next one.
 fn ends_batch(request: &Request<'_>) -> bool {
     match request {
         Request::Fault(fault) => fault.then != Recovery::Continue,

@@ -1,4 +1,4 @@
-//! The session itself: it answers complete requests in batches, and waits for the rest of the others.
+//! The session: answers complete requests in batches, and leaves incomplete ones in the input.
 
 pub(crate) mod dump;
 pub(crate) mod key_scan;
@@ -14,11 +14,11 @@ use larder_operations::{AnsweredCounts, Tags};
 use larder_protocol::{KEY_LEN_MAX, Parser, Streams};
 use larder_store::{Acknowledged, Delivery, Engine};
 
-/// The protocol state of one connection. It holds no heap memory between requests, except for a large
-/// value that is received or sent.
+/// The protocol state of one connection. A connection of memcached's protocols holds no heap memory between requests,
+/// except while the session receives or sends a large value or waits for another component.
 ///
-/// Input may arrive in any pieces. The session does not consume an incomplete request, and the driver
-/// passes it again with the bytes that follow:
+/// Input may arrive in any pieces. The session does not consume an incomplete request, and the driver passes it again
+/// with the bytes that follow:
 ///
 /// ```
 /// use larder_session::{Next, Session, test_util::TestServer};
@@ -27,7 +27,7 @@ use larder_store::{Acknowledged, Delivery, Engine};
 /// let classes = SizeClasses::new(vec![96, 512, 4096], 59);
 /// let config = dashmap::Config { limit_bytes: 1 << 20, cas: true, classes: classes.clone(), seed: 7 };
 /// let engine = dashmap::Cache::new(config).handle();
-/// // A server has an engine handle for each thread, its settings and its clock; a server stands for it.
+/// // A `TestServer` has what a thread of larderd has: an engine handle, settings and a clock.
 /// let mut server = TestServer::new(engine, 4096, classes);
 ///
 /// let (mut session, mut output) = (Session::new(), Vec::new());
@@ -44,27 +44,27 @@ pub struct Session<E: Engine> {
     pub(crate) pending: Pending<E>,
     /// The number of the connection in the log.
     pub(crate) client: u64,
-    /// The log streams that somebody watches in this turn.
+    /// The log streams that have watchers in this poll.
     pub(crate) observed: Streams,
-    /// Whether the connection is closed because the client violated the protocol.
+    /// Whether the session closes the connection because the client violated the protocol.
     pub(crate) failed: bool,
-    /// The state of a conversation in RESP; `None` in memcached's protocol.
+    /// The state of a RESP connection; `None` in memcached's protocols.
     pub(crate) resp: Option<Box<state::State>>,
-    /// What hardly any session has.
+    /// State that few sessions need. Boxed to keep the others small.
     rare: Option<Box<RareState<E>>>,
-    /// Whether the connection is closed after the answers that are held.
-    ends: bool,
-    /// Another node forwards the requests: they are answered here or not at all.
+    /// Whether the session closes the connection after the held replies.
+    closes_after_hold: bool,
+    /// Another node forwards the requests of this session, which does not forward them again.
     pub(crate) is_forwarded: bool,
 }
 
-/// What sessions have that wait for slower storage, or whose server has replicas.
+/// The state of sessions that wait for slower storage, forward requests, or wait for replicas.
 pub(crate) struct RareState<E: Engine> {
-    /// What is kept of the next requests, which wait for slower storage.
+    /// The state of requests that wait for slower storage.
     pub(crate) storage_wait: StorageWait<E::Fetch>,
-    /// The position that replicas have to acknowledge before the answers of the last turn are sent.
+    /// The position that replicas must acknowledge before the driver may send the replies of the last poll.
     held: Option<E::Position>,
-    /// Where requests about items are forwarded to, if they are.
+    /// The routes to other groups.
     pub(crate) routes: Routes,
 }
 
@@ -74,11 +74,11 @@ impl<E: Engine> Default for RareState<E> {
     }
 }
 
-/// What is kept of requests that wait for slower storage.
+/// The state of requests that wait for slower storage.
 pub(crate) struct StorageWait<F> {
-    /// Reads that were begun for them.
+    /// The reads started for them.
     pub(crate) reads: Vec<PendingRead<F>>,
-    /// The tags of the first one, as they were when it began.
+    /// The tags of the first request, as of its first execution.
     pub(crate) tags: Option<Tags>,
 }
 
@@ -94,31 +94,31 @@ impl<F> StorageWait<F> {
     }
 }
 
-/// A read that was begun.
+/// A read of slower storage.
 pub(crate) struct PendingRead<F> {
-    /// The hash of the key for which it was begun.
+    /// The hash of the key whose item is read.
     pub(crate) hash: u64,
     pub(crate) fetch: F,
-    /// What was said of it in this turn.
+    /// The state of the read as of this poll.
     pub(crate) delivery: Delivery,
 }
 
 /// The state of a session, for `stats conns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Waiting for a request, or for the rest of one.
+    /// Waiting for a request or its rest.
     Waiting,
     /// Receiving a large value.
     Receiving,
-    /// Dropping the value of a refused request.
+    /// Discarding the value of a refused request.
     Swallowing,
     /// Sending a large value.
     Sending,
     /// Writing a dump of items, or a list of keys.
     Dumping,
-    /// Writing the log. The driver has to call the session regularly, with or without input.
+    /// Writing the log. The driver must poll the session regularly, with or without input.
     Watching,
-    /// Waiting for slower storage, or for the acknowledgement of a change.
+    /// Waiting for slower storage, for another node, or for the acknowledgement of a change.
     Fetching,
 }
 
@@ -129,31 +129,41 @@ impl<E: Engine> Default for Session<E> {
 }
 
 impl<E: Engine> Session<E> {
-    /// A session of any dialect, without a login, and with the number 0 in the log.
+    /// A session of memcached's protocols that accepts any dialect, requires no login, and has the number 0 in the log.
     #[must_use]
     pub fn new() -> Self {
         Self::opening(Parser::default(), 0)
     }
 
-    /// A session that begins in the state `opening` of the parser: in any dialect, in one, or with a login.
-    /// Its number in the log is `client`.
+    /// A session that starts in the parser state `opening`, which determines the accepted dialects and the login. Its
+    /// number in the log is `client`.
     #[must_use]
     pub fn opening(opening: Parser, client: u64) -> Self {
         let (parser, pending) = (opening, Pending::Idle);
         let (observed, rare) = (Streams::default(), None);
-        let (failed, resp, ends) = (false, None, false);
+        let (failed, resp, closes_after_hold) = (false, None, false);
         let is_forwarded = false;
-        Self { parser, pending, client, observed, failed, resp, rare, ends, is_forwarded }
+        Self {
+            parser,
+            pending,
+            client,
+            observed,
+            failed,
+            resp,
+            rare,
+            closes_after_hold,
+            is_forwarded,
+        }
     }
 
-    /// A session in RESP whose number in the log is `client`, and in which clients may have to log in.
+    /// A RESP session with the number `client` in the log.
     #[must_use]
     pub fn resp(client: u64, login_required: bool) -> Self {
         let state = state::State::new(login_required);
         Self { resp: Some(Box::new(state)), ..Self::opening(Parser::default(), client) }
     }
 
-    /// A session for requests of a conversation that another node forwards.
+    /// A session for requests that another node forwards.
     #[must_use]
     pub fn forwarded(conversation: Conversation) -> Self {
         let mut session = match conversation {
@@ -190,7 +200,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// How many bytes of the cache are leased for a value that is being sent.
+    /// How many bytes of the cache the session has leased for values that it sends.
     pub fn leased_bytes(&self) -> usize {
         match &self.pending {
             Pending::Send(sending) => sending.len(),
@@ -199,7 +209,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// How many bytes of the cache a value that is being received has taken.
+    /// How many bytes of the cache hold the received part of a value.
     pub fn uploaded_bytes(&self) -> usize {
         match &self.pending {
             Pending::Receive(arriving) => arriving.received(),
@@ -207,7 +217,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Releases the memory that the session has reserved, and cancels what it waits for.
+    /// Releases the session's reserved memory, and cancels pending reads and forwarded requests.
     pub fn close(&mut self, host: &impl Host) {
         self.rare = None;
         let pending = std::mem::replace(&mut self.pending, Pending::Idle);
@@ -253,7 +263,7 @@ impl<E: Engine> Session<E> {
             let answered = AnsweredCounts::default();
             let (hold, next) = match self.hold(cx, position) {
                 Acknowledged::Never => (false, Next::Abandon),
-                state if self.ends => (state == Acknowledged::NotYet, Next::Close),
+                state if self.closes_after_hold => (state == Acknowledged::NotYet, Next::Close),
                 state => (state == Acknowledged::NotYet, Next::Yield),
             };
             return Progress { consumed: 0, hold, next, answered };
@@ -275,13 +285,13 @@ impl<E: Engine> Session<E> {
         let position = if has_answered { cx.operations.engine.ack_position() } else { None };
         cx.operations.engine.end_batch();
         match next {
-            // All requests are answered, so nothing waits for what is still being read.
+            // All requests are answered, so no request needs the remaining reads.
             Next::Read { .. } => self.retain_reads(false, |_| false),
-            // A request may need several reads, which end in different turns.
+            // A request may need several reads, which end in different polls.
             Next::Wait => (),
             _ => self.retain_reads(true, |fetching| fetching.delivery == Delivery::UnderWay),
         }
-        self.ends = next == Next::Close;
+        self.closes_after_hold = next == Next::Close;
         let answered = poll.answered;
         match position.map(|position| self.hold(cx, position)) {
             None | Some(Acknowledged::Yes) => Progress { consumed, hold: false, next, answered },
@@ -292,7 +302,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Whether answers may be sent, which are held until `position` is acknowledged.
+    /// Whether the replicas have acknowledged `position`. If not yet, stores the position for the next poll.
     #[cold]
     fn hold<H: Host>(&mut self, cx: &mut Context<'_, E, H>, position: E::Position) -> Acknowledged {
         let state = cx.operations.engine.is_acknowledged(&position, &(cx.waker)());
@@ -307,7 +317,7 @@ impl<E: Engine> Session<E> {
         self.rare.get_or_insert_default()
     }
 
-    /// Ends the ways of requests to other nodes: the next ones are in another protocol.
+    /// Closes the routes to other groups, because the protocol of the next requests may differ.
     pub(crate) fn close_routes(&mut self) {
         if let Some(rare) = &mut self.rare {
             rare.routes = Routes::default();
@@ -345,7 +355,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Keeps some of the reads that were begun, and the tags of the first request or not.
+    /// Drops reads that are not needed any more, and the tags unless `keeps_tags`.
     fn retain_reads(
         &mut self,
         keeps_tags: bool,
@@ -359,7 +369,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Keeps the tags of a request that waits.
+    /// Stores the tags of a request that waits.
     #[cold]
     pub(crate) fn keep_tags(&mut self, tags: Tags) {
         if !tags.is_empty() {
@@ -367,7 +377,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// The tags of the request that is executed, if it had to wait before.
+    /// Takes the stored tags of the current request, if its earlier execution had to wait.
     pub(crate) fn take_kept_tags(&mut self) -> Option<Tags> {
         self.rare.as_mut().and_then(|rare| rare.storage_wait.tags.take())
     }

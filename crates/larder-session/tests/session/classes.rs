@@ -1,9 +1,9 @@
-//! Each request is counted once, in the class that it is timed with.
+//! Each request counts once, in its class of latency statistics.
 
 use crate::common::{ITEM_SIZE_MAX, TestEngine, new_server, pattern, set, store};
 use larder_operations::{AnsweredCounts, CommandClass};
 
-for_each_engine! { requests_count_in_their_class values_count_however_they_end cuts_change_no_count }
+for_each_engine! { requests_count_in_their_class stores_count_with_any_outcome cuts_of_the_input_do_not_change_counts }
 
 /// Counts of get, store, delete, count, touch and other.
 fn counts(answered: &AnsweredCounts) -> [u32; 6] {
@@ -12,9 +12,9 @@ fn counts(answered: &AnsweredCounts) -> [u32; 6] {
 
 fn check<E: TestEngine>(input: &[u8], expected: [u32; 6]) {
     let mut server = new_server::<E>();
-    let mut peer = server.client();
-    peer.send(&mut server, input);
-    assert_eq!(counts(&peer.answered), expected, "{}", crate::common::text(&peer.received));
+    let mut client = server.client();
+    client.send(&mut server, input);
+    assert_eq!(counts(&client.answered), expected, "{}", crate::common::text(&client.received));
 }
 
 fn requests_count_in_their_class<E: TestEngine>() {
@@ -35,8 +35,8 @@ fn requests_count_in_their_class<E: TestEngine>() {
     );
 }
 
-/// Too large for the engine or for its client, refused, and received in pieces.
-fn values_count_however_they_end<E: TestEngine>() {
+/// Stores count if they succeed, if they are refused, and if the session receives their value in pieces.
+fn stores_count_with_any_outcome<E: TestEngine>() {
     let mixed = [
         set("k", b"1"),
         set("large", &pattern(200_000)),
@@ -44,18 +44,18 @@ fn values_count_however_they_end<E: TestEngine>() {
         store(&format!("set k 0 0 {}", ITEM_SIZE_MAX + 1), &pattern(ITEM_SIZE_MAX + 1)),
         b"set k 0 0 1\r\n12\r\nset k 0 0 -1\r\n".to_vec(),
     ];
-    // A length that is none is a fault, and so is what follows a value that is too long.
+    // A negative length is a fault, and so are the bytes after a value that is longer than its length.
     check::<E>(&mixed.concat(), [2, 4, 0, 0, 0, 2]);
 }
 
-fn cuts_change_no_count<E: TestEngine>() {
+fn cuts_of_the_input_do_not_change_counts<E: TestEngine>() {
     let input = b"set k 0 0 5\r\nvalue\r\nget k l m\r\nmg k t v\r\nincr k 1\r\nmn\r\nget k\r\n";
     for cut in 0..input.len() {
         let mut server = new_server::<E>();
         server.settings.requests_per_poll = 1 + cut % 3;
-        let mut peer = server.client();
-        peer.send(&mut server, &input[..cut]);
-        peer.send(&mut server, &input[cut..]);
-        assert_eq!(counts(&peer.answered), [5, 1, 0, 1, 0, 1], "cut at {cut}");
+        let mut client = server.client();
+        client.send(&mut server, &input[..cut]);
+        client.send(&mut server, &input[cut..]);
+        assert_eq!(counts(&client.answered), [5, 1, 0, 1, 0, 1], "cut at {cut}");
     }
 }

@@ -1,19 +1,19 @@
-//! Connections that begin with a login. The expected answers are those of memcached: 1.6.45 for text, and
-//! 1.6.18 with the PLAIN mechanism of Cyrus SASL for binary.
+//! Connections that start with a login. The expected replies are those of memcached: 1.6.45 for text, and 1.6.18 with
+//! the PLAIN mechanism of Cyrus SASL for binary.
 
 use crate::common::{TestEngine, TestServer, new_server, store, text};
 use larder_protocol::Parser;
 
 for_each_engine! {
-    text_understands_nothing_but_a_login
+    text_refuses_requests_before_a_login
     text_logs_in
-    text_refuses_what_is_no_login
-    text_reads_no_more_than_a_login_takes
-    binary_understands_nothing_but_a_login
+    text_refuses_malformed_logins
+    text_limits_the_length_of_a_login
+    binary_refuses_requests_before_a_login
     binary_logs_in
-    a_sasl_login_is_one_and_the_last
+    sasl_allows_one_login
     logins_are_counted
-    every_dialect_but_the_chosen_one_is_refused
+    other_dialects_are_refused
     without_a_login_sasl_is_unknown
 }
 
@@ -36,15 +36,15 @@ const CONTINUE: u16 = 0x21;
 const UNKNOWN: u16 = 0x81;
 const OUT_OF_MEMORY: u16 = 0x82;
 
-/// The name of a case, its requests, and the statuses of the answers.
+/// The name of a case, its requests, and the statuses of the replies.
 type Case = (&'static str, Vec<Vec<u8>>, &'static [u16]);
 
-/// The answers to `input`, sent at once and byte by byte, and whether the connection was closed.
+/// The replies to `input`, sent at once and byte by byte, and whether the session closed the connection.
 fn talk<E: TestEngine>(server: &mut TestServer<E>, input: &[u8]) -> (Vec<u8>, bool) {
     let [whole, split] = [input.len().max(1), 1].map(|len| {
-        let mut peer = server.client();
-        input.chunks(len).for_each(|piece| peer.send(server, piece));
-        (peer.received, peer.is_closed)
+        let mut client = server.client();
+        input.chunks(len).for_each(|piece| client.send(server, piece));
+        (client.received, client.is_closed)
     });
     assert_eq!(text(&split.0), text(&whole.0), "{}", text(input));
     assert_eq!(split.1, whole.1, "{}", text(input));
@@ -78,7 +78,7 @@ fn sasl(op: u8, message: &[u8]) -> Vec<u8> {
     packet(op, &[], b"PLAIN", message)
 }
 
-/// The opcodes, statuses and bodies of binary answers.
+/// The opcodes, statuses and bodies of binary replies.
 fn packets(mut bytes: &[u8]) -> Vec<(u8, u16, String)> {
     let mut found = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<24>() {
@@ -90,13 +90,13 @@ fn packets(mut bytes: &[u8]) -> Vec<(u8, u16, String)> {
     found
 }
 
-/// The statuses of the answers to successive SASL requests, up to a noop or the end.
+/// The statuses of the replies to binary requests, and whether the session closed the connection.
 fn statuses<E: TestEngine>(server: &mut TestServer<E>, requests: &[Vec<u8>]) -> (Vec<u16>, bool) {
     let (answer, closed) = talk(server, &requests.concat());
     (packets(&answer).into_iter().map(|packet| packet.1).collect(), closed)
 }
 
-fn text_understands_nothing_but_a_login<E: TestEngine>() {
+fn text_refuses_requests_before_a_login<E: TestEngine>() {
     let lines = [
         "get a",
         "gets a b",
@@ -140,7 +140,7 @@ fn text_understands_nothing_but_a_login<E: TestEngine>() {
     for line in lines {
         let input = [line.as_bytes(), b"\r\n"].concat();
         answers(&mut server, &input, UNAUTHENTICATED, false);
-        // A login after such a line is still accepted.
+        // The session accepts a login after such a line.
         let input = [&input, LOGIN, b"mn\r\n"].concat();
         answers(&mut server, &input, &[UNAUTHENTICATED, b"STORED\r\nMN\r\n"].concat(), false);
     }
@@ -166,7 +166,7 @@ fn text_logs_in<E: TestEngine>() {
     answers(&mut server, b"get any\r\n", UNAUTHENTICATED, false);
 }
 
-fn text_refuses_what_is_no_login<E: TestEngine>() {
+fn text_refuses_malformed_logins<E: TestEngine>() {
     let mut server = server::<E>(Parser::TEXT_LOGIN);
     let failure = "CLIENT_ERROR authentication failure";
     let cases: [(&[u8], &str); 9] = [
@@ -190,22 +190,22 @@ fn text_refuses_what_is_no_login<E: TestEngine>() {
     }
 }
 
-fn text_reads_no_more_than_a_login_takes<E: TestEngine>() {
+fn text_limits_the_length_of_a_login<E: TestEngine>() {
     let mut server = server::<E>(Parser::TEXT_LOGIN);
     answers(&mut server, &[b's'; 2047], b"", false);
     answers(&mut server, &[b's'; 2048], b"", true);
     let keys = [&b"get "[..], &b"key ".repeat(1000)].concat();
     answers(&mut server, &keys, b"", true);
-    let mut peer = server.client();
-    peer.send(&mut server, b"set a 0 0 16384\r\n");
-    peer.send(&mut server, &[b'x'; 16385]);
-    assert_eq!(peer.received, b"");
-    peer.send(&mut server, b"x");
-    assert_eq!(text(&peer.received), r"CLIENT_ERROR bad command line termination\r\n");
-    assert!(peer.unread.is_empty());
+    let mut client = server.client();
+    client.send(&mut server, b"set a 0 0 16384\r\n");
+    client.send(&mut server, &[b'x'; 16385]);
+    assert_eq!(client.received, b"");
+    client.send(&mut server, b"x");
+    assert_eq!(text(&client.received), r"CLIENT_ERROR bad command line termination\r\n");
+    assert!(client.unread.is_empty());
 }
 
-fn binary_understands_nothing_but_a_login<E: TestEngine>() {
+fn binary_refuses_requests_before_a_login<E: TestEngine>() {
     let mut server = server::<E>(Parser::BINARY_LOGIN);
     for op in (0..=255).filter(|op| ![VERSION, LIST, AUTH, STEP].contains(op)) {
         for request in [packet(op, &[], &[], &[]), packet(op, &[0; 8], b"key", b"value")] {
@@ -252,42 +252,42 @@ fn binary_logs_in<E: TestEngine>() {
     }
 }
 
-fn a_sasl_login_is_one_and_the_last<E: TestEngine>() {
+fn sasl_allows_one_login<E: TestEngine>() {
     let mut server = server::<E>(Parser::BINARY_LOGIN);
     let good = || sasl(AUTH, MESSAGE);
     let bad = || sasl(AUTH, b"\0ann\0wrong");
-    let begin = || sasl(AUTH, b"");
+    let start = || sasl(AUTH, b"");
     let list = || packet(LIST, &[], &[], &[]);
     let noop = || packet(NOOP, &[], &[], &[]);
     let step = |message| sasl(STEP, message);
     let named = |op, name: &[u8]| packet(op, &[], name, MESSAGE);
     let open: [Case; 13] = [
         ("after a failure", vec![bad(), good(), noop()], &[FAILURE, OK, OK]),
-        ("in two steps", vec![begin(), step(MESSAGE), noop()], &[CONTINUE, OK, OK]),
+        ("in two steps", vec![start(), step(MESSAGE), noop()], &[CONTINUE, OK, OK]),
         (
-            "begun twice",
-            vec![begin(), begin(), step(MESSAGE), noop()],
+            "started twice",
+            vec![start(), start(), step(MESSAGE), noop()],
             &[CONTINUE, CONTINUE, OK, OK],
         ),
-        ("begun, then at once", vec![begin(), good(), noop()], &[CONTINUE, OK, OK]),
+        ("started, then in one step", vec![start(), good(), noop()], &[CONTINUE, OK, OK]),
         (
             "a step again",
-            vec![begin(), step(b"\0ann\0x"), step(MESSAGE), noop()],
+            vec![start(), step(b"\0ann\0x"), step(MESSAGE), noop()],
             &[CONTINUE, FAILURE, OK, OK],
         ),
-        ("an empty step", vec![begin(), step(b""), list()], &[CONTINUE, FAILURE, OK]),
-        ("a list between", vec![begin(), list(), step(MESSAGE), noop()], &[CONTINUE, OK, OK, OK]),
-        ("a step of any name", vec![begin(), named(STEP, b"FOO"), noop()], &[CONTINUE, OK, OK]),
+        ("an empty step", vec![start(), step(b""), list()], &[CONTINUE, FAILURE, OK]),
+        ("a list between", vec![start(), list(), step(MESSAGE), noop()], &[CONTINUE, OK, OK, OK]),
+        ("a step of any name", vec![start(), named(STEP, b"FOO"), noop()], &[CONTINUE, OK, OK]),
         ("in small letters", vec![named(AUTH, b"plain"), noop()], &[OK, OK]),
-        ("a mechanism that is not there", vec![named(AUTH, b"CRAM-MD5"), list()], &[FAILURE, OK]),
+        ("an unknown mechanism", vec![named(AUTH, b"CRAM-MD5"), list()], &[FAILURE, OK]),
         ("two mechanisms", vec![named(AUTH, b"FOO PLAIN"), list()], &[FAILURE, OK]),
         (
-            "a mechanism too long",
+            "a mechanism name that is too long",
             vec![named(AUTH, &[b'X'; 33]), good(), noop()],
             &[INVALID, OK, OK],
         ),
         (
-            "a message too long",
+            "a message that is too long",
             vec![sasl(AUTH, &[0; 16385]), good(), noop()],
             &[OUT_OF_MEMORY, OK, OK],
         ),
@@ -296,23 +296,23 @@ fn a_sasl_login_is_one_and_the_last<E: TestEngine>() {
         assert_eq!(statuses(&mut server, &requests), (expected.to_vec(), false), "{name}");
     }
     let closed: [Case; 11] = [
-        ("a step before all", vec![step(MESSAGE), noop()], &[FAILURE, FAILURE]),
+        ("a step without a start", vec![step(MESSAGE), noop()], &[FAILURE, FAILURE]),
         (
             "a step after a failure",
             vec![bad(), step(MESSAGE), noop()],
             &[FAILURE, FAILURE, FAILURE],
         ),
-        ("only begun", vec![begin(), noop()], &[CONTINUE, FAILURE]),
+        ("only started", vec![start(), noop()], &[CONTINUE, FAILURE]),
         ("a second login", vec![good(), good(), noop()], &[OK, FAILURE, FAILURE]),
-        ("a step behind", vec![good(), step(MESSAGE), noop()], &[OK, FAILURE, FAILURE]),
+        ("a step after the login", vec![good(), step(MESSAGE), noop()], &[OK, FAILURE, FAILURE]),
         (
-            "begun, refused, a step",
-            vec![begin(), bad(), step(MESSAGE), noop()],
+            "a step after a refused start",
+            vec![start(), bad(), step(MESSAGE), noop()],
             &[CONTINUE, FAILURE, FAILURE, FAILURE],
         ),
-        ("a list behind", vec![good(), list(), noop()], &[OK, OK, FAILURE]),
+        ("a list after the login", vec![good(), list(), noop()], &[OK, OK, FAILURE]),
         (
-            "a login behind a list",
+            "a second login after a list",
             vec![good(), list(), good(), noop()],
             &[OK, OK, FAILURE, FAILURE],
         ),
@@ -333,7 +333,7 @@ fn logins_are_counted<E: TestEngine>() {
     let mut text = server::<E>(Parser::TEXT_LOGIN);
     let input = [b"get abc\r\nset a 0 0 3\r\nann\r\nset a 0 0 5\r\nann x\r\n", LOGIN].concat();
     text.replies_to(&[&input[..], LOGIN].concat());
-    assert_eq!(count(&text), (2, 1), "a store behind the login is a store");
+    assert_eq!(count(&text), (2, 1), "a store after the login is not a login");
     let mut binary = server::<E>(Parser::BINARY_LOGIN);
     let list = packet(LIST, &[], &[], &[]);
     let requests = [list, sasl(AUTH, b"x"), sasl(STEP, b""), sasl(AUTH, b""), sasl(STEP, MESSAGE)];
@@ -341,7 +341,7 @@ fn logins_are_counted<E: TestEngine>() {
     assert_eq!(count(&binary), (3, 2));
 }
 
-fn every_dialect_but_the_chosen_one_is_refused<E: TestEngine>() {
+fn other_dialects_are_refused<E: TestEngine>() {
     let noop = packet(NOOP, &[], &[], &[]);
     for opening in [Parser::BINARY, Parser::BINARY_LOGIN] {
         answers(&mut server::<E>(opening), b"get a\r\n", b"", true);

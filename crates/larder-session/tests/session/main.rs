@@ -1,17 +1,19 @@
-//! Tests of sessions, with a client that sends anything at any time, over several engines.
+//! Tests of sessions over several engines, with clients that send any bytes in any pieces.
 //!
-//! | file | what it tests |
+//! | file | subject |
 //! |---|---|
 //! | `classes` | each request is counted once, in its class of commands |
-//! | `splits` | no cut of the input and no limit changes an answer |
+//! | `splits` | no cut of the input and no limit changes a reply |
 //! | `values::pressure` | how much memory a session holds for a client that does not read, or does not finish |
-//! | `values::large` | values that are received and sent in pieces |
+//! | `values::large` | values that the session receives and sends in pieces |
 //! | `conformance` | the transcripts of `tests/conformance/` |
-//! | `values::dumps` | dumps show everything, in small steps, as fast as their client reads |
-//! | `logins` | nothing but a login works before one, and each login is answered as memcached does |
-//! | `meaning` | answers and counters are those of memcached 1.6.18 |
-//! | `cluster::forwarding` | what another node answers is answered as it would be here |
-//! | `cluster::read_only` | a server that has a copy refuses changes, and goes on |
+//! | `values::dumps` | dumps list all items, in small steps, as fast as their client reads |
+//! | `logins` | only logins work before a login, and replies to logins are those of memcached |
+//! | `meaning` | replies and counters are those of memcached 1.6.18 |
+//! | `cluster::forwarding` | forwarded requests get the replies of the leader |
+//! | `cluster::scattering` | several groups reply like one server |
+//! | `cluster::holds` | replies wait for acknowledgements of replicas |
+//! | `cluster::read_only` | a read-only replica refuses changes and answers reads |
 #![allow(clippy::disallowed_methods, reason = "tests draw seeds")]
 
 #[macro_use]

@@ -1,8 +1,8 @@
-//! Answers and counters, compared with those that memcached 1.6.18 gave to the same requests. For
-//! commands of later releases, their documentation is the reference.
+//! Replies and counters, compared with those of memcached 1.6.18. For commands of later releases, their documentation
+//! is the reference.
 //!
-//! The transcripts of `tests/conformance/` test far more commands. These cases need the counters as well, or
-//! are easily done wrong.
+//! The transcripts of `tests/conformance/` test many more commands. These cases also compare counters, or are easily
+//! broken.
 
 use crate::common::streams::frame;
 use crate::common::{ITEM_SIZE_MAX, TestEngine, TestServer, new_server, pattern, set, text};
@@ -25,10 +25,10 @@ fn check<E: TestEngine>(requests: &[u8], counts: &str) {
     let answer = server.replies_to(requests);
     let got: Vec<_> =
         counted(&server).iter().map(|(name, count)| format!("{name} {count}")).collect();
-    assert_eq!(got.join(", "), counts, "{} says {}", text(requests), text(&answer));
+    assert_eq!(got.join(", "), counts, "{} replied {}", text(requests), text(&answer));
 }
 
-fn it_counts_retrievals<E: TestEngine>() {
+fn retrievals_are_counted<E: TestEngine>() {
     let check = |requests: &[u8], counts| check::<E>(&[SET, requests].concat(), counts);
     check(b"get k nope k\r\n", "cmd_set 1, get_hits 2, get_misses 1");
     check(b"gat 0 k nope\r\n", "cmd_set 1, cmd_touch 2, touch_hits 1, touch_misses 1");
@@ -48,7 +48,7 @@ fn it_counts_retrievals<E: TestEngine>() {
     );
 }
 
-fn it_counts_stores<E: TestEngine>() {
+fn stores_are_counted<E: TestEngine>() {
     let check = |requests: &[u8], counts| check::<E>(&[SET, requests].concat(), counts);
     check(b"set k 0 0 1\r\n55555\r\n", "cmd_set 2");
     check(b"add k 0 0 1\r\n1\r\nappend nope 0 0 1\r\n1\r\n", "cmd_set 3");
@@ -59,7 +59,7 @@ fn it_counts_stores<E: TestEngine>() {
     check(&set("k", &pattern(ITEM_SIZE_MAX)), "cmd_set 1, store_too_large 1");
 }
 
-fn it_counts_removals_and_numbers<E: TestEngine>() {
+fn removals_and_arithmetic_are_counted<E: TestEngine>() {
     let check = |requests: &[u8], counts| check::<E>(&[SET, requests].concat(), counts);
     check(b"delete k\r\ndelete k\r\n", "cmd_set 1, delete_hits 1, delete_misses 1");
     check(b"md k C9999\r\n", "cmd_set 1, delete_misses 1");
@@ -73,7 +73,7 @@ fn it_counts_removals_and_numbers<E: TestEngine>() {
     check(b"set k 0 0 1\r\nx\r\nincr k 1\r\n", "cmd_set 2");
 }
 
-fn it_counts_binary<E: TestEngine>() {
+fn binary_requests_are_counted<E: TestEngine>() {
     let set = frame(1, 0, &[0; 8], b"k", b"5");
     let check = |requests: &[u8], counts| check::<E>(&[&set, requests].concat(), counts);
     check(&frame(4, 9999, &[], b"k", &[]), "cmd_set 1");
@@ -84,7 +84,7 @@ fn it_counts_binary<E: TestEngine>() {
 }
 
 #[track_caller]
-fn says<E: TestEngine>(requests: &str, answers: &str) {
+fn check_replies<E: TestEngine>(requests: &str, answers: &str) {
     let mut server = new_server::<E>();
     assert_eq!(
         text(&server.replies_to(requests.as_bytes())),
@@ -93,35 +93,37 @@ fn says<E: TestEngine>(requests: &str, answers: &str) {
     );
 }
 
-/// `h` and `l` show the state before the request, even if the look-up is repeated in order to change the
-/// item.
+/// `h` and `l` return the state before the request, even if the engine repeats the lookup to change the item.
 fn a_stale_item_is_won_once<E: TestEngine>() {
-    says::<E>(
+    check_replies::<E>(
         "set k 0 0 1\r\n5\r\nmd k I\r\nmg k h l t v\r\nmg k h v\r\nmg k h u\r\n",
         "STORED\r\nHD\r\nVA 1 h0 l0 t-1 X W\r\n5\r\nVA 1 h1 Z X\r\n5\r\nHD h1 Z X\r\n",
     );
-    says::<E>("mg k N30 h\r\nmg k h\r\n", "HD h0 W\r\nHD h1 Z\r\n");
+    check_replies::<E>("mg k N30 h\r\nmg k h\r\n", "HD h0 W\r\nHD h1 Z\r\n");
 }
 
-/// A number that gets longer makes a new item; one that fits keeps the old one.
-fn a_number_that_grows_forgets_its_readers<E: TestEngine>() {
+/// A number with more digits makes a new item, which no client has fetched. A number that fits keeps the old item.
+fn a_number_that_grows_becomes_a_new_item<E: TestEngine>() {
     let grows = "set k 0 0 1\r\n9\r\nmg k\r\nincr k 1\r\nmg k h\r\n";
-    says::<E>(grows, "STORED\r\nHD\r\n10\r\nHD h0\r\n");
+    check_replies::<E>(grows, "STORED\r\nHD\r\n10\r\nHD h0\r\n");
     let fits = "set k 0 0 1\r\n5\r\nmg k\r\nincr k 1\r\nmg k h\r\n";
-    says::<E>(fits, "STORED\r\nHD\r\n6\r\nHD h1\r\n");
+    check_replies::<E>(fits, "STORED\r\nHD\r\n6\r\nHD h1\r\n");
 }
 
-/// With a lower CAS and `I`, a set stores a stale item, but an append is refused.
-fn only_a_whole_value_may_be_late<E: TestEngine>() {
-    says::<E>(
+/// With a lower CAS and `I`, a set stores a stale item, and an append is refused.
+fn a_late_append_is_refused<E: TestEngine>() {
+    check_replies::<E>(
         "ms k 1 E50\r\n1\r\nms k 1 C40 I\r\n2\r\nmg k v\r\n",
         "HD\r\nHD\r\nVA 1 X W\r\n2\r\n",
     );
-    says::<E>("ms k 1 E50\r\n1\r\nms k 1 C40 I MA\r\n2\r\nmg k v\r\n", "HD\r\nEX\r\nVA 1\r\n1\r\n");
+    check_replies::<E>(
+        "ms k 1 E50\r\n1\r\nms k 1 C40 I MA\r\n2\r\nmg k v\r\n",
+        "HD\r\nEX\r\nVA 1\r\n1\r\n",
+    );
 }
 
-/// An item with the largest CAS that a client can choose can be changed again.
-fn any_cas_may_be_chosen<E: TestEngine>() {
+/// A store can change an item with the largest CAS that a client can choose.
+fn a_client_can_choose_any_cas<E: TestEngine>() {
     let mut server = new_server::<E>();
     let answer = server.replies_to(b"ms k 1 E18446744073709551615 c\r\n1\r\nms k 1 c\r\n2\r\n");
     let answer = text(&answer);
@@ -130,7 +132,7 @@ fn any_cas_may_be_chosen<E: TestEngine>() {
 }
 
 for_each_engine!(
-    it_counts_retrievals it_counts_stores it_counts_removals_and_numbers it_counts_binary
-    a_stale_item_is_won_once a_number_that_grows_forgets_its_readers only_a_whole_value_may_be_late
-    any_cas_may_be_chosen
+    retrievals_are_counted stores_are_counted removals_and_arithmetic_are_counted binary_requests_are_counted
+    a_stale_item_is_won_once a_number_that_grows_becomes_a_new_item a_late_append_is_refused
+    a_client_can_choose_any_cas
 );

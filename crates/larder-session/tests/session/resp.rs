@@ -1,5 +1,4 @@
-//! Conversations in RESP: each gives the same answers in one piece, cut anywhere, and with an engine
-//! that answers late.
+//! RESP: each stream gets the same replies in one piece, with any cut, and with slower storage.
 
 use crate::common::{TestClient, TestEngine, TestServer, new_server, pattern, text};
 use larder_protocol::reply::resp::{Link, Replication};
@@ -21,24 +20,24 @@ fn requests(lines: &[&str]) -> Vec<u8> {
     lines.iter().flat_map(words).collect()
 }
 
-fn peer<E: TestEngine>(login_required: bool) -> TestClient<E> {
+fn client<E: TestEngine>(login_required: bool) -> TestClient<E> {
     TestClient { session: Session::resp(7, login_required), ..TestClient::new() }
 }
 
-/// The answers of a new server to `pieces`.
+/// The replies of a new server to `pieces`.
 fn answers<'p, E: TestEngine>(
     login_required: bool,
     pieces: impl IntoIterator<Item = &'p [u8]>,
 ) -> Vec<u8> {
-    let (mut server, mut peer) = (new_server::<E>(), peer::<E>(login_required));
-    pieces.into_iter().for_each(|piece| peer.send(&mut server, piece));
-    close(server, peer)
+    let (mut server, mut client) = (new_server::<E>(), client::<E>(login_required));
+    pieces.into_iter().for_each(|piece| client.send(&mut server, piece));
+    close(server, client)
 }
 
-fn close<E: TestEngine>(server: TestServer<E>, mut peer: TestClient<E>) -> Vec<u8> {
-    peer.session.close(&server.host);
-    assert_eq!(server.host.reserved(), 0, "all memory is given back");
-    peer.received
+fn close<E: TestEngine>(server: TestServer<E>, mut client: TestClient<E>) -> Vec<u8> {
+    client.session.close(&server.host);
+    assert_eq!(server.host.reserved(), 0, "the session releases its memory");
+    client.received
 }
 
 #[track_caller]
@@ -53,7 +52,7 @@ fn check<E: TestEngine>(login_required: bool, stream: &[u8], expected: &str) {
     assert_eq!(text(&answers::<E>(login_required, bytes)), text(&whole), "in single bytes");
 }
 
-for_each_engine! { values numbers expiries several transactions logins inline large_values connections other_servers }
+for_each_engine! { values numbers expiries multi_key_commands transactions logins inline_requests large_values connections replication_roles }
 
 fn values<E: TestEngine>() {
     check::<E>(
@@ -158,7 +157,7 @@ fn expiries<E: TestEngine>() {
     );
 }
 
-fn several<E: TestEngine>() {
+fn multi_key_commands<E: TestEngine>() {
     check::<E>(
         false,
         &requests(&[
@@ -238,7 +237,7 @@ fn logins<E: TestEngine>() {
     );
 }
 
-fn inline<E: TestEngine>() {
+fn inline_requests<E: TestEngine>() {
     check::<E>(
         false,
         b"PING\r\n\r\nset k \"a b\"\nGET k\r\nMGET k none\r\nMULTI\r\nGET k\r\nEXEC\r\nPING x\r\n'\r\n",
@@ -279,8 +278,8 @@ fn connections<E: TestEngine>() {
     );
 }
 
-/// A server says what it is to other servers; one that knows of none is a master.
-fn other_servers<E: TestEngine>() {
+/// A server reports its replication role. Without replication it is a master.
+fn replication_roles<E: TestEngine>() {
     let asked =
         requests(&["ROLE", "INFO replication", "HELLO 2", "MULTI", "ROLE", "EXEC", "ROLE x"]);
     let hello = |role: &str| {
@@ -292,11 +291,11 @@ fn other_servers<E: TestEngine>() {
         )
     };
     let arity = "-ERR wrong number of arguments for 'role' command\r\n";
-    let said = |replication: Option<Replication>| {
-        let (mut server, mut peer) = (new_server::<E>(), peer::<E>(false));
+    let replies = |replication: Option<Replication>| {
+        let (mut server, mut client) = (new_server::<E>(), client::<E>(false));
         server.host.replication = replication;
-        peer.send(&mut server, &asked);
-        String::from_utf8(close(server, peer)).unwrap()
+        client.send(&mut server, &asked);
+        String::from_utf8(close(server, client)).unwrap()
     };
     let expected = |role: &str, section: &str, hello_role| {
         let section = format!("# Replication\r\n{section}");
@@ -305,7 +304,7 @@ fn other_servers<E: TestEngine>() {
         format!("{role}{section}{}{queued}", hello(hello_role))
     };
     assert_eq!(
-        said(None),
+        replies(None),
         expected(
             "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n",
             "role:master\r\nconnected_slaves:0\r\n",
@@ -315,7 +314,7 @@ fn other_servers<E: TestEngine>() {
     let leader = ("h".to_owned(), 9);
     let link = Link { leader, is_read_only: true, ..Link::default() };
     assert_eq!(
-        said(Some(Replication { link: Some(link), ..Replication::default() })),
+        replies(Some(Replication { link: Some(link), ..Replication::default() })),
         expected(
             "*5\r\n$5\r\nslave\r\n$1\r\nh\r\n:9\r\n$10\r\nconnecting\r\n:-1\r\n",
             "role:slave\r\nmaster_host:h\r\nmaster_port:9\r\nmaster_link_status:down\r\n\
@@ -327,15 +326,15 @@ fn other_servers<E: TestEngine>() {
     );
 }
 
-/// Values that are sent piece by piece, while the client reads slowly, and keys beyond one batch.
+/// Values that the session sends in pieces to a slow client, and commands with more keys than a batch.
 fn large_values<E: TestEngine>() {
     let value = pattern(200 << 10);
     let keys: Vec<_> = (0..70).map(|i| format!("k{i}")).collect();
-    let (mut server, mut peer) = (new_server::<E>(), peer::<E>(false));
+    let (mut server, mut client) = (new_server::<E>(), client::<E>(false));
     let mut expected = Vec::new();
     for key in &keys {
         let value = if key.ends_with('5') { &value[..] } else { key.as_bytes() };
-        peer.send(&mut server, &request(&[b"SET", key.as_bytes(), value]));
+        client.send(&mut server, &request(&[b"SET", key.as_bytes(), value]));
         expected.extend_from_slice(b"+OK\r\n");
     }
     let bulk = |bytes: &[u8]| [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
@@ -346,24 +345,24 @@ fn large_values<E: TestEngine>() {
         let value = if key.ends_with('5') { &value[..] } else { key.as_bytes() };
         expected.extend(bulk(value));
     }
-    peer.takes = 1000;
-    peer.send(&mut server, &request(&words));
-    peer.send(&mut server, &request(&[b"GETRANGE", b"k5", b"100000", b"100009"]));
+    client.takes = 1000;
+    client.send(&mut server, &request(&words));
+    client.send(&mut server, &request(&[b"GETRANGE", b"k5", b"100000", b"100009"]));
     expected.extend(bulk(&value[100_000..100_010]));
-    peer.send(&mut server, &request(&[b"GET", b"k15"]));
+    client.send(&mut server, &request(&[b"GET", b"k15"]));
     expected.extend(bulk(&value));
-    peer.send(&mut server, &request(&[b"SET", b"k15", b"x", b"GET"]));
+    client.send(&mut server, &request(&[b"SET", b"k15", b"x", b"GET"]));
     expected.extend(bulk(&value));
-    peer.send(&mut server, &request(&[b"GETDEL", b"k25"]));
+    client.send(&mut server, &request(&[b"GETDEL", b"k25"]));
     expected.extend(bulk(&value));
     let long = pattern(310 << 10);
-    peer.send(&mut server, &request(&[b"SET", b"k1", &long[..300 << 10]]));
-    peer.send(&mut server, &request(&[b"GET", b"k1"]));
+    client.send(&mut server, &request(&[b"SET", b"k1", &long[..300 << 10]]));
+    client.send(&mut server, &request(&[b"GET", b"k1"]));
     expected
         .extend_from_slice(b"-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n");
     expected.extend(bulk(b"k1"));
-    peer.send(&mut server, &request(&[b"SET", b"k1", &long]));
+    client.send(&mut server, &request(&[b"SET", b"k1", &long]));
     expected.extend_from_slice(b"-ERR Protocol error: invalid bulk length\r\n");
-    assert!(peer.is_closed);
-    assert!(close(server, peer) == expected, "the values are those that were stored");
+    assert!(client.is_closed);
+    assert!(close(server, client) == expected, "the replies contain the stored values");
 }

@@ -1,5 +1,5 @@
-//! No cut of the input, no limit and no slowness of the client changes an answer. `LARDER_CASES` sets the
-//! number of random cases, `LARDER_SEED` their seed.
+//! No cut of the input, no limit and no slow client changes a reply. `LARDER_CASES` sets the number of random cases,
+//! `LARDER_SEED` their seed.
 
 use crate::common::streams;
 use crate::common::{TestClient, TestEngine, TestServer, new_server, text};
@@ -9,14 +9,14 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::hash::{BuildHasher, RandomState};
 use std::{env, fmt};
 
-/// How a stream is delivered to a session.
+/// The way in which a stream is delivered to a session.
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery {
     /// The lengths of the pieces, repeated.
     pub(crate) pieces: Vec<usize>,
     pub(crate) requests_per_poll: usize,
     pub(crate) output_max: usize,
-    /// How many bytes the client reads after each turn.
+    /// How many bytes the client reads after each poll.
     pub(crate) takes: usize,
 }
 
@@ -34,34 +34,34 @@ impl Delivery {
         Self { pieces, ..Self::at_once() }
     }
 
-    /// All answers to `stream`, and whether the session closed the connection.
+    /// All replies to `stream`, and whether the session closed the connection.
     pub(crate) fn run<E: TestEngine>(&self, stream: &[u8]) -> (Vec<u8>, bool) {
         self.run_in(new_server::<E>(), TestClient::new(), stream)
     }
 
-    /// The same of a peer of this server.
+    /// All replies to `stream` from a client of `server`, and whether the session closed the connection.
     pub(crate) fn run_in<E: TestEngine>(
         &self,
         mut server: TestServer<E>,
-        mut peer: TestClient<E>,
+        mut client: TestClient<E>,
         stream: &[u8],
     ) -> (Vec<u8>, bool) {
         server.settings.requests_per_poll = self.requests_per_poll;
         server.settings.output_max = self.output_max;
-        peer.takes = self.takes;
+        client.takes = self.takes;
         let mut rest = stream;
         for &len in self.pieces.iter().cycle() {
             let (piece, behind) = rest.split_at(len.clamp(1, rest.len().max(1)).min(rest.len()));
-            peer.send(&mut server, piece);
+            client.send(&mut server, piece);
             rest = behind;
             if rest.is_empty() {
                 break;
             }
         }
-        peer.send(&mut server, rest);
-        peer.session.close(&server.host);
-        assert_eq!(server.host.reserved(), 0, "memory is given back");
-        (peer.received, peer.is_closed)
+        client.send(&mut server, rest);
+        client.session.close(&server.host);
+        assert_eq!(server.host.reserved(), 0, "the session releases its memory");
+        (client.received, client.is_closed)
     }
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn check<S: Strategy>(
         .unwrap_or_else(|failure| panic!("LARDER_SEED={seed} {failure}"));
 }
 
-/// Bytes that a failed test prints in a readable form.
+/// Bytes that `Debug` prints in a readable form.
 #[derive(Clone)]
 pub(crate) struct Stream(pub(crate) Vec<u8>);
 
@@ -105,8 +105,7 @@ pub(crate) fn any_stream(value_len_max: usize) -> impl Strategy<Value = Stream> 
         .prop_map(|requests| Stream(requests.concat()))
 }
 
-/// A stream with some bytes replaced, removed or inserted; most of the new ones have a meaning in the
-/// protocol.
+/// A stream with some bytes replaced, removed or inserted. Most of the new bytes have a meaning in the protocol.
 pub(crate) fn garbled_stream(value_len_max: usize) -> impl Strategy<Value = Stream> {
     let byte = prop_oneof![
         3 => prop::sample::select(b" \r\n0159bqvkSINTOC\0\x80\x01\xff".to_vec()),
@@ -141,7 +140,7 @@ pub(crate) fn any_delivery() -> impl Strategy<Value = Delivery> {
     )
 }
 
-/// A stream with many kinds of requests, for the tests that try every cut.
+/// A stream with many kinds of requests, for tests of every cut.
 pub(crate) const SAMPLER: &[u8] = b"set a 5 0 2\r\n10\r\nincr a 5\r\nget a b a\r\ngets a\n\ngat 0 a nope a\r\nbogus\r\n\
     add a 0 0 1 noreply\r\n1\r\nset b 0 0 3\r\nabcdef\r\nms c 4 c k O7 T90\r\nhigh\r\nmg c v t f s k\r\n\
     md c I\r\nmg c v h\r\nmg c v h\r\nmg new N30 v t\r\nma n N0 J7 v\r\nma n v D3\r\nma n MD v D90\r\nmn\r\n\
@@ -161,35 +160,35 @@ fn cut_in_two_anywhere<E: TestEngine>() {
     }
 }
 
-fn cut_anyhow_under_any_limit<E: TestEngine>() {
+fn random_cuts_under_random_limits<E: TestEngine>() {
     check(200, (any_stream(200_000), any_delivery()), |(stream, delivery)| {
         same::<E>(&stream.0, &delivery)
     });
 }
 
-/// The first byte chooses the dialect, however long the first request takes.
-fn a_dialect_is_for_good<E: TestEngine>() {
+/// The first byte chooses the dialect, even if the first request arrives in many pieces.
+fn the_first_byte_chooses_the_dialect<E: TestEngine>() {
     let large = crate::common::set("a", &[b'x'; 200_000]);
     for first in [&b"mn\r\n"[..], &large] {
         let stream = [first, b"\x80bogus\r\nmn\r\n"].concat();
         for pieces in [vec![1], vec![30], vec![70_000]] {
             same::<E>(&stream, &Delivery::in_pieces(pieces)).unwrap();
         }
-        let (says, _) = Delivery::in_pieces(vec![100_000]).run::<E>(&stream);
-        assert!(text(&says).ends_with("ERROR\\r\\nMN\\r\\n"), "{}", text(&says));
+        let (replies, _) = Delivery::in_pieces(vec![100_000]).run::<E>(&stream);
+        assert!(text(&replies).ends_with("ERROR\\r\\nMN\\r\\n"), "{}", text(&replies));
     }
 }
 
-fn garbled_and_cut_anyhow<E: TestEngine>() {
+fn garbled_streams_with_random_cuts<E: TestEngine>() {
     check(200, (garbled_stream(1000), any_delivery()), |(stream, delivery)| {
         same::<E>(&stream.0, &delivery)
     });
 }
 
-for_each_engine!(garbled_and_cut_anyhow a_dialect_is_for_good one_byte_at_a_time cut_in_two_anywhere cut_anyhow_under_any_limit);
+for_each_engine!(garbled_streams_with_random_cuts the_first_byte_chooses_the_dialect one_byte_at_a_time cut_in_two_anywhere random_cuts_under_random_limits);
 
-/// The answers of the model to a stream, and whether it closed the connection.
-fn judged(stream: &[u8]) -> (Vec<u8>, bool) {
+/// The replies of the model to a stream, and whether it closed the connection.
+fn model_replies(stream: &[u8]) -> (Vec<u8>, bool) {
     let mut model = Model::new(larder_model::Settings {
         version: "1.6.45".to_owned(),
         item_size_max: crate::common::ITEM_SIZE_MAX,
@@ -200,7 +199,7 @@ fn judged(stream: &[u8]) -> (Vec<u8>, bool) {
     (answers, connection.is_closed())
 }
 
-/// Whether a stream may ask for tags, which the plain engine does not keep.
+/// Whether a stream may contain tags, which the plain engine does not support.
 fn may_use_tags(stream: &[u8]) -> bool {
     holds(stream, b" G") || holds(stream, b"mt ")
 }
@@ -209,9 +208,9 @@ fn holds(stream: &[u8], what: &[u8]) -> bool {
     stream.windows(what.len()).any(|bytes| bytes == what)
 }
 
-/// The session gives the same answers as the model, which is slow and obvious. The model has no
-/// statistics, engines differ in the CAS that follows one that a client chose, and the plain one
-/// keeps no tags.
+/// The session gives the same replies as the model, which is slow and obvious. The comparison leaves out statistics,
+/// which the model lacks; CAS values chosen by clients, after which engines differ; and tags, which the plain engine
+/// does not support.
 #[test]
 fn the_model_agrees() {
     type Plain = larder_store::dashmap::Handle;
@@ -222,15 +221,14 @@ fn the_model_agrees() {
             return Ok(());
         }
         let session = Delivery::at_once().run::<Plain>(&stream.0);
-        let model = judged(&stream.0);
+        let model = model_replies(&stream.0);
         prop_assert_eq!(text(&session.0), text(&model.0));
         prop_assert_eq!(session.1, model.1);
         Ok(())
     });
 }
 
-/// All engines give the same answers. They differ only in the CAS that follows one that a client
-/// chose, and in tags.
+/// All engines give the same replies, except for CAS values after one that a client chose, and for tags.
 #[test]
 fn the_engines_agree() {
     type Plain = larder_store::dashmap::Handle;

@@ -1,11 +1,10 @@
-//! A store that began before one of its tags was dropped leaves nothing behind, however long it waits.
+//! A store that starts before a client drops one of its tags leaves no valid item, even if it waits in between.
 
 use crate::common::conversation::Conversation;
 use larder_session::{Next, Session};
-
 use larder_store::Updates;
 
-/// Runs turns until a request waits; false if all were answered before.
+/// Polls until a request waits; false if all requests are answered before that.
 fn waits(it: &mut Conversation) -> bool {
     loop {
         let progress = it.poll();
@@ -30,7 +29,7 @@ fn check(request: &[u8], answer: &[u8], is_resp: bool) {
             continue;
         }
         waited += 1;
-        assert!(it.server.engine.drop_tag(b"x"), "the request has begun");
+        assert!(it.server.engine.drop_tag(b"x"), "the waiting request has defined the tag");
         loop {
             it.complete_all();
             if !waits(&mut it) {
@@ -49,7 +48,7 @@ fn check(request: &[u8], answer: &[u8], is_resp: bool) {
 }
 
 #[test]
-fn a_request_that_waits_for_its_item_keeps_the_tags_with_which_it_began() {
+fn a_waiting_request_keeps_its_first_tags() {
     for (request, answer) in [
         (&b"ms k 1 ME Gx\r\n1\r\n"[..], &b"HD\r\n"[..]),
         (b"ms k 1 MA N0 Gy,x\r\n1\r\n", b"HD\r\n"),
@@ -67,7 +66,7 @@ fn a_request_that_waits_for_its_item_keeps_the_tags_with_which_it_began() {
 }
 
 #[test]
-fn a_value_that_arrives_after_a_drop_is_dropped_whatever_its_length() {
+fn a_value_that_arrives_after_a_drop_of_its_tag_is_invalid() {
     for len in [1, 100, 10_000, 100_000] {
         let value = vec![b'v'; len];
         let head = format!("ms k {len} Gx\r\n");

@@ -1,5 +1,5 @@
-//! Sessions of a server whose items another one has: whatever the requests are and however they are cut, the answers
-//! are those of the other one, also if it changes while they are under way.
+//! Sessions that forward requests to a leader: for any requests and any cuts of the input, the replies are those of the
+//! leader, even if the leader changes in between.
 
 use super::leader::{follower, holds};
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
@@ -8,30 +8,30 @@ use larder_session::{ForwardId, ForwardOutcome, Route, Session};
 use proptest::prelude::*;
 use std::task::Waker;
 
-for_each_engine! { answers_are_those_of_the_leader nonsense_is_answered_in_its_place redis_is_forwarded
-nothing_is_lost_while_the_leader_changes without_a_leader_there_is_an_error a_lost_change_ends_the_connection
-what_is_not_about_items_is_answered_here a_long_value_is_refused_in_the_end
-a_half_answered_request_ends_the_connection }
+for_each_engine! { replies_equal_those_of_the_leader malformed_requests_are_answered_in_order resp_requests_are_forwarded
+requests_are_sent_again_after_a_leader_change requests_without_a_leader_get_errors a_change_with_unknown_outcome_closes_the_connection
+requests_without_items_are_answered_locally a_long_value_is_refused_after_it_was_sent
+a_partly_answered_request_ends_at_a_leader_change }
 
 fn same<E: TestEngine + Send + 'static>(
     stream: &[u8],
     delivery: &Delivery,
-    fates: &[ForwardOutcome],
+    outcomes: &[ForwardOutcome],
     part_len: usize,
 ) -> Result<(), TestCaseError> {
-    // A walk over items shows those that are here.
+    // A dump lists the items of this server, which has none.
     if [&b"metadump"[..], b"mgdump"].iter().any(|what| holds(stream, what)) {
         return Ok(());
     }
     let direct = Delivery::at_once().run::<E>(stream);
-    let (server, _) = follower::<E>(fates, part_len);
+    let (server, _) = follower::<E>(outcomes, part_len);
     let forwarded = delivery.run_in(server, TestClient::new(), stream);
-    prop_assert_eq!(text(&forwarded.0), text(&direct.0), "{:?} {:?}", delivery, fates);
+    prop_assert_eq!(text(&forwarded.0), text(&direct.0), "{:?} {:?}", delivery, outcomes);
     prop_assert_eq!(forwarded.1, direct.1);
     Ok(())
 }
 
-fn answers_are_those_of_the_leader<E: TestEngine + Send + 'static>() {
+fn replies_equal_those_of_the_leader<E: TestEngine + Send + 'static>() {
     for (pieces, part_len) in [(vec![usize::MAX], usize::MAX), (vec![1], 1), (vec![7, 40], 3)] {
         let delivery = Delivery { pieces, ..Delivery::at_once() };
         same::<E>(SAMPLER, &delivery, &[], part_len).unwrap();
@@ -42,24 +42,24 @@ fn answers_are_those_of_the_leader<E: TestEngine + Send + 'static>() {
     });
 }
 
-fn nonsense_is_answered_in_its_place<E: TestEngine + Send + 'static>() {
+fn malformed_requests_are_answered_in_order<E: TestEngine + Send + 'static>() {
     check(150, (garbled_stream(1000), any_delivery()), |(stream, delivery)| {
         same::<E>(&stream.0, &delivery, &[], usize::MAX)
     });
 }
 
-/// Requests that the first leader has not answered go to the next one.
-fn nothing_is_lost_while_the_leader_changes<E: TestEngine + Send + 'static>() {
-    let fates = prop::collection::vec(
+/// Sessions send requests again that the first leader did not execute.
+fn requests_are_sent_again_after_a_leader_change<E: TestEngine + Send + 'static>() {
+    let outcomes = prop::collection::vec(
         prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)],
         0..30,
     );
-    check(100, (any_stream(1000), any_delivery(), fates), |(stream, delivery, fates)| {
-        same::<E>(&stream.0, &delivery, &fates, usize::MAX)
+    check(100, (any_stream(1000), any_delivery(), outcomes), |(stream, delivery, outcomes)| {
+        same::<E>(&stream.0, &delivery, &outcomes, usize::MAX)
     });
 }
 
-fn without_a_leader_there_is_an_error<E: TestEngine + Send + 'static>() {
+fn requests_without_a_leader_get_errors<E: TestEngine + Send + 'static>() {
     let requests: [(&[u8], &str); 12] = [
         (b"get a\r\n", "SERVER_ERROR no leader\r\n"),
         (b"get a b c\r\n", "SERVER_ERROR no leader\r\n"),
@@ -79,107 +79,111 @@ fn without_a_leader_there_is_an_error<E: TestEngine + Send + 'static>() {
         for pieces in [vec![usize::MAX], vec![1]] {
             let (server, _) = follower::<E>(&[ForwardOutcome::NoLeader; 200], 1);
             let delivery = Delivery { pieces, ..Delivery::at_once() };
-            let (said, is_closed) = delivery.run_in(server, TestClient::new(), &stream);
+            let (replies, is_closed) = delivery.run_in(server, TestClient::new(), &stream);
             let expected = format!("{answer}VERSION 1.6.45\r\n{answer}MN\r\n");
-            assert_eq!(String::from_utf8_lossy(&said), expected, "{}", text(request));
+            assert_eq!(String::from_utf8_lossy(&replies), expected, "{}", text(request));
             assert!(!is_closed);
         }
     }
-    // A long value is dropped as it comes.
+    // The session discards a long value as it arrives.
     let stream = [store("set a 0 0 250000", &pattern(250_000)), b"mn\r\n".to_vec()].concat();
     let (server, _) = follower::<E>(&[ForwardOutcome::NoLeader; 200], 1);
-    let (said, _) = Delivery { pieces: vec![5000], ..Delivery::at_once() }.run_in(
+    let (replies, _) = Delivery { pieces: vec![5000], ..Delivery::at_once() }.run_in(
         server,
         TestClient::new(),
         &stream,
     );
-    assert_eq!(String::from_utf8_lossy(&said), "SERVER_ERROR no leader\r\nMN\r\n");
+    assert_eq!(String::from_utf8_lossy(&replies), "SERVER_ERROR no leader\r\nMN\r\n");
 }
 
-/// Reads are repeated; of a change nobody knows whether it was made, so the client is told nothing.
-fn a_lost_change_ends_the_connection<E: TestEngine + Send + 'static>() {
-    let run = |stream: &[u8], fates: &[ForwardOutcome]| {
-        let (server, leader) = follower::<E>(fates, usize::MAX);
+/// After a lost connection, the session sends reads again. A change has an unknown outcome, so it gets no reply.
+fn a_change_with_unknown_outcome_closes_the_connection<E: TestEngine + Send + 'static>() {
+    let run = |stream: &[u8], outcomes: &[ForwardOutcome]| {
+        let (server, leader) = follower::<E>(outcomes, usize::MAX);
         leader.lock().unwrap().replies_to(&set("a", b"5"));
         Delivery::at_once().run_in(server, TestClient::new(), stream)
     };
-    let (said, is_closed) = run(
+    let (replies, is_closed) = run(
         b"get a\r\nmg a v\r\n",
         &[ForwardOutcome::ConnectionLost, ForwardOutcome::ConnectionLost],
     );
-    assert_eq!(String::from_utf8_lossy(&said), "VALUE a 0 1\r\n5\r\nEND\r\nVA 1\r\n5\r\n");
+    assert_eq!(String::from_utf8_lossy(&replies), "VALUE a 0 1\r\n5\r\nEND\r\nVA 1\r\n5\r\n");
     assert!(!is_closed);
     for change in ["incr a 1\r\n", "delete a\r\n", "touch a 0\r\n", "get a\r\nincr a 1\r\n"] {
-        let (said, is_closed) = run(change.as_bytes(), &[ForwardOutcome::ConnectionLost]);
-        assert!(said.is_empty() && is_closed, "{change}: {}", text(&said));
+        let (replies, is_closed) = run(change.as_bytes(), &[ForwardOutcome::ConnectionLost]);
+        assert!(replies.is_empty() && is_closed, "{change}: {}", text(&replies));
     }
 }
 
-fn what_is_not_about_items_is_answered_here<E: TestEngine + Send + 'static>() {
+fn requests_without_items_are_answered_locally<E: TestEngine + Send + 'static>() {
     let (mut server, leader) = follower::<E>(&[], usize::MAX);
     leader.lock().unwrap().host.memory_limit = 0;
-    let said = server.replies_to(b"version\r\nmn\r\nstats\r\nverbosity 1\r\nget a\r\n");
+    let replies = server.replies_to(b"version\r\nmn\r\nstats\r\nverbosity 1\r\nget a\r\n");
     let expected = "VERSION 1.6.45\r\nMN\r\nSTAT pid 1\r\nSTAT uptime 2\r\nEND\r\nOK\r\nEND\r\n";
-    assert_eq!(String::from_utf8_lossy(&said), expected);
+    assert_eq!(String::from_utf8_lossy(&replies), expected);
     assert_eq!(leader.lock().unwrap().counters.thread.cmd_touch.get(), 0);
 }
 
-fn redis_is_forwarded<E: TestEngine + Send + 'static>() {
+fn resp_requests_are_forwarded<E: TestEngine + Send + 'static>() {
     let stream =
         b"set a 5\r\nget a\r\nincr a\r\nmget a b\r\nping\r\nhello 3\r\nget none\r\nmulti\r\n\
         incr a\r\necho hi\r\nget a\r\nexec\r\ndel a b\r\ndbsize\r\nflushall\r\nget a\r\nsetx\r\n\
         *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nabc\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\nreset\r\nget b\r\n\
         multi\r\nset b 1\r\nget b\r\nexec\r\nquit\r\n";
-    let peer = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
-    // The number of items is that of the server itself.
+    let client = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
+    // `dbsize` counts the items of this server, which has none.
     let stream = String::from_utf8_lossy(stream).replace("dbsize\r\n", "");
-    let direct = Delivery::at_once().run_in(new_server::<E>(), peer(), stream.as_bytes());
+    let direct = Delivery::at_once().run_in(new_server::<E>(), client(), stream.as_bytes());
     assert!(direct.0.len() > 200 && direct.1, "{}", text(&direct.0));
     for pieces in [vec![usize::MAX], vec![1], vec![3, 50]] {
         for part_len in [1, usize::MAX] {
-            for fates in [vec![], vec![ForwardOutcome::Retry; 8]] {
-                let (server, _) = follower::<E>(&fates, part_len);
+            for outcomes in [vec![], vec![ForwardOutcome::Retry; 8]] {
+                let (server, _) = follower::<E>(&outcomes, part_len);
                 let delivery = Delivery { pieces: pieces.clone(), ..Delivery::at_once() };
-                let forwarded = delivery.run_in(server, peer(), stream.as_bytes());
-                assert_eq!(text(&forwarded.0), text(&direct.0), "{pieces:?} {part_len} {fates:?}");
+                let forwarded = delivery.run_in(server, client(), stream.as_bytes());
+                assert_eq!(
+                    text(&forwarded.0),
+                    text(&direct.0),
+                    "{pieces:?} {part_len} {outcomes:?}"
+                );
             }
         }
     }
     let (server, _) = follower::<E>(&[ForwardOutcome::NoLeader; 50], 1);
-    let said = Delivery::at_once().run_in(server, peer(), b"get a\r\nping\r\nset a 1\r\n").0;
+    let replies = Delivery::at_once().run_in(server, client(), b"get a\r\nping\r\nset a 1\r\n").0;
     let error = "-MASTERDOWN this group of servers has no leader\r\n";
-    assert_eq!(String::from_utf8_lossy(&said), format!("{error}+PONG\r\n{error}"));
+    assert_eq!(String::from_utf8_lossy(&replies), format!("{error}+PONG\r\n{error}"));
 }
 
-/// A long value that came as a whole before it was known that nobody takes it.
-fn a_long_value_is_refused_in_the_end<E: TestEngine + Send + 'static>() {
+/// The session forwards a long value completely before it learns that the group has no leader.
+fn a_long_value_is_refused_after_it_was_sent<E: TestEngine + Send + 'static>() {
     let stream = [store("set a 0 0 250000", &pattern(250_000)), b"version\r\n".to_vec()].concat();
-    for fate in [ForwardOutcome::NoLeader, ForwardOutcome::Retry] {
+    for outcome in [ForwardOutcome::NoLeader, ForwardOutcome::Retry] {
         for late in [false, true] {
             let (mut server, _) = follower::<E>(&[], usize::MAX);
             let open = server.host.leader.take().unwrap();
             server.host.leader = Some(Box::new(move |group, conversation| {
                 let inner = open(group, conversation);
-                Box::new(Late { inner, fate, late, is_complete: false })
+                Box::new(FixedOutcome { inner, outcome, late, is_complete: false })
             }));
             let delivery = Delivery { pieces: vec![100_000], ..Delivery::at_once() };
-            let (said, is_closed) = delivery.run_in(server, TestClient::new(), &stream);
+            let (replies, is_closed) = delivery.run_in(server, TestClient::new(), &stream);
             let expected = "SERVER_ERROR no leader\r\nVERSION 1.6.45\r\n";
-            assert_eq!(String::from_utf8_lossy(&said), expected, "{fate:?} {late}");
+            assert_eq!(String::from_utf8_lossy(&replies), expected, "{outcome:?} {late}");
             assert!(!is_closed);
         }
     }
 }
 
-/// Says what has become of requests at once, or when they are complete.
-struct Late {
+/// A route that returns one outcome: at once, or after the request is complete if `late`.
+struct FixedOutcome {
     inner: Box<dyn Route>,
-    fate: ForwardOutcome,
+    outcome: ForwardOutcome,
     late: bool,
     is_complete: bool,
 }
 
-impl Route for Late {
+impl Route for FixedOutcome {
     fn pass(&mut self, _: &[u8], more: bool, waker: &Waker) -> ForwardId {
         self.is_complete = !more;
         waker.wake_by_ref();
@@ -195,7 +199,7 @@ impl Route for Late {
     }
 
     fn take(&mut self, _: ForwardId, _: &mut Vec<u8>) -> ForwardOutcome {
-        if self.late && !self.is_complete { ForwardOutcome::Pending } else { self.fate }
+        if self.late && !self.is_complete { ForwardOutcome::Pending } else { self.outcome }
     }
 
     fn resume(&mut self) {}
@@ -203,8 +207,8 @@ impl Route for Late {
     fn forget(&mut self) {}
 }
 
-/// A request for many keys is half answered when another node begins to lead: it would answer from the beginning.
-fn a_half_answered_request_ends_the_connection<E: TestEngine + Send + 'static>() {
+/// Another node becomes leader while a request for many keys is partly answered. It could only answer the whole request.
+fn a_partly_answered_request_ends_at_a_leader_change<E: TestEngine + Send + 'static>() {
     let keys = " k".repeat(8);
     let reads_copy = [false, true];
     let requests = ["mget", "get", "gat 0"].into_iter();
@@ -217,26 +221,26 @@ fn a_half_answered_request_ends_the_connection<E: TestEngine + Send + 'static>()
         server.complete = E::WAITS.then_some(E::complete_read);
         server.replies_to(&set("k", &pattern(3000)));
         server.settings.output_max = 4000;
-        let (mut peer, mut first) = (TestClient { session, ..TestClient::new() }, Vec::new());
-        peer.unread = request.as_bytes().to_vec();
-        let progress = peer.poll(&mut server);
+        let (mut client, mut first) = (TestClient { session, ..TestClient::new() }, Vec::new());
+        client.unread = request.as_bytes().to_vec();
+        let progress = client.poll(&mut server);
         assert_eq!(progress.next, larder_session::Next::Write);
-        std::mem::swap(&mut first, &mut peer.unsent);
+        std::mem::swap(&mut first, &mut client.unsent);
         assert!(first.len() > 3000, "{}", first.len());
-        // From here on another node leads.
+        // Another node becomes leader.
         server.host.leader = open;
         server.host.reads_copy = reads_copy;
         server.complete = server.complete.or(Some(|_| ()));
-        peer.send(&mut server, b"version\r\n");
-        let said = String::from_utf8_lossy(&peer.received);
+        client.send(&mut server, b"version\r\n");
+        let replies = String::from_utf8_lossy(&client.received);
         if reads_copy && !request.starts_with("gat") {
-            // It has a copy that is new enough, and goes on with it.
-            assert!(!peer.is_closed && first.len() + said.len() > 8 * 3000, "{request}");
+            // The server is a recent replica, and continues with its own items.
+            assert!(!client.is_closed && first.len() + replies.len() > 8 * 3000, "{request}");
         } else if is_resp {
-            assert!(peer.is_closed && said.is_empty(), "{said}");
+            assert!(client.is_closed && replies.is_empty(), "{replies}");
         } else {
-            // The client takes the error for the end of the answer.
-            assert_eq!(said, "SERVER_ERROR no leader\r\nVERSION 1.6.45\r\n");
+            // Clients take the error for the end of the reply.
+            assert_eq!(replies, "SERVER_ERROR no leader\r\nVERSION 1.6.45\r\n");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Answers that confirm a change are held until the change is acknowledged; other answers are not.
+//! Replies that confirm a change are held until replicas acknowledge the change; other replies are not.
 
 use super::leader::member;
-use super::scattering::divided;
+use super::scattering::by_last_byte;
 use crate::common::conversation::Conversation;
 use crate::common::{TestServer, classes};
 use larder_session::{Next, Progress, Session, State};
@@ -11,11 +11,11 @@ use larder_store::{Updates, dashmap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How many random orders of reads and acknowledgements are tried.
+/// The seeds of random orders of reads and acknowledgements.
 const SEEDS: std::ops::Range<u64> = 1..100;
 
 #[test]
-fn an_answer_that_tells_of_a_change_is_held_until_it_is_acknowledged() {
+fn a_reply_to_a_change_is_held_until_acknowledged() {
     let mut held = 0;
     for seed in SEEDS {
         let mut it = Conversation::new(seed, b"set k 0 0 1\r\n1\r\nmn\r\n");
@@ -27,7 +27,7 @@ fn an_answer_that_tells_of_a_change_is_held_until_it_is_acknowledged() {
         assert_eq!(it.session.state(), State::Fetching);
         let calls = it.calls.0.load(Ordering::Relaxed);
         let answers = it.output.clone();
-        // Requests that arrive while answers are held are not answered, however often the driver calls.
+        // Polls while replies are held do not answer later requests.
         it.unread.extend_from_slice(b"version\r\n");
         for _ in 0..3 {
             let progress = it.poll();
@@ -35,7 +35,7 @@ fn an_answer_that_tells_of_a_change_is_held_until_it_is_acknowledged() {
             assert_eq!((progress.consumed, &it.output), (0, &answers));
         }
         it.complete_all();
-        assert_eq!(it.calls.0.load(Ordering::Relaxed), calls + 1, "it is woken, once");
+        assert_eq!(it.calls.0.load(Ordering::Relaxed), calls + 1, "the waker is called once");
         let progress = it.poll();
         assert_eq!((progress.consumed, progress.hold, progress.next), (0, false, Next::Yield));
         assert_eq!(it.output, answers);
@@ -46,7 +46,7 @@ fn an_answer_that_tells_of_a_change_is_held_until_it_is_acknowledged() {
 }
 
 #[test]
-fn what_changes_nothing_is_never_held() {
+fn replies_without_a_change_are_not_held() {
     for seed in SEEDS {
         let asked = b"get k\r\nmg k v\r\nincr k 1\r\ntouch k 0\r\nmn\r\n";
         let mut it = Conversation::new(seed, asked);
@@ -56,7 +56,7 @@ fn what_changes_nothing_is_never_held() {
 }
 
 #[test]
-fn a_change_without_an_answer_holds_nothing() {
+fn a_noreply_change_holds_no_reply() {
     for seed in SEEDS {
         let mut it = Conversation::new(seed, b"set k 0 0 1 noreply\r\n1\r\n");
         assert_eq!(it.run_until_held(), None);
@@ -65,7 +65,7 @@ fn a_change_without_an_answer_holds_nothing() {
 }
 
 #[test]
-fn a_conversation_that_ends_behind_a_held_answer_ends_once_it_is_released() {
+fn quit_behind_a_held_reply_closes_after_its_release() {
     let mut held = 0;
     for seed in SEEDS {
         let mut it = Conversation::new(seed, b"set k 0 0 1\r\n1\r\nquit\r\n");
@@ -81,19 +81,19 @@ fn a_conversation_that_ends_behind_a_held_answer_ends_once_it_is_released() {
 }
 
 #[test]
-fn a_peer_that_leaves_waits_for_nothing() {
+fn a_closed_session_waits_for_nothing() {
     let held = SEEDS.map(|seed| Conversation::new(seed, b"set k 0 0 1\r\n1\r\n"));
     let mut it = held
         .map(|mut it| (it.run_until_held().is_some(), it))
         .find_map(|(held, it)| held.then_some(it))
-        .expect("one is held");
+        .expect("one of the seeds holds the reply");
     it.session.close(&it.server.host);
     assert_eq!(it.session.state(), State::Waiting);
 }
 
-/// A look-up that goes on to change its item may have to wait between the two.
+/// A lookup that changes its item may have to wait between reading and changing it.
 #[test]
-fn a_request_that_waits_has_not_read_its_item_before() {
+fn a_waiting_lookup_counts_its_read_once() {
     for seed in SEEDS {
         let asked = b"set k 0 0 1\r\n1\r\nmd k I\r\nmg k h\r\n";
         let mut it = Conversation::new(seed, asked);
@@ -108,14 +108,14 @@ fn a_request_that_waits_has_not_read_its_item_before() {
     }
 }
 
-/// Some of the items that were asked for ahead turn out to be there already.
+/// Some of the items that the session reads ahead are in memory already.
 #[test]
-fn a_session_that_has_answered_everything_waits_for_nothing() {
+fn read_ahead_does_not_delay_an_answered_session() {
     for seed in SEEDS {
         let mut it = Conversation::new(seed, b"get a\r\nget b\r\nget c\r\nget d\r\nget e\r\n");
         loop {
             match it.poll().next {
-                // One at a time, so that others are still under way.
+                // One at a time, so that other reads stay pending.
                 Next::Wait => assert_eq!(it.server.engine.storage().complete(1), 1),
                 Next::Yield => (),
                 Next::Read { .. } => break,
@@ -126,15 +126,15 @@ fn a_session_that_has_answered_everything_waits_for_nothing() {
     }
 }
 
-/// A cache whose one follower acknowledges what the test says.
-struct Followed {
+/// A cache with one follower, for which the test acknowledges changes.
+struct Leader {
     journals: Arc<Journals>,
     server: TestServer<Journaled<dashmap::Handle>>,
 }
 
 const FOLLOWER: u64 = 7;
 
-impl Followed {
+impl Leader {
     fn new(mode: AckMode) -> Self {
         let journals = Journals::new(1 << 16, 1);
         journals.acks().set_mode(mode);
@@ -145,8 +145,12 @@ impl Followed {
         Self { server: TestServer::new(cache.engine(), 1 << 18, classes()), journals }
     }
 
-    /// Answers a request; what is said to it, and whether that is held.
-    fn poll(&mut self, session: &mut Session<Journaled<dashmap::Handle>>, request: &str) -> Said {
+    /// Polls a session with a request.
+    fn poll(
+        &mut self,
+        session: &mut Session<Journaled<dashmap::Handle>>,
+        request: &str,
+    ) -> (String, Progress) {
         let mut output = Vec::new();
         let progress = self.server.poll(session, request.as_bytes(), &mut output);
         (String::from_utf8(output).unwrap(), progress)
@@ -158,10 +162,8 @@ impl Followed {
     }
 }
 
-type Said = (String, Progress);
-
 #[test]
-fn modes_say_which_answers_are_held() {
+fn the_ack_mode_determines_held_replies() {
     let removals =
         ["delete k\r\n", "md k\r\n", "md k I\r\n", "set k 0 0 0\r\n\r\n", "flush_all\r\n"];
     let others =
@@ -176,7 +178,7 @@ fn modes_say_which_answers_are_held() {
         let cases = [(&removals[..], holds_removals), (&others, holds_others), (&reads, false)];
         for (requests, holds) in cases {
             for request in requests {
-                let (mut it, mut session) = (Followed::new(mode), Session::new());
+                let (mut it, mut session) = (Leader::new(mode), Session::new());
                 it.poll(&mut Session::new(), "set n 0 0 1\r\n5\r\n");
                 it.poll(&mut Session::new(), "set k 0 0 1\r\n5\r\n");
                 it.acknowledge();
@@ -194,57 +196,60 @@ fn modes_say_which_answers_are_held() {
     }
 }
 
-/// The answer to a change waits for the answers of other groups before it is shown, and is held all the same.
+/// The reply to a change waits for the replies of other groups, and for the acknowledgement.
 #[test]
-fn a_change_among_requests_of_other_groups_is_held() {
+fn a_change_in_a_scattered_batch_is_held() {
     for mode in [AckMode::None, AckMode::Deletes] {
-        let (mut it, mut session) = (Followed::new(mode), Session::new());
+        let (mut it, mut session) = (Leader::new(mode), Session::new());
         let (server, _) = member::<dashmap::Handle>(2, false, &[], usize::MAX);
         let host = &mut it.server.host;
-        (host.leader, host.leads, host.shard_map) = (server.host.leader, true, divided(2));
+        (host.leader, host.leads, host.shard_map) = (server.host.leader, true, by_last_byte(2));
         it.server.settings.forwards = true;
         // `a` belongs to the other group, `b` to this server.
-        let (mut said, mut progress) = it.poll(&mut session, "get a\r\ndelete b\r\nget a\r\n");
+        let (mut replies, mut progress) = it.poll(&mut session, "get a\r\ndelete b\r\nget a\r\n");
         assert_eq!(progress.hold, mode == AckMode::Deletes);
         for _ in 0..20 {
             if progress.hold {
-                assert!(it.poll(&mut session, "").1.hold && !said.contains("NOT_FOUND"), "{said}");
+                assert!(
+                    it.poll(&mut session, "").1.hold && !replies.contains("NOT_FOUND"),
+                    "{replies}"
+                );
                 it.acknowledge();
             }
             let rest = "get a\r\ndelete b\r\nget a\r\n".get(progress.consumed..).unwrap();
             let more;
             (more, progress) = it.poll(&mut session, rest);
-            said.push_str(&more);
+            replies.push_str(&more);
             if progress.consumed > 0 {
                 break;
             }
         }
-        assert_eq!(said, "END\r\nNOT_FOUND\r\nEND\r\n");
+        assert_eq!(replies, "END\r\nNOT_FOUND\r\nEND\r\n");
     }
 }
 
-/// A delete that finds nothing waits, too: a follower may have the item.
+/// The reply to a delete of a missing item is held, because a follower may still have the item.
 #[test]
-fn a_delete_that_finds_nothing_is_held() {
+fn a_delete_of_a_missing_item_is_held() {
     for request in ["delete none\r\n", "md none\r\n"] {
-        let (mut it, mut session) = (Followed::new(AckMode::Deletes), Session::new());
+        let (mut it, mut session) = (Leader::new(AckMode::Deletes), Session::new());
         let (_, progress) = it.poll(&mut session, request);
         assert!(progress.hold, "{request}");
     }
 }
 
 #[test]
-fn a_change_without_an_answer_holds_nobody_elses() {
-    let (mut it, mut session) = (Followed::new(AckMode::Writes), Session::new());
+fn a_noreply_change_does_not_hold_other_sessions() {
+    let (mut it, mut session) = (Leader::new(AckMode::Writes), Session::new());
     let (_, progress) = it.poll(&mut Session::new(), "set k 0 0 1 noreply\r\n1\r\n");
     assert!(!progress.hold);
     assert!(!it.poll(&mut session, "get k\r\n").1.hold);
 }
 
 #[test]
-fn what_is_never_acknowledged_is_never_answered() {
+fn a_change_that_is_never_acknowledged_gets_no_reply() {
     for is_resp in [false, true] {
-        let mut it = Followed::new(AckMode::Writes);
+        let mut it = Leader::new(AckMode::Writes);
         let mut session = if is_resp { Session::resp(0, false) } else { Session::new() };
         let set = if is_resp { "set k 1\r\nset l 1\r\n" } else { "set k 0 0 1\r\n1\r\nmn\r\n" };
         let (_, progress) = it.poll(&mut session, set);
@@ -257,9 +262,9 @@ fn what_is_never_acknowledged_is_never_answered() {
 }
 
 #[test]
-fn a_reply_is_dropped_if_leadership_ends_within_its_call() {
+fn a_reply_is_dropped_if_leadership_ends_within_its_poll() {
     for is_resp in [false, true] {
-        let mut it = Followed::new(AckMode::Writes);
+        let mut it = Leader::new(AckMode::Writes);
         let mut session = if is_resp { Session::resp(0, false) } else { Session::new() };
         let set = if is_resp { "set k 1\r\nset l 1\r\n" } else { "set k 0 0 1\r\n1\r\nmn\r\n" };
         it.journals.acks().abandon();

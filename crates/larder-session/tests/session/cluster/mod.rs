@@ -1,4 +1,4 @@
-//! Sessions of a server that other servers depend on, or that depends on them.
+//! Sessions of members of a cluster: leaders, replicas and owners of some of the keys.
 
 mod forwarding;
 mod holds;

@@ -1,15 +1,15 @@
-//! Sessions of a server whose items are a copy of another server's: reads are answered, changes are refused, and
-//! what follows is answered as usual, however the input is cut.
+//! Sessions of a read-only replica: it answers reads, refuses changes, and answers later requests as usual, for any
+//! cuts of the input.
 
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
 use larder_session::Session;
 
 for_each_engine! { reads_are_answered_and_changes_refused binary_requests_are_refused_by_a_status
-redis_says_readonly }
+resp_changes_get_readonly }
 
 const REFUSED: &str = "SERVER_ERROR this server has a copy: send changes to its leader\r\n";
 
-/// The answers to `stream` after `filled` was stored, with cuts after every `step` bytes.
+/// The replies to `stream` in pieces of `step` bytes, after the requests of `filled`.
 fn answers<E: TestEngine>(
     session: Session<E>,
     filled: &[u8],
@@ -19,11 +19,11 @@ fn answers<E: TestEngine>(
     let mut server = new_server::<E>();
     server.replies_to(filled);
     server.settings.read_only = true;
-    let mut peer = TestClient { session, ..TestClient::new() };
-    stream.chunks(step).for_each(|piece| peer.send(&mut server, piece));
-    peer.session.close(&server.host);
-    assert_eq!(server.host.reserved(), 0, "all memory is given back");
-    peer.received
+    let mut client = TestClient { session, ..TestClient::new() };
+    stream.chunks(step).for_each(|piece| client.send(&mut server, piece));
+    client.session.close(&server.host);
+    assert_eq!(server.host.reserved(), 0, "the session releases its memory");
+    client.received
 }
 
 fn reads_are_answered_and_changes_refused<E: TestEngine>() {
@@ -71,7 +71,7 @@ fn reads_are_answered_and_changes_refused<E: TestEngine>() {
             );
         }
     }
-    // Without a reply there is none, and nothing is done.
+    // A `noreply` change gets no error, and is not executed.
     let stream = [
         &b"set k 0 0 1 noreply\r\n9\r\ndelete k noreply\r\nincr k 1 noreply\r\nflush_all noreply\r\n"[..],
         reads,
@@ -80,7 +80,7 @@ fn reads_are_answered_and_changes_refused<E: TestEngine>() {
     assert_eq!(String::from_utf8_lossy(&received), answer);
 }
 
-/// A binary request: its code, key, extras and value.
+/// A binary request.
 fn binary(code: u8, key: &[u8], extras: &[u8], value: &[u8]) -> Vec<u8> {
     let mut out = vec![0x80, code, 0, u8::try_from(key.len()).unwrap()];
     out.extend([u8::try_from(extras.len()).unwrap(), 0, 0, 0]);
@@ -111,7 +111,7 @@ fn binary_requests_are_refused_by_a_status<E: TestEngine>() {
     }
 }
 
-fn redis_says_readonly<E: TestEngine>() {
+fn resp_changes_get_readonly<E: TestEngine>() {
     let refused = "-READONLY You can't write against a read only replica.\r\n";
     for line in [
         "SET k 9",

@@ -1,4 +1,4 @@
-//! A follower answers look-ups from its own items.
+//! Followers that answer lookups from their own items.
 
 use super::leader::{follower, holds};
 use crate::common::{TestClient, TestEngine, set, text};
@@ -6,16 +6,16 @@ use crate::splits::{Delivery, any_delivery, any_stream, check};
 use larder_session::Session;
 use proptest::prelude::*;
 
-for_each_engine! { look_ups_are_answered_from_a_copy a_copy_answers_as_its_leader }
+for_each_engine! { a_replica_answers_lookups a_recent_replica_replies_like_its_leader }
 
-/// A follower that answers look-ups itself, from items that are not those of the leader.
-fn look_ups_are_answered_from_a_copy<E: TestEngine + Send + 'static>() {
+/// A follower answers lookups from its own items. Here they differ from those of the leader, to tell them apart.
+fn a_replica_answers_lookups<E: TestEngine + Send + 'static>() {
     let resp = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
     let cases = [
         ("get a\r\n", "VALUE a 0 4\r\ncopy\r\nEND\r\n", false),
         ("get none a none a\r\n", "VALUE a 0 4\r\ncopy\r\nVALUE a 0 4\r\ncopy\r\nEND\r\n", false),
         ("mg a v\r\nmn\r\n", "VA 4\r\ncopy\r\nMN\r\n", false),
-        // Look-ups that change an item, and those behind a change that has to be made before them.
+        // Lookups that change an item are forwarded, and so are lookups behind a forwarded change.
         ("gat 0 a\r\n", "VALUE a 0 6\r\nleader\r\nEND\r\n", false),
         ("mg a v T0\r\n", "VA 6\r\nleader\r\n", false),
         ("append a 0 0 1\r\n!\r\nget a\r\n", "STORED\r\nVALUE a 0 7\r\nleader!\r\nEND\r\n", false),
@@ -43,15 +43,15 @@ fn look_ups_are_answered_from_a_copy<E: TestEngine + Send + 'static>() {
         server.host.leader = open;
         server.complete = server.complete.or(Some(|_| ()));
         server.host.reads_copy = true;
-        let peer = if is_resp { resp() } else { TestClient::new() };
-        let (said, is_closed) = Delivery::at_once().run_in(server, peer, requests.as_bytes());
-        assert_eq!(String::from_utf8_lossy(&said), answers, "{requests}");
+        let client = if is_resp { resp() } else { TestClient::new() };
+        let (replies, is_closed) = Delivery::at_once().run_in(server, client, requests.as_bytes());
+        assert_eq!(String::from_utf8_lossy(&replies), answers, "{requests}");
         assert!(!is_closed);
     }
 }
 
-/// A follower whose items are always those of its leader gives the answers of its leader, however requests are cut.
-fn a_copy_answers_as_its_leader<E: TestEngine + Send + 'static>() {
+/// A follower with the same items as its leader gives the same replies, for any cuts of the input.
+fn a_recent_replica_replies_like_its_leader<E: TestEngine + Send + 'static>() {
     check(100, (any_stream(1000), any_delivery()), |(stream, delivery)| {
         if [&b"metadump"[..], b"mgdump"].iter().any(|what| holds(&stream.0, what)) {
             return Ok(());

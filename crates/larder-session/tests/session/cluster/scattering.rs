@@ -1,5 +1,5 @@
-//! Sessions of a server whose keys several groups have: whatever the requests are and however they are cut, the answers
-//! are those that one server with all items gives.
+//! Sessions that scatter requests to several groups: for any requests and any cuts of the input, the replies are those
+//! of one server with all items.
 
 use super::leader::{holds, member};
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
@@ -8,14 +8,14 @@ use larder_session::{ForwardOutcome, Group, GroupMap, Session};
 use proptest::prelude::*;
 use std::cell::Cell;
 
-for_each_engine! { many_groups_answer_as_one nonsense_among_many_groups keys_that_move_are_found
-redis_is_scattered any_redis_commands_are_scattered a_transaction_ends_within_a_batch a_part_of_a_command_is_not_answered an_error_ends_a_line_of_keys all_groups_are_flushed a_group_without_a_leader
-forwarded_requests_are_answered_by_the_owner_alone }
+for_each_engine! { many_groups_reply_like_one_server malformed_requests_are_answered_in_order_by_many_groups requests_follow_moved_keys
+resp_commands_are_scattered random_resp_commands_are_scattered a_transaction_ends_within_a_batch a_multi_key_command_fails_with_one_of_its_parts an_error_ends_the_reply_to_a_line_of_keys flush_all_reaches_all_groups requests_for_a_group_without_a_leader_get_errors
+only_the_owner_answers_forwarded_requests }
 
-/// Keys divided by their last byte.
+/// A shard map that assigns keys to groups by their last byte.
 struct ByLastByte {
     groups: u16,
-    /// Each time that somebody asks after a key, this many keys have moved before.
+    /// The number of calls of `version`, each of which may change the map.
     moves: Cell<u64>,
     is_moving: bool,
 }
@@ -30,7 +30,7 @@ impl GroupMap for ByLastByte {
     }
 
     fn version(&self) -> u64 {
-        // Every other time it has changed meanwhile.
+        // The version changes with every third call.
         if self.is_moving {
             self.moves.set(self.moves.get() + 1);
         }
@@ -38,18 +38,18 @@ impl GroupMap for ByLastByte {
     }
 }
 
-pub(super) fn divided(groups: u16) -> Option<Box<dyn GroupMap + Send>> {
+pub(super) fn by_last_byte(groups: u16) -> Option<Box<dyn GroupMap + Send>> {
     Some(Box::new(ByLastByte { groups, moves: Cell::new(0), is_moving: groups % 2 == 1 }))
 }
 
-/// Whether the answers of `groups` groups, of which this server leads one if `leads`, are those of one server.
+/// Checks that `groups` groups give the replies of one server. If `leads`, this server leads one of them.
 fn same<E: TestEngine + Send + 'static>(
     stream: &[u8],
     delivery: &Delivery,
-    fates: &[ForwardOutcome],
+    outcomes: &[ForwardOutcome],
     (groups, leads, part_len): (u16, bool, usize),
 ) -> Result<(), TestCaseError> {
-    // A walk over items shows those that are here.
+    // A dump lists only the items of this server.
     if [&b"metadump"[..], b"mgdump"].iter().any(|what| holds(stream, what)) {
         return Ok(());
     }
@@ -59,20 +59,27 @@ fn same<E: TestEngine + Send + 'static>(
     if shows_cas && leads && groups > 1 {
         return Ok(());
     }
-    // Each group has CAS values of its own, so all are one where these are shown.
-    let (mut server, _) = member::<E>(groups.into(), shows_cas, fates, part_len);
+    // Each group has its own CAS values, so one server leads all groups if replies contain them.
+    let (mut server, _) = member::<E>(groups.into(), shows_cas, outcomes, part_len);
     server.host.leads = leads;
-    server.host.shard_map = divided(groups);
+    server.host.shard_map = by_last_byte(groups);
     if leads && E::WAITS {
         server.complete = Some(E::complete_read);
     }
     let scattered = delivery.run_in(server, TestClient::new(), stream);
-    prop_assert_eq!(text(&scattered.0), text(&direct.0), "{:?} {:?} {}", delivery, fates, groups);
+    prop_assert_eq!(
+        text(&scattered.0),
+        text(&direct.0),
+        "{:?} {:?} {}",
+        delivery,
+        outcomes,
+        groups
+    );
     prop_assert_eq!(scattered.1, direct.1);
     Ok(())
 }
 
-fn many_groups_answer_as_one<E: TestEngine + Send + 'static>() {
+fn many_groups_reply_like_one_server<E: TestEngine + Send + 'static>() {
     for (pieces, part_len) in [(vec![usize::MAX], usize::MAX), (vec![1], 1), (vec![7, 40], 3)] {
         let delivery = Delivery { pieces, ..Delivery::at_once() };
         for leads in [false, true] {
@@ -86,28 +93,28 @@ fn many_groups_answer_as_one<E: TestEngine + Send + 'static>() {
     });
 }
 
-fn nonsense_among_many_groups<E: TestEngine + Send + 'static>() {
+fn malformed_requests_are_answered_in_order_by_many_groups<E: TestEngine + Send + 'static>() {
     let shape = (1..5_u16, any::<bool>(), Just(usize::MAX));
     check(200, (garbled_stream(1000), any_delivery(), shape), |(stream, delivery, shape)| {
         same::<E>(&stream.0, &delivery, &[], shape)
     });
 }
 
-/// Requests that their group has not answered go where their keys are next.
-fn keys_that_move_are_found<E: TestEngine + Send + 'static>() {
-    let fates = prop::collection::vec(
+/// Sessions send requests again to the new owner of their key.
+fn requests_follow_moved_keys<E: TestEngine + Send + 'static>() {
+    let outcomes = prop::collection::vec(
         prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)],
         0..40,
     );
     let shape = (1..5_u16, any::<bool>(), Just(usize::MAX));
-    let all = (any_stream(1000), any_delivery(), fates, shape);
-    check(200, all, |(stream, delivery, fates, shape)| {
-        same::<E>(&stream.0, &delivery, &fates, shape)
+    let all = (any_stream(1000), any_delivery(), outcomes, shape);
+    check(200, all, |(stream, delivery, outcomes, shape)| {
+        same::<E>(&stream.0, &delivery, &outcomes, shape)
     });
 }
 
-/// Commands on several items are divided among those who have them.
-fn redis_is_scattered<E: TestEngine + Send + 'static>() {
+/// Multi-key commands are split among the owners of their keys.
+fn resp_commands_are_scattered<E: TestEngine + Send + 'static>() {
     // `a`, `d` and `g` belong to one group; `b` and `c` to two others.
     let stream = b"set a 5\r\nset b 6\r\nset c 7\r\nget a\r\nget b\r\nget c\r\nincr a\r\nping\r\n\
         mget a d g a\r\nmset a 1 d 2 g 3\r\nmget g d a\r\ndel a d\r\nexists a d g g\r\n\
@@ -116,24 +123,24 @@ fn redis_is_scattered<E: TestEngine + Send + 'static>() {
         mset a 1 b 2 c 3 d 4 e 5 a 6\r\nmget a b c d e f a b\r\nexists a b c x a\r\ntouch a b x\r\n\
         del a b x c\r\nmget a b\r\nmulti\r\nmset a 1 b 2\r\nmget b a\r\nunlink a b c\r\nexec\r\nmset a\r\nmset a 1 b\r\n\
         touch a d g\r\nunlink b\r\nset d 1\r\nset e 2\r\nflushall\r\nget d\r\nget e\r\nquit\r\n";
-    let peer = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
-    let direct = Delivery::at_once().run_in(new_server::<E>(), peer(), stream);
+    let client = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
+    let direct = Delivery::at_once().run_in(new_server::<E>(), client(), stream);
     assert!(direct.0.len() > 200 && direct.1, "{}", text(&direct.0));
     for (pieces, part_len) in [(vec![usize::MAX], usize::MAX), (vec![1], 1), (vec![3, 50], 2)] {
-        for (fates, leads) in [(0, false), (0, true), (8, false), (8, true)] {
+        for (outcomes, leads) in [(0, false), (0, true), (8, false), (8, true)] {
             let (mut server, _) =
-                member::<E>(3, false, &vec![ForwardOutcome::Retry; fates], part_len);
+                member::<E>(3, false, &vec![ForwardOutcome::Retry; outcomes], part_len);
             server.host.leads = leads;
-            server.host.shard_map = divided(3);
+            server.host.shard_map = by_last_byte(3);
             if leads && E::WAITS {
                 server.complete = Some(E::complete_read);
             }
             let delivery = Delivery { pieces: pieces.clone(), ..Delivery::at_once() };
-            let scattered = delivery.run_in(server, peer(), stream);
+            let scattered = delivery.run_in(server, client(), stream);
             assert_eq!(
                 text(&scattered.0),
                 text(&direct.0),
-                "{pieces:?} {part_len} {fates} {leads}"
+                "{pieces:?} {part_len} {outcomes} {leads}"
             );
         }
     }
@@ -172,122 +179,122 @@ fn any_redis_command() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// However keys are divided, and though some move meanwhile.
-fn any_redis_commands_are_scattered<E: TestEngine + Send + 'static>() {
-    let fates = prop::collection::vec(
+/// Random commands, with any number of groups, and with keys that move in between.
+fn random_resp_commands_are_scattered<E: TestEngine + Send + 'static>() {
+    let outcomes = prop::collection::vec(
         prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)],
         0..40,
     );
     let commands = prop::collection::vec(any_redis_command(), 1..12);
     let parts = prop_oneof![1..100_usize, Just(usize::MAX)];
-    let all = (commands, any_delivery(), fates, (1..5_u16, any::<bool>(), parts));
-    let peer = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
-    check(300, all, |(commands, delivery, fates, (groups, leads, part_len))| {
+    let all = (commands, any_delivery(), outcomes, (1..5_u16, any::<bool>(), parts));
+    let client = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
+    check(300, all, |(commands, delivery, outcomes, (groups, leads, part_len))| {
         let stream = commands.concat();
-        let direct = Delivery::at_once().run_in(new_server::<E>(), peer(), &stream);
-        let (mut server, _) = member::<E>(groups.into(), false, &fates, part_len);
+        let direct = Delivery::at_once().run_in(new_server::<E>(), client(), &stream);
+        let (mut server, _) = member::<E>(groups.into(), false, &outcomes, part_len);
         server.host.leads = leads;
-        server.host.shard_map = divided(groups);
+        server.host.shard_map = by_last_byte(groups);
         if leads && E::WAITS {
             server.complete = Some(E::complete_read);
         }
-        let scattered = delivery.run_in(server, peer(), &stream);
-        prop_assert_eq!(text(&scattered.0), text(&direct.0), "{:?} {:?}", delivery, fates);
+        let scattered = delivery.run_in(server, client(), &stream);
+        prop_assert_eq!(text(&scattered.0), text(&direct.0), "{:?} {:?}", delivery, outcomes);
         prop_assert_eq!(scattered.1, direct.1);
         Ok(())
     });
 }
 
-/// A transaction ends within a batch, and what follows it is answered by who has the key.
+/// A transaction ends within a batch, and the owners of the keys answer the requests behind it.
 fn a_transaction_ends_within_a_batch<E: TestEngine + Send + 'static>() {
     let command = |words: &[&[u8]]| {
         let mut out = Vec::new();
         larder_protocol::encode::resp::command(words, &mut out);
         out
     };
-    let peer = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
+    let client = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
     let multi = command(&[b"SET", b"a", b"5"]).into_iter().chain(command(&[b"MULTI"]));
     let stream: Vec<u8> = multi
         .chain([command(&[b"MSET", b"a"]), command(&[b"EXEC"]), command(&[b"GET", b"a"])].concat())
         .chain([command(&[b"MULTI"]), command(&[b"INCR", b"a"]), command(&[b"DISCARD"])].concat())
         .chain([command(&[b"INCR", b"a"]), command(&[b"GET", b"a"])].concat())
         .collect();
-    let direct = Delivery::at_once().run_in(new_server::<E>(), peer(), &stream);
+    let direct = Delivery::at_once().run_in(new_server::<E>(), client(), &stream);
     for piece in 1..=stream.len() {
         let (mut server, _) = member::<E>(2, false, &[], usize::MAX);
-        server.host.shard_map = divided(2);
+        server.host.shard_map = by_last_byte(2);
         let delivery = Delivery { pieces: vec![piece], ..Delivery::at_once() };
-        let scattered = delivery.run_in(server, peer(), &stream);
+        let scattered = delivery.run_in(server, client(), &stream);
         assert_eq!(text(&scattered.0), text(&direct.0), "{piece}");
     }
 }
 
-/// Nobody knows what has become of some keys, or nobody answers for them.
-fn a_part_of_a_command_is_not_answered<E: TestEngine + Send + 'static>() {
-    let peer = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
+/// The connection to the owner of some keys is lost, or their group has no leader.
+fn a_multi_key_command_fails_with_one_of_its_parts<E: TestEngine + Send + 'static>() {
+    let client = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
     let no_leader = "-MASTERDOWN this group of servers has no leader\r\n";
     let nothing = String::new;
     let found = || "*3\r\n$-1\r\n$-1\r\n$-1\r\n+PONG\r\n".to_owned();
-    for (request, fate, said, is_closed) in [
+    for (request, outcome, replies, is_closed) in [
         ("mget a b c", ForwardOutcome::ConnectionLost, found(), false),
         ("exists a b c", ForwardOutcome::ConnectionLost, ":0\r\n+PONG\r\n".to_owned(), false),
         ("del a b c", ForwardOutcome::ConnectionLost, nothing(), true),
         ("mset a 1 b 2 c 3", ForwardOutcome::ConnectionLost, nothing(), true),
-        // The answer has begun, and an error in it would look like a value.
+        // A part of the array is written, and an error in it would look like a value.
         ("mget a b c", ForwardOutcome::NoLeader, "*3\r\n$-1\r\n".to_owned(), true),
         ("exists a b c", ForwardOutcome::NoLeader, format!("{no_leader}+PONG\r\n"), false),
         ("del a b c", ForwardOutcome::NoLeader, format!("{no_leader}+PONG\r\n"), false),
         ("mset a 1 b 2 c 3", ForwardOutcome::NoLeader, format!("{no_leader}+PONG\r\n"), false),
     ] {
-        let (mut server, _) = member::<E>(3, false, &[ForwardOutcome::Done, fate], usize::MAX);
-        server.host.shard_map = divided(3);
+        let (mut server, _) = member::<E>(3, false, &[ForwardOutcome::Done, outcome], usize::MAX);
+        server.host.shard_map = by_last_byte(3);
         let stream = format!("{request}\r\nping\r\n");
-        let answered = Delivery::at_once().run_in(server, peer(), stream.as_bytes());
-        let expected = (text(said.as_bytes()), is_closed);
-        assert_eq!((text(&answered.0), answered.1), expected, "{request} {fate:?}");
+        let answered = Delivery::at_once().run_in(server, client(), stream.as_bytes());
+        let expected = (text(replies.as_bytes()), is_closed);
+        assert_eq!((text(&answered.0), answered.1), expected, "{request} {outcome:?}");
     }
 }
 
-/// The group of some keys has no leader: the client takes the error for the end of the answer.
-fn an_error_ends_a_line_of_keys<E: TestEngine + Send + 'static>() {
+/// The group of some keys has no leader. Clients take the error for the end of the reply.
+fn an_error_ends_the_reply_to_a_line_of_keys<E: TestEngine + Send + 'static>() {
     let (mut server, leaders) =
         member::<E>(2, false, &[ForwardOutcome::Done, ForwardOutcome::NoLeader], usize::MAX);
-    server.host.shard_map = divided(2);
+    server.host.shard_map = by_last_byte(2);
     leaders[1].lock().unwrap().replies_to(&set("a", b"5"));
     let keys = " a".repeat(60);
     let stream = format!("get a b{keys}\r\nversion\r\nget a\r\nget b\r\n");
-    let (said, is_closed) =
+    let (replies, is_closed) =
         Delivery::at_once().run_in(server, TestClient::new(), stream.as_bytes());
     let expected = "VALUE a 0 1\r\n5\r\nSERVER_ERROR no leader\r\nVERSION 1.6.45\r\nVALUE a 0 1\r\n5\r\nEND\r\n\
          END\r\n";
-    assert_eq!(String::from_utf8_lossy(&said), expected);
+    assert_eq!(String::from_utf8_lossy(&replies), expected);
     assert!(!is_closed);
 }
 
-fn all_groups_are_flushed<E: TestEngine + Send + 'static>() {
+fn flush_all_reaches_all_groups<E: TestEngine + Send + 'static>() {
     for leads in [false, true] {
         for (request, answer) in [("flush_all", "OK\r\n"), ("flush_all noreply", "")] {
             let (mut server, leaders) = member::<E>(3, false, &[], usize::MAX);
-            server.host.shard_map = divided(3);
+            server.host.shard_map = by_last_byte(3);
             server.host.leads = leads;
             if leads && E::WAITS {
                 server.complete = Some(E::complete_read);
             }
             let sets: Vec<u8> = ["a", "b", "c"].iter().flat_map(|key| set(key, b"5")).collect();
             let stream = [&sets, request.as_bytes(), b"\r\nget a b c\r\n"].concat();
-            let (said, _) = Delivery::at_once().run_in(server, TestClient::new(), &stream);
+            let (replies, _) = Delivery::at_once().run_in(server, TestClient::new(), &stream);
             let expected = format!("{}{answer}END\r\n", "STORED\r\n".repeat(3));
-            assert_eq!(String::from_utf8_lossy(&said), expected);
+            assert_eq!(String::from_utf8_lossy(&replies), expected);
             let flushes = |at: usize| leaders[at].lock().unwrap().counters.thread.cmd_flush.get();
             assert_eq!([flushes(0), flushes(1), flushes(2)], [u64::from(!leads), 1, 1]);
         }
     }
 }
 
-fn a_group_without_a_leader<E: TestEngine + Send + 'static>() {
+fn requests_for_a_group_without_a_leader_get_errors<E: TestEngine + Send + 'static>() {
     let (mut server, _) = member::<E>(2, false, &[ForwardOutcome::NoLeader; 20], usize::MAX);
     server.host.leads = true;
-    server.host.shard_map = divided(2);
+    server.host.shard_map = by_last_byte(2);
     if E::WAITS {
         server.complete = Some(E::complete_read);
     }
@@ -299,28 +306,28 @@ fn a_group_without_a_leader<E: TestEngine + Send + 'static>() {
         b"flush_all\r\ntouch a 0\r\nversion\r\n",
     ]
     .concat();
-    let (said, is_closed) = Delivery::at_once().run_in(server, TestClient::new(), &stream);
+    let (replies, is_closed) = Delivery::at_once().run_in(server, TestClient::new(), &stream);
     let no = "SERVER_ERROR no leader\r\n";
     let b = "VALUE b 0 1\r\n5\r\n";
     let expected =
         format!("STORED\r\n{no}{b}END\r\n{no}{no}{b}{no}MN\r\n{no}{no}{no}VERSION 1.6.45\r\n");
-    assert_eq!(String::from_utf8_lossy(&said), expected);
+    assert_eq!(String::from_utf8_lossy(&replies), expected);
     assert!(!is_closed);
 }
 
-/// A server that is sent what another group has does not answer it, and does nothing of it.
-fn forwarded_requests_are_answered_by_the_owner_alone<E: TestEngine + Send + 'static>() {
+/// A server neither answers nor executes forwarded requests for keys of another group.
+fn only_the_owner_answers_forwarded_requests<E: TestEngine + Send + 'static>() {
     for (request, is_own) in [("set b 0 0 1\r\n5\r\n", true), ("set a 0 0 1\r\n5\r\n", false)] {
         let (mut server, _) = member::<E>(2, false, &[], usize::MAX);
         server.host.leads = true;
-        server.host.shard_map = divided(2);
+        server.host.shard_map = by_last_byte(2);
         if E::WAITS {
             server.complete = Some(E::complete_read);
         }
         let session = Session::forwarded(larder_session::Conversation::Memcached);
-        let mut peer = TestClient { session, ..TestClient::new() };
-        peer.send(&mut server, request.as_bytes());
-        assert_eq!(peer.is_closed, !is_own);
-        assert_eq!(text(&peer.received), if is_own { "STORED\\r\\n" } else { "" });
+        let mut client = TestClient { session, ..TestClient::new() };
+        client.send(&mut server, request.as_bytes());
+        assert_eq!(client.is_closed, !is_own);
+        assert_eq!(text(&client.received), if is_own { "STORED\\r\\n" } else { "" });
     }
 }

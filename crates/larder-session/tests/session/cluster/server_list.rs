@@ -1,4 +1,4 @@
-//! The list of servers that clients of memcached look up: each member of a cluster answers with it.
+//! The server list that clients of memcached look up. Each member of a cluster answers with it.
 
 use super::leader::follower;
 use crate::common::{TestClient, TestEngine, new_server, set, text};
@@ -6,11 +6,11 @@ use crate::splits::Delivery;
 use larder_protocol::reply::Servers;
 use larder_session::ForwardOutcome;
 
-for_each_engine! { every_member_lists_the_servers without_a_cluster_there_is_no_list
-binary_clients_are_told_of_the_servers }
+for_each_engine! { every_member_lists_the_servers without_a_cluster_the_list_key_is_ordinary
+binary_clients_get_the_server_list }
 
-/// What clients that look for servers under a key send, and what they are told by a leader, by a member that forwards,
-/// and by one that answers look-ups from its copy. The third value is the answer where nobody leads.
+/// Lookups of the server list, and the replies of a leader, of a member that forwards, and of a replica that answers
+/// lookups. The third value is the reply if the group has no leader; `None`: the same.
 const LISTINGS: [(&str, &str, Option<&str>); 10] = [
     ("get LIST\r\n", "VALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\n", None),
     ("get LIST\n", "VALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\n", None),
@@ -23,7 +23,7 @@ const LISTINGS: [(&str, &str, Option<&str>); 10] = [
         "VALUE a 0 1\r\n1\r\nEND\r\nVALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\nEND\r\n",
         Some("NONE\r\nVALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\nNONE\r\n"),
     ),
-    // All keys of a line are answered by one server.
+    // One server answers all keys of a line.
     (
         "get a LIST b\r\n",
         "VALUE a 0 1\r\n1\r\nVALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\n",
@@ -53,9 +53,10 @@ fn every_member_lists_the_servers<E: TestEngine + Send + 'static>() {
         let alone = alone.map_or(answer.clone(), |alone| in_full(alone) + "MN\r\n");
         let delivery = Delivery { pieces: pieces.clone(), ..Delivery::at_once() };
         let run = |server| {
-            let (said, is_closed) = delivery.run_in(server, TestClient::new(), stream.as_bytes());
+            let (replies, is_closed) =
+                delivery.run_in(server, TestClient::new(), stream.as_bytes());
             assert!(!is_closed);
-            String::from_utf8(said).unwrap()
+            String::from_utf8(replies).unwrap()
         };
         let leading = || {
             let mut server = new_server::<E>();
@@ -63,9 +64,9 @@ fn every_member_lists_the_servers<E: TestEngine + Send + 'static>() {
             server.replies_to(&set("a", b"1"));
             server
         };
-        assert_eq!(run(leading()), answer, "it leads: {request}");
-        let following = |fates: &[ForwardOutcome], reads_copy| {
-            let (mut server, leader) = follower::<E>(fates, usize::MAX);
+        assert_eq!(run(leading()), answer, "on the leader: {request}");
+        let following = |outcomes: &[ForwardOutcome], reads_copy| {
+            let (mut server, leader) = follower::<E>(outcomes, usize::MAX);
             let (here, there) = E::pair();
             server.engine = here;
             server.complete =
@@ -77,15 +78,15 @@ fn every_member_lists_the_servers<E: TestEngine + Send + 'static>() {
             at.replies_to(&set("a", b"1"));
             server
         };
-        assert_eq!(run(following(&[], false)), answer, "it forwards: {request}");
-        assert_eq!(run(following(&[], true)), answer, "it has a copy: {request}");
-        let nobody = [ForwardOutcome::NoLeader; 200];
-        assert_eq!(run(following(&nobody, false)), alone, "nobody leads: {request}");
+        assert_eq!(run(following(&[], false)), answer, "forwarded: {request}");
+        assert_eq!(run(following(&[], true)), answer, "on a replica: {request}");
+        let no_leader = [ForwardOutcome::NoLeader; 200];
+        assert_eq!(run(following(&no_leader, false)), alone, "without a leader: {request}");
     }
 }
 
-/// Everywhere else the key is one like others, and the binary opcode is unknown.
-fn without_a_cluster_there_is_no_list<E: TestEngine + Send + 'static>() {
+/// Outside clusters the key is an ordinary key, and the binary opcode is unknown.
+fn without_a_cluster_the_list_key_is_ordinary<E: TestEngine + Send + 'static>() {
     let mut server = new_server::<E>();
     server.host.servers = listed();
     let asked = in_full("get LIST\r\ngets LIST\n");
@@ -110,7 +111,7 @@ fn binary(opcode: u8, key: &[u8]) -> Vec<u8> {
     [&head[..], &[0; 8], key].concat()
 }
 
-/// The answer to it.
+/// The reply to a binary request.
 fn answered(opcode: u8, status: u8, extras: &[u8], value: &[u8]) -> Vec<u8> {
     let extras_len = u8::try_from(extras.len()).unwrap();
     let len = extras_len + u8::try_from(value.len()).unwrap();
@@ -118,16 +119,16 @@ fn answered(opcode: u8, status: u8, extras: &[u8], value: &[u8]) -> Vec<u8> {
     [&head[..], &[0; 8], extras, value].concat()
 }
 
-fn binary_clients_are_told_of_the_servers<E: TestEngine + Send + 'static>() {
+fn binary_clients_get_the_server_list<E: TestEngine + Send + 'static>() {
     let (mut server, _) = follower::<E>(&[ForwardOutcome::NoLeader; 9], usize::MAX);
     server.host.servers = listed();
     let list = answered(0x60, 0, &[0; 4], LIST.as_bytes());
     assert_eq!(server.replies_to(&binary(0x60, b"cluster")), list);
-    // A service that is older than that has the list under a key, and its version as the CAS.
+    // Services older than this opcode return the list under a key, with its version as the CAS.
     let mut item = answered(0x00, 0, &[0; 4], LIST.as_bytes());
     item[23] = 3;
     assert_eq!(server.replies_to(&binary(0x00, b"AmazonElastiCache:cluster")), item);
-    // There is no other configuration, and connections go on.
+    // Other configurations are unknown, and the connection stays open.
     let unknown = answered(0x60, 0x81, b"", b"Unknown command");
     let asked = [binary(0x60, b"clusters"), binary(0x60, b""), binary(0x60, b"cluster")].concat();
     assert_eq!(server.replies_to(&asked), [unknown.clone(), unknown, list].concat());

@@ -1,4 +1,4 @@
-//! A session over an engine that answers late when the test says so.
+//! A session over an engine whose reads and acknowledgements the test completes.
 
 use crate::common::{TestEngine, TestServer, new_server};
 use larder_session::{Next, Progress, Session};
@@ -9,7 +9,7 @@ use std::task::{Wake, Waker};
 
 pub(crate) type Handle = delayed::Handle<segment::Handle>;
 
-/// Counts how often it was called.
+/// A waker that counts its calls.
 #[derive(Default)]
 pub(crate) struct Calls(pub(crate) AtomicUsize);
 
@@ -47,7 +47,7 @@ impl Conversation {
         while self.server.engine.storage().complete(1) > 0 {}
     }
 
-    /// Runs turns until the answers of one are held; `None` if all requests were answered before.
+    /// Polls until replies are held; `None` if all requests are answered before that.
     pub(crate) fn run_until_held(&mut self) -> Option<Progress> {
         loop {
             let progress = self.poll();

@@ -1,4 +1,4 @@
-//! The engines under test, and requests.
+//! The engines under test, and helpers for requests.
 
 pub(crate) mod conversation;
 pub(crate) mod streams;
@@ -10,7 +10,7 @@ pub(crate) use larder_session::test_util::{TestClient, TestServer};
 
 /// An engine under test.
 pub(crate) trait TestEngine: Engine + Sized {
-    /// Whether look-ups may be `Pending`.
+    /// Whether lookups may be `Pending`.
     const WAITS: bool = false;
 
     /// A handle to a new cache.
@@ -21,7 +21,7 @@ pub(crate) trait TestEngine: Engine + Sized {
     /// Two handles to a new cache.
     fn pair() -> (Self, Self);
 
-    /// Ends a read of slower storage.
+    /// Completes a read of slower storage.
     fn complete_read(&mut self) {
         panic!("this engine has no slower storage");
     }
@@ -77,7 +77,7 @@ impl<E: TestEngine> TestEngine for delayed::Handle<E> {
     }
 }
 
-/// Makes a test for each engine of generic functions `fn name<E: TestEngine>()`.
+/// Defines a test for each engine and each generic function `fn name<E: TestEngine>()`.
 macro_rules! for_each_engine {
     ($($test:ident)*) => {$(
         mod $test {
@@ -113,12 +113,12 @@ pub(crate) fn set(key: &str, value: &[u8]) -> Vec<u8> {
     store(&format!("set {key} 0 0 {}", value.len()), value)
 }
 
-/// A command line, and the value that follows it.
+/// A command line and its value.
 pub(crate) fn store(line: &str, value: &[u8]) -> Vec<u8> {
     [line.as_bytes(), b"\r\n", value, b"\r\n"].concat()
 }
 
-/// Bytes in which a shifted or lost part would be noticed.
+/// Bytes without repetition, so that a shifted or lost part changes them.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0_u32..).flat_map(|i| i.wrapping_mul(0x9e37_79b1).to_le_bytes()).take(len).collect()
 }

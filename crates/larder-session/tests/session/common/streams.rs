@@ -1,4 +1,4 @@
-//! Streams of requests, most of them whole and valid, in the three dialects.
+//! Streams of requests in the three dialects, most of them complete and valid.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -84,7 +84,7 @@ fn classic(value_len_max: usize) -> impl Strategy<Value = Bytes> {
     ]
 }
 
-/// Flags that `verb` gives a meaning, and some that it ignores.
+/// Flags that `verb` uses, and some that it ignores.
 fn flags(verb: &str) -> impl Strategy<Value = String> + use<> {
     let mut known = vec!["q", "k", "c", "O123", "t", "s"];
     known.extend(match verb {
@@ -93,7 +93,7 @@ fn flags(verb: &str) -> impl Strategy<Value = String> + use<> {
         "md" => &["I", "x", "C9", "T30", "E5"],
         _ => &["v", "N0", "J13", "D5", "MD", "T9", "E8"],
     });
-    // A duplicate flag is an error, which some of the streams should have.
+    // Some streams contain a duplicate flag, which is an error.
     prop::collection::vec(select(known), 0..5)
         .prop_map(|flags| flags.iter().fold(String::new(), |all, flag| all + " " + flag))
 }
@@ -167,7 +167,7 @@ fn broken_text() -> impl Strategy<Value = Bytes> {
 
 const OPAQUE: [u8; 4] = *b"opaq";
 
-/// A binary request whose header says that the key has `keylen` bytes.
+/// A binary request.
 pub(crate) fn frame(opcode: u8, cas: u64, extras: &[u8], key: &[u8], value: &[u8]) -> Bytes {
     let body_len = u32::try_from(extras.len() + key.len() + value.len()).unwrap();
     let mut bytes = vec![0x80, opcode];

@@ -11,7 +11,7 @@ const LIMIT_BYTES: usize = 256 << 20;
 const ITEM_SIZE_MAX: usize = 1 << 20;
 const SEED: u64 = 0x5eed;
 
-/// The chunk sizes of slab classes, which `me` shows.
+/// The chunk sizes of slab classes, which replies to `me` contain.
 fn class_sizes() -> Vec<usize> {
     vec![96, 120, 152, 192, 512, 4096, 1 << 20]
 }
@@ -77,7 +77,7 @@ impl<E: Engine> Sessions<E> {
         Self { fresh, server: fresh(), peers: BTreeMap::new() }
     }
 
-    fn peer(&mut self, id: usize) -> &mut TestClient<E> {
+    fn client(&mut self, id: usize) -> &mut TestClient<E> {
         self.peers.entry(id).or_default()
     }
 }
@@ -99,11 +99,11 @@ impl<E: Engine> Target for Sessions<E> {
     }
 
     fn receive(&mut self, id: usize, into: &mut Vec<u8>) -> Received {
-        let peer = self.peer(id);
-        if !peer.received.is_empty() {
-            into.append(&mut peer.received);
+        let client = self.client(id);
+        if !client.received.is_empty() {
+            into.append(&mut client.received);
             Received::Bytes
-        } else if peer.is_closed {
+        } else if client.is_closed {
             Received::Closed
         } else {
             Received::Nothing
@@ -111,8 +111,8 @@ impl<E: Engine> Target for Sessions<E> {
     }
 
     fn end_input(&mut self, id: usize) {
-        // A driver closes the connection once the client has ended it and complete requests are answered.
-        self.peer(id).is_closed = true;
+        // A driver closes the connection after the client has, when all complete requests are answered.
+        self.client(id).is_closed = true;
     }
 
     fn advance(&mut self, secs: u32) {

@@ -1,4 +1,4 @@
-//! Dumps: which items they show, how much they do in one turn, and how they wait for a slow client.
+//! Dumps: which items they list, how much they do in one poll, and how they wait for a slow client.
 
 use crate::common::{TestClient, TestEngine, TestServer, new_server, set, text};
 use larder_session::test_util::START;
@@ -6,10 +6,10 @@ use larder_session::{Next, State};
 use larder_store::Seconds;
 
 for_each_engine! {
-    a_dump_shows_every_item
-    a_dump_shows_the_classes_that_it_was_asked_for
-    a_dump_waits_for_its_peer_and_lets_others_work
-    what_is_sent_behind_a_dump_is_answered_after_it
+    a_dump_lists_every_item
+    a_dump_lists_the_requested_classes
+    a_dump_waits_for_its_client_and_yields
+    requests_behind_a_dump_are_answered_after_it
     cachedump_stops_at_its_limit
 }
 
@@ -27,7 +27,7 @@ fn lines(bytes: &[u8]) -> Vec<&str> {
     std::str::from_utf8(bytes).unwrap().lines().collect()
 }
 
-fn a_dump_shows_every_item<E: TestEngine>() {
+fn a_dump_lists_every_item<E: TestEngine>() {
     let mut server = filled::<E>();
     server.now = Seconds(START.0 + 7);
     server.replies_to(b"ms AAEC 2 b T100 F5\r\nhi\r\nset gone 0 -1 1\r\n1\r\n");
@@ -49,7 +49,7 @@ fn a_dump_shows_every_item<E: TestEngine>() {
     assert!(keys.contains(&"mg key-77") && keys.contains(&"mg AAEC b"));
 }
 
-fn a_dump_shows_the_classes_that_it_was_asked_for<E: TestEngine>() {
+fn a_dump_lists_the_requested_classes<E: TestEngine>() {
     let mut server = new_server::<E>();
     server.replies_to(&set("small", b"1"));
     server.replies_to(&set("large", &[b'x'; 1000]));
@@ -60,24 +60,24 @@ fn a_dump_shows_the_classes_that_it_was_asked_for<E: TestEngine>() {
     }
 }
 
-fn a_dump_waits_for_its_peer_and_lets_others_work<E: TestEngine>() {
+fn a_dump_waits_for_its_client_and_yields<E: TestEngine>() {
     let mut server = filled::<E>();
     server.settings.output_max = 4096;
-    let mut peer = TestClient::new();
-    peer.unread = b"lru_crawler metadump all\r\n".to_vec();
+    let mut client = TestClient::new();
+    client.unread = b"lru_crawler metadump all\r\n".to_vec();
     for _ in 0..200 {
-        let progress = peer.poll(&mut server);
+        let progress = client.poll(&mut server);
         assert!(matches!(progress.next, Next::Yield | Next::Write));
-        assert_eq!(peer.session.state(), State::Dumping);
+        assert_eq!(client.session.state(), State::Dumping);
         assert_eq!(text(&server.replies_to(b"mn\r\n")), "MN\\r\\n");
     }
-    assert!(peer.unsent_max < 4096 + 400 * 100, "{}", peer.unsent_max);
-    peer.takes = 1000;
-    peer.send(&mut server, b"");
-    assert_eq!(lines(&peer.received).len(), ITEMS + 2);
+    assert!(client.unsent_max < 4096 + 400 * 100, "{}", client.unsent_max);
+    client.takes = 1000;
+    client.send(&mut server, b"");
+    assert_eq!(lines(&client.received).len(), ITEMS + 2);
 }
 
-fn what_is_sent_behind_a_dump_is_answered_after_it<E: TestEngine>() {
+fn requests_behind_a_dump_are_answered_after_it<E: TestEngine>() {
     let mut server = new_server::<E>();
     server.replies_to(&set("a", b"1"));
     let answer = server.replies_to(b"mn\r\nlru_crawler mgdump all\r\nget a\r\n");
@@ -89,7 +89,7 @@ fn cachedump_stops_at_its_limit<E: TestEngine>() {
     server.replies_to(b"ms AAEC 2 b\r\nhi\r\n");
     assert_eq!(lines(&server.replies_to(b"stats cachedump 1 7\r\n")).len(), 7 + 1);
     let all = server.replies_to(b"stats cachedump 1 0\r\n");
-    assert_eq!(lines(&all).len(), ITEMS + 1, "without the binary key");
+    assert_eq!(lines(&all).len(), ITEMS + 1, "all items except the one with a binary key");
     assert!(lines(&all).contains(&"ITEM key-3 [5 b; 0 s]"));
     assert_eq!(text(&server.replies_to(b"stats cachedump 2 0\r\n")), "END\\r\\n");
 }

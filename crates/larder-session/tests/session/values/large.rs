@@ -1,4 +1,4 @@
-//! Values that are received and sent in pieces: uploads and leases.
+//! Values that the session receives and sends in pieces: uploads and leases.
 
 use crate::common::streams::frame;
 use crate::common::{
@@ -9,21 +9,21 @@ use larder_store::segment;
 
 const LEN: usize = 200_000;
 
-/// The answer of `get` to a hit.
+/// The reply to `get` for a hit.
 fn hit(key: &str, value: &[u8]) -> Vec<u8> {
     [store(&format!("VALUE {key} 0 {}", value.len()), value), b"END\r\n".to_vec()].concat()
 }
 
-/// Sends `request` in pieces, and returns the answer.
+/// Sends `request` in pieces, and returns the reply.
 fn upload<E: TestEngine>(server: &mut TestServer<E>, request: &[u8]) -> String {
-    let mut peer = TestClient::new();
-    request.chunks(10_000).for_each(|piece| peer.send(server, piece));
-    assert_eq!(peer.session.state(), State::Waiting);
-    assert_eq!(server.host.reserved(), 0, "an upload's head is given back");
-    text(&peer.received)
+    let mut client = TestClient::new();
+    request.chunks(10_000).for_each(|piece| client.send(server, piece));
+    assert_eq!(client.session.state(), State::Waiting);
+    assert_eq!(server.host.reserved(), 0, "the session releases the head of the upload");
+    text(&client.received)
 }
 
-fn a_value_arrives_in_pieces<E: TestEngine>() {
+fn a_value_is_received_in_pieces<E: TestEngine>() {
     let mut server = new_server::<E>();
     let value = pattern(LEN);
     assert_eq!(upload(&mut server, &set("a", &value)), "STORED\\r\\n");
@@ -39,12 +39,12 @@ fn a_value_arrives_in_pieces<E: TestEngine>() {
 fn every_dialect_uploads<E: TestEngine>() {
     let mut server = new_server::<E>();
     let value = pattern(LEN);
-    let says = upload(&mut server, &store("ms a 200000 k s O9", &value));
-    assert_eq!(says, "HD ka s200000 O9\\r\\n");
+    let reply = upload(&mut server, &store("ms a 200000 k s O9", &value));
+    assert_eq!(reply, "HD ka s200000 O9\\r\\n");
     let reply = upload(&mut server, &frame(1, 0, &[0; 8], b"b", &value));
     assert!(reply.starts_with("\\x81\\x01\\x00\\x00\\x00\\x00\\x00\\x00"), "{reply}");
-    let says = upload(&mut server, &store("ms YmlnIQ== 200000 b k", &value));
-    assert_eq!(says, "HD kYmlnIQ== b\\r\\n");
+    let reply = upload(&mut server, &store("ms YmlnIQ== 200000 b k", &value));
+    assert_eq!(reply, "HD kYmlnIQ== b\\r\\n");
     for key in ["a", "b", "big!"] {
         assert!(
             server.replies_to(format!("get {key}\r\n").as_bytes()) == hit(key, &value),
@@ -53,38 +53,42 @@ fn every_dialect_uploads<E: TestEngine>() {
     }
 }
 
-fn an_upload_is_still_a_request<E: TestEngine>() {
+fn uploads_obey_store_conditions<E: TestEngine>() {
     let mut server = new_server::<E>();
     let value = pattern(LEN);
-    let says = |server: &mut TestServer<E>, line: &str| upload(server, &store(line, &value));
-    assert_eq!(says(&mut server, "replace a 0 0 200000"), "NOT_STORED\\r\\n");
-    assert_eq!(says(&mut server, "append a 0 0 200000"), "NOT_STORED\\r\\n");
-    assert_eq!(says(&mut server, "cas a 0 0 200000 7"), "NOT_FOUND\\r\\n");
-    assert_eq!(says(&mut server, "add a 0 0 200000"), "STORED\\r\\n");
-    assert_eq!(says(&mut server, "add a 0 0 200000"), "NOT_STORED\\r\\n");
-    assert_eq!(says(&mut server, "cas a 0 0 200000 0"), "EXISTS\\r\\n");
-    assert_eq!(says(&mut server, "append a 0 0 200000"), "NOT_STORED\\r\\n", "both are too large");
-    assert_eq!(says(&mut server, "set b 0 0 200000 noreply"), "");
+    let reply = |server: &mut TestServer<E>, line: &str| upload(server, &store(line, &value));
+    assert_eq!(reply(&mut server, "replace a 0 0 200000"), "NOT_STORED\\r\\n");
+    assert_eq!(reply(&mut server, "append a 0 0 200000"), "NOT_STORED\\r\\n");
+    assert_eq!(reply(&mut server, "cas a 0 0 200000 7"), "NOT_FOUND\\r\\n");
+    assert_eq!(reply(&mut server, "add a 0 0 200000"), "STORED\\r\\n");
+    assert_eq!(reply(&mut server, "add a 0 0 200000"), "NOT_STORED\\r\\n");
+    assert_eq!(reply(&mut server, "cas a 0 0 200000 0"), "EXISTS\\r\\n");
+    assert_eq!(
+        reply(&mut server, "append a 0 0 200000"),
+        "NOT_STORED\\r\\n",
+        "the result would be too large"
+    );
+    assert_eq!(reply(&mut server, "set b 0 0 200000 noreply"), "");
     assert!(server.replies_to(b"get a\r\n") == hit("a", &value));
     assert!(server.replies_to(b"get b\r\n") == hit("b", &value));
 }
 
-fn a_badly_ended_upload_changes_nothing<E: TestEngine>() {
+fn an_upload_with_a_bad_trailer_changes_nothing<E: TestEngine>() {
     let mut server = new_server::<E>();
     server.replies_to(b"set a 0 0 3\r\nold\r\n");
     let mut request = set("a", &pattern(LEN));
     let end = request.len();
     request[end - 1] = b'?';
     request.extend(b"get a\r\n");
-    let says = upload(&mut server, &request);
-    assert_eq!(says, "CLIENT_ERROR bad data chunk\\r\\n".to_owned() + &text(&hit("a", b"old")));
+    let reply = upload(&mut server, &request);
+    assert_eq!(reply, "CLIENT_ERROR bad data chunk\\r\\n".to_owned() + &text(&hit("a", b"old")));
 }
 
-/// The session drops the value as it arrives, answers after its end, and has removed the old value.
-fn a_too_large_value_is_swallowed<E: TestEngine>() {
+/// The session discards the value as it arrives, and replies at its end. A set also removes the old value.
+fn a_too_large_value_is_discarded<E: TestEngine>() {
     let mut server = new_server::<E>();
     let length = 1 << 30;
-    for (line, says, keeps) in [
+    for (line, reply, keeps) in [
         (format!("set a 0 0 {length}"), "SERVER_ERROR object too large for cache\r\n", false),
         (format!("set a 0 0 {length} noreply"), "", false),
         (format!("ms a {length} MA q"), "SERVER_ERROR object too large for cache\r\n", false),
@@ -92,20 +96,20 @@ fn a_too_large_value_is_swallowed<E: TestEngine>() {
         (format!("add a 0 0 {length}"), "SERVER_ERROR object too large for cache\r\n", true),
     ] {
         server.replies_to(b"set a 0 0 3\r\nold\r\n");
-        let mut peer = TestClient::new();
-        peer.send(&mut server, format!("{line}\r\n").as_bytes());
+        let mut client = TestClient::new();
+        client.send(&mut server, format!("{line}\r\n").as_bytes());
         let piece = vec![b'x'; 1 << 22];
-        (0..length >> 22).for_each(|_| peer.send(&mut server, &piece));
-        assert_eq!(peer.session.state(), State::Swallowing, "{line}");
-        assert_eq!((peer.received.len(), peer.unread.len(), server.host.reserved()), (0, 0, 0));
-        peer.send(&mut server, b"\r\nmn\r\n");
-        assert_eq!(text(&peer.received), text(format!("{says}MN\r\n").as_bytes()), "{line}");
+        (0..length >> 22).for_each(|_| client.send(&mut server, &piece));
+        assert_eq!(client.session.state(), State::Swallowing, "{line}");
+        assert_eq!((client.received.len(), client.unread.len(), server.host.reserved()), (0, 0, 0));
+        client.send(&mut server, b"\r\nmn\r\n");
+        assert_eq!(text(&client.received), text(format!("{reply}MN\r\n").as_bytes()), "{line}");
         assert_eq!(server.replies_to(b"get a\r\n").len() > 5, keeps, "{line}");
     }
     assert_eq!(server.counters.thread.store_too_large.get(), 5);
 }
 
-fn a_value_leaves_in_pieces<E: TestEngine>() {
+fn a_value_is_sent_in_pieces<E: TestEngine>() {
     let mut server = new_server::<E>();
     server.settings.output_max = 5000;
     let value = pattern(LEN);
@@ -117,19 +121,19 @@ fn a_value_leaves_in_pieces<E: TestEngine>() {
         ("mg a v s t", "VA 200000 s200000 t-1\r\n", "\r\n"),
         ("mg a s", "HD s200000\r\n", ""),
     ] {
-        let mut peer = TestClient::new();
-        peer.send(&mut server, format!("{asks}\r\nmn\r\n").as_bytes());
+        let mut client = TestClient::new();
+        client.send(&mut server, format!("{asks}\r\nmn\r\n").as_bytes());
         let shown = if head.starts_with("HD") { &[][..] } else { &value };
         let expected = [head.as_bytes(), shown, tail.as_bytes(), b"MN\r\n"].concat();
-        assert!(peer.received == expected, "{asks}");
-        assert!(peer.unsent_max <= 5000 + 64, "{asks}: {} bytes unsent", peer.unsent_max);
+        assert!(client.received == expected, "{asks}");
+        assert!(client.unsent_max <= 5000 + 64, "{asks}: {} bytes unsent", client.unsent_max);
         assert_eq!(server.host.reserved(), 0);
     }
 }
 
-/// A value that is being sent stays as it was, whatever happens to its item.
-fn a_leaving_value_is_not_changed<E: TestEngine>() {
-    for meanwhile in [
+/// A value that the session sends stays unchanged while its item is removed or changed.
+fn a_value_being_sent_does_not_change<E: TestEngine>() {
+    for change in [
         &b"delete a\r\n"[..],
         b"flush_all\r\n",
         &set("a", &[b'?'; LEN]),
@@ -138,33 +142,33 @@ fn a_leaving_value_is_not_changed<E: TestEngine>() {
         let mut server = new_server::<E>();
         let value = pattern(LEN);
         server.replies_to(&set("a", &value));
-        let mut peer = TestClient::new();
-        peer.unread.extend(b"get a\r\n");
-        assert_eq!(peer.poll(&mut server).next, Next::Write);
-        assert_eq!(peer.session.state(), State::Sending);
-        server.replies_to(meanwhile);
+        let mut client = TestClient::new();
+        client.unread.extend(b"get a\r\n");
+        assert_eq!(client.poll(&mut server).next, Next::Write);
+        assert_eq!(client.session.state(), State::Sending);
+        server.replies_to(change);
         (0..50).for_each(|i| drop(server.replies_to(&set(&format!("other{i}"), &[b'!'; LEN]))));
-        peer.received.append(&mut peer.unsent);
-        peer.send(&mut server, b"");
-        assert!(peer.received == hit("a", &value), "{}", text(&meanwhile[..10]));
+        client.received.append(&mut client.unsent);
+        client.send(&mut server, b"");
+        assert!(client.received == hit("a", &value), "{}", text(&change[..10]));
     }
 }
 
-/// The largest value that fits is stored; a value that is one byte longer is not.
+/// The cache stores the largest value that fits, and refuses a value that is one byte longer.
 fn the_limit_is_exact<E: TestEngine>() {
     let mut server = new_server::<E>();
     let fits = ITEM_SIZE_MAX - 60;
     assert_eq!(upload(&mut server, &set("a", &pattern(fits))), "STORED\\r\\n");
-    let says = upload(&mut server, &set("a", &pattern(fits + 1)));
-    assert_eq!(says, "SERVER_ERROR object too large for cache\\r\\n");
+    let reply = upload(&mut server, &set("a", &pattern(fits + 1)));
+    assert_eq!(reply, "SERVER_ERROR object too large for cache\\r\\n");
     let with_flags = store(&format!("set a 1 0 {fits}"), &pattern(fits));
     assert_eq!(upload(&mut server, &with_flags), "SERVER_ERROR object too large for cache\\r\\n");
 }
 
 for_each_engine!(
-    a_value_arrives_in_pieces every_dialect_uploads an_upload_is_still_a_request
-    a_badly_ended_upload_changes_nothing a_too_large_value_is_swallowed a_value_leaves_in_pieces
-    a_leaving_value_is_not_changed the_limit_is_exact
+    a_value_is_received_in_pieces every_dialect_uploads uploads_obey_store_conditions
+    an_upload_with_a_bad_trailer_changes_nothing a_too_large_value_is_discarded a_value_is_sent_in_pieces
+    a_value_being_sent_does_not_change the_limit_is_exact
 );
 
 /// A cache of 4 MiB.
@@ -183,7 +187,7 @@ fn small_cache(evict: bool) -> segment::Cache {
     .unwrap()
 }
 
-/// A full cache without eviction has no memory to give an item another expiry.
+/// A new expiry may need memory for a copy of the item, which a full cache without eviction does not have.
 #[test]
 fn a_large_value_that_cannot_be_touched_is_not_sent() {
     let mut server = new_server::<segment::Handle>();
@@ -199,9 +203,9 @@ fn a_large_value_that_cannot_be_touched_is_not_sent() {
     assert_eq!(text(&answer), "SERVER_ERROR Out of memory allocating new item\\r\\nMN\\r\\n");
 }
 
-/// Another expiry may need memory, for which the item may be evicted after it was shown.
+/// A new expiry may need memory for a copy of the item, and the eviction for that may remove the item itself.
 #[test]
-fn an_item_that_is_evicted_for_its_own_touch_is_a_miss_and_nothing_else() {
+fn a_touch_that_evicts_its_item_is_a_miss() {
     let cache = small_cache(true);
     let client = &|thread: usize| {
         let mut server = new_server::<segment::Handle>();
@@ -210,7 +214,7 @@ fn an_item_that_is_evicted_for_its_own_touch_is_a_miss_and_nothing_else() {
         for number in 0..20_000_usize {
             let (key, len) = (format!("{thread}-{number}"), 60 + number * 7919 % 9_000);
             assert_eq!(server.replies_to(&set(&key, &pattern(len))), b"STORED\r\n");
-            // Those that are about to be evicted are among them.
+            // Touches recent items, among them some that are about to be evicted.
             let key = format!("{thread}-{}", number - number * 104_729 % (number + 1).min(400));
             let lifetime = [1, 30, 300, 3_000, 30_000, 300_000][number % 6];
             let (touch, hit, miss) = match number % 2 {

@@ -1,4 +1,4 @@
-//! Values and answers that are longer than a buffer.
+//! Values and replies that are longer than a buffer.
 
 mod dumps;
 mod large;

@@ -1,122 +1,126 @@
-//! Bounds on the memory that a client can make a session hold, and on the length of a turn.
+//! Bounds on the memory that a session holds for a client, and on the length of a poll.
 
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, text};
 use larder_session::{Next, State};
 use larder_store::{Engine, HashedKey, Lease, Lookup, Value, dashmap, segment};
 
-/// A client that sends requests and never reads is answered up to the limit of unsent output.
+/// The session answers a client that never reads only up to the limit of unsent output.
 fn output_is_bounded<E: TestEngine>() {
     let mut server = new_server::<E>();
     server.settings.requests_per_poll = usize::MAX;
     let value = pattern(1000);
     server.replies_to(&set("a", &value));
-    let asks = b"get a\r\n".repeat(10_000);
-    let mut peer = TestClient::new();
-    peer.unread.extend(&asks);
+    let requests = b"get a\r\n".repeat(10_000);
+    let mut client = TestClient::new();
+    client.unread.extend(&requests);
     for _ in 0..10 {
-        let mut next = peer.poll(&mut server).next;
+        let mut next = client.poll(&mut server).next;
         while E::WAITS && next == Next::Yield {
-            next = peer.poll(&mut server).next;
+            next = client.poll(&mut server).next;
         }
         assert_eq!(next, Next::Write);
     }
     let answer = "VALUE a 0 1000\r\n".len() + value.len() + "\r\nEND\r\n".len();
-    assert!(peer.unsent.len() <= server.settings.output_max + answer, "{}", peer.unsent.len());
-    assert_eq!(peer.unsent.len() / answer, (asks.len() - peer.unread.len()) / 7, "none is lost");
-    peer.received.append(&mut peer.unsent);
-    peer.send(&mut server, b"");
-    assert_eq!(peer.received.len(), 10_000 * answer);
-    assert!(peer.received.chunks(answer).all(|chunk| chunk == &peer.received[..answer]));
+    assert!(client.unsent.len() <= server.settings.output_max + answer, "{}", client.unsent.len());
+    assert_eq!(
+        client.unsent.len() / answer,
+        (requests.len() - client.unread.len()) / 7,
+        "every consumed request has its reply"
+    );
+    client.received.append(&mut client.unsent);
+    client.send(&mut server, b"");
+    assert_eq!(client.received.len(), 10_000 * answer);
+    assert!(client.received.chunks(answer).all(|chunk| chunk == &client.received[..answer]));
 }
 
-/// A turn ends after a fixed number of requests, even if there are more.
-fn a_turn_is_bounded<E: TestEngine>() {
+/// A poll ends after a fixed number of requests, even if the input holds more.
+fn a_poll_is_bounded<E: TestEngine>() {
     let mut server = new_server::<E>();
-    for (requests, turns) in [
+    for (requests, polls) in [
         (1, vec![(5, Next::Read { wanted: 1 })]),
         (20, vec![(100, Next::Read { wanted: 1 })]),
         (21, vec![(100, Next::Yield), (5, Next::Read { wanted: 1 })]),
         (60, vec![(100, Next::Yield), (100, Next::Yield), (100, Next::Read { wanted: 1 })]),
     ] {
-        let mut peer = TestClient::new();
-        peer.unread = b"get a".to_vec();
-        peer.unread = b"mn  \n".repeat(requests);
-        for (consumed, next) in turns {
-            let progress = peer.poll(&mut server);
+        let mut client = TestClient::new();
+        client.unread = b"get a".to_vec();
+        client.unread = b"mn  \n".repeat(requests);
+        for (consumed, next) in polls {
+            let progress = client.poll(&mut server);
             assert_eq!((progress.consumed, progress.next), (consumed, next), "{requests} requests");
         }
-        assert_eq!(peer.unsent.len(), 4 * requests);
+        assert_eq!(client.unsent.len(), 4 * requests);
     }
 }
 
-/// Sessions that wait for the rest of a request hold little memory, and do not hinder other sessions.
-fn a_stalled_body_holds_little<E: TestEngine>() {
+/// Sessions that wait for the rest of a value reserve little memory, and do not delay other sessions.
+fn a_stalled_upload_reserves_little<E: TestEngine>() {
     let mut server = new_server::<E>();
     let request = set("a", &pattern(200_000));
     let mut stalled: Vec<TestClient<E>> = (0..100).map(|_| TestClient::new()).collect();
-    for peer in &mut stalled {
-        peer.send(&mut server, &request[..30_000]);
-        assert_eq!((peer.session.state(), peer.unread.len()), (State::Receiving, 0));
+    for client in &mut stalled {
+        client.send(&mut server, &request[..30_000]);
+        assert_eq!((client.session.state(), client.unread.len()), (State::Receiving, 0));
     }
     assert!(server.host.reserved() < 100 * 100, "{}", server.host.reserved());
     assert_eq!(
         text(&server.replies_to(b"set a 0 0 1\r\n1\r\nget a\r\n")),
         "STORED\\r\\nVALUE a 0 1\\r\\n1\\r\\nEND\\r\\n"
     );
-    stalled.iter_mut().for_each(|peer| peer.session.close(&server.host));
+    stalled.iter_mut().for_each(|client| client.session.close(&server.host));
     assert_eq!(server.host.reserved(), 0);
 }
 
-/// A short value stays in the buffer of the driver, which learns how many bytes are missing.
-fn a_short_body_is_waited_for<E: TestEngine>() {
+/// A short value stays in the driver's buffer, and the session reports how many bytes it lacks.
+fn a_short_value_stays_in_the_input<E: TestEngine>() {
     let mut server = new_server::<E>();
-    let mut peer = TestClient::new();
-    peer.unread.extend(b"mn\r\nset a 0 0 1000\r\nabc");
-    let progress = peer.poll(&mut server);
+    let mut client = TestClient::new();
+    client.unread.extend(b"mn\r\nset a 0 0 1000\r\nabc");
+    let progress = client.poll(&mut server);
     assert_eq!((progress.consumed, progress.next), (4, Next::Read { wanted: 999 }));
-    assert_eq!(peer.session.state(), State::Waiting);
+    assert_eq!(client.session.state(), State::Waiting);
 }
 
-/// When the memory limit of all connections is reached, a store is refused with an out-of-memory error.
+/// At the memory limit of all connections, the session refuses a store with an out-of-memory error.
 fn an_upload_may_be_refused<E: TestEngine>() {
     let mut server = new_server::<E>();
     server.replies_to(b"set a 0 0 3\r\nold\r\nset b 0 0 3\r\nold\r\n");
     server.host.memory_limit = 0;
-    let mut peer = TestClient::new();
+    let mut client = TestClient::new();
     for request in
         [set("a", &[b'x'; 200_000]), crate::common::store("append b 0 0 200000", &[b'x'; 200_000])]
     {
         let (front, back) = request.split_at(70_000);
-        peer.send(&mut server, front);
-        assert_eq!(peer.session.state(), State::Swallowing);
-        peer.send(&mut server, back);
+        client.send(&mut server, front);
+        assert_eq!(client.session.state(), State::Swallowing);
+        client.send(&mut server, back);
     }
-    peer.send(&mut server, b"get a b\r\n");
-    let says =
+    client.send(&mut server, b"get a b\r\n");
+    let replies =
         "SERVER_ERROR out of memory storing object\r\n".repeat(2) + "VALUE b 0 3\r\nold\r\nEND\r\n";
-    assert_eq!(text(&peer.received), text(says.as_bytes()));
+    assert_eq!(text(&client.received), text(replies.as_bytes()));
     assert_eq!(server.counters.thread.store_no_memory.get(), 2);
 }
 
 for_each_engine!(
-    output_is_bounded a_turn_is_bounded a_stalled_body_holds_little a_short_body_is_waited_for
+    output_is_bounded a_poll_is_bounded a_stalled_upload_reserves_little a_short_value_stays_in_the_input
     an_upload_may_be_refused
 );
 
-/// A lease on a large value; `None` if so much is leased that it may not be kept.
+/// A lease on a large value; `None` if the leases take too much memory to keep it.
 fn lease<E: Engine>(engine: &mut E, key: &[u8]) -> Option<E::Lease> {
     let key = HashedKey { bytes: key, hash: engine.hash(key) };
     let lent = engine.content(key, |content| match &content.value {
         Value::Large(lease) => lease.may_be_kept().then(|| lease.clone()),
         Value::Whole(_) => panic!("the value is not large"),
     });
-    let Lookup::Hit(lease) = lent else { panic!("the value is not there") };
+    let Lookup::Hit(lease) = lent else { panic!("the item is missing") };
     lease
 }
 
-/// Several leases on one value hold the same memory. Other values are copied once too much is leased.
+/// Several leases on one value hold the same memory. If leases take too much memory, the session copies values.
 #[test]
-fn a_value_is_served_whatever_is_leased() {
+fn a_value_is_copied_if_leases_are_exhausted() {
     let mut server = new_server::<segment::Handle>();
     let value = pattern(290_000);
     server.replies_to(&set("large", &value));
@@ -132,7 +136,7 @@ fn a_value_is_served_whatever_is_leased() {
         others.extend(lease);
         refused
     });
-    let key = format!("other{}", refused.expect("half of all memory is leased at last"));
+    let key = format!("other{}", refused.expect("leases are limited to half of the memory"));
     let whole = |key: &str| {
         [format!("VALUE {key} 0 290000\r\n").as_bytes(), &value, b"\r\nEND\r\nMN\r\n"].concat()
     };
@@ -143,7 +147,7 @@ fn a_value_is_served_whatever_is_leased() {
     assert_eq!(server.host.reserved(), 0);
 }
 
-/// An idle connection costs its session and no other memory.
+/// An idle connection needs no memory besides its session.
 #[test]
 fn an_idle_session_is_small() {
     assert!(size_of::<larder_session::Session<dashmap::Handle>>() <= 96);
