@@ -1,4 +1,4 @@
-"""Provides an etcd that the tests of a process share. Each test has a cluster name of its own."""
+"""Provides an etcd that the tests of a process share. Each test uses its own cluster name."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""etcd, and groups of larderds that elect a leader by it."""
+"""etcd, and groups of larderd processes that elect a leader through it."""
 
 import os
 import signal
@@ -23,12 +23,12 @@ def free_port(host="127.0.0.1"):
         return sock.getsockname()[1]
 
 
-# etcd syncs each change to disk. Other tests write to the disk, so a change may take longer than nodes wait for it.
+# etcd syncs each change to disk. Other tests may delay that for longer than nodes wait, so etcd is on tmpfs.
 TMPFS = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 class Etcd:
-    """One etcd, on ports that were free a moment ago."""
+    """An etcd of one member, on free ports."""
 
     def __init__(self):
         self.dir = tempfile.TemporaryDirectory(prefix="larder-etcd-", dir=TMPFS)
@@ -49,7 +49,7 @@ class Etcd:
         return self.start()
 
     def start(self):
-        """Starts it, again with what it had; false if its ports are taken."""
+        """Starts etcd, with its data if it ran before. False if its ports are taken."""
         self.process = subprocess.Popen(
             self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -93,7 +93,7 @@ class Node(Server):
         return self.stats("cluster")
 
     def leads(self):
-        """Whether it leads and answers. A paused node does not answer."""
+        """Whether the node leads and answers. A paused node does not answer."""
         if self.is_paused:
             return False
         seen = self.seen()
@@ -103,7 +103,7 @@ class Node(Server):
         os.kill(self.pid, number)
         self.is_paused = number == signal.SIGSTOP or self.is_paused and number != signal.SIGCONT
         if number == signal.SIGSTOP:
-            # It reaches each thread by itself.
+            # A stop signal reaches each thread separately.
             wait_until(self._stands_still, "the stop of all threads")
 
     def _stands_still(self):
@@ -116,7 +116,7 @@ class Node(Server):
 
 
 class Group:
-    """Nodes of one group, for a `with` block. They may be killed and started again in it."""
+    """The nodes of one group, for a `with` block, which may kill and restart them."""
 
     def __init__(self, etcd, count=3, *options, prefix="n", **more):
         self.etcd, self.options, self.more = etcd, options, more
@@ -134,13 +134,13 @@ class Group:
         return self.nodes[name]
 
     def kill(self, node):
-        """Ends a node at once."""
+        """Kills a node."""
         del self.nodes[node.name]
         node.kill()
         node.dir.cleanup()
 
     def wait_until_in_sync(self):
-        """Waits until there is a leader, and all nodes have its items."""
+        """Waits until the group has a leader and all nodes are in sync."""
         names = sorted(self.nodes)
 
         def is_in_sync():
@@ -178,19 +178,19 @@ class Group:
 
 # A node waits for a leader for a second before it refuses a request.
 PATIENCE_SECS = 0.9
-# Between requests of a client that sends again and again. Many tests run at the same time.
+# The pause between requests of a client in a loop, because many tests run at the same time.
 PAUSE_SECS = 0.001
 
 
 class Client:
-    """Sends a set and a get again and again to one node, and records the times of answers and faults."""
+    """Repeats a set and a get on one node, and records the times of answers and faults."""
 
     def __init__(self, node, name):
         self.host, self.port, self.name = node.host, node.port, name
         self.end = threading.Event()
         self.answers = []
         self.faults = []
-        # Those without a wait for a leader.
+        # Errors that come without waiting for a leader.
         self.early_faults = []
         self.pace = Pace()
         self.thread = threading.Thread(target=self._run)
@@ -229,7 +229,7 @@ class Client:
                 time.sleep(0.005)
 
     def longest_gap(self):
-        """The longest time without an answer in seconds, without delays by other load of the machine."""
+        """The longest time without an answer in seconds, less the delays by other load on the machine."""
         return self.pace.without_delay(max(after - before for before, after in zip(self.answers, self.answers[1:])))
 
     def __enter__(self):
@@ -245,7 +245,7 @@ class Client:
 
 
 def http_of(server):
-    """A client of HTTP for a `with` block."""
+    """An HTTP client for a `with` block."""
     return httpx.Client(base_url=f"http://{server.http_address}", timeout=60, trust_env=False)
 
 
@@ -254,7 +254,7 @@ def client(node):
 
 
 def wait_for_same_keys(group):
-    """Waits until all nodes have the same items; each is asked for its own copy by a dump of its keys."""
+    """Waits until a dump of keys is the same on all nodes."""
     leader = group.leader()
     for follower in group.followers():
         wait_until(lambda: keys(leader) == keys(follower), "the same keys")

@@ -1,4 +1,4 @@
-"""Clients that look for the servers of a cluster by themselves, as in Amazon ElastiCache."""
+"""Clients that discover the servers of a cluster, as in Amazon ElastiCache."""
 
 import struct
 
@@ -12,7 +12,7 @@ from server import Server, wait_until
 
 pytestmark = pytest.mark.larder
 
-# Clients of services whose version is below 1.4.14 look up this item.
+# Clients look up this item if the server's version is below 1.4.14.
 KEY = "AmazonElastiCache:cluster"
 UNKNOWN_COMMAND = 0x81
 
@@ -30,7 +30,7 @@ def addresses(group):
 
 
 def listed(node):
-    """The list in the answer to `config get cluster`."""
+    """The server list in the answer to `config get cluster`."""
     head, rest = ask(node, b"config get cluster\r\n", b"\r\nEND\r\n").split(b"\r\n", 1)
     length = int(head.removeprefix(b"CONFIG cluster 0 "))
     assert rest[length:] == b"\r\nEND\r\n", rest
@@ -53,7 +53,7 @@ def test_the_list_is_an_item_for_old_clients(group):
         for end in (b"\r\n", b"\n"):
             assert ask(node, b"get %s%s" % (key, end), b"END\r\n") == item
             assert ask(node, b"gets %s%s" % (key, end), b"END\r\n") == with_cas
-        # Between other requests, and among other keys.
+        # Between other requests, and between other keys of a line.
         pipeline = b"get a\r\nget %s\r\nget a %s b\r\nmn\r\n" % (key, key)
         assert ask(node, pipeline, b"MN\r\n") == b"END\r\n" + item + item + b"MN\r\n"
 
@@ -64,7 +64,7 @@ def test_pymemcache(group):
         assert servers_of(client.get(KEY)) == addresses(group)
         payload, version = client.gets(KEY)
         assert payload == listed(node) and payload.startswith(version + b"\n")
-        # What its client for ElastiCache asks, which is not in a release yet.
+        # The request of pymemcache's client for ElastiCache, which is not released yet.
         answer = client.raw_command(b"config get cluster", end_tokens=b"\n\r\nEND\r\n")
         *_, last = answer.splitlines()
         assert {tuple(server.split(b"|")) for server in last.split(b" ")} == {
@@ -90,7 +90,7 @@ def request(opcode, key):
 
 
 def answer(sock):
-    """Opcode, length of the key, status, opaque, extras, and what follows them."""
+    """The opcode, key length, status, opaque, extras and value of a binary answer."""
     head = b""
     while len(head) < 24:
         head += sock.recv(24 - len(head))
@@ -124,7 +124,7 @@ def test_without_a_cluster_there_is_no_list():
         with server.connect() as sock:
             sock.sendall(request(0x60, b"cluster"))
             assert answer(sock) == (0x60, 0, UNKNOWN_COMMAND, 0x01020304, b"", b"Unknown command")
-        # It is a key like others.
+        # The key is an ordinary key.
         with server.connect() as sock:
             sock.sendall(b"set %s 0 0 1\r\nx\r\nget %s\r\n" % (key, key))
             assert read_until(sock, b"END\r\n") == b"STORED\r\nVALUE %s 0 1\r\nx\r\nEND\r\n" % key

@@ -1,4 +1,4 @@
-"""`--cluster`: any node answers, and one leads."""
+"""`--cluster`: every node answers, and one node leads."""
 
 import time
 
@@ -43,7 +43,7 @@ def test_values_of_all_sizes_are_forwarded(etcd):
         with pytest.raises(pymemcache.exceptions.MemcacheServerError):
             through.set("large", b"x" * (9 << 20))
         assert through.get("s1000") is not None
-        # Answers that are longer than what a connection may hold at a time.
+        # Answers that exceed the output limit of a connection.
         asked = [f"s{size}" for size in (500_000, 1_048_000, 5_000_000)] * 3
         assert sum(map(len, through.get_many(asked).values())) == 6_548_000
         with group.followers()[0].connect() as sock:
@@ -66,13 +66,13 @@ def test_other_protocols(etcd):
                 assert pipe.set("t", 1).incr("t").get("t").execute() == [True, 2, b"2"]
         assert client(leader).get("r") == b"2"
         assert httpx.get(f"http://{follower.http_address}/v1/keys/r").content == b"2"
-        # A list shows a node's own items, and this one has a copy.
+        # A dump lists a node's own items, and this node is a replica.
         answer = httpx.get(f"http://{follower.http_address}/v1/keys")
         assert answer.status_code == 503 and "leader" in answer.text
         assert '"follower"' in httpx.get(f"http://{follower.http_address}/v1/stats/cluster").text
 
 
-def test_clients_are_told_of_all_servers(etcd):
+def test_clients_get_the_list_of_all_servers(etcd):
     with Group(etcd, 3, "--cluster", "discovery") as group:
         ports = {f"127.0.0.1|127.0.0.1|{node.port}" for node in group}
 
@@ -92,7 +92,7 @@ def test_clients_are_told_of_all_servers(etcd):
         assert told(rest)[0] > version
 
 
-def test_strangers_are_refused(etcd, tmp_path):
+def test_peers_without_the_secret_are_refused(etcd, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("a secret of the cluster\n")
     options = ("--cluster", "secret", "--cluster-secret", str(secret))
@@ -151,7 +151,7 @@ def test_without_a_leader_nothing_hangs():
         assert ask(node, b"config get cluster\r\n", b"END\r\n").startswith(b"CONFIG cluster 0 ")
 
 
-def test_clients_that_go_leave_nothing(etcd):
+def test_disconnected_clients_leave_nothing(etcd):
     with Group(etcd, 2, "--cluster", "leaving") as group:
         leader, follower = group.leader(), group.followers()[0]
         rss = leader.rss()
@@ -164,7 +164,7 @@ def test_clients_that_go_leave_nothing(etcd):
                 while answer.count(b"\r\n") < 3:
                     answer += sock.recv(1000)
                 assert answer == b"END\r\nSTORED\r\n2\r\n"
-            # Half of them go in the middle of a value.
+            # Half of the clients disconnect in the middle of a value.
             for sock in socks[::2]:
                 sock.sendall(b"set c 0 0 500000\r\n" + b"x" * 100_000)
             for sock in socks:

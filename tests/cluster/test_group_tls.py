@@ -1,4 +1,4 @@
-"""`--cluster-tls` in a group: members show certificates for their names."""
+"""`--cluster-tls` in a group: members present certificates for their names."""
 
 import os
 import socket
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.larder
 
 
 class SecureGroup(Group):
-    """A group whose members have certificates."""
+    """A group of members with certificates."""
 
     def __init__(self, etcd, authority, *options):
         self.authority = authority
@@ -39,8 +39,8 @@ def hello(node, group):
     return struct.pack("<II", len(body), zlib.crc32(body)) + body
 
 
-def greeted(files, port, node, group):
-    """What a node is told that shows this certificate and this name."""
+def handshake_answer(files, port, node, group):
+    """The answer to a node that presents this certificate and this name."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.load_cert_chain(*files.split(",")[:2])
@@ -65,11 +65,11 @@ def test_a_group_works_over_tls_and_survives_its_leader(etcd, tmp_path):
         assert int(followers[0].seen()["forwarded"]) > 0
         wait_for_same_keys(group)
 
-        # A certificate is good for its own name alone.
+        # A certificate is valid only for its own name.
         port = members_port(leader)
         files = authority.issue("stolen", "DNS:n2")
-        assert b"certificate" in greeted(files, port, b"n3", b"secure/0")
-        assert b"certificate" not in greeted(files, port, b"n2", b"secure/0")
+        assert b"certificate" in handshake_answer(files, port, b"n3", b"secure/0")
+        assert b"certificate" not in handshake_answer(files, port, b"n2", b"secure/0")
         wait_until(lambda: "certificate is not for the node n3" in leader.output(), "a warning")
 
         with Client(followers[0], "a") as a, Client(followers[1], "b") as b:

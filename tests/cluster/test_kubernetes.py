@@ -1,6 +1,6 @@
-"""The manifests of deploy/kubernetes: their command lines form a group, and their probes say when a node is ready.
+"""The manifests of deploy/kubernetes: their command lines form a group, and their probes report when a node is ready.
 
-Each pod is a process with a loopback address of its own. What Kubernetes itself does is not tested.
+Each pod is a process with its own loopback address. Kubernetes itself is not tested.
 """
 
 import os
@@ -26,13 +26,13 @@ POD = SET["template"]["spec"]
 
 
 class Pod(Server):
-    """A container of the set, as Kubernetes would run it."""
+    """A container of the stateful set, with the command line and probes that Kubernetes would use."""
 
     def __init__(self, number, ip, replaced):
         self.env = {"POD_NAME": f"larder-{number}", "POD_IP": ip}
         self.replaced = replaced
         options = [self.text(one) for one in CONTAINER["args"]]
-        # `Server` says where to listen.
+        # `Server` sets the address.
         options.remove(f"--listen={ip}")
         super().__init__(LARDERD, options=["-v", *options], host=ip, port=11211)
 

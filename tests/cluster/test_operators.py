@@ -1,4 +1,4 @@
-"""`larder cluster`: what operators ask for is done, and what can't be done is said."""
+"""`larder cluster`: operator requests are executed, or refused with a reason."""
 
 import signal
 import subprocess
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.larder
 
 
 def larder(etcd, task, cluster, *words):
-    """Runs `larder cluster`; whether it succeeded, and what it said."""
+    """Runs `larder cluster`. Returns whether it succeeded, and its output."""
     command = [
         str(LARDERD.with_name("larder")), "cluster", task, "--cluster", cluster, "--etcd", etcd.url, *words,
     ]  # fmt: skip
@@ -21,7 +21,7 @@ def larder(etcd, task, cluster, *words):
     return ended.returncode == 0, (ended.stdout + ended.stderr).strip()
 
 
-def test_another_node_leads_without_an_error_and_without_a_copy(etcd):
+def test_leadership_transfer_without_errors_or_full_sync(etcd):
     with Group(etcd, 3, "--cluster", "over") as group:
         old, others = group.leader(), group.followers()
         assert larder(etcd, "hand-over", "over", old.name) == (True, f"{old.name} leads already")
@@ -32,7 +32,7 @@ def test_another_node_leads_without_an_error_and_without_a_copy(etcd):
         copies = [node.stats("replication")["copies_received"] for node in group]
         with Client(others[0], "a") as a, Client(old, "b") as b:
             for round in range(4):
-                # To each of them, and to any.
+                # To each node by name, and to any node.
                 to = [others[1].name, old.name, others[0].name, None][round]
                 epoch = int(group.leader().seen()["epoch"])
                 done, said = larder(etcd, "hand-over", "over", *([to] if to else []))
@@ -45,14 +45,14 @@ def test_another_node_leads_without_an_error_and_without_a_copy(etcd):
         wait_for_same_keys(group)
 
 
-def test_which_changes_wait_is_set_for_the_group(etcd):
+def test_the_ack_mode_is_set_for_the_group(etcd):
     with Group(etcd, 2, "--cluster", "set", "--ack", "none") as group:
         leader = group.leader()
         assert client(leader).set("a", "1")
         assert leader.seen()["held"] == "0"
         assert larder(etcd, "set", "set", "--ack", "writes") == (True, "")
         wait_until(lambda: all(node.seen()["ack"] == "writes" for node in group), "the same everywhere")
-        # A node that has no core for a second is not waited for.
+        # The leader drops members that do not run for a second, so the test waits until all are in sync.
         wait_until(lambda: client(leader).set("a", "2") and leader.seen()["held"] != "0", "an answer that waits")
         assert "--ack writes for all nodes" in larder(etcd, "status", "set")[1]
         assert larder(etcd, "hand-over", "set")[0]
@@ -64,7 +64,7 @@ def test_which_changes_wait_is_set_for_the_group(etcd):
         assert not done and "possible values: none, deletes, writes" in said
 
 
-def test_a_node_that_lacks_items_leads_if_it_is_told_to(etcd):
+def test_a_node_with_incomplete_data_leads_on_request(etcd):
     with Group(etcd, 2, "--cluster", "promoted") as group:
         leader, follower = group.leader(), group.followers()[0]
         assert client(leader).set("old", "1")
@@ -73,7 +73,7 @@ def test_a_node_that_lacks_items_leads_if_it_is_told_to(etcd):
         assert refused == (False, f"larder: {leader.name} leads and is alive: use hand-over")
         follower.signal(signal.SIGSTOP)
         wait_until(lambda: leader.seen()["in_sync"].split() == [leader.name], "the leader alone")
-        # More than is on its way to the follower, which it takes in as soon as it goes on.
+        # More than socket buffers hold, which the follower applies when it resumes.
         for number in range(20):
             assert client(leader).set(f"much{number}", "v" * 900_000)
         assert client(leader).set("lost", "1")

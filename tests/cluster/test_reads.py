@@ -1,4 +1,4 @@
-"""`--read-lag`: followers answer look-ups from their copies, as long as these are new enough."""
+"""`--read-lag`: followers answer lookups while their replication lag is within the limit."""
 
 import signal
 import time
@@ -18,7 +18,7 @@ def gets(node):
     return int(node.stats()["cmd_get"])
 
 
-def test_followers_answer_look_ups_themselves(etcd):
+def test_followers_answer_lookups(etcd):
     with Group(etcd, 3, "--cluster", "reads", "--read-lag", "1", resp=True, http=True) as group:
         leader, (follower, _) = group.leader(), group.followers()
         assert client(follower).set("a", "1"), "changes go to the leader"
@@ -39,7 +39,7 @@ def test_followers_answer_look_ups_themselves(etcd):
         wait_until(lambda: httpx.get(url).text == "7", "the change has come")
 
 
-def test_a_copy_that_is_too_old_is_not_shown(etcd):
+def test_a_lagging_follower_does_not_answer_lookups(etcd):
     with Group(etcd, 2, "--cluster", "old", "--read-lag", "1") as group:
         leader, follower = group.leader(), group.followers()[0]
         assert client(leader).set("a", "1")
@@ -51,7 +51,7 @@ def test_a_copy_that_is_too_old_is_not_shown(etcd):
         leader.signal(signal.SIGSTOP)
         time.sleep(1.1)
         follower.signal(signal.SIGCONT)
-        # What was on its way comes in, but nobody says how old it is.
+        # Buffered changes arrive, but no heartbeat that tells their age.
         with follower.connect() as sock:
             sock.sendall(b"get a\r\n")
             time.sleep(0.3)
@@ -60,8 +60,8 @@ def test_a_copy_that_is_too_old_is_not_shown(etcd):
         assert said in (b"VALUE a 0 1\r\n2\r\nEND\r\n", b"SERVER_ERROR no leader\r\n"), said
 
 
-def test_nothing_is_read_from_a_node_that_is_behind(etcd):
-    """A node that is copying shows nothing."""
+def test_a_node_in_a_full_sync_does_not_answer_lookups(etcd):
+    """A node answers no lookups itself during a full sync."""
     with Group(etcd, 2, "--cluster", "copies", "--read-lag", "5", "--journal-size", "1") as group:
         leader, follower = group.leader(), group.followers()[0]
         assert client(leader).set("kept", "1")
@@ -81,8 +81,8 @@ def test_nothing_is_read_from_a_node_that_is_behind(etcd):
         assert int(follower.stats("replication")["copies_received"]) > copies, "it has copied meanwhile"
 
 
-def test_a_follower_of_a_leader_in_doubt_does_not_show_its_copy():
-    """They are cut off together, so another leader may have changed what they have."""
+def test_a_follower_of_a_partitioned_leader_does_not_answer_lookups():
+    """Leader and follower are partitioned together, so another leader may have changed the items."""
     with Etcd() as own, Group(own, 3, "--read-lag", "1") as group:
         leader, (follower, still) = group.leader(), group.followers()
         wait_until(lambda: follower.seen()["reads_copy"] == "1", "a copy that is new enough")

@@ -30,7 +30,7 @@ def test_without_a_leader():
         assert of_alone["master_link_status"] == "down" and of_alone["master_last_io_seconds_ago"] == -1
 
 
-def test_members_say_who_leads():
+def test_members_report_the_leader():
     with Etcd() as etcd, Group(etcd, 3, "--cluster", "roles", resp=True) as group:
         for node in group:
             client(node).set(node.name, "1")
@@ -55,7 +55,7 @@ def check(group):
         wait_until(lambda: shown(node)["master_link_status"] == "up", "a link")
         of_node = shown(node)
         assert (of_node["role"], of_node["master_host"], of_node["master_port"]) == ("slave", "127.0.0.1", leader.port)
-        # It sends changes to the leader.
+        # The member forwards changes to the leader.
         assert of_node["slave_read_only"] == 0
         assert connect(node).role()[:4] == ["slave", "127.0.0.1", leader.port, "connected"]
         assert connect(node).set(f"by-{node.name}", 1)

@@ -6,7 +6,7 @@ KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
 
 
 class Authority:
-    """Certifies nodes, with files in `folder`."""
+    """A certificate authority for nodes, with files in `folder`."""
 
     def __init__(self, folder, name="ca"):
         self.folder, self.name = folder, name
@@ -20,8 +20,7 @@ class Authority:
         subprocess.run(["openssl", *words], cwd=self.folder, check=True, capture_output=True)
 
     def issue(self, name, *names, ca=None):
-        """The files of a node whose certificate is for these names (`DNS:n1`, `IP:127.0.0.1`), as the option takes
-        them."""
+        """Issues a certificate for these names (`DNS:n1`, `IP:127.0.0.1`). Returns its files in the form of the option."""
         file = f"{self.name}-{name}"
         extensions = self.folder / f"{file}.ext"
         extensions.write_text(f"basicConstraints=CA:FALSE\nsubjectAltName={','.join(names)}\n")

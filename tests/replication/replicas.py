@@ -1,4 +1,4 @@
-"""Leaders and followers for tests, and what both have."""
+"""Leaders and followers for tests, and comparisons of their items."""
 
 import re
 import socket
@@ -10,7 +10,7 @@ KEY_LINE = re.compile(rb"^mg (\S+)( b)?$")
 
 
 class Leader(Server):
-    """A server that is followed."""
+    """A server with followers."""
 
     def __init__(self, *arguments, options=(), listen="127.0.0.1:0", **more):
         options = ["--replicate-on", listen, "-v", *options]
@@ -38,13 +38,13 @@ def read_until(sock, end):
 
 
 def keys(server):
-    """The keys of all items, as `mg` takes them."""
+    """The keys of all items, as arguments of `mg`."""
     dump = ask(server, b"lru_crawler mgdump hash\r\n", b"EN\r\n")
     return sorted(line[3:] for line in dump.split(b"\r\n") if line.startswith(b"mg "))
 
 
 def items(server, of):
-    """What a server has of these keys: all but the time that is left and times of access."""
+    """The items of these keys on a server, without remaining lifetimes and access times."""
     with server.connect() as sock:
         found = {}
         for start in range(0, len(of), 500):
@@ -78,13 +78,13 @@ def are_equal(leader, follower):
 
 
 def wait_for_equality(leader, follower):
-    """Waits until the follower has all that the leader has. Nobody may write meanwhile."""
+    """Waits until the follower has all items of the leader. Clients must not write during the wait."""
     wait_until(lambda: is_following(follower), "the copy")
     marker = f"marker/{follower.pid}".encode()
     ask(leader, b"set %s 0 0 1\r\n1\r\n" % marker, b"STORED\r\n")
     wait_until(lambda: items(follower, [marker]) != {}, "the last change")
     wait_until(lambda: follower.stats("replication")["link"] == "following", "the copy")
-    # An item may expire at the follower up to a second later.
+    # An item may expire on the follower up to a second later.
     wait_until(lambda: are_equal(leader, follower), "the same items")
 
 
@@ -94,12 +94,12 @@ def is_following(follower):
 
 
 class Relay:
-    """Passes bytes on between a port of its own and `target`, and can record, break, slow down or stop that."""
+    """Relays bytes between its own port and `target`. It can record, break, slow down or pause the connection."""
 
     def __init__(self, target):
         self.target = target
         self.bytes_per_second = None
-        # All that was passed on, if it is a `bytearray`.
+        # If a `bytearray`, all relayed bytes.
         self.seen = None
         self.is_open = threading.Event()
         self.is_open.set()

@@ -1,4 +1,4 @@
-"""`--follow`: a follower has what its leader has, whatever happens to either or to the connection."""
+"""`--follow`: a follower has the items of its leader after failures of either, or of the connection."""
 
 import os
 import random
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.larder
 
 
 def follower(leader_or_port, *options, **more):
-    """A follower of a leader, or of whoever is behind a port."""
+    """A follower of a leader, or of the server behind a port."""
     port = getattr(leader_or_port, "replication_port", leader_or_port)
     return Server(options=["--follow", f"127.0.0.1:{port}", "-v", *options], **more)
 
@@ -46,7 +46,7 @@ def fill(server, count, prefix="k", length=20):
 
 
 class Writers:
-    """Clients that change items of a leader in all ways, until the end of a block."""
+    """Clients that send all kinds of changes to a leader, for a `with` block."""
 
     def __init__(self, leader, threads=3, keys=200, large=True):
         self.leader, self.keys, self.large = leader, keys, large
@@ -105,7 +105,7 @@ class Writers:
         assert not self.faults and self.requests > 0, self.faults
 
 
-def test_a_follower_gets_a_copy_and_then_changes(engine):
+def test_a_follower_gets_a_full_sync_and_then_changes(engine):
     with Leader(engine=engine) as leader:
         fill(leader, 20_000)
         with Writers(leader), follower(leader, engine=engine) as copy:
@@ -124,7 +124,7 @@ def test_changes_under_load_leave_both_with_the_same_items(tmp_path):
         assert replication(copy, "copies_received") == "1"
 
 
-def test_a_broken_connection_is_gone_on_with():
+def test_a_follower_resumes_after_a_broken_connection():
     with Leader() as leader, Relay(leader.replication_port) as relay:
         fill(leader, 5000)
         with follower(relay.port) as copy:
@@ -139,7 +139,7 @@ def test_a_broken_connection_is_gone_on_with():
             assert replication(copy, "copies_received") == "1", "it went on each time"
 
 
-def test_a_follower_that_was_killed_copies_again():
+def test_a_killed_follower_needs_a_full_sync():
     with Leader() as leader, Writers(leader, threads=2):
         fill(leader, 10_000)
         for _ in range(3):
@@ -147,11 +147,11 @@ def test_a_follower_that_was_killed_copies_again():
             wait_until(lambda: is_following(copy), "the copy")
             copy.process.kill()
             copy.stop()
-    # A leader that has lost its followers stops as well as any.
+    # A leader that has lost its followers shuts down cleanly.
 
 
-def test_a_leader_that_was_killed_is_followed_again(tmp_path):
-    """With -e it has its items again, and so have its followers."""
+def test_a_restarted_leader_is_followed_again(tmp_path):
+    """With -e, the leader keeps its items after a restart, and its followers keep them, too."""
     file = tmp_path / "items"
     if not os.path.exists("/dev/shm"):
         pytest.skip("there is no /dev/shm")
@@ -193,7 +193,7 @@ def test_a_follower_becomes_a_leader_by_a_restart():
             os.unlink(file)
 
 
-def test_a_follower_that_stood_still_catches_up():
+def test_a_paused_follower_catches_up():
     with Leader() as leader, follower(leader) as copy:
         wait_for_equality(leader, copy)
         with Writers(leader, threads=2, large=False) as writers:
@@ -205,8 +205,8 @@ def test_a_follower_that_stood_still_catches_up():
         assert float(replication(leader, "followers_lag")) < 1
 
 
-def test_a_link_that_is_too_slow_ends_in_a_copy_and_keeps_nobody_waiting():
-    """64 MiB have journals of 4 MiB, a ring of 512 KiB each for eight threads."""
+def test_a_slow_link_causes_a_full_sync_and_delays_no_client():
+    """A cache of 64 MiB has journals of 4 MiB: 512 KiB for each of eight threads."""
     with Leader(options=["-t", "8"]) as leader, Relay(leader.replication_port) as relay:
         with follower(relay.port) as copy:
             wait_for_equality(leader, copy)
@@ -220,7 +220,7 @@ def test_a_link_that_is_too_slow_ends_in_a_copy_and_keeps_nobody_waiting():
             wait_for_equality(leader, copy)
 
 
-def test_followers_are_followed():
+def test_a_follower_can_have_followers():
     with Leader() as first:
         fill(first, 3000)
         port = first.replication_port
@@ -232,7 +232,7 @@ def test_followers_are_followed():
             wait_for_equality(first, third)
 
 
-def test_flushes_are_followed_also_delayed_ones():
+def test_flushes_and_delayed_flushes_are_replicated():
     with Leader() as leader, follower(leader) as copy:
         for flush in (b"flush_all\r\n", b"flush_all 1\r\n"):
             fill(leader, 1000)
@@ -270,7 +270,7 @@ def test_items_that_do_not_fit_are_misses():
         wait_until(lambda: items(copy, [b"k"]) != {}, "the item")
 
 
-def test_a_follower_with_less_memory_has_a_part():
+def test_a_follower_with_less_memory_has_some_items():
     with Leader(options=["-m", "64"]) as leader:
         fill(leader, 30_000, length=1000)
         with follower(leader, "-m", "8") as copy:
@@ -310,7 +310,7 @@ def test_clients_of_a_follower_can_only_read():
             assert client.get("k") == b"1"
 
 
-def test_those_who_do_not_know_the_secret_are_refused(tmp_path):
+def test_followers_without_the_secret_are_refused(tmp_path):
     files = {}
     for name in ("right", "wrong"):
         files[name] = tmp_path / name
@@ -346,13 +346,13 @@ def test_those_who_do_not_know_the_secret_are_refused(tmp_path):
         (["--journal-size", "4"], "--replicate-on"),
     ],
 )
-def test_what_cannot_be_is_refused_at_the_start(options, words):
+def test_invalid_options_are_refused_at_start(options, words):
     with pytest.raises(ExitedAtStart) as refused:
         Server(options=options)
     assert words in refused.value.output
 
 
-def test_hostile_peers_keep_no_follower_away():
+def test_hostile_peers_do_not_block_followers():
     draw = random.Random(1)
     with Leader() as leader:
         fill(leader, 1000)

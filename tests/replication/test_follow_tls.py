@@ -1,4 +1,4 @@
-"""`--cluster-tls`: what nodes send to each other is encrypted, and both show certificates."""
+"""`--cluster-tls`: connections between nodes are encrypted, and both nodes present certificates."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def other(folder):
 
 @pytest.fixture(scope="module")
 def tls(authority):
-    """The options of a node that all others accept."""
+    """The options of a node with a valid certificate."""
     return ["--cluster-tls", authority.issue("here", HERE)]
 
 
@@ -51,7 +51,7 @@ def follower(port, *options):
 
 
 def wait_for_error(server, *words):
-    """Waits until a follower says that it has no connection, with one of these words."""
+    """Waits until a follower logs that it has no connection, with one of these words."""
 
     def is_there():
         return any(word in server.stats("replication")["last_error"] for word in words)
@@ -67,7 +67,7 @@ def refused(leader):
 
 
 def context(files=None):
-    """A client of TLS that accepts any server, and shows a certificate if it has one."""
+    """A TLS client context that accepts any server, and presents a certificate if it has one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if files:
@@ -75,7 +75,7 @@ def context(files=None):
     return context
 
 
-def test_a_follower_has_what_its_leader_has_and_nobody_between_sees_it(leader, tls):
+def test_replication_over_tls_is_encrypted(leader, tls):
     with Relay(leader.replication_port) as relay:
         relay.seen = bytearray()
         with follower(relay.port, *tls) as copy:
@@ -93,7 +93,7 @@ def test_a_follower_has_what_its_leader_has_and_nobody_between_sees_it(leader, t
         assert VALUE not in relay.seen and b"large7" not in relay.seen
 
 
-def test_without_tls_it_would_be_seen():
+def test_replication_without_tls_is_plain():
     with Leader() as leader, Relay(leader.replication_port) as relay:
         relay.seen = bytearray()
         ask(leader, b"set known 0 0 %d\r\n%s\r\n" % (len(VALUE), VALUE), b"STORED\r\n")
@@ -102,7 +102,7 @@ def test_without_tls_it_would_be_seen():
         assert VALUE in relay.seen
 
 
-def test_tls_and_a_secret_go_together(authority, tls, tmp_path):
+def test_tls_and_a_secret_can_be_combined(authority, tls, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("a secret of this cluster\n")
     both = [*tls, "--cluster-secret", str(secret)]
@@ -114,14 +114,14 @@ def test_tls_and_a_secret_go_together(authority, tls, tmp_path):
 
 
 def test_nodes_of_another_authority_are_refused(leader, authority, other):
-    # It trusts the leader, but the leader does not trust it.
+    # The follower trusts the leader, but the leader does not trust the follower.
     strange = ["--cluster-tls", other.issue("strange", HERE, ca=authority.ca)]
     before = refused(leader)
     with follower(leader.replication_port, *strange) as copy:
         wait_for_error(copy, "UnknownCA", "CertificateUnknown", "DecryptError", "BadCertificate")
         assert items(copy, [b"known"]) == {}
         assert refused(leader) > before
-    # It does not trust the leader.
+    # The follower does not trust the leader.
     with follower(leader.replication_port, "--cluster-tls", other.issue("here", HERE)) as copy:
         wait_for_error(copy, "UnknownIssuer")
         assert items(copy, [b"known"]) == {}
@@ -149,7 +149,7 @@ def test_a_leader_whose_certificate_is_for_another_host_is_not_followed(authorit
             wait_for_equality(leader, copy)
 
 
-def test_with_and_without_tls_do_not_meet(tls):
+def test_nodes_with_and_without_tls_do_not_connect(tls):
     with Leader(options=tls) as leader, follower(leader.replication_port) as copy:
         wait_for_error(copy, "the peer speaks TLS: both sides need --cluster-tls")
         wait_until(lambda: "does not speak TLS" in leader.output(), "the reason in the log")
@@ -158,7 +158,7 @@ def test_with_and_without_tls_do_not_meet(tls):
         wait_until(lambda: "the peer speaks TLS" in leader.output(), "the reason in the log")
 
 
-def test_silent_peers_keep_no_follower_away(tls):
+def test_silent_peers_do_not_block_followers(tls):
     with Leader(options=tls) as leader:
         ask(leader, b"set k 0 0 1\r\n1\r\n", b"STORED\r\n")
         hello = ssl.MemoryBIO()
@@ -171,7 +171,7 @@ def test_silent_peers_keep_no_follower_away(tls):
             sock = socket.create_connection(("127.0.0.1", leader.replication_port))
             silent.append(sock)
             try:
-                # Nothing, a part of a hello, or one that is not answered.
+                # Connections that send nothing, a part of a hello, or a complete hello and no more.
                 sock.sendall(hello[: number % 3 * len(hello) // 2])
             except OSError:
                 pass
@@ -179,13 +179,13 @@ def test_silent_peers_keep_no_follower_away(tls):
         with follower(leader.replication_port, *tls) as copy:
             wait_for_equality(leader, copy)
             assert time.monotonic() - begun < 15
-            # They do not delay one that is connected.
+            # Silent peers do not delay a connected follower.
             for sock in silent:
                 sock.close()
             assert leader.rss() < 64 << 20
 
 
-def test_new_certificates_are_read_upon_sighup(folder, authority, other):
+def test_sighup_reloads_certificates(folder, authority, other):
     trusted = folder / "trusted.pem"
     trusted.write_text(authority.ca.read_text())
     files = authority.issue("turning", HERE, ca=trusted)
@@ -222,7 +222,7 @@ def test_new_certificates_are_read_upon_sighup(folder, authority, other):
         ),
     ],
 )
-def test_what_cannot_be_is_refused_at_the_start(authority, other, tls, options, words):
+def test_invalid_options_are_refused_at_start(authority, other, tls, options, words):
     cert, key, ca = tls[1].split(",")
     other_key = other.issue("key", HERE).split(",")[1]
     names = {"good": tls[1], "cert": cert, "key": key, "ca": ca, "other_key": other_key}

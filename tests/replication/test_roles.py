@@ -1,4 +1,4 @@
-"""`ROLE` and `INFO replication`: what a server is to other servers, as redis-py reads it."""
+"""`ROLE` and `INFO replication`: the replication role, as redis-py parses it."""
 
 import pytest
 import redis
@@ -21,7 +21,7 @@ def follower(port, *options, **more):
     return Server(options=["--follow", f"127.0.0.1:{port}", "-v", *options], **more)
 
 
-def test_a_server_alone_is_a_master(connect):
+def test_a_server_without_replication_is_a_master(connect):
     with Server(resp=True) as server, connect(server) as client:
         assert client.role() == ["master", 0, []]
         assert client.info("replication") == {"role": "master", "connected_slaves": 0}
@@ -88,7 +88,7 @@ def test_a_lost_leader(connect):
         assert client.role()[3:] == ["connecting", offset]
 
 
-def test_a_follower_that_is_followed(connect):
+def test_the_role_of_a_follower_with_followers(connect):
     with Leader() as first, Leader(options=["--follow", f"127.0.0.1:{first.replication_port}"], resp=True) as second:
         with follower(second.replication_port, resp=True) as third:
             ask(first, b"set a 0 0 1\r\n1\r\n", b"\r\n")
@@ -100,7 +100,7 @@ def test_a_follower_that_is_followed(connect):
             assert connect(third).role()[:3] == ["slave", "127.0.0.1", second.replication_port]
 
 
-def test_hello_says_it(connect):
+def test_hello_reports_the_role(connect):
     with Leader(resp=True) as leader, follower(leader.replication_port, resp=True) as server:
         hello = connect(leader).execute_command("HELLO")
         assert "master" in (hello.values() if isinstance(hello, dict) else hello)

@@ -1,5 +1,5 @@
-"""A group whose nodes and etcd are on machines of their own, as far as the network goes: network namespaces, which
-`python cuts.py SCENARIO` makes in a namespace of its own (`unshare --net`). Links are cut, also in one direction.
+"""Groups on partitioned networks. Each node and etcd has a network namespace, and the scenarios cut links in one or both
+directions. `python cuts.py SCENARIO` runs in a namespace of its own (`unshare --net`).
 
 `test_cuts.py` runs each scenario.
 """
@@ -26,10 +26,10 @@ NET = "10.77.0."
 HUB, ETCD = 254, 10
 PORT, MEMBERS, ETCD_PORT = 11211, 11311, 2379
 SLOTS = 4096
-# How soon clients of other nodes have to be answered. docs/failover.md says 3 seconds; the machine may have other
-# things to do.
+# The limit of the time that clients wait for an answer. docs/failover.md promises 3 seconds; the rest allows for other
+# load on the machine.
 SILENT_SECS = 8
-# Longer than the lease of a node at etcd (2 s), and than the time after which another node stands for election.
+# Longer than the lease of a node at etcd (2 s), and than the delay before another node stands for election.
 LEASE_PASSED_SECS = 4
 
 
@@ -40,7 +40,7 @@ def await_answers(*clients):
 
 
 def ip(*words, pid=None):
-    """`ip`, in the namespace of a process or in this one."""
+    """Runs `ip` in the namespace of a process, or in this one."""
     inside = ["nsenter", "-t", str(pid), "-n"] if pid else []
     subprocess.run([*inside, "ip", *words], check=True)
 
@@ -50,7 +50,7 @@ def tc(*words):
 
 
 class Machine:
-    """A process in a namespace of its own, which has an address at the bridge."""
+    """A process in its own network namespace, connected to the bridge."""
 
     def __init__(self, number, command, log):
         self.number, self.host, self.link = number, f"{NET}{number}", f"v{number}"
@@ -70,18 +70,18 @@ class Machine:
         self.process.stdin.close()
 
     def cut(self):
-        """Nothing comes from it or to it."""
+        """Cuts the link in both directions."""
         ip("link", "set", self.link, "down")
 
     def mend(self):
         ip("link", "set", self.link, "up")
 
     def silence(self, other):
-        """It can't send anything to another one, from which it still hears."""
+        """Cuts the direction from this machine to another one."""
         ip("route", "add", "blackhole", f"{other.host}/32", pid=self.pid)
 
     def slow_down(self):
-        """A megabyte a second comes to it."""
+        """Limits the link to this machine to a megabyte a second."""
         tc("add", "dev", self.link, "root", "tbf", "rate", "8mbit", "burst", "64kb", "latency", "400ms")
 
     def speed_up(self):
@@ -97,7 +97,7 @@ class Machine:
 
 
 class Node(Machine):
-    """A member of a group. Clients are in the namespace of the bridge."""
+    """A member of a group. Clients connect from the namespace of the bridge."""
 
     port = PORT
 
@@ -128,7 +128,7 @@ class Node(Machine):
 
 
 class Net:
-    """The bridge, etcd and three nodes, for a `with` block."""
+    """The bridge, etcd and a group of three nodes, for a `with` block."""
 
     def __init__(self, *options):
         self.options = options
@@ -178,7 +178,7 @@ class TwoGroups(Net):
     """The bridge, etcd and two groups of two nodes."""
 
     def start(self, folder):
-        """The first group is there before the second one, so it has all slots."""
+        """Starts the first group before the second one, so that it owns all slots."""
         self.groups = []
         for group, numbers in ((0, (1, 2)), (1, (3, 4))):
             self.groups.append([Node(number, folder, "--group", group, *self.options) for number in numbers])
@@ -198,17 +198,17 @@ class TwoGroups(Net):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def begin_move(self):
+    def start_move(self):
         self.larder("move", "--to", "1", "--no-wait")
 
     def moved(self):
-        """How many slots the second group has."""
+        """The number of slots that the second group owns."""
         owned = self.larder("status").partition("group 1:")[2].partition("  slots ")[2].partition("\n")[0]
         return int(owned.rpartition("(")[2].rstrip(")") or 0)
 
 
-class Recorded:
-    """What clients of a group record, in a `with` block; they use these nodes alone."""
+class Recorders:
+    """Recorders that use only these nodes, for a `with` block."""
 
     def __init__(self, nodes, count=3):
         self.recorders = [Recorder(nodes, f"r{number}", False) for number in range(count)]
@@ -228,11 +228,11 @@ class Recorded:
                 recorder.check(node)
 
 
-def a_leader_that_is_cut_off_is_replaced():
+def a_partitioned_leader_is_replaced():
     with Net("--ack", "writes") as net:
         leader = net.leader()
         others = net.others(leader)
-        with Recorded(net.nodes) as recorded, Client(others[0], "a") as a, Client(others[1], "b") as b:
+        with Recorders(net.nodes) as recorded, Client(others[0], "a") as a, Client(others[1], "b") as b:
             leader.cut()
             wait_until(lambda: any(node.leads() for node in others), "another leader")
             await_answers(a, b)
@@ -244,7 +244,7 @@ def a_leader_that_is_cut_off_is_replaced():
         recorded.check(net)
 
 
-def a_leader_that_can_not_ask_etcd_goes_on():
+def a_leader_without_etcd_continues():
     with Net() as net:
         leader = net.leader()
         with Client(net.others(leader)[0], "a") as a, Client(leader, "b") as b:
@@ -257,11 +257,11 @@ def a_leader_that_can_not_ask_etcd_goes_on():
         assert max(a.longest_gap(), b.longest_gap()) < 2
 
 
-def a_leader_that_reaches_nobody_but_hears_all_is_replaced():
+def a_leader_that_can_only_receive_is_replaced():
     with Net("--ack", "writes") as net:
         leader = net.leader()
         others = net.others(leader)
-        with Recorded(others) as recorded, Client(others[0], "a") as a, Client(others[1], "b") as b:
+        with Recorders(others) as recorded, Client(others[0], "a") as a, Client(others[1], "b") as b:
             for machine in [*others, net.etcd]:
                 leader.silence(machine)
             wait_until(lambda: any(node.leads() for node in others), "another leader")
@@ -274,30 +274,30 @@ def a_leader_that_reaches_nobody_but_hears_all_is_replaced():
         recorded.check(net)
 
 
-def a_follower_that_the_leader_can_not_reach_is_left():
+def an_unreachable_follower_leaves_the_sync():
     with Net("--ack", "writes") as net:
         leader = net.leader()
         left, other = net.others(leader)
-        with Recorded([leader, other]) as recorded, Client(other, "a") as a:
+        with Recorders([leader, other]) as recorded, Client(other, "a") as a:
             leader.silence(left)
             wait_until(lambda: left.name not in leader.seen()["in_sync"].split(), "one member less")
             time.sleep(LEASE_PASSED_SECS)
-            assert leader.leads(), "nobody took its place"
+            assert leader.leads(), "no other node became leader"
             leader.unsilence(left)
         assert a.longest_gap() < SILENT_SECS
         net.wait_until_in_sync()
         recorded.check(net)
 
 
-def two_cuts_one_after_the_other():
-    """First a follower is away, then the leader: who is alone in sync is waited for."""
+def two_successive_partitions():
+    """First the followers are partitioned, then the leader. Only the leader is in sync, so no other node leads."""
     with Net("--ack", "writes") as net:
         leader = net.leader()
         first, second = net.others(leader)
-        with Recorded(net.nodes) as recorded:
+        with Recorders(net.nodes) as recorded:
             first.cut()
             second.cut()
-            wait_until(lambda: leader.seen()["in_sync"] == leader.name, "a leader alone")
+            wait_until(lambda: leader.seen()["in_sync"] == leader.name, "only the leader in sync")
             client(leader).set("alone", "1")
             leader.cut()
             first.mend()
@@ -310,8 +310,8 @@ def two_cuts_one_after_the_other():
         recorded.check(net)
 
 
-def a_follower_behind_a_slow_link_is_left():
-    """Deletes wait for it until it is. What is stored is more than the link takes."""
+def a_follower_behind_a_slow_link_leaves_the_sync():
+    """The load exceeds the capacity of the link. Deletes wait for the follower until it is out of sync."""
     with Net() as net:
         leader = net.leader()
         slow, _ = net.others(leader)
@@ -348,16 +348,16 @@ def a_follower_behind_a_slow_link_is_left():
 
 
 @contextmanager
-def slots_move(besides=None):
-    """Two groups, half of whose slots move from the first to the second one, while something is cut in the `with` block
-    that starts the move. In the end they have moved, each node finds the items, and nothing that was answered is lost.
-    Clients do not use the leader of the group `besides`."""
+def slots_move(unused=None):
+    """Two groups. The `with` block starts moving half of the slots from the first to the second group, and cuts links.
+    Afterwards, checks that the slots have moved, that each node finds all items, and that no confirmed change is lost.
+    Clients do not use the leader of the group `unused`."""
     with TwoGroups("--ack", "writes") as net:
-        cut = [] if besides is None else [net.leader(besides)]
+        cut = [] if unused is None else [net.leader(unused)]
         used = [node for node in net if node not in cut]
         many = {f"k{number}": b"v%d" % number * 200 for number in range(4000)}
         assert client(used[0]).set_many(many) == []
-        with Recorded(used) as recorded:
+        with Recorders(used) as recorded:
             yield net
             wait_until(lambda: net.moved() == SLOTS // 2, "half of the slots")
         net.wait_until_in_sync()
@@ -366,41 +366,41 @@ def slots_move(besides=None):
         recorded.check(net)
 
 
-def who_gives_slots_is_cut_off():
+def the_exporting_leader_is_partitioned():
     with slots_move() as net:
-        cut_off_during_move(net, net.leader(0))
+        partition_during_move(net, net.leader(0))
 
 
-def who_takes_slots_is_cut_off():
+def the_importing_leader_is_partitioned():
     with slots_move() as net:
-        cut_off_during_move(net, net.leader(1))
+        partition_during_move(net, net.leader(1))
 
 
-def cut_off_during_move(net, leader):
-    net.begin_move()
+def partition_during_move(net, leader):
+    net.start_move()
     leader.cut()
     others = [node for group in net.groups if leader in group for node in group if node is not leader]
     wait_until(lambda: any(node.leads() for node in others), "another leader")
     leader.mend()
 
 
-def who_takes_slots_can_not_reach_who_gives_them():
-    """Both go on leading: slots move once the taker is heard again."""
-    with slots_move(besides=1) as net:
+def the_importing_leader_can_not_reach_the_exporting_one():
+    """Both groups keep their leaders. Slots move when the importing leader can send again."""
+    with slots_move(unused=1) as net:
         giver, taker = net.leader(0), net.leader(1)
         taker.silence(giver)
-        net.begin_move()
+        net.start_move()
         time.sleep(LEASE_PASSED_SECS)
         assert net.moved() == 0
         assert giver.leads() and taker.leads()
         taker.unsilence(giver)
 
 
-def who_takes_slots_can_not_ask_etcd():
-    """Both go on leading, and the map stays as it is meanwhile, whether slots had moved before or not."""
+def the_importing_leader_can_not_reach_etcd():
+    """Both groups keep their leaders, and the shard map does not change while the link is cut."""
     with slots_move() as net:
         giver, taker = net.leader(0), net.leader(1)
-        net.begin_move()
+        net.start_move()
         taker.silence(net.etcd)
         time.sleep(2)
         before = net.moved()
@@ -411,16 +411,16 @@ def who_takes_slots_can_not_ask_etcd():
 
 
 SCENARIOS = [
-    a_follower_behind_a_slow_link_is_left,
-    a_leader_that_is_cut_off_is_replaced,
-    a_leader_that_can_not_ask_etcd_goes_on,
-    a_leader_that_reaches_nobody_but_hears_all_is_replaced,
-    a_follower_that_the_leader_can_not_reach_is_left,
-    two_cuts_one_after_the_other,
-    who_gives_slots_is_cut_off,
-    who_takes_slots_is_cut_off,
-    who_takes_slots_can_not_reach_who_gives_them,
-    who_takes_slots_can_not_ask_etcd,
+    a_follower_behind_a_slow_link_leaves_the_sync,
+    a_partitioned_leader_is_replaced,
+    a_leader_without_etcd_continues,
+    a_leader_that_can_only_receive_is_replaced,
+    an_unreachable_follower_leaves_the_sync,
+    two_successive_partitions,
+    the_exporting_leader_is_partitioned,
+    the_importing_leader_is_partitioned,
+    the_importing_leader_can_not_reach_the_exporting_one,
+    the_importing_leader_can_not_reach_etcd,
 ]
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`--ack`: what was answered survives the loss of a leader."""
+"""`--ack`: confirmed changes survive the loss of a leader."""
 
 import random
 import signal
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.larder
 
 
 class Recorder:
-    """Changes keys of its own through any node, and records what it was told: for each key the last value whose
-    set, or `None` if its delete, was answered, and all that were asked for since."""
+    """Changes its own keys through any node. Records for each key the last confirmed value (`None` after a delete), and the
+    values of later, unconfirmed changes."""
 
     def __init__(self, group, name, deletes_only):
         self.group, self.name, self.deletes_only = group, name, deletes_only
@@ -36,7 +36,7 @@ class Recorder:
                     time.sleep(PAUSE_SECS)
                     self._change(connected, f"{self.name}:{draw.randrange(30)}", number, draw)
             except (OSError, pymemcache.exceptions.MemcacheError, IndexError):
-                # Nobody knows what has become of the last change.
+                # The outcome of the last change is unknown.
                 time.sleep(0.01)
 
     def _change(self, connected, key, number, draw):
@@ -46,13 +46,13 @@ class Recorder:
             connected.delete(key)
         else:
             connected.set(key, value)
-        # Of a set that need not last, it is only known that it may be there.
+        # A set without acknowledgement may be lost, so its value is only possible.
         if value is None or not self.deletes_only:
             self.told[key] = len(self.asked[key]) - 1
         self.answers += 1
 
     def check(self, node):
-        """Every key is as it was when the last change was answered, or as one that was asked for later."""
+        """Checks that every key has its last confirmed value, or one of a later, unconfirmed change."""
         with_all = client(node)
         for key, last in self.told.items():
             found, possible = with_all.get(key), self.asked[key][last:]
@@ -70,7 +70,7 @@ class Recorder:
 
 @pytest.mark.parametrize("ack", ["deletes", "writes"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_what_was_answered_is_there(etcd, ack, how):
+def test_confirmed_changes_survive(etcd, ack, how):
     with Group(etcd, 3, "--cluster", f"{ack}{how}", "--ack", ack) as group:
         recorders = [Recorder(group, f"c{number}", ack == "deletes") for number in range(4)]
         for _ in range(3):
@@ -102,14 +102,14 @@ def test_what_was_answered_is_there(etcd, ack, how):
         assert any(int(node.seen()["held"]) > 0 for node in group)
 
 
-def test_a_member_that_stands_still_is_waited_for_and_then_left(etcd):
+def test_changes_wait_for_a_paused_member_until_it_leaves_the_sync(etcd):
     with Group(etcd, 3, "--cluster", "waits", "--ack", "writes") as group:
         leader, still = group.leader(), group.followers()[0]
         assert client(leader).set("a", "1")
         still.signal(signal.SIGSTOP)
         begun = time.monotonic()
         assert client(leader).set("a", "2")
-        # It was in sync until the record said that it was not.
+        # The member was in sync until the group record changed.
         assert 0.3 < time.monotonic() - begun < 5
         begun = time.monotonic()
         for number in range(10):
@@ -121,7 +121,7 @@ def test_a_member_that_stands_still_is_waited_for_and_then_left(etcd):
         assert client(still).get("a") == b"9"
 
 
-def test_what_nobody_can_confirm_is_not_answered():
+def test_a_change_without_acknowledgement_gets_no_answer():
     with Etcd() as own, Group(own, 2, "--ack", "writes", "--doubt", "serve", http=True, resp=True) as group:
         leader, follower = group.leader(), group.followers()[0]
         assert client(leader).set("a", "1")
@@ -135,7 +135,7 @@ def test_what_nobody_can_confirm_is_not_answered():
                 reader.sendall(b"get a\r\n")
                 return reader.recv(100) == b"VALUE a 0 1\r\n2\r\nEND\r\n"
 
-            # Reads are answered, also with what is not confirmed.
+            # Reads are answered, even with unconfirmed values.
             wait_until(seen, "the new value")
             assert sock.recv(100) == b"", "the connection is closed without an answer"
             assert 3 < time.monotonic() - begun < 20
@@ -148,8 +148,8 @@ def test_what_nobody_can_confirm_is_not_answered():
         assert client(follower).set("a", "3")
 
 
-def test_acknowledged_changes_are_quick(etcd):
-    """A change waits for a way through the network, and not for a timer."""
+def test_acknowledgements_need_no_timer(etcd):
+    """A change waits for a round trip of the network, and not for a timer."""
     with Group(etcd, 3, "--cluster", "quick", "--ack", "writes") as group:
         for node in group:
             through = client(node)
@@ -158,5 +158,5 @@ def test_acknowledged_changes_are_quick(etcd):
                 begun = time.monotonic()
                 assert through.set(f"k{number}", "1")
                 times.append(time.monotonic() - begun)
-            # A machine with other load delays most of them, but a timer would delay all.
+            # Other load on the machine delays some changes, but a timer would delay all.
             assert sorted(times)[30] < 0.02, node.name

@@ -1,4 +1,4 @@
-"""What somebody found who tried to break groups."""
+"""Regression tests of faults found by attacks on groups."""
 
 import signal
 import socket
@@ -14,8 +14,8 @@ from test_operators import larder
 pytestmark = pytest.mark.larder
 
 
-def test_the_rest_of_a_value_is_never_taken_for_requests():
-    """The leader does not serve when a long value begins, and serves again before it is complete."""
+def test_the_rest_of_a_value_is_not_parsed_as_requests():
+    """The leader does not serve when a long value starts to arrive, and serves again before the value is complete."""
     length, piece = 300_000, b"\r\nset victim 0 0 5\r\nOWNED\r\n"
     with Etcd() as own, Group(own, 3) as group:
         leader, (through, still) = group.leader(), group.followers()
@@ -44,7 +44,7 @@ def test_the_rest_of_a_value_is_never_taken_for_requests():
         assert client(group.leader()).get("victim") == b"safe"
 
 
-def test_a_member_in_the_middle_of_a_copy_does_not_lead(etcd):
+def test_a_member_in_a_full_sync_does_not_lead(etcd):
     """The follower is stopped for less than a second, in which its leader writes more than the journals hold, and the
     leader is killed as soon as the follower begins another copy."""
     options = ("--cluster", "copy", "--ack", "writes", "--journal-size", "1")
@@ -81,14 +81,14 @@ def test_a_member_in_the_middle_of_a_copy_does_not_lead(etcd):
                 assert found == 3000, "it has what was acknowledged"
                 break
             time.sleep(0.05)
-        # With the old leader's node back, nobody has the items any more, and the group goes on without them.
+        # The old leader's node has restarted without items, so the group continues without them.
         group.start(leader.name)
         group.wait_until_in_sync()
         assert client(follower).set("a", "1")
 
 
 @pytest.mark.parametrize("length", [10, 500_000])
-def test_what_comes_in_slowly_is_not_stored_by_a_leader_that_has_been_replaced(etcd, length):
+def test_a_replaced_leader_does_not_store_a_slow_upload(etcd, length):
     name = f"slow{length}"
     with Group(etcd, 2, "--cluster", name, http=True) as group:
         old, new = group.leader(), group.followers()[0]
@@ -108,7 +108,7 @@ def test_what_comes_in_slowly_is_not_stored_by_a_leader_that_has_been_replaced(e
             assert client(new).get("slow") == value
             wait_until(lambda: keys(old) == keys(new) == [b"slow"], "the copy")
         else:
-            # It was received into the cache of the old leader.
+            # The old leader had received the value into its cache.
             assert said.startswith(b"HTTP/1.1 503 "), said
             assert b"send requests to the leader of its group" in said
             assert client(new).get("slow") is None

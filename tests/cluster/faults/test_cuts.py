@@ -1,4 +1,4 @@
-"""Groups on a network that is cut, also in one direction (`cuts.py`)."""
+"""Groups on partitioned networks: runs each scenario of `cuts.py`."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""`--cluster`: another node leads when the leader is gone, and nobody else does."""
+"""`--cluster`: a new leader replaces one that has failed, and no group has two leaders."""
 
 import signal
 import time
@@ -12,12 +12,12 @@ from server import wait_until
 
 pytestmark = pytest.mark.larder
 
-# How soon clients have to be answered after a leader has ended, and after it stands still or is cut off. The machine
-# may have other things to do, so these are longer than what docs/failover.md says.
+# The limits of the time that clients wait after a leader has exited, and after it is paused or partitioned. They exceed
+# those of docs/failover.md, to allow for other load on the machine.
 ENDED_SECS, SILENT_SECS = 3, 8
 
 
-def test_clients_go_on_when_the_leader_is_killed(etcd):
+def test_clients_continue_when_the_leader_is_killed(etcd):
     with Group(etcd, 3, "--cluster", "killed") as group:
         for number in range(3):
             leader, followers = group.leader(), group.followers()
@@ -30,12 +30,12 @@ def test_clients_go_on_when_the_leader_is_killed(etcd):
                 killed = time.monotonic()
                 for watched in (a, b):
                     wait_until(lambda: watched.answers[-1] > killed + 0.5, "answers after the end")
-                    # A request that was under way may be answered by nobody.
+                    # A pending request may get no answer.
                     assert len([fault for fault in watched.faults if fault > killed - 0.1]) <= 2
             assert max(a.longest_gap(), b.longest_gap()) < ENDED_SECS
             assert client(followers[0]).get("kept") == b"%d" % number
             assert int(group.leader().seen()["epoch"]) == epoch + 1
-            # Its CAS is still good, and the next one is higher than any of the old leader's.
+            # The CAS value stays valid, and the next one exceeds all of the old leader's.
             assert client(followers[1]).cas("kept", "next", str(cas))
             assert int(client(followers[1]).gets("kept")[1]) >= (epoch + 1) << 48
             group.start(leader.name)
@@ -43,7 +43,7 @@ def test_clients_go_on_when_the_leader_is_killed(etcd):
             wait_for_same_keys(group)
 
 
-def test_clients_go_on_when_the_leader_stands_still(etcd):
+def test_clients_continue_when_the_leader_is_paused(etcd):
     with Group(etcd, 3, "--cluster", "still") as group:
         leader, followers = group.leader(), group.followers()
         with Client(followers[0], "a") as a, Client(followers[1], "b") as b:
@@ -51,7 +51,7 @@ def test_clients_go_on_when_the_leader_stands_still(etcd):
             stopped = time.monotonic()
             for watched in (a, b):
                 wait_until(lambda: watched.answers[-1] > stopped + 1, "answers of the next leader")
-            # The old leader wakes up, and does not answer by itself any more.
+            # The old leader resumes, and forwards requests instead of answering them.
             leader.signal(signal.SIGCONT)
             number = 0
             while leader.seen()["role"] == "leader" or number < 200:
@@ -64,12 +64,12 @@ def test_clients_go_on_when_the_leader_stands_still(etcd):
         wait_for_same_keys(group)
 
 
-def test_nobody_notices_that_etcd_is_away(etcd):
+def test_clients_do_not_notice_a_paused_etcd(etcd):
     with Etcd() as own, Group(own, 3) as group:
         leader = group.leader()
         with Client(group.followers()[0], "a") as a, Client(leader, "b") as b:
             own.kill()
-            # For longer than leases last and leaders answer without a proof.
+            # Longer than leases last, and than a leader answers without confirmation.
             time.sleep(5)
             assert own.start()
             time.sleep(1)
@@ -80,7 +80,7 @@ def test_nobody_notices_that_etcd_is_away(etcd):
 
 
 @pytest.mark.parametrize("doubt", ["stop", "serve"])
-def test_a_leader_without_etcd_and_members_stops_unless_told_otherwise(doubt):
+def test_a_leader_without_etcd_and_members_stops_by_default(doubt):
     with Etcd() as own, Group(own, 2, "--doubt", doubt) as group:
         leader, follower = group.leader(), group.followers()[0]
         client(leader).set("a", "1")
@@ -88,7 +88,7 @@ def test_a_leader_without_etcd_and_members_stops_unless_told_otherwise(doubt):
         follower.signal(signal.SIGSTOP)
         if doubt == "stop":
             wait_until(lambda: no_leader(leader), "the end of answers")
-            # What is not about items is answered.
+            # Requests that are not about items are answered.
             assert ask(leader, b"version\r\n", b"\r\n").startswith(b"VERSION")
         else:
             time.sleep(3)
@@ -98,7 +98,7 @@ def test_a_leader_without_etcd_and_members_stops_unless_told_otherwise(doubt):
         assert client(leader).get("a") == b"1"
 
 
-def test_a_node_alone_needs_no_etcd_once_it_leads():
+def test_a_single_node_needs_no_etcd_after_its_election():
     with Etcd() as own, Group(own, 1) as group:
         node = group.leader()
         client(node).set("a", "1")
@@ -108,7 +108,7 @@ def test_a_node_alone_needs_no_etcd_once_it_leads():
         assert own.start()
 
 
-def test_all_start_again(etcd):
+def test_all_nodes_restart(etcd):
     with Group(etcd, 3, "--cluster", "again") as group:
         client(group.leader()).set("a", "1")
         epoch = int(group.leader().seen()["epoch"])
@@ -124,7 +124,7 @@ def test_all_start_again(etcd):
             assert client(leader).get("b") == b"2"
 
 
-def test_a_node_alone_starts_again(etcd):
+def test_a_single_node_restarts(etcd):
     with Group(etcd, 1, "--cluster", "alone") as group:
         client(group.leader()).set("a", "1")
         group.kill(group.leader())
@@ -149,11 +149,11 @@ def test_a_rolling_restart_keeps_all_items(etcd):
             assert client(node).get("large") == with_large
 
 
-def test_a_member_that_lacks_items_does_not_lead(etcd):
+def test_a_member_with_incomplete_data_does_not_lead(etcd):
     with Group(etcd, 2, "--cluster", "lacking") as group:
         leader, follower = group.leader(), group.followers()[0]
         client(leader).set("a", "1")
-        # The follower is away, so the leader is alone in sync; then the leader is away, too.
+        # The follower is stopped, so only the leader is in sync. Then the leader stops, too.
         group.kill(follower)
         wait_until(lambda: leader.seen()["in_sync"] == leader.name, "one member in sync")
         leader.signal(signal.SIGSTOP)
@@ -166,7 +166,7 @@ def test_a_member_that_lacks_items_does_not_lead(etcd):
         assert client(late).get("a") == b"1"
 
 
-def test_unless_that_is_allowed(etcd):
+def test_a_member_with_incomplete_data_leads_if_allowed(etcd):
     with Group(etcd, 2, "--cluster", "unclean", "--unclean-after", "2") as group:
         leader, follower = group.leader(), group.followers()[0]
         group.kill(follower)
@@ -181,9 +181,9 @@ def test_unless_that_is_allowed(etcd):
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_planned_end_is_noticed_by_nobody_else(etcd, end):
-    """The leader hands over before it ends: no request of other nodes' clients fails, and nothing is lost, though
-    nothing has to be acknowledged."""
+def test_a_planned_shutdown_fails_no_request(etcd, end):
+    """The leader transfers leadership before it exits. No request through other nodes fails, and no change is lost, even
+    without acknowledgements."""
     with Group(etcd, 3, "--cluster", f"planned{end}", "--ack", "none") as group:
         for _ in range(4):
             leader, followers = group.leader(), group.followers()
@@ -205,7 +205,7 @@ def test_a_planned_end_is_noticed_by_nobody_else(etcd, end):
             group.wait_until_in_sync()
 
 
-def test_etcd_that_has_lost_everything_is_told_again(etcd):
+def test_nodes_register_again_after_etcd_lost_its_data(etcd):
     with Etcd() as own, Group(own, 2) as group:
         leader = group.leader()
         epoch = int(leader.seen()["epoch"])

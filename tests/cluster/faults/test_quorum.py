@@ -1,4 +1,4 @@
-"""A group with three etcds: the loss of one of them, of the one that leads them, and of too many."""
+"""A group with three etcd members: loss of one member, of the etcd leader, and of the quorum."""
 
 import subprocess
 import tempfile
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.larder
 
 
 class Etcds:
-    """Three etcds that know each other, for a `with` block."""
+    """An etcd cluster of three members, for a `with` block."""
 
     def __init__(self):
         self.dir = tempfile.TemporaryDirectory(prefix="larder-etcds-", dir=TMPFS)
@@ -29,14 +29,14 @@ class Etcds:
         self.url = ",".join(self.clients)
 
     def start(self, number):
-        """Starts one, again with what it had; false if its ports are taken."""
+        """Starts a member, with its data if it ran before. False if its ports are taken."""
         url, peer = self.clients[number], self.peers[number]
         members = ",".join(f"e{other}={address}" for other, address in enumerate(self.peers))
         command = [
             "etcd", "--name", f"e{number}", "--data-dir", f"{self.dir.name}/{url.rsplit(':')[-1]}",
             "--listen-client-urls", url, "--advertise-client-urls", url,
             "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", members,
-            # A machine with other load is slow.
+            # Other load on the machine delays the election.
             "--election-timeout", "2000", "--heartbeat-interval", "200",
         ]  # fmt: skip
         quiet = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -58,7 +58,7 @@ class Etcds:
         return False
 
     def leader(self):
-        """The number of the one that leads the others."""
+        """The number of the etcd leader."""
         for number, url in enumerate(self.clients):
             seen = httpx.post(url + "/v3/maintenance/status", json={}).json()
             if seen["leader"] == seen["header"]["member_id"]:
@@ -82,7 +82,7 @@ class Etcds:
         self.dir.cleanup()
 
 
-def test_a_lost_etcd_is_not_noticed_and_another_node_can_lead_without_it():
+def test_elections_work_without_one_etcd_member():
     with Etcds() as etcds, Group(etcds, 3) as group:
         lost = etcds.leader()
         with Client(group.leader(), "a") as a, Client(group.followers()[0], "b") as b:
@@ -100,7 +100,7 @@ def test_a_lost_etcd_is_not_noticed_and_another_node_can_lead_without_it():
         group.wait_until_in_sync()
 
 
-def test_a_group_goes_on_without_a_quorum_of_etcds_and_elects_nobody():
+def test_a_group_without_an_etcd_quorum_keeps_its_leader():
     with Etcds() as etcds, Group(etcds, 3) as group:
         leader, followers = group.leader(), group.followers()
         assert client(leader).set("kept", "1")
@@ -108,7 +108,7 @@ def test_a_group_goes_on_without_a_quorum_of_etcds_and_elects_nobody():
         with Client(leader, "a") as a, Client(followers[0], "b") as b:
             etcds.kill(0)
             etcds.kill(1)
-            # Much longer than leases last, and than a leader answers without a proof.
+            # Much longer than leases last, and than a leader answers without confirmation.
             time.sleep(10)
         assert a.early_faults == [] and b.early_faults == []
         group.kill(leader)

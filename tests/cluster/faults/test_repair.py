@@ -1,4 +1,4 @@
-"""Nodes go on with a new leader without a copy, and have the same items as that one afterwards."""
+"""Delta sync: nodes follow a new leader without a full sync, and then have the same items."""
 
 import signal
 import threading
@@ -16,7 +16,7 @@ KEYS = 400
 
 
 class Load:
-    """Stores and deletes through one node, many requests at a time, until the node does not answer."""
+    """Pipelines stores and deletes through one node until the node stops answering."""
 
     def __init__(self, node, seed):
         self.sock = node.connect()
@@ -41,7 +41,7 @@ class Load:
                     if not said:
                         return
                     answers += said.count(b"\r\n")
-                # The journals have to hold what is changed until all nodes have found the next leader.
+                # The journals must hold all changes until all nodes have found the next leader.
                 time.sleep(0.01)
         except OSError:
             pass
@@ -53,13 +53,13 @@ class Load:
 
 
 def copies(node):
-    """How many copies a node has received, and how many repairs."""
+    """How many full syncs and how many delta syncs a node has received."""
     seen = node.stats("replication")
     return int(seen["copies_received"]), int(seen["repairs_received"])
 
 
 def check(group, repaired, before):
-    """A node has been repaired and not copied, since `before`, and shows the items of its leader when it leads."""
+    """Checks that a node has had a delta sync and no full sync since `before`, and that it has its leader's items."""
     (copied, repairs), (copied_now, repairs_now) = before, copies(repaired)
     assert copied_now == copied and repairs_now > repairs
     wait_for_same_keys(group)
@@ -72,7 +72,7 @@ def check(group, repaired, before):
 
 
 @pytest.mark.parametrize("ack", ["none", "writes"])
-def test_the_other_node_does_not_copy_when_a_leader_is_killed(etcd, ack):
+def test_the_other_node_needs_no_full_sync_when_a_leader_is_killed(etcd, ack):
     with Group(etcd, 3, "--cluster", f"repair-{ack}", "--ack", ack) as group:
         leader, others = group.leader(), group.followers()
         before = {node.name: copies(node) for node in others}
@@ -86,7 +86,7 @@ def test_the_other_node_does_not_copy_when_a_leader_is_killed(etcd, ack):
         check(group, other, before[other.name])
 
 
-def test_a_leader_that_was_replaced_gets_no_copy(etcd):
+def test_a_replaced_leader_needs_no_full_sync(etcd):
     with Group(etcd, 2, "--cluster", "replaced", "--ack", "none") as group:
         old, new = group.leader(), group.followers()[0]
         before = copies(old)
@@ -103,8 +103,8 @@ def test_a_leader_that_was_replaced_gets_no_copy(etcd):
         check(group, old, before)
 
 
-def test_a_flush_that_only_the_lost_leader_had_planned_is_none(etcd):
-    """The old leader comes back with a flush still to come, which the new one knows nothing of."""
+def test_a_delayed_flush_of_a_lost_leader_is_dropped(etcd):
+    """The old leader restarts with a delayed flush that never reached the new leader."""
     with Group(etcd, 2, "--cluster", "planned") as group:
         old, new = group.leader(), group.followers()[0]
         assert ask(old, b"flush_all 6\r\n", b"\r\n") == b"OK\r\n"

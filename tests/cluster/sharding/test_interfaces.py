@@ -1,4 +1,4 @@
-"""HTTP and gRPC through nodes that do not have the items, while nodes are lost and slots move."""
+"""HTTP and gRPC through nodes that do not own the items, while nodes fail and slots move."""
 
 import contextlib
 import signal
@@ -19,7 +19,7 @@ from test_many_groups import cluster, larder
 pytestmark = pytest.mark.larder
 
 
-def test_an_operation_of_a_batch_fails_by_itself(etcd):
+def test_operations_of_a_batch_fail_separately(etcd):
     with cluster(etcd, "webdead", 2, 1, http=True) as (first, second):
         larder(etcd, "move", "webdead", "--to", "1")
         node = first.leader()
@@ -40,13 +40,13 @@ def test_an_operation_of_a_batch_fails_by_itself(etcd):
 
             assert statuses([put(mine[0]), put(others[0]), put(mine[1])]) == [204, 503, 204]
             assert client(node).get_many(mine[:2]) == {mine[0]: b"w", mine[1]: b"w"}
-            # It does not wait for each of them.
+            # The batch does not wait for the timeout of each operation.
             begun = time.monotonic()
             assert statuses([put(key) for key in others[:20] * 50])[-1] == 503
             assert time.monotonic() - begun < 15
 
 
-def test_a_look_up_through_another_node_changes_nothing(etcd):
+def test_a_lookup_through_another_node_changes_nothing(etcd):
     with cluster(etcd, "webstale", 1, 2, http=True) as (group,):
         leader, follower = group.leader(), group.followers()[0]
         assert client(leader).set("a", "1")
@@ -56,11 +56,11 @@ def test_a_look_up_through_another_node_changes_nothing(etcd):
             assert http.get("/v1/keys/a").text == "1"
             assert http.put("/v1/keys/new", content=b"1").status_code == 201
             assert int(leader.stats()["get_misses"]) == before, "whether there was one is no look-up"
-        # Whoever asks for it first may fill it.
+        # The first client that looks up the item may recompute it.
         assert ask(leader, b"mg a v\r\n", b"1\r\n") == b"VA 1 X W\r\n1\r\n"
 
 
-def test_a_node_that_ends_answers_what_waits(etcd):
+def test_a_node_that_shuts_down_answers_waiting_requests(etcd):
     with cluster(etcd, "webends", 1, 2, http=True) as (group,):
         leader, follower = group.leader(), group.followers()[0]
         leader.signal(signal.SIGSTOP)
@@ -83,13 +83,13 @@ def test_a_node_that_ends_answers_what_waits(etcd):
 
 
 class WebClient:
-    """Stores an item over HTTP and reads it over gRPC again and again, through one node, and records what it was told."""
+    """Repeats storing an item over HTTP and reading it over gRPC through one node, and records the results."""
 
     def __init__(self, node):
         self.node = node
         self.end = threading.Event()
         self.done, self.faults, self.stored = [], [], {}
-        # Those without a wait for a leader.
+        # Errors that come without waiting for a leader.
         self.early_faults = []
         self.pace = Pace()
         self.thread = threading.Thread(target=self._run)
@@ -131,7 +131,7 @@ class WebClient:
         self.gap = self.pace.without_delay(max((after - before for before, after in zip(times, times[1:])), default=0))
 
 
-def test_no_request_fails_while_slots_move_and_leaders_hand_over(etcd):
+def test_no_request_fails_during_moves_and_leadership_transfers(etcd):
     with cluster(etcd, "webmoves", 2, 2, http=True, grpc=True) as groups:
         nodes = [node for group in groups for node in group]
         with contextlib.ExitStack() as stack:
@@ -148,7 +148,7 @@ def test_no_request_fails_while_slots_move_and_leaders_hand_over(etcd):
 
 
 @pytest.mark.parametrize("end", ["killed", "stopped"])
-def test_requests_go_on_when_a_leader_is_lost(etcd, end):
+def test_requests_continue_when_a_leader_is_lost(etcd, end):
     name = f"web{end}"
     with cluster(etcd, name, 1, 3, "--ack", "writes", http=True, grpc=True) as (group,):
         leader, followers = group.leader(), group.followers()
@@ -163,7 +163,7 @@ def test_requests_go_on_when_a_leader_is_lost(etcd, end):
             wait_until(lambda: all(len(one.done) > n + 20 for one, n in zip(clients, counts)), "answers")
         for one in clients:
             assert one.gap < 4, one.gap
-            # Nobody leads, or a change was sent and not answered: it may have been made.
+            # The group has no leader, or a change was sent and not answered, so its outcome is unknown.
             assert {code for code, _ in one.faults} <= {503, 504, "UNAVAILABLE"}, one.faults
             for key, value in one.stored.items():
                 assert client(followers[0]).get(key) == value.encode(), key
@@ -171,8 +171,8 @@ def test_requests_go_on_when_a_leader_is_lost(etcd, end):
             leader.signal(signal.SIGCONT)
 
 
-def test_a_large_value_that_comes_in_slowly(etcd):
-    """It is received for the leader; when the item's leader is another one at its end, it goes there."""
+def test_a_slow_upload_reaches_the_new_leader(etcd):
+    """The value arrives while the leader changes. The node sends it to the new leader."""
     with cluster(etcd, "webslow", 1, 2, "-I", "8m", http=True) as (group,):
         old, new = group.leader(), group.followers()[0]
         host, port = new.http_address.split(":")

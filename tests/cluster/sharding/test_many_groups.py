@@ -1,4 +1,4 @@
-"""Keys are divided among groups, and move from one to another with their items."""
+"""Several groups: slots move between groups with their items."""
 
 import contextlib
 import signal
@@ -20,7 +20,7 @@ SLOTS = 4096
 
 
 def larder(etcd, task, cluster, *words):
-    """Runs `larder cluster`, which has to succeed, and returns what it said."""
+    """Runs `larder cluster`, which must succeed, and returns its output."""
     command = [str(LARDERD.with_name("larder")), "cluster", task, "--cluster", cluster, "--etcd", etcd.url, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
@@ -29,7 +29,7 @@ def larder(etcd, task, cluster, *words):
 
 @contextlib.contextmanager
 def cluster(etcd, name, groups=2, nodes=2, *options, **more):
-    """Groups of one cluster; the first has all slots."""
+    """The groups of one cluster. The first one owns all slots."""
     with contextlib.ExitStack() as stack:
         all_groups = []
         for number in range(groups):
@@ -39,7 +39,7 @@ def cluster(etcd, name, groups=2, nodes=2, *options, **more):
 
 
 def owned(etcd, name):
-    """How many slots each group has, as `larder cluster status` says."""
+    """The number of slots of each group, from `larder cluster status`."""
     sizes, group = {}, None
     for line in larder(etcd, "status", name).splitlines():
         if line.startswith("group "):
@@ -56,7 +56,7 @@ def test_items_move_to_a_new_group_with_their_slots(etcd):
         client(second.followers()[0]).set("large", b"x" * 900_000, expire=1000)
         larder(etcd, "move", "warm", "--to", "1")
         assert owned(etcd, "warm") == {"0": SLOTS // 2, "1": SLOTS // 2}
-        # Each node finds all of them, and each group keeps its own only.
+        # Each node finds all items, and each group holds only its own.
         for node in (*first, *second):
             assert client(node).get_many(many) == many, node.name
             assert client(node).get("large") == b"x" * 900_000
@@ -65,7 +65,7 @@ def test_items_move_to_a_new_group_with_their_slots(etcd):
             wait_until(lambda: all(keys(node) == keys(group.leader()) for node in group), "the same keys")
         in_both = set(keys(first.leader())) & set(keys(second.leader()))
         assert not in_both
-        # One line of keys, and changes, through a node that has neither.
+        # A line of keys, and changes, through a node that does not own them.
         node = second.followers()[0]
         names = " ".join(list(many)[:100])
         answer = ask(node, f"get {names}\r\n".encode(), b"END\r\n")
@@ -74,7 +74,7 @@ def test_items_move_to_a_new_group_with_their_slots(etcd):
         for number in range(100):
             by_redis.set(f"r{number}", number)
         assert [client(first.leader()).get(f"r{n}") for n in range(100)] == [b"%d" % n for n in range(100)]
-        # Commands on several items, whoever has them.
+        # Multi-key commands across groups.
         for node in (*first, *second):
             for protocol in (2, 3):
                 by_redis = redis.Redis(port=node.resp_port, protocol=protocol)
@@ -88,7 +88,7 @@ def test_items_move_to_a_new_group_with_their_slots(etcd):
             assert client(other).get_many(many) == {}, other.name
 
 
-def test_changes_go_on_during_moves_and_none_is_lost(etcd):
+def test_no_change_is_lost_during_moves(etcd):
     with cluster(etcd, "moving", 3, 2) as groups:
         filling = client(groups[0].leader())
         for start in range(0, 20_000, 1000):
@@ -142,14 +142,14 @@ def test_pipelines_are_answered_while_their_keys_move(etcd):
         assert len(answered) == len(asking), "each client has had all its answers"
 
 
-def test_a_cas_value_that_one_group_gave_is_never_right_in_another(etcd):
+def test_cas_values_are_unique_across_groups(etcd):
     with cluster(etcd, "cas", 2, 1) as (first, second):
         one = client(first.leader())
         one.set_many({f"k{n}": "0" for n in range(200)})
         before = {f"k{n}": one.gets(f"k{n}")[1] for n in range(200)}
         one.set_many({f"k{n}": "1" for n in range(200)})
         larder(etcd, "move", "cas", "--to", "1", "--count", "4000")
-        # The second group gives as many as the first has given.
+        # The second group assigns as many CAS values as the first one has.
         for n in range(200):
             one.set(f"k{n}", "2")
             assert one.cas(f"k{n}", "old", before[f"k{n}"]) is False
@@ -161,7 +161,7 @@ def test_a_cas_value_that_one_group_gave_is_never_right_in_another(etcd):
 
 
 @pytest.mark.parametrize("who", ["target", "source"])
-def test_a_move_goes_on_when_a_leader_is_lost(etcd, who):
+def test_a_move_continues_when_a_leader_is_lost(etcd, who):
     name = f"lost-{who}"
     with cluster(etcd, name, 2, 2) as (first, second):
         many = {f"k{number}": b"v%d" % number for number in range(3000)}
@@ -175,7 +175,7 @@ def test_a_move_goes_on_when_a_leader_is_lost(etcd, who):
             assert client(node).get_many(many) == many
 
 
-def test_a_leader_that_stands_still_while_slots_move_shows_no_old_item(etcd):
+def test_a_leader_paused_during_a_move_returns_no_old_item(etcd):
     with cluster(etcd, "paused", 2, 2) as (first, second):
         one = client(second.leader())
         one.set_many({f"k{n}": "old" for n in range(500)})
@@ -194,7 +194,7 @@ def test_a_leader_that_stands_still_while_slots_move_shows_no_old_item(etcd):
             assert b"old" not in answer
 
 
-def test_flushes_reach_items_that_are_on_their_way(etcd):
+def test_flushes_reach_items_that_are_moving(etcd):
     with cluster(etcd, "flushed", 2, 1) as (first, second):
         end = threading.Event()
 

@@ -1,4 +1,4 @@
-"""HTTP and gRPC through nodes that do not have the items: they answer as a server that has them."""
+"""HTTP and gRPC through nodes that do not own the items: they answer like a server that owns them."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ from test_many_groups import cluster, larder, owned
 
 pytestmark = pytest.mark.larder
 
-# What differs between servers, and from one time to the next.
+# Headers and fields that differ between servers or between requests.
 VOLATILE = {"date", "etag", "connection", "keep-alive"}
 
 
@@ -34,12 +34,12 @@ def alone(start):
 
 
 def rounded_secs(pattern, text):
-    """Rounds the seconds in a text to hundreds: the time that passes until an answer is not compared."""
+    """Rounds the seconds in a text to hundreds, to ignore the time that passes between requests."""
     return re.sub(pattern, lambda found: str((int(found[1]) + 50) // 100), text)
 
 
 def http_answers(server, key):
-    """What a server answers to requests of all kinds, but for what differs from server to server."""
+    """The answers of a server to requests of all kinds, without the parts that differ between servers."""
     url, tag = f"/v1/keys/{key}", ""
     large = bytes(number % 251 for number in range(1000)) * 1500
     requests = [
@@ -77,7 +77,7 @@ def http_answers(server, key):
         ("POST", url + "/append", {"content": large}),
         ("PUT", url, {"content": b"x" * (3 << 20)}),
         ("GET", url, {}),
-        # With its key it is too large, and nothing changes.
+        # Value and key together are too large, so nothing changes.
         ("PUT", url, {"content": b"x" * (2 << 20)}),
         ("PUT", url, {"content": b"x" * (2 << 20), "headers": {"If-Match": '"1"'}}),
         ("POST", url + "/append", {"content": b"x" * (2 << 20)}),
@@ -94,7 +94,7 @@ def http_answers(server, key):
         for method, path, more in requests:
             headers = {name: {"TAG": tag, "GOT": tag}.get(value, value) for name, value in more.get("headers", {}).items()}
             answer = http.request(method, path, **{**more, "headers": headers})
-            # `tag` stays that of the first value, until it is the one to delete.
+            # `tag` is the entity tag of the first value, until the delete that needs the current one.
             if "etag" in answer.headers and (not tag or len(answers) in (4, 20)):
                 tag = answer.headers["etag"]
             shown = {name: value for name, value in answer.headers.items() if name not in VOLATILE}
@@ -128,7 +128,7 @@ def batch(server, prefix):
         answer = http.post("/v1/batch", content=json.dumps({"operations": operations}))
         assert answer.status_code == 200, answer.text
         http.delete("/v1/keys/%00%01%20")
-        # The time that passes until the answer is not compared.
+        # Ignores the time that passes between requests.
         return [{**result, "etag": "etag" in result, "ttl": result.get("ttl", 0) > 900} for result in answer.json()["results"]]
 
 
@@ -190,7 +190,7 @@ def grpc_answers(server, key):
 
 def test_grpc_answers_the_same_through_each_node(two_groups, alone):
     for key in (b"g1", b"\x00 binary", b"x" * 250):
-        # Groups have no tags.
+        # Groups do not support tags.
         expected = grpc_answers(alone, key)[:-1]
         for node in two_groups:
             got = grpc_answers(node, key)
@@ -198,7 +198,7 @@ def test_grpc_answers_the_same_through_each_node(two_groups, alone):
             assert "UNIMPLEMENTED" in got[-1][0], got[-1]
 
 
-def test_what_can_not_be_sent_to_another_node_is_refused(two_groups):
+def test_requests_that_can_not_be_forwarded_are_refused(two_groups):
     refused = 0
     for node in two_groups:
         with http_of(node) as http, Cache(node.grpc_address) as cache:
@@ -214,7 +214,7 @@ def test_what_can_not_be_sent_to_another_node_is_refused(two_groups):
                 else:
                     assert answer.status_code in (201, 204)
                     assert cache.Get(key=key.encode()).value == b"1"
-    # A leader has about half of them, and a follower none.
+    # A leader holds about half of the items, and a follower none.
     assert 16 < refused < 32, refused
 
 
@@ -229,7 +229,7 @@ def test_a_flush_reaches_all_groups(two_groups):
                 flush()
                 for node in two_groups:
                     assert client(node).get_many(flushed) == {}, node.name
-        # One that is to come.
+        # A delayed flush.
         assert client(two_groups[0]).set_many({key: "v" for key in flushed}) == []
         assert web[1].post("/v1/flush", params={"delay": 2}).status_code == 204
         assert len(client(two_groups[3]).get_many(flushed)) == 100
