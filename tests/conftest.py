@@ -24,7 +24,7 @@ SHARING = [
     "routers/test_limits.py",
     "routers/test_re*.py",
 ]
-# Fixtures of modules that take no time.
+# Fixtures of modules whose setup takes no time.
 UNSHARED = {"one_runtime", "engine"}
 
 
@@ -58,13 +58,13 @@ def pytest_collection_modifyitems(config, items):
 
 
 def is_sharing(nodeid):
-    """Whether one process runs all tests of the file."""
+    """Whether one process must run all tests of the file."""
     return any(fnmatch.fnmatch(nodeid.partition("::")[0], pattern) for pattern in SHARING)
 
 
 def mixed(items):
-    """The tests in the order in which several processes begin with them: those of large files early, and the directories
-    mixed evenly, so that some tests wait while others use the processors."""
+    """The tests in the order in which several processes start them: large units first, and directories mixed evenly, so
+    that some tests wait while others use the processors."""
     units = {}
     for item in items:
         units.setdefault(unit(item.nodeid), []).append(item)
@@ -80,7 +80,7 @@ def mixed(items):
 
 
 def unit(nodeid):
-    """The name of the tests that one process runs together with this one."""
+    """The unit of a test: all tests that one process must run together with it."""
     return nodeid.partition("::")[0] if is_sharing(nodeid) else nodeid
 
 
@@ -89,7 +89,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 class UnitScheduling(LoadScopeScheduling):
-    """Assigns a unit of tests at a time to a process."""
+    """Assigns one unit of tests at a time to a process."""
 
     def _split_scope(self, nodeid):
         return unit(nodeid)

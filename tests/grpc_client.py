@@ -1,4 +1,4 @@
-"""A client of gRPC that knows no description of the service: it asks the server for it, as grpcurl does."""
+"""A gRPC client that gets the description of the service by reflection, like grpcurl."""
 
 import grpc
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -10,7 +10,7 @@ OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0
 
 
 class Cache:
-    """The methods of `larder.v1.Cache` by their names; fields of requests are keyword arguments."""
+    """The methods of `larder.v1.Cache` by name. Fields of requests are keyword arguments."""
 
     def __init__(self, address, authorization=None, credentials=None):
         if credentials:
@@ -49,7 +49,7 @@ class Cache:
         return self.outcomes[response.outcome].name.removeprefix("OUTCOME_")
 
     def write(self, pieces, length=None, **item):
-        """Stores an item whose value is sent in pieces."""
+        """Stores an item, and sends its value in pieces."""
         head = self.message("WriteHead")(item=self.message("SetRequest")(**item))
         head.length = sum(map(len, pieces)) if length is None else length
         request = self.message("WriteRequest")
@@ -68,7 +68,7 @@ class Cache:
 
 
 class _WithLogin:
-    """A channel whose calls have some metadata."""
+    """Adds credentials to the metadata of all calls."""
 
     def __init__(self, channel, metadata):
         self.channel, self.metadata = channel, metadata
@@ -79,13 +79,13 @@ class _WithLogin:
 
 
 def seconds(number):
-    """A time as requests have it."""
+    """A duration for a request."""
     whole = int(number)
     return {"seconds": whole, "nanos": round((number - whole) * 1e9)}
 
 
 def code(call):
-    """The name of the status of a call that fails, and its text."""
+    """The status name and the message of a failing call."""
     try:
         result = call()
         if hasattr(result, "__next__"):

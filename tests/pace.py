@@ -1,15 +1,15 @@
-"""How late threads get a processor, for limits of wall time that hold on a machine with other load."""
+"""Measures scheduling delays, for limits of wall time on a machine with other load."""
 
 import threading
 import time
 
 INTERVAL_SECS = 0.005
-# An operation of a server passes through so many threads and processes one after the other, each of which may be late.
+# The number of threads and processes that an operation passes through. Each of them may be delayed.
 STEPS = 20
 
 
 class Pace(threading.Thread):
-    """A thread that asks for a processor every few milliseconds during a `with` block."""
+    """A thread that wakes every few milliseconds during a `with` block and records its delays."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -22,7 +22,7 @@ class Pace(threading.Thread):
             self.latest = max(self.latest, time.monotonic() - due)
 
     def without_delay(self, secs):
-        """A duration without the time for which other load of the machine may have delayed the operation."""
+        """A duration less the delay that other load of the machine may have caused."""
         return max(0.0, secs - STEPS * self.latest)
 
     def __enter__(self):

@@ -21,7 +21,7 @@ def binaries():
 # `cargo test --no-run` builds all of them.
 BUILT = binaries()
 LARDERD = BUILT / "larderd"
-# The load program, which also checks answers.
+# The load program. It also checks answers.
 LOAD = Path(os.environ.get("LARDER_LOAD", BUILT / "examples" / "load"))
 ENGINES = {
     "segment": ["--engine", "segment"],
@@ -30,12 +30,12 @@ ENGINES = {
     "dashmap": ["--engine", "dashmap", "-M"],
     # This engine delays answers at random, as if items were on slower storage.
     "delayed": ["--engine", "delayed"],
-    # Any other server with memcached's command line. The tests are checked against memcached itself.
+    # Any other server with memcached's command line. memcached itself is used to check the tests.
     "upstream": [],
 }
 RUNTIMES = ["per-core", "tokio-current-thread", "tokio-multi-thread"]
 MIB = 1 << 20
-# An operation that takes longer has failed. A machine with other load needs a part of this time.
+# The timeout of operations. It allows for other load on the machine.
 TIMEOUT_SECS = 60
 
 
@@ -59,7 +59,7 @@ def wait_until(condition, event):
 
 
 class ExitedAtStart(AssertionError):
-    """The server ended before it listened, with an exit `status` and its `output`."""
+    """The server exited before it listened, with an exit `status` and its `output`."""
 
     def __init__(self, status, output):
         super().__init__(f"the server exited at the start with {status}: {output}")
@@ -67,9 +67,8 @@ class ExitedAtStart(AssertionError):
 
 
 class Server:
-    """A running server. `host`/`port` are None on a unix socket, `path` is None on TCP. The port is a free
-    one unless one is given. `resp` adds a listener for Redis's clients, `http` one for HTTP, `grpc` one
-    for gRPC."""
+    """A running server. `host` and `port` are None on a unix socket, `path` is None on TCP. The default port is a free
+    one. `resp` adds a listener for RESP, `http` one for HTTP, `grpc` one for gRPC."""
 
     def __init__(
         self,
@@ -145,18 +144,18 @@ class Server:
 
     @property
     def resp_port(self):
-        """The port of the RESP listener that `resp` asks for: the last one."""
+        """The port of the RESP listener (with `resp`), which is the last one."""
         ports = [line for line in self.ports_file.read_text().splitlines() if line.startswith("TCP")]
         return int(ports[-1].split(":")[1])
 
     @property
     def http_address(self):
-        """`host:port` of HTTP, for which `http` asks."""
+        """`host:port` of HTTP (with `http`)."""
         return self._gateway_address("HTTP")
 
     @property
     def grpc_address(self):
-        """`host:port` of gRPC, for which `grpc` asks."""
+        """`host:port` of gRPC (with `grpc`)."""
         return self._gateway_address("GRPC")
 
     def _gateway_address(self, interface):
@@ -164,7 +163,7 @@ class Server:
         return next(f"127.0.0.1:{line.split()[-1]}" for line in lines if line.startswith(interface))
 
     def connect(self, timeout=TIMEOUT_SECS, port=None):
-        """A new connected socket, to another port than the first one if that is given."""
+        """A new connected socket, to the first port or to a given one."""
         if not self.path:
             return socket.create_connection((self.host, port or self.port), timeout)
         sock = socket.socket(socket.AF_UNIX)

@@ -1,12 +1,12 @@
 """Reads the statistics that the Prometheus `memcached_exporter` reads, by its rules.
 
-The exporter asks `stats`, `stats slabs`, `stats items` and `stats settings`, calls the server down
+The exporter requests `stats`, `stats slabs`, `stats items` and `stats settings`, calls the server down
 (`memcached_up 0`) once a value is not the number, word or time that it expects, and leaves out the
-metric whose statistic is missing. So: nothing unreadable, and every metric that it makes of
-Debian's memcached.
+metric whose statistic is missing. So the tests check that every value is readable, and that the exporter gets
+every metric that it gets from Debian's memcached.
 
-The exporter itself does not run here: these are the names that its source asks for. The library that
-it scrapes through does, in `go/exporter_test.go`.
+The exporter itself does not run here: the names are those in its source. `go/exporter_test.go` tests the client library
+that it uses.
 """
 
 OPERATIONS = "get delete incr decr cas touch".split()
@@ -96,18 +96,18 @@ def use(server):
             pass
 
 
-def test_the_exporter_finds_all_that_it_finds_in_memcached(start, engine, memcached):
+def test_the_exporter_gets_all_metrics_of_memcached(start, engine, memcached):
     with start(engine=engine) as server:
         use(server)
         ours = scrape(server)
     use(memcached)
     theirs = scrape(memcached)
-    # The test is only meaningful with two classes and most of the statistics.
+    # The test is meaningful only with two classes and most of the statistics.
     assert len(theirs) > 100
     assert set(theirs) - set(ours) == set()
 
 
-def test_what_the_exporter_counts_is_what_was_done(start, engine):
+def test_metrics_count_the_requests(start, engine):
     with start(engine=engine) as server:
         use(server)
         metrics = scrape(server)

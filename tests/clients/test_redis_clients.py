@@ -73,7 +73,7 @@ def test_milliseconds(client):
         client.set("key", 2, px=sent)
         left = client.pttl("key")
         gone_by = before + sent / 1000
-        # Of the server's time, whole milliseconds are seen.
+        # The server's clock has a resolution of milliseconds.
         passed = (time.monotonic() - before) * 1000 + 2
         assert sent - passed <= left <= sent or left == -2 and passed >= sent
         if sent > 2000:
@@ -122,7 +122,7 @@ def test_scans(client):
     assert client.keys() == [b"other"]
 
 
-def test_what_a_server_tells(client):
+def test_server_information(client):
     assert client.info()["redis_version"].startswith("7.") and client.info("server")["server_name"] == "larder"
     assert int(client.config_get("maxmemory")["maxmemory"]) > 0
     assert client.client_setname("me") and client.client_getname() in ("me", b"me")

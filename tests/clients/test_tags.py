@@ -43,12 +43,12 @@ def test_meta(server):
     assert talk(server, b"mt x Oabc k q\r\n", b"mt x Oabc k\r\n") == b"HD Oabc kx\r\n"
     assert talk(server, b"mg a v\r\nmg b v\r\nmg c v\r\n") == b"EN\r\nVA 1\r\n2\r\nVA 1\r\n3\r\n"
     assert talk(server, b"mt eQ== b\r\n", b"mg b v\r\n") == b"HD\r\nEN\r\n", "the tag in base64"
-    # What is made on a miss has the tags, and what is added to keeps them.
+    # An item created on a miss gets the tags, and an append keeps them.
     assert talk(server, b"mg n N0 Gx\r\n", b"ma i N0 J5 Gx\r\n", ms("p", "1", "MA N0 Gx")) == b"HD W\r\nHD\r\nHD\r\n"
     added = talk(server, ms("p", "2", "MA"), b"ma i\r\n", b"mg p T99 v\r\n", b"append n 0 0 1\r\n1\r\n")
     assert added == b"HD\r\nHD\r\nVA 2\r\n12\r\nSTORED\r\n"
     assert talk(server, b"mt x\r\n", b"mg p\r\nmg i\r\nmg n\r\n") == b"HD\r\n" + b"EN\r\n" * 3
-    # A set without tags leaves none.
+    # A set without tags removes the tags.
     assert talk(server, ms("a", "1", "Gx"), b"set a 0 0 1\r\n2\r\n", b"mt x\r\n", b"mg a v\r\n") == (
         b"HD\r\nSTORED\r\nHD\r\nVA 1\r\n2\r\n"
     )
@@ -127,10 +127,10 @@ def test_a_drop_reaches_the_items_of_every_interface(server):
 
 
 @pytest.mark.parametrize("length", [2, 40_000, 900_000])
-def test_a_value_that_arrives_after_a_drop_is_dropped(server, length):
+def test_a_value_that_arrives_after_a_drop_of_its_tag_is_invalid(server, length):
     with server.connect() as sock:
         sock.sendall(f"ms slow {length} Gslow\r\n".encode() + b"x" * (length // 2))
-        # The server has begun the upload when this shows it.
+        # `stats conns` lists the upload when it has started.
         done = threading.Event()
         while not done.wait(0.02):
             if re.search(rb"conn_nread|conn_swallow", talk(server, b"stats conns\r\n")):
@@ -157,7 +157,7 @@ def test_engines_without_tags(start):
 
 
 def commands():
-    """Each command of the documentation but the first, which starts the server."""
+    """The commands of the documentation, except the first one, which starts the server."""
     for number, block in enumerate(re.findall(r"```sh\n(.*?)```", DOCS.read_text(), re.DOTALL)):
         if not block.startswith("larderd"):
             yield pytest.param(block, id=str(number))
@@ -168,7 +168,7 @@ def test_the_commands_of_the_documentation(server, block):
     expected = [line[2:] for line in block.splitlines() if line.startswith("# ")]
     script = block.replace("127.0.0.1:8080", server.http_address).replace("curl ", "curl -sS --noproxy '*' ")
     script = script.replace("redis-cli -p 6379", f"redis-cli -p {server.resp_port}")
-    # A client of a few lines stands in for nc, which not every machine has.
+    # A small client replaces nc, which not every machine has.
     client = "import sys,socket as s;c=s.create_connection(sys.argv[1:]);c.sendall(sys.stdin.buffer.read());"
     client += "sys.stdout.buffer.write(b''.join(iter(lambda:c.recv(4096),b'')))"
     script = script.replace("nc 127.0.0.1 11211", f'python3 -c "{client}" 127.0.0.1 {server.port}')

@@ -102,13 +102,13 @@ def test_many_connections_at_once(server, context):
     pool.close()
 
 
-def test_who_shows_no_certificate_is_refused(server, folder):
+def test_clients_without_a_certificate_are_refused(server, folder):
     stranger = ssl.create_default_context(cafile=folder / "ca.pem")
     with pytest.raises((ssl.SSLError, OSError)), client(server, stranger) as cache:
         cache.get("key")
 
 
-def test_certificates_are_read_again(server, folder, context):
+def test_certificates_are_reloaded(server, folder, context):
     with client(server, context) as old:
         assert old.version()
         before = old.sock.getpeercert(True)
@@ -122,7 +122,7 @@ def test_certificates_are_read_again(server, folder, context):
 
 @pytest.fixture(scope="module")
 def web(start, folder):
-    """A server whose HTTP and gRPC use TLS, as the memcached protocol does, and do not ask for certificates."""
+    """A server with TLS for memcached's protocol, HTTP and gRPC, without client certificates."""
     files = f"ssl_chain_cert={folder}/server.pem,ssl_key={folder}/server.key,ssl_ca_cert={folder}/ca.pem"
     with start("-t", "1", "-Z", "-o", files, http=True, grpc=True) as server:
         yield server
@@ -156,7 +156,7 @@ def test_grpc(web, folder):
 
 @pytest.mark.larder
 def test_prefixes_of_addresses(start, folder, context):
-    """HTTP is for clients with a certificate, and gRPC for those without TLS."""
+    """HTTP requires client certificates, and gRPC runs without TLS."""
     files = f"ssl_chain_cert={folder}/server.pem,ssl_key={folder}/server.key,ssl_ca_cert={folder}/ca.pem"
     listen = ["--http-listen", "mtls:127.0.0.1:0", "--grpc-listen", "notls:127.0.0.1:0"]
     with start("-t", "1", "-Z", "-o", files, *listen) as server:
@@ -172,8 +172,8 @@ def test_prefixes_of_addresses(start, folder, context):
 
 
 @pytest.mark.larder
-def test_many_who_begin_no_handshake(web, context):
-    """Others are served while many connections say nothing, or something else than TLS."""
+def test_many_connections_without_a_handshake(web, context):
+    """The server serves other clients while many connections send nothing, or no TLS."""
     host, port = web.http_address.split(":")
     silent = [socket.create_connection((host, int(port))) for _ in range(300)]
     for sock in silent[::2]:

@@ -57,8 +57,8 @@ class Bystander(threading.Thread):
         except Exception as error:
             self.broken = error
 
-    def await_turns(self):
-        """Waits until the client was served some more times, or until the timeout."""
+    def await_exchanges(self):
+        """Waits until the client has completed more exchanges, or until the timeout."""
         enough, deadline = len(self.took) + TURNS_MIN, time.monotonic() + TIMEOUT_SECS
         while len(self.took) < enough and self.is_alive() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -77,7 +77,7 @@ def bounded(server, grown_bytes_max=BUFFERS_BYTES_MAX):
     bystander.start()
     try:
         yield
-        bystander.await_turns()
+        bystander.await_exchanges()
     finally:
         bystander.stop()
     grown = server.rss_peak() - before

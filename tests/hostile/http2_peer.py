@@ -1,4 +1,4 @@
-"""A client of HTTP/2 that does what it is told, right or wrong."""
+"""An HTTP/2 client that can violate the protocols."""
 
 import socket
 import urllib.parse
@@ -11,13 +11,13 @@ import h2.settings
 
 from server import TIMEOUT_SECS
 
-# What is INTERNAL: a stream that is not as gRPC's protocol says.
+# The status of a stream that violates gRPC's protocol.
 NO_GRPC = ("protocol error: ", "Unexpected EOF", "Missing request message")
 NAMES = {str(code.value[0]): code.name for code in grpc.StatusCode}
 
 
 class Peer:
-    """A connection of HTTP/2 that does what it is told, right or wrong."""
+    """An HTTP/2 connection that sends valid or invalid frames."""
 
     def __init__(self, address, window=None, stream_window=None):
         host, port = address.split(":")
@@ -37,7 +37,7 @@ class Peer:
         self.sock.sendall(self.h2.data_to_send())
 
     def begin(self, method, *more):
-        """Begins a request of gRPC, and returns its stream."""
+        """Starts a gRPC request, and returns its stream."""
         stream = self.h2.get_next_available_stream_id()
         head = [(":method", "POST"), (":scheme", "http"), (":path", f"/larder.v1.Cache/{method}"),
                 (":authority", "localhost"), ("content-type", "application/grpc"), ("te", "trailers"), *more]  # fmt: skip
@@ -45,7 +45,7 @@ class Peer:
         return stream
 
     def get(self, path):
-        """Sends a request of HTTP."""
+        """Sends an HTTP request."""
         stream = self.h2.get_next_available_stream_id()
         head = [(":method", "GET"), (":scheme", "http"), (":path", path), (":authority", "localhost")]
         self.h2.send_headers(stream, head, end_stream=True)

@@ -1,4 +1,4 @@
-"""Hostile clients of gRPC: others are served, over gRPC and memcached's protocol, and memory stays bounded."""
+"""Hostile gRPC clients: the server still serves other clients over gRPC and memcached's protocol, with bounded memory."""
 
 import collections
 import contextlib
@@ -18,7 +18,7 @@ from tiers import long
 
 pytestmark = pytest.mark.larder
 
-# More connections than HTTP and gRPC may have.
+# More connections than the limit of HTTP and gRPC.
 MANY = 300
 STREAMS = 30
 # How long a peer waits for the server to grant more of a window.
@@ -27,7 +27,7 @@ VALUE = bytes(900_000)
 METHODS = [
     "Get", "GetMany", "Read", "Set", "Write", "Delete", "Increment", "Touch", "DropTag", "Flush", "Watch", "Stats",
 ]  # fmt: skip
-# What docs/grpc.md says that errors are.
+# The status codes of errors in docs/grpc.md.
 DOCUMENTED = {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED", "OUT_OF_RANGE",
               "UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL"}  # fmt: skip
 
@@ -52,8 +52,8 @@ def is_served(server):
         return False
 
 
-def await_service(server):
-    """A place may have to become free first, for which somebody slow is disconnected."""
+def await_a_free_connection(server):
+    """Waits until a new client is served, because the server may have to disconnect a slow one first."""
     wait_until(lambda: is_served(server), "service")
 
 
@@ -62,7 +62,7 @@ def message(data, length=None, compressed=0):
 
 
 def malformed(noise, sound):
-    """A frame of gRPC that no client would send."""
+    """A malformed gRPC frame."""
     data = bytearray(noise.choice(sound))
     for _ in range(noise.randrange(1, 4)):
         if data:
@@ -89,7 +89,7 @@ def malformed(noise, sound):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("count", [2000, long(10_000)])
 def test_malformed_frames(start, count):
-    """Each of them is answered, with a status that is documented."""
+    """Each malformed frame gets an answer with a documented status."""
     noise = random.Random(11)
     with attacked(start) as server:
         with Cache(server.grpc_address) as cache:
@@ -108,7 +108,7 @@ def test_malformed_frames(start, count):
             peer = Peer(server.grpc_address)
             for n in range(STREAMS):
                 method = METHODS[(sent + n) % len(METHODS)]
-                # Watching ends with a deadline, and a flush may not come late.
+                # A deadline ends watches, and flushes must not run after the test.
                 peer.send(peer.begin(method, ("grpc-timeout", "50m")), malformed(noise, sound))
             deadline = time.monotonic() + TIMEOUT_SECS
             while len(peer.statuses) < STREAMS and peer.receive():
@@ -123,7 +123,7 @@ def test_malformed_frames(start, count):
 
 
 def test_malformed_frames_of_http(start):
-    """Frames of HTTP/2 with changed, missing and repeated bytes, and bytes that are none."""
+    """HTTP/2 frames with changed, missing and repeated bytes, and random bytes."""
     noise = random.Random(5)
     with attacked(start) as server:
         for turn in range(1000):
@@ -145,7 +145,7 @@ def test_malformed_frames_of_http(start):
         assert is_served(server)
 
 
-def test_many_who_ask_for_nothing(start):
+def test_many_idle_connections(start):
     with attacked(start) as server:
         silent = [Peer(server.grpc_address) for _ in range(MANY)]
         assert all(is_served(server) for _ in range(20)), "idle connections make room at once"
@@ -153,8 +153,8 @@ def test_many_who_ask_for_nothing(start):
             peer.close()
 
 
-def test_many_who_send_messages_slowly(start):
-    """Each has a part of 30 messages of 900 KB, as much as its windows let it send."""
+def test_many_slow_senders(start):
+    """Each client sends a part of 30 messages of 900 KB, as much as its windows allow."""
     with attacked(start) as server:
         slow = []
         for n in range(100):
@@ -172,13 +172,13 @@ def test_many_who_send_messages_slowly(start):
                     peer.receive()
                     for stream in range(1, 2 * STREAMS, 2):
                         peer.send(stream, VALUE[:30_000], end=False)
-        await_service(server)
+        await_a_free_connection(server)
         for peer in slow:
             peer.close()
 
 
-def test_many_who_read_nothing(start):
-    """Answers wait in the cache, which serves others."""
+def test_many_clients_that_read_nothing(start):
+    """Unsent answers hold leases of the cache, which still serves others."""
     with attacked(start, (64 + 32) * MIB) as server:
         with Cache(server.grpc_address) as cache:
             for n in range(20):
@@ -192,7 +192,7 @@ def test_many_who_read_nothing(start):
                     keys = b"".join(b"\x0a\x06large%d" % (n % 10) for _ in range(20))
                     method, data = [("Read", b"\x0a\x06large%d" % (n % 10)), ("GetMany", keys), ("Get", keys[:8])][at % 3]
                     peer.send(peer.begin(method), message(data))
-        await_service(server)
+        await_a_free_connection(server)
         with server.connect() as sock, sock.makefile("rb") as replies:
             for n in range(100):
                 sock.sendall(b"set other%d 0 0 %d\r\n%s\r\n" % (n, len(VALUE), VALUE))
@@ -202,8 +202,8 @@ def test_many_who_read_nothing(start):
 
 
 @pytest.mark.parametrize("method", ["GetMany", "Read"])
-def test_many_who_ask_for_many_values_and_read_nothing(start, method):
-    """Values that are looked up ahead are copied, and wait for a reader."""
+def test_many_clients_that_read_no_batches(start, method):
+    """The server copies values that it looks up ahead of the reader."""
     with attacked(start) as server:
         with Cache(server.grpc_address) as cache:
             for n in range(32):
@@ -217,13 +217,13 @@ def test_many_who_ask_for_many_values_and_read_nothing(start, method):
                 peers.append(peer)
                 for _ in range(STREAMS):
                     peer.send(peer.begin(method), keys)
-        await_service(server)
+        await_a_free_connection(server)
         for peer in peers:
             peer.close()
 
 
-def test_many_who_send_values_slowly(start):
-    """What they hold is not missing for others, whatever protocol these speak."""
+def test_many_slow_uploads(start):
+    """Slow uploads do not take memory from other clients of any protocol."""
     head = b"\x0a\x0d\x0a\x08\x0a\x06slow%02d\x10\xa0\xf7\x36"
     with attacked(start, (64 + 32) * MIB) as server:
         slow = []
@@ -250,8 +250,8 @@ def test_many_who_send_values_slowly(start):
             peer.close()
 
 
-def test_watchers_who_read_nothing(start):
-    """Their places are few, and nobody waits for them."""
+def test_watchers_that_read_nothing(start):
+    """Watchers are limited, and the server does not wait for them."""
     with attacked(start) as server:
         watchers = [Peer(server.grpc_address) for _ in range(20)]
         for peer in watchers:
@@ -268,7 +268,7 @@ def test_watchers_who_read_nothing(start):
 
 @pytest.mark.parametrize("window", [0, 1])
 def test_answers_that_wait_in_the_connection(start, window):
-    """A peer that grants a byte has all of an answer waiting in its connection, whose handler has ended."""
+    """A peer grants one byte, so the whole answer waits in the connection after its handler has ended."""
     with attacked(start) as server:
         with Cache(server.grpc_address) as cache:
             for n in range(8):
@@ -285,7 +285,7 @@ def test_answers_that_wait_in_the_connection(start, window):
                 for _ in range(STREAMS):
                     method, data = asks[n % len(asks)]
                     peer.send(peer.begin(method), message(data))
-        await_service(server)
+        await_a_free_connection(server)
         for peer in peers:
             peer.close()
 
@@ -323,13 +323,13 @@ def varint(number):
 
 
 def test_others_keep_half_of_the_memory_for_connections(start):
-    """memcached's clients whose values arrive in two pieces are not disconnected for what peers of gRPC hold."""
+    """The server does not disconnect memcached clients with incomplete values because gRPC peers hold memory."""
     with attacked(start) as server:
         half = message(bytes(4 * MIB - 100))[: 3 * MIB]
         peers = [Peer(server.grpc_address) for _ in range(20)]
         for peer in peers:
             with contextlib.suppress(OSError, h2.exceptions.H2Error):
-                # The server may have no more room to grant.
+                # The server may grant no larger window.
                 peer.sock.settimeout(GRANT_SECS)
                 stream, at = peer.begin("Set"), 0
                 while at < len(half) and (room := peer.h2.local_flow_control_window(stream)):
@@ -344,6 +344,6 @@ def test_others_keep_half_of_the_memory_for_connections(start):
             sock.sendall(bytes(20_000) + b"\r\n")
             assert sock.recv(100) == b"STORED\r\n"
             sock.close()
-        await_service(server)
+        await_a_free_connection(server)
         for peer in peers:
             peer.close()

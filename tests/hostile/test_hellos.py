@@ -1,4 +1,4 @@
-"""Floods of TLS handshakes, each of which costs the server a thousand times what it costs the client.
+"""Floods of TLS handshakes, which cost the server a thousand times as much CPU time as the client.
 
 The server has one worker thread and is paused while the messages are sent, so that all of them wait for the worker at
 the same moment. Then the order of answers, or the CPU time, shows how the worker divides its time. Neither depends on
@@ -58,9 +58,9 @@ def connections(server):
 
 @contextlib.contextmanager
 def silent_connections(server, others=0):
-    """`BATCH` connections to the TLS listener that the worker watches and that have sent nothing, beside `others` of the
-    test. At the end of the block the server has closed them: otherwise the next count would contain some of them."""
-    # The connection that asks for the count is in it.
+    """`BATCH` silent connections to the TLS listener, in addition to `others` of the test. At the end of the block, waits
+    until the server has closed them, so that they are not in the next count."""
+    # The count includes the connection that reads it.
     rest = 1 + others
     with contextlib.ExitStack() as stack:
         socks = [stack.enter_context(server.connect(port=server.tls_port)) for _ in range(BATCH)]
@@ -121,7 +121,7 @@ def test_clients_without_tls_do_not_wait_for_handshakes(server):
             assert before <= ANSWERED_BEFORE_MAX
 
 
-def test_connections_that_hang_up_cost_no_handshakes(server):
+def test_closed_connections_cost_no_handshakes(server):
     message = hello()
     costs = {"open": [], "closed": []}
     for _ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""Hostile clients of HTTP: others are served, over HTTP and memcached's protocol, and memory stays bounded."""
+"""Hostile HTTP clients: the server still serves other clients over HTTP and memcached's protocol, with bounded memory."""
 
 import contextlib
 import random
@@ -16,7 +16,7 @@ from tiers import long
 
 pytestmark = pytest.mark.larder
 
-# More connections than HTTP may have.
+# More connections than the limit of HTTP.
 MANY = 300
 VALUE = bytes(900_000)
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -49,13 +49,13 @@ def is_served(server):
         return False
 
 
-def await_service(server):
-    """A place may have to become free first, for which somebody slow is disconnected."""
+def await_a_free_connection(server):
+    """Waits until a new client is served, because the server may have to disconnect a slow one first."""
     wait_until(lambda: is_served(server), "service")
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /v1/keys/a HTTP/1.1\r\nHo", PREFACE], ids=["nothing", "head", "HTTP/2"])
-def test_many_who_ask_for_nothing(start, begun):
+def test_many_idle_connections(start, begun):
     with attacked(start) as server:
         silent = [peer(server) for _ in range(MANY)]
         for sock in silent:
@@ -65,21 +65,21 @@ def test_many_who_ask_for_nothing(start, begun):
             sock.close()
 
 
-def test_many_who_send_bodies_slowly(start):
+def test_many_slow_bodies(start):
     with attacked(start) as server:
         slow = [peer(server) for _ in range(MANY)]
         for n, sock in enumerate(slow):
-            # Some are gone again already.
+            # The server has closed some of them already.
             with contextlib.suppress(OSError):
                 sock.sendall(b"PUT /v1/keys/slow%d HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50000\r\n\r\n" % n)
                 sock.sendall(bytes(49_999))
-        await_service(server)
+        await_a_free_connection(server)
         for sock in slow:
             sock.close()
 
 
-def test_many_who_read_nothing(start):
-    """What is being sent holds a part of the cache, and the rest serves others."""
+def test_many_clients_that_read_nothing(start):
+    """Unsent values hold leases of a part of the cache, and the rest serves others."""
     with attacked(start, (64 + 32) * MIB) as server:
         with httpx.Client(timeout=TIMEOUT_SECS, trust_env=False) as client:
             for n in range(20):
@@ -89,7 +89,7 @@ def test_many_who_read_nothing(start):
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
                 sock.sendall(b"GET /v1/keys/large%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % (n % 20))
-        await_service(server)
+        await_a_free_connection(server)
         with server.connect() as sock, sock.makefile("rb") as replies:
             for n in range(100):
                 sock.sendall(b"set other%d 0 0 %d\r\n%s\r\n" % (n, len(VALUE), VALUE))
@@ -98,8 +98,8 @@ def test_many_who_read_nothing(start):
             sock.close()
 
 
-def test_many_who_send_large_values_slowly(start):
-    """What they hold is not missing for others, whatever protocol these speak."""
+def test_many_slow_large_uploads(start):
+    """Slow uploads do not take memory from other clients of any protocol."""
     with attacked(start, (64 + 32) * MIB) as server:
         slow = [peer(server) for _ in range(100)]
         for n, sock in enumerate(slow):
@@ -121,9 +121,9 @@ def test_many_who_send_large_values_slowly(start):
             sock.close()
 
 
-def test_many_who_read_large_values_slowly(start):
-    """They read a little all the time, so that their connections are not idle. The values are longer than what
-    the system keeps of a stream."""
+def test_many_slow_readers_of_large_values(start):
+    """Clients read a little all the time, so that their connections are not idle. The values exceed the buffers of the
+    operating system."""
     value = bytes(12 * MIB)
     with attacked(start, (64 + 32) * MIB, options=("-I", "16m")) as server:
         url = f"http://{server.http_address}/v1/keys/large"
@@ -150,7 +150,7 @@ def test_many_who_read_large_values_slowly(start):
 
 
 def test_many_batches_at_once(start):
-    """Bodies and answers of 8 MiB, of peers that neither send all nor read."""
+    """Peers send parts of bodies of 8 MiB, and do not read answers of 8 MiB."""
     ask = b'{"operations": [' + b",".join([b'{"op": "get", "key": "large"}'] * 8) + b"]}"
     head = b"POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
     with attacked(start) as server:
@@ -165,13 +165,13 @@ def test_many_batches_at_once(start):
                     sock.sendall(head % len(ask) + ask)
                 else:
                     sock.sendall(head % (8 * MIB) + bytes(4 * MIB))
-        await_service(server)
+        await_a_free_connection(server)
         for sock in peers:
             sock.close()
 
 
 def test_noise(start):
-    """Requests with changed, missing and repeated bytes, and bytes that are none."""
+    """Requests with changed, missing and repeated bytes, and random bytes."""
     noise = random.Random(5)
     whole = b"PUT /v1/keys/%61?ttl=5 HTTP/1.1\r\nHost: localhost\r\nIf-Match: *\r\nContent-Length: 3\r\n\r\nabc" * 3
     frames = PREFACE + b"\0\0\0\4\0\0\0\0\0" + b"\0\0\5\1\5\0\0\0\1\x82\x86\x84\x41\x80" * 3
@@ -202,7 +202,7 @@ def test_a_large_head(start, head):
 @pytest.mark.parametrize("window", [long(0), 1])
 @pytest.mark.parametrize("path", ["/v1/keys/small", "/v1/keys?limit=1000", "/v1/stats/conns", "/metrics", "/openapi.json"])
 def test_answers_that_wait_in_the_connection(start, path, window):
-    """Peers of HTTP/2 who grant no window, or a byte of it, for many answers at once."""
+    """HTTP/2 peers that grant a window of no or one byte, for many answers at once."""
     with attacked(start) as server:
         with httpx.Client(timeout=TIMEOUT_SECS, trust_env=False) as client:
             keys = f"http://{server.http_address}/v1/keys/"
@@ -218,7 +218,7 @@ def test_answers_that_wait_in_the_connection(start, path, window):
                 peers.append(peer)
                 for _ in range(30):
                     peer.get(path)
-        await_service(server)
+        await_a_free_connection(server)
         for peer in peers:
             peer.close()
 
@@ -231,11 +231,11 @@ def test_batches_of_many_parts(start):
             for body in (many, tagged):
                 answer = client.post(f"http://{server.http_address}/v1/batch", content=body)
                 assert answer.status_code == 413, answer.text
-        await_service(server)
+        await_a_free_connection(server)
 
 
 def test_batches_that_arrive_slowly_are_given_up(start):
-    """One byte now and then is no progress: others get the memory."""
+    """A byte now and then is no progress, so the server gives the memory to others."""
     head = b"POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\n"
     with attacked(start) as server:
         peers = [peer(server) for _ in range(10)]

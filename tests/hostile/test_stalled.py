@@ -1,4 +1,4 @@
-"""Clients that read and send are served, while others leave answers unread or values half sent."""
+"""The server serves well-behaved clients, while others leave answers unread or values incomplete."""
 
 import contextlib
 import time
@@ -11,9 +11,9 @@ SILENT = 34
 HALVES = 3000
 LARGE = b"x" * (MIB - 512)
 SMALLER = b"y" * 300_000
-# The time after which the server may close a stalled connection, and some time to read what was sent.
+# The time after which the server may close a stalled connection, and some time to read its output.
 STALL_SECS = 0.5
-# A value that is kept in the connection's buffer until it is complete.
+# A value that stays in the connection's buffer until it is complete.
 BUFFERED, HALVES_SECS = b"z" * 30_000, 0.02
 
 
@@ -29,7 +29,7 @@ class Client:
         return self.replies.readline()
 
     def set_in_halves(self, key, value):
-        """Sets a value that is sent in two parts."""
+        """Sets a value in two parts."""
         self.sock.sendall(b"set %s 0 0 %d\r\n" % (key, len(value)) + value[: len(value) // 2])
         time.sleep(HALVES_SECS)
         self.sock.sendall(value[len(value) // 2 :] + b"\r\n")
@@ -44,7 +44,7 @@ class Client:
         return body[:-2] == value and self.replies.readline() == b"END\r\n"
 
     def find(self, key, value):
-        """Gets a key; returns whether the answer is this value, or None if there is none."""
+        """Gets a key; returns whether the answer is this value, or None on a miss."""
         self.sock.sendall(b"get %s\r\n" % key)
         if self.replies.readline() == b"END\r\n":
             return None
@@ -87,7 +87,7 @@ def serve_all(server, secs=2):
     deadline, rounds = time.monotonic() + secs, 0
     with client(server) as good:
         while time.monotonic() < deadline or rounds < 10:
-            # Each set replaces a value. Its memory is not free as long as it is leased.
+            # Each set replaces a value, whose memory is not free while it is leased.
             assert good.set(b"good", SMALLER) == b"STORED\r\n", rounds
             assert good.get(b"good", SMALLER), rounds
             assert good.set(b"large%d" % rounds, LARGE) == b"STORED\r\n", rounds
@@ -98,7 +98,7 @@ def serve_all(server, secs=2):
 
 @pytest.mark.larder
 @pytest.mark.parametrize("values", [1, SILENT], ids=["one value", "a value each"])
-def test_large_values_are_served_beside_clients_that_do_not_read(start, values):
+def test_large_values_are_served_despite_clients_that_do_not_read(start, values):
     with start() as server:
         with client(server) as good:
             for n in range(values):
@@ -111,14 +111,14 @@ def test_large_values_are_served_beside_clients_that_do_not_read(start, values):
 
 @pytest.mark.larder
 @pytest.mark.parametrize("length", [20_000, 60_000])
-def test_large_values_are_stored_beside_values_half_sent(start, length):
+def test_large_values_are_stored_despite_incomplete_values(start, length):
     half = b"set half 0 0 %d\r\n" % length + b"x" * (length - 1000)
     with start("-m", "64", "-c", "4000") as server, silent(server, [half] * HALVES):
         serve_all(server)
 
 
 @pytest.mark.larder
-def test_large_values_are_stored_beside_large_values_half_sent(start):
+def test_large_values_are_stored_despite_incomplete_large_values(start):
     half = b"set half%d 0 0 1000000\r\n" + b"x" * 999_000
     halves = [half.replace(b"%d", b"%d" % n) for n in range(60)]
     with start("-m", "64") as server, silent(server, halves):
@@ -130,15 +130,15 @@ ON_FLASH = 1200
 
 @pytest.mark.larder
 @pytest.mark.parametrize("length", [2000, 150_000])
-def test_items_on_flash_are_served_beside_clients_that_do_not_read_theirs(start, tmp_path, length):
-    """A get may have to wait until buffers of stalled clients are given up, for about a second."""
+def test_items_on_flash_are_served_despite_clients_that_do_not_read(start, tmp_path, length):
+    """A get may have to wait about a second until the server takes the buffers of stalled clients."""
     value, count = b"z" * length, ON_FLASH * (1 if length > 10_000 else 50)
     path = f"ext_path={tmp_path / 'flash'}:512m"
     with start("-m", "64", "-t", "2", "-o", path) as server:
         with client(server) as good:
             for n in range(count):
                 assert good.set(b"f%d" % n, value) == b"STORED\r\n"
-                # A slow disk is waited for: what is set faster than it is written may be evicted.
+                # Waits for the disk, because items may be evicted that are set faster than they are written.
                 if n % (count // 60) == 0:
                     wait_until(lambda: server.stats()["extstore_io_queue"] == "0", "writing all")
             assert int(server.stats()["extstore_objects_used"]) > count // 10
@@ -152,6 +152,6 @@ def test_items_on_flash_are_served_beside_clients_that_do_not_read_theirs(start,
             with client(server) as good:
                 found = [good.find(b"f%d" % n, value) for n in range(0, count, count // 100)]
         shown = server.stats()
-        # Some were evicted because they were set faster than they were written.
+        # Some items are evicted because they are set faster than they are written.
         there = 100 * (1 - int(shown["evictions"]) / count)
         assert found.count(False) == 0 and found.count(True) > 0.7 * there, (found.count(True), shown)

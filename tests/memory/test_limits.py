@@ -16,7 +16,7 @@ SMALL = 64 * MIB
 RUNS_MAX = 6
 GIB = 1024 * MIB
 LIVE_SHARE_MIN = 0.80
-# What is stored between two waits for the device.
+# The number of bytes stored between two waits for the device.
 PORTION_LEN = 4 * MIB
 
 
@@ -113,14 +113,13 @@ def fill_at_the_pace_of_flash(server, count, size):
 
 @pytest.mark.parametrize("size", [long(600), 8000, 120_000])
 def test_items_on_flash_take_no_memory_beyond_the_promise(start, tmp_path, size):
-    """Several times the memory is stored, read twice, so that items come back to memory, and overwritten as fast as
-    the server answers."""
+    """Stores several times the memory limit, reads it twice, which promotes items, and overwrites it at full speed."""
     path = f"ext_path={tmp_path / 'flash'}:512m"
     count = 4 * capacity(size, SMALL)
     with start("-m", "64", "-t", "2", "-o", path) as server:
         fill_at_the_pace_of_flash(server, count, size)
         shown = server.stats()
-        # All but what memory has room for.
+        # All items except those that fit in memory.
         assert int(shown["extstore_objects_used"]) > count // 2, shown
         for _ in range(2):
             assert load(server, "probe", from_=0, to=count, size=size)["wrong"] == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from server import BUILT
 
 LARDER = BUILT / "larder"
-# Additional time for the load to start and stop on a machine with other load.
+# Additional time to start and stop the load on a busy machine.
 GRACE_SECS = 60
 
 

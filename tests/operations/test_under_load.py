@@ -118,7 +118,7 @@ def shown(server):
         return sock.getpeercert(True)
 
 
-def test_certificates_are_read_again(start, tmp_path, record_property):
+def test_certificates_are_reloaded(start, tmp_path, record_property):
     certify(tmp_path)
     files = f"ssl_chain_cert={tmp_path}/chain.pem,ssl_key={tmp_path}/key.pem"
     context = ssl.create_default_context()
@@ -142,7 +142,7 @@ def test_certificates_are_read_again(start, tmp_path, record_property):
     judge(operator, report, record_property)
 
 
-# Seconds that a shutdown may wait: a graceful one waits up to ten seconds for requests that have begun.
+# The limit of a shutdown in seconds: a graceful one waits up to ten seconds for pending requests.
 ENDS = {"SIGTERM": 0, "SIGINT": 0, "SIGUSR1": 10}
 
 

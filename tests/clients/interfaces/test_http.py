@@ -21,7 +21,7 @@ pytestmark = pytest.mark.larder
 
 DOCS = Path(__file__).parents[3] / "docs" / "http.md"
 SCHEMATHESIS = Path(__file__).parents[3] / ".venv" / "bin" / "schemathesis"
-# Random requests that schemathesis makes of each operation, and all requests that it makes at least.
+# The random requests that schemathesis generates for each operation, and the minimum of all its requests.
 EXAMPLES, EXAMPLES_OF_LONG = 15, 100
 CASES_MIN, CASES_MIN_OF_LONG = 500, 1000
 SEED = int(os.environ.get("LARDER_SEED", "1"))
@@ -153,7 +153,7 @@ def test_a_body_of_unknown_length(http):
 
     assert http.put("/v1/keys/chunked", content=pieces(60)).status_code == 201
     assert http.get("/v1/keys/chunked").content == b"x" * 60_000
-    # The rest of the body may find the connection closed.
+    # The server may have closed the connection before the rest of the body.
     try:
         assert "Content-Length" in problem(http.put("/v1/keys/chunked", content=pieces(70)), 411)
     except httpx.TransportError:
@@ -232,7 +232,7 @@ def test_batches(http):
     binary = results[602]
     assert binary["value_base64"] == "/w==" and binary["flags"] == 3 and 0 <= binary["ttl"] <= 9
     problem(http.post("/v1/batch", json={"operations": [{"op": "get", "key": "k"}] * 1001}), 413)
-    # It may be refused before all of it was sent.
+    # The server may refuse the request before it has received all of it.
     try:
         problem(http.post("/v1/batch", content=b" " * (9 << 20)), 413)
     except httpx.TransportError:
@@ -286,7 +286,7 @@ def test_pages_of_other_sites(http, server):
 
 
 def test_many_clients_at_once(server):
-    """Each has keys of its own, and nobody finds another's value."""
+    """Each client has its own keys, and finds only its own values."""
 
     def work(number):
         with client_of(server, 1 + number % 2) as client:
@@ -299,8 +299,8 @@ def test_many_clients_at_once(server):
         list(pool.map(work, range(16)))
 
 
-def test_the_end_of_a_server(start):
-    """What is under way is answered; connections that wait for requests do not delay the end."""
+def test_a_shutdown_answers_pending_requests(start):
+    """The server answers pending requests before it exits, and does not wait for idle connections."""
     server = start("-t", "2", http=True)
     with client_of(server) as idle, client_of(server) as busy:
         assert idle.get("/healthz").status_code == 200
@@ -380,7 +380,7 @@ def test_servers_with_restrictions(start):
 
 
 def commands():
-    """Each command of the documentation, with what it is said to print."""
+    """Each command of the documentation, with its documented output."""
     for block in re.findall(r"```sh\n(.*?)```", DOCS.read_text(), re.DOTALL):
         if not block.startswith("larderd"):
             yield pytest.param(block, id=re.search(r"/v1/\w+/\w*|/v1/\w+", block).group())
@@ -411,7 +411,7 @@ def test_the_commands_of_the_page_on_metrics(start):
 
 @pytest.mark.timeout(600)
 def test_requests_made_from_the_description(request, server):
-    """Nothing undocumented is answered, whatever is sent."""
+    """Random requests get only documented answers."""
     done = subprocess.run(
         [
             SCHEMATHESIS,

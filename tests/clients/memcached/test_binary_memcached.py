@@ -59,7 +59,7 @@ def test_cas_wins_once(client):
     assert client.get("key") == "2"
 
 
-def test_numbers_start_where_they_are_told(client):
+def test_arithmetic_creates_the_initial_value(client):
     assert client.incr("n", 1, default=40) == 40
     assert client.incr("n", 2) == 42
     assert client.decr("n", 50) == 0

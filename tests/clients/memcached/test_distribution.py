@@ -10,7 +10,7 @@ import pytest
 from server import BUILT
 
 KEYS = 500
-# The behaviours of pylibmc that are the rules of --distribution.
+# The behaviours of pylibmc that match the rules of --distribution.
 DISTRIBUTIONS = {
     "modula": {},
     "ketama": {"ketama": True},
@@ -61,6 +61,6 @@ def test_keys_that_the_load_stored_are_found(client, distribution, servers, tmp_
     load(servers, distribution, tmp_path / "results.json", "--fill", "-n", "1", "--ratio", "1:0")
     keys = [f"memtier-{number}" for number in range(1, KEYS + 1)]
     assert set(client.get_multi(keys)) == set(keys)
-    # Each is on one server alone.
+    # Each key is on exactly one server.
     counts = [int(server.stats()["curr_items"]) for server in servers]
     assert sum(counts) == KEYS and all(counts)

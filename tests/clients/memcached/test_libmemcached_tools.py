@@ -37,9 +37,9 @@ def filled(start, engine):
         yield server
 
 
-# memcached only shows items in its cold list, which may still be empty.
+# memcached lists only the items of its cold LRU list, which may still be empty.
 @pytest.mark.larder
-def test_memcdump_shows_every_key(filled):
+def test_memcdump_lists_every_key(filled):
     done = tool(filled, "memcdump")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split()) == sorted(f"key-{i}" for i in range(1000))
@@ -85,11 +85,11 @@ STEPS = """
 
 
 @pytest.mark.parametrize("protocol", [[], ["--binary"]], ids=["text", "binary"])
-def test_the_tools_say_and_return_the_same(start, engine, memcached, folder, protocol):
+def test_the_tools_have_the_same_output_and_status(start, engine, memcached, folder, protocol):
     def transcript(server):
         tool(server, "memcflush")
         for name, *options in map(str.split, STEPS.strip().splitlines()):
-            # memcping has no option for the protocol.
+            # memcping has no option for the protocol, so it is tested with one.
             spoken = [] if name == "memcping" else protocol
             done = tool(server, name, *spoken, *options, folder=folder)
             yield (name, *options), done.returncode, done.stdout, done.stderr
@@ -99,7 +99,7 @@ def test_the_tools_say_and_return_the_same(start, engine, memcached, folder, pro
 
 
 @pytest.mark.parametrize("page", [[], ["--args=settings"], ["--args=items"], ["--args=slabs"]])
-def test_memcstat_shows_every_name_that_it_shows_of_memcached(start, engine, memcached, page):
+def test_memcstat_lists_all_names_of_memcached(start, engine, memcached, page):
     def names(server):
         with server.connect() as sock:
             sock.sendall(b"set key 0 0 5\r\nvalue\r\n")

@@ -44,7 +44,7 @@ def test_many_at_once(client):
     assert client.get_many(items) == {}
 
 
-def test_add_and_replace_ask_whether_the_key_is_there(client):
+def test_add_and_replace_depend_on_the_key(client):
     assert not client.replace("key", b"0")
     assert client.add("key", b"1")
     assert not client.add("key", b"2")
@@ -96,7 +96,7 @@ def test_expiry_and_touch(client):
     assert client.get("touched") == b"1"
 
 
-def test_noreply_is_followed_by_the_right_answers(client):
+def test_answers_after_noreply_are_in_order(client):
     client.set("key", b"1", noreply=True)
     client.incr("key", 1, noreply=True)
     client.append("key", b"0", noreply=True)

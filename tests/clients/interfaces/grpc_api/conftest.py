@@ -1,4 +1,4 @@
-"""Provides a server with gRPC for each module and engine, and a client that learns the service by reflection."""
+"""Provides a server with gRPC for each module and engine, and a client that discovers the service by reflection."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tiers import long
 @pytest.fixture(autouse=True, scope="module")
 def one_runtime(request):
     if request.config.getoption("--runtime"):
-        pytest.skip("gRPC has a thread of its own, whatever the runtime of the workers")
+        pytest.skip("gRPC has its own thread, which does not depend on the runtime of the workers")
 
 
 @pytest.fixture(scope="module", params=["segment", long("delayed")])

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[4]
 
 @pytest.fixture(scope="module")
 def grpcurl():
-    """The folder of grpcurl, which is built once."""
+    """Builds grpcurl once, and returns its folder."""
     assert shutil.which("go"), "Go is not installed"
     folder = ROOT / "target" / "go" / "bin"
     built = subprocess.run(
@@ -29,7 +29,7 @@ def grpcurl():
     return folder
 
 
-# The first build downloads and compiles what grpcurl is made of.
+# The first build downloads and compiles the dependencies of grpcurl.
 @pytest.mark.timeout(900)
 def test_the_commands_of_the_documentation(server, cache, grpcurl):
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "grpc.md").read_text(), re.DOTALL)

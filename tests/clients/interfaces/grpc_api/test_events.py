@@ -14,14 +14,14 @@ pytestmark = pytest.mark.larder
 
 
 def watched(cache, count, act, **filter):
-    """The first `count` events, of which `act` is the cause."""
+    """The first `count` events that `act` causes."""
     stream = cache.Watch(**filter)
-    # Watching begins some time after the call, which nobody is told of.
+    # The server starts watching some time after the call, and does not report it.
     seen, ready = [], threading.Event()
 
     def collect():
         for message in stream:
-            if message.event.key == b"begin":
+            if message.event.key == b"probe":
                 ready.set()
             else:
                 seen.append(message)
@@ -31,12 +31,12 @@ def watched(cache, count, act, **filter):
     reader = threading.Thread(target=collect)
     reader.start()
 
-    def begins():
-        cache.Set(key=b"begin", value=b"1")
-        cache.Get(key=b"begin")
+    def has_started():
+        cache.Set(key=b"probe", value=b"1")
+        cache.Get(key=b"probe")
         return ready.wait(0.05)
 
-    wait_until(begins, "an event")
+    wait_until(has_started, "an event")
     act()
     reader.join(60)
     stream.cancel()
@@ -54,7 +54,7 @@ def test_events(cache, server):
     names = {value.number: name.removeprefix("EVENT_KIND_") for name, value in cache.kinds.items()}
     events = [message.event for message in watched(cache, 5, act)]
     seen = [(names[event.kind], event.key, event.length) for event in events]
-    # A store looks its key up first, and so does a removal.
+    # Stores and removals look up their key first.
     stored, hit, missed, removed = ("STORED", b"k", 5), ("HIT", b"k", 5), ("MISS", b"none", 0), ("REMOVED", b"k", 5)
     assert [event for event in seen if event in (stored, hit, missed, removed)][:3] == [stored, hit, missed], seen
     first = events[seen.index(stored)]
@@ -67,12 +67,12 @@ def test_events_of_one_kind_and_prefix(cache, server):
     def act():
         for n in range(100):
             client.set(f"other{n}", b"1")
-            client.set(f"begin{n}", b"1")
-            client.delete(f"begin{n}")
+            client.set(f"probe{n}", b"1")
+            client.delete(f"probe{n}")
 
     removed = [cache.kinds["EVENT_KIND_STORED"].number]
-    events = watched(cache, 100, act, kinds=removed, prefix=b"begin")
-    assert [message.event.key for message in events] == [b"begin%d" % n for n in range(100)]
+    events = watched(cache, 100, act, kinds=removed, prefix=b"probe")
+    assert [message.event.key for message in events] == [b"probe%d" % n for n in range(100)]
 
 
 def test_evictions_are_events(start):
@@ -83,24 +83,24 @@ def test_evictions_are_events(start):
             for n in range(200):
                 cache.Set(key=b"%d" % n, value=bytes(100_000))
 
-        # The first event that comes is none of an eviction: it shows that the watch has begun.
+        # The watch includes stores, because `watched` needs an event of a store.
         stored = cache.kinds["EVENT_KIND_STORED"].number
         events = watched(cache, 250, act, kinds=[evicted, stored])
         assert {message.event.kind for message in events} == {evicted, stored}
 
 
-def test_a_slow_watcher_loses_events_and_is_told(cache, server):
-    """The server neither waits nor keeps everything."""
+def test_a_slow_watcher_gets_the_number_of_lost_events(cache, server):
+    """The server drops events for a slow watcher, and reports their number."""
     stream, begins = cache.Watch(kinds=[cache.kinds["EVENT_KIND_MISS"].number]), threading.Event()
 
     def look():
         with Cache(server.grpc_address) as other:
             while not begins.wait(0.02):
-                other.Get(key=b"begin")
+                other.Get(key=b"probe")
 
     looking = threading.Thread(target=look)
     looking.start()
-    assert next(stream).event.key == b"begin"
+    assert next(stream).event.key == b"probe"
     begins.set()
     looking.join()
     with server.connect() as sock, sock.makefile("rb") as replies:
@@ -143,10 +143,10 @@ def test_watchers_are_few_and_allowed(cache, start):
         stream.cancel()
 
     def is_watched():
-        """Whether the places of those who have gone are free."""
+        """Whether the server has released the slots of disconnected watchers."""
         stream = cache.Watch(timeout=0.5, kinds=[1])
         return code(lambda: stream)[0] == "DEADLINE_EXCEEDED"
 
-    wait_until(is_watched, "a free place")
+    wait_until(is_watched, "a free slot")
     with start("-t", "1", "-W", grpc=True) as closed, Cache(closed.grpc_address) as cache:
         assert code(lambda: cache.Watch())[0] == "PERMISSION_DENIED"

@@ -1,4 +1,4 @@
-"""Items over gRPC: the same ones that clients of memcached see."""
+"""Items over gRPC, which are the same as those of memcached's protocol."""
 
 import concurrent.futures
 import os
@@ -98,7 +98,7 @@ def test_values_of_all_lengths(cache, length):
         assert (head.found, head.length, head.flags) == (True, length, flags) and read == value
 
 
-def test_what_is_no_value(cache, server):
+def test_invalid_values_are_refused(cache, server):
     limit = int(server.stats("settings")["item_size_max"])
     too_long = bytes(limit + 1)
     assert code(lambda: cache.Set(key=b"k", value=too_long))[0] == "INVALID_ARGUMENT"
@@ -136,7 +136,7 @@ def test_many_keys(cache):
 
 
 def test_many_large_values(cache):
-    """They are more together than may be on the way at the same time."""
+    """Together, the values exceed the limit of unsent bytes."""
     values = [os.urandom(900_000) for _ in range(20)]
     for n, value in enumerate(values):
         cache.write([value], key=b"large%d" % n)

@@ -41,8 +41,8 @@ def test_deadlines(cache):
     assert 0.4 < time.monotonic() - begun < 10
 
 
-def test_a_deadline_is_kept_by_the_server(server, cache):
-    """Over a connection of the test's own, because a client ends its calls by itself."""
+def test_the_server_enforces_deadlines(server, cache):
+    """Uses curl, because a gRPC client enforces deadlines itself."""
     request = cache.message("WatchRequest")().SerializeToString()
     command = f"curl -s -o /dev/null -D - --http2-prior-knowledge -X POST --data-binary @- http://{server.grpc_address}"
     ended = subprocess.run(
@@ -113,7 +113,7 @@ def test_logins(start, tmp_path, monkeypatch, flags):
                 assert code(change)[0] == "PERMISSION_DENIED"
 
 
-def test_what_the_server_does_not_allow(start):
+def test_forbidden_operations_are_refused(start):
     with start("-t", "1", "-F", grpc=True) as server, Cache(server.grpc_address) as cache:
         assert code(lambda: cache.Flush())[0] == "PERMISSION_DENIED"
 
