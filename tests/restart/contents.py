@@ -1,4 +1,4 @@
-"""Fills a server with items of all kinds, through a client that we did not write."""
+"""Fills a server with items of all kinds through pymemcache."""
 
 import contextlib
 import random
@@ -8,7 +8,7 @@ from pymemcache.client.base import Client
 
 from items import NEVER, Snapshot, brief, check_ttl
 
-# From empty values to chains of segments of their own. They need -I 8m.
+# From empty values to values in chains of segments. They need -I 8m.
 SIZES = [0, 1, 2, 9, 50, 230, 1000, 4000, 16_000, 65_536, 200_000, 1_000_000, 3_000_000, 5_000_000]
 ROOMY = ["-m", "512", "-I", "8m"]
 SMALL_ITEMS = 20_000
@@ -29,7 +29,7 @@ def value(number, size):
 
 
 class Contents:
-    """What was stored: each key's value, flags and lifetime in seconds, or None."""
+    """The stored items: each key's value, flags and lifetime in seconds, or None."""
 
     def __init__(self, server, sizes=SIZES, small=SMALL_ITEMS):
         self.items, self.begun = {}, time.monotonic()
@@ -48,7 +48,7 @@ class Contents:
         self.items[key] = (stored, flags, life or NEVER)
 
     def store(self, size):
-        """With all kinds of flags and lifetimes; those of 70,000 s do not fit in 16 bits."""
+        """Stores with all kinds of flags and lifetimes. Lifetimes of 70,000 s do not fit in 16 bits."""
         self.set(f"plain-{size}", value(1, size))
         self.set(f"flags-{size}", value(2, size), flags=1)
         self.set(f"all-flags-{size}", value(3, size), flags=2**32 - 1)
@@ -105,13 +105,13 @@ class Contents:
             self.set(key, b"%d" % start, flags=3, life=9000)
             counted = (start + up) % 2**64
             assert self.client.incr(key, up) == counted
-            # A shorter number is followed by spaces, because its item stays as long as it was.
+            # Spaces follow a shorter number, because its item keeps its length.
             shown = self.client.get(key)
             assert shown.rstrip(b" ") == b"%d" % counted
             self.items[key] = (shown, 3, 9000)
 
     def spread(self, count):
-        """Many small items, which make the index grow. Every fifth is deleted, every seventh changed."""
+        """Stores many small items, so that the index grows. Deletes every fifth and changes every seventh."""
         small = {f"small-{n}": b"%d " % n + value(n, n % 200) for n in range(count)}
         assert self.client.set_many(small, expire=0) == []
         for number, (key, stored) in enumerate(small.items()):
@@ -128,7 +128,7 @@ class Contents:
         return sum(item is not None for item in self.items.values())
 
     def check(self, server):
-        """Checks that the server shows exactly this, and the same CAS values as the last time."""
+        """Checks that the server has exactly these items, with the same CAS values as at the last check."""
         now = Snapshot(server, self.items)
         for key, expected in self.items.items():
             found = now.items[key]

@@ -10,7 +10,7 @@ BATCH = 100
 
 
 class Item(NamedTuple):
-    """What `mg` shows of an item; `ttl` is `NEVER` or in seconds."""
+    """The fields of an item that `mg` returns. `ttl` is `NEVER` or in seconds."""
 
     value: bytes
     flags: int

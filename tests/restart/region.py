@@ -46,7 +46,7 @@ class Region:
         return server
 
     def allocated(self):
-        """Bytes of memory that the file takes."""
+        """The memory of the file, in bytes."""
         return self.file.stat().st_blocks * 512
 
     def __enter__(self):

@@ -1,5 +1,5 @@
-"""A file that is damaged, or no file of a server: a cold start or a refusal with a clear line, never a
-wrong value."""
+"""Damaged files, and files of other programs: the server starts cold or refuses with a clear message, and never returns
+a wrong value."""
 
 import os
 import random
@@ -58,7 +58,7 @@ def survives(region, contents=None):
     began = state(server)
     if began == "cold":
         assert not any(found.values())
-    # What visits all items, and all that the index and the table refer to.
+    # Commands that visit all items, and everything that the index and the table refer to.
     with server.connect() as sock, sock.makefile("rb") as replies:
         sock.sendall(b"lru_crawler metadump all\r\n")
         for line in iter(replies.readline, b"END\r\n"):
@@ -115,7 +115,7 @@ def data_end(path):
     [0, 1, 4095, 4096, 8192, HEAD, MIB, 0.1, 0.3, 0.5, 0.7, 0.9, 0.999, -4096, -1],
 )
 def test_a_truncated_file(damaged, length):
-    """Cut to so many bytes, to a share of what is not a hole at the end, or by so many bytes."""
+    """Truncates to a number of bytes, to a share of the data, or by a number of bytes."""
     region, contents = damaged
     if isinstance(length, float):
         length = int(length * data_end(region.file))
@@ -133,7 +133,7 @@ def test_a_longer_file(damaged, more):
 
 
 def flip(region, places, rng):
-    """Changes the bytes at these places."""
+    """Changes the bytes at these offsets."""
     with open(region.file, "r+b") as file:
         for place in places:
             file.seek(place)
@@ -220,7 +220,7 @@ def test_a_pipe_is_refused(region):
 
 
 @pytest.mark.parametrize("path", ["/dev/null", "/dev/zero", "/dev/full", "/proc/self/status", "/"])
-def test_what_is_no_file_is_refused(start, path):
+def test_special_files_are_refused(start, path):
     with pytest.raises(ExitedAtStart) as refused:
         start("-e", path).stop()
     assert refused.value.status in (64, 71) and path in refused.value.output
@@ -298,7 +298,7 @@ def narrow(region):
         subprocess.run(["umount", region.folder], check=True)
 
 
-def test_a_tmpfs_that_is_too_small_is_no_reason_to_die(narrow):
+def test_a_small_tmpfs_does_not_crash_the_server(narrow):
     """The server refuses to start, or keeps less than its limit and says so."""
     try:
         server = narrow.start("-m", "64", "-t", "2")

@@ -22,7 +22,7 @@ SEEDS, SEEDS_OF_LONG = range(6), range(6, 24)
 
 
 class Image:
-    """Servers with an image, in a directory on tmpfs; `rebooted()` takes the region away."""
+    """Servers with an image, in a directory on tmpfs. `rebooted()` removes the region."""
 
     def __init__(self, region, with_region):
         self.region, self.with_region = region, with_region
@@ -57,7 +57,7 @@ def test_items_are_kept_once(image):
     assert not image.file.exists(), "an image is used once"
     contents.check(server)
     assert int(server.stats()["curr_items"]) == contents.live()
-    # A second time, with what was changed since.
+    # A second time, with later changes.
     with client(server) as user:
         for key, expected in list(contents.items.items())[::3]:
             assert user.delete(key) == (expected is not None)
@@ -82,7 +82,7 @@ def test_other_ends_write_no_image(image, name):
 
 
 def test_the_region_is_newer_than_the_image(region):
-    """If the region is there, the image is removed: what was deleted later must not come back."""
+    """If the region exists, the server removes the image: items deleted after the image must not come back."""
     image = Image(region, True)
     server = image.start()
     with client(server) as user:
@@ -139,7 +139,7 @@ def saved(start):
 
 
 def check_damaged(image, contents):
-    """A start with a damaged image: cold, or everything is right; the server works."""
+    """Starts with a damaged image. Checks that the start is cold or all items are right, and that the server works."""
     try:
         server = image.start()
     except ExitedAtStart as refused:

@@ -11,7 +11,7 @@ from server import ExitedAtStart
 
 pytestmark = pytest.mark.larder
 
-# A server waits so long for a file whose server is ending.
+# The time that a server waits for a file whose server is shutting down.
 WAIT_SECS, SLACK_SECS = 10, 10
 
 
@@ -41,7 +41,7 @@ def test_a_second_server_with_the_same_file_exits(region):
     assert took <= WAIT_SECS + SLACK_SECS
     assert not errors
     contents.check(first)
-    # It has changed nothing in the file either.
+    # The second server has not changed the file.
     contents.check(region.restart(first, "SIGKILL"))
 
 

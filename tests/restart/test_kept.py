@@ -1,5 +1,5 @@
-"""After SIGTERM, SIGINT, SIGUSR1 and SIGKILL, the next server has all items; nothing that was deleted,
-flushed or expired is back."""
+"""After SIGTERM, SIGINT, SIGUSR1 and SIGKILL, the next server has all items, and no deleted, flushed or expired item
+comes back."""
 
 import time
 
@@ -11,7 +11,7 @@ from region import ENDS, assert_warm, end, state, wait_past
 from server import wait_until
 from tiers import long
 
-# The signals that end a server with and without its own doing; the long tier has the others.
+# One signal that the server handles, and SIGKILL. The long tier tests the others.
 NAMES = [name if name in ("SIGTERM", "SIGKILL") else long(name) for name in ENDS]
 pytestmark = [pytest.mark.larder, pytest.mark.parametrize("name", NAMES)]
 
@@ -47,7 +47,7 @@ def test_items_of_all_kinds_are_kept(region, name):
         assert other.get_many(["plain-230", "deleted-230", "expired-1"]) == {
             "plain-230": contents.items["plain-230"][0]
         }
-        # Everything can be changed as before.
+        # All items can be changed.
         for key, expected in contents.items.items():
             assert other.delete(key) == (expected is not None), key
     wait_until(lambda: curr_items(server) == 0, "counting deletes")
@@ -87,7 +87,7 @@ def test_cas_values_are_not_used_again(region, name):
         assert after.cas("old-1", b"3", token) is True
 
 
-def test_the_highest_cas_of_a_client_is_no_obstacle(region, name):
+def test_a_client_may_choose_the_highest_cas(region, name):
     """With meta flag E, a client chooses an item's CAS."""
     server = region.start()
     for number, chosen in enumerate([2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1]):
@@ -100,7 +100,7 @@ def test_the_highest_cas_of_a_client_is_no_obstacle(region, name):
 
 
 def test_meta_states_are_kept(region, name):
-    """Stale items, the right to recache, whether an item was fetched, and binary keys."""
+    """Stale items, the right to recompute an item, the fetched state, and binary keys."""
     server = region.start()
     assert ask(server, b"ms stale 5 T0\r\nvalue") == b"HD"
     assert ask(server, b"md stale I T1000") == b"HD"
@@ -125,7 +125,7 @@ def test_meta_states_are_kept(region, name):
     assert ask(server, b"mg %s s" % longest) == b"HD s5"
 
 
-def test_what_was_flushed_stays_flushed(region, name):
+def test_flushed_items_stay_flushed(region, name):
     server = region.start(*ROOMY)
     flushed = Contents(server, sizes=[100, 3_000_000], small=2000).items
     assert ask(server, b"flush_all") == b"OK"
@@ -134,7 +134,7 @@ def test_what_was_flushed_stays_flushed(region, name):
     server = region.restart(server, name, *ROOMY)
     assert not any(look_up(server, gone).values())
     later.check(server)
-    # A flush before which nothing was stored again.
+    # A second flush without stores in between.
     assert ask(server, b"flush_all") == b"OK"
     server = region.restart(server, name, *ROOMY)
     assert not any(look_up(server, [*gone, *later.items]).values())
@@ -177,7 +177,7 @@ def test_a_delayed_flush_is_not_missed_while_no_server_runs(region, name):
         assert after.get("late") == b"1"
 
 
-def test_what_expired_stays_expired(region, name):
+def test_expired_items_stay_expired(region, name):
     server = region.start()
     with client(server) as before:
         for size in (10, 3000, 500_000):
@@ -188,7 +188,7 @@ def test_what_expired_stays_expired(region, name):
         stored = time.monotonic()
         wait_until(lambda: before.get("before-500000") is None, "expiry")
     end(server, name)
-    # Without maintenance, nobody removes these items while no server runs.
+    # Maintenance does not remove these items while no server runs.
     wait_past(stored + 5)
     server = region.start()
     assert_warm(server)

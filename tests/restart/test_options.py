@@ -1,4 +1,4 @@
-"""A restart with other options keeps the items; only without CAS values (-C) it begins anew."""
+"""A restart with other options keeps the items. Only a change of -C (no CAS values) starts cold."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tiers import long
 pytestmark = pytest.mark.larder
 
 SIZES = [10, 3000, 400_000]
-# Filling and emptying a file takes at most so much more memory than its items.
+# The limit of the memory in addition to the items while a file is filled or emptied.
 ALLOWANCE = 8 * MIB
 
 
@@ -40,7 +40,7 @@ def limit(server):
     ids=lambda words: "".join(words) or "defaults",
 )  # fmt: skip
 def test_other_options_keep_the_items(region, name, first, second):
-    """There and back again."""
+    """Changes the options, and changes them back."""
     server = region.start(*first)
     contents = Contents(server, SIZES, small=5000)
     contents.check(server)
@@ -77,7 +77,7 @@ def test_a_lower_limit_evicts_step_by_step(region, name):
     filled = fill(server, 160)
     assert len(filled.live()) == len(filled.items)
     server = region.restart(server, name, "-m", "48")
-    # Wrong values are never shown meanwhile.
+    # The values stay right during the evictions.
     filled.compare(server, may_miss=True)
     with client(server) as meanwhile:
         assert meanwhile.set("new", b"1")
@@ -87,7 +87,7 @@ def test_a_lower_limit_evicts_step_by_step(region, name):
     kept = filled.compare(server, may_miss=True)
     assert 0.5 * 48 * MIB <= kept * 10_000 <= 48 * MIB
     assert limit(server) == 48 * MIB
-    # What is left is kept by the next restart, also under a higher limit.
+    # The next restart keeps the remaining items, also under a higher limit.
     rest = Snapshot(server, filled.items)
     server = region.restart(server, name, "-m", "192")
     assert rest.compare(server) == len(rest.live())
@@ -107,7 +107,7 @@ def test_a_higher_limit_has_room_for_more(region, name):
         assert len(more.live()) == len(more.items)
 
 
-def test_a_changed_limit_of_a_running_server_is_no_obstacle(region):
+def test_cache_memlimit_does_not_affect_restarts(region):
     """`cache_memlimit` raises and lowers the limit; the next server has the limit of its options."""
     server = region.start("-m", "64")
     with server.connect() as sock:
@@ -131,7 +131,7 @@ def store_plain(server):
 
 
 @pytest.mark.parametrize("first, second", [([], ["-C"]), (["-C"], [])], ids=["to-C", "from-C"])
-def test_without_cas_values_it_begins_anew(region, first, second):
+def test_a_change_of_cas_values_starts_cold(region, first, second):
     server = region.start(*first)
     contents = store_plain(server)
     end(server, "SIGTERM")

@@ -1,4 +1,4 @@
-"""Many restarts one after the other."""
+"""Many successive restarts."""
 
 import random
 
@@ -12,7 +12,7 @@ from server import MIB, ExitedAtStart, wait_until
 pytestmark = pytest.mark.larder
 
 RESTARTS = 10
-# The sizes of items in a full cache: inline, in segments that they nearly fill, and chains.
+# The sizes of items in a full cache: inline, nearly as large as a segment, and in chains.
 MIX = [
     10, 100, 1000, 5000, 9000, 11_000, 12_200, 12_300, 16_300, 16_400, 30_000, 48_000, 50_000, 100_000,
     400_000,
@@ -73,7 +73,7 @@ def smallest(start):
     raise AssertionError(f"-m {SMALLEST_MIB_MAX} is refused")
 
 
-# For a limit and a number of threads: which share of a full cache is kept at least.
+# The minimum share of a full cache that is kept, by limit and number of threads.
 FULL = [(64, 4, 0.999), (24, 1, 0.999), (24, 16, 0.98)]
 
 
@@ -92,7 +92,7 @@ def test_ten_restarts_of_a_full_cache(region, mib, threads, share):
         assert kept >= share * len(before.live()), f"restart {n}: {kept} of {len(before.live())}"
         contents = {key: contents[key] for key in before.live()}
     assert int(server.stats()["evictions"]) >= 0
-    # What is left of segments that were open adds up to little.
+    # The unused rests of open segments take little memory.
     churn(server, rng, 2 * mib)
     assert int(server.stats()["bytes"]) >= 0.5 * mib * MIB
 
@@ -123,7 +123,7 @@ def test_restarts_while_nothing_is_stored(region):
 
 
 def test_memory_is_not_lost_with_each_restart(region):
-    """Segments that were open or being written at each crash are used again."""
+    """The server reuses segments that were open or being written at a crash."""
     server = region.start("-m", "32", "-t", "4")
     live = []
     for n in range(RESTARTS):

@@ -23,27 +23,27 @@ from server import ROOT, TIMEOUT_SECS, Server, wait_until
 
 # The name of the environment variable with a memcached that was built with `--enable-proxy`.
 MEMCACHED_PROXY = "LARDER_MEMCACHED_PROXY"
-# How many keys a server is asked for at once.
+# The number of keys in one request to a server.
 KEYS_PER_REQUEST = 500
 
 
 def documented(language):
-    """The configuration that docs/routers.md shows in a language."""
+    """The configuration block of docs/routers.md in a language."""
     return re.search(rf"```{language}\n(.*?)```", (ROOT / "docs/routers.md").read_text(), re.DOTALL)[1]
 
 
 def own_address():
-    """An address of the loopback that no other test uses, so that a port that was free stays free."""
+    """A loopback address that no other test uses, so that free ports stay free."""
     return "127." + ".".join(str(random.randint(1, 254)) for _ in range(3))
 
 
 def connect_client(host, port):
-    """A client that waits for answers, and closes its connection when it sees an error."""
+    """A client that waits for answers, and closes its connection after an error."""
     return pymemcache.Client((host, port), timeout=TIMEOUT_SECS, default_noreply=False)
 
 
 class Cluster:
-    """Servers that know nothing of each other, each of which can be killed and started again."""
+    """Independent servers, each of which can be killed and restarted."""
 
     def __init__(self, start, count=3, options=(), **more):
         self.host = own_address()
@@ -61,11 +61,11 @@ class Cluster:
         self.ports = {name: server.port for name, server in self.servers.items()}
 
     def client(self, name):
-        """A client of one server itself."""
+        """A client of one server, without the router."""
         return connect_client(self.host, self.ports[name])
 
     def holders(self, keys):
-        """The names of the servers that have an item for each of the keys, as they say themselves."""
+        """For each key, the names of the servers that have its item."""
         found = defaultdict(list)
         for name in self.servers:
             client = self.client(name)
@@ -76,18 +76,18 @@ class Cluster:
         return found
 
     def kill(self, name):
-        """Ends a server with SIGKILL."""
+        """Kills a server with SIGKILL."""
         server = self.servers.pop(name)
         server.process.kill()
         server.stop()
 
     def restart(self, name):
-        """Starts a server that was killed, on the port that it had."""
+        """Restarts a killed server on the same port."""
         self.servers[name] = self._start(name, self.ports[name])
 
     @contextmanager
     def stopped(self, name):
-        """Has a server stand still for a block: it answers nothing, and its connections stay open."""
+        """Pauses a server for a `with` block: it answers nothing, and its connections stay open."""
         server = self.servers[name]
         server.process.send_signal(signal.SIGSTOP)
         try:
@@ -134,7 +134,7 @@ class Twemproxy:
             **yaml.safe_load(documented("yaml"))["larder"],
             "hash": hash,
             "redis": is_redis,
-            # A machine with other load must not seem to have lost a server.
+            # Other load on the machine must not look like a lost server.
             "timeout": TIMEOUT_SECS * 1000,
             **(settings or {}),
             "servers": [
@@ -187,7 +187,7 @@ class Twemproxy:
         return Owners(rings.Ring(chosen, self.hash_key), by_ring_name)
 
     def stats(self):
-        """What twemproxy counts for its pool."""
+        """The statistics of twemproxy's pool."""
         with socket.create_connection((self.host, self.stats_port), TIMEOUT_SECS) as sock:
             return json.loads(sock.makefile("rb").read())["larder"]
 
@@ -238,7 +238,7 @@ class MemcachedProxy(Server):
 
 
 class Owners:
-    """The names in a cluster of the servers that keys belong to."""
+    """The owners of keys: names of servers of a cluster."""
 
     def __init__(self, ring, names):
         self.ring, self.names = ring, names
@@ -255,7 +255,7 @@ class Owners:
 
 
 def free_ports(host, count):
-    """Ports that are free. Nobody else takes a port of this address."""
+    """Free ports. No other program uses this address."""
     socks = [socket.create_server((host, 0)) for _ in range(count)]
     ports = [sock.getsockname()[1] for sock in socks]
     for sock in socks:

@@ -10,7 +10,7 @@ import pymemcache
 
 @dataclass
 class Outcome:
-    """A request for a key of `owner` that began at `begun` and took `seconds`; `fault` is None if it was
+    """A request for a key of `owner`, with its start `begun` and its duration in `seconds`. `fault` is None if it was
     answered."""
 
     owner: str
@@ -50,14 +50,14 @@ class Load:
         return [outcome for outcome in list(self.outcomes) if outcome.fault]
 
     def answered_since(self, when, owner):
-        """How many requests for keys of `owner` began after `when` and were answered."""
+        """The number of answered requests for keys of `owner` that started after `when`."""
         return sum(
             outcome.owner == owner and outcome.begun > when and not outcome.fault
             for outcome in list(self.outcomes)
         )
 
     def check(self, lost):
-        """Requests may have failed if their keys belonged to the `lost` server, by an error line."""
+        """Checks that only requests for keys of the `lost` server failed, with an error line."""
         assert not self.wrong
         for outcome in self.faults():
             assert outcome.owner == lost, outcome

@@ -1,4 +1,4 @@
-"""A server behind a router is killed, stands still, and comes back."""
+"""A server behind a router is killed or paused, and comes back."""
 
 import glob
 import os
@@ -14,7 +14,7 @@ from server import wait_until
 
 ServerError = pymemcache.exceptions.MemcacheServerError
 RETRY_SECS = 2
-# How much later than configured something may be seen on a machine with other load.
+# The allowed delay of configured timeouts on a busy machine.
 DELAY_SECS = 4
 LOST = "cache1"
 
@@ -80,11 +80,11 @@ def test_a_killed_server_is_ejected_and_comes_back(cluster, twemproxy):
         assert load.faults(), "requests failed until then"
         ejected = min(o.begun for o in load.outcomes if o.owner == LOST and o.begun > dead and not o.fault)
         assert ejected - killed < DELAY_SECS
-        # Its keys are on those servers on which a ring without it places them.
+        # Its keys are on the servers that own them in a ring without it.
         client = twemproxy.client()
         for key in keys[LOST][:20]:
             store_until_held_by(others.owner(key), cluster, client, key, f"value of {key}".encode())
-        # While it is down, it is tried again and again, which some requests pay for.
+        # The router retries the server while it is down, and some requests fail with that.
         ejects = twemproxy.stats()["server_ejects"]
         wait_until(lambda: twemproxy.stats()["server_ejects"] >= ejects + 2, "ejections")
 
@@ -135,8 +135,8 @@ def test_with_all_servers_lost_requests_fail_and_then_are_answered(cluster, twem
     client.close()
 
 
-def test_values_of_an_absence_are_seen_at_the_next_one(cluster, twemproxy):
-    """What was stored elsewhere while a server was lost stays there."""
+def test_values_of_one_failure_return_at_the_next_one(cluster, twemproxy):
+    """Items stored on other servers during a failure stay there."""
     key, probe = twemproxy.ring().keys_of(LOST, 2)
     other = twemproxy.ring([name for name in cluster.names if name != LOST]).owner(key)
     client = twemproxy.client()
@@ -154,7 +154,7 @@ def test_values_of_an_absence_are_seen_at_the_next_one(cluster, twemproxy):
     client.close()
 
 
-def test_a_server_that_stands_still_returns_with_old_values(cluster):
+def test_a_paused_server_returns_with_old_values(cluster):
     settings = {"timeout": 500, "server_retry_timeout": 5000}
     with Twemproxy(cluster, settings=settings) as router:
         key, late = router.ring().keys_of(LOST, 2)
@@ -172,14 +172,14 @@ def test_a_server_that_stands_still_returns_with_old_values(cluster):
             client.set(key, b"new")
             assert client.get(key) == b"new"
         wait_until(lambda: until_answered(lambda: client.get(key)) == b"old", "its return")
-        # A request that has failed may be carried out when the server goes on.
+        # The server may execute a failed request when it resumes.
         wait_until(lambda: until_answered(lambda: client.get(late)) == b"late", "the late request")
         client.close()
 
 
 @pytest.mark.larder
 def test_a_server_that_kept_its_items_returns_with_old_values(start):
-    """With -e, items survive `kill -9`, also those that were changed on other servers meanwhile."""
+    """With -e, items survive `kill -9`, even old values of keys that were changed on other servers in between."""
     if not os.path.exists("/dev/shm"):
         pytest.skip("there is no /dev/shm")
     prefix = f"/dev/shm/larder-test-{os.getpid()}-{random.random()}-"
@@ -204,7 +204,7 @@ def test_a_server_that_kept_its_items_returns_with_old_values(start):
 
 
 def test_behind_memcached_a_killed_server_is_missing_until_it_is_back(cluster, proxy):
-    """Nothing is ejected: its keys fail at once, and belong to no other server."""
+    """memcached's proxy ejects no server: requests for its keys fail at once, and no other server gets them."""
     keys = keys_of_each(cluster, proxy)
     with Load(proxy, keys) as load:
         wait_until(lambda: load.answered_since(0, LOST) > 100, "load")
@@ -245,7 +245,7 @@ def test_behind_memcached_one_of_several_keys_is_an_error_line(cluster, proxy):
     client.close()
 
 
-def test_behind_memcached_a_server_stands_still(cluster):
+def test_behind_memcached_a_server_is_paused(cluster):
     with MemcachedProxy(cluster, timeout=1) as router:
         key, late = router.ring().keys_of(LOST, 2)
         [of_another] = router.ring().keys_of("cache2", 1)

@@ -66,7 +66,7 @@ def test_requests_at_once_to_all_servers(router):
     requests, answers = bytearray(), bytearray()
     for request, answer in EXCHANGES:
         if answer.startswith(b"CLIENT_ERROR") and not isinstance(router, Twemproxy):
-            # memcached's proxy closes its connection then, and fails what else it has sent there.
+            # memcached's proxy then closes its connection to the server, and fails the other requests on it.
             continue
         for key in keys:
             requests += request.replace(b" key", b" " + key)
@@ -93,7 +93,7 @@ def test_values_of_all_lengths(cluster, router, client):
 
 
 def test_values_up_to_the_limit_of_the_servers(start, router):
-    """No router has a limit of its own."""
+    """Routers have no limit of their own."""
     with Cluster(start, options=["-I", "8m", "-m", "256"]) as cluster, type(router)(cluster) as own:
         client = own.client()
         for length in [1 << 20, 3 << 20, 7 << 20]:
@@ -103,7 +103,7 @@ def test_values_up_to_the_limit_of_the_servers(start, router):
         client.close()
 
 
-def test_too_large_values_are_refused_and_fail_nobody_else(cluster, router, client):
+def test_too_large_values_are_refused_without_other_failures(cluster, router, client):
     """twemproxy ejects a server that answers before it has the whole request."""
     key, other = router.ring().keys_of("cache1", 2)
     client.set(other, b"1")
@@ -146,7 +146,7 @@ def test_compare_and_swap(client):
 
 
 def test_counters_of_several_clients(router, client):
-    """Each increment counts once, whichever connection it comes from."""
+    """Each increment of each connection counts once."""
     for number in range(20):
         client.set(f"counter{number}", b"0")
 
@@ -180,7 +180,7 @@ def test_clients_with_values_of_all_lengths_at_once(router):
     in_threads(4, use)
 
 
-def test_each_key_is_where_the_ring_places_it(cluster, router, client):
+def test_keys_are_on_their_owners_in_the_ring(cluster, router, client):
     check_places(cluster, router, client)
 
 

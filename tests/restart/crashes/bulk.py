@@ -1,5 +1,5 @@
-"""Many small items that are stored in the order of their numbers, so that the index grows and segments
-fill up. What a key has is computed from its number."""
+"""Many small items, stored in the order of their numbers, so that the index grows and segments fill up. The value
+of a key is computed from its number."""
 
 import zlib
 
@@ -7,7 +7,7 @@ from crash_load import LAST, POOL
 from items import look_up
 
 CHUNK = 100
-# Of the items of a chunk, the next chunk deletes these.
+# The items of a chunk that the next chunk deletes.
 DELETED_EVERY = 8
 
 
@@ -16,7 +16,7 @@ class Bulk:
 
     def __init__(self, seed, longest, evicts):
         self.seed, self.longest, self.evicts = seed, longest, evicts
-        # Chunks from `live_from` to `next` were stored; those in `torn` may be there or not.
+        # Chunks from `live_from` to `next` are stored. Those in `torn` may be missing.
         self.live_from, self.next, self.torn = 0, 0, set()
         # Chunks from here to `live_from` were flushed.
         self.flushed_from = 0
@@ -30,7 +30,7 @@ class Bulk:
         return b"%d:%08x:" % (number, mixed) + body
 
     def chunk(self, chunk):
-        """The requests of a chunk, without answers but one."""
+        """The requests of a chunk. Only the last one has an answer."""
         wire = []
         for number in range(chunk * CHUNK, (chunk + 1) * CHUNK):
             value = self.value(number)
@@ -43,14 +43,14 @@ class Bulk:
         return [self.chunk(self.next + n) for n in range(count)]
 
     def played(self, played, flush):
-        """Takes note of what was sent, and of a flush by another connection."""
+        """Records the sent chunks, and a flush by another connection."""
         first = self.next
         self.next += len(played)
         self.torn |= {first + n for n, chunk in enumerate(played) if not chunk.complete}
         if flush is None:
             return
         if flush.answered is None:
-            # All that was stored before is there, or nothing; it is asked for no more.
+            # The earlier items are all there or all flushed, so they are not checked any more.
             self.flushed_from = self.live_from = self.next
             self.torn.clear()
             return
@@ -61,7 +61,7 @@ class Bulk:
         self.torn.update(range(first + before, first + during))
 
     def expected(self, number):
-        """there, gone or unsure"""
+        """The expected state of an item: there, gone or unsure."""
         chunk = number // CHUNK
         if chunk in self.torn:
             return "unsure"
@@ -73,7 +73,7 @@ class Bulk:
         return "there"
 
     def sample(self, rng, fresh, older):
-        """Numbers to look up: all of the last chunks, and some of all."""
+        """The numbers to look up: all of the last chunks, and a sample of the others."""
         first = max(self.flushed_from, self.next - fresh) * CHUNK
         numbers = set(range(first, self.next * CHUNK))
         if self.flushed_from < self.next:
@@ -84,7 +84,7 @@ class Bulk:
         return range(self.flushed_from * CHUNK, self.next * CHUNK)
 
     def check(self, server, numbers):
-        """Looks the numbers up; yields the verdict, the key, what was expected and what was found."""
+        """Looks up the numbers. Yields the verdict, the key, the expected and the found item."""
         found = look_up(server, [self.key(number).decode() for number in numbers])
         for number in numbers:
             key = self.key(number).decode()

@@ -1,8 +1,7 @@
-"""The load of a crash test: workers with keys of their own, which send pipelines over raw sockets, so
-that it is known exactly which answers were received.
+"""The load of a crash test: workers with their own keys. They send pipelines over raw sockets, so that the test knows
+exactly which answers arrived.
 
-All requests of a round are made before it begins. Then the server, not the load, is busy most of the
-time, and a crash hits it at work.
+All requests of a round are generated before it starts, so that the server, not the load, is busy when it crashes.
 """
 
 import random
@@ -14,21 +13,20 @@ from typing import NamedTuple
 from model import State
 
 POOL = bytes(random.Random(2).choices(b"abcdefghijklmnopqrstuvwxyz0123456789", k=1 << 20))
-# Every chunk of a pipeline ends with this request. Its answer ends what is received for the chunk; no
-# value contains it.
+# The last request of every chunk of a pipeline. Its answer marks the end of the chunk's answers; no value contains it.
 LAST, LAST_ANSWER = b"mn\r\n", b"MN\r\n"
 RECEIVE_LEN = 1 << 18
 TIMEOUT_SECS = 30
-# Lifetimes of most items that have one, and of a few that expire between rounds.
+# The lifetimes of most expiring items, and of a few that expire between rounds.
 LONG_SECS, SHORT_SECS = (1000, 70_000), (1, 3)
-# The lengths of values: which share is in this range or one before.
+# The lengths of values: the cumulative share, and the range.
 LENGTHS = [(0.85, (1, 400)), (0.97, (400, 8000)), (0.999, (8000, 200_000)), (1, (200_000, 900_000))]
 LARGE_LENGTHS = [(0.2, (1, 20_000)), (0.7, (20_000, 200_000)), (1, (200_000, 900_000))]
 
 
 class Request:
-    """A request for one key. `apply(state, at)` returns the state afterwards and the answer's bytes,
-    where `at` is when it was sent. The answer is a `line`, a `value` or `none`."""
+    """A request for one key, sent at the time `at`. `apply(state, at)` returns the state afterwards and the bytes of the
+    answer, which is a `line`, a `value` or `none`."""
 
     __slots__ = ("wire", "form", "apply")
 
@@ -144,7 +142,7 @@ def count(key, delta, down):
             return state, b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"
         number = int(state.value)
         number = max(number - delta, 0) if down else (number + delta) % 2**64
-        # A shorter number is followed by spaces, because its item stays as long as it was.
+        # Spaces follow a shorter number, because its item keeps its length.
         value = b"%d" % number
         return state._replace(value=value.ljust(len(state.value)), cas=None), b"%d\r\n" % number
 
@@ -152,7 +150,7 @@ def count(key, delta, down):
 
 
 class Script:
-    """Makes the requests of one worker's keys."""
+    """Generates the requests for one worker's keys."""
 
     def __init__(self, rng, keys, numbers, lengths):
         self.rng, self.keys, self.numbers, self.lengths = rng, keys, numbers, lengths
@@ -208,8 +206,8 @@ class Script:
         return meta_store(name, self.value(name), rng.randrange(2**16), self.life())
 
     def chunk(self):
-        """A few requests in one pipeline. Only the last may have a long answer: a server that waits until
-        its answers are read reads no requests."""
+        """A few requests in one pipeline. Only the last one may have a long answer, because a server that waits for the
+        client to read answers does not read requests."""
         made = []
         for _ in range(self.rng.choice([1, 1, 2, 3, 5, 8, 12])):
             if self.rng.random() < 0.2:
@@ -248,8 +246,8 @@ def split(received, forms):
 
 
 class Played(NamedTuple):
-    """A chunk that was sent: when, when its last answer or the connection's end came, what came, and
-    whether it is complete."""
+    """A sent chunk: the time of sending, the time of its last answer or of the connection's end, the answers, and
+    whether they are complete."""
 
     begin: float
     end: float
@@ -258,8 +256,8 @@ class Played(NamedTuple):
 
 
 class Player(threading.Thread):
-    """Sends chunks over one connection, `delay` seconds after the event `go`, until the server is gone.
-    `played` has a `Played` for each chunk that was sent."""
+    """Sends chunks over one connection, `delay` seconds after the event `go`, until the server is killed. `played` has a
+    `Played` for each sent chunk."""
 
     def __init__(self, server, chunks, go, delay=0):
         super().__init__(daemon=True)
@@ -285,7 +283,7 @@ class Player(threading.Thread):
         try:
             self.sock.sendall(wire)
         except (BrokenPipeError, ConnectionResetError):
-            # The server is gone, but may have answered before.
+            # The server may have answered before it was killed.
             pass
         while not received.endswith(LAST_ANSWER):
             try:

@@ -1,8 +1,8 @@
 """Rounds of a crash test with flash: most items are on flash when the server is killed.
 
-Beside what `rounds` does, some rounds end with a planned shutdown, and some servers begin without flash,
-with a flash file of another length, or with a new one. What was on flash is gone then, and must not come
-back; what was in memory may be there.
+In addition to the faults of `rounds`, some rounds end with a planned shutdown, and some servers start without flash,
+with a flash file of another length, or with a new file. Items on flash are then lost, and must not come back; items in
+memory may remain.
 """
 
 import math
@@ -31,12 +31,12 @@ from rounds import (
 from server import LARDERD, TIMEOUT_SECS
 
 LOAD_SECS_MAX = 0.2
-# Chunks of `FlashBulk` that are there at the same time: about 90 MB, beside 2.5 MB of the workers' keys.
+# The number of live chunks of `FlashBulk`: about 90 MB, in addition to 2.5 MB of the workers' keys.
 WINDOW = 800
 PRELOADED = 500
-# No item is shorter, so that all are longer than `ext_item_size`, but for numbers.
+# The shortest value, so that all items except numbers exceed `ext_item_size`.
 LENGTHS = [(0.5, (100, 800)), (0.95, (800, 4000)), (1, (4000, 9000))]
-# Those from 12 KB on have segments of their own under the lowest limit.
+# Values from 12 KB have their own segments under the lowest limit.
 LARGE_LENGTHS = [(0.6, (100, 9000)), (0.95, (9000, 40_000)), (1, (40_000, 120_000))]
 LIMITS = [16, 16, 20, 24, 32, 64]
 SIZES_MIB = [256, 320]
@@ -49,25 +49,25 @@ WAITING_WRITES_MAX = 1
 PACED = Kind("flash", LIMITS, False, 1500, 300, False, 2000, 0)
 FLUSHED = PACED._replace(name="flash and flushes", flush_share=0.1)
 LARGE = PACED._replace(name="flash and large values", large=True, keys=300)
-# As fast as the server reads: items may be evicted without being written.
+# As fast as the server reads, so that items may be evicted unwritten.
 HEAVY = PACED._replace(name="flash, heavily written", evicts=True, pace=6000)
 KINDS = [PACED, HEAVY, FLUSHED, LARGE]
-# Evictions between the last answer to `stats` and the kill are unseen. If there were some before, or writes waited for
-# the disk, some may follow: a few segments of short items, and items as long as what the server receives. No item of
+# The test cannot count evictions between the last answer to `stats` and the kill. If some came before, or writes waited
+# for the disk, more may follow: a few segments of short items, and as many bytes as the server receives. No item of
 # `FlashBulk` is shorter.
 UNSEEN_EVICTIONS_MAX, EVICTED_LEN_MIN = 1000, 200
-# Otherwise one segment may, now and then.
+# Otherwise the server may evict one segment now and then.
 KEPT_SHARE_MIN = 0.995
-# What may never be counted: all reads succeed.
+# Statistics that must stay zero, because all reads succeed.
 FAULTS = ["badcrc_from_extstore", "miss_from_extstore", "flash_off"]
 
 
 class FlashBulk(Bulk):
-    """Items of which each chunk also deletes the one that was stored `WINDOW` chunks before."""
+    """Items whose chunks also delete the chunk stored `WINDOW` chunks before."""
 
     def __init__(self, *words):
         super().__init__(*words)
-        # Items that were found missing: they must not come back.
+        # Missing items, which must not come back.
         self.missing = set()
 
     def value(self, number):
@@ -87,7 +87,7 @@ class FlashBulk(Bulk):
         return super().expected(number)
 
     def all(self):
-        """Those that may be there, and as many of the deleted ones."""
+        """The numbers of the items that may exist, and of as many deleted ones."""
         return range(max(self.flushed_from, self.next - 2 * WINDOW) * CHUNK, self.next * CHUNK)
 
     def check(self, server, numbers):
@@ -110,7 +110,7 @@ class Quiet(Totals):
 
 
 class PacedPlayer(Player):
-    """Waits so many seconds between chunks."""
+    """A player that waits between chunks."""
 
     def __init__(self, server, chunks, go, pace):
         super().__init__(server, chunks, go)
@@ -121,8 +121,8 @@ class PacedPlayer(Player):
         return super().play(wire)
 
 
-class SparingPlayer(PacedPlayer):
-    """Also waits for a disk that is slower than that."""
+class DiskPacedPlayer(PacedPlayer):
+    """A player that also waits for the disk."""
 
     def play(self, wire):
         while (poll := super().play(POLL)).complete and shown(poll, "extstore_io_queue") > WAITING_WRITES_MAX:
@@ -140,10 +140,10 @@ class FlashCampaign(Campaign):
         self.item_size = self.rng.choice([0, 64])
         self.scripts = [self.flash_script(worker) for worker in range(WORKERS)]
         self.size_mib = SIZES_MIB[0]
-        # How many items were evicted, as far as is known, and were not found missing yet.
+        # The number of known evictions whose items were not found missing yet.
         self.evicted = 0
         self.on_flash = 0
-        # Whether flash has hardly any items.
+        # Whether flash holds almost no items.
         self.is_empty = True
 
     def flash_script(self, worker):
@@ -164,7 +164,7 @@ class FlashCampaign(Campaign):
 
     def options(self):
         path = f"ext_path={self.flash_file}:{self.size_mib}m"
-        # While the keys are looked at, they are not copied to memory.
+        # Lookups of the check do not promote items to memory.
         return [*self.limit(), "-o", f"{path},ext_item_size={self.item_size},ext_recache_rate=0"]
 
     def start(self, is_first):
@@ -185,7 +185,7 @@ class FlashCampaign(Campaign):
         self.is_empty |= is_first or change is not None
 
     def start_without_flash(self):
-        """A server that has only what was in memory; the next one has the same."""
+        """Starts a server without flash. It and the next server have only the items that were in memory."""
         most = str(max(self.kind.limits))
         self.server = self.region.start("-m", most, **self.more)
         if (shown := state(self.server)) == "cold":
@@ -204,10 +204,10 @@ class FlashCampaign(Campaign):
         self.load()
 
     def fill(self):
-        """Stores as much as memory has no room for."""
+        """Stores more than memory holds."""
         go = threading.Event()
         go.set()
-        player = SparingPlayer(self.server, self.bulk.chunks(PRELOADED), go, BULK_PACE_SECS)
+        player = DiskPacedPlayer(self.server, self.bulk.chunks(PRELOADED), go, BULK_PACE_SECS)
         player.run()
         self.bulk.played(player.played, None)
         shown = self.server.stats()
@@ -215,12 +215,12 @@ class FlashCampaign(Campaign):
         self.on_flash = max(self.on_flash, int(shown["extstore_objects_used"]))
 
     def check_keys(self):
-        """The keys and, if something may be missing, all others."""
+        """Checks the workers' keys and, if items may be missing, all others."""
         keys = [key for script in self.scripts for key in (*script.keys, *script.numbers)]
         begin = time.monotonic()
         found = look_up(self.server, [key.name.decode() for key in keys])
         end = time.monotonic()
-        # A lower limit of memory may have the server evict items.
+        # A lower memory limit may evict items.
         self.evicted += int(self.server.stats()["evictions"])
         for key in keys:
             name, possible = key.name.decode(), key.states
@@ -268,7 +268,7 @@ class FlashCampaign(Campaign):
             bulk = Player(self.server, self.bulk.chunks(10 + int(seconds / 0.001)), go)
         else:
             sent = self.bulk.chunks(10 + int(seconds / BULK_PACE_SECS))
-            bulk = SparingPlayer(self.server, sent, go, BULK_PACE_SECS)
+            bulk = DiskPacedPlayer(self.server, sent, go, BULK_PACE_SECS)
         polls = 10 + int(seconds / POLL_SECS)
         poll = PacedPlayer(self.server, polls * [POLL], go, POLL_SECS)
         everyone = [*players, bulk, poll, Player(self.server, self.reads(count), go)]
@@ -334,7 +334,7 @@ def unseen_evictions_max(players, polls):
 
 
 def shown(poll, name):
-    """A number that an answer to `stats` shows; 0 if it is cut off before."""
+    """A number in an answer to `stats`; 0 if the answer is truncated."""
     prefix = f"STAT {name} ".encode()
     lines = poll.received.split(b"\r\n")[:-1]
     return next((int(line[len(prefix) :]) for line in lines if line.startswith(prefix)), 0)

@@ -1,4 +1,4 @@
-"""What a key may show after a crash: all states that the answers of its requests leave possible.
+"""The possible states of a key after a crash, given the answers to its requests.
 
 A request without an answer was executed or not. A flush by another client was executed at some moment
 between its request and its answer. So a key has a set of possible states, nearly always of one.
@@ -8,43 +8,42 @@ from typing import NamedTuple
 
 
 class Clock:
-    """By how many seconds an item may expire earlier or later than its client expects: the server's clock
-    has seconds, and it executes a request at some moment before its answer, which may be long after it was
-    sent on a busy machine."""
+    """The number of seconds by which an item may expire earlier or later than its client expects. The server's clock has
+    seconds, and on a busy machine the server may execute a request long after it was sent."""
 
     SLACK_SECS = 2.0
     slack_secs = SLACK_SECS
 
     @classmethod
     def note_request(cls, secs):
-        """A request was answered after so many seconds."""
+        """Records the time between a request and its answer."""
         cls.slack_secs = max(cls.slack_secs, cls.SLACK_SECS + secs)
 
 
 class State(NamedTuple):
-    """An item. A key without one has the state None."""
+    """The state of a key with an item. A key without an item has the state None."""
 
     value: bytes
     flags: int
-    # On the client's monotonic clock; None: never.
+    # The expiry on the client's monotonic clock; None: never.
     expires: float | None
-    # None: not known, because no answer has shown it.
+    # None: unknown, because no answer contained it.
     cas: int | None
 
 
 class Flush(NamedTuple):
-    """A flush of all items by another connection: when it was sent, and answered (None: not)."""
+    """A flush by another connection: the times of sending and of the answer (None: no answer)."""
 
     sent: float
     answered: float | None
 
 
 class Impossible(Exception):
-    """No possible state gives the answer that was received."""
+    """No possible state explains the received answer."""
 
 
 class Key:
-    """A key with the states that it may have. `evicts`: the server may drop items at any moment."""
+    """A key with its possible states. `evicts`: the server may evict items at any moment."""
 
     __slots__ = ("name", "states", "evicts", "configs", "flush")
 
@@ -54,13 +53,13 @@ class Key:
         self.configs = None
 
     def begin(self, flush):
-        """Begins to follow a round with at most one flush."""
+        """Starts a round with at most one flush."""
         self.flush = flush
-        # Pairs of a state and whether the flush has been executed.
+        # Pairs of a state, and whether the flush was executed.
         self.configs = {(state, False) for state in self.states}
 
     def _pass_time(self, begin, end):
-        """What may happen between two moments without a request for this key."""
+        """Adds the states that expiry, eviction or the flush may cause between two moments without a request."""
         passed, flush = set(), self.flush
         surely = flush is not None and flush.answered is not None and flush.answered < begin
         maybe = flush is not None and not surely and flush.sent < end
@@ -116,8 +115,8 @@ class Key:
         self.configs = None
 
     def judge(self, found, begin, end):
-        """Compares with the `Item` that was read between two moments, or None; returns the verdict: kept,
-        absent, evicted, lost, wrong or back. What was found is the key's state afterwards."""
+        """Compares with the `Item` that was read between two moments, or None. Returns the verdict: kept, absent,
+        evicted, lost, wrong or back. The found item becomes the key's state."""
         states = set()
         for state in self.states:
             if state is not None and state.expires is not None:
@@ -147,7 +146,7 @@ def fits(state, found, begin, end):
         return False
     if state.cas is not None and state.cas != found.cas:
         return False
-    # The server says -1 for an item that never expires, and shows no item that has expired.
+    # The server returns -1 for an item that never expires, and does not return expired items.
     if state.expires is None or found.ttl < 0:
         return state.expires is None and found.ttl < 0
     left = state.expires - end - Clock.slack_secs, state.expires - begin + Clock.slack_secs
@@ -159,7 +158,7 @@ def describe_all(states):
 
 
 def describe(state):
-    """A `State` or an `Item`, with the beginning of its value, for a message."""
+    """Describes a `State` or an `Item` with the first bytes of its value, for a message."""
     if state is None:
         return "no item"
     more = ", ".join(f"{name} {shown}" for name, shown in zip(state._fields[1:], state[1:]))

@@ -1,5 +1,4 @@
-"""Rounds of a crash test: load, SIGKILL at a random moment, a restart with the same file, and a look at
-every key.
+"""Rounds of a crash test: load, SIGKILL at a random moment, a restart with the same file, and a check of every key.
 
 A campaign is a series of rounds with one region file. In most campaigns memory is ample, and every item
 must be kept. In the others the cache is full, so that items are evicted, but no value may be wrong.
@@ -24,9 +23,9 @@ LOAD_SECS_MAX = 0.05
 # Time for maintenance to remove expired items.
 COUNT_SECS = 15
 KEPT_SHARE_MIN = 0.999
-# In which share of the rounds the limit of memory is changed under load.
+# The share of the rounds that change the memory limit under load.
 RESIZE_SHARE = 0.2
-# More failures are only counted.
+# The number of printed failures. More are only counted.
 SHOWN_MAX = 50
 THREADS = [1, 2, 2, 2, 4, 4, 16]
 # The limits of memory in MiB, whether items are evicted, the longest values of `Bulk`, how many keys a
@@ -44,7 +43,7 @@ KINDS = [AMPLE, FULL, LARGE, AMPLE._replace(flush_share=0.2), FULL_LARGE, SMALL,
 
 
 class Interrupted(Server):
-    """A server that is killed so many seconds after its process began, perhaps while it starts."""
+    """A server that is killed some seconds after its process has started, possibly before it serves."""
 
     def __init__(self, delay, *words, **more):
         self.delay = delay
@@ -57,7 +56,7 @@ class Interrupted(Server):
 
 
 class Killer:
-    """A process of its own that sends signals: a thread would be late when others have the interpreter."""
+    """A process that sends signals. A thread would be late, because other threads hold the interpreter lock."""
 
     SCRIPT = 'while read -r delay signal pid; do sleep "$delay"; kill -s "$signal" "$pid"; done'
 
@@ -122,7 +121,7 @@ class Campaign:
         return Script(random.Random(self.rng.randrange(2**32)), keys, numbers, lengths)
 
     def run(self, first, count):
-        """Runs so many rounds, of which the first has the number `first`."""
+        """Runs some rounds, starting with the number `first`."""
         with Region(lambda *options, **more: Server(self.binary, options=options, **more)) as region:
             self.region, self.killer = region, Killer()
             try:
@@ -151,7 +150,7 @@ class Campaign:
         self.load()
 
     def load(self):
-        """Sends requests until the server is killed, and follows what they did."""
+        """Sends requests until the server is killed, and computes the possible states."""
         seconds = self.rng.uniform(0, LOAD_SECS_MAX)
         count = 20 + int(seconds * self.kind.pace)
         go = threading.Event()
@@ -183,7 +182,7 @@ class Campaign:
             self.follow(script, made, player.played, flush)
 
     def reads(self, count):
-        """Requests of a client that reads all keys and checks nothing."""
+        """The requests of a client that reads all keys and ignores the answers."""
         names = [key.name for script in self.scripts for key in script.keys]
         names += [self.bulk.key(self.rng.randrange(self.bulk.next + 1)) for _ in range(20)]
         return [b"get %s\r\n" % b" ".join(self.rng.choices(names, k=10)) + LAST for _ in range(count)]
@@ -242,18 +241,18 @@ class Campaign:
             self.totals.count(verdict, self.number, key, expected, item)
 
     def finish(self):
-        """Looks at everything that was stored, and whether items are counted exactly."""
+        """Checks all items, and that the server counts them exactly."""
         self.number += 1
         self.start(False)
         self.check_keys()
         self.check_bulk(self.bulk.all())
-        # Flushed items are counted until their memory is used again.
+        # The server counts flushed items until it reuses their memory.
         if not self.kind.evicts and not self.kind.flush_share:
             self.check_count()
         self.server.stop()
 
     def check_count(self):
-        """Items that have expired are counted until maintenance removes them, within seconds."""
+        """Waits until the count is right, because the server counts expired items until maintenance removes them."""
         deadline = time.monotonic() + COUNT_SECS
         while (shown := int(self.server.stats()["curr_items"])) != (there := self.dumped()):
             if time.monotonic() > deadline:
@@ -267,7 +266,7 @@ class Campaign:
 
 
 class Lazy:
-    """A text that is made when it is printed."""
+    """A text that is built only when it is printed."""
 
     def __init__(self, make, *words):
         self.make, self.words = make, words
@@ -277,7 +276,7 @@ class Lazy:
 
 
 def read_flush(played):
-    """The flush of a round: when it was sent and answered."""
+    """The flush of a round: the times of sending and of the answer."""
     if not played:
         return None
     chunk = Played(*played[0])

@@ -1,4 +1,4 @@
-"""Items on flash after restarts: crashes under load, and flash files that are not what they were."""
+"""Items on flash after restarts: crashes under load, and changed or damaged flash files."""
 
 import os
 import random
@@ -22,7 +22,7 @@ ROUNDS, ROUNDS_OF_DEFAULT = int(os.environ.get("FLASH_ROUNDS", "10")), 3
 SEED = int(os.environ.get("LARDER_SEED", random.randrange(2**32)))
 SIZE_MIB = 64
 ITEMS, VALUE_LEN = 30_000, 1000
-# A server waits so long for a file whose server is ending.
+# The time that a server waits for a file whose server is shutting down.
 WAIT_SECS, SLACK_SECS = 10, 10
 HEADER_LEN = 4096
 
@@ -46,7 +46,7 @@ KEYS = {f"item-{n}": value(n) for n in range(ITEMS)}
 
 
 class Flash:
-    """A region with a flash file beside it."""
+    """A region and a flash file in the same directory."""
 
     def __init__(self, region):
         self.region, self.file = region, region.folder / "flash"
@@ -56,7 +56,7 @@ class Flash:
         return self.region.start("-m", "16", "-t", "2", "-o", options)
 
     def stored(self):
-        """A server with items, most of them on flash."""
+        """Starts a server and stores items, most of them on flash."""
         server, keys = self.start(), list(KEYS)
         with client(server) as user:
             for first in range(0, ITEMS, 100):
@@ -77,7 +77,7 @@ def on_flash(server):
 
 
 def check(server):
-    """Looks all items up; none is wrong. Returns how many are there."""
+    """Looks up all items and checks their values. Returns the number of found items."""
     found = look_up(server, KEYS)
     for key, item in found.items():
         assert item is None or item.value == KEYS[key], key
@@ -85,7 +85,7 @@ def check(server):
 
 
 def check_use(server):
-    """The server stores items and finds them again, also on flash."""
+    """Checks that the server stores items and finds them again, also on flash."""
     keys = {f"new-{n}": value(n) for n in range(20_000)}
     with client(server) as user:
         for key, stored in keys.items():
@@ -100,7 +100,7 @@ def test_another_file_of_the_same_size(flash):
     server = flash.stored()
     in_memory = ITEMS - on_flash(server)
     end(server, "SIGKILL")
-    # The file of a server that has stored other items, so that it has items at the same places.
+    # The file of a server with other items, at the same offsets.
     other = flash.region.folder / "other"
     server = flash.region.launch(
         "-m", "16", "-e", str(flash.region.folder / "other-region"), "-o", f"ext_path={other}:{SIZE_MIB}m"
@@ -113,17 +113,17 @@ def test_another_file_of_the_same_size(flash):
     os.replace(other, flash.file)
     server = flash.start()
     assert_warm(server)
-    # Items that were about to leave memory are written to the new file.
+    # Pending demotions are written to the new file.
     assert on_flash(server) < 1000
     assert 0 < check(server) <= in_memory
     check_use(server)
-    # What was on the first file does not come back with it.
+    # The items of the first file do not come back with it.
     server = flash.region.restart(server, "SIGKILL", "-m", "16")
     check(server)
 
 
 def test_an_older_copy_of_the_file(flash):
-    """The header is the same, but items were written since."""
+    """The header is the same, but the server has written items since."""
     server = flash.stored()
     end(server, "SIGTERM")
     copy = flash.region.folder / "copy"
@@ -175,7 +175,7 @@ def test_a_truncated_file(flash, length):
     except ExitedAtStart as refused:
         assert refused.status == 71 and str(flash.file) in refused.output
         return
-    # It is as long as before again, with holes.
+    # The file has its former length again, with holes.
     assert check(server) > 0
     check_use(server)
 
@@ -208,7 +208,7 @@ def test_two_servers_with_one_file(flash):
 
 
 def test_a_start_without_flash(flash):
-    """What was on flash does not come back with it."""
+    """Items on flash do not come back with the flash file."""
     server = flash.stored()
     in_memory = ITEMS - on_flash(server)
     server = flash.region.restart(server, "SIGKILL", "-m", "64")

@@ -20,7 +20,7 @@ CAMPAIGNS_MAX = 20
 
 
 def report(totals, rounds, capsys):
-    """Prints the totals also if the test passes, and checks them."""
+    """Prints the totals, even if the test passes, and checks them."""
     with capsys.disabled():
         print(f"\nrestart: {rounds} rounds, {totals.line()}, seed {totals.seed}")
     assert totals.passed, totals.line()
@@ -81,7 +81,7 @@ def change_bulk(campaign):
 
 
 def present(campaign):
-    """Keys that have an item for sure, and it."""
+    """The keys that certainly have an item, with the item."""
     keys = [key for script in campaign.scripts for key in script.keys]
     certain = {key: next(iter(key.states)) for key in keys if len(key.states) == 1}
     return {key: state for key, state in certain.items() if state}
@@ -91,7 +91,7 @@ def present(campaign):
     "tamper", [delete_some, change_some, touch_some, store_again, bring_back, change_bulk]
 )
 def test_the_rounds_notice_changes(request, tamper):
-    """Checks the test: each change between the crash and the look at the keys is found."""
+    """Checks the test itself: it finds each change made between the crash and the check of the keys."""
     expected = set()
 
     class Tampered(Campaign):
@@ -105,7 +105,7 @@ def test_the_rounds_notice_changes(request, tamper):
                     assert sock.recv(100)
 
     asked, totals = request.config.getoption, Totals(SEED)
-    # Few rounds of a busy machine may leave nothing to change.
+    # A few rounds on a busy machine may leave no items to change.
     for campaign in range(CAMPAIGNS_MAX):
         Tampered(totals, f"{SEED}-{campaign}", AMPLE, asked("--server"), asked("--runtime")).run(0, 6)
         if expected:

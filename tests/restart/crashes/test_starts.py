@@ -1,4 +1,4 @@
-"""Ways to start and to die that the other tests leave out."""
+"""Starts and exits that the other tests do not cover."""
 
 import os
 import pwd
@@ -26,8 +26,8 @@ INTERRUPTED, INTERRUPTED_OF_LONG = 10, 30
 
 
 def test_crashes_while_starting(request, region):
-    """A start that is interrupted at any moment leaves the file as good as it was. Only two in succession
-    are: after three that ended before they could use a file, it is given up."""
+    """A start that is killed at any moment leaves the file intact. The test kills only two starts in succession, because
+    after three the server gives the file up."""
     asked, rng = request.config.getoption, random.Random(1)
     server = region.start("-m", "128")
     contents = Contents(server, SIZES, small=20_000)
@@ -44,7 +44,7 @@ def test_crashes_while_starting(request, region):
     contents.check(server)
 
 
-# Not SIGQUIT, which a shell has processes ignore that it starts in the background.
+# Not SIGQUIT, because background processes of a shell ignore it.
 @pytest.mark.parametrize("name", ["SIGABRT", "SIGXCPU"])
 def test_other_signals_keep_the_items(region, name):
     server = region.start()
@@ -84,7 +84,7 @@ def test_locked_and_huge_pages(region, option):
 
 
 class Daemon:
-    """A server that was started with options of its own, perhaps in the background."""
+    """A server that the test starts with its own options, possibly in the background."""
 
     def __init__(self, binary, folder, *options):
         self.path, self.host = str(folder / "socket"), None
@@ -125,7 +125,7 @@ def user_options():
 
 @pytest.mark.parametrize("path", ["region", "./region", None])
 def test_a_daemon_keeps_its_items(request, region, path):
-    """In the background, with paths that are relative to where it was started."""
+    """In the background, with paths relative to the working directory of the start."""
     binary = request.config.getoption("--server")
     options = [*user_options(), "-d", "-e", path or str(region.file)]
     for value in (None, b"1", b"2"):
