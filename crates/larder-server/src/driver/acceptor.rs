@@ -1,5 +1,5 @@
-//! The thread that accepts connections, under every driver. It is also the one that the
-//! life cycle wakes, and takes the server through its phases.
+//! The accepting thread, the same under every driver. The life cycle wakes it, and it takes the server
+//! through its phases.
 
 use super::dispatch::{Accepted, LOG_INTERVAL, Workers};
 use crate::net::listener::Listener;
@@ -17,14 +17,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long to wait before accepting again when the system has no more file descriptors.
+/// The pause before the next attempt to accept when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
-/// How long a graceful end waits for requests to be answered.
+/// The maximum time that a graceful shutdown waits for replies.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
-/// The token of the waker; listeners count from 0.
+/// The token of the waker; the tokens of listeners start at 0.
 const WAKER: Token = Token(usize::MAX);
 
-/// Accepts connections for `workers` until the server has ended, and they have.
+/// Accepts connections for `workers` until the server ends, and waits for the workers to end.
 pub(super) fn serve(
     server: &Server,
     mut workers: impl Workers,
@@ -67,7 +67,7 @@ fn accept(
                 group.transfer_leadership(None);
             }
             match phase {
-                // There may be room for connections that wait at the listeners.
+                // A connection may have closed, so listeners with waiting connections get another attempt.
                 Phase::Serving => all = true,
                 Phase::Draining => break,
                 Phase::Ended => return Ok(()),
@@ -79,18 +79,19 @@ fn accept(
             paused |= !accept_all(server, listener, workers);
         }
     }
+    // memcached's text.
     tracing::warn!("Gracefully stopping");
     drop(listeners);
     drain(server, workers, &mut poll, &wakeups)
 }
 
-/// Registers `source`, which outlives `poll`, for events of input or connections.
+/// Registers `source` for input and connections. `source` must outlive `poll`.
 fn watch(poll: &Poll, source: &impl AsFd, token: Token) -> io::Result<()> {
     let fd = source.as_fd().as_raw_fd();
     poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)
 }
 
-/// Waits until the workers have closed their connections, up to a limit.
+/// Waits until the workers have closed their connections, at most [`DRAIN_MAX`].
 fn drain(
     server: &Server,
     workers: &impl Workers,
@@ -117,8 +118,7 @@ fn enter(server: &Server, phase: Phase, workers: &impl Workers) -> io::Result<()
     workers.wake_all()
 }
 
-/// Accepts all connections that wait at a listener; false if the system has no file descriptors
-/// left.
+/// Accepts all connections that wait at a listener; false if the system has no file descriptors left.
 fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) -> bool {
     while server.accepts() {
         match listener.accept() {
@@ -129,7 +129,7 @@ fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) 
                         let (tls, service) = (server.tls_at(listener), listener.service());
                         workers.dispatch(Accepted { stream, info, tls, service });
                     }
-                    // The message fits the socket's empty buffer; otherwise the peer only sees the
+                    // The message fits the socket's empty buffer. If the write fails, the peer only sees the
                     // connection close.
                     None => drop(stream.write(TOO_MANY_CONNECTIONS)),
                 }
@@ -143,8 +143,8 @@ fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) 
                 server.gate.set_exhausted(true);
                 server.warnings.accept.warn(|| {
                     format!(
-                        "no connection can be accepted until another closes: {error}. Raise the \
-                         limit of open files (ulimit -n), or lower -c"
+                        "accepting connections: {error}; raise the limit of open files (ulimit -n), or \
+                         lower -c. The server retries until it succeeds"
                     )
                 });
                 return false;
@@ -154,14 +154,14 @@ fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) 
     true
 }
 
-/// Errors of one connection, not of the listener.
+/// Whether an error of accept concerns one connection, not the listener.
 fn is_peers(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
 }
 
 impl Server {
-    /// How a connection at `listener` is encrypted, if it is.
+    /// The TLS configuration of a new connection at `listener`; `None` for plaintext.
     fn tls_at(&self, listener: &Listener) -> Option<Arc<ServerConfig>> {
         self.guards.tls.as_ref()?.configuration(listener.security())
     }

@@ -1,5 +1,5 @@
-//! The connections that the accepting thread hands over to worker threads, under every driver, and the
-//! intervals of work that no event starts.
+//! The interface between the accepting thread and the worker threads of a driver, and the intervals of
+//! periodic work.
 
 use crate::connection::list::ConnectionInfo;
 use crate::net::entry::Service;
@@ -9,12 +9,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The interval of maintenance (expiry, growth of the index) on a thread without other work.
+/// The interval of maintenance (expiry, index growth) on an idle thread.
 pub(super) const MAINTENANCE: Duration = Duration::from_secs(1);
-/// How often watchers are shown what was logged.
+/// The interval at which watchers receive new log lines.
 pub(super) const LOG_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A connection on its way to a worker.
+/// An accepted connection for a worker.
 pub(super) struct Accepted {
     pub(super) stream: Socket,
     pub(super) info: Arc<ConnectionInfo>,
@@ -22,14 +22,14 @@ pub(super) struct Accepted {
     pub(super) service: Service,
 }
 
-/// The threads of a driver, as the one that accepts connections sees them.
+/// The worker threads of a driver.
 pub(super) trait Workers {
-    /// Gives a connection to one of them, in turn.
+    /// Gives a connection to the next worker, round-robin.
     fn dispatch(&mut self, accepted: Accepted);
 
-    /// Wakes all of them, so that they see the server's phase.
+    /// Wakes all workers, so that they check the server's phase.
     fn wake_all(&self) -> io::Result<()>;
 
-    /// Waits for them to end, once the server has ended.
+    /// Waits for all workers to end. The server's phase is [`Phase::Ended`](crate::process::life_cycle::Phase::Ended).
     fn join(self);
 }

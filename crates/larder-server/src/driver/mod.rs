@@ -1,8 +1,8 @@
-//! Drivers move bytes between sockets and sessions, and do not interpret them.
+//! Drivers move bytes between sockets and sessions, without interpreting them.
 //!
 //! Under every driver the main thread accepts connections (`acceptor.rs`), and each worker thread has a
-//! worker context (`worker.rs`): its engine handle, its buffers, its counters, and what it does at each
-//! turn of a connection. A driver decides when a turn or maintenance is due.
+//! worker context (`worker.rs`) with its engine handle, buffers and counters. A driver decides when to poll
+//! a connection and when to do maintenance.
 
 mod acceptor;
 mod dispatch;
@@ -20,22 +20,22 @@ use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, PoisonError};
 
-/// The sockets of clients, and the other end of the life cycle's waker.
+/// The sockets for clients, and the receiving end of the life cycle's waker.
 pub struct Sockets {
-    /// TCP and Unix sockets.
+    /// TCP and unix sockets.
     pub listeners: Vec<Listener>,
     /// UDP sockets.
     pub udp: Vec<UdpSocket>,
-    /// Becomes readable when the phase of the life cycle changes.
+    /// Becomes readable at a request for another phase, and when a connection closes while the gate is closed.
     pub wakeups: UnixStream,
 }
 
-/// Serves until the end of the server's life cycle.
+/// Serves until the server ends.
 ///
-/// The default runtime is compiled for the engine of `cache`. Tokio's use the server's cache, which hides its engine.
+/// The default runtime is generic over the engine of `cache`. The Tokio runtimes use the server's type-erased cache.
 ///
 /// # Errors
-/// The system has no threads or event queues for it.
+/// The system refuses a thread or an event queue.
 pub fn run<C: Cache>(
     server: &Arc<Server>,
     cache: &C,
@@ -48,7 +48,7 @@ pub fn run<C: Cache>(
     acceptor::serve(server, workers, listeners, wakeups)
 }
 
-/// Tokio's runtimes. This function is not generic, so it is compiled once, in this crate.
+/// Runs a Tokio runtime. This function is not generic, so that it is compiled once, in this crate.
 fn run_tokio(server: &Arc<Server>, Sockets { listeners, udp, wakeups }: Sockets) -> io::Result<()> {
     let workers = if server.options.runtime == Runtime::TokioCurrentThread {
         tokio::start_each(server, &server.cache, shares(udp, server.options.threads))?
@@ -58,10 +58,10 @@ fn run_tokio(server: &Arc<Server>, Sockets { listeners, udp, wakeups }: Sockets)
     acceptor::serve(server, workers, listeners, wakeups)
 }
 
-/// [`run`] with the server's cache, which hides its engine. This function is compiled once, in this crate.
+/// Calls [`run`] with the server's type-erased cache. This function is compiled once, in this crate.
 ///
 /// # Errors
-/// Those of [`run`].
+/// See [`run`].
 pub fn run_any(server: &Arc<Server>, sockets: Sockets) -> io::Result<()> {
     run(server, &server.cache, sockets)
 }
@@ -76,15 +76,14 @@ fn shares(udp: Vec<UdpSocket>, threads: usize) -> Vec<Vec<UdpSocket>> {
 }
 
 impl Server {
-    /// Notes the listeners for `stats conns`, where they have the numbers from 1: to be called before
-    /// any connection is accepted.
+    /// Records the listeners for `stats conns`, where their IDs start at 1. Call this before accepting connections.
     pub fn note_listeners(&self, listeners: &[Listener], udp: &[UdpSocket]) {
         let mut names = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         *names = listeners.iter().map(Listener::name).chain(udp.iter().map(udp::name)).collect();
         self.connections.reserve_ids(names.len() as u64);
     }
 
-    /// Addresses that are listened on, in memcached's form.
+    /// The addresses of all listeners, in memcached's form.
     #[must_use]
     pub fn listening(&self) -> Vec<String> {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -1,5 +1,5 @@
-//! The context of a worker thread under any driver, and what it does with it: turns of connections and
-//! of UDP sockets, and maintenance.
+//! The context of a worker thread, the same under every driver: it polls connections and UDP sockets, and
+//! does maintenance.
 
 use super::dispatch::Accepted;
 use crate::connection::conversation::Conversation;
@@ -22,28 +22,28 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// How long handshakes may keep other connections waiting in a round.
+/// The time that TLS handshakes may take in one event-loop iteration.
 pub(super) const HANDSHAKE_SLICE: Duration = Duration::from_millis(1);
 
-/// What belongs to one worker thread.
+/// The state of one worker thread.
 pub(super) struct WorkerContext<E: Engine> {
     index: usize,
     pub(super) server: Arc<Server>,
     counters: Arc<Counters>,
     engine: E,
     buffers: Buffers,
-    /// The settings of sessions of datagrams.
+    /// The settings of the sessions of UDP requests.
     udp_settings: Settings,
-    /// When maintenance was last done.
+    /// The time of the last maintenance.
     maintained: Seconds,
-    /// Time that handshakes have taken in this round.
+    /// The time that handshakes have taken in this iteration.
     handshakes_took: Duration,
-    /// Counts rounds, in which each task that is ready has a turn.
-    round: u64,
+    /// The number of event-loop iterations. Under Tokio, an iteration polls each ready task once.
+    iteration: u64,
 }
 
 impl<E: Engine + 'static> WorkerContext<E> {
-    /// The context of the worker of this number, to be used on its thread alone.
+    /// Creates the context of worker `index`, on the thread of that worker.
     pub(super) fn new(index: usize, server: Arc<Server>, engine: E) -> Self {
         Self {
             index,
@@ -53,49 +53,52 @@ impl<E: Engine + 'static> WorkerContext<E> {
             udp_settings: udp::settings(&server),
             maintained: server.clock.now(),
             handshakes_took: Duration::ZERO,
-            round: 0,
+            iteration: 0,
             server,
         }
     }
 
-    /// The time, to be read once for a number of turns: when their events were reported.
+    /// Reads the clock. A driver calls this once for all events of an iteration.
     pub(super) fn now(&self) -> Moment {
         self.server.clock.moment()
     }
 
-    /// The descriptor that becomes readable when reads have ended, for a driver that calls
-    /// [`WorkerContext::turn_reads`] then.
+    /// The descriptor that becomes readable when flash reads complete. The driver then calls
+    /// [`WorkerContext::turn_reads`].
     pub(super) fn poll_reads(&mut self) -> Option<RawFd> {
         self.engine.poll_reads()
     }
 
-    /// Submits the reads that were begun, and ends those that are done.
+    /// Submits queued flash reads, and completes the finished ones.
     pub(super) fn turn_reads(&mut self) {
         self.engine.turn_reads();
     }
 
-    /// Begins a round of turns.
-    pub(super) fn begin_round(&mut self) {
-        self.round = self.round.wrapping_add(1);
+    /// Starts an event-loop iteration.
+    pub(super) fn start_iteration(&mut self) {
+        self.iteration = self.iteration.wrapping_add(1);
         self.handshakes_took = Duration::ZERO;
     }
 
-    /// Whether there is time for a handshake in this round: one takes as long as a thousand requests,
+    /// Whether this iteration has time for another handshake. A handshake takes as long as a thousand requests,
     /// so connections with requests go first.
     pub(super) fn has_time_for_handshake(&self) -> bool {
         self.handshakes_took < HANDSHAKE_SLICE
     }
 
-    /// The same for a task, which has waited since the round that it was told; the round to wait for
-    /// if not. Tasks that have waited come to their turns when all that were ready had theirs.
+    /// Admits the handshake of a task, or returns the iteration that the task must pass on its next call, after
+    /// a yield.
+    ///
+    /// Tokio polls a task that has yielded after all tasks that were ready, so the first task that returns in the
+    /// same iteration starts the next one.
     pub(super) fn admit_handshake(&mut self, waited: Option<u64>) -> Result<(), u64> {
-        if waited == Some(self.round) {
-            self.begin_round();
+        if waited == Some(self.iteration) {
+            self.start_iteration();
         }
-        if self.has_time_for_handshake() { Ok(()) } else { Err(self.round) }
+        if self.has_time_for_handshake() { Ok(()) } else { Err(self.iteration) }
     }
 
-    /// A turn of a connection that is still in its TLS handshake.
+    /// Polls a connection in its TLS handshake, and measures the time.
     fn serve_handshake(
         &mut self,
         connection: &mut Connection<Session<E>>,
@@ -109,7 +112,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         after
     }
 
-    /// A connection's turn. `waker` makes what wakes it from [`NextAction::Hold`].
+    /// Polls a connection. `waker` creates the waker that ends [`NextAction::Hold`].
     pub(super) fn serve(
         &mut self,
         connection: &mut Connection<Session<E>>,
@@ -163,7 +166,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.counters.thread.bytes_written.add(moved.written as u64);
     }
 
-    /// False if the connection has taken more memory than there is for all of them.
+    /// Publishes the connection's memory; false if the limit of all connections has no room for it.
     fn count_held(&self, connection: &mut Connection<Session<E>>) -> bool {
         let change = connection.held_change(|| self.server.clock.millis());
         if connection.is_holding_cache() {
@@ -178,14 +181,15 @@ impl<E: Engine + 'static> WorkerContext<E> {
         if !fits {
             self.counters.thread.read_buf_oom.add(1);
             self.server.warnings.refused.warn(|| {
-                "a connection is closed: the buffers of all connections take as much memory as they \
-                 may; lower -c, or give -m more than 1024".to_owned()
+                "connection closed: the buffers of all connections reached their memory limit; lower -c, or \
+                 raise -m above 1024"
+                    .to_owned()
             });
         }
         fits
     }
 
-    /// Closes stalled connections where values on their way in or out keep too much of the cache.
+    /// Closes stalled connections if values in transfer pin too much of the cache.
     fn free_cache(&self) {
         let over = self.engine.overheld();
         if over != Overheld::default() {
@@ -193,7 +197,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         }
     }
 
-    /// A UDP socket's turn.
+    /// Polls a UDP socket. `waker` creates the waker that ends [`NextAction::Hold`].
     pub(super) fn serve_datagrams(
         &mut self,
         endpoint: &mut Endpoint<E>,
@@ -213,12 +217,12 @@ impl<E: Engine + 'static> WorkerContext<E> {
         after
     }
 
-    /// Notes that the thread is alive.
+    /// Records that the thread is alive, for the watchdog.
     pub(super) fn heartbeat(&self) {
         self.server.heartbeat(self.index);
     }
 
-    /// A little maintenance; true if there is more to do.
+    /// Does one slice of maintenance; true if work is left.
     pub(super) fn maintain(&mut self, now: Seconds) -> bool {
         if self.maintained != now {
             self.free_cache();
@@ -231,7 +235,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         }
     }
 
-    /// The same, unless it was done in this second.
+    /// Does one slice of maintenance, at most once a second.
     pub(super) fn maintain_if_due(&mut self, now: Seconds) {
         if self.maintained != now {
             self.maintain(now);
@@ -240,8 +244,12 @@ impl<E: Engine + 'static> WorkerContext<E> {
 }
 
 impl Server {
-    /// A connection that was accepted, its stream, and by when it has to be agreed on TLS, if it has.
-    pub(super) fn begin<E: Engine + 'static>(
+    /// Creates the connection of an accepted stream; returns it with the stream and the deadline of its TLS
+    /// handshake.
+    ///
+    /// # Errors
+    /// rustls refuses the configuration.
+    pub(super) fn open<E: Engine + 'static>(
         &self,
         accepted: Accepted,
     ) -> io::Result<(Connection<Session<E>>, Socket, Option<Instant>)> {
@@ -258,8 +266,7 @@ impl Server {
         Ok((Connection::new(info, session, Some(channel)), stream, Some(by)))
     }
 
-    /// Ends a connection: releases its memory, announces the end to the peer, and removes it from the
-    /// list.
+    /// Closes a connection: releases its memory, sends the TLS close alert, and removes it from the list.
     pub(super) fn finish(
         &self,
         connection: &mut Connection<impl Conversation>,
@@ -267,31 +274,31 @@ impl Server {
     ) {
         connection.conversation.close(self);
         if connection.is_handshaking() && connection.info.ended().is_none() {
-            self.log.note_fault(connection.info.id, true, "it ends in the middle of a handshake");
+            self.log.note_fault(connection.info.id, true, "connection closed during the handshake");
         }
         connection.end(stream);
         self.connections.count_held(-connection.counted_held());
         self.dismiss(&connection.info);
     }
 
-    /// Notes the error that ends a connection early.
+    /// Records the error that ends a connection.
     fn note_fault(&self, info: &ConnectionInfo, fault: &Fault) {
         let (tls, error) = match fault {
             Fault::Stream(error) => (false, error),
             Fault::Tls(error) => (true, error),
         };
-        tracing::debug!(peer = info.peer, %error, "a connection ends with an error");
+        tracing::debug!(peer = info.peer, %error, "connection failed");
         info.note_failure();
         self.log.note_fault(info.id, tls, error);
     }
 
-    /// Notes that a connection's TLS handshake takes too long.
+    /// Records that a TLS handshake has timed out.
     pub(super) fn note_late_handshake(&self, info: &ConnectionInfo) {
         info.note_failure();
-        self.log.note_fault(info.id, true, "the handshake takes too long");
+        self.log.note_fault(info.id, true, "handshake timed out");
     }
 
-    /// Whether a connection has waited for too long (`-o idle_timeout`), and is to be closed.
+    /// Whether a connection has reached `-o idle_timeout` and must be closed.
     pub(super) fn is_idle_timed_out(
         &self,
         connection: &Connection<impl Conversation>,

@@ -22,11 +22,11 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-/// The token of a worker's waker; connections count from 0.
+/// The token of the worker's waker. The tokens of connections start at 0.
 pub(super) const WAKER: Token = Token(usize::MAX);
-/// The token of the reads of slower storage that a worker has begun.
+/// The token of the worker's flash reads.
 pub(super) const READS: Token = Token(usize::MAX - 1);
-/// The token of a worker's first UDP socket; above those of connections, below its waker's.
+/// The token of the worker's first UDP socket, between the tokens of connections and the waker.
 pub(super) const FIRST_ENDPOINT: usize = usize::MAX / 2;
 
 /// The state of a worker, on its own thread.
@@ -35,29 +35,29 @@ pub(super) struct EventLoop<E: Engine + 'static> {
     inbox: Receiver<Accepted>,
     worker: WorkerContext<E>,
     clients: Vec<Option<Client<E>>>,
-    /// Free places in `clients`.
+    /// Free indices of `clients`.
     vacant: Vec<usize>,
-    /// Clients that have more to do, in turn.
+    /// Clients and UDP sockets to poll again, in order.
     ready: VecDeque<usize>,
-    /// UDP sockets.
+    /// The UDP sockets of this worker.
     endpoints: Vec<(UdpSocket, Endpoint<E>)>,
     /// Clients that watch the log.
     watching: Vec<usize>,
     watchers_served: Instant,
     /// Clients in a TLS handshake, in the order of their deadlines.
     handshakes: VecDeque<(Instant, usize, Arc<ConnectionInfo>)>,
-    /// Clients in a TLS handshake that have sent input, in turn. Clients after their handshake go first.
+    /// Clients in a TLS handshake that have sent input, in order. Clients after their handshake go first.
     handshaking: VecDeque<usize>,
-    /// More connections may wait in the inbox.
+    /// Whether the inbox may contain connections.
     arriving: bool,
     maintained: Instant,
-    /// Maintenance has more to do.
+    /// Whether maintenance has work left.
     has_maintenance: bool,
-    /// Has other threads wake this worker when a client is to be closed.
+    /// Wakes this worker. Load shedding calls it after marking a client.
     waker: std::task::Waker,
-    /// Clients that were woken from waiting for slower storage.
+    /// Clients that can resume a waiting request.
     resumed: Arc<Resumed>,
-    /// How many connections of all threads had been chosen to be closed at the last check.
+    /// The value of [`Server::shed_marks`](crate::server::Server::shed_marks) at the last check.
     shed_seen: u64,
 }
 
@@ -65,14 +65,14 @@ pub(super) struct EventLoop<E: Engine + 'static> {
 struct Client<E: Engine> {
     connection: Connection<Session<E>>,
     stream: Socket,
-    /// It is registered for events of writing.
+    /// Whether the stream is registered for write events.
     watches_writing: bool,
-    /// It is in [`EventLoop::handshaking`].
+    /// Whether the client is in [`EventLoop::handshaking`].
     awaits_handshake: bool,
 }
 
 impl<E: Engine + 'static> Client<E> {
-    /// Registers for the events that the connection waits for.
+    /// Registers the stream for the events that the connection waits for.
     fn watch(&mut self, poll: &Poll, token: Token) -> io::Result<()> {
         let on = self.connection.awaits_writing();
         if self.watches_writing != on {
@@ -115,7 +115,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Takes UDP sockets to serve.
+    /// Registers UDP sockets.
     pub(super) fn attach(&mut self, udp: Vec<UdpSocket>) -> io::Result<()> {
         for (index, socket) in udp.into_iter().enumerate() {
             let (fd, token) = (socket.as_raw_fd(), Token(FIRST_ENDPOINT + index));
@@ -127,7 +127,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         Ok(())
     }
 
-    /// Has this thread wait for the ends of reads, too.
+    /// Registers the descriptor of completed flash reads.
     fn watch_reads(&mut self) -> io::Result<()> {
         match self.worker.poll_reads() {
             Some(fd) => {
@@ -137,7 +137,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Submits the reads that were begun, and continues the requests whose reads have ended.
+    /// Submits queued flash reads, and resumes the requests of the completed ones.
     fn turn_reads(&mut self, now: Moment) {
         self.worker.turn_reads();
         if !self.resumed.is_empty() {
@@ -148,7 +148,7 @@ impl<E: Engine + 'static> EventLoop<E> {
 
     pub(super) fn run(&mut self) {
         if let Err(error) = self.watch_reads() {
-            tracing::error!(%error, "a worker thread ends: its event queue refuses the queue of reads");
+            tracing::error!(%error, "worker thread: registering the queue of flash reads failed, and the thread ends; restart the server");
             return;
         }
         let mut events = Events::with_capacity(256);
@@ -160,20 +160,20 @@ impl<E: Engine + 'static> EventLoop<E> {
             match polled {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    tracing::error!(%error, "a worker thread ends with its connections: its event queue failed");
+                    tracing::error!(%error, "worker thread: its event queue failed, and the thread ends with its connections; restart the server");
                     return;
                 }
                 Ok(()) => (),
             }
             let now = self.worker.now();
-            // Sockets that were ready before registration cause one event each, and only once.
+            // Events are edge-triggered. A socket that was ready before its registration causes one event, too.
             let waiting = self.ready.len();
             for event in &events {
                 if event.token() == WAKER {
                     self.arriving = true;
                     self.resume(now);
                 } else if event.token() == READS {
-                    // They are looked at in each round.
+                    // Every iteration completes flash reads below.
                 } else if event.token().0 >= FIRST_ENDPOINT {
                     self.serve_datagrams(event.token().0, now);
                 } else if let Some(Some(client)) = self.clients.get_mut(event.token().0) {
@@ -205,16 +205,16 @@ impl<E: Engine + 'static> EventLoop<E> {
             if self.worker.server.life.phase() == Phase::Draining {
                 self.drain(now);
             }
-            // The turns since then may have begun reads, too.
+            // The polls above may have queued flash reads.
             self.worker.turn_reads();
         }
     }
 
-    /// How long to wait for an event.
+    /// The maximum time to wait for an event.
     fn poll_timeout(&self) -> Duration {
-        let comes = self.arriving || !self.handshaking.is_empty();
+        let has_arrivals = self.arriving || !self.handshaking.is_empty();
         let resumes = !self.resumed.is_empty();
-        let busy = self.has_maintenance || comes || resumes || !self.ready.is_empty();
+        let busy = self.has_maintenance || has_arrivals || resumes || !self.ready.is_empty();
         match (busy, self.watching.is_empty()) {
             (true, _) => Duration::ZERO,
             (false, true) => MAINTENANCE,
@@ -222,14 +222,14 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Closes the connections without unanswered requests.
+    /// Closes the connections that have no unanswered request.
     fn drain(&mut self, now: Moment) {
         for index in 0..self.clients.len() {
             let Some(Some(client)) = self.clients.get_mut(index) else { continue };
             if !client.connection.is_quiet() {
                 continue;
             }
-            // Input from before the announced end is answered, whether or not its event has been seen.
+            // Input that arrived before the shutdown is answered even if its event is still pending.
             client.connection.note_event(true, false);
             self.serve(index, now);
             let client = self.clients[index].as_ref();
@@ -239,7 +239,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Sends new lines of the log to watchers, at intervals.
+    /// Sends new log lines to watchers, at intervals.
     fn serve_watchers(&mut self, now: Moment) {
         if self.watching.is_empty() || self.watchers_served.elapsed() < LOG_INTERVAL {
             return;
@@ -248,13 +248,13 @@ impl<E: Engine + 'static> EventLoop<E> {
         for index in std::mem::take(&mut self.watching) {
             if let Some(Some(client)) = self.clients.get_mut(index) {
                 client.connection.call_again();
-                // It returns to the list if it still watches.
+                // serve() adds it to the list again if it still watches.
                 self.serve(index, now);
             }
         }
     }
 
-    /// Adds a client to those that wait for a turn of their TLS handshake.
+    /// Queues a client for the next step of its TLS handshake.
     fn queue_handshake(&mut self, index: usize) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         if !std::mem::replace(&mut client.awaits_handshake, true) {
@@ -262,12 +262,12 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Serves clients in a TLS handshake, for a limited time.
+    /// Polls clients in a TLS handshake, for a limited time.
     fn serve_handshakes(&mut self, now: Moment) {
-        self.worker.begin_round();
+        self.worker.start_iteration();
         while self.worker.has_time_for_handshake() {
             let Some(index) = self.handshaking.pop_front() else { return };
-            // It may have been closed, and its place assigned to another.
+            // The client may have closed, and its index may belong to another one now.
             let client = self.clients.get_mut(index).and_then(Option::as_mut);
             let waited = client.is_some_and(|client| std::mem::take(&mut client.awaits_handshake));
             if waited {
@@ -276,7 +276,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Takes connections from the acceptor, a limited number at once.
+    /// Takes connections from the accepting thread, for a limited time.
     fn accept_pending(&mut self) {
         if !self.arriving {
             return;
@@ -292,10 +292,10 @@ impl<E: Engine + 'static> EventLoop<E> {
             if index == self.clients.len() {
                 self.clients.push(None);
             }
-            match self.begin(index, accepted) {
+            match self.open(index, accepted) {
                 Ok(client) => self.clients[index] = Some(client),
                 Err(error) => {
-                    tracing::warn!(%error, "a connection is closed: the system refuses to watch it for events");
+                    tracing::warn!(%error, peer = info.peer, "connection closed: registering it for events failed; raise the limits of the system's event queue (fs.epoll.max_user_watches)");
                     self.worker.server.dismiss(&info);
                     self.vacant.push(index);
                 }
@@ -303,11 +303,11 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    fn begin(&mut self, index: usize, accepted: Accepted) -> io::Result<Client<E>> {
+    fn open(&mut self, index: usize, accepted: Accepted) -> io::Result<Client<E>> {
         let info = Arc::clone(&accepted.info);
-        let (connection, stream, handshake_deadline) = self.worker.server.begin(accepted)?;
-        if let Some(by) = handshake_deadline {
-            self.handshakes.push_back((by, index, info));
+        let (connection, stream, handshake_deadline) = self.worker.server.open(accepted)?;
+        if let Some(deadline) = handshake_deadline {
+            self.handshakes.push_back((deadline, index, info));
         }
         let (fd, registry) = (stream.as_raw_fd(), self.poll.registry());
         registry.register(&mut SourceFd(&fd), Token(index), Interest::READABLE)?;
@@ -328,7 +328,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Gives a turn to the clients whose requests can be continued.
+    /// Polls the clients and UDP sockets that can resume a waiting request.
     fn resume(&mut self, now: Moment) {
         for (token, id) in self.resumed.take() {
             if token >= FIRST_ENDPOINT {
@@ -342,7 +342,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Registers everything that may wake the worker for a client: events, and load shedding.
+    /// Registers a waiting client for events of its stream and for load shedding.
     fn watch_client(&mut self, index: usize) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         if client.connection.is_watching() && !self.watching.contains(&index) {
@@ -355,7 +355,7 @@ impl<E: Engine + 'static> EventLoop<E> {
             }
         }
         if let Err(error) = client.watch(&self.poll, Token(index)) {
-            tracing::warn!(%error, "a connection is closed: the system refuses to watch it for events");
+            tracing::warn!(%error, peer = client.connection.info.peer, "connection closed: registering it for write events failed; raise the limits of the system's event queue");
             client.connection.info.note_failure();
             self.close(index);
         }
@@ -378,7 +378,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         };
         self.worker.server.finish(&mut client.connection, &mut client.stream);
         let fd = client.stream.as_raw_fd();
-        // It is about to be closed, which has the same effect.
+        // Closing the descriptor has the same effect, so an error does not matter.
         let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
         self.vacant.push(index);
         self.ready.retain(|&ready| ready != index);
@@ -398,7 +398,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Closes connections that have stalled while memory is short.
+    /// Closes the connections that load shedding has marked.
     fn close_shed(&mut self) {
         let count = self.worker.server.shed_marks();
         if std::mem::replace(&mut self.shed_seen, count) == count {
@@ -412,7 +412,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Closes connections that have waited for too long.
+    /// Closes connections that have reached the idle timeout.
     fn close_idle(&mut self, now: Seconds) {
         for index in 0..self.clients.len() {
             let Some(client) = &self.clients[index] else { continue };
@@ -422,11 +422,13 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Closes connections whose TLS handshake takes too long.
+    /// Closes connections that have passed the deadline of their TLS handshake.
     fn close_late_handshakes(&mut self) {
         let now = Instant::now();
-        while let Some((_, index, info)) = self.handshakes.pop_front_if(|(by, ..)| *by <= now) {
-            // Its place may have been assigned to another connection.
+        while let Some((_, index, info)) =
+            self.handshakes.pop_front_if(|(deadline, ..)| *deadline <= now)
+        {
+            // The index may belong to another connection now.
             let late = self.clients.get(index).and_then(Option::as_ref).is_some_and(|client| {
                 client.connection.is_handshaking() && client.connection.info.id == info.id
             });

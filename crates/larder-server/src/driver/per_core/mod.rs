@@ -1,5 +1,5 @@
-//! One event loop a thread. Each worker owns its connections and its context, and answers a request
-//! without shared state.
+//! One event loop per worker thread. Each worker owns its connections and its context, and answers requests
+//! without sharing mutable state with other workers.
 
 mod event_loop;
 mod wakers;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use wakers::{LoopWaker, Resumed};
 
-/// Starts a worker for each share of UDP sockets.
+/// Starts one worker for each element of `shares`, which are the UDP sockets of that worker.
 pub(in crate::driver) fn start<C: Cache>(
     server: &Arc<Server>,
     cache: &C,
@@ -27,14 +27,14 @@ pub(in crate::driver) fn start<C: Cache>(
 ) -> io::Result<EventLoops> {
     let shares = shares.into_iter().enumerate();
     let workers = shares.map(|(index, udp)| spawn(index, server, cache, udp));
-    Ok(EventLoops { workers: workers.collect::<io::Result<Vec<_>>>()?, turn: 0 })
+    Ok(EventLoops { workers: workers.collect::<io::Result<Vec<_>>>()?, next: 0 })
 }
 
-/// The workers as the acceptor sees them.
+/// The workers, for the accepting thread.
 pub(in crate::driver) struct EventLoops {
     workers: Vec<Worker>,
-    /// Whose turn it is.
-    turn: usize,
+    /// The index of the worker that gets the next connection.
+    next: usize,
 }
 
 struct Worker {
@@ -45,12 +45,12 @@ struct Worker {
 
 impl Workers for EventLoops {
     fn dispatch(&mut self, accepted: Accepted) {
-        let worker = &self.workers[self.turn];
-        self.turn = (self.turn + 1) % self.workers.len();
+        let worker = &self.workers[self.next];
+        self.next = (self.next + 1) % self.workers.len();
         if worker.connections.send(accepted).is_ok()
             && let Err(error) = worker.waker.wake()
         {
-            tracing::error!(%error, "a worker thread cannot be woken: its event queue refuses the signal");
+            tracing::error!(%error, "waking a worker thread failed: the connection waits for the next event; restart the server if this repeats");
         }
     }
 
@@ -63,7 +63,7 @@ impl Workers for EventLoops {
             drop(connections);
             if thread.join().is_err() {
                 tracing::error!(
-                    "a worker thread panicked: its connections were lost, and this is a bug"
+                    "worker thread: it panicked and its connections were lost; please report this bug"
                 );
             }
         }
@@ -94,7 +94,9 @@ fn spawn<C: Cache>(
         let mut worker = EventLoop::new(poll, inbox, worker, loop_waker, resumed);
         match worker.attach(udp) {
             Ok(()) => worker.run(),
-            Err(error) => tracing::error!(%error, "a worker thread ends with its connections: its event queue failed"),
+            Err(error) => {
+                tracing::error!(%error, "worker thread: registering a UDP socket failed, and the thread ends; restart the server");
+            }
         }
     })?;
     Ok(Worker { connections, waker, thread })

@@ -5,23 +5,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Wake;
 
-/// Wakes a worker to check its clients.
+/// The waker of a worker: makes it check its clients.
 pub(super) struct LoopWaker(pub(super) Arc<Waker>);
 
 impl Wake for LoopWaker {
     fn wake(self: Arc<Self>) {
         if let Err(error) = self.0.wake() {
-            tracing::error!(%error, "a worker thread cannot be woken: its event queue refuses the signal");
+            tracing::error!(%error, "waking a worker thread failed: stalled connections close late; restart the server if this repeats");
         }
     }
 }
 
-/// Clients and UDP sockets of one worker whose requests can be continued.
+/// The clients and UDP sockets of one worker that can resume waiting requests.
 pub(super) struct Resumed {
-    /// Their tokens and the numbers of their connections, because a token may have been assigned anew.
+    /// Tokens with connection IDs. The ID detects a token that now belongs to another connection.
     pub(super) list: Mutex<Vec<(usize, u64)>>,
     pub(super) waker: Arc<Waker>,
-    /// The worker will look at the list before it waits for events, so that it need not be woken.
+    /// The worker will check the list before it waits for events, so it needs no wake.
     pub(super) looks_again: AtomicBool,
 }
 
@@ -34,13 +34,13 @@ impl Resumed {
         self.list.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// What wakes the client or UDP socket of this token.
+    /// Creates the waker of the client or UDP socket with this token.
     pub(super) fn waker_of(self: &Arc<Self>, token: usize, id: u64) -> std::task::Waker {
         Arc::new(ClientWaker { resumed: Arc::clone(self), token, id }).into()
     }
 }
 
-/// Wakes one client or UDP socket, from any thread.
+/// The waker of one client or UDP socket, callable from any thread.
 struct ClientWaker {
     resumed: Arc<Resumed>,
     token: usize,
@@ -55,7 +55,7 @@ impl Wake for ClientWaker {
             return;
         }
         if let Err(error) = resumed.waker.wake() {
-            tracing::error!(%error, "a worker thread cannot be woken: its event queue refuses the signal");
+            tracing::error!(%error, "waking a worker thread failed: a request waits for the next event; restart the server if this repeats");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! A connection's task: it waits for an event, has turns until it has to wait again, and repeats that.
+//! The task of a connection: it waits for an event, then polls the connection until it must wait again.
 
-use super::hold::Hold;
+use super::hold::ResumeFlag;
 use super::shared::Shared;
 use super::stream::Stream;
 use crate::connection::{Connection, NextAction};
@@ -18,27 +18,27 @@ use std::time::{Duration, Instant};
 use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep};
 
-/// How often a task lets others go first while connections are being closed for want of memory.
+/// The maximum number of yields before a poll while load shedding closes connections.
 const SHEDDING_YIELDS_MAX: u32 = 16;
 
-/// A connection with what its task waits for. Dropping it closes it.
+/// A connection and the events that its task waits for. Dropping it closes the connection.
 pub(super) struct Client {
     shared: Arc<Shared>,
     connection: Connection<Session<erased::Handle>>,
     stream: Stream,
-    /// The deadline of its TLS handshake.
+    /// The deadline of the TLS handshake.
     handshake_deadline: Option<Instant>,
-    /// The timer that ends its wait without an event: its duration, and the timer.
+    /// The timer that limits a wait: its duration, and the timer.
     alarm: Option<(Duration, Pin<Box<Sleep>>)>,
-    /// The phase that it has seen.
+    /// The server's phase at the last wake.
     phase: Phase,
-    /// What wakes it when it waits for slower storage; created at the first such wait.
-    hold: OnceCell<Hold>,
+    /// The flag for waits on slower storage; created at the first such wait.
+    resume: OnceCell<ResumeFlag>,
 }
 
 impl Client {
-    pub(super) fn begin(shared: &Arc<Shared>, accepted: Accepted) -> io::Result<Self> {
-        let (connection, stream, handshake_deadline) = shared.server.begin(accepted)?;
+    pub(super) fn open(shared: &Arc<Shared>, accepted: Accepted) -> io::Result<Self> {
+        let (connection, stream, handshake_deadline) = shared.server.open(accepted)?;
         Ok(Self {
             shared: Arc::clone(shared),
             connection,
@@ -46,15 +46,16 @@ impl Client {
             handshake_deadline,
             alarm: None,
             phase: Phase::Serving,
-            hold: OnceCell::new(),
+            resume: OnceCell::new(),
         })
     }
 
-    /// Serves it to its end. It is boxed because the task would contain it more than once otherwise.
+    /// Serves the connection until it closes. `self` is boxed, because the future would otherwise contain it more
+    /// than once.
     pub(super) async fn run(mut self: Box<Self>) {
         let shared = Arc::clone(&self.shared);
-        // It is polled once and then wakes this task, which checks the phase whenever it wakes: so no
-        // request takes the lock that all connections share.
+        // Polling it once registers this task, which checks the phase at every wake. So no request takes the
+        // lock of `phase_changed`, which all connections share.
         let mut changed = pin!(shared.phase_changed.notified());
         let _pending = poll_fn(|cx| Poll::Ready(changed.as_mut().poll(cx))).await;
         while self.wait().await && self.serve().await {
@@ -64,9 +65,9 @@ impl Client {
         }
     }
 
-    /// Has turns until there is something to wait for; false if it is to be closed.
+    /// Polls the connection until it must wait; false if it must close.
     async fn serve(&mut self) -> bool {
-        // The tasks that have to close are ready to run: after them there is room for this one.
+        // The tasks of marked connections are ready to run. Yielding lets them free memory first.
         for _ in 0..SHEDDING_YIELDS_MAX {
             if !self.shared.server.is_shedding() {
                 break;
@@ -75,9 +76,9 @@ impl Client {
         }
         loop {
             if self.connection.is_handshaking() {
-                self.await_handshake_turn().await;
+                self.admit_handshake().await;
             }
-            match poll_fn(|cx| Poll::Ready(self.turn(cx.waker()))).await {
+            match poll_fn(|cx| Poll::Ready(self.poll_connection(cx.waker()))).await {
                 NextAction::PollAgain => yield_now().await,
                 NextAction::Wait | NextAction::Hold => return true,
                 NextAction::Close => return false,
@@ -85,17 +86,18 @@ impl Client {
         }
     }
 
-    /// Lets tasks that are ready go first, as long as handshakes have had their share of this thread.
-    async fn await_handshake_turn(&mut self) {
+    /// Yields to other tasks until this thread has time for a handshake.
+    async fn admit_handshake(&mut self) {
         let mut waited = None;
-        while let Err(round) = self.shared.with_worker(|worker| worker.admit_handshake(waited)) {
-            waited = Some(round);
+        while let Err(iteration) = self.shared.with_worker(|worker| worker.admit_handshake(waited))
+        {
+            waited = Some(iteration);
             yield_now().await;
         }
     }
 
-    fn turn(&mut self, task: &Waker) -> NextAction {
-        let waker = || self.hold.get_or_init(|| Hold::new(task)).waker();
+    fn poll_connection(&mut self, task: &Waker) -> NextAction {
+        let waker = || self.resume.get_or_init(|| ResumeFlag::new(task)).waker();
         self.shared.with_worker(|worker| {
             let now = worker.now();
             let after =
@@ -105,8 +107,8 @@ impl Client {
         })
     }
 
-    /// Whether it has no unanswered request. Input from before the announced end is answered, whether
-    /// or not its event has been seen.
+    /// Answers the last requests; true if the connection can close. Input that arrived before the shutdown is
+    /// answered even if its event is still pending.
     async fn try_drain(&mut self) -> bool {
         if !self.connection.is_quiet() {
             return false;
@@ -115,7 +117,7 @@ impl Client {
         !self.serve().await || self.connection.is_quiet()
     }
 
-    /// Waits for a reason to serve it; false if it is to be closed.
+    /// Waits for an event, the timer or a change of phase; false if the connection must close.
     async fn wait(&mut self) -> bool {
         self.set_alarm();
         poll_fn(|cx| self.poll_reason(cx)).await
@@ -138,7 +140,7 @@ impl Client {
                 return Poll::Ready(false);
             }
         }
-        if self.connection.is_held() && self.hold.get().is_some_and(Hold::take_wake) {
+        if self.connection.is_held() && self.resume.get().is_some_and(ResumeFlag::take_wake) {
             self.connection.resume();
             return Poll::Ready(true);
         }
@@ -150,11 +152,11 @@ impl Client {
         } else {
             ready!(self.stream.poll_input(cx)).inspect(|()| self.connection.note_event(true, false))
         };
-        // It fails when the runtime ends.
+        // The event fails when the runtime ends.
         Poll::Ready(event.is_ok())
     }
 
-    /// Sets the timer that ends the wait.
+    /// Starts the timer that limits the next wait.
     fn set_alarm(&mut self) {
         let after = self.poll_timeout();
         if self.alarm.as_ref().map(|(after, _)| *after) != after {
@@ -171,7 +173,7 @@ impl Client {
         }
     }
 
-    /// False if it is to be closed.
+    /// Handles the end of the timer; false if the connection must close.
     fn handle_alarm(&mut self) -> bool {
         let (server, connection) = (&self.shared.server, &mut self.connection);
         if connection.is_watching() {

@@ -1,8 +1,8 @@
-//! Tokio's runtimes: a task for each connection and each UDP socket. Either there are as many
-//! current-thread runtimes as threads, which get connections in turn, or there is one work-stealing
-//! runtime, where a task may continue on another thread after each wait.
+//! The Tokio drivers: one task per connection and per UDP socket. `tokio-current-thread` runs one runtime
+//! per worker thread, which get connections round-robin. `tokio-multi-thread` runs one work-stealing
+//! runtime, where a task may move to another thread at each wait.
 //!
-//! A worker context stays on its thread: a task uses that of the thread it is on, for one turn.
+//! A worker context stays on its thread. A task borrows the context of its current thread for one poll.
 
 mod client;
 mod hold;
@@ -14,7 +14,7 @@ use crate::connection::NextAction;
 use crate::net::udp::Endpoint;
 use crate::server::Server;
 use client::Client;
-use hold::Hold;
+use hold::ResumeFlag;
 use larder_store::erased;
 use shared::{Shared, install, uninstall};
 use std::future::poll_fn;
@@ -30,17 +30,17 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
-/// How long a round of maintenance occupies its thread in the work-stealing runtime, so that the next
-/// one runs on another thread.
-const ROUND: Duration = Duration::from_micros(50);
+/// The time that a maintenance task blocks its thread of the work-stealing runtime, so that the next
+/// maintenance task runs on another thread.
+const MAINTENANCE_BLOCK: Duration = Duration::from_micros(50);
 
-/// The runtimes as the acceptor sees them.
+/// The runtimes, for the accepting thread.
 pub(super) struct Runtimes {
     shared: Arc<Shared>,
     handles: Vec<Handle>,
-    /// Whose turn it is.
-    turn: usize,
-    /// The threads of current-thread runtimes, and how they are ended.
+    /// The index of the runtime that gets the next connection.
+    next: usize,
+    /// The threads of current-thread runtimes, with the senders that end them.
     threads: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
     /// The work-stealing runtime.
     runtime: Option<Runtime>,
@@ -48,8 +48,8 @@ pub(super) struct Runtimes {
 
 impl Workers for Runtimes {
     fn dispatch(&mut self, accepted: Accepted) {
-        self.handles[self.turn].spawn(serve_connection(Arc::clone(&self.shared), accepted));
-        self.turn = (self.turn + 1) % self.handles.len();
+        self.handles[self.next].spawn(serve_connection(Arc::clone(&self.shared), accepted));
+        self.next = (self.next + 1) % self.handles.len();
     }
 
     fn wake_all(&self) -> io::Result<()> {
@@ -59,11 +59,11 @@ impl Workers for Runtimes {
 
     fn join(self) {
         for (end, thread) in self.threads {
-            // The receiver does not exist any more if the thread panicked.
+            // A thread that panicked has dropped its receiver.
             let _ = end.send(());
             if thread.join().is_err() {
                 tracing::error!(
-                    "a worker thread panicked: its connections were lost, and this is a bug"
+                    "worker thread: it panicked and its connections were lost; please report this bug"
                 );
             }
         }
@@ -71,7 +71,7 @@ impl Workers for Runtimes {
     }
 }
 
-/// Starts a current-thread runtime for each share of UDP sockets.
+/// Starts one current-thread runtime for each element of `shares`, which are its UDP sockets.
 pub(super) fn start_each(
     server: &Arc<Server>,
     cache: &erased::Cache,
@@ -96,7 +96,7 @@ pub(super) fn start_each(
         })?;
         threads.push((end, thread));
     }
-    Ok(Runtimes { shared, handles, turn: 0, threads, runtime: None })
+    Ok(Runtimes { shared, handles, next: 0, threads, runtime: None })
 }
 
 /// Starts one work-stealing runtime.
@@ -117,10 +117,10 @@ pub(super) fn start_all(
         .build()?;
     let handle = runtime.handle();
     handle.spawn(heartbeat(Arc::clone(&shared)));
-    handle.spawn(do_rounds(Arc::clone(&shared)));
+    handle.spawn(maintain_all_threads(Arc::clone(&shared)));
     spawn_endpoints(handle, &shared, udp);
     let handles = vec![handle.clone()];
-    Ok(Runtimes { shared, handles, turn: 0, threads: Vec::new(), runtime: Some(runtime) })
+    Ok(Runtimes { shared, handles, next: 0, threads: Vec::new(), runtime: Some(runtime) })
 }
 
 fn spawn_endpoints(handle: &Handle, shared: &Arc<Shared>, udp: Vec<std::net::UdpSocket>) {
@@ -129,7 +129,7 @@ fn spawn_endpoints(handle: &Handle, shared: &Arc<Shared>, udp: Vec<std::net::Udp
     }
 }
 
-/// A current-thread runtime's maintenance.
+/// Maintenance of a current-thread runtime.
 async fn maintain(shared: Arc<Shared>) {
     loop {
         shared.with_worker(|worker| worker.heartbeat());
@@ -141,27 +141,27 @@ async fn maintain(shared: Arc<Shared>) {
     }
 }
 
-/// The work-stealing runtime's maintenance. Each thread has open segments of its own to maintain: a
-/// busy thread does so at its turns, and these tasks run on the idle ones.
-async fn do_rounds(shared: Arc<Shared>) {
+/// Maintenance of the work-stealing runtime. Each thread has its own open segments to maintain: a busy thread
+/// does so after a poll, and these tasks run on the idle threads.
+async fn maintain_all_threads(shared: Arc<Shared>) {
     loop {
         sleep(MAINTENANCE).await;
-        let mut rounds = JoinSet::new();
+        let mut tasks = JoinSet::new();
         for _ in 0..shared.server.options.threads {
-            rounds.spawn(do_round(Arc::clone(&shared)));
+            tasks.spawn(maintain_one_thread(Arc::clone(&shared)));
         }
-        while rounds.join_next().await.is_some() {}
+        while tasks.join_next().await.is_some() {}
     }
 }
 
-async fn do_round(shared: Arc<Shared>) {
+async fn maintain_one_thread(shared: Arc<Shared>) {
     while shared.maintain() {
         yield_now().await;
     }
-    std::thread::sleep(ROUND);
+    std::thread::sleep(MAINTENANCE_BLOCK);
 }
 
-/// Notes that the work-stealing runtime is alive. Any of its threads may do so.
+/// Records that the work-stealing runtime is alive. Any of its threads may do so for all.
 async fn heartbeat(shared: Arc<Shared>) {
     loop {
         (0..shared.server.options.threads).for_each(|worker| shared.server.heartbeat(worker));
@@ -171,42 +171,42 @@ async fn heartbeat(shared: Arc<Shared>) {
 
 async fn answer_datagrams(shared: Arc<Shared>, socket: std::net::UdpSocket) {
     if let Err(error) = try_answer_datagrams(&shared, socket).await {
-        tracing::error!(%error, "a UDP socket is not served any more: its event queue failed");
+        tracing::error!(%error, "UDP socket: its event queue failed, and the server stops reading it; restart the server");
     }
 }
 
 async fn try_answer_datagrams(shared: &Shared, socket: std::net::UdpSocket) -> io::Result<()> {
     let socket = UdpSocket::from_std(socket)?;
     let mut endpoint = Endpoint::new(&shared.server.options);
-    let hold = poll_fn(|cx| Poll::Ready(Hold::new(cx.waker()))).await;
+    let resume = poll_fn(|cx| Poll::Ready(ResumeFlag::new(cx.waker()))).await;
     loop {
         if endpoint.awaits_writing() {
             socket.writable().await?;
         } else {
             socket.readable().await?;
         }
-        let mut turn = || {
+        let mut poll_socket = || {
             shared.with_worker(|worker| {
-                worker.serve_datagrams(&mut endpoint, &socket, worker.now(), &|| hold.waker())
+                worker.serve_datagrams(&mut endpoint, &socket, worker.now(), &|| resume.waker())
             })
         };
         loop {
-            match turn() {
+            match poll_socket() {
                 NextAction::PollAgain => yield_now().await,
-                NextAction::Hold => hold.woken().await,
+                NextAction::Hold => resume.woken().await,
                 NextAction::Wait | NextAction::Close => break,
             }
         }
     }
 }
 
-/// A connection's task.
+/// The task of a connection.
 async fn serve_connection(shared: Arc<Shared>, accepted: Accepted) {
     let info = Arc::clone(&accepted.info);
-    match Client::begin(&shared, accepted) {
+    match Client::open(&shared, accepted) {
         Ok(client) => Box::new(client).run().await,
         Err(error) => {
-            tracing::warn!(%error, "a connection is closed: the system refuses to watch it for events");
+            tracing::warn!(%error, peer = info.peer, "connection closed: registering it for events failed; raise the limits of the system's event queue (fs.epoll.max_user_watches)");
             shared.server.dismiss(&info);
         }
     }

@@ -1,4 +1,4 @@
-//! What the tasks of Tokio's runtimes share, and the worker context of each of their threads.
+//! The shared state of the tasks of Tokio's runtimes, and the worker context of each thread.
 
 use crate::driver::worker::WorkerContext;
 use crate::process::platform;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 thread_local! {
-    /// The [`WorkerContext`] of this thread, if it is a worker.
+    /// The [`WorkerContext`] of this thread; `None` if it is not a worker.
     static WORKER: RefCell<Option<WorkerContext<erased::Handle>>> = const { RefCell::new(None) };
 }
 
-/// What tasks share.
+/// The shared state of the tasks.
 pub(super) struct Shared {
     pub(super) server: Arc<Server>,
-    /// Wakes every connection, to see the phase.
+    /// Wakes every connection to check the server's phase.
     pub(super) phase_changed: Notify,
 }
 
@@ -27,27 +27,27 @@ impl Shared {
         Arc::new(Self { server: Arc::clone(server), phase_changed })
     }
 
-    /// Works with this thread's worker context.
+    /// Calls `work` with the worker context of this thread.
     pub(super) fn with_worker<R>(
         &self,
         work: impl FnOnce(&mut WorkerContext<erased::Handle>) -> R,
     ) -> R {
-        WORKER.with_borrow_mut(|place| {
+        WORKER.with_borrow_mut(|worker| {
             work(
-                place
+                worker
                     .as_mut()
-                    .expect("a task runs on a worker thread, which has its context installed"),
+                    .expect("tasks run only on worker threads, and install() ran on each of them"),
             )
         })
     }
 
-    /// A slice of maintenance; true if there is more to do.
+    /// Does one slice of maintenance; true if work is left.
     pub(super) fn maintain(&self) -> bool {
         self.with_worker(|worker| worker.maintain(worker.now().seconds()))
     }
 }
 
-/// Makes this thread the worker of number `index`.
+/// Makes this thread worker `index`.
 pub(super) fn install(index: usize, server: &Arc<Server>, cache: &erased::Cache) {
     if server.options.pin {
         platform::pin_to_core(index);
@@ -56,7 +56,8 @@ pub(super) fn install(index: usize, server: &Arc<Server>, cache: &erased::Cache)
     WORKER.set(Some(worker));
 }
 
-/// A worker's end: its engine must not outlive what the engine itself keeps for the thread.
+/// Ends the worker of this thread. The engine handle must be dropped before the thread-local state of the engine,
+/// which the end of the thread destroys.
 pub(super) fn uninstall() {
     WORKER.take();
 }

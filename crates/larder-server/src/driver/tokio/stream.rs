@@ -1,8 +1,8 @@
-//! A stream that Tokio watches and nobody else reads.
+//! A stream registered with Tokio, read by one task.
 //!
-//! An event is cleared when it is reported. The turn after it continues until the kernel has no more
-//! input, or asks for another turn; later input is another event. So a short read is the last one,
-//! and no system call is needed to learn that there is no input.
+//! Reporting an event clears it. The task then polls the connection until the kernel has no more input;
+//! later input causes another event. A short read therefore ends the polls, without a system call that
+//! returns "would block".
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{SockRef, Socket};
@@ -12,13 +12,14 @@ use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// A stream socket of any family. Tokio's type for those of TCP watches all of them alike, and they
-/// are read and written as what they are. (`AsyncFd` would say so better, but can't be made without
-/// `unsafe`.)
+/// A stream socket of any address family.
+///
+/// Tokio's `TcpStream` reports events for sockets of any family; reads and writes use the socket directly.
+/// (`AsyncFd` would be the right type, but registering it needs `unsafe`.)
 pub(super) struct Stream(TcpStream);
 
 impl Stream {
-    /// Registers a socket that never blocks with the runtime.
+    /// Registers a non-blocking socket with the runtime.
     pub(super) fn new(socket: Socket) -> io::Result<Self> {
         TcpStream::from_std(OwnedFd::from(socket).into()).map(Self)
     }
@@ -28,21 +29,21 @@ impl Stream {
         SockRef::from(&self.0)
     }
 
-    /// Waits for something to read.
+    /// Waits until the socket is readable, and clears the event.
     pub(super) fn poll_input(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.0.poll_read_ready(cx))?;
-        self.use_up(Interest::READABLE);
+        self.clear(Interest::READABLE);
         Poll::Ready(Ok(()))
     }
 
-    /// Waits for room to write.
+    /// Waits until the socket is writable, and clears the event.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.0.poll_write_ready(cx))?;
-        self.use_up(Interest::WRITABLE);
+        self.clear(Interest::WRITABLE);
         Poll::Ready(Ok(()))
     }
 
-    /// Waits for the stream to fail, because its peer has disconnected.
+    /// Waits until the stream fails because the peer has disconnected.
     pub(super) fn poll_failure(&self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if ready!(self.poll_room(cx)).is_err() || self.has_failed() {
@@ -52,17 +53,16 @@ impl Stream {
     }
 
     fn has_failed(&self) -> bool {
-        let mut asked = [PollFd::new(self.0.as_fd(), PollFlags::empty())];
+        let mut polled = [PollFd::new(self.0.as_fd(), PollFlags::empty())];
         let failed = PollFlags::POLLERR | PollFlags::POLLHUP;
-        // A stream whose state cannot be read has failed, too.
-        poll(&mut asked, PollTimeout::ZERO).is_err()
-            || asked.iter().filter_map(PollFd::revents).any(|events| events.intersects(failed))
+        // An error of poll counts as a failed stream.
+        poll(&mut polled, PollTimeout::ZERO).is_err()
+            || polled.iter().filter_map(PollFd::revents).any(|events| events.intersects(failed))
     }
 
-    /// Tokio forgets an event when it is told that there was nothing behind it, unless another has
-    /// come in the meantime.
-    fn use_up(&self, interest: Interest) {
-        // It is told back what it was told.
+    /// Clears an event. Tokio keeps it if another event has arrived since it was reported.
+    fn clear(&self, interest: Interest) {
+        // Tokio clears readiness when the operation returns `WouldBlock`; try_io returns the same error.
         let _ = self.0.try_io(interest, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
     }
 }
