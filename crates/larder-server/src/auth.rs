@@ -1,7 +1,7 @@
-//! Authentication by a file of `user:password` lines.
+//! Authentication with a file of `user:password` lines, or of tokens.
 //!
-//! Nothing here shows a password: types that contain one have no `Debug`, errors name the file and
-//! the line alone, and every comparison takes the same time, so that its duration reveals nothing.
+//! This module never reveals a password: types that contain one have no `Debug`, errors contain only the file
+//! and the line number, and comparisons take constant time.
 
 use crate::options::Options;
 use larder_protocol::Credentials;
@@ -12,63 +12,63 @@ use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 use subtle::{Choice, ConstantTimeEq};
 
-/// The number of lines that are used, as in memcached. The file is not meant to be a large database.
+/// The maximum number of password lines, as in memcached.
 const ENTRIES_MAX: usize = 8;
-/// The longest line, in bytes.
+/// The maximum length of a line, in bytes.
 const LINE_LEN_MAX: usize = 255;
-/// The part of a file that is read, from its start, in bytes.
+/// The maximum length that is read from a file, in bytes.
 const FILE_LEN_MAX: u64 = 64 << 10;
 
-/// A file of passwords, and what was last read from it.
+/// A password file and its entries as last read.
 pub struct PasswordFile {
     path: PathBuf,
     entries: RwLock<Vec<Entry>>,
 }
 
-/// One line.
+/// A line of the password file.
 struct Entry {
     user: Secret,
     password: Secret,
 }
 
-/// Bytes whose comparison takes the same time whatever their content and number.
+/// Bytes with a constant-time comparison, independent of content and length.
 struct Secret {
     bytes: [u8; LINE_LEN_MAX],
     len: u64,
 }
 
-/// A file of tokens, and what was last read from it.
+/// A token file and its tokens as last read.
 pub struct TokenFile {
     path: PathBuf,
     tokens: RwLock<Vec<Token>>,
 }
 
-/// One line of it.
+/// A line of the token file.
 struct Token {
     token: Secret,
-    /// Whether its holder may not change anything.
+    /// Whether the token is read-only.
     reads: bool,
 }
 
-/// What the holder of a token may do.
+/// The rights of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenRights {
-    /// Everything.
+    /// Read and change items.
     All,
-    /// What changes nothing.
+    /// Only read items.
     Read,
 }
 
-/// Why the passwords cannot be read.
+/// An error of reading passwords or tokens.
 #[derive(Debug)]
 pub enum AuthError {
-    /// `-S` was given, and no option or variable names the file.
+    /// `-S` is given without a file in `--sasl-pwdb` or `MEMCACHED_SASL_PWDB`.
     NoFile,
-    /// The file cannot be read.
+    /// Reading the file failed.
     Unreadable(PathBuf, io::Error),
     /// A line of the file, counted from 1, is not `user:password`, or is too long.
     Malformed(PathBuf, usize),
-    /// A line of the file of tokens, counted from 1, is not `name:token` or `name:token:read`, or is too long.
+    /// A line of the token file, counted from 1, is not `name:token` or `name:token:read`, or is too long.
     MalformedToken(PathBuf, usize),
 }
 
@@ -78,7 +78,7 @@ impl std::fmt::Display for AuthError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NoFile => f.write_str(
-                "-S needs a file of passwords: give --sasl-pwdb FILE, or set MEMCACHED_SASL_PWDB",
+                "-S: the password file is missing; give --sasl-pwdb FILE, or set MEMCACHED_SASL_PWDB",
             ),
             Self::Unreadable(path, error) => {
                 let path = path.display();
@@ -100,11 +100,11 @@ impl std::fmt::Display for AuthError {
     }
 }
 
-/// Reads the file that `-Y` names, or under `-S` that of `--sasl-pwdb` or `MEMCACHED_SASL_PWDB`
-/// (`database`); `None` if the server requires no login.
+/// Reads the password file: `-Y`, or with `-S` `--sasl-pwdb` or `MEMCACHED_SASL_PWDB` (`database`); `None` if
+/// the server requires no login.
 ///
 /// # Errors
-/// [`AuthError`]: the file is missing, unreadable or malformed, so that no login could succeed.
+/// [`AuthError`]: the file is missing, unreadable or malformed, so no login could succeed.
 pub fn open(
     options: &Options,
     database: Option<OsString>,
@@ -134,15 +134,16 @@ impl PasswordFile {
         match read(&self.path) {
             Ok(entries) => {
                 *self.entries.write().unwrap_or_else(PoisonError::into_inner) = entries;
-                tracing::info!("the password file {} was read again", self.path.display());
+                tracing::info!("password file {} reloaded", self.path.display());
             }
             Err(error) => tracing::error!(
-                "the password file was not read again, and the passwords from before still count: {error}"
+                "reloading the password file failed: {error}; the previous passwords stay valid until the file \
+                 is fixed and SIGHUP is sent"
             ),
         }
     }
 
-    /// Whether the credentials are right. Every entry is compared, whichever matches.
+    /// Whether the credentials are valid. Compares all entries, so that the time does not reveal a match.
     pub fn authenticate(&self, credentials: &Credentials<'_>) -> bool {
         let user = Secret::new(credentials.user);
         let password = Secret::new(credentials.password.0);
@@ -169,15 +170,16 @@ impl TokenFile {
         match read_tokens(&self.path) {
             Ok(tokens) => {
                 *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
-                tracing::info!("the file of tokens {} was read again", self.path.display());
+                tracing::info!("token file {} reloaded", self.path.display());
             }
             Err(error) => tracing::error!(
-                "the file of tokens was not read again, and the tokens from before still count: {error}"
+                "reloading the token file failed: {error}; the previous tokens stay valid until the file is \
+                 fixed and SIGHUP is sent"
             ),
         }
     }
 
-    /// What the holder of a token may do; `None` if nobody has it. Every line is compared, whichever matches.
+    /// The rights of a token; `None` if it is unknown. Compares all lines, so that the time does not reveal a match.
     pub fn rights(&self, token: &[u8]) -> Option<TokenRights> {
         let token = Secret::new(token);
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
@@ -191,7 +193,7 @@ impl TokenFile {
     }
 }
 
-/// Reads the lines of a file of tokens. Empty ones, and those that begin with `#`, are skipped.
+/// Reads a token file. Skips empty lines and lines that start with `#`.
 fn read_tokens(path: &Path) -> Result<Vec<Token>, AuthError> {
     let mut text = Vec::new();
     File::open(path)
@@ -220,7 +222,7 @@ fn token(line: &[u8]) -> Option<Token> {
 }
 
 impl Secret {
-    /// Cuts bytes that are too long to be in the file: they differ from every entry by their length.
+    /// Copies the bytes, and truncates input that is longer than a line: its length differs from every entry.
     fn new(from: &[u8]) -> Self {
         let kept = from.get(..LINE_LEN_MAX).unwrap_or(from);
         let mut bytes = [0; LINE_LEN_MAX];
@@ -243,7 +245,7 @@ fn read(path: &Path) -> Result<Vec<Entry>, AuthError> {
     let lines = text.split(|&byte| byte == b'\n').filter(|_| !is_empty);
     if lines.clone().nth(ENTRIES_MAX).is_some() {
         tracing::warn!(
-            "the password file {} has more lines than are used: the first {ENTRIES_MAX} count",
+            "password file {}: it has more than {ENTRIES_MAX} lines; only the first {ENTRIES_MAX} are used",
             path.display()
         );
     }

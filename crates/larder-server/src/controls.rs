@@ -1,5 +1,5 @@
-//! Settings that an operator changes while the server runs. Larder has no LRU lists and no slabs, so
-//! most settings are kept only for `stats settings`, as in a memcached without its maintainer thread.
+//! Settings that commands change while the server runs. Larder has no LRU lists and no slabs, so most settings
+//! only appear in `stats settings`, as in a memcached without its maintainer thread.
 
 use crate::options::Options;
 use crate::options::flash::FlashShown;
@@ -18,22 +18,21 @@ pub struct Controls {
     sizes: AtomicBool,
     tuned: Mutex<Shown>,
     flash: Mutex<TunedFlash>,
-    /// The memory limit as it is now, in MiB.
+    /// The current memory limit, in MiB.
     pub(crate) limit_mib: AtomicUsize,
 }
 
-/// What `extstore` has set. memcached changes its settings without external storage, too.
+/// The settings of the `extstore` command. As in memcached, they can change without external storage.
 #[derive(Clone, Copy, Debug)]
 pub struct TunedFlash {
     /// The settings of the flash tier.
     pub settings: FlashSettings,
-    /// Those without effect.
+    /// The settings without effect.
     pub shown: FlashShown,
 }
 
 impl Controls {
-    /// The settings of the command line. `flash` are those with which the flash tier began, if there is
-    /// one.
+    /// Takes the settings from the command line. `flash` are the initial settings of the flash tier, if there is one.
     pub(crate) fn new(options: &Options, flash: Option<FlashSettings>) -> Self {
         let limit_mib = options.memory_limit.into();
         let options = &options.suboptions;
@@ -49,7 +48,7 @@ impl Controls {
         }
     }
 
-    /// Whether expired items are looked for in the background.
+    /// Whether the background search for expired items is enabled.
     pub fn crawler_enabled(&self) -> bool {
         self.crawler.load(Relaxed)
     }
@@ -62,7 +61,7 @@ impl Controls {
         self.crawls.fetch_add(1, Relaxed);
     }
 
-    /// A dump begins, or ends.
+    /// Records the start or the end of a dump.
     pub(crate) fn note_dump(&self, running: bool) {
         if running {
             self.dumps_running.fetch_add(1, Relaxed);
@@ -71,12 +70,12 @@ impl Controls {
         }
     }
 
-    /// Whether any dump is under way.
+    /// Whether a dump is running.
     pub(crate) fn dumps_run(&self) -> bool {
         self.dumps_running.load(Relaxed) > 0
     }
 
-    /// Crawls and dumps that were asked for.
+    /// The number of requested crawls and dumps.
     pub(crate) fn crawls(&self) -> u64 {
         self.crawls.load(Relaxed)
     }
@@ -108,7 +107,7 @@ impl Controls {
             Tuning::AutomoveRatio(ratio) => tuned.slab_automove_ratio = ratio.get(),
             Tuning::AutomoveFreeRatio(ratio) => tuned.slab_automove_freeratio = ratio.get(),
             Tuning::AutomoveWindow(secs) => tuned.slab_automove_window = secs,
-            // The session refuses the first two; the last is for `tune_flash`.
+            // The session refuses the first two; `tune_flash` handles the last.
             Tuning::LruSegmented(_) | Tuning::TemporaryTtl(_) | Tuning::Flash(_) => (),
         }
     }
@@ -136,7 +135,7 @@ impl Controls {
             FlashTuning::MaxSleep(micros) => shown.max_sleep = micros,
             FlashTuning::FreeMemchunks => (),
         }
-        // While it is locked, so that the order of two changes is the same for the tier.
+        // Apply with the lock held, so that the tier sees concurrent changes in the same order.
         apply(*settings);
     }
 
@@ -146,6 +145,6 @@ impl Controls {
 }
 
 fn lock<T>(settings: &Mutex<T>) -> MutexGuard<'_, T> {
-    // These are numbers, so they are valid even after a panic of a thread that held the lock.
+    // The numbers stay valid when a thread panics with the lock held.
     settings.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The server as sessions see it.
+//! The [`Host`] of sessions, implemented by the server.
 
 use crate::memory::Memory;
 use crate::process::version;
@@ -109,7 +109,7 @@ impl Host for Server {
             Memory::range(LimitRefused { min, max })
         })?;
         self.controls.limit_mib.store(mib, Relaxed);
-        tracing::info!("the memory limit is {mib} MiB from now on (cache_memlimit)");
+        tracing::info!("memory limit set to {mib} MiB (cache_memlimit)");
         Ok(())
     }
 

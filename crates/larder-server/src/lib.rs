@@ -1,5 +1,5 @@
-//! The larderd server: it binds, accepts, moves bytes, counts, and answers `stats`. What commands
-//! mean is the session's matter.
+//! The larderd server: options, sockets, drivers, limits and statistics. The session crate implements the
+//! commands.
 #![forbid(unsafe_code)]
 
 pub mod auth;

@@ -1,4 +1,4 @@
-//! The configuration of the node of [`larder_cluster`] from the options.
+//! The configuration of this node in the cluster, from the options.
 
 use crate::options::{InDoubt, Options};
 use larder_cluster::{Credentials, GroupConfig, NodeConfig};
@@ -9,7 +9,7 @@ use larder_store::erased;
 use larder_support::clock::Clock;
 use std::sync::Arc;
 
-/// The configuration of the node. `counters` are those of all handles of the server.
+/// Builds the configuration of the node. `counters` are the counters of all cache handles of the server.
 pub(crate) fn config(
     options: &Options,
     settings: &Settings,
@@ -44,10 +44,11 @@ fn group(options: &Options) -> Option<GroupConfig> {
     })
 }
 
-/// Reads the settings of etcd, and its files, which may be readable for root alone.
+/// Reads the settings of etcd and their files. Call this before dropping privileges: root may be the only user
+/// that can read the files.
 ///
 /// # Errors
-/// [`SettingsError`].
+/// [`SettingsError`]: a URL or a file is invalid.
 pub fn read_etcd_settings(options: &Options) -> Result<EtcdSettings, SettingsError> {
     if options.cluster.is_none() {
         return Ok(EtcdSettings::default());
@@ -60,7 +61,7 @@ pub fn read_etcd_settings(options: &Options) -> Result<EtcdSettings, SettingsErr
         password: options.etcd_password.as_deref(),
     }
     .read()?;
-    // Wrong ones are refused before the server serves.
+    // Refuse invalid settings before the server starts to serve.
     Etcd::new(&settings)?;
     Ok(settings)
 }

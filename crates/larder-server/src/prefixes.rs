@@ -1,29 +1,28 @@
-//! Counts by prefix (`stats detail`): what a key has before the first delimiter.
+//! Request counts by prefix (`stats detail`). The prefix of a key ends before its first delimiter.
 
 use larder_protocol::reply::PrefixCounts;
 use larder_session::PrefixEvent;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Counts by prefix.
+/// Request counts by prefix.
 #[derive(Debug)]
 pub struct Prefixes {
     delimiter: u8,
     counts: Mutex<BTreeMap<Vec<u8>, PrefixCounts>>,
 }
 
-/// How many prefixes are counted at most. Clients choose keys, and with them prefixes, so that their
-/// number needs a bound.
+/// The maximum number of counted prefixes. Clients choose the keys, so the number needs a limit.
 const PREFIXES_MAX: usize = 16 << 10;
 
 impl Prefixes {
-    /// No counts yet.
+    /// Creates empty counts.
     #[must_use]
     pub fn new(delimiter: u8) -> Self {
         Self { delimiter, counts: Mutex::default() }
     }
 
-    /// Counts a request. A key without a delimiter has no prefix; an empty prefix is counted.
+    /// Counts a request. A key without a delimiter has no prefix and is not counted; an empty prefix is.
     pub fn count(&self, key: &[u8], event: PrefixEvent) {
         let Some(prefix) = memchr::memchr(self.delimiter, key).and_then(|end| key.get(..end))
         else {

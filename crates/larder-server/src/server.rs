@@ -1,4 +1,4 @@
-//! What all threads of a server share.
+//! The state that all threads of a server share.
 
 use crate::auth::{PasswordFile, TokenFile};
 use crate::connection::holdings::Shedding;
@@ -27,81 +27,81 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The shared part of a server.
+/// The shared state of a server.
 pub struct Server {
     /// The command line.
     pub options: Options,
-    /// What sessions share.
+    /// The settings of sessions.
     pub settings: Settings,
     /// Logins and TLS of clients.
     pub(crate) guards: ClientGuards,
-    /// The clock.
+    /// The server's clock.
     pub clock: Clock,
-    /// How it began.
+    /// The result of the restart from a memory file or image.
     pub start: Start,
-    /// The open connections, and counts of them.
+    /// The open connections and their counts.
     pub connections: Connections,
     /// Counts of HTTP and gRPC.
     #[cfg(feature = "metrics")]
     pub(crate) web: larder_gateway::WebCounts,
-    /// The counters of each worker, and of the gateway if it has items.
+    /// The counters of each worker, then of the gateway if it serves items.
     pub counters: Vec<Arc<Counters>>,
-    /// Addresses that are listened on, in memcached's form.
+    /// The addresses of listeners, in memcached's form.
     pub listeners: Mutex<Vec<String>>,
-    /// The phases of its life.
+    /// The phase of the server and requests to change it.
     pub life: LifeCycle,
-    /// Whether connections are accepted.
+    /// Pauses accepting while a limit is reached.
     pub gate: Gate,
     /// The log that watchers read.
     pub log: Arc<Log>,
-    /// Counts by prefix.
+    /// Request counts by prefix.
     pub prefixes: Prefixes,
-    /// Settings that operators have changed.
+    /// Settings that commands change.
     pub controls: Controls,
-    /// When each worker was last seen alive, as [`Clock::now`].
+    /// The time of the last heartbeat of each worker, as [`Clock::now`].
     last_seen: Vec<AtomicU32>,
-    /// This server among other nodes.
+    /// This server as a node of a cluster.
     pub node: Arc<Node>,
     pub(crate) verbosity: Verbosity,
     pub(crate) cache: erased::Cache,
-    /// Connections that are to be closed because memory is short.
+    /// The connections that load shedding has marked.
     pub(crate) shedding: Shedding,
     pub(crate) warnings: Warnings,
 }
 
-/// Rate-limited warnings, which clients could cause many times a second.
+/// Warnings that clients could cause many times a second, rate-limited.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
-    /// Stalled connections were closed because memory is short.
+    /// Load shedding closed stalled connections.
     pub(crate) shed: RateLimitedWarning,
-    /// Connections wait because the system has no more file descriptors.
+    /// Connections wait because the system has no file descriptors.
     pub(crate) accept: RateLimitedWarning,
-    /// Connections were closed because memory is short.
+    /// A connection was closed because the buffer limit had no room for it.
     pub(crate) refused: RateLimitedWarning,
 }
 
-/// Credentials that are asked of clients and of other nodes.
+/// The credentials required of clients and of other nodes.
 #[derive(Default)]
 pub struct Guards {
-    /// Those of clients.
+    /// Logins and TLS of clients.
     pub clients: ClientGuards,
-    /// Those of other nodes.
+    /// The secret and certificates of nodes.
     pub nodes: Credentials,
 }
 
 /// Logins and TLS of clients.
 #[derive(Default)]
 pub struct ClientGuards {
-    /// The passwords, which are read again at SIGHUP; `None` if no login is required.
+    /// The password file, reloaded at SIGHUP; `None` if the server requires no login.
     pub passwords: Option<PasswordFile>,
-    /// The tokens with which clients of HTTP may log in instead, which are read again, too.
+    /// The token file for HTTP and gRPC clients, reloaded at SIGHUP.
     pub tokens: Option<TokenFile>,
-    /// Certificates, under `-Z`.
+    /// The certificates of `-Z`.
     pub tls: Option<Arc<Tls>>,
 }
 
 impl Server {
-    /// A server for `cache`.
+    /// Creates the server of `cache`.
     #[must_use]
     pub fn new(
         options: Options,
@@ -152,19 +152,19 @@ impl Server {
         }
     }
 
-    /// TLS of clients, under `-Z`.
+    /// TLS of clients; `None` without `-Z`.
     #[must_use]
     pub fn client_tls(&self) -> Option<&Arc<Tls>> {
         self.guards.tls.as_ref()
     }
 
-    /// Whether clients have to log in.
+    /// Whether clients must log in.
     #[must_use]
-    pub fn asks_for_logins(&self) -> bool {
+    pub fn requires_login(&self) -> bool {
         self.guards.passwords.is_some()
     }
 
-    /// Reads the passwords and certificates again (SIGHUP). An invalid file changes nothing.
+    /// Reloads passwords, tokens and certificates (SIGHUP). An invalid file changes nothing.
     pub(crate) fn reload(&self) {
         if let Some(passwords) = &self.guards.passwords {
             passwords.reload();
@@ -174,13 +174,14 @@ impl Server {
         }
         if let Some(Err(error)) = self.refresh_certificates() {
             tracing::warn!(
-                "the certificates were not read again, and those from before stay: {error}"
+                "reloading the certificates failed: {error}; the previous certificates stay in use until the \
+                 files are fixed and SIGHUP is sent"
             );
         }
     }
 
-    /// Reads all certificates again; `None` if there are none. An invalid file changes nothing of those that it
-    /// belongs to.
+    /// Reloads the certificates for clients and for nodes; `None` if there are none. An invalid file leaves the
+    /// set that it belongs to unchanged.
     pub(crate) fn refresh_certificates(&self) -> Option<Result<(), LoadError>> {
         let of_clients = self.guards.tls.as_ref().map(|tls| tls.refresh());
         let of_nodes = self.node.credentials.tls.as_ref().map(|tls| tls.refresh());
@@ -190,7 +191,7 @@ impl Server {
         }
     }
 
-    /// Notes that a worker is alive.
+    /// Records that a worker is alive.
     pub(crate) fn heartbeat(&self, worker: usize) {
         if worker == 0 && self.start.restart.is_some() {
             self.note_refused_memory();
@@ -200,7 +201,7 @@ impl Server {
         }
     }
 
-    /// Notes that the file system has refused memory, and that the limit is lower than it was set.
+    /// Lowers the memory limit if the file system of `-e` has refused memory to the cache.
     fn note_refused_memory(&self) {
         let max = usize::try_from(self.gauges().limit_bytes).unwrap_or(usize::MAX);
         let limit = self.controls.limit_mib.load(Relaxed);
@@ -210,19 +211,20 @@ impl Server {
             let lower = *Memory::range(LimitRefused { min: 1, max }).end();
             self.controls.limit_mib.store(lower, Relaxed);
             tracing::warn!(
-                "the file system of -e has no room for {limit} MiB: the limit is {lower} MiB now"
+                "memory limit lowered from {limit} to {lower} MiB: the file system of -e is full; enlarge it, \
+                 then set the limit again (cache_memlimit)"
             );
         }
     }
 
-    /// The longest time for which a worker has not been seen alive.
+    /// The longest time since the last heartbeat of a worker.
     pub(crate) fn stall_time(&self) -> Duration {
         let seen = self.last_seen.iter().map(|seen| seen.load(Relaxed)).min();
         let now = self.clock.now().0;
         Duration::from_secs(now.saturating_sub(seen.unwrap_or(now)).into())
     }
 
-    /// The memory limit and its parts, as they are now.
+    /// The current memory limit and its parts.
     pub(crate) fn memory(&self) -> Memory {
         let memory = Memory::new(self.controls.limit_mib.load(Relaxed));
         let memory = Memory { items: memory.items - self.options.journal_bytes(), ..memory };

@@ -58,7 +58,7 @@ fn accept(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             polled => polled?,
         }
-        watchdog.tell(server.stall_time());
+        watchdog.notify(server.stall_time());
         let mut all = std::mem::take(&mut paused);
         if events.iter().any(|event| event.token() == WAKER) {
             life_cycle::drain(&mut &wakeups);

@@ -1,4 +1,4 @@
-//! The gateway: the server as it sees it, and its threads.
+//! The gateway for metrics, HTTP and gRPC: its view of the server, and its threads.
 
 mod route;
 
@@ -87,7 +87,7 @@ impl ServerView for Server {
                 })
             }
         };
-        // It is asked on the gateway's thread.
+        // The gateway's thread makes this call and counts with its own counters.
         if let Some(counters) = self.counters.get(self.options.threads) {
             counters.thread.auth_cmds.add(1);
             counters.thread.auth_errors.add(u64::from(rights.is_none()));
@@ -158,7 +158,7 @@ impl Observer for Server {
     }
 }
 
-/// The threads of the gateway, which run beside the driver.
+/// The threads of the gateway.
 #[derive(Default)]
 pub struct Gateway {
     metrics: Option<MetricsServer>,
@@ -167,10 +167,10 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts what the sockets are for: none, no thread.
+    /// Starts the threads for the sockets; none without sockets.
     ///
     /// # Errors
-    /// The system has no thread or event queue for it.
+    /// The system refuses a thread or an event queue.
     pub fn start(
         server: &Arc<Server>,
         cache: &erased::Cache,
@@ -194,7 +194,7 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Answers what is under way, and ends the threads.
+    /// Answers the open requests, and ends the threads.
     pub fn stop(self) {
         #[cfg(feature = "http")]
         if let Some(web) = self.web {
@@ -218,7 +218,7 @@ mod web {
     pub(super) const BOTH: Interfaces = Interfaces::HttpAndGrpc;
     #[cfg(feature = "grpc")]
     pub(super) const GRPC: Interfaces = Interfaces::Grpc;
-    // The option of gRPC is refused.
+    // Options::check() refuses --grpc-listen in this build.
     #[cfg(not(feature = "grpc"))]
     pub(super) const BOTH: Interfaces = Interfaces::Http;
     #[cfg(not(feature = "grpc"))]

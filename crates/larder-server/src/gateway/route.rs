@@ -1,4 +1,4 @@
-//! Requests of the gateway to other servers of the cluster.
+//! Requests of the gateway to other nodes of the cluster.
 
 use larder_gateway::{RemoteRequest, RemoteState};
 use larder_session::{ForwardId, ForwardOutcome, Route};
@@ -7,7 +7,7 @@ use std::task::Waker;
 /// The route of one request to the leader of a group.
 pub(crate) struct GatewayRoute {
     route: Box<dyn Route>,
-    /// What was sent, if something was.
+    /// The request that was sent; `None` before the first bytes.
     passed: Option<ForwardId>,
 }
 

@@ -1,5 +1,5 @@
-//! The log that watchers read: lines in memcached's form, kept for each watcher until its connection
-//! sends them, and left out for a watcher that is too slow.
+//! The log for `watch`: lines in memcached's form. Each watcher has a buffer that its connection empties; a full
+//! buffer drops lines.
 
 pub mod verbosity;
 
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-/// How many watchers there can be at once; memcached's own limit.
+/// The maximum number of watchers, as in memcached.
 const WATCHERS_MAX: usize = 20;
 
 /// The log and its watchers.
@@ -21,9 +21,9 @@ const WATCHERS_MAX: usize = 20;
 pub struct Log {
     clock: Clock,
     classes: SizeClasses,
-    /// The largest buffer of a watcher, in bytes.
-    kept_max: usize,
-    /// The streams that any watcher watches, and [`Streams::PREFIXES`].
+    /// The maximum buffer of a watcher, in bytes.
+    buffer_max: usize,
+    /// The union of the streams of all watchers, and [`Streams::PREFIXES`].
     observed: AtomicU32,
     watchers: Mutex<Watchers>,
     counts: Counts,
@@ -32,7 +32,7 @@ pub struct Log {
 #[derive(Debug, Default)]
 struct Watchers {
     list: Vec<Watcher>,
-    /// Those who read events instead of lines.
+    /// Watchers that receive events instead of lines.
     queues: Vec<Arc<EventQueue>>,
     last_id: u64,
     last_gid: u64,
@@ -43,11 +43,11 @@ struct Watcher {
     id: u64,
     streams: Streams,
     lines: Vec<u8>,
-    /// How many lines did not fit the buffer since the last one that did.
+    /// The number of dropped lines since the last line in the buffer.
     skipped: u64,
 }
 
-/// Counts of lines, for `stats`.
+/// The counts of lines for `stats`.
 #[derive(Debug, Default)]
 #[expect(missing_docs, reason = "the names are memcached's own")]
 pub struct Counts {
@@ -57,25 +57,25 @@ pub struct Counts {
 }
 
 impl Log {
-    /// A log without watchers, which keeps `kept_max` bytes for each that comes.
+    /// Creates a log without watchers. `buffer_max` is the maximum buffer of a watcher, in bytes.
     #[must_use]
-    pub fn new(clock: Clock, classes: SizeClasses, kept_max: usize) -> Self {
+    pub fn new(clock: Clock, classes: SizeClasses, buffer_max: usize) -> Self {
         let (observed, watchers) = (AtomicU32::default(), Mutex::default());
-        Self { clock, classes, kept_max, observed, watchers, counts: Counts::default() }
+        Self { clock, classes, buffer_max, observed, watchers, counts: Counts::default() }
     }
 
-    /// The streams that are watched, and [`Streams::PREFIXES`] if prefixes are counted.
+    /// The union of the watched streams, with [`Streams::PREFIXES`] while prefixes are counted.
     #[inline]
     pub fn observed(&self) -> Streams {
         Streams(self.observed.load(Relaxed))
     }
 
-    /// Counts of lines.
+    /// The counts of lines.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// How many watchers there are.
+    /// The number of watchers.
     pub fn watchers(&self) -> usize {
         self.lock().count()
     }
@@ -89,7 +89,7 @@ impl Log {
         }
     }
 
-    /// Adds a watcher and returns its number; `None` if there are too many.
+    /// Adds a watcher and returns its ID; `None` if the maximum is reached.
     pub(crate) fn watch(&self, streams: Streams) -> Option<u64> {
         let mut watchers = self.lock();
         if watchers.count() >= WATCHERS_MAX {
@@ -108,7 +108,7 @@ impl Log {
         self.observe(&watchers);
     }
 
-    /// Has events put into a queue; false if there are too many watchers.
+    /// Adds a queue that receives events; false if the maximum of watchers is reached.
     #[cfg(feature = "metrics")]
     pub(crate) fn queue(&self, queue: &Arc<EventQueue>) -> bool {
         let mut watchers = self.lock();
@@ -120,7 +120,7 @@ impl Log {
         true
     }
 
-    /// Has no more events put into a queue.
+    /// Removes a queue.
     #[cfg(feature = "metrics")]
     pub(crate) fn unqueue(&self, queue: &Arc<EventQueue>) {
         let mut watchers = self.lock();
@@ -137,13 +137,13 @@ impl Log {
         let _ = self.observed.fetch_update(Relaxed, Relaxed, keep);
     }
 
-    /// Moves the lines that are kept for a watcher to `output`.
+    /// Moves the buffered lines of a watcher to `output`.
     pub(crate) fn read(&self, id: u64, output: &mut Vec<u8>) {
         let mut watchers = self.lock();
         let Some(watcher) = watchers.list.iter_mut().find(|watcher| watcher.id == id) else {
             return;
         };
-        if watcher.skipped > 0 && watcher.lines.len() < self.kept_max / 2 {
+        if watcher.skipped > 0 && watcher.lines.len() < self.buffer_max / 2 {
             watcher.note_skipped();
         }
         let lines = std::mem::take(&mut watcher.lines);
@@ -166,7 +166,7 @@ impl Log {
         self.note_item(Streams::EVICTIONS, &eviction);
     }
 
-    /// Logs what happened to an item.
+    /// Logs an event of an item.
     pub(crate) fn note_item(&self, stream: Streams, line: &ItemLine<'_>) {
         self.write(stream, |rest| line.write(rest));
         let watchers = self.lock();
@@ -177,7 +177,7 @@ impl Log {
         }
     }
 
-    /// Logs that a connection was accepted, or closed and why. `peer` is in memcached's form.
+    /// Logs an accepted connection, or a closed one with its reason (`gone`). `peer` is in memcached's form.
     pub(crate) fn note_connection(&self, peer: &str, client: u64, gone: Option<&str>) {
         if !self.observed().has(Streams::CONNEVENTS) {
             return;
@@ -190,7 +190,7 @@ impl Log {
         self.write(Streams::CONNEVENTS, |line| connection.write(line));
     }
 
-    /// Logs the error of TLS or of its stream that ends a connection.
+    /// Logs the error of TLS or of the stream that ends a connection.
     pub(crate) fn note_fault(&self, client: u64, tls: bool, why: impl Display) {
         if !self.observed().has(Streams::CONNEVENTS) {
             return;
@@ -199,7 +199,7 @@ impl Log {
         self.write(Streams::CONNEVENTS, |line| failed.write(line));
     }
 
-    /// Writes a line for all watchers of `stream`; `rest` writes the part after its time and number.
+    /// Writes a line to all watchers of `stream`; `rest` writes the part after the time and the sequence number.
     pub(crate) fn write(&self, stream: Streams, rest: impl FnOnce(&mut Vec<u8>)) {
         let mut watchers = self.lock();
         if !watchers.list.iter().any(|watcher| watcher.streams.has(stream)) {
@@ -212,22 +212,22 @@ impl Log {
         watch::end_line(&mut line);
         self.counts.log_worker_written.fetch_add(1, Relaxed);
         for watcher in watchers.list.iter_mut().filter(|watcher| watcher.streams.has(stream)) {
-            if !watcher.push(&line, self.kept_max) {
+            if !watcher.push(&line, self.buffer_max) {
                 self.counts.log_watcher_skipped.fetch_add(1, Relaxed);
             }
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Watchers> {
-        // These are lines, so they are valid even after a panic of a thread that held the lock.
+        // The lines stay valid when a thread panics with the lock held.
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Watcher {
-    /// Keeps a line; false if it is left out.
-    fn push(&mut self, line: &[u8], kept_max: usize) -> bool {
-        let room = kept_max.saturating_sub(self.lines.len());
+    /// Appends a line to the buffer; false if it drops the line.
+    fn push(&mut self, line: &[u8], buffer_max: usize) -> bool {
+        let room = buffer_max.saturating_sub(self.lines.len());
         if line.len() + watch::SKIPPED_LINES_LEN_MAX > room {
             self.skipped += 1;
             return false;
@@ -250,7 +250,7 @@ impl Watchers {
     }
 }
 
-/// The streams in which events of these kinds are.
+/// The streams that contain events of these kinds.
 fn streams_of(kinds: EventKinds) -> Streams {
     let of = [
         (EventKind::Hit, Streams::FETCHERS),
@@ -263,7 +263,7 @@ fn streams_of(kinds: EventKinds) -> Streams {
     wanted.fold(Streams::default(), |all, (_, stream)| all.with(stream))
 }
 
-/// The event that a line tells of; `None` if nothing happened.
+/// The event of a line; `None` if the line reports no change and no lookup.
 fn event_of<'k>(line: &ItemLine<'k>, time: SystemTime) -> Option<ItemEvent<&'k [u8]>> {
     let (kind, key, value_len, ttl) = match *line {
         ItemLine::Get { key, found: Found::Live, size, .. } => (EventKind::Hit, key, size, None),
@@ -278,7 +278,7 @@ fn event_of<'k>(line: &ItemLine<'k>, time: SystemTime) -> Option<ItemEvent<&'k [
     Some(ItemEvent { kind, key, value_len, ttl, time })
 }
 
-/// A peer, whose name is in memcached's form, as the log shows it.
+/// Parses the name of a peer in memcached's form.
 fn peer_of(name: &str) -> Peer<'_> {
     let Some((kind, rest)) = name.split_once(':') else {
         return Peer { transport: "tcp", address: name, port: "0" };

@@ -1,5 +1,5 @@
-//! How much the server writes to its standard error: memcached's levels, which `-v` sets at the start
-//! and the command `verbosity` later.
+//! The verbosity of the log on standard error: memcached's levels. `-v` sets it at the start, the `verbosity`
+//! command later.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -8,15 +8,15 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, reload};
 
-/// The level, and the filter that follows it.
+/// The level and the filter that implements it.
 pub struct Verbosity {
     level: AtomicU32,
     filter: reload::Handle<Targets, Registry>,
 }
 
 impl Verbosity {
-    /// Starts the log of this process: 0 is warnings, 1 what happens, 2 also connections, 3
-    /// everything. A process has one log: another call starts none, and its level has no effect.
+    /// Starts the log of the process. Level 0 logs warnings, 1 also events, 2 also connections, 3 everything.
+    /// A process has one log: a second call has no effect.
     #[must_use]
     pub fn start_log(level: u32) -> Self {
         let (layer, filter) = reload::Layer::<_, Registry>::new(filter(level));
@@ -24,7 +24,7 @@ impl Verbosity {
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
             .with_target(false);
-        // It fails if the process has a log already.
+        // The call fails if the process already has a log.
         let _ = tracing_subscriber::registry().with(layer).with(lines).try_init();
         Self { level: AtomicU32::new(level), filter }
     }
@@ -35,12 +35,12 @@ impl Verbosity {
 
     pub(crate) fn set(&self, level: u32) {
         self.level.store(level, Relaxed);
-        // It fails only after the log was dropped.
+        // The call fails only after the log was dropped.
         let _ = self.filter.reload(filter(level));
     }
 }
 
-/// What the server logs. The client of etcd would log each of its questions.
+/// The filter of a level. It excludes the HTTP client of etcd, which logs each of its requests.
 fn filter(level: u32) -> Targets {
     let level = match level {
         0 => LevelFilter::WARN,

@@ -7,10 +7,10 @@ use nix::unistd::User;
 use std::fmt;
 use std::sync::Arc;
 
-/// Why there is no flash tier. The message says what to do.
+/// An error of opening the flash tier. The message contains the remedy.
 #[derive(Debug)]
 pub enum FlashError {
-    /// A file can't be used.
+    /// A file is unusable.
     Files(FilesError),
 }
 
@@ -24,10 +24,11 @@ impl fmt::Display for FlashError {
 
 impl std::error::Error for FlashError {}
 
-/// Opens the files and block devices that the options name; `None` if they name none. They stay locked as long as the cache exists.
+/// Opens the files and block devices of the options, and locks them until the cache is dropped; `None` if there
+/// are none.
 ///
 /// # Errors
-/// [`FlashError`]: a file can't be used.
+/// [`FlashError`]: a file is unusable.
 pub fn open(options: &Options) -> Result<Option<FlashConfig>, FlashError> {
     let flash = &options.suboptions.flash;
     if flash.files.is_empty() {
@@ -41,8 +42,8 @@ pub fn open(options: &Options) -> Result<Option<FlashConfig>, FlashError> {
     let files = Files::open(&specs, page_len, &opening).map_err(FlashError::Files)?;
     if !files.is_direct() {
         tracing::warn!(
-            "-o ext_path: the file system does not support O_DIRECT, so the page cache takes memory \
-             beside -m for what is read and written"
+            "-o ext_path: the file system does not support O_DIRECT, so the page cache uses memory in addition \
+             to -m; use a file system with O_DIRECT, or a block device"
         );
     }
     let settings = flash.settings_for(files.len() / page_len);
@@ -55,7 +56,7 @@ pub fn open(options: &Options) -> Result<Option<FlashConfig>, FlashError> {
     }))
 }
 
-/// The user that the server becomes (`-u`), if it can.
+/// The ID of the user of `-u`, if the process can switch to it.
 fn later_user(options: &Options) -> Option<u32> {
     let name = options.user.as_deref().filter(|_| nix::unistd::geteuid().is_root())?;
     let user = User::from_name(name).ok()??;

@@ -1,5 +1,5 @@
-//! The files that have the cache's memory: under `-e`, while the machine runs, and the image of `-o
-//! memory_image` beyond. Who may use them, and the clock that goes with them.
+//! The files of the cache's memory: the memory file (`-e`) survives a restart of the process, the image
+//! (`-o memory_image`) a restart of the machine. Checks their owner and locks, and restores the clock.
 
 use larder_store::segment::{Cache, Config, ConfigError, Restart, is_image};
 use larder_support::clock::Clock;
@@ -13,46 +13,46 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a start waits for another process to end that uses the file.
+/// The maximum wait at the start for another process to release the file.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
-/// A panic within this time from the start may be the fault of what the file contains.
+/// A panic within this time from the start may be caused by the content of the file.
 const PANIC_SOON: Duration = Duration::from_secs(60);
 
-/// What a server began with.
+/// The clock and the result of a start.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
     /// The server's clock.
     pub clock: Clock,
-    /// How its cache began, and how long that took; `None` without a file.
+    /// The result of the restart and its duration; `None` without a file.
     pub restart: Option<(Restart, Duration)>,
 }
 
 impl Start {
-    /// The start of a server whose items end with the process.
+    /// The start of a server without a file.
     #[must_use]
     pub fn cold() -> Self {
         Self { clock: Clock::start(), restart: None }
     }
 }
 
-/// Why the file can't be used. The message says what to do.
+/// An error of opening a file. The message contains the remedy.
 #[derive(Debug)]
 pub enum FileError {
-    /// There is a file of memcached beside it.
+    /// A memcached restart file exists for this path.
     Memcacheds(PathBuf),
-    /// It is something else than a file that only this user can read, or has other names.
+    /// The file is not a regular file that only this user can access, or it has other names.
     NotOwn(PathBuf, &'static str),
-    /// Another process uses it.
+    /// Another process holds the lock.
     InUse(PathBuf),
-    /// The system refuses.
+    /// The system refuses an operation.
     Io(PathBuf, io::Error),
-    /// The cache refuses.
+    /// The cache refuses the file.
     Cache(PathBuf, ConfigError),
 }
 
 impl FileError {
-    /// The exit status of a server that can't start for it, as in `sysexits.h`.
+    /// The exit status for this error, from `sysexits.h`.
     #[must_use]
     pub fn status(&self) -> u8 {
         match self {
@@ -67,16 +67,16 @@ impl fmt::Display for FileError {
         match self {
             Self::Memcacheds(meta) => write!(
                 f,
-                "{} was left by memcached, whose memory Larder can't read: give another file, or \
-                 remove it",
+                "{}: memcached created this file, and Larder cannot read it; give another file, or remove it",
                 meta.display()
             ),
             Self::NotOwn(path, what) => {
-                write!(f, "{}: {what}: give another file, or remove it", path.display())
+                write!(f, "{}: {what}; give another file, or remove it", path.display())
             }
             Self::InUse(path) => write!(
                 f,
-                "{}: another process uses it and has not ended within {} seconds",
+                "{}: another process still uses the file after {} seconds; stop that process, or give another \
+                 file",
                 path.display(),
                 LOCK_PATIENCE.as_secs()
             ),
@@ -88,23 +88,24 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// The files that options name.
+/// The files of the options.
 #[derive(Clone, Copy, Debug)]
 pub struct Files<'a> {
-    /// The cache's memory (`-e`).
+    /// The memory file (`-e`).
     pub memory: Option<&'a Path>,
     /// The image (`-o memory_image`).
     pub image: Option<&'a Path>,
-    /// The user that the server becomes (`-u`), who may own them.
+    /// The user of `-u`, a valid owner of the files.
     pub user: Option<&'a str>,
 }
 
-/// Opens the cache whose memory is in a file or, without one, in memory that ends with the process; and
-/// continues its clock. Where no earlier process has left items in the file, they are those of the image,
-/// if there is one. [`remove_image`] comes before any client is served.
+/// Opens the cache in the memory file, or in anonymous memory without one, and resumes its clock.
+///
+/// If the memory file has no items, reads them from the image, if there is one. The caller must call
+/// [`remove_image`] before it serves clients.
 ///
 /// # Errors
-/// [`FileError`]: a file can't be used.
+/// [`FileError`]: a file is unusable.
 pub fn open(
     files: Files<'_>,
     config: Config,
@@ -113,7 +114,10 @@ pub fn open(
     let begun = Instant::now();
     let Files { memory, image, user } = files;
     if let (Some(memory), true) = (memory, memory == image) {
-        return Err(FileError::NotOwn(memory.to_owned(), "it can't be the image, too"));
+        return Err(FileError::NotOwn(
+            memory.to_owned(),
+            "the memory file cannot also be the image",
+        ));
     }
     if let Some(image) = image.filter(|image| image.exists()) {
         check_image(image, user)?;
@@ -131,7 +135,7 @@ pub fn open(
     let is_cold = !matches!(opened, Some((_, Restart::Warm | Restart::Repaired)));
     let mut from_image = None;
     if let Some(image) = image.filter(|image| is_cold && image.exists()) {
-        // The image is read into the file, in which no cache may be open meanwhile.
+        // Close the cache in the memory file first, because the image is read into that file.
         let first = opened.take().map(|(_, restart)| restart);
         from_image = read_image(image, user, &config, region.as_ref().map(|(_, file)| file))?;
         if from_image.is_none() {
@@ -161,19 +165,20 @@ pub fn open(
     }
     if !matches!(restart, Restart::Cold(_)) {
         let items = cache.gauges().items;
-        tracing::info!("{items} items are there again after {:.1} ms", took.as_secs_f64() * 1e3);
+        tracing::info!("restored {items} items in {:.1} ms", took.as_secs_f64() * 1e3);
     }
     let _ = WATCHED.set((cache.clone(), clock));
     Ok((cache, Start { clock, restart: Some((restart, took)) }))
 }
 
-/// Opens a file of this server's own, and waits until no other process uses it.
+/// Opens the memory file and locks it, after waiting for another process to release it.
 fn lock_own(path: &Path, user: Option<&str>) -> Result<File, FileError> {
     let file = open_own(path, user)?;
     lock(path, &file)?;
     if !is_in_memory(&file) {
         tracing::warn!(
-            "-e {}: this is not on tmpfs, so the system keeps writing the cache's memory to disk",
+            "-e {}: the file is not on tmpfs, so the system writes the cache's memory to disk; give a file on \
+             tmpfs",
             path.display()
         );
     }
@@ -195,26 +200,28 @@ fn report(path: &Path, restart: Restart) {
     let path = path.display();
     match restart {
         Restart::Cold(Some(why)) => tracing::warn!(
-            "-e {path}: the cache starts empty, because what the file contained can't be used: {why}"
+            "-e {path}: the cache starts empty: {why}; no action is needed, clients fill it again"
         ),
         Restart::Cold(None) => tracing::info!("-e {path}: the cache starts empty"),
-        Restart::Repaired => tracing::info!("-e {path}: the process that used it before has died"),
+        Restart::Repaired => {
+            tracing::info!("-e {path}: repaired after the previous process died");
+        }
         Restart::Warm => (),
     }
 }
 
-/// Refuses an image that is something else: it would be overwritten.
+/// Refuses an image path with other content, which the server would overwrite.
 fn check_image(path: &Path, user: Option<&str>) -> Result<(), FileError> {
     let file = open_own(path, user)?;
     match is_image(&mut &file) {
         Ok(true) => Ok(()),
         Ok(false) if file.metadata().is_ok_and(|about| about.len() == 0) => Ok(()),
-        Ok(false) => Err(FileError::NotOwn(path.to_owned(), "it is not an image of a cache")),
+        Ok(false) => Err(FileError::NotOwn(path.to_owned(), "the file is not a cache image")),
         Err(error) => Err(FileError::Io(path.to_owned(), error)),
     }
 }
 
-/// Reads an image into `region` or into memory that ends with the process; `None` if it can't be used.
+/// Reads an image into `region`, or into anonymous memory; `None` if the image is unusable.
 fn read_image(
     path: &Path,
     user: Option<&str>,
@@ -228,16 +235,21 @@ fn read_image(
     match loaded.map_err(|error| FileError::Cache(path.to_owned(), error))? {
         Ok((cache, saved)) => Ok(Some((cache, Clock::not_before(Duration::from_micros(saved))))),
         Err(why) => {
-            tracing::warn!("{}: this image can't be used: {why}", path.display());
+            tracing::warn!(
+                "-o memory_image {}: the image is unusable, and the cache starts without it: {why}; no action \
+                 is needed, clients fill it again",
+                path.display()
+            );
             Ok(None)
         }
     }
 }
 
-/// Removes the image before anything is changed in the cache, lest what is deleted later return with it.
+/// Removes the image. This must precede all changes of the cache, so that a later restart does not restore
+/// deleted items.
 ///
 /// # Errors
-/// [`FileError::Io`]: it is there still.
+/// [`FileError::Io`]: the file still exists.
 pub fn remove_image(path: &Path) -> Result<(), FileError> {
     let remove = || match std::fs::remove_file(path) {
         Ok(()) => sync_folder_of(path),
@@ -247,16 +259,16 @@ pub fn remove_image(path: &Path) -> Result<(), FileError> {
     remove().map_err(|error| FileError::Io(path.to_owned(), error))
 }
 
-/// Makes changes of names in the folder of a file durable.
+/// Syncs the directory of a file, so that a rename or removal is durable.
 fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Writes the image for the next start of the machine. There are no engine handles any more.
+/// Writes the image for the next start of the machine. All engine handles must be dropped.
 ///
 /// # Errors
-/// [`FileError::Io`]: nothing was written.
+/// [`FileError::Io`]: the image was not written.
 pub fn write_image(path: &Path, cache: &Cache, clock: Clock) -> Result<(), FileError> {
     let begun = Instant::now();
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -271,20 +283,24 @@ pub fn write_image(path: &Path, cache: &Cache, clock: Clock) -> Result<(), FileE
         std::fs::rename(&unfinished, path)?;
         sync_folder_of(path)
     };
-    // One that an earlier process has left.
+    // Remove the remains of an earlier process.
     let _ = std::fs::remove_file(&unfinished);
     write().map_err(|error| {
         let _ = std::fs::remove_file(&unfinished);
         FileError::Io(path.to_owned(), error)
     })?;
-    tracing::info!("{} was written in {:.1} s", path.display(), begun.elapsed().as_secs_f64());
+    tracing::info!(
+        "cache image {} written in {:.1} s",
+        path.display(),
+        begun.elapsed().as_secs_f64()
+    );
     Ok(())
 }
 
-/// The cache whose panics are counted, and the clock that started with it.
+/// The cache that counts panics, and its clock.
 static WATCHED: OnceLock<(Cache, Clock)> = OnceLock::new();
 
-/// Has the first panic counted if it comes soon after the start.
+/// Installs a panic hook that counts the first panic soon after the start.
 fn watch_panics() {
     static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
     let previous = std::panic::take_hook();
@@ -299,8 +315,7 @@ fn watch_panics() {
     }));
 }
 
-/// Has the system map the memory in use, in a thread of its own, and forgets the panics of earlier processes
-/// when this one has worked for a while.
+/// Maps the memory in use, in a separate thread, and resets the panic count after [`PANIC_SOON`].
 pub fn settle(cache: &Cache) {
     let cache = cache.clone();
     let settling = move || {
@@ -308,7 +323,7 @@ pub fn settle(cache: &Cache) {
         std::thread::park_timeout(PANIC_SOON);
         cache.forget_panics();
     };
-    // Without the thread, memory is mapped page by page.
+    // Without the thread, the system maps memory at the first access of each page.
     let _ = std::thread::Builder::new().name("restart".into()).spawn(settling);
 }
 
@@ -326,21 +341,21 @@ fn open_own(path: &Path, user: Option<&str>) -> Result<File, FileError> {
     options.custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK);
     let file = match options.open(path) {
         Err(error) if error.raw_os_error() == Some(nix::libc::ELOOP) => {
-            return refuse("it is a symbolic link");
+            return refuse("the path is a symbolic link");
         }
         opened => opened.map_err(|error| FileError::Io(path.to_owned(), error))?,
     };
     let about = file.metadata().map_err(|error| FileError::Io(path.to_owned(), error))?;
     if !about.is_file() {
-        return refuse("it is not a regular file");
+        return refuse("the path is not a regular file");
     }
     let own = nix::unistd::geteuid();
     let later = user.filter(|_| own.is_root()).and_then(|name| User::from_name(name).ok()?);
     if about.uid() != own.as_raw() && later.is_none_or(|user| user.uid.as_raw() != about.uid()) {
-        return refuse("it belongs to another user");
+        return refuse("the file belongs to another user");
     }
     if about.mode() & 0o077 != 0 {
-        return refuse("other users may read or write it (chmod 600 helps)");
+        return refuse("other users can read or write the file (chmod 600 helps)");
     }
     if about.nlink() > 1 {
         return refuse("it has more than one name");
@@ -383,7 +398,7 @@ fn is_in_memory(file: &File) -> bool {
     }
 }
 
-/// What tells this start of the machine from others; 0 where the system does not say.
+/// The boot ID of the machine; 0 if the system has none.
 fn boot_id() -> io::Result<u128> {
     if !cfg!(target_os = "linux") {
         return Ok(0);

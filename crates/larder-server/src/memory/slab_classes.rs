@@ -1,25 +1,25 @@
-//! memcached's slab classes, for statistics alone. Larder has none, but exporters and operators read
+//! memcached's slab classes, only for statistics. Larder has no slabs, but exporters and operators read
 //! `stats items` and `stats slabs` by class.
 
 use larder_store::SizeClasses;
 
-/// What memcached keeps for each item beside key, value and client flags, in bytes: header, the
-/// key's end, the value's CRLF.
+/// memcached's overhead per item in addition to key, value and client flags, in bytes: the header, the
+/// terminator of the key, and the CRLF after the value.
 const ITEM_OVERHEAD: usize = 48 + 1 + 2;
-/// What memcached keeps for the CAS value of an item, in bytes.
+/// The length of a CAS value in memcached, in bytes.
 const CAS_LEN: usize = 8;
 
-/// memcached's smallest chunk: `-n 48` and its header.
+/// The smallest chunk of memcached, in bytes: `-n 48` and its header.
 const CHUNK_MIN: f64 = 96.0;
-/// The growth factor of chunk sizes (`-f`).
+/// The default growth factor of chunk sizes (`-f`).
 const GROWTH_FACTOR: f64 = 1.25;
-/// The largest chunk, half a page: longer items are several chunks.
+/// The largest chunk, half a page, in bytes. memcached stores longer items in several chunks.
 pub const CHUNK_MAX: usize = 512 << 10;
-/// The size of a page.
+/// The size of a page, in bytes.
 pub const PAGE_LEN: usize = 1 << 20;
 
 #[expect(clippy::cast_possible_truncation, reason = "memcached cuts the fraction off too")]
-/// Chunk sizes of memcached's classes at its defaults, from class 1.
+/// The chunk sizes of memcached's classes with its default options, from class 1.
 fn chunk_sizes() -> Vec<usize> {
     let mut sizes = Vec::new();
     let mut size = CHUNK_MIN;
@@ -32,7 +32,7 @@ fn chunk_sizes() -> Vec<usize> {
     sizes
 }
 
-/// How items are counted; `cas` is false under `-C`.
+/// The size classes of the statistics; `cas` is false under `-C`.
 #[must_use]
 pub fn size_classes(cas: bool) -> SizeClasses {
     SizeClasses::new(chunk_sizes(), ITEM_OVERHEAD + if cas { CAS_LEN } else { 0 })
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_classes_are_memcacheds() {
+    fn the_classes_equal_those_of_memcached() {
         let sizes = chunk_sizes();
         assert_eq!(sizes.len(), 39);
         assert_eq!(sizes[..8], [96, 120, 152, 192, 240, 304, 384, 480]);
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_counts_as_memcached_counts_it() {
+    fn an_item_has_the_footprint_and_class_of_memcached() {
         let classes = size_classes(true);
         assert_eq!(classes.footprint(1, 1, 0), 61);
         assert_eq!(classes.class_of(96), 0);

@@ -1,4 +1,4 @@
-//! Listening sockets that the parent process has bound for the server: systemd's socket activation.
+//! Socket activation: listening sockets that systemd has bound and passes to the server.
 
 use crate::net::dialect;
 use crate::net::entry::Service;
@@ -9,10 +9,10 @@ use crate::tls::Security;
 use listenfd::ListenFd;
 use std::io;
 
-/// The sockets that were passed (`LISTEN_FDS`); `None` if none were.
+/// Takes the sockets that the parent process passes (`LISTEN_FDS`); `None` if there are none.
 ///
 /// # Errors
-/// One of them is neither a TCP nor a unix listener.
+/// A socket is neither a TCP nor a unix listener.
 pub fn inherited(options: &Options) -> Result<Option<Vec<Listener>>, ListenError> {
     let mut passed = ListenFd::from_env();
     if passed.len() == 0 {

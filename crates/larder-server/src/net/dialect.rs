@@ -1,12 +1,12 @@
-//! The dialect, or login, that a conversation begins with.
+//! The dialect or login of the first request of a conversation.
 
 use crate::options::Options;
 use larder_protocol::Parser;
 
-/// A dialect of memcached's that `-l` names: `proto[ascii]:`.
+/// A dialect of memcached's protocol, as a prefix in `-l`: `proto[ascii]:`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// `negotiating`: a client's first byte chooses.
+    /// `negotiating`: the client's first byte selects the dialect.
     Negotiating,
     /// `ascii`
     Ascii,
@@ -14,7 +14,7 @@ pub(crate) enum Dialect {
     Binary,
 }
 
-/// How conversations begin under these options.
+/// The first parser of a conversation under these options.
 #[must_use]
 pub fn opening(options: &Options) -> Parser {
     match options.protocol.as_deref() {
@@ -26,13 +26,13 @@ pub fn opening(options: &Options) -> Parser {
     }
 }
 
-/// Whether clients have to log in, whatever their protocol.
+/// Whether clients of every protocol must log in.
 pub(crate) fn requires_login(options: &Options) -> bool {
     options.auth_file.is_some() || options.enable_sasl
 }
 
-/// How conversations begin at a listener for which `-l` names a dialect, which overrides `-B`; `None`
-/// if a login is required and this dialect has none.
+/// The first parser of a conversation at a listener with a dialect in `-l`, which overrides `-B`; `None` if
+/// the options require a login and the dialect has none.
 pub(crate) fn opening_in(dialect: Dialect, options: &Options) -> Option<Parser> {
     let usual = opening(options);
     match (usual, dialect) {

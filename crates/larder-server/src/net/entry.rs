@@ -10,22 +10,22 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 /// The protocol of a listener's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// memcached's protocol.
+    /// memcached's protocols.
     Memcached {
-        /// The dialect, or login, that a conversation begins with.
+        /// The dialect or login of the first request.
         opening: Parser,
     },
     /// RESP, the protocol of Redis.
     Resp {
-        /// Whether clients have to log in.
+        /// Whether clients must log in.
         login_required: bool,
     },
 }
 
-/// What `-l` names before an address: `proto[ascii]:`.
+/// The protocol prefix of an address in `-l`: `proto[ascii]:`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NamedProtocol {
-    /// A dialect of memcached's.
+    /// `negotiating`, `ascii` or `binary`.
     Memcached(Dialect),
     /// `resp`
     Resp,
@@ -36,7 +36,7 @@ enum NamedProtocol {
 pub(crate) struct Entry<'a> {
     pub(super) security: Security,
     protocol: Option<NamedProtocol>,
-    /// The address.
+    /// The address without its prefixes.
     pub(crate) text: &'a str,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Entry<'a> {
             });
             text = rest;
         }
-        // Proxies distinguish their listeners by tags, which have no effect here.
+        // memcached's proxy distinguishes its listeners by tags. Here they have no effect.
         if let Some((tag, rest)) = bracketed(text, "tag")
             && (1..=8).contains(&tag.len())
         {
@@ -63,7 +63,10 @@ impl<'a> Entry<'a> {
         Ok(Self { security, protocol, text })
     }
 
-    /// The protocol at the address.
+    /// The service at the address.
+    ///
+    /// # Errors
+    /// [`ListenError::NoLogin`]: the options require a login that the protocol does not have.
     pub(super) fn service(&self, options: &Options) -> Result<Service, ListenError> {
         let opening = match self.protocol {
             Some(NamedProtocol::Resp) => {
@@ -89,7 +92,7 @@ pub(crate) fn entries(lists: &[String]) -> impl Iterator<Item = Result<Entry<'_>
     texts.filter(|text| !text.is_empty()).map(Entry::parse)
 }
 
-/// What an address stands for; a bare port is one of the loopback.
+/// Resolves an address. A bare port is a port of the loopback.
 pub(super) fn addresses_of(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
     match text.parse() {
         Ok(port) => Ok(vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)]),
@@ -97,7 +100,10 @@ pub(super) fn addresses_of(text: &str, port: u16) -> Result<Vec<SocketAddr>, Lis
     }
 }
 
-/// Whether TLS is used at an address of HTTP or gRPC, and the address without its prefix.
+/// Splits an address of HTTP or gRPC into its security and the rest.
+///
+/// # Errors
+/// [`ListenError::NeedsTls`]: the prefix requires TLS, and `-Z` is not given.
 pub(super) fn security_of<'t>(
     options: &Options,
     entry: &'t str,
@@ -109,7 +115,7 @@ pub(super) fn security_of<'t>(
     }
 }
 
-/// `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address.
+/// Resolves `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address; `port` is the default.
 pub(crate) fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
     let bad = || ListenError::Address(text.to_owned());
     let at = host_and_port(text, port)?;
@@ -117,7 +123,7 @@ pub(crate) fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenEr
     if found.is_empty() { Err(bad()) } else { Ok(found) }
 }
 
-/// The parts of an address.
+/// Splits an address into host and port; `port` is the default.
 pub(super) fn host_and_port(text: &str, port: u16) -> Result<(&str, u16), ListenError> {
     let bare = without_brackets(text);
     if bare.parse::<IpAddr>().is_ok() {
@@ -128,7 +134,7 @@ pub(super) fn host_and_port(text: &str, port: u16) -> Result<(&str, u16), Listen
             Ok(port) => Ok((without_brackets(host), port)),
             Err(_) => Err(ListenError::Address(text.to_owned())),
         },
-        // A number would be taken for an address by the resolver.
+        // The resolver would parse a bare number as an IPv4 address.
         None if text.bytes().all(|byte| byte.is_ascii_digit()) => {
             Err(ListenError::Address(text.to_owned()))
         }
@@ -136,7 +142,7 @@ pub(super) fn host_and_port(text: &str, port: u16) -> Result<(&str, u16), Listen
     }
 }
 
-/// The text between brackets, if there are both.
+/// The text without its enclosing brackets, if it has both.
 fn without_brackets(text: &str) -> &str {
     text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text)
 }
@@ -146,12 +152,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_before_an_address_is_told_from_it() {
+    fn prefixes_are_separated_from_the_address() {
         use Dialect::{Ascii, Binary, Negotiating};
         let lists = [
             "notls:[::1]:7;mtls:tag[a]:host; proto[ascii]:tag[tools]:*".to_owned(),
             "proto[negotiating]:*".to_owned(),
-            // Empty entries are skipped, as by memcached.
+            // Empty entries are skipped, as in memcached.
             ";btls:proto[binary]:host:1; ;".to_owned(),
         ];
         let expected = [
@@ -179,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn resp_has_the_login_of_the_other_protocols() {
+    fn resp_requires_a_login_when_the_other_protocols_do() {
         for (line, login_required) in
             [("", false), ("-B binary", false), ("-Y file", true), ("-S", true)]
         {
@@ -191,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dialect_of_l_counts_more_than_that_of_b_unless_it_has_no_logins() {
+    fn a_dialect_in_l_overrides_b_unless_it_has_no_logins() {
         let (text, binary) = (Some(Parser::TEXT), Some(Parser::BINARY));
         let (any, text_login) = (Some(Parser::default()), Some(Parser::TEXT_LOGIN));
         let binary_login = Some(Parser::BINARY_LOGIN);

@@ -1,33 +1,33 @@
-//! Whether connections are accepted. Under `-o no_maxconns_fast` connections beyond the limit wait at
-//! the listener until one closes. All of them wait while the system has no more file descriptors.
+//! The gate: whether the server accepts connections. Under `-o no_maxconns_fast`, connections beyond the limit
+//! wait in the listen backlog until another closes. While the system has no file descriptors, all wait.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The gate. Only the thread that accepts connections moves it.
+/// The gate. Only the accepting thread opens and closes it.
 #[derive(Debug, Default)]
 pub struct Gate {
     /// Bits of [`FULL`] and [`EXHAUSTED`].
     closed: AtomicU8,
-    /// How often it was closed.
+    /// The number of times that the gate has closed.
     closings: AtomicU64,
-    /// The time since which it is closed, and for how long it was closed before.
+    /// The time since which the gate is closed, and the total time of earlier closings.
     closed_for: Mutex<(Option<Instant>, Duration)>,
 }
 
-/// There are as many connections as `-c` allows.
+/// The limit of `-c` is reached.
 const FULL: u8 = 1;
-/// The system has no more file descriptors, or memory for one.
+/// The system has no file descriptors, or no memory for a socket.
 const EXHAUSTED: u8 = 2;
 
 impl Gate {
-    /// Whether connections have to wait.
+    /// Whether connections must wait.
     pub fn is_closed(&self) -> bool {
         self.closed.load(SeqCst) != 0
     }
 
-    /// The system can't give another connection, or can again.
+    /// Records whether the system has resources for another connection.
     pub(crate) fn set_exhausted(&self, exhausted: bool) {
         if exhausted {
             self.close(EXHAUSTED);
@@ -36,32 +36,32 @@ impl Gate {
         }
     }
 
-    /// How often they had to wait.
+    /// The number of closings since the last reset.
     pub(crate) fn closings(&self) -> u64 {
         self.closings.load(SeqCst)
     }
 
-    /// For how long they had to wait, all together.
+    /// The total time that the gate was closed since the last reset.
     pub(crate) fn closed_for(&self) -> Duration {
         let (since, before) = *self.lock();
         before + since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Sets both counts to 0 (`stats reset`).
+    /// Resets both counts (`stats reset`).
     pub(crate) fn reset(&self) {
         self.closings.store(0, SeqCst);
         self.lock().1 = Duration::ZERO;
     }
 
-    /// Lets a connection through if `has_room` is true, else closes: the thread that closes a connection
-    /// then has to wake the one that accepts them.
+    /// Whether another connection may pass. Closes the gate if `has_room` is false; a thread that closes a
+    /// connection must then wake the accepting thread.
     pub(crate) fn passes(&self, has_room: impl Fn() -> bool) -> bool {
         if has_room() {
             self.open(FULL);
             return true;
         }
         self.close(FULL);
-        // A connection may have closed before its thread could see the gate closed.
+        // A connection may have closed before its thread saw the closed gate, so check again.
         let passes = has_room();
         if passes {
             self.open(FULL);
@@ -77,7 +77,7 @@ impl Gate {
     }
 
     fn open(&self, why: u8) {
-        // The gate is nearly always open, and then nothing is written.
+        // An open gate is the normal case, and writes nothing.
         if self.is_closed() && self.closed.fetch_and(!why, SeqCst) == why {
             let mut times = self.lock();
             let since = times.0.take();
@@ -86,7 +86,7 @@ impl Gate {
     }
 
     fn lock(&self) -> MutexGuard<'_, (Option<Instant>, Duration)> {
-        // These are times, so they are valid even after a panic of a thread that held the lock.
+        // The times stay valid when a thread panics with the lock held.
         self.closed_for.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_closing_counts_once_until_it_opens() {
+    fn a_closed_gate_counts_once_until_it_opens() {
         let gate = Gate::default();
         assert!(gate.passes(|| true));
         assert!(!gate.is_closed());
@@ -105,13 +105,13 @@ mod tests {
         assert!(gate.passes(|| true));
         let closed_for = gate.closed_for();
         assert!(!gate.is_closed() && closed_for > Duration::ZERO);
-        assert_eq!(gate.closed_for(), closed_for, "it stands still while the gate is open");
+        assert_eq!(gate.closed_for(), closed_for, "the time stops while the gate is open");
         assert!(!gate.passes(|| false));
         assert_eq!(gate.closings(), 2);
     }
 
     #[test]
-    fn a_gate_that_is_closed_twice_over_opens_when_neither_reason_is_left() {
+    fn a_gate_closed_for_two_reasons_opens_when_both_are_gone() {
         let gate = Gate::default();
         assert!(!gate.passes(|| false));
         gate.set_exhausted(true);

@@ -1,4 +1,4 @@
-//! The sockets of metrics, HTTP, gRPC and replication, and the file of all ports.
+//! The sockets of metrics, HTTP, gRPC and replication, and the port file.
 
 use crate::net::entry::{addresses_of, entries, host_and_port, resolve, security_of};
 use crate::net::listen_error::ListenError;
@@ -8,23 +8,22 @@ use crate::tls::Security;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
-/// The ports of metrics, HTTP and gRPC if none is given. That of metrics is the one that Prometheus' list has for
-/// memcached.
+/// The default ports of metrics, HTTP and gRPC. Prometheus assigns 9150 to memcached's exporter.
 const METRICS_PORT: u16 = 9150;
 const HTTP_PORT: u16 = 8080;
 const GRPC_PORT: u16 = 50051;
 
-/// A socket of the gateway, which never blocks.
+/// A non-blocking listening socket of the gateway.
 #[derive(Debug)]
 pub struct GatewaySocket {
     /// The socket.
     pub socket: TcpListener,
-    /// Whether its connections use TLS.
+    /// The TLS requirements of its connections.
     pub security: Security,
 }
 
 impl GatewaySocket {
-    /// Its address.
+    /// The bound address.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok()
@@ -34,19 +33,18 @@ impl GatewaySocket {
 /// The sockets of the gateway.
 #[derive(Debug, Default)]
 pub struct GatewaySockets {
-    /// Those of `--metrics-listen`, which never use TLS.
+    /// The sockets of `--metrics-listen`, which never use TLS.
     pub metrics: Vec<GatewaySocket>,
-    /// Those of `--http-listen`.
+    /// The sockets of `--http-listen`.
     pub http: Vec<GatewaySocket>,
-    /// Those of `--grpc-listen`.
+    /// The sockets of `--grpc-listen`.
     pub grpc: Vec<GatewaySocket>,
-    /// Whether gRPC is served by the sockets of HTTP, because it has the same address.
+    /// Whether the HTTP sockets also serve gRPC, because both options give the same address.
     pub grpc_shares_http: bool,
 }
 
 impl GatewaySockets {
-    /// Binds the addresses of `--metrics-listen`, `--http-listen` and `--grpc-listen`, as far as they are given:
-    /// all that their names stand for.
+    /// Binds every address that `--metrics-listen`, `--http-listen` and `--grpc-listen` resolve to.
     ///
     /// # Errors
     /// [`ListenError`] for the first address that cannot be bound.
@@ -57,7 +55,7 @@ impl GatewaySockets {
         };
         let (of_http, http) = of_items(options, options.http_listen.as_deref(), HTTP_PORT)?;
         let (of_grpc, mut grpc) = of_items(options, options.grpc_listen.as_deref(), GRPC_PORT)?;
-        // Port 0 is another port each time.
+        // Each bind of port 0 gets a different port.
         let grpc_shares_http = !grpc.is_empty()
             && (of_grpc, &grpc) == (of_http, &http)
             && grpc.iter().all(|address| address.port() != 0);
@@ -73,13 +71,13 @@ impl GatewaySockets {
         Ok(Self { metrics, http, grpc: bind(of_grpc, grpc)?, grpc_shares_http })
     }
 
-    /// The sockets at which items are served.
+    /// The sockets that serve items: HTTP and gRPC.
     pub fn of_items(&self) -> impl Iterator<Item = &GatewaySocket> {
         self.http.iter().chain(&self.grpc)
     }
 }
 
-/// The port of `--replicate-on` if none is given.
+/// The default port of `--replicate-on`.
 const REPLICATION_PORT: u16 = 11311;
 
 /// Binds the addresses of `--replicate-on`.
@@ -94,7 +92,7 @@ pub fn bind_replication(options: &Options) -> Result<Vec<TcpListener>, ListenErr
 /// Checks the entries of `-l` and the addresses of the gateway, without resolving names or binding anything.
 ///
 /// # Errors
-/// [`ListenError`] for the first entry that no server would take.
+/// [`ListenError`] for the first invalid entry.
 pub fn check(options: &Options) -> Result<(), ListenError> {
     entries(&options.listen).try_for_each(|entry| entry?.service(options).map(drop))?;
     if let Some(text) = &options.metrics_listen {
@@ -109,7 +107,7 @@ pub fn check(options: &Options) -> Result<(), ListenError> {
     Ok(())
 }
 
-/// Whether TLS is used at what an option names, and the addresses; a bare port is one of the loopback.
+/// Resolves an option of HTTP or gRPC to its security and addresses. A bare port is a port of the loopback.
 fn of_items(
     options: &Options,
     text: Option<&str>,
@@ -129,11 +127,10 @@ fn bind_unblocking(address: SocketAddr) -> Result<TcpListener, ListenError> {
     bind().map_err(|error| ListenError::Tcp(address, error))
 }
 
-/// Writes the ports, in memcached's form, to the file that `MEMCACHED_PORT_FILENAME` names, for test
-/// harnesses.
+/// Writes all ports, in memcached's form, to the file in `MEMCACHED_PORT_FILENAME`, for test harnesses.
 ///
 /// # Errors
-/// The file can't be written.
+/// Writing the file failed.
 pub fn write_port_file(
     listeners: &[Listener],
     udp: &[UdpSocket],

@@ -1,44 +1,44 @@
-//! The reasons why an address cannot be listened on.
+//! Errors of listening on an address.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-/// An address that can't be listened on.
+/// An error of listening on an address.
 #[derive(Debug)]
 pub enum ListenError {
-    /// It is not an address.
+    /// The text is not an address, or does not resolve.
     Address(String),
-    /// `-l` was given and names no address.
+    /// `-l` is given and contains no address.
     NoAddress,
-    /// `proto[..]:` does not name a protocol.
+    /// The protocol in `proto[..]:` is unknown.
     Protocol(String),
-    /// The dialect has no logins, and `-S` or `-Y` requires one.
+    /// `-S` or `-Y` requires a login, and the dialect has none.
     NoLogin(String),
-    /// A TCP socket could not be bound.
+    /// The system refuses to bind a TCP socket.
     Tcp(SocketAddr, io::Error),
-    /// A UDP socket could not be bound.
+    /// The system refuses to bind a UDP socket.
     Udp(SocketAddr, io::Error),
-    /// A unix socket could not be bound.
+    /// The system refuses to bind a unix socket.
     Unix(String, io::Error),
-    /// A socket that was passed to the server cannot be used.
+    /// A socket inherited from the parent process is unusable.
     Inherited(String),
-    /// An address asks for TLS without `-Z`.
+    /// The prefix of an address requires TLS, and `-Z` is not given.
     NeedsTls(String),
 }
 
 impl fmt::Display for ListenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoAddress => f.write_str("-l names no address to listen on"),
+            Self::NoAddress => f.write_str("-l contains no address to listen on"),
             Self::Address(text) => write!(f, "failed to resolve the address to listen on: {text}"),
             Self::Protocol(entry) => {
                 write!(f, "-l {entry}: proto[..] is one of ascii, binary, negotiating and resp")
             }
             Self::NoLogin(address) => write!(
                 f,
-                "-l ..{address}: -Y has logins in ascii alone, -S in binary alone; leave proto[..] \
-                 out, or name that one"
+                "-l ..{address}: -Y supports logins only in ascii, -S only in binary; omit proto[..], or \
+                 give that protocol"
             ),
             Self::Tcp(address, error) => {
                 write!(f, "failed to listen on TCP port {}: {error} ({address})", address.port())
@@ -49,7 +49,7 @@ impl fmt::Display for ListenError {
             Self::Unix(path, error) => {
                 write!(f, "failed to listen on UNIX socket: {path}: {error}")
             }
-            Self::Inherited(text) => write!(f, "failed to listen on what was passed: {text}"),
+            Self::Inherited(text) => write!(f, "failed to listen on an inherited socket: {text}"),
             Self::NeedsTls(address) => write!(f, "{address}: mtls: and btls: need -Z"),
         }
     }

@@ -1,4 +1,4 @@
-//! Listening sockets: TCP and unix.
+//! Listening sockets for TCP and unix clients, in memcached's naming.
 
 use crate::net::dialect;
 use crate::net::entry::{Service, entries, resolve};
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
-/// A socket that is bound and listens: TCP over IPv4 or IPv6, or a unix socket.
+/// A listening socket: TCP over IPv4 or IPv6, or a unix socket.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -23,15 +23,15 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// A listener of a socket that listens already. Its connections inherit what is set here.
+    /// Wraps a socket that already listens. Its connections inherit the socket options that this function sets.
     ///
     /// # Errors
-    /// The system refuses: it is no socket that can be accepted from.
+    /// The system refuses an option, because the socket is not a listening stream socket.
     pub(crate) fn new(socket: Socket, security: Security, service: Service) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         if address.as_socket().is_none() {
-            // A unix socket is never encrypted.
+            // Unix sockets never use TLS.
             return Ok(Self { socket, address, security: Security::Plain, service });
         }
         socket.set_tcp_nodelay(true)?;
@@ -39,7 +39,7 @@ impl Listener {
         Ok(Self { socket, address, security, service })
     }
 
-    /// Its address in memcached's form.
+    /// The address in memcached's form.
     #[must_use]
     pub fn name(&self) -> String {
         match self.tcp_address() {
@@ -51,13 +51,13 @@ impl Listener {
         }
     }
 
-    /// The address, if it is TCP.
+    /// The address of a TCP socket; `None` for a unix socket.
     #[must_use]
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.address.as_socket()
     }
 
-    /// Whether its connections use TLS.
+    /// The TLS requirements of its connections.
     #[must_use]
     pub fn security(&self) -> Security {
         self.security
@@ -69,7 +69,10 @@ impl Listener {
         self.service
     }
 
-    /// Accepts the next connection, whose socket never blocks; returns it with its peer's name.
+    /// Accepts the next connection; returns its non-blocking socket and the peer in memcached's form.
+    ///
+    /// # Errors
+    /// `WouldBlock` if no connection waits, or an error of the system.
     pub fn accept(&self) -> io::Result<(Socket, String)> {
         let (stream, peer) = self.socket.accept()?;
         stream.set_nonblocking(true)?;
@@ -98,17 +101,17 @@ fn named(transport: &str, address: SocketAddr) -> String {
     }
 }
 
-/// Binds everything that the command line asks for.
+/// Binds the TCP and unix sockets of the command line.
 ///
 /// # Errors
-/// [`ListenError`] for the first address that cannot be bound. A machine without IPv6 is no error.
+/// [`ListenError`] for the first address that cannot be bound. Missing IPv6 support is not an error.
 pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     let (backlog, usual) =
         (options.listen_backlog, Service::Memcached { opening: dialect::opening(options) });
     if let Some(path) = &options.unix_socket {
         let listener = bind_unix(path, options.unix_mask, backlog, usual)?;
         if let Some(user) = options.user.as_deref().filter(|_| platform::is_root()) {
-            // A user that does not exist causes an error later, when privileges are dropped.
+            // An unknown user causes an error later, when the process drops its privileges.
             platform::give_to(user, path)
                 .map_err(|error| ListenError::Unix(path.display().to_string(), error))?;
         }
@@ -136,7 +139,7 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     Ok(listeners)
 }
 
-/// The port to listen on; 0 lets the system choose one.
+/// The TCP port of the options: `None` for no TCP, 0 for any free port.
 fn port(options: &Options) -> Option<u16> {
     match options.port {
         0 => None,
@@ -145,7 +148,7 @@ fn port(options: &Options) -> Option<u16> {
     }
 }
 
-/// All IPv4 and IPv6 addresses, on one port.
+/// Binds all IPv4 and IPv6 addresses, on one port.
 fn bind_everywhere(
     port: u16,
     backlog: i32,
@@ -191,7 +194,7 @@ fn bind_unix(
     service: Service,
 ) -> Result<Listener, ListenError> {
     let bind = || -> io::Result<Listener> {
-        // A server that was killed leaves its socket behind. A file of any other kind is not removed.
+        // A killed server leaves its socket file behind. Files of other kinds are kept, and bind fails.
         if path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket()) {
             std::fs::remove_file(path)?;
         }
@@ -213,11 +216,11 @@ mod tests {
     const ANY: Service = Service::Memcached { opening: Parser::TEXT };
 
     #[test]
-    fn what_is_accepted_never_blocks_and_sends_at_once() {
+    fn accepted_sockets_are_non_blocking_and_without_delay() {
         let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
         let listener = bind_tcp(any, 1, Security::Usual, ANY).unwrap();
         let error = listener.accept().unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "nobody has connected yet");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "no client has connected yet");
         let client = TcpStream::connect(listener.tcp_address().unwrap()).unwrap();
         let (stream, peer) = listener.accept().unwrap();
         assert_eq!(peer, tcp_name(client.local_addr().unwrap()));
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_socket_has_the_name_of_its_path_and_no_tls() {
+    fn a_unix_socket_is_named_by_its_path_and_has_no_tls() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("socket");
         let listener = bind_unix(&path, 0o700, 1, ANY).unwrap();

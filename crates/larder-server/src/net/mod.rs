@@ -1,4 +1,4 @@
-//! Sockets: binding them, the dialects that they speak, and the gate that closes them all at once.
+//! Sockets: addresses, binding, the protocol of each listener, UDP, and the gate that pauses accepting.
 
 pub mod activation;
 pub mod dialect;

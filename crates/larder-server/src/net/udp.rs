@@ -1,12 +1,12 @@
-//! UDP, as memcached frames it: eight bytes before each datagram, four numbers in network order.
+//! UDP with memcached's framing: each datagram starts with a header of four 16-bit big-endian numbers.
 //!
 //! ```text
 //! 0         2          4           6          8
 //! │ request │ sequence │ datagrams │ reserved │ text or binary, as over TCP
 //! ```
 //!
-//! A request is one datagram and has a session of its own. Each command in it is answered by a
-//! message of its own, which goes out in as many datagrams as it takes.
+//! A request is one datagram and gets a new session. Each command in it gets one reply message, which the
+//! server sends in one or more datagrams.
 
 use crate::connection::{Buffers, IoBytes, NextAction};
 use crate::net::dialect;
@@ -23,22 +23,20 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// The length of the frame header before the payload of a datagram, in bytes.
+/// The length of the header of a datagram, in bytes.
 const HEADER_LEN: usize = 8;
-/// A datagram of an answer, in bytes: it fits an Ethernet frame.
+/// The maximum length of a datagram of a reply, in bytes: it fits an Ethernet frame.
 const DATAGRAM_LEN: usize = 1400;
 const PAYLOAD_LEN: usize = DATAGRAM_LEN - HEADER_LEN;
-/// A longer answer is not sent, nor are later ones once all answers to a datagram exceed this
-/// together, in bytes.
+/// The maximum length of a reply, and of all replies to one datagram, in bytes. Longer replies are not sent.
 const MESSAGE_MAX: usize = 16 << 20;
-/// The number of requests that are answered in one turn.
-const REQUESTS_PER_TURN: usize = 64;
+/// The maximum number of requests answered in one poll.
+const REQUESTS_PER_POLL: usize = 64;
 
-/// The sockets that the command line asks for, which never block: on the addresses of `-l`, else on
-/// the loopback.
+/// Binds the UDP sockets of the command line, non-blocking: on the addresses of `-l`, else on the loopback.
 ///
 /// # Errors
-/// [`ListenError`] for the first address that can't be had.
+/// [`ListenError`] for the first address that cannot be bound.
 pub fn bind_all(options: &Options) -> Result<Vec<UdpSocket>, ListenError> {
     let port = match options.udp_port {
         -1 => 0,
@@ -64,7 +62,7 @@ pub fn bind_all(options: &Options) -> Result<Vec<UdpSocket>, ListenError> {
     Ok(sockets)
 }
 
-/// Both families on one port, or IPv4 alone where the machine has no other.
+/// Binds both address families on one port, or only IPv4 on a machine without IPv6.
 fn bind_pair(v4: Ipv4Addr, v6: Ipv6Addr, port: u16) -> Result<Vec<UdpSocket>, ListenError> {
     let first = bind(SocketAddr::new(v4.into(), port))?;
     let port = first.local_addr().map_or(port, |address| address.port());
@@ -90,21 +88,21 @@ fn bind(address: SocketAddr) -> Result<UdpSocket, ListenError> {
     bind().map_err(|error| ListenError::Udp(address, error))
 }
 
-/// The settings of sessions of datagrams: they answer one command at a time, because each has a
-/// message of its own, and the whole of it at once.
+/// The settings of UDP sessions: they answer one command per call, because each command gets its own message,
+/// and produce the whole reply at once.
 pub(crate) fn settings(server: &Server) -> Settings {
     Settings { requests_per_poll: 1, output_max: MESSAGE_MAX, ..server.settings.clone() }
 }
 
-/// A socket's address in memcached's form.
+/// The address of a socket in memcached's form.
 #[must_use]
 pub fn name(socket: &UdpSocket) -> String {
     socket.local_addr().map_or_else(|_| "udp:".to_owned(), udp_name)
 }
 
-/// A UDP socket that never blocks.
+/// A non-blocking UDP socket.
 pub(crate) trait Datagrams {
-    /// Takes the next datagram: its length and who sent it.
+    /// Receives the next datagram; returns its length and its sender.
     fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
 
     /// Sends a datagram.
@@ -131,29 +129,29 @@ impl Datagrams for tokio::net::UdpSocket {
     }
 }
 
-/// The request that is being answered on a socket, which belongs to the driver and is lent to each
-/// turn.
+/// The state of a UDP socket: the request that is being answered. The driver owns the socket and lends it to
+/// each poll.
 pub(crate) struct Endpoint<E: Engine> {
-    /// How each datagram's session begins.
+    /// The first parser of each session.
     opening: Parser,
     exchange: Option<Exchange<E>>,
 }
 
 impl<E: Engine> Endpoint<E> {
-    /// `-B` sets the dialect of datagrams, whatever `-l` names.
+    /// Creates the state of a socket. `-B` sets the dialect of datagrams; prefixes in `-l` do not apply.
     pub(crate) fn new(options: &Options) -> Self {
         Self { opening: dialect::opening(options), exchange: None }
     }
 
-    /// It has an answer that the socket has not accepted yet.
+    /// Whether a reply waits until the socket accepts it.
     pub(crate) fn awaits_writing(&self) -> bool {
         self.exchange
             .as_ref()
-            .is_some_and(|exchange| exchange.leaving.is_some() && !exchange.is_held)
+            .is_some_and(|exchange| exchange.message.is_some() && !exchange.is_held)
     }
 
-    /// One turn: answers requests until there are no more, the socket takes no more, or it is time
-    /// for others.
+    /// Polls the socket: answers requests until none is left, the socket is full, or the limit of one poll is
+    /// reached.
     pub(crate) fn serve<H: Host>(
         &mut self,
         socket: &impl Datagrams,
@@ -163,23 +161,23 @@ impl<E: Engine> Endpoint<E> {
         moved: &mut IoBytes,
     ) -> NextAction {
         let Buffers { input, output, .. } = buffers;
-        for _ in 0..REQUESTS_PER_TURN {
+        for _ in 0..REQUESTS_PER_POLL {
             if self.exchange.is_none() {
                 match socket.receive(input) {
                     Ok((len, peer)) => {
                         moved.read += len;
                         let datagram = input.get(..len).unwrap_or_default();
-                        self.exchange = Exchange::begin(datagram, peer, self.opening);
+                        self.exchange = Exchange::parse(datagram, peer, self.opening);
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         return NextAction::Wait;
                     }
-                    // An error that an earlier answer caused: nobody listens at its address.
+                    // The error belongs to an earlier reply: no socket listens at its destination.
                     Err(_) => continue,
                 }
             }
             if let Some(exchange) = &mut self.exchange {
-                match exchange.go_on(socket, cx, output, timing, moved) {
+                match exchange.advance(socket, cx, output, timing, moved) {
                     ExchangeState::Done => (),
                     ExchangeState::Blocked => return NextAction::Wait,
                     ExchangeState::Waiting => return NextAction::Hold,
@@ -192,44 +190,45 @@ impl<E: Engine> Endpoint<E> {
     }
 }
 
-/// A request, and how far it is answered.
+/// A request and the progress of its replies.
 struct Exchange<E: Engine> {
     peer: SocketAddr,
     id: u16,
     session: Session<E>,
     request: Vec<u8>,
-    /// Bytes of the request that were consumed.
+    /// Consumed bytes of the request.
     done: usize,
-    /// Bytes of its answers.
+    /// Bytes of all replies so far.
     answered: usize,
-    leaving: Option<Message>,
-    /// All commands of the request were answered.
+    /// The message that is being sent.
+    message: Option<Message>,
+    /// Whether all commands of the request are answered.
     ended: bool,
-    /// The message waits for a change to be acknowledged.
+    /// Whether the message waits until a change is acknowledged.
     is_held: bool,
     timer: RequestTimer,
 }
 
-/// How far an exchange has come.
+/// The state of an exchange after a call.
 enum ExchangeState {
-    /// The request was answered completely.
+    /// All commands are answered.
     Done,
     /// The socket accepts no more datagrams now.
     Blocked,
-    /// A request waits for slower storage or for an acknowledgement, and those behind it with it.
+    /// A command waits for slower storage or for an acknowledgement, and blocks the commands after it.
     Waiting,
 }
 
 /// A message that is being sent.
 struct Message {
     bytes: Vec<u8>,
-    /// Datagrams that are sent.
+    /// The number of datagrams already sent.
     sent: u16,
 }
 
 impl<E: Engine> Exchange<E> {
-    /// What a datagram asks; `None` if it is not all of a request.
-    fn begin(datagram: &[u8], peer: SocketAddr, opening: Parser) -> Option<Self> {
+    /// Parses a datagram; `None` if it does not contain a complete request.
+    fn parse(datagram: &[u8], peer: SocketAddr, opening: Parser) -> Option<Self> {
         let (header, request) = datagram.split_first_chunk::<HEADER_LEN>()?;
         let [id_high, id_low, _, _, total_high, total_low, ..] = *header;
         let total = u16::from_be_bytes([total_high, total_low]);
@@ -240,15 +239,15 @@ impl<E: Engine> Exchange<E> {
             request: request.to_vec(),
             done: 0,
             answered: 0,
-            leaving: None,
+            message: None,
             ended: false,
             is_held: false,
             timer: RequestTimer::default(),
         })
     }
 
-    /// Answers until there is something to wait for, or nothing more to do.
-    fn go_on<H: Host>(
+    /// Answers commands and sends replies until the exchange waits or is done.
+    fn advance<H: Host>(
         &mut self,
         socket: &impl Datagrams,
         cx: &mut Context<'_, E, H>,
@@ -263,27 +262,27 @@ impl<E: Engine> Exchange<E> {
                     return ExchangeState::Waiting;
                 }
             }
-            if let Some(message) = &mut self.leaving {
+            if let Some(message) = &mut self.message {
                 match message.send(socket, self.id, self.peer) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         return ExchangeState::Blocked;
                     }
-                    // Nobody listens at the address, so the rest of the message is dropped.
+                    // After another error, no socket listens at the peer's address: drop the rest of the message.
                     Ok(()) | Err(_) => moved.written += message.bytes.len(),
                 }
-                self.leaving = None;
+                self.message = None;
             }
             if self.ended {
                 return ExchangeState::Done;
             }
             let next = self.answer(cx, output, timing);
-            if self.is_held || next == Next::Wait && self.leaving.is_none() {
+            if self.is_held || next == Next::Wait && self.message.is_none() {
                 return ExchangeState::Waiting;
             }
         }
     }
 
-    /// Answers the next command. It is timed without the sending of its answer.
+    /// Answers the next command. Its latency excludes sending the reply.
     fn answer<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -291,31 +290,31 @@ impl<E: Engine> Exchange<E> {
         timing: &Timing<'_>,
     ) -> Next {
         let rest = self.request.get(self.done..).unwrap_or_default();
-        let turn = self.session.receive(cx, rest, output);
-        self.timer.end_poll(&turn, timing);
-        self.done += turn.consumed;
-        self.is_held = turn.hold;
-        self.ended |= !turn.hold && !matches!(turn.next, Next::Yield | Next::Wait);
-        // Neither the log nor a dump of everything goes to an address that nobody has vouched for;
-        // half a message is for nobody.
+        let progress = self.session.receive(cx, rest, output);
+        self.timer.end_poll(&progress, timing);
+        self.done += progress.consumed;
+        self.is_held = progress.hold;
+        self.ended |= !progress.hold && !matches!(progress.next, Next::Yield | Next::Wait);
+        // The sender's address may be forged, so the log and dumps are never sent by UDP. An incomplete message
+        // is useless, so it is not sent either.
         let endless = matches!(self.session.state(), State::Dumping | State::Watching);
         self.answered += output.len();
-        if endless || turn.next == Next::Write || self.answered > MESSAGE_MAX {
+        if endless || progress.next == Next::Write || self.answered > MESSAGE_MAX {
             self.ended = true;
             output.clear();
         }
         if !output.is_empty() {
-            self.leaving = Some(Message { bytes: std::mem::take(output), sent: 0 });
+            self.message = Some(Message { bytes: std::mem::take(output), sent: 0 });
         }
-        turn.next
+        progress.next
     }
 }
 
 impl Message {
-    /// Sends the datagrams that are left.
+    /// Sends the remaining datagrams.
     fn send(&mut self, socket: &impl Datagrams, id: u16, peer: SocketAddr) -> io::Result<()> {
         let payloads = self.bytes.chunks(PAYLOAD_LEN);
-        // Within MESSAGE_MAX.
+        // MESSAGE_MAX keeps the number within 16 bits.
         let total = u16::try_from(payloads.len()).unwrap_or(u16::MAX);
         let mut datagram = Vec::with_capacity(DATAGRAM_LEN);
         for payload in payloads.skip(self.sent.into()) {

@@ -1,12 +1,12 @@
-//! The phases of a server: how its end is requested, and how threads learn of it.
+//! The phases of a server, and requests to change them.
 //!
 //! ```text
-//! Serving ──graceful──▶ Draining ──all closed, or too late──▶ Ended
+//! Serving ──graceful──▶ Draining ──all closed, or timeout───▶ Ended
 //!    └─────────────────────── quick ───────────────────────────▲
 //! ```
 //!
-//! Signals and commands only leave a request and wake the thread that accepts connections, by a byte in
-//! a pipe. That thread changes the phase, which the workers see.
+//! Signals and commands store a request and wake the accepting thread with a byte in a pipe. The accepting
+//! thread changes the phase and wakes the workers, which read it.
 
 use crate::process::systemd;
 use std::io::{self, Read, Write};
@@ -17,15 +17,15 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 /// The phase of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// It accepts connections and answers them.
+    /// The server accepts connections and answers requests.
     Serving,
-    /// It accepts none; each that it has is closed once its requests are answered.
+    /// The server accepts no connections, and closes each open connection after answering its requests.
     Draining,
-    /// Its threads end, even if connections are open.
+    /// The threads end, even if connections are open.
     Ended,
 }
 
-/// The phase of a server, and the request to change it.
+/// The phase of a server, and requests to change it.
 pub struct LifeCycle {
     phase: AtomicU8,
     quick: Arc<AtomicBool>,
@@ -35,11 +35,11 @@ pub struct LifeCycle {
 }
 
 impl LifeCycle {
-    /// The life cycle of a new server, and the other end of its waker's pipe, which becomes readable at
+    /// Creates the life cycle of a new server, and the receiving end of its pipe, which becomes readable at
     /// [`Self::wake`].
     ///
     /// # Errors
-    /// The system has no file descriptors left.
+    /// The system has no file descriptors.
     pub fn new() -> io::Result<(Self, UnixStream)> {
         let (wakeups, waker) = UnixStream::pair()?;
         wakeups.set_nonblocking(true)?;
@@ -54,10 +54,11 @@ impl LifeCycle {
         Ok((new, wakeups))
     }
 
-    /// Has SIGINT and SIGTERM end the server at once, SIGUSR1 gracefully, SIGHUP read files again.
+    /// Installs the signal handlers: SIGINT and SIGTERM end the server at once, SIGUSR1 gracefully, and SIGHUP
+    /// reloads files.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system refuses a handler.
     pub fn install_signal_handlers(&self) -> io::Result<()> {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
         let requests = [
@@ -67,27 +68,27 @@ impl LifeCycle {
             (SIGHUP, &self.reload),
         ];
         for (signal, request) in requests {
-            // The order matters: the request is stored before the thread is woken for it.
+            // Handlers run in this order: the first stores the request, the second wakes the thread for it.
             signal_hook::flag::register(signal, Arc::clone(request))?;
             signal_hook::low_level::pipe::register(signal, self.waker.try_clone()?)?;
         }
         Ok(())
     }
 
-    /// Requests the end.
+    /// Requests the end of the server.
     pub fn stop(&self, graceful: bool) {
         let request = if graceful { &self.graceful } else { &self.quick };
         request.store(true, SeqCst);
         self.wake();
     }
 
-    /// Wakes the thread that accepts connections.
+    /// Wakes the accepting thread.
     pub fn wake(&self) {
-        // If the pipe is full, the thread is woken anyway.
+        // A full pipe has wakes pending, so an error does not matter.
         let _ = (&self.waker).write(&[0]);
     }
 
-    /// The phase that was asked for.
+    /// The requested phase.
     #[must_use]
     pub fn requested(&self) -> Phase {
         match (self.quick.load(SeqCst), self.graceful.load(SeqCst)) {
@@ -97,7 +98,7 @@ impl LifeCycle {
         }
     }
 
-    /// The phase that it is in.
+    /// The current phase.
     #[inline]
     pub fn phase(&self) -> Phase {
         match self.phase.load(SeqCst) {
@@ -112,11 +113,10 @@ impl LifeCycle {
         self.phase.store(phase as u8, SeqCst);
     }
 
-    /// Handles the requests of signals: calls `reload` once for all SIGHUPs since the last call, and
-    /// returns the phase that was asked for.
+    /// Handles requests: calls `reload` once for all SIGHUPs since the last call, and returns the requested phase.
     pub(crate) fn handle_requests(&self, reload: impl FnOnce()) -> Phase {
         if self.reload.swap(false, SeqCst) {
-            tracing::info!("SIGHUP: passwords and certificates are read again");
+            tracing::info!("SIGHUP: reloading passwords, tokens and certificates");
             systemd::reloading(reload);
         }
         self.requested()
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quick_end_overrides_a_graceful_one() {
+    fn a_quick_stop_overrides_a_graceful_one() {
         let (cycle, _wakeups) = LifeCycle::new().unwrap();
         assert_eq!((cycle.phase(), cycle.requested()), (Phase::Serving, Phase::Serving));
         cycle.stop(true);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_again_once_for_each_request() {
+    fn each_reload_request_reloads_once() {
         let (cycle, _wakeups) = LifeCycle::new().unwrap();
         let mut count = 0;
         cycle.reload.store(true, SeqCst);

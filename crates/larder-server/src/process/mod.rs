@@ -1,4 +1,4 @@
-//! The process: its privileges, its limits, its PID file, signals, and the service manager.
+//! The process: privileges, limits, PID file, signals, the service manager and versions.
 
 pub mod life_cycle;
 pub mod pid_file;

@@ -1,25 +1,28 @@
-//! The file that tells others this process's id (`-P`).
+//! The PID file (`-P`).
 
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The part of an existing file that is read, in bytes.
+/// The maximum length that is read from an existing file, in bytes.
 const PID_LEN_MAX: u64 = 32;
 
-/// A file that was written, and is removed at the end.
+/// A written PID file. Dropping it removes the file.
 #[derive(Debug)]
 pub struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes it. As in memcached, a running process that the file names only causes a warning, and
-    /// so does a file that cannot be written.
+    /// Writes the file. As in memcached, a running process in an existing file only causes a warning, and so
+    /// does an error of writing.
     #[must_use]
     pub fn write(path: &Path) -> Option<Self> {
-        // Reading a pipe or a device may never end, and it must not be replaced by a file either.
+        // Reading a pipe or a device may block forever, and a regular file must not replace it.
         if path.metadata().is_ok_and(|meta| !meta.is_file()) {
             let path = path.display();
-            tracing::warn!("Could not open the pid file {path} for writing: it is no regular file");
+            tracing::warn!(
+                "Could not open the pid file {path} for writing: it is not a regular file; give another path \
+                 with -P"
+            );
             return None;
         }
         if let Some(pid) = running(path) {
@@ -46,7 +49,7 @@ impl Drop for PidFile {
     }
 }
 
-/// Readers see the old file or the new one, never half of one.
+/// Replaces a file atomically: readers see the old content or the new one.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
@@ -54,7 +57,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&temporary, path)
 }
 
-/// The process that a pid file names, if it runs and is not this one.
+/// The process in a PID file, if it runs and is not this process.
 fn running(path: &Path) -> Option<i32> {
     let mut text = String::new();
     fs::File::open(path).ok()?.take(PID_LEN_MAX).read_to_string(&mut text).ok()?;

@@ -1,11 +1,11 @@
-//! Functions that differ between systems. On systems other than Linux they do nothing, and say so.
+//! Functions of the operating system. Some have no effect outside Linux, and their documentation says so.
 
 use std::io;
 use std::os::unix::fs::chown;
 use std::path::Path;
 use std::time::Duration;
 
-/// Binds the calling thread to core `index`, modulo the number of cores.
+/// Pins the calling thread to core `index`, modulo the number of cores.
 #[cfg(target_os = "linux")]
 pub fn pin_to_core(index: usize) {
     use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -21,20 +21,20 @@ pub fn pin_to_core(index: usize) {
         sched_setaffinity(this, &one)
     });
     if let Err(error) = pinned {
-        tracing::warn!(%error, "--pin: a worker thread cannot be bound to a core, and runs on any");
+        tracing::warn!(%error, "--pin: pinning a worker thread to a core failed, so it runs on any core; omit --pin, or allow more cores");
     }
 }
 
-/// Binds the calling thread to core `index`.
+/// Does nothing: only Linux can pin a thread.
 #[cfg(not(target_os = "linux"))]
 pub fn pin_to_core(_index: usize) {
-    tracing::warn!("--pin has no effect on this system");
+    tracing::warn!("--pin: this system cannot pin threads; omit --pin");
 }
 
-/// Changes the process's user to `user` for good, with its groups.
+/// Switches the process to user `name` and its groups, permanently.
 ///
 /// # Errors
-/// A message; the user is unknown, or the system refuses.
+/// [`UserError`]: the user is unknown, or the system refuses.
 pub fn become_user(name: &str) -> Result<(), UserError> {
     use nix::unistd::{User, setgid, setuid};
     let user = User::from_name(name).ok().flatten().ok_or(UserError::Unknown)?;
@@ -47,8 +47,7 @@ pub fn become_user(name: &str) -> Result<(), UserError> {
     setuid(user.uid).map_err(UserError::Refused)
 }
 
-/// Gives a file to a user and that user's first group, so that its mode refers to them. Nothing
-/// happens if there is no such user.
+/// Changes the owner of a file to a user and its primary group. An unknown user is ignored.
 ///
 /// # Errors
 /// The system refuses.
@@ -59,17 +58,17 @@ pub fn give_to(name: &str, file: &Path) -> io::Result<()> {
     }
 }
 
-/// Why the process's user cannot be changed.
+/// An error of switching the user.
 #[derive(Debug)]
 pub enum UserError {
-    /// There is no such user.
+    /// The user does not exist.
     Unknown,
-    /// The system refuses.
+    /// The system refuses the switch.
     Refused(nix::errno::Errno),
 }
 
-/// Goes to the background: a new session without a terminal, in `/` unless `stay`, its standard
-/// streams closed unless `talk`. No other thread may run yet.
+/// Forks into the background: a new session without a terminal, in `/` unless `stay`, with its standard
+/// streams closed unless `talk`. The process must have no other threads.
 ///
 /// # Errors
 /// The system refuses.
@@ -78,19 +77,19 @@ pub fn daemonize(stay: bool, talk: bool) -> nix::Result<()> {
     nix::unistd::daemon(stay, talk)
 }
 
-/// Goes to the background; not on this system.
+/// Fails: macOS does not support it.
 ///
 /// # Errors
-/// Always.
+/// Always `ENOTSUP`.
 #[cfg(target_os = "macos")]
 pub fn daemonize(_stay: bool, _talk: bool) -> nix::Result<()> {
     Err(nix::errno::Errno::ENOTSUP)
 }
 
-/// Lets core files be as large as the system allows.
+/// Raises the core file limit to the maximum that the system allows.
 ///
 /// # Errors
-/// It allows none.
+/// The system allows no core files.
 pub fn allow_core_files() -> nix::Result<()> {
     use nix::sys::resource::{RLIM_INFINITY, Resource::RLIMIT_CORE, getrlimit, setrlimit};
     if setrlimit(RLIMIT_CORE, RLIM_INFINITY, RLIM_INFINITY).is_err() {
@@ -103,29 +102,29 @@ pub fn allow_core_files() -> nix::Result<()> {
     }
 }
 
-/// Allows core files again to a process that has changed its user, which the system denies it.
+/// Enables core files after a switch of the user, which disables them.
 pub fn stay_dumpable() {
     #[cfg(target_os = "linux")]
     if let Err(error) = nix::sys::prctl::set_dumpable(true) {
-        tracing::warn!(%error, "-r has no effect: the system allows no core files of a process that changed its user");
+        tracing::warn!(%error, "-r: enabling core files after the switch to the user of -u failed; start the server as that user");
     }
 }
 
-/// Keeps all memory out of swap, what comes later too: each page from its first use.
+/// Locks all current and future memory of the process, each page from its first use.
 ///
 /// # Errors
-/// The system refuses: more than it lets this user lock.
+/// The memory exceeds the lock limit of the user.
 #[cfg(target_os = "linux")]
 pub fn lock_memory() -> nix::Result<()> {
     use nix::sys::mman::{MlockAllFlags, mlockall};
     use nix::sys::resource::{RLIM_INFINITY, Resource::RLIMIT_MEMLOCK, setrlimit};
-    // Root may raise the limit; the user that the process changes to afterwards may not.
+    // Root can raise the limit. The user of -u, to which the process switches later, cannot.
     let _ = setrlimit(RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
     let on_use = MlockAllFlags::from_bits_retain(nix::libc::MCL_ONFAULT);
     mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE | on_use)
 }
 
-/// Keeps all memory out of swap.
+/// Locks all current and future memory of the process.
 ///
 /// # Errors
 /// The system refuses.
@@ -135,20 +134,20 @@ pub fn lock_memory() -> nix::Result<()> {
     mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)
 }
 
-/// Whether a process of this id runs.
+/// Whether a process with this ID runs.
 #[must_use]
 pub fn runs(pid: i32) -> bool {
     use nix::errno::Errno::EPERM;
     matches!(nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None), Ok(()) | Err(EPERM))
 }
 
-/// Whether this process may do anything.
+/// Whether the process runs as root.
 #[must_use]
 pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// User and system time that this process has taken.
+/// The user and system CPU time of the process.
 #[must_use]
 pub fn cpu_times() -> [Duration; 2] {
     use nix::sys::resource::{UsageWho, getrusage};
@@ -159,7 +158,7 @@ pub fn cpu_times() -> [Duration; 2] {
         .map(|time| Duration::from_micros(time.num_microseconds().unsigned_abs()))
 }
 
-/// Bytes of memory that the machine has, if the system says so.
+/// The memory of the machine in bytes; `None` if the system does not report it.
 #[must_use]
 pub fn memory() -> Option<usize> {
     use nix::unistd::{SysconfVar, sysconf};
@@ -168,14 +167,13 @@ pub fn memory() -> Option<usize> {
     number(SysconfVar::_PHYS_PAGES)?.checked_mul(number(SysconfVar::PAGE_SIZE)?)
 }
 
-/// Lets the process open as many files as its connections need, and `spare` more as far as the system
-/// allows.
+/// Raises the limit of open files to `connections`, plus `spare` if the system allows it.
 ///
 /// # Errors
-/// The number of files that the system allows at most, which is too few for the connections.
+/// The hard limit of open files, which is less than `connections`.
 pub fn raise_file_limit(connections: u64, spare: u64) -> Result<(), u64> {
     use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};
-    // A system that does not say how many has nothing to raise.
+    // Without a reported limit there is nothing to raise.
     let Ok((soft, hard)) = getrlimit(RLIMIT_NOFILE) else { return Ok(()) };
     let wanted = connections.saturating_add(spare);
     // Only root may raise the hard limit.
@@ -185,7 +183,7 @@ pub fn raise_file_limit(connections: u64, spare: u64) -> Result<(), u64> {
     if hard < connections {
         return Err(hard);
     }
-    // It never fails up to the hard limit.
+    // Raising the soft limit up to the hard limit never fails.
     let _ = setrlimit(RLIMIT_NOFILE, wanted.min(hard), hard);
     Ok(())
 }

@@ -1,18 +1,18 @@
-//! Notifications of systemd: ready, reloading, stopping, and that the threads are alive. Without
-//! `NOTIFY_SOCKET` none of these functions does anything.
+//! Notifications to systemd: ready, reloading, stopping, and the watchdog. Without `NOTIFY_SOCKET` these
+//! functions do nothing.
 
 use sd_notify::NotifyState;
 use std::time::{Duration, Instant};
 
-/// How often workers are seen alive.
+/// The interval of the heartbeats of workers.
 const MAINTENANCE: Duration = Duration::from_secs(1);
 
-/// What systemd waits for.
+/// The watchdog of systemd.
 #[derive(Debug)]
 pub struct Watchdog {
-    /// How long systemd waits before it considers the server dead.
+    /// The time after which systemd considers the server dead; `None` without a watchdog.
     timeout: Option<Duration>,
-    told: Instant,
+    notified: Instant,
 }
 
 impl Watchdog {
@@ -20,31 +20,31 @@ impl Watchdog {
     #[must_use]
     pub fn ready() -> Self {
         notify(&[NotifyState::Ready]);
-        Self { timeout: sd_notify::watchdog_enabled(), told: Instant::now() }
+        Self { timeout: sd_notify::watchdog_enabled(), notified: Instant::now() }
     }
 
-    /// The longest time until the next [`Watchdog::tell`].
+    /// The maximum time until the next [`Watchdog::notify`].
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
         self.timeout.map(|timeout| timeout / 4)
     }
 
-    /// Notifies that the server is alive, if it is and the notification is due. `stall_time` is the
-    /// longest time for which a thread has not been seen alive.
-    pub fn tell(&mut self, stall_time: Duration) {
+    /// Notifies systemd that the server is alive, if the notification is due and no worker stalls. `stall_time`
+    /// is the longest time since the last heartbeat of a worker.
+    pub fn notify(&mut self, stall_time: Duration) {
         let Some(timeout) = self.timeout else { return };
-        if self.told.elapsed() < timeout / 4 {
+        if self.notified.elapsed() < timeout / 4 {
             return;
         }
-        // They are seen alive about once a second.
+        // Workers send a heartbeat about once a second.
         if stall_time < timeout.max(3 * MAINTENANCE) {
             notify(&[NotifyState::Watchdog]);
-            self.told = Instant::now();
+            self.notified = Instant::now();
         }
     }
 }
 
-/// Notifies that files are read again, reads them, and notifies that this is done.
+/// Notifies systemd before and after a call of `reload`.
 pub fn reloading(reload: impl FnOnce()) {
     let mut states = vec![NotifyState::Reloading];
     states.extend(NotifyState::monotonic_usec_now());
@@ -53,13 +53,13 @@ pub fn reloading(reload: impl FnOnce()) {
     notify(&[NotifyState::Ready]);
 }
 
-/// Notifies that the server ends.
+/// Notifies systemd that the server stops.
 pub fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "systemd cannot be told of the server's state (NOTIFY_SOCKET)");
+        tracing::warn!(%error, "notifying systemd failed; check NOTIFY_SOCKET, and NotifyAccess= of the unit");
     }
 }

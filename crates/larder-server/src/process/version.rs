@@ -1,8 +1,8 @@
 //! The versions that larderd reports.
 
-/// What `version` answers. Client libraries read memcached's version numbers out of it to find out
-/// which commands they may use, so this is the release of memcached whose behaviour Larder has.
+/// The version that the `version` command reports: the memcached release that Larder is compatible with.
+/// Client libraries parse it to decide which commands to use.
 pub const MEMCACHED_LEVEL: &str = "1.6.45";
 
-/// Larder's own version, for people: `larderd -V` and the log.
+/// Larder's own version, for `larderd -V` and the log.
 pub const LARDER: &str = env!("CARGO_PKG_VERSION");

@@ -1,8 +1,8 @@
-//! TLS of one connection, without its socket: it decrypts records and encrypts answers.
+//! The TLS state of one connection, without a socket: it decrypts records and encrypts replies.
 //!
-//! Records are decrypted where they were read, into a buffer that a thread's connections share, and
-//! answers are encrypted once a turn into another. What a connection keeps between turns is the part
-//! of a record that has not all come: usually nothing.
+//! It decrypts records in the read buffer into a buffer that the connections of a thread share, and encrypts
+//! the replies of a poll into another. Between polls a connection keeps only an incomplete record, usually
+//! nothing.
 
 use super::counts::TlsCounts;
 use larder_support::tls::explain_certificate;
@@ -13,24 +13,24 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The longest piece of input that may wait for its rest, in bytes: a record of TLS has at most
-/// 16 KiB and some, a message of a handshake 64 KiB.
+/// The maximum length of incomplete input, in bytes: a TLS record has at most 16 KiB plus overhead, a
+/// handshake message 64 KiB.
 const PARTIAL_MAX: usize = 96 << 10;
-/// The overhead of a record, at most, in both versions, in bytes.
+/// The maximum overhead of a record, for both versions of TLS, in bytes.
 const RECORD_EXTRA: usize = 64;
-/// Bytes in a record, at most.
+/// The maximum length of a record, in bytes.
 const RECORD_LEN: usize = 16 << 10;
 
-/// The memory of a connection's TLS, keys and state, without buffered input, in bytes; measured.
+/// The measured memory of a connection's TLS keys and state, without buffered input, in bytes.
 pub(crate) const FIXED_LEN: usize = 3584;
 
-/// A connection's TLS.
+/// The TLS state of a connection.
 pub struct Channel {
     rustls: UnbufferedServerConnection,
-    /// Input from the first record on that is not whole.
+    /// Input from the first incomplete record on.
     partial: Vec<u8>,
     phase: Phase,
-    /// The peer has sent input.
+    /// Whether the peer has sent input.
     begun: bool,
     counts: Arc<TlsCounts>,
 }
@@ -39,14 +39,14 @@ pub struct Channel {
 enum Phase {
     Handshake,
     Open,
-    /// The peer sends no more.
+    /// The peer has sent the close alert.
     HalfClosed,
-    /// Neither direction is open any more.
+    /// Both directions are closed after an error.
     Broken,
 }
 
 impl Channel {
-    /// A conversation that has not begun.
+    /// Creates the state of a new connection.
     ///
     /// # Errors
     /// rustls refuses the configuration.
@@ -56,34 +56,32 @@ impl Channel {
         Ok(Self { rustls, partial: Vec::new(), phase: Phase::Handshake, begun: false, counts })
     }
 
-    /// Whether no request can have come yet.
+    /// Whether the handshake is incomplete.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.phase == Phase::Handshake
     }
 
-    /// Whether the peer has sent nothing yet.
+    /// Whether the peer has not sent input yet.
     pub(crate) fn is_unused(&self) -> bool {
         !self.begun
     }
 
-    /// The peer has announced the end of its input.
+    /// Whether the peer has sent the close alert.
     pub(crate) fn has_ended(&self) -> bool {
         self.phase == Phase::HalfClosed
     }
 
-    /// No part of a record waits for its rest.
+    /// Whether no incomplete record is buffered.
     pub(crate) fn is_empty(&self) -> bool {
         self.partial.is_empty()
     }
 
-    /// Memory that grows with what the peer sends, in bytes. What each connection has anyway,
-    /// [`FIXED_LEN`], is not in it: `-c` bounds that.
+    /// The memory of buffered input, in bytes, without [`FIXED_LEN`], which `-c` limits.
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.partial.capacity()
     }
 
-    /// Processes input: appends the peer's data to `plaintext`, and TLS's own messages to
-    /// `ciphertext`.
+    /// Processes input: appends the peer's data to `plaintext`, and TLS messages for the peer to `ciphertext`.
     ///
     /// # Errors
     /// The input is not TLS, or violates the session's parameters. `ciphertext` then ends with an alert.
@@ -107,12 +105,12 @@ impl Channel {
             }
         }
         if self.partial.len() > PARTIAL_MAX {
-            return Err(self.broken("a message of a handshake is too long"));
+            return Err(self.broken("handshake message too long"));
         }
         Ok(())
     }
 
-    /// Processes the complete records; returns the number of bytes that were consumed.
+    /// Processes the complete records; returns the number of consumed bytes.
     fn process(
         &mut self,
         input: &mut [u8],
@@ -147,7 +145,7 @@ impl Channel {
                     }
                     waits = true;
                 }
-                // Early data is not offered.
+                // The server does not offer early data, so no other state needs a reply.
                 Ok(_) => waits = true,
                 Err(error) => {
                     done += discard;
@@ -162,7 +160,7 @@ impl Channel {
         }
     }
 
-    /// Counts the session that a handshake has just agreed on, unless it is an earlier one resumed.
+    /// Counts a new session after its handshake. Resumed sessions are not counted.
     fn count_session(&self) {
         let agreed = self.phase == Phase::Handshake && !self.rustls.is_handshaking();
         if agreed && self.rustls.handshake_kind() != Some(HandshakeKind::Resumed) {
@@ -170,8 +168,8 @@ impl Channel {
         }
     }
 
-    /// Appends the alert that tells the peer why the connection ends. An alert that rustls has queued
-    /// comes first; rustls must not be asked for more, because it would process the faulty input again.
+    /// Appends the alert with the reason for the end. rustls returns a queued alert first; a second call would
+    /// process the faulty input again.
     fn explain(&mut self, input: &mut [u8], ciphertext: &mut Vec<u8>) {
         if let UnbufferedStatus { state: Ok(ConnectionState::EncodeTlsData(mut alert)), .. } =
             self.rustls.process_tls_records(input)
@@ -199,13 +197,13 @@ impl Channel {
         let Ok(ConnectionState::WriteTraffic(mut traffic)) = state else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        debug_assert_eq!(discard, 0, "all that is whole was gone through");
+        debug_assert_eq!(discard, 0, "decrypt() has processed all complete records");
         let room = plain.len() + (plain.len() / RECORD_LEN + 1) * RECORD_EXTRA;
         append(ciphertext, room, |room| encrypted(traffic.encrypt(plain, room)))
     }
 
-    /// Appends the announcement of the end to `ciphertext`, if the connection can still send, and counts
-    /// a connection that ends before its handshake is complete.
+    /// Appends the close alert to `ciphertext` if the connection can still send. Counts a connection that ends
+    /// before its handshake is complete.
     pub(crate) fn close(&mut self, ciphertext: &mut Vec<u8>) {
         if self.phase == Phase::Handshake {
             self.counts.handshake_errors.fetch_add(1, Relaxed);
@@ -229,9 +227,11 @@ impl Drop for Channel {
     }
 }
 
-/// Whether there was room.
+/// The result of writing into a buffer.
 enum Fit {
+    /// The number of written bytes.
     Written(usize),
+    /// The buffer is too small; the required size.
     Needs(usize),
 }
 
@@ -254,7 +254,7 @@ fn encode(
     })
 }
 
-/// Has `write` append to `ciphertext`, with room for `room` bytes, or for as many as it needs.
+/// Calls `write` to append to `ciphertext`, with room for `room` bytes, or for as many as it requires.
 fn append(
     ciphertext: &mut Vec<u8>,
     mut room: usize,

@@ -1,4 +1,4 @@
-//! Counts of TLS, for all connections of a server.
+//! The counts of TLS for all connections of a server.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 #[derive(Debug, Default)]
 #[expect(missing_docs, reason = "the names are memcached's own")]
 pub struct TlsCounts {
-    /// Encrypted connections that are open.
+    /// Open TLS connections.
     pub(crate) open: AtomicUsize,
-    /// Handshakes that did not resume a session.
+    /// Handshakes that started a new session.
     pub new_sessions: AtomicU64,
     pub handshake_errors: AtomicU64,
     pub proto_errors: AtomicU64,

@@ -1,4 +1,4 @@
-//! TLS: certificates, from files to a server's present configuration. [`channel`] encrypts and decrypts.
+//! TLS of clients: certificates and the current configuration. [`channel`] encrypts and decrypts.
 
 pub mod channel;
 mod counts;
@@ -17,33 +17,33 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a handshake may take, unless `ssl_handshake_timeout` says otherwise, in seconds.
+/// The default of `ssl_handshake_timeout`, in seconds.
 const HANDSHAKE_TIMEOUT: u32 = 30;
 
-/// TLS as all connections of a server share it.
+/// The TLS state that all connections of a server share.
 #[derive(Debug)]
 pub struct Tls {
     options: options::Tls,
     provider: Arc<CryptoProvider>,
     present: Mutex<Configurations>,
-    /// When certificates were read, as [`Clock::now`].
+    /// The time of the last reading of certificates, as [`Clock::now`].
     refreshed: AtomicU32,
     clock: Clock,
     counts: Arc<TlsCounts>,
 }
 
-/// The configurations of new connections, by the certificates that clients have to present.
+/// The configurations of new connections, by the certificates required of clients.
 #[derive(Debug)]
 struct Configurations {
     usual: Arc<ServerConfig>,
     /// `btls:`
     anonymous: Arc<ServerConfig>,
-    /// `mtls:`; there is none without `ssl_ca_cert`.
+    /// `mtls:`; `None` without `ssl_ca_cert`.
     certified: Option<Arc<ServerConfig>>,
 }
 
 impl Tls {
-    /// Reads the files that the options name, for listeners of these kinds.
+    /// Reads the files of the options, for listeners with these requirements.
     ///
     /// # Errors
     /// [`LoadError`] for the first invalid file.
@@ -63,19 +63,19 @@ impl Tls {
         Ok(Self { options, provider, present: Mutex::new(present), refreshed, clock, counts })
     }
 
-    /// Reads the files again. If any is invalid, the present configuration stays.
+    /// Reads the files again. If one is invalid, the current configuration stays.
     ///
     /// # Errors
-    /// [`LoadError`], as at start.
+    /// [`LoadError`] for the first invalid file.
     pub fn refresh(&self) -> Result<(), LoadError> {
         let read = Configurations::read(&self.options, &self.provider)?;
         *self.present() = read;
         self.refreshed.store(self.clock.now().0, Relaxed);
-        tracing::info!("the certificates were read again");
+        tracing::info!("certificates reloaded");
         Ok(())
     }
 
-    /// The configuration of a new connection at a listener; `None` if it is not encrypted.
+    /// The configuration of a new connection at a listener; `None` for plaintext.
     #[must_use]
     pub fn configuration(&self, security: Security) -> Option<Arc<ServerConfig>> {
         let present = self.present();
@@ -87,7 +87,7 @@ impl Tls {
         }
     }
 
-    /// The configuration of a new connection of HTTP at an encrypted listener.
+    /// The configuration of a new HTTP connection at a TLS listener, with ALPN.
     #[cfg(feature = "http")]
     pub(crate) fn configuration_of_http(&self, security: Security) -> Arc<ServerConfig> {
         let present = self.configuration(security);
@@ -97,7 +97,7 @@ impl Tls {
         Arc::new(configuration)
     }
 
-    /// Whether a listener serves only clients with a valid certificate.
+    /// Whether a listener requires a valid client certificate.
     #[must_use]
     pub fn asks_for_certificates(&self, security: Security) -> bool {
         match security {
@@ -109,18 +109,18 @@ impl Tls {
         }
     }
 
-    /// How long a handshake may take.
+    /// The maximum duration of a handshake.
     pub(crate) fn handshake_timeout(&self) -> Duration {
         Duration::from_secs(self.options.handshake_timeout.unwrap_or(HANDSHAKE_TIMEOUT).into())
     }
 
-    /// How long ago certificates were read, in seconds.
+    /// The time since the last reading of certificates, in seconds.
     pub(crate) fn since_refresh(&self) -> u32 {
         self.clock.now().0.saturating_sub(self.refreshed.load(Relaxed))
     }
 
-    /// Memory of encrypted connections that [`crate::connection::list::Connections::held`] leaves out, in
-    /// bytes.
+    /// The fixed memory of TLS connections, in bytes. [`crate::connection::list::Connections::held`] does not
+    /// include it.
     pub(crate) fn fixed(&self) -> usize {
         self.counts.open.load(Relaxed) * channel::FIXED_LEN
     }
@@ -130,7 +130,7 @@ impl Tls {
     }
 
     fn present(&self) -> MutexGuard<'_, Configurations> {
-        // It is replaced as a whole, so it is valid even after a panic of a thread that held the lock.
+        // The configuration is replaced as a whole, so it stays valid when a thread panics with the lock held.
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -144,8 +144,8 @@ impl TlsCounts {
 }
 
 impl Configurations {
-    /// Each has tickets of its own, so that a session that was begun without a certificate is not
-    /// resumed where one is asked for, nor after a refresh one that would now be refused.
+    /// Reads the configurations. Each has its own session tickets, so that a client cannot resume a session
+    /// without a certificate at a listener that requires one, nor resume a session that a refresh has outdated.
     fn read(options: &options::Tls, provider: &Arc<CryptoProvider>) -> Result<Self, LoadError> {
         let read = |clients| load(options, clients, provider).map(Arc::new);
         let certified = options.ca_cert.is_some().then(|| read(ClientCertificates::Required));

@@ -1,20 +1,20 @@
-//! How a listener is encrypted.
+//! The TLS requirements of a listener.
 
-/// Whether a listener's connections use TLS, from the prefix of its address in `-l`.
+/// The TLS requirements of a listener, given by the prefix of its address in `-l`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Security {
-    /// No prefix: under `-Z`, as the options say.
+    /// No prefix: with `-Z`, TLS with the client certificates of `ssl_verify_mode`.
     Usual,
-    /// `notls:`: connections are not encrypted.
+    /// `notls:`: plaintext.
     Plain,
-    /// `btls:`: clients present no certificate.
+    /// `btls:`: TLS without client certificates.
     Anonymous,
-    /// `mtls:`: clients have to present a valid certificate.
+    /// `mtls:`: TLS with a required client certificate.
     Certified,
 }
 
 impl Security {
-    /// What the prefix of an address says, and the rest of the text.
+    /// Splits an entry into the requirements of its prefix and the rest.
     pub(crate) fn of(entry: &str) -> (Self, &str) {
         let named =
             [("notls:", Self::Plain), ("btls:", Self::Anonymous), ("mtls:", Self::Certified)];

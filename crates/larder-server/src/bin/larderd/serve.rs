@@ -121,7 +121,7 @@ pub(crate) fn serve(
         tracing::info!("followers get copies at {address}");
     }
     greet(&server);
-    if !server.asks_for_logins() && is_open_to_others(&server, &listeners, &udp, &gateway) {
+    if !server.requires_login() && is_open_to_others(&server, &listeners, &udp, &gateway) {
         tracing::warn!(
             "anybody who can connect to this machine may read and change all items: give \
              -l 127.0.0.1 to serve this machine alone, or -Y or -S to ask for logins"

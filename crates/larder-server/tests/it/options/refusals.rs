@@ -63,7 +63,7 @@ fn a_pid_file_that_is_a_pipe_is_left_alone() {
     let path = scratch.path("pid");
     make_fifo(&path);
     let mut server = Server::larderd(&["-P", path.to_str().unwrap()]);
-    let said = "for writing: it is no regular file";
+    let said = "for writing: it is not a regular file";
     wait_for("complaint", || server.said().contains(said));
     assert_eq!(server.ask_text("mn\r\n"), "MN\r\n");
     server.signal(Signal::SIGTERM);

@@ -23,7 +23,7 @@ fn it_ends_when_asked_though_connections_are_open() {
 fn sighup_does_not_end_it() {
     let server = Server::larderd(&["-v"]);
     server.signal(Signal::SIGHUP);
-    wait_for("its handling", || server.said().contains("are read again"));
+    wait_for("its handling", || server.said().contains("SIGHUP: reloading"));
     assert_eq!(server.ask(b"mn\r\n"), b"MN\r\n");
 }
 

@@ -217,7 +217,11 @@ fn watchers_see_what_is_wrong_with_tls() {
     assert_eq!(said(), "connection closed during the handshake");
     ask_once(&mut secure.connect()).unwrap();
     drop(stranger());
-    assert_eq!(said(), "connection closed during the handshake", "no line for a complete handshake");
+    assert_eq!(
+        said(),
+        "connection closed during the handshake",
+        "no line for a complete handshake"
+    );
 }
 
 #[test]
