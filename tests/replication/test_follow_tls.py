@@ -205,7 +205,7 @@ def test_sighup_reloads_certificates(folder, authority, other):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--cluster-tls", "{good}"], "is for --replicate-on and --follow"),
+        (["--cluster-tls", "{good}"], "needs --replicate-on or --follow"),
         (["--replicate-on", "127.0.0.1:0", "--cluster-tls", "a,b"], "CERT,KEY,CA"),
         (["--replicate-on", "127.0.0.1:0", "--cluster-tls", "/none,{key},{ca}"], "certificate chain: /none"),
         (["--replicate-on", "127.0.0.1:0", "--cluster-tls", "{cert},{ca},{ca}"], "Error loading the key"),

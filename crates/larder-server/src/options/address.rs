@@ -1,8 +1,8 @@
-//! Addresses of listeners, before they are looked up.
+//! Checks of addresses before name resolution.
 
 use larder_support::address::host_of;
 
-/// Whether an address, with or without a port, is one of this machine alone.
+/// Whether an address, with or without a port, is on the loopback. A bare port is.
 pub(super) fn is_loopback(address: &str) -> bool {
     if address.parse::<u16>().is_ok() {
         return true;

@@ -1,4 +1,4 @@
-//! Command lines that are refused, though each option is valid by itself.
+//! Checks of options that depend on each other or on the build.
 
 use super::address::is_loopback;
 use super::misuse::{Misuse, USAGE};
@@ -8,19 +8,20 @@ use rustls::pki_types::{DnsName, ServerName};
 
 const ITEM_SIZE_MIN: usize = 1024;
 const ITEM_SIZE_MAX: usize = 1 << 30;
-/// A lower limit has no room for queues and index, in MiB.
+/// The minimum memory limit, in MiB. Less has no room for queues and the index.
 const MEMORY_LIMIT_MIN: usize = 1;
-/// The memory that the segment engine's index can address, 16 TiB, in MiB.
+/// The maximum memory limit, in MiB: the index of the segment engine can address 16 TiB.
 const MEMORY_LIMIT_MAX: usize = 16 << 20;
-/// With less, buffers and open segments leave too little for items, in MiB.
+/// The minimum memory limit with a flash tier, in MiB. Less leaves too little for items beside buffers and open
+/// segments.
 const FLASH_MEMORY_MIN: usize = 16;
-/// Far more than there are cores; each takes file descriptors and memory.
+/// The maximum number of threads. Each uses file descriptors and memory, and no machine has more cores.
 const THREADS_MAX: usize = 1024;
-/// The longest name of a cluster, a group or a node.
+/// The maximum length of the name of a cluster, a group or a node.
 const NAME_LEN_MAX: usize = 63;
 
 impl Options {
-    /// Refuses options that the server cannot follow.
+    /// Refuses invalid and conflicting options.
     ///
     /// # Errors
     /// [`Misuse`], with memcached's message where it has one.
@@ -121,14 +122,14 @@ impl Options {
         }
     }
 
-    /// Refuses options that conflict with logins. `auto` is no default: it asks for both dialects.
+    /// Refuses options that conflict with logins. An explicit `auto` requests both dialects, unlike the default.
     fn check_logins(&self) -> Result<(), Misuse> {
         let (sasl, text) = (self.enable_sasl, self.auth_file.is_some());
         let (protocol, udp) = (self.protocol.as_deref(), self.udp_port != 0);
         let refused = [
             (
                 self.sasl_pwdb.is_some() && !sasl,
-                "--sasl-pwdb has the passwords of -S: give that too",
+                "--sasl-pwdb is the password file of -S; give -S, too",
             ),
             (
                 sasl && matches!(protocol, Some("auto" | "ascii")),
@@ -148,21 +149,21 @@ impl Options {
         }
     }
 
-    /// Refuses what can't be copied, and copies for strangers.
+    /// Refuses options that conflict with replication, and replication beyond the loopback without authentication.
     fn check_replication(&self) -> Result<(), Misuse> {
         let refuse = |message: String| Err(Misuse { message, status: USAGE });
         let replicates = self.replicate_on.is_some() || self.follow.is_some();
         if replicates && !self.suboptions.flash.files.is_empty() {
             return refuse(
-                "--replicate-on and --follow: items in the files of -o ext_path can't be copied yet"
+                "--replicate-on and --follow: items in the files of -o ext_path cannot be replicated yet"
                     .to_owned(),
             );
         }
         if self.cluster_secret.is_some() && !replicates {
-            return refuse("--cluster-secret is for --replicate-on and --follow".to_owned());
+            return refuse("--cluster-secret needs --replicate-on or --follow".to_owned());
         }
         if self.cluster_tls.is_some() && !replicates {
-            return refuse("--cluster-tls is for --replicate-on and --follow".to_owned());
+            return refuse("--cluster-tls needs --replicate-on or --follow".to_owned());
         }
         if self.replicate_on.is_some()
             && (self.journal_bytes() == 0 || self.journal_bytes() > self.limit_bytes() / 2)
@@ -189,15 +190,15 @@ impl Options {
                 && !is_loopback(address)
             {
                 return refuse(format!(
-                    "{name} {address}: beyond this machine, give --cluster-tls CERT,KEY,CA or \
-                     --cluster-secret FILE, lest anybody reads or changes all items"
+                    "{name} {address}: an address off the loopback requires --cluster-tls CERT,KEY,CA or \
+                     --cluster-secret FILE; without them, every machine could read or change all items"
                 ));
             }
         }
         Ok(())
     }
 
-    /// Refuses names and options that no member can have.
+    /// Refuses names and options that a member of a cluster cannot have.
     fn check_cluster(&self) -> Result<(), Misuse> {
         let refuse = |message: String| Err(Misuse { message, status: USAGE });
         if self.cluster.is_none() {
@@ -214,7 +215,7 @@ impl Options {
             let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
             if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(is_allowed) {
                 return refuse(format!(
-                    "{option} {name}: a name has 1 to {NAME_LEN_MAX} letters, digits, '-', '_' and '.'"
+                    "{option} {name}: a name consists of 1 to {NAME_LEN_MAX} letters, digits, '-', '_' and '.'"
                 ));
             }
         }
@@ -224,7 +225,7 @@ impl Options {
             .any(|all| on == *all || on.starts_with(&format!("{all}:")))
         {
             return refuse(format!(
-                "--replicate-on {on}: with --cluster, give an address at which other nodes find this one"
+                "--replicate-on {on}: with --cluster, give an address that other nodes can connect to"
             ));
         }
         if self.udp_port != 0 {
@@ -232,15 +233,14 @@ impl Options {
         }
         if self.suboptions.memory_image.is_some() || self.memory_file.is_some() {
             return refuse(
-                "--cluster: a member that starts again gets its items from the leader: leave out -e \
-                 and -o memory_image"
+                "--cluster: a restarted member gets its items from the leader; omit -e and -o memory_image"
                     .to_owned(),
             );
         }
         Ok(())
     }
 
-    /// Refuses names for which no certificate can be, under `--cluster-tls`.
+    /// Refuses names that a certificate cannot contain, with `--cluster-tls`.
     fn check_certified_names(&self) -> Result<(), Misuse> {
         let refuse = |message: String| Err(Misuse { message, status: USAGE });
         if self.cluster_tls.is_none() {
@@ -249,16 +249,16 @@ impl Options {
         let node = self.node_name();
         if self.cluster.is_some() && DnsName::try_from(node.as_str()).is_err() {
             return refuse(format!(
-                "--node {node}: with --cluster-tls, the name of a node has to be a DNS name, for which its \
-                 certificate is"
+                "--node {node}: with --cluster-tls, the name of a node must be a DNS name that its certificate \
+                 contains"
             ));
         }
         if let Some(leader) = &self.follow
             && ServerName::try_from(host_of(leader)).is_err()
         {
             return refuse(format!(
-                "--follow {leader}: with --cluster-tls, give a DNS name or an IP address, for which the \
-                 certificate of the leader is"
+                "--follow {leader}: with --cluster-tls, give a DNS name or an IP address that the certificate of \
+                 the leader contains"
             ));
         }
         Ok(())
@@ -299,29 +299,29 @@ impl Options {
                 refuse("--engine dashmap: larderd was built without the feature dashmap")
             }
             EngineKind::Delayed if !cfg!(feature = "delayed") => refuse(
-                "--engine delayed: larderd was built without the feature delayed, which is for tests",
+                "--engine delayed: larderd was built without the feature delayed, which tests use",
             ),
             EngineKind::Moka if !cfg!(feature = "moka") => {
                 refuse("--engine moka: larderd was built without the feature moka")
             }
             EngineKind::Dashmap if !self.disable_evictions => {
-                refuse("--engine dashmap cannot evict: add -M, or choose another engine")
+                refuse("--engine dashmap cannot evict; add -M, or choose another engine")
             }
             EngineKind::Moka if self.disable_evictions => {
-                refuse("--engine moka always evicts: leave -M out, or choose another engine")
+                refuse("--engine moka always evicts; omit -M, or choose another engine")
             }
             EngineKind::Segment | EngineKind::Delayed | EngineKind::Dashmap
                 if self.eviction_policy.is_some() =>
             {
-                refuse("--eviction-policy is a choice of --engine moka alone")
+                refuse("--eviction-policy requires --engine moka")
             }
             EngineKind::Moka | EngineKind::Dashmap
                 if self.memory_file.is_some() || self.suboptions.memory_image.is_some() =>
             {
-                refuse("-e and -o memory_image: only --engine segment keeps its items in a file")
+                refuse("-e and -o memory_image require --engine segment")
             }
             EngineKind::Moka | EngineKind::Dashmap if self.size_exponent.is_some() => {
-                refuse("--size-exponent is a choice of --engine segment alone")
+                refuse("--size-exponent requires --engine segment")
             }
             _ => Ok(()),
         }

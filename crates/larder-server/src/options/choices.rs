@@ -6,7 +6,7 @@ use larder_store::journal::AckMode;
 /// An engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum EngineKind {
-    /// Larder's own engine: evicts whole segments of a preallocated region, and supports flash and restarts
+    /// Larder's own engine: items in segments of one memory mapping; supports flash and restarts
     Segment,
     /// The moka crate: a concurrent map on the heap with LRU or TinyLFU eviction
     Moka,
@@ -36,11 +36,11 @@ pub enum EvictionPolicy {
 /// The changes that wait for every in-sync member before they are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Ack {
-    /// Answer every change at once: a leader that fails loses the changes that it has not sent
+    /// Answer at once; if the leader fails, changes not yet sent to followers are lost
     None,
-    /// Wait before answering deletes and invalidations: readers never see an item that was deleted
+    /// Wait for deletes and invalidations; after a failover, no reader sees a deleted item
     Deletes,
-    /// Wait before answering every change: no answered change is lost when a leader fails
+    /// Wait for every change; after a failover, no answered change is lost
     Writes,
 }
 
@@ -57,9 +57,9 @@ impl From<Ack> for AckMode {
 /// Leader behaviour when neither etcd nor every in-sync member is reachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum InDoubt {
-    /// Refuse requests for items, because another member may already lead
+    /// Refuse requests for items, because another member may lead already
     Stop,
-    /// Keep serving: available, but two leaders may accept conflicting changes
+    /// Keep serving items, although another member may lead already
     Serve,
 }
 

@@ -1,4 +1,4 @@
-//! The configuration file: TOML whose keys are the long names of options.
+//! The configuration file: TOML with the long names of options as keys.
 
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
@@ -8,11 +8,11 @@ use toml::de::{DeTable, DeValue};
 pub(super) struct Entry {
     pub(super) key: String,
     pub(super) given: RawValue,
-    /// Counted from 1.
+    /// The line number, from 1.
     pub(super) line: usize,
 }
 
-/// A value as a file or the environment has it.
+/// A value from the file or the environment.
 #[derive(Debug)]
 pub(super) enum RawValue {
     /// `true` or `false`.
@@ -23,18 +23,18 @@ pub(super) enum RawValue {
     Many(Vec<String>),
 }
 
-/// What is wrong, and in which line.
+/// An error in the file, with its line number.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) line: usize,
     pub(super) message: String,
 }
 
-/// The file's keys in their order. A table is a list of suboptions: each of its lines is an entry of
-/// its own, so that a fault is reported with its line.
+/// Parses the file into its keys, in their order. A table is a list of suboptions: each line of it becomes an
+/// entry, so that an error is reported with its line.
 ///
 /// # Errors
-/// [`Fault`]: it is not TOML, or has a value of a kind that no option takes.
+/// [`Fault`]: the file is not TOML, or a value has a type that no option accepts.
 pub(super) fn entries(text: &str) -> Result<Vec<Entry>, Fault> {
     let line = |span: Range<usize>| line_of(text, span.start);
     let table = DeTable::parse(text).map_err(|error| Fault {
@@ -76,7 +76,8 @@ fn given(value: &DeValue<'_>) -> Result<RawValue, String> {
     }
 }
 
-/// `idle_timeout = 5` is `idle_timeout=5`, `lru_crawler = false` is `no_lru_crawler`.
+/// Converts a line of a table to a suboption: `idle_timeout = 5` to `idle_timeout=5`, `lru_crawler = false` to
+/// `no_lru_crawler`.
 fn element(name: &str, value: &DeValue<'_>) -> Result<String, String> {
     let name = name.replace('-', "_");
     match value {
@@ -86,7 +87,7 @@ fn element(name: &str, value: &DeValue<'_>) -> Result<String, String> {
     }
 }
 
-/// The value as it is typed on a command line. Octal numbers stay octal, for file modes.
+/// Converts a value to its text on a command line. Octal numbers stay octal, for file modes.
 fn text_of(value: &DeValue<'_>) -> Result<String, String> {
     match value {
         DeValue::String(text) => Ok(text.to_string()),
@@ -94,11 +95,11 @@ fn text_of(value: &DeValue<'_>) -> Result<String, String> {
         DeValue::Integer(number) if matches!(number.radix(), 8 | 10) => {
             Ok(number.as_str().to_owned())
         }
-        other => Err(format!("a value of this kind ({}) is not understood", other.type_str())),
+        other => Err(format!("a value of this type ({}) is not supported", other.type_str())),
     }
 }
 
-/// Counted from 1.
+/// The line number of an offset, from 1.
 fn line_of(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1
 }

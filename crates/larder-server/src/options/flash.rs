@@ -1,42 +1,42 @@
-//! Where items go that are evicted from memory: memcached's `ext_*` options.
+//! The options of the flash tier: memcached's `ext_*` extended options.
 
 use super::misuse::{Misuse, USAGE};
 use larder_store::FlashSettings;
 use std::path::PathBuf;
 
-/// What the `ext_*` options of the `-o` list set.
+/// The values of the `ext_*` options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlashOptions {
-    /// The files or block devices, in the order in which they were given. Without any there is no flash
-    /// tier, and the other options have no effect.
+    /// The files or block devices, in their order on the command line. Without files there is no flash tier, and
+    /// the other options have no effect.
     pub files: Vec<FlashFile>,
-    /// The length of a page in bytes, if it was given.
+    /// The page length in bytes; `None` for the default.
     pub page_size: Option<u64>,
-    /// Threads that read where the system has no rings.
+    /// The number of reader threads on systems without `io_uring`.
     pub threads: usize,
-    /// Reads that one worker thread may have under way.
+    /// The maximum number of concurrent reads per worker thread.
     pub depth: usize,
-    /// What `extstore` can change. `compact_under` and `drop_under` are 0 if they were not given: see
-    /// [`FlashOptions::settings_for`].
+    /// The settings that the `extstore` command can change. `compact_under` and `drop_under` are 0 for the default:
+    /// see [`FlashOptions::settings_for`].
     pub settings: FlashSettings,
-    /// Settings that `stats settings` shows and that have no other effect.
+    /// Settings that only appear in `stats settings`.
     pub shown: FlashShown,
-    /// The options that were given.
+    /// The names of the given options.
     pub(super) given: Vec<&'static str>,
 }
 
 /// A file or block device for items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlashFile {
-    /// Its path.
+    /// The path.
     pub path: PathBuf,
-    /// How many of its bytes are used for pages.
+    /// The number of bytes for pages.
     pub bytes: u64,
-    /// What its pages are for.
+    /// memcached's purpose of the pages.
     pub bucket: Bucket,
 }
 
-/// What memcached keeps the pages of a file for. Larder's pages are all of one pool.
+/// The purpose of the pages of a file in memcached. In Larder the pages of all files form one pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are memcached's own")]
 pub enum Bucket {
@@ -59,12 +59,13 @@ pub struct FlashShown {
 }
 
 const MIB: u64 = 1 << 20;
-/// The default length of a page is in this range, in bytes.
+/// The minimum default length of a page, in bytes, and the maximum length.
 const PAGE_DEFAULT_MIN: u64 = MIB;
 const PAGE_MAX: u64 = 1 << 30;
-/// By default there are at least so many pages, if they are not shorter than [`PAGE_DEFAULT_MIN`].
+/// The default page length yields at least this many pages, unless pages would be shorter than
+/// [`PAGE_DEFAULT_MIN`].
 const PAGES_MIN: u64 = 128;
-/// Of the pages, one in so many is kept free by default.
+/// By default, the server keeps one in this many pages free.
 const PAGES_PER_FREE: u64 = 100;
 
 const NO_PATH: &str = "there is no ext_path: all items are kept in memory";
@@ -85,7 +86,8 @@ impl Default for FlashOptions {
 }
 
 impl FlashOptions {
-    /// The length of a page in bytes, given or not: a power of two for which each file has a page.
+    /// The length of a page in bytes, configured or the default. The default is a power of two that fits the smallest
+    /// file.
     #[must_use]
     pub fn page_len(&self) -> u64 {
         self.page_size.unwrap_or_else(|| {
@@ -96,7 +98,7 @@ impl FlashOptions {
         })
     }
 
-    /// The settings at the start of a store of so many pages.
+    /// The initial settings of a flash tier with this number of pages.
     #[must_use]
     pub fn settings_for(&self, pages: u64) -> FlashSettings {
         let share = u32::try_from(pages / PAGES_PER_FREE).unwrap_or(u32::MAX).max(1);
@@ -108,7 +110,7 @@ impl FlashOptions {
         }
     }
 
-    /// Refuses files that have no room for a page, and page lengths that cannot be had.
+    /// Refuses files that are smaller than a page, and invalid page lengths.
     pub(super) fn check(&self) -> Result<(), Misuse> {
         let refuse = |message: &str| Err(Misuse { message: message.to_owned(), status: USAGE });
         if self.files.is_empty() {
@@ -126,7 +128,7 @@ impl FlashOptions {
         Ok(())
     }
 
-    /// The options that were given and have no effect, and the reason.
+    /// The given options without effect, and the reasons.
     pub(super) fn without_effect(&self) -> Vec<(&'static str, &'static str)> {
         let reason = |name: &&'static str| match *name {
             name if self.files.is_empty() => Some((name, NO_PATH)),
@@ -143,7 +145,7 @@ impl FlashOptions {
 }
 
 impl FlashFile {
-    /// Reads `FILE:SIZE[:bucket]`, where SIZE ends in m, g, t or p.
+    /// Parses `FILE:SIZE[:bucket]`, where SIZE ends with m, g, t or p.
     ///
     /// # Errors
     /// The reason, in memcached's words.
@@ -194,7 +196,7 @@ impl Bucket {
         found.map(|(_, bucket)| bucket)
     }
 
-    /// The option that names it, if it is not the one of all pages.
+    /// The option with this bucket; `None` for the default bucket.
     fn suffix(self) -> Option<&'static str> {
         match self {
             Self::Default => None,

@@ -1,5 +1,5 @@
-//! The sources of options: the command line overrides the environment, which overrides a file. Both
-//! become words of a command line too, so that each option is interpreted in one place.
+//! The sources of options: the command line overrides the environment, which overrides the file. Settings of the
+//! environment and the file become words of a command line, so that one parser handles all sources.
 
 use super::file::{self, Fault, RawValue};
 use super::help;
@@ -9,26 +9,26 @@ use clap::{Arg, ArgAction, ArgMatches, Command, Parser};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// An option that the environment or the file sets.
+/// An option from the environment or the file.
 #[derive(Debug)]
 struct Setting {
-    /// clap's name for it.
+    /// The ID of the option in clap.
     id: String,
-    /// What it would be on the command line.
+    /// The words on a command line.
     words: Vec<String>,
-    /// Where it was set, for the operator: `larder.toml:3: memory-limit`.
+    /// The source, for messages: `larder.toml:3: memory-limit`.
     origin: String,
 }
 
 impl Options {
-    /// Reads a command line, the environment, and the file that either names.
+    /// Reads the command line, the environment, and the file of `--config` or `LARDER_CONFIG`.
     ///
     /// # Errors
-    /// [`OptionsError`]: it asks for help or the version, or it is refused.
+    /// [`OptionsError`]: a request for help or the version, or a refusal.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
         let arguments = arguments.into_iter().collect();
         let mut options = read(arguments, |name| std::env::var_os(name))?;
-        // A daemon changes its directory.
+        // A daemon changes its working directory.
         if options.daemon && !options.enable_coredumps {
             options.make_paths_absolute();
         }
@@ -36,10 +36,10 @@ impl Options {
     }
 }
 
-/// Reads a command line, the environment and the file, and merges them.
+/// Reads and merges the command line, the environment and the file.
 ///
 /// # Errors
-/// [`OptionsError`].
+/// See [`Options::read`].
 fn read(
     arguments: Vec<OsString>,
     environment: impl Fn(&str) -> Option<OsString>,
@@ -76,7 +76,8 @@ fn parse(
     Options::read_words(program.iter().cloned().chain(words).chain(rest.iter().cloned()))
 }
 
-/// Options that are refused together: names the first setting without which they would not be.
+/// Adds the source of the error to a refusal of several options: the first setting without which the options would
+/// be accepted.
 fn blame(
     error: OptionsError,
     settings: &[Setting],
@@ -93,7 +94,7 @@ fn blame(
     }
 }
 
-/// Refuses a value that makes no sense by itself.
+/// Refuses a setting that is invalid independent of the others.
 fn check_alone(setting: &Setting) -> Result<(), OptionsError> {
     let words = std::iter::once("larderd").chain(setting.words.iter().map(String::as_str));
     let options = Options::try_parse_from(words)
@@ -122,12 +123,12 @@ fn from_file(command: &Command, path: &Path) -> Result<Vec<Setting>, OptionsErro
     for entry in file::entries(&text).map_err(fault)? {
         let origin = format!("{}: {}", at(entry.line), entry.key);
         let Some(arg) = find(command, &entry.key) else {
-            return Err(refuse(1, &origin, "there is no such option"));
+            return Err(refuse(1, &origin, "unknown option"));
         };
         let setting = setting(arg, entry.given, origin)?;
         let list = matches!(arg.get_action(), ArgAction::Append);
         if !list && settings.iter().any(|other| other.id == setting.id) {
-            return Err(refuse(1, &setting.origin, "given before"));
+            return Err(refuse(1, &setting.origin, "duplicate option"));
         }
         settings.push(setting);
     }
@@ -157,12 +158,12 @@ fn from_environment(
     Ok(settings)
 }
 
-/// Kubernetes sets `LARDER_PORT=tcp://10.0.0.7:11211` where there is a service named larder.
+/// Whether Kubernetes has set the variable: for a service named larder it sets `LARDER_PORT=tcp://10.0.0.7:11211`.
 fn is_service_link(value: &OsStr) -> bool {
     value.to_str().is_some_and(|value| value.starts_with("tcp://"))
 }
 
-/// A value as words of a command line.
+/// Converts a value to words of a command line.
 fn setting(arg: &Arg, given: RawValue, origin: String) -> Result<Setting, OptionsError> {
     let option = format!("--{}", long(arg));
     let with = |value: &String| format!("{option}={value}");
@@ -185,11 +186,11 @@ fn find<'c>(command: &'c Command, key: &str) -> Option<&'c Arg> {
     command.get_arguments().find(|arg| is_option(arg) && dashed(long(arg)) == dashed(key))
 }
 
-/// Whether the environment or the file may set it. They may not set options that only print
-/// something, nor the path of the file.
+/// Whether the environment and the file can set an option. They cannot set options that only print text, nor the
+/// path of the file.
 fn is_option(arg: &Arg) -> bool {
-    let asks = ["help", "version", "license", "config", "check-config", ""].contains(&long(arg));
-    !asks && !arg.is_positional()
+    let excluded = ["help", "version", "license", "config", "check-config", ""];
+    !excluded.contains(&long(arg)) && !arg.is_positional()
 }
 
 fn long(arg: &Arg) -> &str {
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_win_over_the_environment_and_that_over_the_file() {
+    fn flags_override_the_environment_which_overrides_the_file() {
         let file = "memory-limit = 100\nthreads = 3\nconn_limit = 10\nlisten = ['a', 'b']\n";
         let environment = [("LARDER_THREADS", "5"), ("LARDER_CONN_LIMIT", "20")];
         let options = options(file, &environment, "-c 30 -l c").unwrap();
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_value_can_be_set() {
+    fn the_file_can_set_values_of_every_type() {
         let file = "disable-cas = true\nlock_memory = false\nverbose = 2\nunix-mask = '770'\n\
                     slab-growth-factor = 1.5\nport = -1\nengine = 'segment'\nprefix-delimiter = '/'\n\
                     [extended]\nidle_timeout = 9\nmaxconns_fast = false\ntrack_sizes = true\n";
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_exponent_can_be_set_everywhere() {
+    fn every_source_can_set_the_size_exponent() {
         let given = |file, environment: &[_], line| {
             options(file, environment, line).unwrap().size_exponent().to_string()
         };
@@ -266,22 +267,22 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_named_with_its_line() {
+    fn an_error_in_the_file_is_reported_with_its_line() {
         for (file, said) in [
-            ("threads = 2\nmemory-limt = 3", "larder.toml:2: memory-limt: there is no such option"),
+            ("threads = 2\nmemory-limt = 3", "larder.toml:2: memory-limt: unknown option"),
             ("\n\nthreads = 'many'", "larder.toml:3: threads: invalid value 'many'"),
             ("threads = 0", "larder.toml:1: threads: Number of threads must be greater than 0"),
             ("threads = 1\nthreads = 2", "larder.toml:2: "),
             ("size-exponent = 2", "larder.toml:1: size-exponent: The size exponent must be 0 to 1"),
-            ("conn-limit = 1\nconn_limit = 2", "larder.toml:2: conn_limit: given before"),
+            ("conn-limit = 1\nconn_limit = 2", "larder.toml:2: conn_limit: duplicate option"),
             ("threads = [1, 2]", "larder.toml:1: threads: must be one value"),
             ("disable-cas = 1", "larder.toml:1: disable-cas: must be true or false"),
             ("threads = 1\nport = = 1", "larder.toml:2: "),
             ("[extended]\n\nfrob = 1", "larder.toml:3: extended: Illegal suboption \"frob=1\""),
             ("extended = 'idle_timeout'", "larder.toml:1: extended: Missing numeric argument"),
             ("threads = 2\nmax-item-size = '40m'", "larder.toml:2: max-item-size: Cannot set item"),
-            ("[memory]\nlimit = 3", "larder.toml:2: memory: there is no such option"),
-            ("config = 'other'", "larder.toml:1: config: there is no such option"),
+            ("[memory]\nlimit = 3", "larder.toml:2: memory: unknown option"),
+            ("config = 'other'", "larder.toml:1: config: unknown option"),
         ] {
             let message = options(file, &[], "").unwrap_err();
             assert!(message.starts_with(said), "{file:?}: {message}");
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_is_named_too() {
+    fn an_error_in_the_environment_is_reported_with_its_variable() {
         let refused = |name, value| options("", &[(name, value)], "").unwrap_err();
         assert!(refused("LARDER_THREADS", "x").starts_with("LARDER_THREADS: invalid value 'x'"));
         assert!(refused("LARDER_CONN_LIMIT", "0").starts_with("LARDER_CONN_LIMIT: Maximum"));
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubernetes_says_of_a_service_is_no_setting() {
+    fn variables_of_kubernetes_services_are_ignored() {
         let options = options("", &[("LARDER_PORT", "tcp://10.0.0.7:11211")], "").unwrap();
         assert_eq!(options.port, 11211);
     }

@@ -1,11 +1,11 @@
 //! The refusal of a command line, with its exit status.
 
-/// A command line that is refused, and the exit status that memcached gives it.
+/// The refusal of a command line, with memcached's exit status.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Misuse {
     /// The message for the operator.
     pub message: String,
-    /// 1 for a value that is refused by itself, 64 (`EX_USAGE`) for one that conflicts with others.
+    /// The exit status: 1 for an invalid value, 64 (`EX_USAGE`) for conflicting options.
     pub status: u8,
 }
 

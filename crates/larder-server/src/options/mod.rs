@@ -515,19 +515,20 @@ pub struct Options {
 const MIB: usize = 1 << 20;
 
 impl Options {
-    /// The threads that answer requests with a handle to the cache: workers, and the one of HTTP and gRPC.
+    /// The number of cache handles of threads that serve clients: one per worker, one for HTTP and gRPC.
     #[must_use]
     pub fn handles(&self) -> usize {
         self.threads + usize::from(self.has_web())
     }
 
-    /// The handles to the cache with which requests of other members are answered.
+    /// The number of cache handles that answer requests forwarded by other members.
     #[must_use]
     pub fn answerers(&self) -> usize {
         if self.cluster.is_some() { self.threads } else { 0 }
     }
 
-    /// The handles that write to the cache: those, and the ones of the threads that follow a leader and take slots over.
+    /// The number of cache handles that write: [`Self::handles`], [`Self::answerers`], one to follow a leader, one to
+    /// import slots.
     #[must_use]
     pub fn writers(&self) -> usize {
         let follows = self.follow.is_some() || self.cluster.is_some();
@@ -552,13 +553,13 @@ impl Options {
         self.journal_size.map_or(usual, |mib| mib.saturating_mul(MIB))
     }
 
-    /// Whether there is a thread for HTTP and gRPC.
+    /// Whether the server has a thread for HTTP and gRPC.
     #[must_use]
     pub fn has_web(&self) -> bool {
         self.http_listen.is_some() || self.grpc_listen.is_some()
     }
 
-    /// Reads a command line that contains the settings of all sources.
+    /// Parses a command line that contains the settings of all sources.
     fn read_words(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
         let matches =
             help::command().try_get_matches_from(arguments).map_err(OptionsError::Clap)?;
@@ -587,7 +588,7 @@ impl Options {
             self.cluster_tls.iter_mut().flat_map(|tls| [&mut tls.cert, &mut tls.key, &mut tls.ca]);
         let files = self.suboptions.flash.files.iter_mut().map(|file| &mut file.path);
         for path in paths.into_iter().flatten().chain(of_nodes).chain(files) {
-            // It fails only for an empty path, which fails again when it is opened.
+            // absolute() fails only for an empty path, and opening that fails later.
             *path = std::path::absolute(&path).unwrap_or_default();
         }
     }
@@ -604,13 +605,13 @@ impl Options {
         self.memory_limit.saturating_mul(MIB)
     }
 
-    /// The exponent of item size in eviction, given or not.
+    /// The exponent of item size in eviction, configured or the default.
     #[must_use]
     pub fn size_exponent(&self) -> f64 {
         self.size_exponent.unwrap_or(SIZE_EXPONENT)
     }
 
-    /// The options that were given and have no effect: the name on the command line, and the reason.
+    /// The given options without effect: the name on the command line and the reason.
     #[must_use]
     pub fn without_effect(&self) -> Vec<(String, &'static str)> {
         let given = [
@@ -619,14 +620,14 @@ impl Options {
             (
                 self.enable_largepages && !self.engine.is_segment(),
                 "-L",
-                "this engine takes its memory from the allocator",
+                "this engine allocates its memory on the heap",
             ),
             (
                 self.size_exponent.is_some() && self.disable_evictions,
                 "--size-exponent",
-                "no items are evicted under -M",
+                "-M disables evictions",
             ),
-            (self.napi_ids.is_some(), "-N", "connections go to threads in turn"),
+            (self.napi_ids.is_some(), "-N", "connections go to threads round-robin"),
         ];
         let short = given.into_iter().filter(|given| given.0);
         let extended = self.suboptions.without_effect.iter();
@@ -635,12 +636,12 @@ impl Options {
     }
 }
 
-/// A command line that does not start a server.
+/// The result of a command line that does not start a server.
 #[derive(Debug)]
 pub enum OptionsError {
-    /// Help, the version, or a command line that cannot be parsed.
+    /// Help, the version, or a syntax error.
     Clap(clap::Error),
-    /// Options that are refused.
+    /// A refusal of the options.
     Misuse(Misuse),
 }
 
@@ -660,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn memcacheds_lines_are_understood() {
+    fn command_lines_of_memcached_are_accepted() {
         let line =
             "-p11212 -U 0 -m128 -c 2048 -t2 -R 20 -C -F -b 512 -I 2m -l 127.0.0.1,[::1]:7 -vv";
         let options = parse(line);
@@ -676,7 +677,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_said() {
+    fn invalid_values_are_refused_with_the_status_of_memcached() {
         assert_eq!(misuse("-c 0"), (1, "Maximum connections must be greater than 0".to_owned()));
         assert_eq!(misuse("-t 0").0, 1);
         assert_eq!(misuse("-f 1").0, 1);
@@ -695,7 +696,7 @@ mod tests {
         for engine in ["moka", "dashmap -M"] {
             let (status, message) = misuse(&format!("--size-exponent 0.5 --engine {engine}"));
             assert_eq!(status, USAGE, "{engine}");
-            assert!(message.contains("--engine segment alone"), "{engine}: {message}");
+            assert!(message.contains("requires --engine segment"), "{engine}: {message}");
         }
     }
 
@@ -716,7 +717,7 @@ mod tests {
 
     #[test]
     fn the_size_exponent_is_0_to_1() {
-        // The help has the default as text.
+        // The help contains the default as text.
         assert_eq!(parse("").size_exponent().to_string(), "0.7");
         for (given, exponent) in [("0", 0.0), ("0.25", 0.25), ("1", 1.0)] {
             let options = parse(&format!("--size-exponent {given}"));

@@ -1,5 +1,5 @@
-//! Reading the `-o` list: memcached's extended options. What each takes and does is a row of
-//! `suboption_table.rs`.
+//! The parser of the `-o` list: memcached's extended options. The rows of `suboption_table.rs` define the values
+//! and effects.
 
 use super::flash::FlashFile;
 use super::misuse::{Misuse, USAGE};
@@ -8,7 +8,7 @@ use super::suboptions::Suboptions;
 use std::fmt::Write;
 
 impl Suboptions {
-    /// Reads lists as they were given, each with commas between.
+    /// Parses the values of all `-o`, each a list separated by commas.
     ///
     /// # Errors
     /// [`Misuse`], in memcached's words, for the first suboption that is refused.
@@ -57,7 +57,10 @@ fn refuse<T>(status: u8, message: String) -> Result<T, Misuse> {
 }
 
 impl Row {
-    /// The value, or why it is refused.
+    /// Parses the value.
+    ///
+    /// # Errors
+    /// The reason for the refusal, in memcached's words.
     fn check<'t>(&self, given: Option<&'t str>) -> Result<Value<'t>, String> {
         let value = |text| Value { text, number: 0, fraction: 0.0 };
         match (&self.takes, given.filter(|text| !text.is_empty())) {

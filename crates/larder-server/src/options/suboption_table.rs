@@ -1,4 +1,4 @@
-//! memcached's extended options: what each takes, and what it does here.
+//! memcached's extended options and Larder's own: values, effects and help.
 
 use super::flash::FlashFile;
 use super::suboptions::Suboptions;
@@ -15,11 +15,11 @@ pub(super) struct Row {
 
 /// The values that may follow the `=`, and the message for a value out of range.
 pub(super) enum Takes {
-    /// No value; one that is given is ignored, as in memcached.
+    /// No value; a given value is ignored, as in memcached.
     Nothing,
     /// A whole number.
     Number(RangeInclusive<u64>, &'static str),
-    /// A whole number, or nothing, which is 1.
+    /// A whole number; 1 if omitted.
     Switch(RangeInclusive<u64>, &'static str),
     /// A fraction above 0, and at most this.
     Fraction(f64, &'static str),
@@ -27,7 +27,7 @@ pub(super) enum Takes {
     Real,
     /// One of these words.
     Word(&'static [&'static str], &'static str),
-    /// Anything.
+    /// Any text.
     Text,
     /// `FILE:SIZE[:bucket]`.
     FlashFile,
@@ -35,13 +35,13 @@ pub(super) enum Takes {
 
 /// The effect of a suboption.
 pub(super) enum Does {
-    /// A line for `-h`, and the function that sets it.
+    /// The help for `--help`, and the function that sets the option.
     Set(&'static str, fn(&mut Suboptions, &Value<'_>)),
-    /// No effect, and the reason.
+    /// No effect; the text is the reason.
     Nothing(&'static str),
 }
 
-/// A value that was checked: its text, and the number that it is where one is asked for.
+/// A checked value: its text, and its number for a numeric option.
 pub(super) struct Value<'t> {
     pub(super) text: &'t str,
     pub(super) number: u64,
@@ -63,15 +63,15 @@ const MIB: usize = 1 << 20;
 const U32: RangeInclusive<u64> = 0..=u32::MAX as u64;
 const ANY: RangeInclusive<u64> = 0..=u64::MAX;
 const UNREADABLE_WBUF: &str = "could not parse argument to ssl_wbuf_size";
-/// The message for a range that contains every value, which is never shown.
+/// The message of a range that contains every value. It is never shown.
 const NEVER: &str = "";
 
-const GROWS: &str = "the index grows by itself, in small steps";
+const GROWS: &str = "the index grows automatically, in small steps";
 const NO_LISTS: &str = "there are no LRU lists";
 const NO_SLABS: &str = "there are no slabs";
-const SHOWN: &str = "shown by stats settings, without other effect";
+const SHOWN: &str = "only appears in stats settings";
 
-/// Memcached's list, and what Larder adds to it.
+/// memcached's extended options, and Larder's own.
 pub(super) const TABLE: &[Row] = &{
     use Takes::{Fraction, Nothing, Number, Real, Switch, Text, Word};
     [
@@ -106,13 +106,13 @@ pub(super) const TABLE: &[Row] = &{
         set(
             "lru_crawler",
             Nothing,
-            "look for expired items in the background (default)",
+            "search for expired items in the background (default)",
             |o, _| o.lru_crawler = true,
         ),
         set(
             "no_lru_crawler",
             Nothing,
-            "leave expired items in memory until something else finds them",
+            "keep expired items until a request or an eviction finds them",
             |o, _| o.lru_crawler = false,
         ),
         set(
@@ -149,7 +149,7 @@ pub(super) const TABLE: &[Row] = &{
         set(
             "idle_timeout",
             Number(U32, "idle_timeout takes a numeric 32bit value"),
-            "close TCP connections idle for longer, in seconds (default: 0, never)",
+            "close idle TCP connections after this many seconds (default: 0, never)",
             |o, v| o.idle_timeout = v.u32(),
         ),
         without("slab_reassign", Nothing, NO_SLABS),
@@ -189,13 +189,13 @@ pub(super) const TABLE: &[Row] = &{
         set(
             "watcher_logbuf_size",
             Number(1..=1_048_576, "watcher_logbuf_size must be 1 to 1048576 kilobytes"),
-            "kilobytes kept for a slow watcher (default: 256)",
+            "buffer of each watcher, in kilobytes (default: 256)",
             |o, v| o.watcher_logbuf_size = v.bytes(KIB),
         ),
         without(
             "worker_logbuf_size",
             Number(ANY, NEVER),
-            "log lines go to watchers without a buffer in between",
+            "worker threads write log lines directly to the buffers of watchers",
         ),
         set("track_sizes", Nothing, "count items by size for stats sizes", |o, _| {
             o.track_sizes = true
@@ -210,7 +210,7 @@ pub(super) const TABLE: &[Row] = &{
             Nothing,
             "items hold no prepared answers; memcached ignores it too",
         ),
-        without("modern", Nothing, "what it turns on is on by default"),
+        without("modern", Nothing, "its options are on by default"),
         set("no_modern", Nothing, "the same as no_maxconns_fast and no_lru_crawler", |o, _| {
             (o.maxconns_fast, o.lru_crawler) = (false, false)
         }),
@@ -227,13 +227,13 @@ pub(super) const TABLE: &[Row] = &{
         set(
             "resp_db",
             Number(0..=16_383, "resp_db must be at most 16383"),
-            "highest number that RESP's SELECT takes (default: 0); all are the same items",
+            "maximum number for SELECT in RESP (default: 0); all databases share the same items",
             |o, v| o.resp_db = v.u32(),
         ),
         set(
             "read_buf_mem_limit",
             Number(0..=1_048_576, "read_buf_mem_limit must be at most 1048576 megabytes"),
-            "megabytes that connections may hold together (default: 0, a share of -m)",
+            "memory limit of all connections, in megabytes (default: 0, a share of -m)",
             |o, v| o.read_buf_mem_limit = v.bytes(MIB),
         ),
         without("resp_obj_mem_limit", Text, "deprecated: use read_buf_mem_limit"),
@@ -241,22 +241,22 @@ pub(super) const TABLE: &[Row] = &{
         set(
             "memory_image",
             Text,
-            "(Larder's) file for planned restarts of the machine: SIGUSR1 writes all items there, and \
-             the next start reads them",
+            "(Larder's) file for planned restarts of the machine: SIGUSR1 writes all items to it, the next start \
+             reads them",
             |o, v| o.memory_image = Some(v.text.into()),
         ),
         set(
             "ext_path",
             Takes::FlashFile,
-            "FILE:SIZE[:bucket], a file or block device for items that are evicted from memory; units \
-             are m, g, t and p; it may be repeated",
-            // It was checked, so it is there.
+            "FILE:SIZE[:bucket], a file or block device for items evicted from memory; units: m, g, t, p; may be \
+             repeated",
+            // check() has parsed the value before.
             |o, v| o.flash.files.extend(FlashFile::parse(v.text).ok()),
         ),
         set(
             "ext_page_size",
             Number(U32, "ext_page_size takes a 32bit value"),
-            "megabytes of a page, a power of two (default: 1 to 64, for 128 pages)",
+            "page size in megabytes, a power of two (default: 1 to 1024, for 128 pages)",
             |o, v| o.flash.page_size = Some(v.number << 20),
         ),
         set("ext_wbuf_size", Number(U32, "ext_wbuf_size takes a 32bit value"), SHOWN, |o, v| {
@@ -265,49 +265,49 @@ pub(super) const TABLE: &[Row] = &{
         set(
             "ext_threads",
             Number(1..=256, "ext_threads must be 1 to 256"),
-            "threads that read where the system has no io_uring (default: 8)",
+            "reader threads on systems without io_uring (default: 8)",
             |o, v| o.flash.threads = v.bytes(1),
         ),
         set(
             "ext_io_depth",
             Number(1..=4096, "ext_io_depth must be 1 to 4096"),
-            "reads that a worker thread may have under way (default: 128)",
+            "maximum number of concurrent reads per worker thread (default: 128)",
             |o, v| o.flash.depth = v.bytes(1),
         ),
         set(
             "ext_item_size",
             Number(U32, "ext_item_size takes a 32bit value"),
-            "smaller items are not written, in bytes (default: 512)",
+            "minimum size of items written to flash, in bytes (default: 512)",
             |o, v| o.flash.settings.item_size = v.bytes(1),
         ),
         set(
             "ext_item_age",
             Number(U32, "ext_item_age takes a 32bit value"),
-            "write items that were idle for so many seconds (default: when they are evicted)",
+            "write items that were idle for this many seconds (default: at eviction)",
             |o, v| o.flash.settings.item_age = Some(v.u32()).filter(|&secs| secs != u32::MAX),
         ),
         set(
             "ext_low_ttl",
             Number(U32, "ext_low_ttl takes a 32bit value"),
-            "items that expire within so many seconds share pages (default: 0, none)",
+            "items with a TTL below this many seconds share pages (default: 0, none)",
             |o, v| o.flash.settings.low_ttl = v.u32(),
         ),
         set(
             "ext_recache_rate",
             Number(U32, "ext_recache_rate takes a 32bit value"),
-            "copy one in so many items that are read again to memory (default: 1; 0: none)",
+            "promote one in this many items that are read again to memory (default: 1; 0: none)",
             |o, v| o.flash.settings.recache_rate = v.u32(),
         ),
         set(
             "ext_compact_under",
             Number(U32, "ext_compact_under takes a 32bit value"),
-            "rewrite pages with fewer free ones than this (default: 1 % of the pages)",
+            "number of free pages below which pages are rewritten (default: 1 % of the pages)",
             |o, v| o.flash.settings.compact_under = v.u32(),
         ),
         set(
             "ext_drop_under",
             Number(U32, "ext_drop_under takes a 32bit value"),
-            "evict the oldest page with fewer free ones than this (default: 1 % of the pages)",
+            "number of free pages below which the oldest page is evicted (default: 1 % of the pages)",
             |o, v| o.flash.settings.drop_under = v.u32(),
         ),
         set("ext_max_sleep", Number(U32, "ext_max_sleep takes a 32bit value"), SHOWN, |o, v| {
@@ -316,7 +316,7 @@ pub(super) const TABLE: &[Row] = &{
         set(
             "ext_max_frag",
             Real,
-            "rewrite pages of whose bytes less than this share is used (default: 0.8)",
+            "rewrite pages with a smaller share of used bytes than this (default: 0.8)",
             |o, v| o.flash.settings.max_frag = v.fraction,
         ),
         set("ext_drop_unread", Nothing, "do not rewrite items that were never read", |o, _| {
@@ -325,8 +325,8 @@ pub(super) const TABLE: &[Row] = &{
         set(
             "ext_admit",
             Word(&["all", "reused"], "ext_admit must be all or reused"),
-            "(Larder's) evicted items to write: all (default), or reused, those that were read or \
-             came back after an eviction",
+            "(Larder's) evicted items to write to flash: all (default), or reused: items that were read, or stored \
+             again after an eviction",
             |o, v| {
                 let is_reused = v.text.eq_ignore_ascii_case("reused");
                 o.flash.settings.admit = if is_reused { Admit::Reused } else { Admit::All };
@@ -335,7 +335,7 @@ pub(super) const TABLE: &[Row] = &{
         set("ssl_chain_cert", Text, "certificate chain file in PEM format", |o, v| {
             o.tls.chain_cert = Some(v.text.into())
         }),
-        set("ssl_key", Text, "private key, if it is not in the chain's file", |o, v| {
+        set("ssl_key", Text, "private key file (default: the file of ssl_chain_cert)", |o, v| {
             o.tls.key = Some(v.text.into())
         }),
         set(
@@ -350,32 +350,29 @@ pub(super) const TABLE: &[Row] = &{
             "client certificates: 0 none (default), 1 request, 2 and 3 require",
             |o, v| o.tls.verify_mode = VerifyMode::new(v.number),
         ),
-        set(
-            "ssl_ca_cert",
-            Text,
-            "certificates of those who may sign clients' certificates, PEM",
-            |o, v| o.tls.ca_cert = Some(v.text.into()),
-        ),
+        set("ssl_ca_cert", Text, "CA certificates that verify client certificates, PEM", |o, v| {
+            o.tls.ca_cert = Some(v.text.into())
+        }),
         set(
             "ssl_min_version",
             Number(0..=3, "Invalid ssl_min_version. Use help to see valid options."),
-            "2 is TLS 1.2 (default), 3 is TLS 1.3; 0 and 1 get 1.2",
+            "minimum TLS version: 2 is TLS 1.2 (default), 3 is TLS 1.3; 0 and 1 mean TLS 1.2",
             |o, v| o.tls.min_version = Version::new(v.number),
         ),
         set(
             "ssl_session_cache",
             Nothing,
-            "let clients that know no tickets resume sessions too",
+            "let clients without ticket support resume sessions",
             |o, _| o.tls.session_cache = true,
         ),
         set(
             "ssl_handshake_timeout",
             Number(1..=3600, "ssl_handshake_timeout must be 1 to 3600 seconds"),
-            "seconds that a handshake may take (default: 30; not of memcached's)",
+            "(Larder's) maximum duration of a handshake, in seconds (default: 30)",
             |o, v| o.tls.handshake_timeout = Some(v.u32()),
         ),
         without("ssl_ciphers", Text, "rustls has no weak suites to leave out"),
-        // memcached keeps the product in 32 bits.
+        // memcached stores the product in 32 bits, too.
         set("ssl_wbuf_size", Number(U32, UNREADABLE_WBUF), SHOWN, |o, v| {
             o.tls.wbuf_size = v.u32().wrapping_mul(1024);
         }),

@@ -1,35 +1,35 @@
-//! What the `-o` list, memcached's extended options, can set.
+//! The values of the `-o` list: memcached's extended options and Larder's own.
 
 use super::flash::FlashOptions;
 use larder_support::tls::Tls;
 use std::path::PathBuf;
 
-/// What the `-o` list sets.
+/// The values of the `-o` list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suboptions {
-    /// Refuse connections above the limit rather than let them wait.
+    /// Whether connections beyond `-c` are refused instead of waiting.
     pub maxconns_fast: bool,
-    /// Close TCP connections that were idle for more than this, in seconds; 0 is never.
+    /// The idle timeout of TCP connections, in seconds; 0: never.
     pub idle_timeout: u32,
-    /// The file to which all items are written at SIGUSR1, and from which they are read at the start.
+    /// The image: SIGUSR1 writes all items to it, the next start reads them.
     pub memory_image: Option<PathBuf>,
-    /// Files or devices for items that are evicted from memory.
+    /// The flash tier.
     pub flash: FlashOptions,
-    /// Look for expired items in the background.
+    /// Whether the server searches for expired items in the background.
     pub lru_crawler: bool,
-    /// RESP's `SELECT` takes numbers up to this; all databases are the same items.
+    /// The maximum number for `SELECT` in RESP. All databases share the same items.
     pub resp_db: u32,
-    /// Count items by size for `stats sizes`.
+    /// Whether `stats sizes` counts items.
     pub track_sizes: bool,
-    /// Memory that all connections may hold together, in bytes; 0 is the share of `-m`.
+    /// The memory limit of all connections, in bytes; 0: a share of `-m`.
     pub read_buf_mem_limit: usize,
-    /// The buffer of log lines for a slow watcher, in bytes.
+    /// The buffer of log lines for each watcher, in bytes.
     pub watcher_logbuf_size: usize,
     /// TLS.
     pub tls: Tls,
-    /// Settings that `stats settings` shows and that have no other effect.
+    /// Settings that only appear in `stats settings`.
     pub shown: Shown,
-    /// The suboptions that were given and have no effect: the name, and the reason.
+    /// The given suboptions without effect: the name and the reason.
     pub without_effect: Vec<(&'static str, &'static str)>,
 }
 

@@ -1,61 +1,55 @@
-//! What metrics mean. A row of the table of statistics says it, unless several rows are one metric.
+//! The help of metrics. It is the help of the row, unless several rows form one metric.
 
 use super::row::Row;
 
-/// What metrics are, whose rows speak of one set of labels alone, or in the terms of `stats`.
+/// The help of metrics with rows that describe only one set of labels, or use terms of `stats`.
 const HELP: [(&str, &str); 24] = [
-    ("larder_commands_total", "Keys and requests that commands were executed for, by outcome."),
-    ("larder_compares_total", "Values that were sent with a CAS to compare, by outcome."),
+    ("larder_commands_total", "Keys and requests of commands, by outcome."),
+    ("larder_compares_total", "Stores with a CAS to compare, by outcome."),
     ("larder_connections_closed_total", "Connections that the server closed, by reason."),
     (
         "larder_connections_rejected_total",
-        "Connections that were closed at once because too many were open.",
+        "Connections that were closed at once because the connection limit was reached.",
     ),
-    ("larder_cpu_seconds_total", "CPU time of the process, in its own code and in the kernel."),
-    (
-        "larder_dead_items_read_total",
-        "Misses that came across an item which was not valid any more, by reason.",
-    ),
-    ("larder_dump_running", "1 while a dump shows items, else 0."),
+    ("larder_cpu_seconds_total", "CPU time of the process, by mode."),
+    ("larder_dead_items_read_total", "Misses that found an invalid item, by reason."),
+    ("larder_dump_running", "1 while a dump runs, else 0."),
     (
         "larder_flash_checksum_errors_total",
-        "Look-ups that missed because the checksum of what flash had was wrong.",
+        "Lookups that missed because of a wrong checksum on flash.",
     ),
-    ("larder_flash_items", "Items that are on flash; `larder_items` contains them."),
+    ("larder_flash_items", "Items on flash; `larder_items` includes them."),
     (
         "larder_flash_items_returned_total",
-        "Items that were copied from flash to memory and evicted again without a write, because what is \
-         on flash was the same.",
+        "Items that were promoted from flash to memory and evicted again without a write, because the copy on \
+         flash was unchanged.",
     ),
-    ("larder_flash_off", "1 if flash has failed so often that it is not used any more, else 0."),
+    ("larder_flash_off", "1 if the server has stopped using flash after too many errors, else 0."),
     ("larder_flash_pages", "Pages of the flash tier, by state."),
-    (
-        "larder_flash_rewrites_total",
-        "Items of flash pages that were rewritten, by what became of them.",
-    ),
+    ("larder_flash_rewrites_total", "Items of rewritten flash pages, by outcome."),
     (
         "larder_hit_ratio_estimate",
-        "Estimated hit ratio with a multiple of the present memory limit.",
+        "Estimated hit ratio with a multiple of the current memory limit.",
     ),
     ("larder_item_bytes", "Bytes that memcached would count for the items of `larder_items`."),
     ("larder_items_removed_total", "Items that the server removed, by reason."),
     (
         "larder_items_removed_unread_total",
-        "Items that the server removed and that had never been read, by reason.",
+        "Items that the server removed without their ever being read, by reason.",
     ),
     ("larder_log_watchers", "Connections that watch the log."),
-    ("larder_memory_bytes", "Memory, by what it is used for."),
-    ("larder_memory_limit_bytes", "Limit of the memory for items and their index."),
-    ("larder_stores_refused_total", "Values that were refused, by reason."),
+    ("larder_memory_bytes", "Memory, by use."),
+    ("larder_memory_limit_bytes", "Memory limit for items and their index."),
+    ("larder_stores_refused_total", "Stores that were refused, by reason."),
     (
         "larder_tls_errors_total",
         "Connections that were closed because they violated TLS, by stage.",
     ),
-    ("larder_tls_sessions_total", "TLS handshakes that resumed no session."),
-    ("larder_worker_threads", "Threads that serve connections."),
+    ("larder_tls_sessions_total", "TLS handshakes that started a new session."),
+    ("larder_worker_threads", "Worker threads."),
 ];
 
-/// One sentence about a metric, which has this row among its own.
+/// The help of `metric`, one sentence. `row` is one of its rows.
 #[must_use]
 pub fn metric_help(row: &Row, metric: &str) -> &'static str {
     HELP.iter().find(|(name, _)| *name == metric).map_or(row.help, |(_, help)| help)
@@ -67,9 +61,9 @@ mod tests {
     use crate::stats::{PAGES, Page};
     use std::collections::BTreeMap;
 
-    /// One sentence is about all rows of a metric, and in words that those of Prometheus know.
+    /// Each metric has one help text for all of its rows, without links or the words "Larder's own".
     #[test]
-    fn every_metric_has_a_sentence_of_its_own() {
+    fn every_metric_has_one_help_text() {
         let mut metrics: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
         for row in PAGES.into_iter().flat_map(Page::rows) {
             if let Some(metric) = row.metric {
@@ -81,9 +75,9 @@ mod tests {
             assert!(helps.iter().all(|help| *help == helps[0]), "{name} needs an entry in HELP");
             let is_foreign = ["](", "Larder's own"].iter().any(|text| helps[0].contains(text));
             assert!(!is_foreign, "{name}: {}", helps[0]);
-            let row_says_it = rows.iter().all(|row| row.help == helps[0]);
+            let is_help_of_row = rows.iter().all(|row| row.help == helps[0]);
             let entries = HELP.iter().filter(|(entry, _)| entry == name).count();
-            assert_eq!(entries, usize::from(!row_says_it), "{name}");
+            assert_eq!(entries, usize::from(!is_help_of_row), "{name}");
         }
         let unknown = HELP.iter().find(|(name, _)| !metrics.contains_key(name));
         assert_eq!(unknown, None, "this metric does not exist");

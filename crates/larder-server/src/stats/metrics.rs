@@ -1,4 +1,4 @@
-//! The table of statistics as the gateway sees it.
+//! The metrics of the table of statistics, for the gateway.
 
 use super::metric_help::metric_help;
 use super::row::{Kind, Metric, Row};
@@ -7,7 +7,7 @@ use crate::process::version;
 use crate::server::Server;
 use larder_gateway::MetricSample;
 
-/// Visits all metrics but latencies.
+/// Calls `visit` with every metric except latencies.
 pub(crate) fn samples(server: &Server, visit: &mut dyn FnMut(MetricSample)) {
     visit(BUILD_INFO);
     visit_metrics(server, &mut |row, metric, value| visit(sample(row, metric, value)));
@@ -16,7 +16,7 @@ pub(crate) fn samples(server: &Server, visit: &mut dyn FnMut(MetricSample)) {
 const BUILD_INFO: MetricSample = MetricSample {
     name: "larder_build_info",
     labels: &[("version", version::LARDER), ("memcached", version::MEMCACHED_LEVEL)],
-    help: "Release of the server, and of memcached whose behaviour it has; always 1.",
+    help: "Versions of the server and of the compatible memcached release; always 1.",
     kind: larder_gateway::MetricKind::Gauge,
     value: 1.0,
 };

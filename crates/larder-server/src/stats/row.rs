@@ -1,4 +1,4 @@
-//! A row of the table of statistics: what it says, when it is shown, and how its value is read.
+//! A row of the table of statistics: name, documentation, condition and source of the value.
 
 use super::slab_class::SlabClass;
 use super::snapshot::Snapshot;
@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-/// What a section is shown for.
+/// The object that a section describes.
 #[derive(Debug)]
 pub(super) enum Entry<'a> {
     Server,
@@ -21,44 +21,44 @@ pub(super) enum Entry<'a> {
     Page(FlashPage),
     /// A class of commands.
     Commands(CommandClass),
-    /// A key or prefix that many requests are for.
+    /// A key or prefix with many requests.
     Hot(&'a HotKey),
-    /// A server that keeps a copy of this one's items.
+    /// A follower of this server.
     Follower(&'a FollowerStatus),
 }
 
 /// One statistic.
 #[derive(Debug)]
 pub struct Row {
-    /// memcached's name, without what its section has in front.
+    /// The name in `stats`, without the prefix of its section.
     pub name: &'static str,
-    /// How it changes.
+    /// How the value changes.
     pub kind: Kind,
-    /// What it is counted in.
+    /// The unit of the value.
     pub unit: Unit,
-    /// One sentence for operators.
+    /// The documentation for operators, one sentence.
     pub help: &'static str,
-    /// Its name among the metrics; `None` for what a monitoring system has no use for.
+    /// The metric; `None` if a monitoring system does not need the value.
     pub metric: Option<Metric>,
-    /// When it is shown, if not always.
+    /// The condition for showing the row; `None` for always.
     pub condition: Option<Condition>,
     source: Source,
 }
 
-/// How a statistic changes.
+/// How the value of a statistic changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It only grows, until `stats reset` or a restart.
+    /// The value only grows, until `stats reset` or a restart.
     Counter,
-    /// It goes up and down.
+    /// The value goes up and down.
     Gauge,
-    /// It is no number.
+    /// The value is not a number.
     Text,
-    /// It is always the same: what memcached measures there does not exist here.
+    /// The value never changes, because Larder lacks the mechanism that memcached measures.
     Constant,
 }
 
-/// What a number is counted in.
+/// The unit of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A count of things.
@@ -67,11 +67,11 @@ pub enum Unit {
     Bytes,
     /// Seconds.
     Seconds,
-    /// Microseconds; metrics have seconds.
+    /// Microseconds; the metric is in seconds.
     Microseconds,
 }
 
-/// The name of a statistic in Prometheus' form.
+/// The Prometheus metric of a statistic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
     /// The metric's name.
@@ -80,56 +80,56 @@ pub struct Metric {
     pub labels: &'static [(&'static str, &'static str)],
 }
 
-/// When a row is shown.
+/// A condition for showing a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Condition {
-    /// What follows the word "Shown" in the documentation.
+    /// The text after the word "Shown" in the documentation.
     pub text: &'static str,
     holds: fn(&Snapshot<'_>, &Entry<'_>) -> bool,
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
-    /// A count that each thread keeps.
+    /// A counter of each thread, summed.
     Thread(fn(&ThreadCounters) -> &Counter),
-    /// A count that each thread keeps for each size class: that of the class which the section is
-    /// shown for, or of all classes.
+    /// A counter of each thread and size class, summed over threads: of the class of the section, or of all
+    /// classes.
     Class(fn(&ClassCounters) -> &Counter),
-    /// A total that the engine keeps for each size class, likewise.
+    /// A gauge of the engine for each size class: of the class of the section, or of all classes.
     Engine(fn(&ClassGauges) -> u64),
-    /// Anything else about the whole server.
+    /// Any other value of the server.
     Server(fn(&Snapshot<'_>) -> Value),
-    /// What memcached would need for the items of a size class.
+    /// A size class as slabs of memcached.
     Slab(fn(&SlabClass) -> u64),
-    /// Something about a listener or connection.
+    /// A value of a listener or connection.
     Socket(fn(&Socket<'_>) -> Value),
-    /// Something about a page of the flash tier.
+    /// A value of a page of the flash tier.
     Page(fn(&FlashPage) -> u64),
-    /// Something about the latencies of a class of commands.
+    /// A value of the latency histogram of a class of commands.
     Latency(fn(&Histogram) -> Value),
-    /// Something about a key or prefix that many requests are for.
+    /// A value of a key or prefix with many requests.
     Hot(fn(&HotKey) -> Value),
-    /// Something about a follower.
+    /// A value of a follower.
     Follower(fn(&FollowerStatus) -> Value),
-    /// It never changes.
+    /// A fixed text.
     Constant(&'static str),
 }
 
-/// A value as it was read.
+/// The value of a statistic.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// A count.
     Whole(u64),
     /// A number that may be negative.
     Signed(i64),
-    /// A number as it was given, or, with decimals, rounded.
+    /// A real number, rounded to the given number of decimals, if any.
     Real(f64, Option<usize>),
-    /// A time, shown in seconds and microseconds.
+    /// A duration, shown as seconds with six decimals.
     Time(Duration),
     /// `yes` or `no`.
     Flag(bool),
-    /// Words.
+    /// Text.
     Text(Cow<'static, str>),
 }
 
@@ -174,7 +174,7 @@ impl Row {
         Self { condition: Some(condition), ..self }
     }
 
-    /// What a constant always is.
+    /// The text of a constant row.
     #[must_use]
     pub fn constant_value(&self) -> Option<&'static str> {
         match self.source {
@@ -183,7 +183,7 @@ impl Row {
         }
     }
 
-    /// Its value; `None` if it is not shown for this entry now.
+    /// Reads the value; `None` if the row is not shown for this entry now.
     pub(super) fn read(&self, snapshot: &Snapshot<'_>, entry: &Entry<'_>) -> Option<Value> {
         let shown = self.condition.is_none_or(|condition| (condition.holds)(snapshot, entry));
         shown.then(|| self.source.read(snapshot, entry)).flatten()
@@ -191,7 +191,7 @@ impl Row {
 }
 
 impl Source {
-    /// `None` for a source that does not know this kind of entry.
+    /// Reads the value; `None` if the source does not apply to this kind of entry.
     fn read(self, snapshot: &Snapshot<'_>, entry: &Entry<'_>) -> Option<Value> {
         let value = match (self, entry) {
             (Self::Thread(counter), _) => counter(&snapshot.counters().thread).get().into(),
@@ -232,7 +232,7 @@ impl Condition {
 }
 
 impl Unit {
-    /// The unit that metrics have, as their names end, and what a value is multiplied with.
+    /// The unit of the metric, which is the suffix of its name, and the factor for the value.
     #[must_use]
     pub fn base(self) -> (&'static str, f64) {
         match self {
@@ -245,12 +245,12 @@ impl Unit {
 }
 
 impl Value {
-    /// 1 or 0, for what memcached shows so instead of `yes` and `no`.
+    /// 1 or 0, for flags that memcached does not show as `yes` and `no`.
     pub(super) fn bit(on: bool) -> Self {
         Self::Whole(on.into())
     }
 
-    /// The number that it is, if it is one.
+    /// The value as a number; `None` for text.
     #[must_use]
     pub fn number(&self) -> Option<f64> {
         match *self {

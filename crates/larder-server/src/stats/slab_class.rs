@@ -1,9 +1,9 @@
-//! What `stats slabs` shows a section for: a size class as slabs of memcached.
+//! A size class as slabs of memcached, for `stats slabs`.
 
 use super::snapshot::Snapshot;
 use crate::memory::slab_classes::PAGE_LEN;
 
-/// What memcached would need for the items of a size class.
+/// The chunks and pages that memcached would need for the items of a size class.
 pub(super) struct SlabClass {
     pub(super) chunk_size: u64,
     pub(super) chunks_per_page: u64,

@@ -1,5 +1,5 @@
-//! A server as one page of statistics sees it: what costs something to find out is found out once,
-//! when the first row asks for it, so rows that add up agree with each other.
+//! The state of a server for one page of statistics. Expensive values are read once, at their first use, so that
+//! rows of one page are consistent.
 
 use crate::controls::TunedFlash;
 use crate::options::suboptions::{Shown, Suboptions};
@@ -11,7 +11,7 @@ use larder_store::{ClassGauges, FlashGauges, Gauges};
 use std::cell::OnceCell;
 use std::time::Duration;
 
-/// How many keys and prefixes are shown.
+/// The maximum number of hot keys and of hot prefixes.
 const HOTTEST_SHOWN: usize = 20;
 
 pub(super) struct Snapshot<'s> {
@@ -45,7 +45,7 @@ impl<'s> Snapshot<'s> {
         &self.server.options.suboptions
     }
 
-    /// The counts of all threads together.
+    /// The counters, summed over all threads.
     pub(super) fn counters(&self) -> &Counters {
         self.counters.get_or_init(|| {
             let classes = self.server.settings.limits.classes.count();
@@ -53,12 +53,12 @@ impl<'s> Snapshot<'s> {
         })
     }
 
-    /// A count of all threads and size classes together.
+    /// A counter, summed over all threads and size classes.
     pub(super) fn class_counter(&self, counter: fn(&ClassCounters) -> &Counter) -> u64 {
         self.counters().classes.iter().map(|class| counter(class).get()).sum()
     }
 
-    /// What most requests are for.
+    /// The keys and prefixes with the most requests.
     pub(super) fn hottest(&self) -> &HotKeyReport {
         self.hottest.get_or_init(|| {
             let threads = self.server.counters.iter().map(|counters| &counters.hot_keys);
@@ -66,17 +66,17 @@ impl<'s> Snapshot<'s> {
         })
     }
 
-    /// The engine's totals.
+    /// The gauges of the engine.
     pub(super) fn gauges(&self) -> &Gauges {
         self.gauges.get_or_init(|| self.server.gauges())
     }
 
-    /// A total of all size classes together.
+    /// A gauge, summed over all size classes.
     pub(super) fn class_gauge(&self, gauge: fn(&ClassGauges) -> u64) -> u64 {
         self.gauges().classes.iter().map(gauge).fold(0, u64::wrapping_add)
     }
 
-    /// User and system time of this process.
+    /// The user and system CPU time of the process.
     pub(super) fn cpu_times(&self) -> [Duration; 2] {
         *self.cpu_times.get_or_init(platform::cpu_times)
     }
@@ -86,22 +86,22 @@ impl<'s> Snapshot<'s> {
         self.curve.get_or_init(|| self.server.miss_ratio_curve()).as_ref()
     }
 
-    /// What commands have set.
+    /// The settings that commands have changed.
     pub(super) fn tuned(&self) -> &Shown {
         self.tuned.get_or_init(|| self.server.controls.tuned())
     }
 
-    /// The totals of the flash tier, if there is one.
+    /// The gauges of the flash tier; `None` without one.
     pub(super) fn flash_gauges(&self) -> Option<&FlashGauges> {
         self.flash.get_or_init(|| self.server.flash_gauges()).as_ref()
     }
 
-    /// A total of the flash tier; 0 without one.
+    /// A gauge of the flash tier; 0 without one.
     pub(super) fn flash_total(&self, read: fn(&FlashGauges) -> u64) -> u64 {
         self.flash_gauges().map_or(0, read)
     }
 
-    /// What `extstore` has set.
+    /// The settings of the `extstore` command.
     pub(super) fn tuned_flash(&self) -> &TunedFlash {
         self.tuned_flash.get_or_init(|| self.server.controls.tuned_flash())
     }

@@ -1,4 +1,4 @@
-//! What `stats conns` shows a section for: a listener or a connection.
+//! The listeners and connections of `stats conns`.
 
 use crate::connection::list::ConnectionInfo;
 use crate::server::Server;
@@ -6,19 +6,19 @@ use crate::server::Server;
 /// A listener or a connection.
 #[derive(Debug)]
 pub(super) struct Socket<'a> {
-    /// Seconds since it was last used.
+    /// The time since the last use, in seconds.
     idle_secs: u64,
     kind: SocketKind<'a>,
 }
 
 #[derive(Debug)]
 enum SocketKind<'a> {
-    /// Its address, in memcached's form.
+    /// The address in memcached's form.
     Listener(&'a str),
     Connection(&'a ConnectionInfo),
 }
 
-/// Calls for each listener, then for each connection, with its number.
+/// Calls `show` for each listener, then for each connection, with its ID.
 pub(super) fn visit(server: &Server, show: &mut dyn FnMut(u64, Socket<'_>)) {
     for (id, address) in (1..).zip(&server.listening()) {
         let kind = SocketKind::Listener(address);
@@ -58,7 +58,7 @@ impl Socket<'_> {
         }
     }
 
-    /// It is a UDP socket, on which there are no connections.
+    /// Whether this is a UDP socket, which has no connections.
     pub(super) fn is_udp(&self) -> bool {
         matches!(self.kind, SocketKind::Listener(address) if address.starts_with("udp"))
     }

@@ -1,10 +1,10 @@
-//! The table of statistics: the pages and their sections. `stats` and `docs/statistics.md` are made
-//! from it. `row.rs` says what a row has; the rows themselves are in one file a page.
+//! The table of statistics: the pages and their sections. `stats`, `docs/statistics.md` and `docs/metrics.md` are
+//! generated from it. `row.rs` defines a row; `rows/` has one file of rows per page.
 //!
 //! ```text
 //!  PAGES ─▶ Page ─▶ Section (once, for each size class, for each connection) ─▶ Row
 //!                                                                              │ source, condition
-//!  Server ─▶ Snapshot (what costs something is read once) ─▶ Entry ────────────┴─▶ Value
+//!  Server ─▶ Snapshot (reads expensive values once)       ─▶ Entry ────────────┴─▶ Value
 //! ```
 
 use super::row::{Entry, Metric, Row};
@@ -17,7 +17,7 @@ use super::socket;
 use crate::server::Server;
 use larder_operations::{CommandClass, HotKey};
 
-/// Every page that has rows.
+/// All pages with rows.
 pub static PAGES: [&Page; 13] = [
     &Page {
         name: "general",
@@ -94,15 +94,15 @@ pub static PAGES: [&Page; 13] = [
     &Page { name: "cluster", sections: &[Section { each: Each::Server, rows: &[cluster::ROWS] }] },
 ];
 
-/// What one `stats` request shows.
+/// A page: the reply to one `stats` request.
 #[derive(Debug)]
 pub struct Page {
-    /// The topic that is asked for; `general` is what `stats` alone shows.
+    /// The topic of the request; `general` for `stats` without a topic.
     pub name: &'static str,
     sections: &'static [Section],
 }
 
-/// Rows that are shown together, in the order of their groups, for each of what the section is about.
+/// A group of rows, repeated for each object that the section describes.
 #[derive(Debug)]
 struct Section {
     each: Each,
@@ -115,45 +115,45 @@ impl Section {
     }
 }
 
-/// How often a section is shown.
+/// The objects for which a section is repeated.
 #[derive(Clone, Copy, Debug)]
 enum Each {
-    /// Once.
+    /// The server: once.
     Server,
-    /// For each size class that has items, with this and the class's number in front.
+    /// Each size class with items; the prefix is this text and the number of the class.
     Class(&'static str),
-    /// For each listener and connection, with its number in front.
+    /// Each listener and connection; the prefix is its ID.
     Socket,
-    /// For each page of the flash tier, with its number in front.
+    /// Each page of the flash tier; the prefix is its number.
     Page,
-    /// For each of the keys that most requests are for, with its rank in front.
+    /// Each of the keys with the most requests; the prefix is its rank.
     HotKey,
-    /// The same for prefixes.
+    /// Each of the prefixes with the most requests; the prefix is its rank.
     Prefix,
-    /// For each class of commands that was used, with its name in front.
+    /// Each used class of commands; the prefix is its name.
     Commands,
-    /// For each follower, with a number in front.
+    /// Each follower; the prefix is a number.
     Follower,
 }
 
 impl Page {
-    /// The page of this name.
+    /// Finds a page by name.
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
         PAGES.into_iter().find(|page| page.name == name)
     }
 
-    /// Whether clients may see it: under `-X` no page shows keys.
+    /// Whether clients may read the page: `-X` disables pages that contain keys.
     pub(crate) fn is_allowed(&self, server: &Server) -> bool {
         let shows_keys = |section: &Section| matches!(section.each, Each::HotKey | Each::Prefix);
         !(server.options.disable_dumping && self.sections.iter().any(shows_keys))
     }
 
-    /// Its rows, in the order in which they are shown.
+    /// The rows in their order on the page.
     pub fn rows(&self) -> impl Iterator<Item = &'static Row> + use<'_> {
         self.sections.iter().flat_map(Section::rows)
     }
 
-    /// Shows names and values.
+    /// Calls `stat` with each name and value.
     pub(crate) fn show(&self, server: &Server, stat: &mut dyn FnMut(&str, &str)) {
         let snapshot = Snapshot::new(server);
         for section in self.sections {
@@ -169,7 +169,7 @@ impl Page {
 }
 
 impl Each {
-    /// Calls with what stands in front of names, and what the section is shown for.
+    /// Calls `show` with the prefix and the entry of each object.
     fn visit(self, snapshot: &Snapshot<'_>, show: &mut dyn FnMut(&str, &Entry<'_>)) {
         match self {
             Self::Server => show("", &Entry::Server),
@@ -212,7 +212,7 @@ fn visit_ranked(hottest: &[HotKey], show: &mut dyn FnMut(&str, &Entry<'_>)) {
     }
 }
 
-/// Shows every row that has a metric, with its value in the metric's unit.
+/// Calls `visit` with each row that has a metric, and its value in the unit of the metric.
 pub fn visit_metrics(server: &Server, visit: &mut dyn FnMut(&'static Row, Metric, f64)) {
     let snapshot = Snapshot::new(server);
     for row in PAGES.iter().flat_map(|page| page.rows()) {

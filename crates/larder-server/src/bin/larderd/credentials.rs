@@ -1,4 +1,4 @@
-//! The credentials of this node.
+//! The credentials of this node for connections to other nodes.
 
 use super::failure::{EX_USAGE, Failure, failure};
 use larder_cluster::{Credentials, NodeTls};
@@ -6,7 +6,7 @@ use larder_replica::{SECRET_LEN_MIN, Secret};
 use larder_server::options::Options;
 use std::sync::Arc;
 
-/// What this node proves itself to others with.
+/// Reads the secret and the certificates of this node.
 pub(crate) fn read_credentials(options: &Options) -> Result<Credentials, Failure> {
     let node = options.cluster.as_ref().map(|_| options.node_name());
     let tls = options.cluster_tls.as_ref().map(|files| NodeTls::new(files, node)).transpose();
@@ -14,7 +14,8 @@ pub(crate) fn read_credentials(options: &Options) -> Result<Credentials, Failure
     Ok(Credentials { secret: read_secret(options)?, tls: tls.map(Arc::new) })
 }
 
-/// The secret of the file of `--cluster-secret`, which may be readable for root alone.
+/// Reads the file of `--cluster-secret`. Call this before dropping privileges: root may be the only user that can
+/// read the file.
 fn read_secret(options: &Options) -> Result<Option<Secret>, Failure> {
     let Some(path) = &options.cluster_secret else { return Ok(None) };
     let name = path.display();

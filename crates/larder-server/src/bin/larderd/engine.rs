@@ -1,4 +1,4 @@
-//! The engine that the options choose, and the cache behind the types that the parts of the server use.
+//! The engine of `--engine`, and its cache in the types that the parts of the server use.
 
 use super::failure::{EX_OSERR, EX_USAGE, Failure, failure};
 use super::serve::serve;
@@ -33,7 +33,7 @@ pub(crate) fn start(options: Options, verbosity: Verbosity) -> Result<(), Failur
                 size_exponent: options.size_exponent(),
                 flash: flash::open(&options).map_err(|error| failure(EX_OSERR)(&error))?,
             };
-            // Locked memory must not exceed the limit that was given.
+            // With -k, memory must not grow beyond -m, because the lock limit may not allow it.
             let machine = platform::memory().filter(|_| !options.lock_memory);
             let max = Memory::items_max(options.memory_limit, machine) - options.journal_bytes();
             let (file, image) = (&options.memory_file, &options.suboptions.memory_image);
@@ -53,7 +53,10 @@ pub(crate) fn start(options: Options, verbosity: Verbosity) -> Result<(), Failur
             if options.enable_largepages
                 && let Err(error) = cache.use_huge_pages()
             {
-                tracing::warn!("-L has no effect: the system gives no huge pages: {error}");
+                tracing::warn!(
+                    "-L: the system provides no huge pages: {error}; enable them in \
+                     /sys/kernel/mm/transparent_hugepage/enabled, or omit -L"
+                );
             }
             let served = match kind {
                 #[cfg(feature = "delayed")]
@@ -93,20 +96,20 @@ pub(crate) fn start(options: Options, verbosity: Verbosity) -> Result<(), Failur
     }
 }
 
-/// The memory for items under the limit that was given.
+/// The memory for items under `-m`, in bytes.
 fn items_bytes(options: &Options) -> usize {
     Memory::new(options.memory_limit).items - options.journal_bytes()
 }
 
-/// The options with the memory limit that a region allows which was made under another one.
+/// Lowers the memory limit of the options to the size of the memory file, which an earlier process created.
 fn with_limit_of(mut options: Options, cache: &segment::Cache) -> Options {
     let max = usize::try_from(cache.gauges().limit_bytes).unwrap_or(usize::MAX);
     if max < items_bytes(&options) {
         let max = max + options.journal_bytes();
         let mib = *Memory::range(LimitRefused { min: 1, max }).end();
         tracing::warn!(
-            "-m {}: the file of -e, or its file system, has room for {mib} MiB, which is the limit now: \
-             remove the file to start with an empty cache under the other limit",
+            "-m {}: the file of -e, or its file system, has room for only {mib} MiB, which is now the limit; \
+             remove the file to start with an empty cache and the full limit",
             options.memory_limit
         );
         options.memory_limit = mib;
@@ -114,7 +117,7 @@ fn with_limit_of(mut options: Options, cache: &segment::Cache) -> Options {
     options
 }
 
-/// Runs the workers until the server stops.
+/// A function that runs the workers until the server stops.
 pub(crate) type RunWorkers = Box<dyn FnOnce(&Arc<Server>, Sockets) -> io::Result<()>>;
 
 fn run_workers(cache: &impl Cache) -> RunWorkers {
@@ -122,20 +125,20 @@ fn run_workers(cache: &impl Cache) -> RunWorkers {
     Box::new(move |server, sockets| driver::run(server, &cache, sockets))
 }
 
-/// A cache, behind the types that the parts of the server use.
+/// A cache in the types that the parts of the server use.
 pub(crate) struct Served {
-    /// For every part but the workers.
+    /// The type-erased cache, for every part except the workers.
     pub(crate) cache: erased::Cache,
-    /// The same cache with its journals, if the server has followers.
+    /// The cache and its journals; `None` without `--replicate-on`.
     pub(crate) replicated: Option<ReplicatedCache>,
     pub(crate) run_workers: RunWorkers,
-    /// The cache that may be in a file.
+    /// The segment cache, for the memory file and the image.
     pub(crate) region: Option<segment::Cache>,
 }
 
 impl Served {
-    /// A cache of the default engine. The workers are compiled for it, with journals and without: they do more than
-    /// nine tenths of a server's work.
+    /// Wraps a cache of the segment engine. The workers are compiled for this engine, with and without journals,
+    /// because they do more than nine tenths of the server's work.
     fn segment(cache: &segment::Cache, options: &Options) -> Self {
         let region = Some(cache.clone());
         match journals(options) {
@@ -148,7 +151,7 @@ impl Served {
         }
     }
 
-    /// A cache of another engine.
+    /// Wraps a cache of another engine, which the workers use type-erased.
     #[cfg(any(feature = "dashmap", feature = "delayed", feature = "moka"))]
     fn other(cache: &impl Cache, options: &Options) -> Self {
         match journals(options) {
@@ -177,7 +180,7 @@ impl Served {
     }
 }
 
-/// The journals of a server that has followers.
+/// Creates the journals; `None` without `--replicate-on`.
 fn journals(options: &Options) -> Option<Arc<Journals>> {
     options.replicate_on.as_ref()?;
     Some(Journals::new(options.journal_bytes(), options.writers()))

@@ -1,13 +1,13 @@
-//! The errors that end larderd, with their exit statuses.
+//! The errors that end larderd, and their exit statuses.
 
 use std::fmt::Display;
 
-/// Exit statuses, as memcached uses them (`sysexits.h`).
+/// The exit statuses of memcached, from `sysexits.h`.
 pub(crate) const EX_USAGE: u8 = 64;
 pub(crate) const EX_NOUSER: u8 = 67;
 pub(crate) const EX_OSERR: u8 = 71;
 
-/// Why the server did not start, or ended.
+/// The exit status and the message of an error that ends the server.
 pub(crate) struct Failure {
     pub(crate) status: u8,
     pub(crate) message: String,

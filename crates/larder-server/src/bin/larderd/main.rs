@@ -1,4 +1,4 @@
-//! `larderd`: reads the command line, binds, starts the engine that was chosen, and serves.
+//! `larderd`: reads the options, starts the engine, binds the sockets, and serves.
 
 mod credentials;
 mod engine;
@@ -24,15 +24,15 @@ const LICENCE: &str = "larderd is licensed under the MIT licence or the Apache L
 fn main() -> ExitCode {
     let options = match Options::read(std::env::args_os()) {
         Ok(options) => options,
-        Err(OptionsError::Clap(error)) => return say_usage(&error),
+        Err(OptionsError::Clap(error)) => return print_usage(&error),
         Err(OptionsError::Misuse(misuse)) => return fail(misuse.status, misuse.message),
     };
     if options.license {
-        return say(LICENCE);
+        return print(LICENCE);
     }
     if options.check_config {
         return match gateway_sockets::check(&options) {
-            Ok(()) => say("The options are good."),
+            Ok(()) => print("The options are valid."),
             Err(error) => fail(EX_OSERR, error),
         };
     }
@@ -43,8 +43,12 @@ fn main() -> ExitCode {
     }
 }
 
-#[expect(clippy::print_stderr, clippy::print_stdout, reason = "this is what a command line says")]
-fn say_usage(error: &clap::Error) -> ExitCode {
+#[expect(
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "help goes to the terminal, not the log"
+)]
+fn print_usage(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp => {
             print!("{error}");
@@ -61,13 +65,13 @@ fn say_usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "it was asked for")]
-fn say(text: &str) -> ExitCode {
+#[expect(clippy::print_stdout, reason = "the output of an option that prints")]
+fn print(text: &str) -> ExitCode {
     println!("{text}");
     ExitCode::SUCCESS
 }
 
-#[expect(clippy::print_stderr, reason = "the log may not show it")]
+#[expect(clippy::print_stderr, reason = "the log may not have started yet")]
 fn fail(status: u8, message: impl Display) -> ExitCode {
     eprintln!("{message}");
     ExitCode::from(status)

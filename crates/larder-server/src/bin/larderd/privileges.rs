@@ -1,11 +1,11 @@
-//! The process as a whole: the background, core files, locked memory, and the user.
+//! The process: background, core files, locked memory and user.
 
 use super::failure::{EX_NOUSER, EX_OSERR, Failure, failure};
 use larder_server::options::Options;
 use larder_server::process::platform;
 
-/// Sets up the process as a whole: the background, core files, memory. All errors that the operator
-/// has to see were reported before.
+/// Enables core files, forks into the background, and locks memory. Call this after all checks, because a daemon
+/// cannot print errors.
 pub(crate) fn detach(options: &Options) -> Result<(), Failure> {
     if options.enable_coredumps {
         platform::allow_core_files()
@@ -16,11 +16,14 @@ pub(crate) fn detach(options: &Options) -> Result<(), Failure> {
         platform::daemonize(stay, talk)
             .map_err(|_| failure(EX_OSERR)(&"failed to daemon() in order to daemonize"))?;
     }
-    // This comes after the fork, which does not keep memory locks.
+    // Lock after the fork, because a child process does not inherit memory locks.
     if options.lock_memory
         && let Err(error) = platform::lock_memory()
     {
-        tracing::warn!("warning: -k invalid, mlockall() failed: {error}");
+        // The first words are memcached's.
+        tracing::warn!(
+            "warning: -k invalid, mlockall() failed: {error}; raise the lock limit (ulimit -l), or omit -k"
+        );
     }
     Ok(())
 }
@@ -29,7 +32,7 @@ pub(crate) fn drop_privileges(options: &Options) -> Result<(), Failure> {
     match options.user.as_deref() {
         _ if !platform::is_root() => Ok(()),
         None => {
-            tracing::warn!("the server runs as root: give -u USER to have it become that user");
+            tracing::warn!("user: the server runs as root; give -u USER to switch to another user");
             Ok(())
         }
         Some("root") => Ok(()),

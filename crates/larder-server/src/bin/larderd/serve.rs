@@ -1,4 +1,4 @@
-//! Starts the parts of the server, and serves until its end.
+//! Starts the parts of the server, and serves until the server ends.
 
 use super::credentials::read_credentials;
 use super::engine::Served;
@@ -28,13 +28,13 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
-/// A connection with more unsent answers than this has to wait for its peer, in bytes.
+/// The maximum length of unsent replies, in bytes. A connection with more waits until its peer reads.
 const OUTPUT_MAX: usize = 256 << 10;
 
-/// More threads than this cause a warning, as in memcached.
+/// The number of threads above which the server warns, as in memcached.
 const THREADS_USUAL: usize = 64;
 
-/// File descriptors beside those of connections.
+/// The number of file descriptors in addition to those of connections.
 const FILES_SPARE: u64 = 64;
 
 pub(crate) fn serve(
@@ -52,29 +52,29 @@ pub(crate) fn serve(
     platform::raise_file_limit(options.conn_limit as u64, spare).map_err(|max| {
         failure(EX_OSERR)(&format!(
             "failed to set rlimit for open files. Try starting as root or requesting smaller \
-             maxconns value. (-c {} is more than the {max} open files that are allowed)",
+             maxconns value. (-c {} exceeds the limit of {max} open files)",
             options.conn_limit
         ))
     })?;
-    // Once clients can connect, signals can arrive too: SIGHUP would end a process without a handler.
+    // Install the handlers before clients can connect: SIGHUP ends a process without a handler.
     let (life, wakeups) = LifeCycle::new().map_err(|error| os(&error))?;
     life.install_signal_handlers().map_err(|error| os(&error))?;
     let credentials = read_credentials(&options)?;
     let etcd = node::read_etcd_settings(&options).map_err(|error| failure(EX_USAGE)(&error))?;
     let Bound { listeners, udp, gateway, followers } = bind(&options)?;
-    // Its files may be readable for root alone.
+    // Read the certificates before dropping privileges: root may be the only user that can read them.
     let tls = start_tls(&options, &listeners, &gateway)?;
     detach(&options)?;
     drop_privileges(&options)?;
     let _pid_file = options.pidfile.as_deref().map(PidFile::write);
     if options.enable_sasl && options.auth_file.is_some() {
         tracing::warn!(
-            "-S has no effect beside -Y: clients log in by text alone, as with memcached"
+            "-S: -Y takes precedence, as in memcached, and clients log in only by text; omit one of them"
         );
     }
     if options.threads > THREADS_USUAL {
         tracing::warn!(
-            "-t {} is more than most machines have cores: threads beyond those gain nothing",
+            "-t {}: threads beyond the number of cores are of no use; give the number of cores",
             options.threads
         );
     }
@@ -105,26 +105,26 @@ pub(crate) fn serve(
         tracing::info!("listening on {address}");
     }
     for address in gateway.metrics.iter().filter_map(GatewaySocket::address) {
-        tracing::info!("metrics are at http://{address}/metrics");
+        tracing::info!("serving metrics at http://{address}/metrics");
     }
     for socket in &gateway.http {
         let scheme = if socket.security == Security::Plain { "http" } else { "https" };
-        let too = if gateway.grpc_shares_http { ", and gRPC is there, too" } else { "" };
+        let grpc = if gateway.grpc_shares_http { ", and gRPC at the same address" } else { "" };
         if let Some(address) = socket.address() {
-            tracing::info!("items are at {scheme}://{address}/v1/keys{too}");
+            tracing::info!("serving items at {scheme}://{address}/v1/keys{grpc}");
         }
     }
     for address in gateway.grpc.iter().filter_map(GatewaySocket::address) {
-        tracing::info!("gRPC is at {address}");
+        tracing::info!("serving gRPC at {address}");
     }
     for address in followers.iter().filter_map(|socket| socket.local_addr().ok()) {
-        tracing::info!("followers get copies at {address}");
+        tracing::info!("listening for followers at {address}");
     }
     greet(&server);
     if !server.requires_login() && is_open_to_others(&server, &listeners, &udp, &gateway) {
         tracing::warn!(
-            "anybody who can connect to this machine may read and change all items: give \
-             -l 127.0.0.1 to serve this machine alone, or -Y or -S to ask for logins"
+            "access: every client that reaches this machine can read and change all items, because no login is \
+             required; give -l 127.0.0.1 to serve only this machine, or -Y or -S to require logins"
         );
     }
     let image = server.options.suboptions.memory_image.as_deref();
@@ -153,12 +153,12 @@ pub(crate) fn serve(
     {
         memory_file::write_image(image, region, server.clock).map_err(|error| os(&error))?;
     }
-    tracing::info!("the server has stopped");
+    tracing::info!("server stopped");
     Ok(())
 }
 
-/// Prints what was started, if standard error is a terminal.
-#[expect(clippy::print_stderr, reason = "for a person, whatever the log shows")]
+/// Prints the addresses and the limits, if standard error is a terminal.
+#[expect(clippy::print_stderr, reason = "independent of the verbosity of the log")]
 fn greet(server: &Server) {
     if io::stderr().is_terminal() {
         let (options, addresses) = (&server.options, server.listening());

@@ -1,4 +1,4 @@
-//! The sockets that larderd listens on, and their TLS.
+//! The listening sockets of larderd, and their TLS.
 
 use super::failure::{EX_OSERR, EX_USAGE, Failure, failure};
 use larder_server::net::gateway_sockets::{self, GatewaySocket, GatewaySockets};
@@ -11,16 +11,16 @@ use std::fmt::Display;
 use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 
-/// Sockets that listen.
+/// The bound sockets.
 pub(crate) struct Bound {
     pub(crate) listeners: Vec<Listener>,
     pub(crate) udp: Vec<UdpSocket>,
     pub(crate) gateway: GatewaySockets,
-    /// For followers.
+    /// The sockets for followers.
     pub(crate) followers: Vec<TcpListener>,
 }
 
-/// The sockets that were passed, or those that the command line asks for.
+/// Takes the inherited sockets, or else binds the sockets of the options.
 pub(crate) fn bind(options: &Options) -> Result<Bound, Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let inherited = activation::inherited(options).map_err(|error| os(&error))?;
@@ -30,7 +30,7 @@ pub(crate) fn bind(options: &Options) -> Result<Bound, Failure> {
     };
     let udp = udp::bind_all(options).map_err(|error| os(&error))?;
     if listeners.is_empty() && udp.is_empty() {
-        return Err(failure(EX_USAGE)(&"nothing to listen on: give -p, -U, -l or -s"));
+        return Err(failure(EX_USAGE)(&"no address to listen on; give -p, -U, -l or -s"));
     }
     let gateway = GatewaySockets::bind(options).map_err(|error| os(&error))?;
     let followers = gateway_sockets::bind_replication(options).map_err(|error| os(&error))?;
@@ -39,7 +39,7 @@ pub(crate) fn bind(options: &Options) -> Result<Bound, Failure> {
     Ok(Bound { listeners, udp, gateway, followers })
 }
 
-/// Reads certificates, under `-Z`.
+/// Reads the certificates of `-Z`. Call this before dropping privileges.
 pub(crate) fn start_tls(
     options: &Options,
     listeners: &[Listener],
@@ -60,7 +60,7 @@ pub(crate) fn start_tls(
     Ok(None)
 }
 
-/// Whether clients on other machines are served without a certificate.
+/// Whether the server serves clients on other machines without requiring a certificate.
 pub(crate) fn is_open_to_others(
     server: &Server,
     listeners: &[Listener],

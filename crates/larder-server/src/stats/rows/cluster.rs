@@ -1,4 +1,4 @@
-//! Rows of `stats cluster`, Larder's own: this member of a group (`--cluster`).
+//! Rows of `stats cluster`, Larder's own: this node as a member of a group (`--cluster`).
 
 use crate::stats::row::Source::Server;
 use crate::stats::row::Unit::Seconds;
@@ -26,123 +26,123 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     Row::text(
         "role",
         Server(|s| text(s, |group| group.role().name().to_owned())),
-        "What this node is: `leader`, `follower`, or `alone` while no leader is known.",
+        "Role of this node: `leader`, `follower`, or `alone` while no leader is known.",
     )
     .shown(MEMBER),
     Row::text(
         "leader",
         Server(|s| text(s, |group| leader(&group.role(), &group.me().node))),
-        "Node that leads, as far as this one knows.",
+        "Leader of the group, as known to this node.",
     )
     .shown(MEMBER),
     Row::gauge(
         "epoch",
         Server(|s| number(s, |group| epoch(&group.role()))),
-        "Rises with each leader of the group, and when keys come from another one.",
+        "Fencing epoch (term): rises with each leader of the group and with each import of keys.",
     )
     .metric("larder_cluster_epoch", &[])
     .shown(MEMBER),
     Row::gauge(
         "serving",
         Server(|s| Value::bit(s.server.node.group.as_ref().is_some_and(|group| group.is_serving()))),
-        "Whether this node answers requests about items itself, as the leader: 1 or 0.",
+        "1 while this node serves items as the leader, else 0.",
     )
     .metric("larder_cluster_serving", &[])
     .shown(MEMBER),
     Row::text(
         "in_sync",
         Server(|s| text(s, |group| group.in_sync().join(" "))),
-        "Nodes that have all items, as the record of the group says: one of them leads next.",
+        "In-sync members in the group record. The next leader is one of them.",
     )
     .shown(MEMBER),
     Row::gauge(
         "in_sync_count",
         Server(|s| number(s, |group| group.in_sync().len() as u64)),
-        "How many nodes those are.",
+        "Number of in-sync members.",
     )
     .metric("larder_cluster_in_sync", &[])
     .shown(MEMBER),
     Row::gauge(
         "proof_age",
         Server(|s| proof_age(s).into()),
-        "The time since etcd was last asked whether this node leads, and said so; 0 on others.",
+        "Time since etcd last confirmed that this node leads; 0 on other nodes.",
     )
     .unit(Seconds)
     .shown(MEMBER),
     Row::gauge(
         "slots",
         Server(|s| number(s, |group| group.topology.own_slots().len() as u64)),
-        "Of the 4096 slots of keys, how many this node's group has.",
+        "Slots, of 4096, that the group of this node owns.",
     )
     .metric("larder_cluster_slots", &[])
     .shown(MEMBER),
     Row::gauge(
         "slots_moving",
         Server(|s| number(s, |group| group.topology.slots_moving() as u64)),
-        "Slots that are still to move from one group to another, in the whole cluster.",
+        "Slots that the whole cluster still has to migrate between groups.",
     )
     .metric("larder_cluster_slots_moving", &[])
     .shown(MEMBER),
     Row::counter(
-        "slots_taken",
+        "slots_imported",
         Server(|s| number(s, |group| group.topology.imported())),
-        "Slots that this node has taken over from other groups, with their items.",
+        "Slots that this node has imported from other groups, with their items.",
     )
-    .metric("larder_cluster_slots_taken_total", &[])
+    .metric("larder_cluster_slots_imported_total", &[])
     .shown(MEMBER),
     Row::counter(
-        "slots_given",
+        "slots_exported",
         Server(|s| number(s, |group| group.topology.exported())),
-        "Slots that this node has given to other groups.",
+        "Slots that this node has exported to other groups.",
     )
-    .metric("larder_cluster_slots_given_total", &[])
+    .metric("larder_cluster_slots_exported_total", &[])
     .shown(MEMBER),
     Row::counter(
         "elections",
         Server(|s| number(s, |group| group.elections.load(std::sync::atomic::Ordering::Relaxed))),
-        "Times that this node has begun to lead.",
+        "Elections that this node has won.",
     )
     .metric("larder_cluster_elections_total", &[])
     .shown(MEMBER),
     Row::gauge(
         "reads_copy",
         Server(|s| number(s, |group| u64::from(!group.is_serving() && group.reads_replica()))),
-        "1 while this node answers look-ups from its copy (`--read-lag`).",
+        "1 while this node answers lookups as a follower (`--read-lag`), else 0.",
     )
     .metric("larder_cluster_reads_copy", &[])
     .shown(MEMBER),
     Row::text(
         "ack",
         Server(|s| text(s, |group| group.current_ack_mode().name().to_owned())),
-        "Which changes wait for all members in sync, while this node leads: `none`, `deletes` or `writes`.",
+        "Changes that wait for every in-sync member while this node leads: `none`, `deletes` or `writes` (`--ack`).",
     )
     .shown(MEMBER),
     Row::counter(
         "held",
         Server(|s| number(s, |group| group.acks().map_or(0, |acks| acks.holds()))),
-        "Times that answers had to wait for acknowledgements.",
+        "Replies that waited for acknowledgements.",
     )
     .metric("larder_cluster_held_total", &[])
     .shown(MEMBER),
     Row::counter(
         "lost",
         Server(|s| number(s, |group| group.acks().map_or(0, |acks| acks.lost()))),
-        "Those of them whose connections were closed without an answer, because no acknowledgement came in time, or \
-         another node leads.",
+        "Connections that were closed without a reply, because the acknowledgement of a change timed out, or another \
+         node became the leader.",
     )
     .metric("larder_cluster_lost_total", &[])
     .shown(MEMBER),
     Row::counter(
         "forwarded",
         Server(|s| s.server.node.forwarders.forwarded().into()),
-        "Batches of requests that were forwarded to leaders.",
+        "Batches of requests that this node forwarded to leaders.",
     )
     .metric("larder_cluster_forwarded_total", &[])
     .shown(MEMBER),
     Row::counter(
         "forwarding_connections",
         Server(|s| s.server.node.forwarders.connections().into()),
-        "Connections to leaders for that, so far.",
+        "Connections to leaders that this node has opened for forwarding.",
     )
     .shown(MEMBER),
 ];

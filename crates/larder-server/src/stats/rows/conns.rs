@@ -1,6 +1,5 @@
-//! Rows of `stats conns`. memcached numbers listeners and connections by file descriptor; here they
-//! have numbers of their own, which are not used again. They are many and come and go, so they are
-//! no metrics.
+//! Rows of `stats conns`. memcached numbers listeners and connections by file descriptor; Larder assigns IDs and
+//! never reuses them. Connections are too many and too short-lived for metrics.
 
 use crate::stats::row::{Condition, Entry, Row, Source, Unit};
 
@@ -18,19 +17,19 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     Row::text(
         "addr",
         Source::Socket(|s| s.address().into()),
-        "Address that a listener is bound to, or that a connection comes from.",
+        "Address of a listener, or of the peer of a connection.",
     ),
     Row::text(
         "listen_addr",
         Source::Socket(|s| s.listener().into()),
-        "Address of the listener at which the connection came in.",
+        "Address of the listener that accepted the connection.",
     )
     .shown(CONNECTION),
     Row::text("state", Source::Socket(|s| s.state().into()), "What it does, in memcached's words."),
     Row::gauge(
         "secs_since_last_cmd",
         Source::Socket(|s| s.idle_secs().into()),
-        "Time since its last request, for a listener since the start.",
+        "Time since the last request of a connection; for a listener, since the start.",
     )
     .unit(Unit::Seconds),
 ];

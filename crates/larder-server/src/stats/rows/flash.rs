@@ -12,33 +12,33 @@ const PAGES: &str = "larder_flash_pages";
 const REWRITES: &str = "larder_flash_rewrites_total";
 const ONE_QUEUE: &str = "Items that are rewritten are not sorted by their use.";
 
-/// Those among the counts of commands.
+/// The lookup counters of the flash tier, among the counters of commands.
 pub(in crate::stats) const LOOKUPS: &[Row] = &[
     Row::counter(
         "get_extstore",
         Server(|s| total(s, |f| f.get_extstore)),
-        "Look-ups that had to read from flash.",
+        "Lookups that read from flash.",
     )
     .metric("larder_flash_lookups_total", &[])
     .shown(FLASH),
     Row::counter(
         "get_aborted_extstore",
         Server(|s| total(s, |f| f.get_aborted)),
-        "Reads from flash that nobody waited for any more when they ended.",
+        "Reads from flash whose connection closed before they completed.",
     )
     .metric("larder_flash_reads_aborted_total", &[])
     .shown(FLASH),
     Row::counter(
         "get_oom_extstore",
         Server(|s| total(s, |f| f.get_oom)),
-        "Reads from flash that had to wait because all buffers were in use, and large values that were not read for lack of memory.",
+        "Reads from flash that waited because all buffers were in use, and large values that were not read because of a lack of memory.",
     )
     .metric("larder_flash_reads_delayed_total", &[])
     .shown(FLASH),
     Row::counter(
         "recache_from_extstore",
         Server(|s| total(s, |f| f.recache)),
-        "Items that were copied from flash to memory because they were read again.",
+        "Items that were promoted from flash to memory because they were read again.",
     )
     .metric("larder_flash_items_recached_total", &[])
     .shown(FLASH),
@@ -53,18 +53,18 @@ pub(in crate::stats) const LOOKUPS: &[Row] = &[
     Row::counter(
         "badcrc_from_extstore",
         Server(|s| total(s, |f| f.badcrc)),
-        "Those of `miss_from_extstore` whose checksum was wrong.",
+        "Misses of `miss_from_extstore` caused by a wrong checksum.",
     )
     .metric("larder_flash_checksum_errors_total", &[])
     .shown(FLASH),
 ];
 
-/// The totals of the tier.
+/// The totals of the flash tier.
 pub(in crate::stats) const TOTALS: &[Row] = &[
     Row::counter(
         "extstore_memory_pressure",
         Server(|s| Value::Real(s.flash_total(|f| f.dropped) as f64, Some(2))),
-        "Items that were evicted without being written because the queue of writes was full.",
+        "Items that were evicted without a write to flash because the write queue was full.",
     )
     .metric("larder_flash_items_dropped_total", &[])
     .shown(FLASH),
@@ -87,28 +87,28 @@ pub(in crate::stats) const TOTALS: &[Row] = &[
     Row::counter(
         "extstore_compact_skipped",
         Server(|s| total(s, |f| f.compact_skipped)),
-        "Items that were given up when their page was rewritten because they had not been read.",
+        "Items that a rewrite of their page dropped because they had not been read.",
     )
     .metric(REWRITES, &[("result", "skipped")])
     .shown(FLASH),
     Row::counter(
         "extstore_page_allocs",
         Server(|s| total(s, |f| f.page_allocs)),
-        "Times that a free page began to be written.",
+        "Pages that the server started to write.",
     )
     .metric("larder_flash_page_allocations_total", &[])
     .shown(FLASH),
     Row::counter(
         "extstore_page_evictions",
         Server(|s| total(s, |f| f.page_evictions)),
-        "Pages that were freed although they had live items.",
+        "Pages that were freed with live items in them.",
     )
     .metric("larder_flash_page_evictions_total", &[])
     .shown(FLASH),
     Row::counter(
         "extstore_page_reclaims",
         Server(|s| total(s, |f| f.page_reclaims)),
-        "Pages that were freed without dropping a live item to make room: those that had none, that were rewritten, or that failed.",
+        "Pages that were freed without evicting a live item: empty, rewritten or failed pages.",
     )
     .metric("larder_flash_page_reclaims_total", &[])
     .shown(FLASH),
@@ -122,7 +122,7 @@ pub(in crate::stats) const TOTALS: &[Row] = &[
     Row::gauge(
         "extstore_pages_used",
         Server(|s| total(s, |f| f.pages_used)),
-        "Pages that have items, or are being written.",
+        "Pages that contain items or are being written.",
     )
     .metric(PAGES, &[("state", "used")])
     .shown(FLASH),
@@ -150,7 +150,7 @@ pub(in crate::stats) const TOTALS: &[Row] = &[
     Row::gauge(
         "extstore_objects_used",
         Server(|s| total(s, |f| f.objects_used)),
-        "Items that are on flash; `curr_items` contains them.",
+        "Items on flash; `curr_items` includes them.",
     )
     .metric("larder_flash_items", &[])
     .shown(FLASH),
@@ -181,7 +181,7 @@ pub(in crate::stats) const TOTALS: &[Row] = &[
     Row::gauge(
         "extstore_bytes_used",
         Server(|s| total(s, |f| f.bytes_used)),
-        "Bytes of the items that are on flash.",
+        "Bytes of the items on flash.",
     )
     .unit(Bytes)
     .metric("larder_flash_used_bytes", &[])
@@ -189,7 +189,7 @@ pub(in crate::stats) const TOTALS: &[Row] = &[
     Row::gauge(
         "extstore_bytes_fragmented",
         Server(|s| total(s, |f| f.bytes_fragmented)),
-        "Bytes of pages in use that no item on flash has.",
+        "Bytes of used pages that no item on flash occupies.",
     )
     .unit(Bytes)
     .metric("larder_flash_fragmented_bytes", &[])
@@ -205,13 +205,13 @@ pub(in crate::stats) const TOTALS: &[Row] = &[
     Row::gauge(
         "extstore_io_queue",
         Server(|s| total(s, |f| f.io_queue)),
-        "Reads and writes of flash that are under way.",
+        "Reads and writes of flash in progress.",
     )
     .metric("larder_flash_io_queue", &[])
     .shown(FLASH),
 ];
 
-/// Those that memcached does not have.
+/// The totals that memcached does not have.
 pub(in crate::stats) const LARDERS: &[Row] = &[Row::counter(
     "flash_returned",
     Server(|s| total(s, |f| f.returned)),
@@ -223,67 +223,67 @@ pub(in crate::stats) const LARDERS: &[Row] = &[Row::counter(
 Row::gauge(
     "flash_off",
     Server(|s| Value::bit(s.flash_gauges().is_some_and(|flash| flash.is_off))),
-    "Larder's own: 1 if flash has failed so often that it is not used any more, else 0.",
+    "Larder's own: 1 if the server has stopped using flash after too many errors, else 0.",
 )
 .metric("larder_flash_off", &[])
 .shown(FLASH)];
 
-/// Those of `stats settings`, which are shown whether there is flash or not.
+/// The rows of `stats settings`, also shown without a flash tier.
 pub(in crate::stats) const SETTINGS: &[Row] = &[
     Row::gauge(
         "ext_item_size",
         Server(|s| settings(s).item_size.into()),
-        "Items of fewer bytes are not written to flash (`-o ext_item_size`).",
+        "Minimum size of items that are written to flash (`-o ext_item_size`).",
     )
     .unit(Bytes),
     Row::gauge(
         "ext_item_age",
         Server(|s| settings(s).item_age.unwrap_or(u32::MAX).into()),
-        "The setting `-o ext_item_age`, in seconds; 4294967295: it was not given.",
+        "The setting `-o ext_item_age`, in seconds; 4294967295: not set.",
     )
     .unit(Seconds),
     Row::gauge(
         "ext_low_ttl",
         Server(|s| settings(s).low_ttl.into()),
-        "Items that expire sooner share pages (`-o ext_low_ttl`).",
+        "Items with a shorter TTL share pages (`-o ext_low_ttl`).",
     )
     .unit(Seconds),
     Row::gauge(
         "ext_recache_rate",
         Server(|s| settings(s).recache_rate.into()),
-        "One in so many items that are read again is copied to memory (`-o ext_recache_rate`); 0: none.",
+        "One in this many items that are read again is promoted to memory (`-o ext_recache_rate`); 0: none.",
     ),
     Row::gauge(
         "ext_wbuf_size",
         Server(|s| s.tuned_flash().shown.wbuf_size.into()),
-        "What `-o ext_wbuf_size` has set, without effect.",
+        "Value of `-o ext_wbuf_size`, without effect.",
     )
     .unit(Bytes),
     Row::gauge(
         "ext_compact_under",
         Server(|s| settings(s).compact_under.into()),
-        "With fewer free pages, pages are rewritten (`-o ext_compact_under`).",
+        "Number of free pages below which the server rewrites pages (`-o ext_compact_under`).",
     ),
     Row::gauge(
         "ext_drop_under",
         Server(|s| settings(s).drop_under.into()),
-        "With fewer free pages, the oldest page is evicted (`-o ext_drop_under`).",
+        "Number of free pages below which the server evicts the oldest page (`-o ext_drop_under`).",
     ),
     Row::gauge(
         "ext_max_sleep",
         Server(|s| s.tuned_flash().shown.max_sleep.into()),
-        "What `-o ext_max_sleep` or `extstore max_sleep` has set, without effect.",
+        "Value of `-o ext_max_sleep` or `extstore max_sleep`, without effect.",
     )
     .unit(Microseconds),
     Row::gauge(
         "ext_max_frag",
         Server(|s| Value::Real(settings(s).max_frag, Some(2))),
-        "Pages of whose bytes less than this share is used are rewritten (`-o ext_max_frag`).",
+        "Share of used bytes below which the server rewrites a page (`-o ext_max_frag`).",
     ),
     Row::gauge(
         "slab_automove_freeratio",
         Server(|s| Value::Real(s.tuned().slab_automove_freeratio, Some(3))),
-        "What `slabs automove freeratio` has set, without effect.",
+        "Value of `slabs automove freeratio`, without effect.",
     ),
     Row::text(
         "ext_drop_unread",
@@ -293,12 +293,12 @@ pub(in crate::stats) const SETTINGS: &[Row] = &[
     ),
 ];
 
-/// Those of `stats extstore`, for each page.
+/// The rows of `stats extstore`, for each page.
 pub(in crate::stats) const PAGE: &[Row] = &[
     Row::gauge(
         "version",
         Page(|page| page.version),
-        "A number that is higher for each later use of a page; 0: the page is free.",
+        "Sequence number of the use of the page, higher for a later use; 0: the page is free.",
     ),
     Row::gauge("bytes", Page(|page| page.bytes), "Bytes of items that are on the page.")
         .unit(Bytes),

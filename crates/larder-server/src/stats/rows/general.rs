@@ -18,7 +18,7 @@ const MEMORY_FILE: Condition =
     Condition::new("with `-e` or `-o memory_image`", |s, _| s.server.start.restart.is_some());
 
 const NO_RESPONSE_POOL: &str = "There is no pool of response objects.";
-const NO_SLABS: &str = "There are no slabs whose pages could move.";
+const NO_SLABS: &str = "There are no slabs with pages to move.";
 const NO_LISTS: &str = "There are no LRU lists.";
 const NO_NAPI: &str = "Connections go to threads in turn.";
 
@@ -36,40 +36,40 @@ pub(in crate::stats) const PROCESS: &[Row] = &[
     Row::gauge(
         "uptime",
         Server(|s| s.server.clock.uptime().into()),
-        "Time since the server was started.",
+        "Time since the start of the server.",
     )
     .unit(Seconds)
     .metric("larder_uptime_seconds", &[]),
     Row::gauge(
         "time",
         Server(|s| s.server.clock.now().0.into()),
-        "Time of the server's clock since 1970.",
+        "Unix time of the server's clock.",
     )
     .unit(Seconds),
     Row::text(
         "version",
         Server(|_| version::MEMCACHED_LEVEL.into()),
-        "Release of memcached whose behaviour the server has, as `version` answers.",
+        "memcached release that the server is compatible with, as reported by `version`.",
     ),
     Row::constant("libevent", "none", "There is no libevent."),
     Row::gauge("pointer_size", Server(|_| usize::BITS.into()), "Bits of an address."),
     Row::counter(
         "rusage_user",
         Server(|s| s.cpu_times()[0].into()),
-        "CPU time that the process has spent in its own code.",
+        "CPU time of the process in user mode.",
     )
     .unit(Seconds)
     .metric("larder_cpu_seconds_total", &[("mode", "user")]),
     Row::counter(
         "rusage_system",
         Server(|s| s.cpu_times()[1].into()),
-        "CPU time that the kernel has spent for the process.",
+        "CPU time of the process in the kernel.",
     )
     .unit(Seconds)
     .metric("larder_cpu_seconds_total", &[("mode", "system")]),
 ];
 
-/// How the cache began.
+/// The result of the restart.
 pub(in crate::stats) const RESTART: &[Row] = &[
     Row::text(
         "restart_state",
@@ -81,8 +81,8 @@ pub(in crate::stats) const RESTART: &[Row] = &[
             }
             .into()
         }),
-        "Larder's own: whether the items of an earlier process are there again (`warm`), also after \
-         it had died (`repaired`), or the cache began empty (`cold`).",
+        "Larder's own: `warm` if the cache was restored from an earlier process, `repaired` if that process had died, \
+         `cold` if the cache started empty.",
     )
     .shown(MEMORY_FILE),
     Row::gauge(
@@ -91,7 +91,7 @@ pub(in crate::stats) const RESTART: &[Row] = &[
             let took = s.server.start.restart.map_or(Duration::ZERO, |(_, took)| took);
             Value::Real(took.as_secs_f64() * 1e3, Some(3))
         }),
-        "Larder's own: milliseconds from the start until the items could be used.",
+        "Larder's own: duration of the restore, in milliseconds.",
     )
     .shown(MEMORY_FILE),
 ];
@@ -100,34 +100,33 @@ pub(in crate::stats) const CONNECTIONS: &[Row] = &[
     Row::gauge(
         "max_connections",
         Server(|s| s.server.options.conn_limit.into()),
-        "Connections that may be open at once (`-c`).",
+        "Maximum number of open connections (`-c`).",
     )
     .metric("larder_connection_limit", &[]),
-    Row::gauge("curr_connections", Server(open_connections), "Connections that are open.")
+    Row::gauge("curr_connections", Server(open_connections), "Open connections.")
         .metric("larder_connections", &[("interface", "memcached"), ("state", "open")]),
     Row::counter(
         "total_connections",
         Server(|s| s.server.connections.total.load(Relaxed).into()),
-        "Connections that were accepted.",
+        "Accepted connections.",
     )
     .metric("larder_connections_accepted_total", &[("interface", "memcached")]),
     Row::counter(
         "rejected_connections",
         Server(|s| s.server.connections.rejected.load(Relaxed).into()),
-        "Connections that were closed at once because `-c` of them were open.",
+        "Connections that were closed at once because the limit of `-c` was reached.",
     )
     .metric("larder_connections_rejected_total", &[("interface", "memcached")])
     .shown(MAXCONNS_FAST),
     Row::gauge(
         "connection_structures",
         Server(open_connections),
-        "The same as `curr_connections`: nothing is kept of connections that are closed.",
+        "Same as `curr_connections`: closed connections use no memory.",
     ),
     Row::counter(
         "response_obj_oom",
         Thread(|t| &t.response_obj_oom),
-        "Look-ups of large values that were refused because values on their way out kept too much \
-         memory.",
+        "Lookups of large values that were refused because values being sent pinned too much memory.",
     )
     .metric("larder_gets_refused_total", &[("reason", "no_memory")]),
     Row::constant("response_obj_count", "0", NO_RESPONSE_POOL),
@@ -135,7 +134,7 @@ pub(in crate::stats) const CONNECTIONS: &[Row] = &[
     Row::gauge(
         "read_buf_count",
         Server(open_connections),
-        "The same as `curr_connections`: each may have a buffer.",
+        "Same as `curr_connections`: each connection may have a buffer.",
     ),
     Row::gauge(
         "read_buf_bytes",
@@ -143,8 +142,8 @@ pub(in crate::stats) const CONNECTIONS: &[Row] = &[
             let tls = s.server.guards.tls.as_ref().map_or(0, |tls| tls.fixed());
             (s.server.connections.held() + tls).into()
         }),
-        "Memory that all connections hold together: input that is not a whole request yet, output \
-         that is not sent, reads of large values, and 3.5 KiB for each that is encrypted.",
+        "Memory of all connections: incomplete requests, unsent output, reads of large values, and 3.5 KiB for each TLS \
+         connection.",
     )
     .unit(Bytes)
     .metric(MEMORY, &[("use", "buffers")]),
@@ -152,10 +151,10 @@ pub(in crate::stats) const CONNECTIONS: &[Row] = &[
     Row::counter(
         "read_buf_oom",
         Thread(|t| &t.read_buf_oom),
-        "Connections that were closed because all connections held as much memory as they may.",
+        "Connections that were closed because the memory limit of all connections was reached.",
     )
     .metric(CLOSED, &[("reason", "no_memory")]),
-    Row::constant("reserved_fds", "0", "No file descriptors are set aside."),
+    Row::constant("reserved_fds", "0", "No file descriptors are reserved."),
 ];
 
 fn open_connections(snapshot: &Snapshot<'_>) -> Value {
@@ -168,7 +167,7 @@ pub(in crate::stats) const COMMANDS: &[Row] = &[
         Server(|s| {
             (s.class_counter(|c| &c.get_hits) + s.counters().thread.get_misses.get()).into()
         }),
-        "Keys that were looked up: `get_hits` and `get_misses` together.",
+        "Keys that were looked up: the sum of `get_hits` and `get_misses`.",
     ),
     Row::counter(
         "cmd_set",
@@ -182,7 +181,7 @@ pub(in crate::stats) const COMMANDS: &[Row] = &[
     Row::counter(
         "cmd_touch",
         Thread(|t| &t.cmd_touch),
-        "Keys whose expiry was to be changed: `touch_hits` and `touch_misses` together.",
+        "Keys of touch requests: the sum of `touch_hits` and `touch_misses`.",
     ),
     Row::counter("cmd_meta", Thread(|t| &t.cmd_meta), "Requests for an item's attributes (`me`).")
         .metric(COMMANDS_TOTAL, &[("command", "describe"), ("result", "done")]),
@@ -198,23 +197,23 @@ pub(in crate::stats) const COMMANDS: &[Row] = &[
     Row::counter(
         "get_expired",
         Thread(|t| &t.get_expired),
-        "Misses that came across the item after its expiry.",
+        "Misses that found an expired item.",
     )
     .metric(DEAD_READ, &[("reason", "expired")]),
     Row::counter(
         "get_flushed",
         Thread(|t| &t.get_flushed),
-        "Misses that came across the item after it was flushed.",
+        "Misses that found a flushed item.",
     )
     .metric(DEAD_READ, &[("reason", "flushed")]),
 ];
 
-/// Those after what flash has among them.
+/// The counters of commands after those of flash.
 pub(in crate::stats) const OTHER_COMMANDS: &[Row] = &[
     Row::counter(
         "delete_misses",
         Thread(|t| &t.delete_misses),
-        "Keys that were to be deleted and not found.",
+        "Keys to delete that were not found.",
     )
     .metric(COMMANDS_TOTAL, &[("command", "delete"), ("result", "miss")]),
     Row::counter("delete_hits", Class(|c| &c.delete_hits), "Keys that were deleted.")
@@ -222,7 +221,7 @@ pub(in crate::stats) const OTHER_COMMANDS: &[Row] = &[
     Row::counter(
         "incr_misses",
         Thread(|t| &t.incr_misses),
-        "Numbers that were to be incremented and not found.",
+        "Keys to increment that were not found.",
     )
     .metric(COMMANDS_TOTAL, &[("command", "incr"), ("result", "miss")]),
     Row::counter("incr_hits", Class(|c| &c.incr_hits), "Numbers that were incremented.")
@@ -230,7 +229,7 @@ pub(in crate::stats) const OTHER_COMMANDS: &[Row] = &[
     Row::counter(
         "decr_misses",
         Thread(|t| &t.decr_misses),
-        "Numbers that were to be decremented and not found.",
+        "Keys to decrement that were not found.",
     )
     .metric(COMMANDS_TOTAL, &[("command", "decr"), ("result", "miss")]),
     Row::counter("decr_hits", Class(|c| &c.decr_hits), "Numbers that were decremented.")
@@ -238,64 +237,63 @@ pub(in crate::stats) const OTHER_COMMANDS: &[Row] = &[
     Row::counter(
         "cas_misses",
         Thread(|t| &t.cas_misses),
-        "Values with a CAS to compare whose key was not found.",
+        "Stores with a CAS whose key was not found.",
     )
     .metric(COMPARES, &[("result", "miss")]),
     Row::counter(
         "cas_hits",
         Class(|c| &c.cas_hits),
-        "Values with a CAS to compare that were stored because it was the item's.",
+        "Stores with a CAS that succeeded because it equalled the item's.",
     )
     .metric(COMPARES, &[("result", "match")]),
     Row::counter(
         "cas_badval",
         Class(|c| &c.cas_badval),
-        "Values with a CAS to compare that were not stored because the item had another.",
+        "Stores with a CAS that were refused because it differed from the item's.",
     )
     .metric(COMPARES, &[("result", "mismatch")]),
-    Row::counter("touch_hits", Class(|c| &c.touch_hits), "Keys whose expiry was changed.")
+    Row::counter("touch_hits", Class(|c| &c.touch_hits), "Keys of touch requests that were found.")
         .metric(COMMANDS_TOTAL, &[("command", "touch"), ("result", "hit")]),
     Row::counter(
         "touch_misses",
         Thread(|t| &t.touch_misses),
-        "Keys whose expiry was to be changed and that were not found.",
+        "Keys of touch requests that were not found.",
     )
     .metric(COMMANDS_TOTAL, &[("command", "touch"), ("result", "miss")]),
     Row::counter(
         "store_too_large",
         Thread(|t| &t.store_too_large),
-        "Values that were refused because their item would be larger than `-I`.",
+        "Stores that were refused because the item would exceed `-I`.",
     )
     .metric(REFUSED, &[("reason", "too_large")]),
     Row::counter(
         "store_no_memory",
         Thread(|t| &t.store_no_memory),
-        "Values that were refused because there was no memory for them.",
+        "Stores that were refused because of a lack of memory.",
     )
     .metric(REFUSED, &[("reason", "no_memory")]),
-    Row::counter("auth_cmds", Thread(|t| &t.auth_cmds), "Logins that were tried.")
+    Row::counter("auth_cmds", Thread(|t| &t.auth_cmds), "Login attempts.")
         .metric("larder_logins_total", &[]),
-    Row::counter("auth_errors", Thread(|t| &t.auth_errors), "Logins that failed.")
+    Row::counter("auth_errors", Thread(|t| &t.auth_errors), "Failed logins.")
         .metric("larder_login_failures_total", &[]),
     Row::counter(
         "idle_kicks",
         Server(|s| s.server.connections.idle_kicks.load(Relaxed).into()),
-        "Connections that were closed because they had been idle for too long.",
+        "Connections that were closed by the idle timeout.",
     )
     .metric(CLOSED, &[("reason", "idle")])
     .shown(IDLE_TIMEOUT),
     Row::counter(
         "stalled_kicks",
         Server(|s| s.server.shed_count().into()),
-        "Larder's own: connections that were closed because they had stalled, or had waited longest, \
-         while memory for connections was short \
-         ([configuration.md](configuration.md#connections)).",
+        "Larder's own: connections that load shedding closed while memory for connections was short: stalled ones, or those \
+         without progress for longest ([configuration.md](configuration.md#connections)).",
     )
     .metric(CLOSED, &[("reason", "stalled")]),
-    Row::counter("bytes_read", Thread(|t| &t.bytes_read), "Bytes that were received.")
+    Row::counter("bytes_read", Thread(|t| &t.bytes_read), "Received bytes.")
         .unit(Bytes)
         .metric("larder_received_bytes_total", &[("interface", "memcached")]),
-    Row::counter("bytes_written", Thread(|t| &t.bytes_written), "Bytes that were sent.")
+    Row::counter("bytes_written", Thread(|t| &t.bytes_written), "Sent bytes.")
         .unit(Bytes)
         .metric("larder_sent_bytes_total", &[("interface", "memcached")]),
 ];
@@ -304,7 +302,7 @@ pub(in crate::stats) const LIMITS: &[Row] = &[
     Row::gauge(
         "limit_maxbytes",
         Server(|s| s.server.memory().limit.into()),
-        "Memory limit, as `-m` or `cache_memlimit` has set it.",
+        "Memory limit (`-m`, `cache_memlimit`).",
     )
     .unit(Bytes)
     .metric("larder_memory_limit_bytes", &[]),
@@ -318,7 +316,7 @@ pub(in crate::stats) const LIMITS: &[Row] = &[
     Row::counter(
         "listen_disabled_num",
         Server(|s| s.server.gate.closings().into()),
-        "Times that connections had to wait for another to close or for a file descriptor.",
+        "Times that accepting paused because of the connection limit or a lack of file descriptors.",
     )
     .metric("larder_accept_pauses_total", &[]),
     Row::counter(
@@ -326,26 +324,26 @@ pub(in crate::stats) const LIMITS: &[Row] = &[
         Server(|s| {
             u64::try_from(s.server.gate.closed_for().as_micros()).unwrap_or(u64::MAX).into()
         }),
-        "Time during which connections had to wait for another to close or for a file descriptor.",
+        "Time that accepting was paused because of the connection limit or a lack of file descriptors.",
     )
     .unit(Microseconds)
     .metric("larder_accept_paused_seconds_total", &[]),
     Row::gauge(
         "threads",
         Server(|s| s.server.options.threads.into()),
-        "Threads that serve connections (`-t`).",
+        "Worker threads (`-t`).",
     )
     .metric("larder_worker_threads", &[]),
     Row::counter(
         "conn_yields",
         Thread(|t| &t.conn_yields),
-        "Times that a connection with more requests had to let others have their turn.",
+        "Times that a connection with more requests yielded to other connections.",
     )
     .metric("larder_connection_yields_total", &[]),
     Row::gauge(
         "hash_power_level",
         Server(|s| s.gauges().index_power.into()),
-        "Binary logarithm of the words that the index has.",
+        "Binary logarithm of the number of index slots.",
     ),
     Row::gauge("hash_bytes", Server(|s| s.gauges().index_bytes.into()), "Memory of the index.")
         .unit(Bytes)
@@ -353,7 +351,7 @@ pub(in crate::stats) const LIMITS: &[Row] = &[
     Row::gauge(
         "hash_is_expanding",
         Server(|s| Value::bit(s.gauges().index_growing)),
-        "1 while the index grows by a step, else 0.",
+        "1 while the index grows, else 0.",
     )
     .metric("larder_index_growing", &[]),
     Row::constant("slab_reassign_rescues", "0", NO_SLABS),
@@ -368,13 +366,13 @@ pub(in crate::stats) const LIMITS: &[Row] = &[
     Row::gauge(
         "lru_crawler_running",
         Server(|s| Value::bit(s.server.controls.dumps_run())),
-        "1 while a dump (`lru_crawler metadump`, `mgdump`) shows items, else 0.",
+        "1 while a dump (`lru_crawler metadump`, `mgdump`) runs, else 0.",
     )
     .metric("larder_dump_running", &[]),
     Row::counter(
         "lru_crawler_starts",
         Server(|s| s.server.controls.crawls().into()),
-        "Crawls and dumps that were asked for.",
+        "Requested crawls and dumps.",
     )
     .metric("larder_crawls_total", &[]),
     Row::constant("lru_maintainer_juggles", "0", NO_LISTS),
@@ -382,30 +380,30 @@ pub(in crate::stats) const LIMITS: &[Row] = &[
     Row::constant(
         "log_worker_dropped",
         "0",
-        "No line is lost before it is kept for watchers: see `log_watcher_skipped`.",
+        "No log line is lost before the watchers' buffers: see `log_watcher_skipped`.",
     ),
     Row::counter(
         "log_worker_written",
         Server(|s| s.server.log.counts().log_worker_written.load(Relaxed).into()),
-        "Lines that were made for watchers.",
+        "Log lines written for watchers.",
     )
     .metric("larder_log_lines_written_total", &[]),
     Row::counter(
         "log_watcher_skipped",
         Server(|s| s.server.log.counts().log_watcher_skipped.load(Relaxed).into()),
-        "Lines that a watcher did not get because it was too slow.",
+        "Log lines dropped for slow watchers.",
     )
     .metric("larder_log_lines_skipped_total", &[]),
     Row::counter(
         "log_watcher_sent",
         Server(|s| s.server.log.counts().log_watcher_sent.load(Relaxed).into()),
-        "Lines that were sent to watchers.",
+        "Log lines sent to watchers.",
     )
     .metric("larder_log_lines_sent_total", &[]),
     Row::gauge(
         "log_watchers",
         Server(|s| s.server.log.watchers().into()),
-        "Connections that watch (`watch`).",
+        "Connections that watch the log (`watch`).",
     )
     .metric("larder_log_watchers", &[]),
 ];
@@ -430,34 +428,30 @@ pub(in crate::stats) const ITEMS: &[Row] = &[
          yet.",
     )
     .metric("larder_items", &[]),
-    Row::counter(
-        "total_items",
-        Server(|s| s.gauges().items_total.into()),
-        "Items that were stored.",
-    )
-    .metric("larder_items_stored_total", &[]),
+    Row::counter("total_items", Server(|s| s.gauges().items_total.into()), "Stored items.")
+        .metric("larder_items_stored_total", &[]),
     Row::constant("slab_global_page_pool", "0", NO_SLABS),
     Row::counter(
         "expired_unfetched",
         Engine(|c| c.expired_unfetched),
-        "Expired or flushed items that were removed and had never been read.",
+        "Expired or flushed items that were removed without ever being read.",
     )
     .metric(REMOVED_UNREAD, &[("reason", "expired")]),
     Row::counter(
         "evicted_unfetched",
         Engine(|c| c.evicted_unfetched),
-        "Live items that were evicted and had never been read.",
+        "Live items that were evicted without ever being read.",
     )
     .metric(REMOVED_UNREAD, &[("reason", "room")]),
     Row::counter(
         "evicted_active",
         Engine(|c| c.evicted_active),
-        "Live items that were evicted although they had been read.",
+        "Live items that were evicted after being read.",
     ),
     Row::counter(
         "evictions",
         Server(|s| s.gauges().evictions.into()),
-        "Live items that were removed to make room for others.",
+        "Live items that were evicted.",
     )
     .metric(REMOVED, &[("reason", "room")]),
     Row::counter(

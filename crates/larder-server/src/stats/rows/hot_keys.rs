@@ -1,15 +1,15 @@
-//! Rows of `stats hotkeys` and `stats prefixes`, Larder's own: which keys and prefixes most requests are for. Keys are
-//! no metrics.
+//! Rows of `stats hotkeys` and `stats prefixes`, Larder's own: the keys and prefixes with the most requests. Keys
+//! are not exported as metrics, because clients choose them.
 
 use crate::stats::row::{Row, Source, Value};
 use larder_operations::HotKey;
 use larder_protocol::dump::uri;
 
-/// Of each page.
+/// The first row of each page.
 pub(in crate::stats) const SAMPLES: &[Row] = &[Row::gauge(
     "samples",
     Source::Server(|s| s.hottest().samples.into()),
-    "Requests that the shares rest on, about one in a hundred; older ones count less.",
+    "Sampled requests of the estimate, about one in a hundred; older samples count less.",
 )];
 
 pub(in crate::stats) const KEY: &[Row] = &[
@@ -18,7 +18,7 @@ pub(in crate::stats) const KEY: &[Row] = &[
 ];
 
 pub(in crate::stats) const PREFIX: &[Row] = &[
-    Row::text("prefix", Source::Hot(name), "What is before the delimiter (`-D`) in the keys."),
+    Row::text("prefix", Source::Hot(name), "The part of the keys before the delimiter (`-D`)."),
     Row::gauge(
         "share",
         Source::Hot(share),
@@ -26,7 +26,7 @@ pub(in crate::stats) const PREFIX: &[Row] = &[
     ),
 ];
 
-/// The name as dumps write keys: bytes other than letters, digits and `-._~` are percent-encoded.
+/// The name in the encoding of dumps: bytes other than letters, digits and `-._~` are percent-encoded.
 fn name(hot: &HotKey) -> Value {
     let mut encoded = Vec::new();
     uri(&hot.name, &mut encoded);

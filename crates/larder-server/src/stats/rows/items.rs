@@ -1,5 +1,5 @@
-//! Rows of `stats items`: every item under the slab class that it would have in memcached. The
-//! classes are memcached's, so none of these is a metric.
+//! Rows of `stats items`: items by the slab class that they would have in memcached. Slab classes do not exist in
+//! Larder, so none of these rows is a metric.
 
 use crate::stats::row::Row;
 use crate::stats::row::Source::{Class, Engine};
@@ -18,26 +18,22 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     Row::gauge(
         "age",
         Engine(|c| c.evicted_time),
-        "Time since the last access of the item that was evicted last.",
+        "Time since the last access of the most recently evicted item.",
     )
     .unit(Seconds),
     Row::gauge("mem_requested", Engine(|c| c.bytes), "Bytes that memcached would count for them.")
         .unit(Bytes),
-    Row::counter(
-        "evicted",
-        Engine(|c| c.evicted),
-        "Live items that were removed to make room for others.",
-    ),
+    Row::counter("evicted", Engine(|c| c.evicted), "Live items that were evicted."),
     Row::counter(
         "evicted_nonzero",
         Engine(|c| c.evicted_nonzero),
-        "Live items that were evicted although they had an expiry.",
+        "Live items with an expiry that were evicted.",
     ),
     Row::gauge("evicted_time", Engine(|c| c.evicted_time), "The same as `age`.").unit(Seconds),
     Row::counter(
         "outofmemory",
         Engine(|c| c.out_of_memory),
-        "Stores that were refused because there was no memory for them.",
+        "Stores that were refused because of a lack of memory.",
     ),
     Row::constant("tailrepairs", "0", NO_LISTS),
     Row::counter(
@@ -48,26 +44,26 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     Row::counter(
         "expired_unfetched",
         Engine(|c| c.expired_unfetched),
-        "Expired or flushed items that were removed and had never been read.",
+        "Expired or flushed items that were removed without ever being read.",
     ),
     Row::counter(
         "evicted_unfetched",
         Engine(|c| c.evicted_unfetched),
-        "Live items that were evicted and had never been read.",
+        "Live items that were evicted without ever being read.",
     ),
     Row::counter(
         "evicted_active",
         Engine(|c| c.evicted_active),
-        "Live items that were evicted although they had been read.",
+        "Live items that were evicted after being read.",
     ),
 ];
 
-/// The background removal of items, which the general page shows, too.
+/// The background removal of items, also on the general page.
 pub(in crate::stats) const BACKGROUND: &[Row] = &[
     Row::counter(
         "crawler_reclaimed",
         Engine(|c| c.crawler_reclaimed),
-        "Expired or flushed items that were removed before anybody asked for them.",
+        "Expired or flushed items that the background search removed.",
     ),
     Row::constant("crawler_items_checked", "0", "Items that are looked at are not counted."),
     Row::constant("lrutail_reflocked", "0", NO_LISTS),

@@ -1,5 +1,5 @@
-//! Rows of `stats latency`, Larder's own: how long the commands of a class take in the server. Metrics
-//! have all buckets instead.
+//! Rows of `stats latency`, Larder's own: the latency of each class of commands in the server. Metrics export all
+//! histogram buckets instead.
 
 use crate::stats::row::Unit::Microseconds;
 use crate::stats::row::{Row, Source, Value};
@@ -10,11 +10,7 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     quantile_row("p50_us", |h| quantile(h, 0.5), "Time that half of the requests took at most."),
     quantile_row("p90_us", |h| quantile(h, 0.9), "Time that 90 % of the requests took at most."),
     quantile_row("p99_us", |h| quantile(h, 0.99), "Time that 99 % of the requests took at most."),
-    quantile_row(
-        "p999_us",
-        |h| quantile(h, 0.999),
-        "Time that 99.9 % of the requests took at most.",
-    ),
+    quantile_row("p999_us", |h| quantile(h, 0.999), "99.9th percentile of the latency."),
     quantile_row("max_us", |h| quantile(h, 1.0), "Time that all requests took at most."),
     quantile_row("mean_us", mean, "Time that the requests took on average."),
 ];

@@ -1,4 +1,4 @@
-//! Rows of `stats memory`, Larder's own: what memory is used for, and why items are removed.
+//! Rows of `stats memory`, Larder's own: the uses of memory, and the reasons of removals.
 
 use super::general::{MEMORY, REMOVED};
 use crate::stats::row::Source::{Engine, Server};
@@ -14,14 +14,14 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     Row::gauge(
         "items_bytes",
         Server(|s| items_bytes(s).into()),
-        "Memory of items, with what is not filled yet of the segments that are written.",
+        "Memory of items, including the free part of open segments.",
     )
     .unit(Bytes)
     .metric(MEMORY, &[("use", "items")]),
     Row::gauge(
         "dead_bytes",
         Server(|s| s.gauges().dead_bytes.into()),
-        "Memory of items that were overwritten or removed, until it is used again.",
+        "Memory of overwritten or removed items that is not reused yet.",
     )
     .unit(Bytes)
     .metric(MEMORY, &[("use", "dead")])
@@ -37,14 +37,14 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     Row::gauge(
         "free_bytes",
         Server(|s| s.gauges().limit_bytes.saturating_sub(s.gauges().used_bytes).into()),
-        "Memory that nothing uses, up to the limit.",
+        "Unused memory, up to the limit.",
     )
     .unit(Bytes)
     .metric(MEMORY, &[("use", "free")]),
     Row::gauge(
         "eviction_age",
         Server(|s| s.gauges().evicted_time.into()),
-        "Time from the last access of the item that was evicted last to its eviction; 0 before there is one.",
+        "Time between the last access and the eviction of the most recently evicted item; 0 before the first eviction.",
     )
     .unit(Seconds)
     .metric("larder_eviction_age_seconds", &[])
@@ -52,33 +52,33 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     Row::counter(
         "removed_expired",
         Engine(|c| c.reclaimed - c.reclaimed_flushed - c.reclaimed_untagged),
-        "Items that were removed because they had expired.",
+        "Expired items that were removed.",
     )
     .metric(REMOVED, &[("reason", "expired")]),
     Row::counter(
         "removed_flushed",
         Engine(|c| c.reclaimed_flushed),
-        "Items that were removed because all items had been flushed.",
+        "Flushed items that were removed.",
     )
     .metric(REMOVED, &[("reason", "flushed")]),
     Row::counter(
         "removed_tag",
         Engine(|c| c.reclaimed_untagged),
-        "Items that were removed because one of their tags had been dropped.",
+        "Items that were removed because one of their tags was invalidated.",
     )
     .metric(REMOVED, &[("reason", "tag")])
     .shown(TAGS),
     Row::counter(
         "tags_dropped",
         Server(|s| s.gauges().tags_dropped.into()),
-        "Tags that were dropped, also by earlier processes, and those that made room for others.",
+        "Invalidated tags, including those of earlier processes, and tags that were displaced from the table.",
     )
     .metric("larder_tags_dropped_total", &[])
     .shown(TAGS),
     Row::counter(
         "tags_displaced",
         Server(|s| s.gauges().tags_displaced.into()),
-        "Tags that made room for others in the table of tags: their items are flushed early.",
+        "Tags that were displaced from the full table of tags; their items are flushed early.",
     )
     .metric("larder_tags_displaced_total", &[])
     .shown(TAGS),

@@ -1,4 +1,4 @@
-//! The rows of each page, one file a page.
+//! The rows of the statistics, one file per page.
 
 pub(super) mod cluster;
 pub(super) mod conns;

@@ -1,4 +1,4 @@
-//! Rows of `stats mrc`, Larder's own: what the hit ratio would be with less memory or with more.
+//! Rows of `stats mrc`, Larder's own: the miss-ratio curve, as estimated hit ratios for other memory limits.
 
 use crate::stats::row::Source::Server;
 use crate::stats::row::{Condition, Row, Value};
@@ -13,64 +13,60 @@ const SAMPLED: Condition = Condition::new("after the first 32 samples", |s, _| {
 });
 
 pub(in crate::stats) const ROWS: &[Row] = &[
-    Row::constant("mrc", "none", "The engine makes no estimate.").shown(NO_CURVE),
+    Row::constant("mrc", "none", "The engine has no estimate.").shown(NO_CURVE),
     Row::gauge(
         "mrc:0.25",
         Server(|s| hit_ratio(s, 0.25)),
-        "Estimated hit ratio with a quarter of the present limit.",
+        "Estimated hit ratio with a quarter of the current limit.",
     )
     .metric(ESTIMATE, &[("memory", "0.25")])
     .shown(SAMPLED),
     Row::gauge(
         "mrc:0.5",
         Server(|s| hit_ratio(s, 0.5)),
-        "Estimated hit ratio with half of the present limit.",
+        "Estimated hit ratio with half of the current limit.",
     )
     .metric(ESTIMATE, &[("memory", "0.5")])
     .shown(SAMPLED),
     Row::gauge(
         "mrc:1",
         Server(|s| hit_ratio(s, 1.0)),
-        "Estimated hit ratio with the present limit.",
+        "Estimated hit ratio with the current limit.",
     )
     .metric(ESTIMATE, &[("memory", "1")])
     .shown(SAMPLED),
     Row::gauge(
         "mrc:2",
         Server(|s| hit_ratio(s, 2.0)),
-        "Estimated hit ratio with twice the present limit.",
+        "Estimated hit ratio with twice the current limit.",
     )
     .metric(ESTIMATE, &[("memory", "2")])
     .shown(SAMPLED),
     Row::gauge(
         "mrc:4",
         Server(|s| hit_ratio(s, 4.0)),
-        "Estimated hit ratio with four times the present limit.",
+        "Estimated hit ratio with four times the current limit.",
     )
     .metric(ESTIMATE, &[("memory", "4")])
     .shown(SAMPLED),
     Row::gauge(
         "mrc:samples",
         Server(|s| curve(s, |curve| curve.samples.into())),
-        "Sampled look-ups that the estimate rests on; older ones count less.",
+        "Sampled lookups of the estimate; older samples count less.",
     )
     .metric("larder_hit_ratio_samples", &[])
     .shown(CURVE),
-    Row::gauge(
-        "mrc:keys",
-        Server(|s| curve(s, |curve| curve.keys.into())),
-        "Keys that are followed for the estimate.",
-    )
-    .shown(CURVE),
+    Row::gauge("mrc:keys", Server(|s| curve(s, |curve| curve.keys.into())), "Sampled keys.")
+        .shown(CURVE),
     Row::gauge(
         "mrc:sampled",
         Server(|s| curve(s, |curve| Value::Real(curve.sampled, Some(6)))),
-        "Share of all keys that is followed for the estimate.",
+        "Share of all keys that are sampled.",
     )
     .shown(CURVE),
 ];
 
-/// The estimate for the present limit times `memory`.
+/// The estimated hit ratio for the current limit times `memory`.
 fn hit_ratio(snapshot: &Snapshot<'_>, memory: f64) -> Value {
     curve(snapshot, |curve| {
         let ratio = curve.hit_ratios.iter().find(|(factor, _)| *factor == memory);

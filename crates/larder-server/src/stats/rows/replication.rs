@@ -1,4 +1,4 @@
-//! Rows of `stats replication`, Larder's own: of this server, of its link to a leader, and of each follower.
+//! Rows of `stats replication`, Larder's own: this server, its link to a leader, and each follower.
 
 use crate::stats::row::Source::{Follower, Server};
 use crate::stats::row::Unit::{Bytes, Seconds};
@@ -15,22 +15,22 @@ const LEADS: Condition = Condition::new("with `--replicate-on`", |snapshot, _| {
     snapshot.server.options.replicate_on.is_some()
 });
 
-/// Of the server.
+/// The rows of this server and of its link to a leader.
 pub(in crate::stats) const ROWS: &[Row] = &[
     Row::text(
         "role",
         Server(|s| role(s).into()),
-        "What it is to other servers: `leader` with `--replicate-on`, `follower` with `--follow` (with both, too), or `alone`. \
-         With `--cluster`, what it is in its group.",
+        "Role of this server: `follower` with `--follow`, else `leader` with `--replicate-on`, else `alone`. With \
+         `--cluster`, the role in the group.",
     ),
-    Row::gauge("followers", Server(|s| s.server.node.replication.followers().len().into()), "Followers that are connected.")
+    Row::gauge("followers", Server(|s| s.server.node.replication.followers().len().into()), "Connected followers.")
         .metric("larder_replication_followers", &[])
         .shown(LEADS),
     Row::gauge(
         "followers_lag",
         Server(|s| longest_lag(s).into()),
-        "How far the follower may be behind that is behind most: the age of its oldest change that was not sent, \
-         and the time until the follower has acknowledged what is sent.",
+        "Largest replication lag of a follower: the age of its oldest unsent change, plus the time until the follower \
+         acknowledges sent changes.",
     )
     .unit(Seconds)
     .metric("larder_replication_followers_lag_seconds", &[])
@@ -38,7 +38,7 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     Row::counter(
         "followers_admitted",
         Server(|s| s.server.node.replication.admitted().into()),
-        "Followers that have connected so far.",
+        "Connections of followers that were admitted.",
     )
     .metric("larder_replication_followers_admitted_total", &[])
     .shown(LEADS),
@@ -52,7 +52,7 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     Row::gauge(
         "journal_bytes",
         Server(|s| s.server.options.journal_bytes().into()),
-        "Memory for the keys of changes, out of `-m` (`--journal-size`).",
+        "Memory of the journals, part of `-m` (`--journal-size`).",
     )
     .unit(Bytes)
     .shown(LEADS),
@@ -61,21 +61,21 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     Row::text(
         "link",
         Server(|s| link(s).state.into()),
-        "What it does: `connecting`, `copying` while items come that were there before, or `following`.",
+        "State of the link: `connecting`, `copying` during a full sync, or `following`.",
     )
     .shown(FOLLOWS),
     Row::gauge(
         "has_copy",
         Server(|s| Value::bit(link(s).is_synced)),
-        "Whether there is everything that the leader had at some time, 1 or 0.",
+        "1 if this server has completed a full sync, else 0.",
     )
     .metric("larder_replication_has_copy", &[])
     .shown(FOLLOWS),
     Row::gauge(
         "link_lag",
         Server(|s| link(s).lag.unwrap_or_default().into()),
-        "How far the copy may be behind: the time since the leader was last heard of, and how far it was behind \
-         its own changes then; 0 without a copy.",
+        "Replication lag of this server: the time since the last message of the leader, plus the lag at that message; 0 \
+         before a full sync.",
     )
     .unit(Seconds)
     .metric("larder_replication_lag_seconds", &[])
@@ -83,108 +83,107 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     Row::counter(
         "states_received",
         Server(|s| link(s).counts.states.into()),
-        "States of items that came from the leader, also of those that are gone.",
+        "Item states received from the leader, including removed items.",
     )
     .metric("larder_replication_states_received_total", &[])
     .shown(FOLLOWS),
     Row::counter(
         "states_refused",
         Server(|s| link(s).counts.refused.into()),
-        "Those of `states_received` whose items could not be stored here, because they are too large or for want of memory; \
+        "States of `states_received` that this server could not store, because the item is too large or memory is short; \
          their keys are misses.",
     )
     .metric("larder_replication_states_refused_total", &[])
     .shown(FOLLOWS),
-    Row::counter("copies_received", Server(|s| link(s).counts.full_syncs.into()), "Copies that were begun.")
+    Row::counter("copies_received", Server(|s| link(s).counts.full_syncs.into()), "Full syncs that the leader has started.")
         .metric("larder_replication_copies_received_total", &[])
         .shown(FOLLOWS),
     Row::counter(
         "repairs_received",
         Server(|s| link(s).counts.delta_syncs.into()),
-        "Times that this server went on with a new leader without a copy.",
+        "Delta syncs with a new leader.",
     )
     .metric("larder_replication_repairs_received_total", &[])
     .shown(FOLLOWS),
-    Row::counter("flushes_received", Server(|s| link(s).counts.flushes.into()), "Flushes that came from the leader.")
+    Row::counter("flushes_received", Server(|s| link(s).counts.flushes.into()), "Flushes received from the leader.")
         .shown(FOLLOWS),
-    Row::counter("connections", Server(|s| link(s).connections.into()), "Connections to the leader so far.")
+    Row::counter("connections", Server(|s| link(s).connections.into()), "Connections to the leader since the start.")
         .metric("larder_replication_connections_total", &[])
         .shown(FOLLOWS),
-    Row::counter("received_bytes", Server(|s| link(s).received_bytes.into()), "Bytes that came from the leader.")
+    Row::counter("received_bytes", Server(|s| link(s).received_bytes.into()), "Bytes received from the leader.")
         .unit(Bytes)
         .metric("larder_replication_received_bytes_total", &[])
         .shown(FOLLOWS),
     Row::text(
         "last_error",
         Server(|s| link(s).error.into()),
-        "Why there is no connection to the leader; empty while there is one.",
+        "Reason for the missing connection to the leader; empty while connected.",
     )
     .shown(FOLLOWS),
 ];
 
-/// Of each follower, with its number in front.
+/// The rows of each follower, with its number as the prefix.
 pub(in crate::stats) const FOLLOWER: &[Row] = &[
-    Row::text("name", Follower(|f| f.name.clone().into()), "The first address at which it serves."),
-    Row::text("addr", Follower(|f| f.address.clone().into()), "Where it connects from."),
+    Row::text(
+        "name",
+        Follower(|f| f.name.clone().into()),
+        "First listening address of the follower.",
+    ),
+    Row::text(
+        "addr",
+        Follower(|f| f.address.clone().into()),
+        "Address that the follower connects from.",
+    ),
     Row::text(
         "state",
         Follower(|f| if f.shown().is_full_syncing { "copying" } else { "following" }.into()),
-        "What it does: `copying` while it is sent what was there before, or `following`.",
+        "State of the follower: `copying` during a full sync, or `following`.",
     ),
     Row::gauge(
         "lag_bytes",
         Follower(|f| f.shown().lag_bytes.into()),
-        "Bytes of the journals that it was not sent yet.",
+        "Bytes of the journals that are not sent yet.",
     )
     .unit(Bytes),
     Row::gauge(
         "lag_keys",
         Follower(|f| f.shown().lag_keys.into()),
-        "Changes that it was not sent, or has not acknowledged yet.",
+        "Changes that are not sent or not acknowledged yet.",
     ),
     Row::gauge(
         "lag",
         Follower(|f| f.shown().lag.into()),
-        "How far it may be behind, as in `followers_lag`.",
+        "Replication lag, as in `followers_lag`.",
     )
     .unit(Seconds),
     Row::counter(
         "states",
         Follower(|f| f.shown().counts.states.into()),
-        "States of items that it was sent, also of those that are gone.",
+        "Item states sent, including removed items.",
     ),
     Row::counter(
         "coalesced",
         Follower(|f| f.shown().counts.coalesced.into()),
-        "Changes that it was not sent by themselves, because it was sent a later state of the item.",
+        "Changes that were merged into a later state of the same item.",
     ),
     Row::counter(
         "copies",
         Follower(|f| f.shown().counts.full_syncs.into()),
-        "Copies that were begun on this connection.",
+        "Full syncs started on this connection.",
     ),
     Row::counter(
         "repairs",
         Follower(|f| f.shown().counts.delta_syncs.into()),
-        "1 if it followed another leader before, and was sent only what it had not got from that one.",
+        "1 if this connection started with a delta sync after another leader, else 0.",
     ),
     Row::counter(
         "overruns",
         Follower(|f| f.shown().counts.overruns.into()),
-        "Times that changes came faster than it took them, for longer than the journals last, so that it has to \
-         copy everything again.",
+        "Full syncs caused by a full journal: changes arrived faster than the follower received them.",
     ),
-    Row::counter(
-        "flushes",
-        Follower(|f| f.shown().counts.flushes.into()),
-        "Flushes that it was sent.",
-    ),
-    Row::counter(
-        "sent_bytes",
-        Follower(|f| f.shown().sent_bytes.into()),
-        "Bytes that it was sent.",
-    )
-    .unit(Bytes),
+    Row::counter("flushes", Follower(|f| f.shown().counts.flushes.into()), "Flushes sent."),
+    Row::counter("sent_bytes", Follower(|f| f.shown().sent_bytes.into()), "Bytes sent.")
+        .unit(Bytes),
 ];
 
 fn role(snapshot: &Snapshot<'_>) -> &'static str {

@@ -1,4 +1,4 @@
-//! Rows of `stats settings`. Metrics have the limits, from `stats`; settings are none.
+//! Rows of `stats settings`. The limits are metrics of `stats`; settings are not metrics.
 
 use crate::memory::slab_classes::CHUNK_MAX;
 use crate::net::dialect;
@@ -13,20 +13,20 @@ const SEGMENT: Condition =
 
 const NO_SLABS: &str = "There are no slabs.";
 const NO_LISTS: &str = "There are no LRU lists.";
-const NO_INDEX_OPTIONS: &str = "The index grows by itself, in small steps.";
+const NO_INDEX_OPTIONS: &str = "The index grows automatically, in small steps.";
 
-/// Those that memcached has before what it shows of TLS.
+/// The rows before memcached's rows of TLS.
 pub(in crate::stats) const MEMCACHEDS: &[Row] = &[
     Row::gauge(
         "maxbytes",
         Server(|s| s.server.memory().limit.into()),
-        "Memory limit, as `-m` or `cache_memlimit` has set it.",
+        "Memory limit (`-m`, `cache_memlimit`).",
     )
     .unit(Bytes),
     Row::gauge(
         "maxconns",
         Server(|s| s.server.options.conn_limit.into()),
-        "Connections that may be open at once (`-c`).",
+        "Maximum number of open connections (`-c`).",
     ),
     Row::gauge(
         "tcpport",
@@ -46,13 +46,13 @@ pub(in crate::stats) const MEMCACHEDS: &[Row] = &[
     Row::gauge(
         "verbosity",
         Server(|s| s.server.verbosity().into()),
-        "How much the log says, as `-v` or `verbosity` has set it.",
+        "Verbosity of the log (`-v`, `verbosity`).",
     ),
     Row::constant("oldest", "0", "Flushes are kept as a position among writes, not as a time."),
     Row::text(
         "evictions",
         Server(|s| if s.server.options.disable_evictions { "off" } else { "on" }.into()),
-        "Whether items are removed to make room for others (`-M`).",
+        "Whether the server evicts items when memory is full (`-M`).",
     ),
     Row::text(
         "domain_socket",
@@ -67,50 +67,50 @@ pub(in crate::stats) const MEMCACHEDS: &[Row] = &[
     Row::text(
         "shutdown_command",
         Server(|s| s.server.options.enable_shutdown.into()),
-        "Whether `shutdown` is obeyed (`-A`).",
+        "Whether `shutdown` is enabled (`-A`).",
     ),
     Row::constant("growth_factor", "1.25", "The size classes are those of memcached's defaults."),
     Row::constant("chunk_size", "48", "The size classes are those of memcached's defaults."),
     Row::gauge(
         "num_threads",
         Server(|s| s.server.options.threads.into()),
-        "Threads that serve connections (`-t`).",
+        "Worker threads (`-t`).",
     ),
     Row::constant("num_threads_per_udp", "0", "Each UDP socket has one thread."),
     Row::text(
         "stat_key_prefix",
         Server(|s| char::from(s.server.settings.limits.prefix_delimiter).to_string().into()),
-        "Character that ends a key's prefix in `stats detail` (`-D`).",
+        "Delimiter after the prefix of a key (`-D`).",
     ),
     Row::text(
         "detail_enabled",
         Server(|s| s.server.log.observed().has(Streams::PREFIXES).into()),
-        "Whether requests are counted by prefix (`stats detail on`).",
+        "Whether the server counts requests by prefix (`stats detail on`).",
     ),
     Row::gauge(
         "reqs_per_event",
         Server(|s| s.server.options.max_reqs_per_event.into()),
-        "Requests answered for one connection before the next has its turn (`-R`).",
+        "Maximum number of requests answered in a row for one connection (`-R`).",
     ),
     Row::text(
         "cas_enabled",
         Server(|s| (!s.server.options.disable_cas).into()),
-        "Whether items have a CAS (`-C`).",
+        "Whether items have CAS values (`-C`).",
     ),
     Row::gauge(
         "tcp_backlog",
         Server(|s| s.server.options.listen_backlog.into()),
-        "Connections that may wait to be accepted (`-b`).",
+        "Maximum number of connections in the accept queue (`-b`).",
     ),
     Row::text(
         "binding_protocol",
         Server(|s| protocol(&s.server.options).into()),
-        "Protocol that clients may speak (`-B`).",
+        "Protocol for clients (`-B`).",
     ),
     Row::text(
         "auth_enabled_sasl",
         Server(|s| s.server.options.enable_sasl.into()),
-        "Whether logins by SASL are asked for (`-S`).",
+        "Whether SASL logins are required (`-S`).",
     ),
     Row::text(
         "auth_enabled_ascii",
@@ -118,68 +118,68 @@ pub(in crate::stats) const MEMCACHEDS: &[Row] = &[
             Some(path) => path.display().to_string().into(),
             None => "no".into(),
         }),
-        "File of the passwords for logins in text (`-Y`), or `no`.",
+        "Password file for logins in the text protocol (`-Y`), or `no`.",
     ),
     Row::gauge(
         "item_size_max",
         Server(|s| s.server.options.max_item_size.into()),
-        "Largest item (`-I`).",
+        "Maximum item size (`-I`).",
     )
     .unit(Bytes),
     Row::text(
         "maxconns_fast",
         Server(|s| s.suboptions().maxconns_fast.into()),
-        "Whether connections above the limit are closed at once rather than left to wait.",
+        "Whether connections beyond the limit are closed at once instead of waiting.",
     ),
     Row::constant("hashpower_init", "0", NO_INDEX_OPTIONS),
     Row::constant("slab_reassign", "no", NO_SLABS),
     Row::gauge(
         "slab_automove",
         Server(|s| s.tuned().slab_automove.into()),
-        "What `slabs automove` has set, without effect.",
+        "Value of `slabs automove`, without effect.",
     ),
     Row::gauge(
         "slab_automove_ratio",
         Server(|s| Value::Real(s.tuned().slab_automove_ratio, Some(2))),
-        "What `slabs automove ratio` has set, without effect.",
+        "Value of `slabs automove ratio`, without effect.",
     ),
     Row::gauge(
         "slab_automove_window",
         Server(|s| s.tuned().slab_automove_window.into()),
-        "What `slabs automove window` has set, without effect.",
+        "Value of `slabs automove window`, without effect.",
     ),
     Row::gauge(
         "slab_chunk_max",
         Server(|_| CHUNK_MAX.into()),
-        "Largest chunk of the size classes under which items are counted.",
+        "Largest chunk of the size classes in the statistics.",
     )
     .unit(Bytes),
     Row::text(
         "lru_crawler",
         Server(|s| s.server.controls.crawler_enabled().into()),
-        "Whether expired items are looked for in the background.",
+        "Whether the server searches for expired items in the background.",
     ),
     Row::gauge(
         "lru_crawler_sleep",
         Server(|s| s.tuned().lru_crawler_sleep.into()),
-        "What `lru_crawler sleep` has set, without effect.",
+        "Value of `lru_crawler sleep`, without effect.",
     )
     .unit(Microseconds),
     Row::gauge(
         "lru_crawler_tocrawl",
         Server(|s| s.tuned().lru_crawler_tocrawl.into()),
-        "What `lru_crawler tocrawl` has set, without effect.",
+        "Value of `lru_crawler tocrawl`, without effect.",
     ),
     Row::constant("tail_repair_time", "0", NO_LISTS),
     Row::text(
         "flush_enabled",
         Server(|s| (!s.server.options.disable_flush_all).into()),
-        "Whether `flush_all` is obeyed (`-F`).",
+        "Whether `flush_all` is enabled (`-F`).",
     ),
     Row::text(
         "dump_enabled",
         Server(|s| (!s.server.options.disable_dumping).into()),
-        "Whether keys may be dumped (`-X`).",
+        "Whether dumps of keys are enabled (`-X`).",
     ),
     Row::constant("hash_algorithm", "rapidhash", "Keys are hashed with a secret seed."),
     Row::constant("lru_maintainer_thread", "no", NO_LISTS),
@@ -187,35 +187,35 @@ pub(in crate::stats) const MEMCACHEDS: &[Row] = &[
     Row::gauge(
         "hot_lru_pct",
         Server(|s| s.tuned().hot_lru_pct.into()),
-        "What `lru tune` has set, without effect.",
+        "Value of `lru tune`, without effect.",
     ),
     Row::gauge(
         "warm_lru_pct",
         Server(|s| s.tuned().warm_lru_pct.into()),
-        "What `lru tune` has set, without effect.",
+        "Value of `lru tune`, without effect.",
     ),
     Row::gauge(
         "hot_max_factor",
         Server(|s| Value::Real(s.tuned().hot_max_factor, Some(2))),
-        "What `lru tune` has set, without effect.",
+        "Value of `lru tune`, without effect.",
     ),
     Row::gauge(
         "warm_max_factor",
         Server(|s| Value::Real(s.tuned().warm_max_factor, Some(2))),
-        "What `lru tune` has set, without effect.",
+        "Value of `lru tune`, without effect.",
     ),
     Row::constant("temp_lru", "no", NO_LISTS),
     Row::constant("temporary_ttl", "61", NO_LISTS),
     Row::gauge(
         "idle_timeout",
         Server(|s| s.suboptions().idle_timeout.into()),
-        "Time after which idle connections are closed (`-o idle_timeout`); 0 is never.",
+        "Time after which idle connections are closed (`-o idle_timeout`); 0: never.",
     )
     .unit(Seconds),
     Row::gauge(
         "watcher_logbuf_size",
         Server(|s| s.suboptions().watcher_logbuf_size.into()),
-        "What is kept for a watcher that is slow (`-o watcher_logbuf_size`).",
+        "Buffer of log lines for each watcher (`-o watcher_logbuf_size`).",
     )
     .unit(Bytes),
     Row::constant("worker_logbuf_size", "65536", "Threads keep no lines of their own."),
@@ -235,34 +235,34 @@ pub(in crate::stats) const MEMCACHEDS: &[Row] = &[
     Row::constant("drop_privileges", "no", "System calls are not restricted."),
 ];
 
-/// Those after it, and Larder's own.
+/// The rows after memcached's rows of TLS, and Larder's own.
 pub(in crate::stats) const LAST: &[Row] = &[
     Row::constant("num_napi_ids", "0", "Connections go to threads in turn."),
     Row::text(
         "memory_file",
         Server(|s| memory_file(&s.server.options).into()),
-        "File that has the items' memory (`-e`).",
+        "File with the memory of items (`-e`).",
     ),
     Row::constant("client_flags_size", "4", "Client flags have 32 bits."),
     Row::text(
         "engine",
         Server(|s| engine(&s.server.options).into()),
-        "Larder's own: what keeps the items (`--engine`).",
+        "Larder's own: engine that stores the items (`--engine`).",
     ),
     Row::text(
         "runtime",
         Server(|s| runtime(&s.server.options).into()),
-        "Larder's own: what the threads run on (`--runtime`).",
+        "Larder's own: event loop of the worker threads (`--runtime`).",
     ),
     Row::gauge(
         "size_exponent",
         Server(|s| Value::Real(s.server.options.size_exponent(), None)),
-        "Larder's own: how much item size counts in eviction (`--size-exponent`).",
+        "Larder's own: weight of item size in eviction (`--size-exponent`).",
     )
     .shown(SEGMENT),
 ];
 
-/// What was asked for; there is neither port beside a unix socket.
+/// The configured port; 0 with a unix socket, which replaces TCP and UDP.
 fn port(options: &Options, port: i32) -> Value {
     if options.unix_socket.is_some() { 0 } else { port.max(0) }.into()
 }

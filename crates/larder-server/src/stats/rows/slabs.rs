@@ -1,5 +1,5 @@
-//! Rows of `stats slabs`: the classes of `stats items` with the pages that memcached would need for
-//! them. The pages do not exist, so they are no metrics.
+//! Rows of `stats slabs`: the classes of `stats items`, with the pages that memcached would need for them. The pages
+//! do not exist in Larder, so these rows are not metrics.
 
 use crate::stats::row::Row;
 use crate::stats::row::Source::{Class, Server, Slab};
@@ -15,7 +15,7 @@ pub(in crate::stats) const CLASS: &[Row] = &[
     Row::gauge(
         "free_chunks",
         Slab(|s| s.chunks() - s.used_chunks),
-        "Chunks of these pages that memcached would not use.",
+        "Unused chunks of these pages in memcached.",
     ),
     Row::constant("free_chunks_end", "0", "There are no pages that are not divided yet."),
     Row::counter("get_hits", Class(|c| &c.get_hits), "Keys that were looked up and found."),
@@ -32,12 +32,12 @@ pub(in crate::stats) const TOTALS: &[Row] = &[
     Row::gauge(
         "active_slabs",
         Server(|s| s.gauges().classes.iter().filter(|gauges| gauges.items > 0).count().into()),
-        "Classes that have items.",
+        "Classes with items.",
     ),
     Row::gauge(
         "total_malloced",
         Server(|s| s.gauges().used_bytes.into()),
-        "Memory that items and index have taken.",
+        "Memory of items and index.",
     )
     .unit(Bytes)
     .metric("larder_memory_used_bytes", &[]),

@@ -1,4 +1,4 @@
-//! Rows about TLS, of `stats` and `stats settings`.
+//! Rows of TLS in `stats` and `stats settings`.
 
 use crate::options;
 use crate::stats::row::Source::Server;
@@ -20,28 +20,28 @@ pub(in crate::stats) const GENERAL: &[Row] = &[
     Row::counter(
         "ssl_new_sessions",
         Server(|s| tls(s, |tls| load(&tls.counts().new_sessions))),
-        "Handshakes that resumed no session ([tls.md](tls.md#new-certificates)).",
+        "Handshakes that started a new session ([tls.md](tls.md#new-certificates)).",
     )
     .metric("larder_tls_sessions_total", &[])
     .shown(SESSION_CACHE),
     Row::counter(
         "ssl_handshake_errors",
         Server(|s| tls(s, |tls| load(&tls.counts().handshake_errors))),
-        "Connections that were closed because their handshake failed.",
+        "Connections that were closed because the handshake failed.",
     )
     .metric("larder_tls_errors_total", &[("stage", "handshake")])
     .shown(TLS),
     Row::counter(
         "ssl_proto_errors",
         Server(|s| tls(s, |tls| load(&tls.counts().proto_errors))),
-        "Connections that were closed because they broke the protocol after the handshake.",
+        "Connections that were closed because of a protocol error after the handshake.",
     )
     .metric("larder_tls_errors_total", &[("stage", "data")])
     .shown(TLS),
     Row::gauge(
         "time_since_server_cert_refresh",
         Server(|s| tls(s, |tls| tls.since_refresh().into())),
-        "Time since certificates were last read from their files.",
+        "Time since the certificate files were last read.",
     )
     .unit(Seconds)
     .metric("larder_tls_certificate_refresh_age_seconds", &[])
@@ -52,12 +52,12 @@ pub(in crate::stats) const SETTINGS: &[Row] = &[
     Row::text(
         "ssl_enabled",
         Server(|s| s.server.options.enable_ssl.into()),
-        "Whether connections are encrypted (`-Z`).",
+        "Whether TLS is enabled (`-Z`).",
     ),
     Row::text(
         "ssl_chain_cert",
         Server(|s| path(options(s).chain_cert.as_deref(), "(null)")),
-        "File of the certificate and those above it.",
+        "File of the certificate chain.",
     ),
     Row::text(
         "ssl_key",
@@ -73,24 +73,24 @@ pub(in crate::stats) const SETTINGS: &[Row] = &[
     Row::gauge(
         "ssl_keyformat",
         Server(|s| Value::Whole(if options(s).key_format == KeyFormat::Pem { 1 } else { 2 })),
-        "Format of the key's file: 1 is PEM, 2 is DER.",
+        "Format of the private key file: 1: PEM, 2: DER.",
     ),
     Row::constant("ssl_ciphers", "NULL", "There are no weak cipher suites to leave out."),
     Row::text(
         "ssl_ca_cert",
         Server(|s| path(options(s).ca_cert.as_deref(), "NULL")),
-        "File of those who may have signed clients' certificates.",
+        "File of the CA certificates that verify clients.",
     ),
     Row::gauge(
         "ssl_wbuf_size",
         Server(|s| options(s).wbuf_size.into()),
-        "What was given with `-o ssl_wbuf_size`, without effect: output is encrypted where it lies.",
+        "Value of `-o ssl_wbuf_size`, without effect.",
     )
     .unit(Bytes),
     Row::text(
         "ssl_session_cache",
         Server(|s| options(s).session_cache.into()),
-        "Whether clients that know no tickets can resume sessions.",
+        "Whether clients without ticket support can resume sessions.",
     ),
     Row::constant("ssl_kernel_tls", "no", "Encryption stays in the process."),
     Row::text(
@@ -99,7 +99,7 @@ pub(in crate::stats) const SETTINGS: &[Row] = &[
             Version::Tls13 => "tlsv1.3".into(),
             _ => "tlsv1.2".into(),
         }),
-        "The oldest version of TLS that is spoken.",
+        "Minimum TLS version.",
     ),
 ];
 
@@ -107,7 +107,7 @@ fn options<'s>(snapshot: &Snapshot<'s>) -> &'s options::Tls {
     &snapshot.suboptions().tls
 }
 
-/// What is shown only where there is TLS.
+/// A value of TLS; 0 without `-Z`.
 fn tls(snapshot: &Snapshot<'_>, read: impl FnOnce(&Tls) -> Value) -> Value {
     snapshot.server.guards.tls.as_deref().map_or(Value::Whole(0), read)
 }
@@ -120,7 +120,7 @@ fn path(path: Option<&Path>, none: &'static str) -> Value {
     path.map_or(none.into(), |path| path.display().to_string().into())
 }
 
-/// memcached shows the bits that OpenSSL has for a mode.
+/// The mode as the bits of OpenSSL, as in memcached.
 fn bits(mode: VerifyMode) -> Value {
     Value::Whole(match mode {
         VerifyMode::None => 0,

@@ -232,8 +232,8 @@ fn who_cannot_be_served_is_told() {
         (&["--size-exponent", "1.5"], 1, "The size exponent must be 0 to 1"),
         (&["--size-exponent", "-0.5"], 1, "The size exponent must be 0 to 1"),
         (&["--size-exponent", "large"], 1, "'large'"),
-        (&["--size-exponent", "0.5", "--engine", "moka"], 64, "--engine segment alone"),
-        (&["--size-exponent", "0.5", "--engine", "dashmap", "-M"], 64, "--engine segment alone"),
+        (&["--size-exponent", "0.5", "--engine", "moka"], 64, "requires --engine segment"),
+        (&["--size-exponent", "0.5", "--engine", "dashmap", "-M"], 64, "requires --engine segment"),
         (&["-U", "70000"], 64, "UDP"),
         (&["-u", "nobody-of-that-name"], 67, "nobody-of-that-name"),
     ] {

@@ -102,7 +102,7 @@ fn what_cannot_be_guarded_does_not_start() {
         (&["-Y", &broken], 1, "malformed entry. Should be 'user:password' (line 2", true),
         (&["-S"], 1, "MEMCACHED_SASL_PWDB", false),
         (&["-S", "--sasl-pwdb", "/nonexistent/file"], 1, "Could not open authfile", false),
-        (&["--sasl-pwdb", &good], 64, "give that too", false),
+        (&["--sasl-pwdb", &good], 64, "give -S, too", false),
         (&["-Y", &good, "-B", "binary"], 64, "BINARY protocol", true),
         (&["-Y", &good, "-U", "11211"], 64, "Cannot use UDP with ascii authentication", true),
         (&["-Y", &good, "-B", "auto"], 64, "BINARY protocol", true),
