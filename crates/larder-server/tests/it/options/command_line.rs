@@ -220,7 +220,7 @@ fn who_cannot_be_served_is_told() {
         (&["-m", "1"], 64, "Cannot set item size limit higher than 1/2 of memory max."),
         (&["-m", "999999999"], 64, "must be 1 to 16777216 MiB (-m)"),
         (&["-e", "/nowhere/items"], 71, "/nowhere/items"),
-        (&["-e", "items", "--engine", "moka"], 64, "only --engine segment"),
+        (&["-e", "items", "--engine", "moka"], 64, "require --engine segment"),
         (&["-l", "[::1"], 71, "failed to resolve the address to listen on: [::1"),
         (&["-l", "127.0.0.1:99999"], 71, "127.0.0.1:99999"),
         (&["word"], 1, "'word'"),

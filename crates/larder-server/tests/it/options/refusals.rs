@@ -224,8 +224,8 @@ fn is_warned(options: &[&str]) -> bool {
     let said = server.said();
     assert!(said.contains("stopped"), "it had started: {said}");
     said.contains(
-        "anybody who can connect to this machine may read and change all items: give -l 127.0.0.1 to \
-         serve this machine alone, or -Y or -S to ask for logins",
+        "access: every client that reaches this machine can read and change all items, because no login \
+         is required; give -l 127.0.0.1 to serve only this machine, or -Y or -S to require logins",
     )
 }
 
