@@ -15,7 +15,7 @@ from statistics import median
 from bench.servers import LARDER, LOAD_CORE, ROOT, SERVER_CORE, free_port, on_core, run, stats_of
 
 KILLS, PAUSES, HAND_OVERS = 50, 10, 50
-KILL, PAUSE, HAND_OVER = "kill", "pause", "hand-over"
+KILL, PAUSE, HAND_OVER = "kill", "pause", "transfer-leadership"
 # Requests a second of the load beside them, at both of the other nodes together, and for how many seconds of it.
 LOAD_RATE, LOAD_SECS = 50_000, 2
 # How long the answers are watched after each loss, in seconds.

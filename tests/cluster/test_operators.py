@@ -24,10 +24,10 @@ def larder(etcd, task, cluster, *words):
 def test_leadership_transfer_without_errors_or_full_sync(etcd):
     with Group(etcd, 3, "--cluster", "over") as group:
         old, others = group.leader(), group.followers()
-        assert larder(etcd, "hand-over", "over", old.name) == (True, f"{old.name} leads already")
-        assert larder(etcd, "hand-over", "over", "nobody") == (
+        assert larder(etcd, "transfer-leadership", "over", old.name) == (True, f"{old.name} already leads")
+        assert larder(etcd, "transfer-leadership", "over", "nobody") == (
             False,
-            f"larder: {old.name} leads on: nobody does not have all items",
+            f"larder: leadership stays with {old.name}: nobody is not in sync",
         )
         copies = [node.stats("replication")["copies_received"] for node in group]
         with Client(others[0], "a") as a, Client(old, "b") as b:
@@ -35,7 +35,7 @@ def test_leadership_transfer_without_errors_or_full_sync(etcd):
                 # To each node by name, and to any node.
                 to = [others[1].name, old.name, others[0].name, None][round]
                 epoch = int(group.leader().seen()["epoch"])
-                done, said = larder(etcd, "hand-over", "over", *([to] if to else []))
+                done, said = larder(etcd, "transfer-leadership", "over", *([to] if to else []))
                 assert done and said.endswith(f" leads in epoch {epoch + 1}"), said
                 wait_until(lambda: int(group.leader().seen()["epoch"]) == epoch + 1, "the next leader")
                 assert to in (None, group.leader().name)
@@ -55,7 +55,7 @@ def test_the_ack_mode_is_set_for_the_group(etcd):
         # The leader drops members that do not run for a second, so the test waits until all are in sync.
         wait_until(lambda: client(leader).set("a", "2") and leader.seen()["held"] != "0", "an answer that waits")
         assert "--ack writes for all nodes" in larder(etcd, "status", "set")[1]
-        assert larder(etcd, "hand-over", "set")[0]
+        assert larder(etcd, "transfer-leadership", "set")[0]
         wait_until(lambda: group.leader() is not leader, "the next leader")
         group.wait_until_in_sync()
         new = group.leader()
@@ -70,7 +70,7 @@ def test_a_node_with_incomplete_data_leads_on_request(etcd):
         assert client(leader).set("old", "1")
         wait_for_same_keys(group)
         refused = larder(etcd, "promote", "promoted", follower.name, "--unclean")
-        assert refused == (False, f"larder: {leader.name} leads and is alive: use hand-over")
+        assert refused == (False, f"larder: leader {leader.name} is alive: use transfer-leadership")
         follower.signal(signal.SIGSTOP)
         wait_until(lambda: leader.seen()["in_sync"].split() == [leader.name], "the leader alone")
         # More than socket buffers hold, which the follower applies when it resumes.
@@ -79,13 +79,13 @@ def test_a_node_with_incomplete_data_leads_on_request(etcd):
         assert client(leader).set("lost", "1")
         group.kill(leader)
         follower.signal(signal.SIGCONT)
-        away = f"group 0: {leader.name} leads in epoch 1, but is away"
+        away = f"group 0: {leader.name} leads in epoch 1, but is not alive"
         wait_until(lambda: away in larder(etcd, "status", "promoted")[1], "the end of the lease")
         assert ask(follower, b"mg old v\r\n", b"\r\n") == b"SERVER_ERROR no leader\r\n"
         done, said = larder(etcd, "promote", "promoted", follower.name)
         assert not done and "--unclean" in said
         away = larder(etcd, "promote", "promoted", leader.name, "--unclean")
-        assert away == (False, f"larder: {leader.name} is not alive, as far as etcd knows")
+        assert away == (False, f"larder: {leader.name} is not alive according to etcd")
         done, said = larder(etcd, "promote", "promoted", follower.name, "--unclean")
         assert done and said.startswith(f"{follower.name} leads in epoch "), said
         wait_until(follower.leads, "the follower leads")
@@ -96,7 +96,7 @@ def test_a_node_with_incomplete_data_leads_on_request(etcd):
 def test_a_node_is_ready_when_it_has_all_items(etcd):
     with Group(etcd, 2, "--cluster", "ready") as group:
         for node in group:
-            assert larder(etcd, "ready", "ready", node.name) == (True, f"{node.name} has all items")
+            assert larder(etcd, "ready", "ready", node.name) == (True, f"{node.name} is in sync")
         follower = group.followers()[0]
         follower.signal(signal.SIGSTOP)
         wait_until(lambda: len(group.leader().seen()["in_sync"].split()) == 1, "the leader alone")

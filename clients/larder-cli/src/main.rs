@@ -1,4 +1,4 @@
-//! `larder`: the command-line tool that loads and compares cache servers, and shows clusters.
+//! `larder`: the command-line tool that load-tests and compares cache servers, and operates clusters of them.
 
 mod cluster;
 
@@ -9,18 +9,17 @@ use larder_compare as compare;
 use larder_target::empty_loop;
 use std::process::ExitCode;
 
-/// Load generator for cache servers, side-by-side comparisons of them, and clusters of larderds
+/// Load-test and compare cache servers, and operate Larder clusters
 #[derive(Debug, Parser)]
 #[command(name = "larder", version)]
-struct Line {
+struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Load a cache server and report throughput, latency and CPU time; or measure its capacity
-    /// (fill) or miss ratio (hitratio)
+    /// Load a cache server and report throughput, latency and CPU time
     #[command(args_conflicts_with_subcommands = true, disable_help_flag = true)]
     Bench {
         #[command(flatten)]
@@ -28,30 +27,28 @@ enum Command {
         #[command(subcommand)]
         measure: Option<Measure>,
     },
-    /// Compare several cache servers as a suite defines, and write a report
+    /// Run a suite of benchmarks against several cache servers and write a report
     Compare(compare::Arguments),
-    /// Show the groups of a cluster of larderds, and have other nodes lead
+    /// Inspect and operate a cluster of larderd nodes
     Cluster {
         #[command(subcommand)]
-        task: cluster::Task,
+        command: cluster::ClusterCommand,
     },
 }
 
 #[derive(Debug, Subcommand)]
 enum Measure {
-    /// Count how many items a server holds per GiB of its memory limit and of its resident memory
+    /// Measure how many items a server holds per GiB of memory limit and per GiB of resident memory
     Fill(WithHelp<fill::Arguments>),
-    /// Replay look-aside requests and report the miss ratio, next to simulated caches
+    /// Replay a trace with look-aside caching and report the miss ratio, next to simulated caches
     Hitratio(Box<WithHelp<hitratio::Arguments>>),
-    /// Measure Larder's client library
+    /// Measure client libraries with the calls of several threads or tasks
     Clients(WithHelp<clients::Arguments>),
-    /// Serve fixed answers without parsing requests: a lower bound of CPU time to compare servers
-    /// with
+    /// Serve fixed replies without parsing requests: a lower bound of CPU time for comparisons
     EmptyLoop(WithHelp<empty_loop::Arguments>),
 }
 
-/// Adds `-h` to a subcommand of `bench`, which disables clap's own because memtier's `-h` is the
-/// host.
+/// Adds `-h` to a subcommand of `bench`, which disables clap's `-h` because memtier's `-h` is the host.
 #[derive(Args, Debug)]
 struct WithHelp<A: Args> {
     #[command(flatten)]
@@ -62,8 +59,8 @@ struct WithHelp<A: Args> {
 }
 
 fn main() -> ExitCode {
-    let result = match Line::parse().command {
-        Command::Cluster { task } => cluster::command(&task, &mut std::io::stdout()),
+    let result = match Cli::parse().command {
+        Command::Cluster { command } => cluster::command(&command, &mut std::io::stdout()),
         Command::Compare(arguments) => with_message(compare::command(&arguments)),
         Command::Bench { load, measure } => match measure {
             None => with_message(larder_bench::bench(&load, &mut std::io::stdout())),
@@ -84,7 +81,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            #[expect(clippy::print_stderr, reason = "a command's errors go there")]
+            #[expect(clippy::print_stderr, reason = "command errors go to stderr")]
             {
                 eprintln!("larder: {error}");
             }

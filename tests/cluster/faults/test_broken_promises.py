@@ -98,7 +98,7 @@ def test_a_replaced_leader_does_not_store_a_slow_upload(etcd, length):
             head = f"PUT /v1/keys/slow HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n"
             sock.sendall(head.encode() + value[:5])
             time.sleep(0.3)
-            assert larder(etcd, "hand-over", name)[0]
+            assert larder(etcd, "transfer-leadership", name)[0]
             wait_until(new.leads, "another leader")
             group.wait_until_in_sync()
             sock.sendall(value[5:])

@@ -137,7 +137,7 @@ def test_no_request_fails_during_moves_and_leadership_transfers(etcd):
         with contextlib.ExitStack() as stack:
             clients = [stack.enter_context(WebClient(node)) for node in nodes]
             larder(etcd, "move", "webmoves", "--to", "1")
-            larder(etcd, "hand-over", "webmoves")
+            larder(etcd, "transfer-leadership", "webmoves")
             larder(etcd, "drain", "webmoves", "1")
         for one in clients:
             assert not one.early_faults, (one.node.name, one.early_faults)
@@ -181,7 +181,7 @@ def test_a_slow_upload_reaches_the_new_leader(etcd):
             head = f"PUT /v1/keys/slow HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(value)}\r\n\r\n"
             sock.sendall(head.encode() + value[: 1 << 20])
             time.sleep(0.3)
-            larder(etcd, "hand-over", "webslow")
+            larder(etcd, "transfer-leadership", "webslow")
             wait_until(new.leads, "another leader")
             sock.sendall(value[1 << 20 :])
             said = sock.recv(1000)

@@ -1,127 +1,150 @@
-//! `larder cluster`: shows the groups of a cluster, as etcd has them, and changes what operators decide.
+//! `larder cluster`: shows the groups of a cluster from their records in etcd, and carries out operator commands.
 
-mod leaders;
+mod leadership;
 mod moves;
 mod options;
+mod progress;
 mod status;
-mod watch;
 
 use clap::Subcommand;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use larder_etcd::EtcdGroup;
 use larder_replica::{AckMode, Coordinator};
-use leaders::{Seen, hand_over, promote};
-use moves::{Plan, cancel_moves, carry_out};
-use options::{Where, Which, message};
+use leadership::{GroupSnapshot, promote, transfer_leadership};
+use moves::{MovePlan, cancel_moves, run_moves};
+use options::{ClusterArguments, GroupArguments, message};
 use status::status;
 use std::io::Write;
 
-/// What is to be done with a cluster
+/// Subcommands of `larder cluster`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Task {
-    /// Show who leads each group, who has all items, and who is alive
-    Status(Where),
-    /// Say which changes of a group wait until all nodes in sync have them, whatever the nodes were given
+pub(crate) enum ClusterCommand {
+    /// Show the leader, members and slots of each group
+    Status(ClusterArguments),
+    /// Set the acknowledgement mode of all nodes of a group, overriding larderd's --ack
     Set {
         #[command(flatten)]
-        group: Which,
-        /// Which changes wait: none, those after which nobody may find an item as it was, or all
+        group: GroupArguments,
+        /// Changes that are answered only after every in-sync node has them
         #[arg(long, value_name = "CHANGES", value_parser = ack_modes())]
         ack: AckMode,
     },
-    /// Have another node lead, which loses nothing and fails no request of other nodes' clients
-    HandOver {
+    /// Transfer leadership to another in-sync node, without lost items or failed requests
+    TransferLeadership {
         #[command(flatten)]
-        group: Which,
-        /// The node that is to lead; any that is in sync, if none is given
+        group: GroupArguments,
+        /// New leader [default: any in-sync node]
         node: Option<String>,
     },
-    /// Have a node lead that may lack items, because the leader is gone for good and no node in sync is left. Make sure
-    /// that the leader's process has ended: if it is only cut off from etcd, it still answers
+    /// Make a node with incomplete data the leader, after the leader and all in-sync nodes are lost
+    ///
+    /// Items that the node lacks are lost. Check first that the process of the old leader has ended: a leader that is
+    /// only partitioned from etcd still answers requests.
     Promote {
         #[command(flatten)]
-        group: Which,
-        /// The node that is to lead, with whatever it has
+        group: GroupArguments,
+        /// New leader
         node: String,
-        /// What it lacks is lost
+        /// Accept the loss of items that the new leader lacks
         #[arg(long, required = true)]
         unclean: bool,
     },
-    /// Succeed if a node has all items of its group, and fail if not: for readiness probes
+    /// Exit with success if a node is in sync, for readiness probes
     Ready {
         #[command(flatten)]
-        group: Which,
-        /// The node
+        group: GroupArguments,
+        /// Name of the node
         node: String,
-        /// Succeed also if etcd can't be asked
+        /// Exit with success also if etcd is unreachable [default: exit with failure]
         #[arg(long)]
         or_unknown: bool,
     },
-    /// Have slots, and the items whose keys belong to them, move to a group from those that have the most. The leaders of
-    /// the groups move them; this command plans that, and waits
+    /// Move slots and their items to a group, from the groups with the most slots
+    ///
+    /// The leaders of the groups move the slots. This command plans the moves and waits for them.
     Move {
         #[command(flatten)]
-        at: Where,
-        /// Name of the group that is to get slots
+        at: ClusterArguments,
+        /// Name of the group that receives slots
         #[arg(long, value_name = "GROUP")]
         to: String,
-        /// How many slots it is to get [default: as many as it lacks of an even share]
+        /// Number of slots to move [default: up to an even share]
         #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
         count: Option<u16>,
-        /// Do not wait until they have moved
+        /// Return after planning the moves [default: wait until all slots have moved]
         #[arg(long)]
         no_wait: bool,
     },
-    /// Have all slots of a group move to the other groups that have slots, so that the group can be stopped
+    /// Move all slots of a group to the other groups, so that the group can be stopped
     Drain {
         #[command(flatten)]
-        at: Where,
-        /// Name of the group that is to have no slots
+        at: ClusterArguments,
+        /// Name of the group to empty
         group: String,
-        /// Do not wait until they have moved
+        /// Return after planning the moves [default: wait until all slots have moved]
         #[arg(long)]
         no_wait: bool,
     },
-    /// Have all slots stay where they are that are still to move. A move that is under way ends without effect
-    CancelMoves(Where),
+    /// Cancel all planned moves; a move under way ends without effect
+    CancelMoves(ClusterArguments),
 }
 
 fn ack_modes() -> impl TypedValueParser<Value = AckMode> {
-    let names = PossibleValuesParser::new(AckMode::ALL.map(AckMode::name));
-    names.map(|name| AckMode::named(&name).unwrap_or_default())
+    let values = AckMode::ALL.map(|mode| PossibleValue::new(mode.name()).help(ack_help(mode)));
+    PossibleValuesParser::new(values).map(|name| AckMode::named(&name).unwrap_or_default())
 }
 
-/// Does it.
+fn ack_help(mode: AckMode) -> &'static str {
+    match mode {
+        AckMode::None => "Answer every change at once",
+        AckMode::Deletes => {
+            "Wait for every in-sync node before answering a delete, invalidation, empty value or flush"
+        }
+        AckMode::Writes => "Wait for every in-sync node before answering any change",
+    }
+}
+
+/// Runs a subcommand and prints its result.
 ///
 /// # Errors
-/// A message for whoever gave the command.
-pub(crate) fn command(task: &Task, out: &mut impl Write) -> Result<(), String> {
+/// A message for the operator.
+pub(crate) fn command(task: &ClusterCommand, out: &mut impl Write) -> Result<(), String> {
     match task {
-        Task::Status(cluster) => status(cluster, out),
-        Task::Set { group, ack } => {
-            let mut seen = Seen::look(group)?;
+        ClusterCommand::Status(cluster) => status(cluster, out),
+        ClusterCommand::Set { group, ack } => {
+            let mut seen = GroupSnapshot::read(group)?;
             seen.group.set_ack(*ack).map_err(message)
         }
-        Task::HandOver { group, node } => hand_over(Seen::look(group)?, node.clone(), out),
-        Task::Promote { group, node, .. } => promote(Seen::look(group)?, node, out),
-        Task::Ready { group, node, or_unknown } => {
-            let mut asked = EtcdGroup::new(group.at.etcd()?, group.name());
-            let seen = match asked.read() {
+        ClusterCommand::TransferLeadership { group, node } => {
+            transfer_leadership(GroupSnapshot::read(group)?, node.clone(), out)
+        }
+        ClusterCommand::Promote { group, node, .. } => {
+            promote(GroupSnapshot::read(group)?, node, out)
+        }
+        ClusterCommand::Ready { group, node, or_unknown } => {
+            let mut etcd_group = EtcdGroup::new(group.at.etcd()?, group.name());
+            let seen = match etcd_group.read() {
                 Err(error) if *or_unknown => {
-                    return writeln!(out, "nobody knows of {node}: {error}").map_err(message);
+                    return writeln!(out, "state of {node} unknown: {error}").map_err(message);
                 }
-                view => Seen { name: group.name(), group: asked, view: view.map_err(message)? },
+                view => GroupSnapshot {
+                    name: group.name(),
+                    group: etcd_group,
+                    view: view.map_err(message)?,
+                },
             };
             if !seen.record()?.in_sync.contains(&seen.live(node)?) {
-                return Err(format!("{node} does not have all items yet"));
+                return Err(format!("{node} is not in sync"));
             }
-            writeln!(out, "{node} has all items").map_err(message)
+            writeln!(out, "{node} is in sync").map_err(message)
         }
-        Task::Move { at, to, count, no_wait } => {
-            let plan = Plan::MoveTo(to, count.map(usize::from));
-            carry_out(at, &plan, !no_wait, out)
+        ClusterCommand::Move { at, to, count, no_wait } => {
+            let plan = MovePlan::MoveTo(to, count.map(usize::from));
+            run_moves(at, &plan, !no_wait, out)
         }
-        Task::Drain { at, group, no_wait } => carry_out(at, &Plan::Drain(group), !no_wait, out),
-        Task::CancelMoves(at) => cancel_moves(at, out),
+        ClusterCommand::Drain { at, group, no_wait } => {
+            run_moves(at, &MovePlan::Drain(group), !no_wait, out)
+        }
+        ClusterCommand::CancelMoves(at) => cancel_moves(at, out),
     }
 }

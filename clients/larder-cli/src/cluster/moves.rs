@@ -1,29 +1,29 @@
-//! Plans moves of slots between groups, and waits until the leaders of the groups have carried them out.
+//! Plans moves of slots between groups, and waits until the leaders of the groups have moved them.
 
-use super::options::{LOOKS, Where, message, slot_count};
-use super::watch::{MoveState, MoveWatch};
+use super::options::{ClusterArguments, POLL_INTERVAL, message, slot_count};
+use super::progress::{MoveState, MoveWatch};
 use larder_etcd::{EtcdShardMap, groups};
 use larder_replica::{GroupView, PlanError, ShardMap};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Instant;
 
-/// How often a map is changed anew that somebody else has changed meanwhile.
+/// How many times [`Cluster::change`] tries to replace the shard map while other commands change it.
 const SWAPS_MAX: usize = 10;
 
-/// What is to move.
+/// The moves that a command plans.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Plan<'a> {
-    /// Slots to this group: so many, or as many as it lacks of an even share.
+pub(super) enum MovePlan<'a> {
+    /// Moves this many slots to the group, or as many as it lacks of an even share.
     MoveTo(&'a str, Option<usize>),
-    /// All slots of this group to others.
+    /// Moves all slots of the group to other groups.
     Drain(&'a str),
 }
 
-/// Plans moves, and waits until they are done if that is wanted.
-pub(super) fn carry_out(
-    at: &Where,
-    plan: &Plan<'_>,
+/// Plans moves, and waits until they are done if `waits`.
+pub(super) fn run_moves(
+    at: &ClusterArguments,
+    plan: &MovePlan<'_>,
     waits: bool,
     out: &mut impl Write,
 ) -> Result<(), String> {
@@ -41,8 +41,7 @@ pub(super) fn carry_out(
     if count == 0 {
         return writeln!(out, "{}", plan.outcome(&map)).map_err(message);
     }
-    let are = if count == 1 { "is" } else { "are" };
-    writeln!(out, "{} {are} to move {}", slot_count(count), plan.direction()).map_err(message)?;
+    writeln!(out, "{} will move {}", slot_count(count), plan.direction()).map_err(message)?;
     if !waits {
         return Ok(());
     }
@@ -50,18 +49,17 @@ pub(super) fn carry_out(
     writeln!(out, "{}", plan.outcome(&map)).map_err(message)
 }
 
-/// Has all slots stay where they are.
-pub(super) fn cancel_moves(at: &Where, out: &mut impl Write) -> Result<(), String> {
+/// Cancels all planned moves.
+pub(super) fn cancel_moves(at: &ClusterArguments, out: &mut impl Write) -> Result<(), String> {
     let (_, cancelled) = Cluster::new(at)?.change(|map| Ok(map.cancel()))?;
-    let said = match cancelled {
-        0 => writeln!(out, "no slots were to move"),
-        1 => writeln!(out, "1 slot stays where it is"),
-        count => writeln!(out, "{count} slots stay where they are"),
+    let printed = match cancelled {
+        0 => writeln!(out, "no moves are planned"),
+        count => writeln!(out, "cancelled the moves of {}", slot_count(count)),
     };
-    said.map_err(message)
+    printed.map_err(message)
 }
 
-impl Plan<'_> {
+impl MovePlan<'_> {
     fn add_to(&self, map: &mut ShardMap) -> Result<usize, PlanError> {
         match *self {
             Self::MoveTo(group, count) => map.plan_migration(group, count),
@@ -69,7 +67,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Whether a group of the cluster that is to be drained has no slots.
+    /// Whether the plan drains an existing group that has no slots.
     fn is_drained(&self, map: &ShardMap, groups: &BTreeMap<String, GroupView>) -> bool {
         matches!(*self, Self::Drain(group) if groups.contains_key(group) && map.slots_of(group).is_empty())
     }
@@ -81,71 +79,68 @@ impl Plan<'_> {
         }
     }
 
-    /// What a map shows when the moves are done.
+    /// The message after the moves are done.
     fn outcome(&self, map: &ShardMap) -> String {
         match *self {
             Self::MoveTo(group, _) => {
                 format!("group {group} has {}", slot_count(map.slots_of(group).len()))
             }
-            Self::Drain(group) => format!("group {group} has no slots, and can be stopped"),
+            Self::Drain(group) => format!("group {group} has no slots and can be stopped"),
         }
     }
 
-    /// Why the moves can't be planned, and what to do about it.
+    /// The error message if the moves cannot be planned, with a remedy.
     fn refusal(&self, map: &ShardMap, error: &PlanError) -> String {
         match (error, *self) {
             (PlanError::InProgress(count, group), _) => {
-                let are = if *count == 1 { "is" } else { "are" };
+                let have = if *count == 1 { "has" } else { "have" };
                 format!(
-                    "{} {are} still to move to group {group}: wait until that is done, or use cancel-moves",
+                    "{} {have} yet to move to group {group}: wait for them, or use cancel-moves",
                     slot_count(*count)
                 )
             }
             (PlanError::TooMany(count), _) => format!(
-                "the other groups can give {} at most, as each keeps one: give a lower --count, or drain a group",
+                "the other groups can give {} at most, because each keeps one: lower --count, or drain a group",
                 slot_count(*count)
             ),
             (PlanError::Nothing, Self::MoveTo(group, _)) => {
                 let has = slot_count(map.slots_of(group).len());
-                format!("group {group} has {has}, an even share or more: give it more with --count")
+                format!("group {group} has {has}, an even share or more: set --count")
             }
             (PlanError::Nothing, Self::Drain(group)) => {
-                format!("there is no group {group}: look for its name in the status of the cluster")
+                format!("no group {group}: `larder cluster status` shows all groups")
             }
             (PlanError::NoOtherGroup, _) => message(error),
         }
     }
 }
 
-/// A group gets slots by its leader only.
+/// Checks that a group has a live leader, because the leader imports the slots.
 fn check_leader(group: &str, view: Option<&GroupView>) -> Result<(), String> {
     match view.and_then(|view| view.record.as_ref().map(|record| (view, record))) {
-        None => Err(format!(
-            "group {group} has no leader, which would move the slots: start its nodes first"
-        )),
+        None => Err(format!("group {group} has no leader to import slots: start its nodes first")),
         Some((view, record)) if !view.is_live(&record.leader) => Err(format!(
-            "{}, the leader of group {group}, is away, and nobody else can move the slots: wait until the group has a \
-             leader that is alive",
+            "leader {} of group {group} is not alive, and only a live leader can import slots: wait for a new leader",
             record.leader.node
         )),
         Some(_) => Ok(()),
     }
 }
 
-/// The map of a cluster.
+/// The shard map of a cluster in etcd.
 struct Cluster {
     name: String,
     map: EtcdShardMap,
 }
 
 impl Cluster {
-    fn new(at: &Where) -> Result<Self, String> {
+    fn new(at: &ClusterArguments) -> Result<Self, String> {
         let name = at.cluster.clone();
         Ok(Self { map: EtcdShardMap::new(at.etcd()?, name.clone()), name })
     }
 
-    /// Replaces the map by a changed one, unless the change leaves it as it was. The new map, and what the change
-    /// returned; the change is made anew if somebody else was faster.
+    /// Replaces the map by a changed one, unless `change` leaves it as it was. Returns the new map and the result of
+    /// `change`, which runs again if another command has replaced the map in between.
     fn change<T>(
         &mut self,
         change: impl Fn(&mut ShardMap) -> Result<T, String>,
@@ -159,16 +154,16 @@ impl Cluster {
                 return Ok((new, changed));
             }
             let swapped = self.map.swap(seen.revision, &new, &[]).map_err(|error| {
-                format!("{error}. It may have taken effect: look at the status of the cluster")
+                format!("{error}. The change may have taken effect: check the cluster's status")
             })?;
             if swapped.is_some() {
                 return Ok((new, changed));
             }
         }
-        Err("others have changed the map again and again meanwhile: try again".to_owned())
+        Err(format!("other commands replaced the shard map {SWAPS_MAX} times: retry"))
     }
 
-    /// Waits until the moves of a map are done, and says how far they are. The map as it is then.
+    /// Waits until the planned moves of a map are done, prints the progress, and returns the final map.
     fn wait_for_moves(&mut self, map: &ShardMap, out: &mut impl Write) -> Result<ShardMap, String> {
         let mut watch = MoveWatch::new(map, Instant::now());
         loop {
@@ -185,11 +180,11 @@ impl Cluster {
                     }
                 }
             }
-            std::thread::sleep(LOOKS);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
     fn no_map(&self) -> String {
-        format!("cluster {} has no map yet: its first leader makes one", self.name)
+        format!("cluster {} has no shard map yet: its first leader creates one", self.name)
     }
 }

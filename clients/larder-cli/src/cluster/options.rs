@@ -1,4 +1,4 @@
-//! Which cluster or group is meant, and where etcd is; and what all commands need.
+//! Options of all subcommands: the cluster, the group and the connection to etcd.
 
 use clap::Args;
 use larder_etcd::{Etcd, EtcdFiles, GroupName};
@@ -6,48 +6,49 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How often it is looked whether what was asked for has been done.
-pub(super) const LOOKS: Duration = Duration::from_millis(50);
+/// The time between two reads of etcd while a command waits.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Which group, and where etcd is.
+/// Options of commands on one group.
 #[derive(Args, Debug)]
-pub(crate) struct Which {
+pub(crate) struct GroupArguments {
     #[command(flatten)]
-    pub(super) at: Where,
+    pub(super) at: ClusterArguments,
     /// Name of the group
-    #[arg(long, value_name = "NAME", default_value = "0")]
+    #[arg(long, value_name = "NAME", default_value = "0", help_heading = "Cluster")]
     group: String,
 }
 
-/// Which cluster, and where etcd is.
+/// Options of commands on a cluster.
 #[derive(Args, Debug)]
-pub(crate) struct Where {
+pub(crate) struct ClusterArguments {
     /// Name of the cluster
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Cluster")]
     pub(super) cluster: String,
-    /// Servers of etcd, separated by commas
+    /// URLs of the etcd servers, separated by commas
     #[arg(
         long,
         value_name = "URL",
         value_delimiter = ',',
-        default_value = "http://127.0.0.1:2379"
+        default_value = "http://127.0.0.1:2379",
+        help_heading = "etcd"
     )]
     etcd: Vec<String>,
-    /// Certificates, in PEM, of those who certify the servers of etcd
-    #[arg(long, value_name = "FILE")]
+    /// PEM file of the CA certificates for etcd; https URLs need it [default: none]
+    #[arg(long, value_name = "FILE", help_heading = "etcd")]
     etcd_ca: Option<PathBuf>,
-    /// Certificate, in PEM, that is shown to etcd
-    #[arg(long, value_name = "FILE", requires = "etcd_key")]
+    /// PEM file of the client certificate for etcd [default: none]
+    #[arg(long, value_name = "FILE", requires = "etcd_key", help_heading = "etcd")]
     etcd_cert: Option<PathBuf>,
-    /// Private key of --etcd-cert, in PEM
-    #[arg(long, value_name = "FILE", requires = "etcd_cert")]
+    /// PEM file of the private key of --etcd-cert [default: none]
+    #[arg(long, value_name = "FILE", requires = "etcd_cert", help_heading = "etcd")]
     etcd_key: Option<PathBuf>,
-    /// File with NAME:PASSWORD for etcd
-    #[arg(long, value_name = "FILE")]
+    /// File with NAME:PASSWORD for etcd [default: no login]
+    #[arg(long, value_name = "FILE", help_heading = "etcd")]
     etcd_password: Option<PathBuf>,
 }
 
-impl Where {
+impl ClusterArguments {
     pub(super) fn etcd(&self) -> Result<Etcd, String> {
         let files = EtcdFiles {
             urls: &self.etcd,
@@ -60,7 +61,7 @@ impl Where {
     }
 }
 
-impl Which {
+impl GroupArguments {
     pub(super) fn name(&self) -> GroupName {
         GroupName { cluster: self.at.cluster.clone(), group: self.group.clone() }
     }

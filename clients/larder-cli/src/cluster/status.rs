@@ -1,19 +1,19 @@
-//! Shows the groups of a cluster, as etcd has them.
+//! Prints the groups of a cluster from their records in etcd.
 
-use super::options::{Where, message, slot_count};
+use super::options::{ClusterArguments, message, slot_count};
 use larder_etcd::{EtcdShardMap, groups};
 use larder_replica::{GroupView, Process, ShardMap};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-pub(super) fn status(at: &Where, out: &mut impl Write) -> Result<(), String> {
+pub(super) fn status(at: &ClusterArguments, out: &mut impl Write) -> Result<(), String> {
     let mut groups = groups(&mut at.etcd()?, &at.cluster).map_err(message)?;
     if groups.is_empty() {
-        return Err(format!("there is no cluster {} in etcd", at.cluster));
+        return Err(format!("etcd has no cluster {}", at.cluster));
     }
     let map = EtcdShardMap::new(at.etcd()?, at.cluster.clone()).read().map_err(message)?.map;
     if let Some(map) = &map {
-        // Slots of a group that etcd does not know otherwise are shown, too.
+        // Also shows groups that only the map names.
         for (name, _) in map.owners().chain(map.targets()) {
             groups.entry(name.to_owned()).or_default();
         }
@@ -35,8 +35,8 @@ fn show(
         None => writeln!(out, "group {name}: no leader yet")?,
         Some(record) => {
             let (leader, epoch) = (&record.leader, record.epoch);
-            let away = if view.is_live(leader) { "" } else { ", but is away" };
-            writeln!(out, "group {name}: {} leads in epoch {epoch}{away}", leader.node)?;
+            let not_alive = if view.is_live(leader) { "" } else { ", but is not alive" };
+            writeln!(out, "group {name}: {} leads in epoch {epoch}{not_alive}", leader.node)?;
         }
     }
     if let Some(map) = map {
@@ -52,7 +52,7 @@ fn show(
     for node in nodes {
         let process = view.live.get(node).map(|boot| Process { node: node.clone(), boot: *boot });
         let state = match process {
-            None => "away",
+            None => "not alive",
             Some(process) if record.is_some_and(|record| record.leader == process) => "leader",
             Some(process) if in_sync.contains(&process) => "in sync",
             Some(_) => "not in sync",
@@ -76,7 +76,7 @@ fn show_slots(name: &str, map: &ShardMap, out: &mut impl Write) -> io::Result<()
         writeln!(out, "  slots {slots} ({})", slots.len())?;
     }
     match map.targets().find(|(group, _)| *group == name) {
-        Some((_, slots)) => writeln!(out, "  to get {}", slot_count(slots.len())),
+        Some((_, slots)) => writeln!(out, "  to import: {}", slot_count(slots.len())),
         None => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! `larder bench` with servers that fail: what it prints and saves, and its exit status.
+//! Tests the output, the result file and the exit status of `larder bench` with servers that fail.
 
 use crate::broken_server::{self, Action, BrokenServer};
 use nix::sys::signal::{Signal, kill};
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A finished `larder bench`, and its JSON file.
+/// A finished `larder bench` with its JSON results.
 struct Bench {
     output: Output,
     json: Value,
@@ -41,13 +41,13 @@ impl Bench {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
 
-    /// A figure of all commands in the JSON file.
+    /// A count of all commands together, from the JSON results.
     fn total(&self, figure: &str) -> u64 {
         self.json["median"]["commands"]["total"][figure].as_u64().unwrap()
     }
 
-    fn fault(&self, what: &str) -> u64 {
-        self.json["median"]["faults"][what].as_u64().unwrap_or(0)
+    fn fault(&self, name: &str) -> u64 {
+        self.json["median"]["faults"][name].as_u64().unwrap_or(0)
     }
 }
 
@@ -74,16 +74,16 @@ fn failing_every_tenth() -> BrokenServer {
     })
 }
 
-fn wait_for(what: &str, condition: impl Fn() -> bool) {
-    let begun = Instant::now();
+fn wait_for(event: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        assert!(start.elapsed() < Duration::from_secs(60), "{event}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 #[test]
-fn a_sound_server_has_no_faults() {
+fn a_correct_server_has_no_faults() {
     for line in ["-n 100", "--rate 1000 --test-time 1", "--test-time 1 --fill --key-maximum 99"] {
         let bench = Bench::run(&sound(), &format!("-t 1 -c 1 {line}"));
         assert_eq!(bench.code(), Some(0), "{line}: {}", bench.message());
@@ -95,7 +95,7 @@ fn a_sound_server_has_no_faults() {
 }
 
 #[test]
-fn the_open_loop_shows_what_was_asked_and_got() {
+fn the_open_loop_shows_the_requested_and_the_reached_rate() {
     let bench = Bench::run(&sound(), "-t 1 -c 4 --rate 500 --test-time 1");
     let table = bench.table();
     assert!(table.contains("asked 500/s, got "), "{table}");
@@ -119,7 +119,7 @@ fn errors_decide_the_exit_status() {
 }
 
 #[test]
-fn as_many_faults_as_allowed_are_no_failure() {
+fn as_many_faults_as_allowed_do_not_fail_the_run() {
     for (allowed, code) in [(9, 1), (10, 0)] {
         let line = format!("-t 1 -c 1 -n 100 --max-faults {allowed}");
         let bench = Bench::run(&failing_every_tenth(), &line);
@@ -129,7 +129,7 @@ fn as_many_faults_as_allowed_are_no_failure() {
 }
 
 #[test]
-fn wrong_bytes_and_halved_values_are_failures() {
+fn malformed_replies_and_wrong_values_fail_the_run() {
     let garbled = BrokenServer::start(|_| Action::Send(b"what?\r\n".to_vec()));
     let bench = Bench::run(&garbled, "-t 1 -c 1 -n 10");
     assert_eq!((bench.code(), bench.total("requests"), bench.fault("what?")), (Some(1), 0, 10));
@@ -146,7 +146,7 @@ fn wrong_bytes_and_halved_values_are_failures() {
 }
 
 #[test]
-fn never_sent_and_never_answered_are_failures() {
+fn unsent_and_unanswered_requests_fail_the_run() {
     let silent = BrokenServer::start(|request| match request.number {
         0..100 => Action::Send(request.right()),
         _ => Action::Ignore,
@@ -160,7 +160,7 @@ fn never_sent_and_never_answered_are_failures() {
 }
 
 #[test]
-fn a_server_that_dies_leaves_its_results() {
+fn results_are_kept_if_the_server_dies() {
     let dying = BrokenServer::start(|request| match request.number {
         0..500 => Action::Send(request.right()),
         _ => Action::Close,
@@ -175,7 +175,7 @@ fn a_server_that_dies_leaves_its_results() {
 }
 
 #[test]
-fn a_server_that_answers_nothing_leaves_its_results() {
+fn results_are_kept_if_the_server_answers_nothing() {
     let silent = BrokenServer::start(|_| Action::Ignore);
     let bench = Bench::run(&silent, "-t 1 -c 2 --test-time 60 --timeout 0.5");
     assert_eq!((bench.code(), bench.fault("never answered")), (Some(1), 2));
@@ -184,7 +184,7 @@ fn a_server_that_answers_nothing_leaves_its_results() {
 }
 
 #[test]
-fn a_refusing_server_is_quoted() {
+fn the_error_of_a_refusing_server_is_shown() {
     let refusing = BrokenServer::refusing(b"ERROR Too many open connections\r\n");
     let bench = Bench::run(&refusing, "-t 1 -c 2 -n 10");
     assert_eq!(bench.code(), Some(1));
@@ -202,7 +202,7 @@ fn a_signal_ends_the_run_and_keeps_the_results() {
         let (server, folder) = (sound(), TempDir::new().unwrap());
         let json = folder.path().join("results.json");
         let child = start(&server, &format!("-t 2 -c 2 {line}"), &json);
-        wait_for("the load begins", || server.requests.load(Ordering::Relaxed) > 100);
+        wait_for("the load starts", || server.requests.load(Ordering::Relaxed) > 100);
         // `timeout` sends the same signal twice.
         for _ in 0..2 {
             kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), signal).unwrap();
@@ -217,7 +217,7 @@ fn a_signal_ends_the_run_and_keeps_the_results() {
 }
 
 #[test]
-fn a_path_that_cannot_be_written_is_an_error_before_the_run() {
+fn an_unwritable_path_is_an_error_before_the_run() {
     let folder = TempDir::new().unwrap();
     let missing = folder.path().join("missing");
     for option in ["--out-file", "--json-out-file", "--hdr-file-prefix"] {
@@ -242,7 +242,7 @@ fn start_without_json(server: &BrokenServer, line: &str) -> Child {
 }
 
 #[test]
-fn a_run_that_cannot_begin_leaves_no_empty_file() {
+fn a_run_that_cannot_start_leaves_no_empty_file() {
     let folder = TempDir::new().unwrap();
     let json: PathBuf = folder.path().join("results.json");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -258,7 +258,7 @@ fn a_run_that_cannot_begin_leaves_no_empty_file() {
 }
 
 #[test]
-fn too_few_file_descriptors_are_named() {
+fn the_error_about_too_few_file_descriptors_names_the_limit() {
     let server = sound();
     let output = Command::new("sh")
         .args(["-c", "ulimit -n 40; exec \"$0\" bench -s 127.0.0.1 -p \"$1\" -t 1 -c 100"])
@@ -272,10 +272,10 @@ fn too_few_file_descriptors_are_named() {
     assert!(!message.contains("server runs there"), "{message}");
 }
 
-/// The server answers one request at a time, each after 20 ms: it cannot keep up with more than 50
-/// requests per second.
+/// The server answers one request at a time, each after 20 ms, so it cannot keep up with more than 50 requests per
+/// second.
 #[test]
-fn the_highest_rate_is_below_what_the_server_can_do() {
+fn the_highest_rate_is_within_the_capacity_of_the_server() {
     let delay = Duration::from_millis(20);
     let server = BrokenServer::start(move |request| Action::SendAfter(delay, request.right()));
     let line = "-t 1 -c 1 --test-time 0.4 --find-rate 50:100 --rate 500";
@@ -291,7 +291,7 @@ fn the_highest_rate_is_below_what_the_server_can_do() {
 }
 
 #[test]
-fn no_rate_is_found_for_a_server_that_fails() {
+fn no_rate_is_found_for_a_failing_server() {
     let refusing = BrokenServer::start(|_| Action::Send(b"SERVER_ERROR no\r\n".to_vec()));
     let line = "-t 1 -c 1 --test-time 0.1 --find-rate 99:1000 --rate 4";
     let bench = Bench::run(&refusing, line);

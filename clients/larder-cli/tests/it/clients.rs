@@ -1,4 +1,4 @@
-//! `larder bench clients`: what it prints, and its exit status.
+//! Tests the output and the exit status of `larder bench clients`.
 
 use crate::broken_server::{Action, BrokenServer};
 use std::process::{Command, Output};
@@ -12,7 +12,7 @@ fn run(port: u16, line: &str) -> Output {
 }
 
 #[test]
-fn results_are_printed() {
+fn each_round_is_printed_as_csv() {
     let server = BrokenServer::start(|request| Action::Send(request.right()));
     let output = run(server.port, "--csv --measure times,load --threads 3 --rounds 2 --secs 0.05");
     let text = String::from_utf8(output.stdout).unwrap();
@@ -22,7 +22,7 @@ fn results_are_printed() {
 }
 
 #[test]
-fn failures_are_messages() {
+fn failures_are_printed_as_messages() {
     let server = BrokenServer::start(|_| Action::Close);
     let output = run(server.port, "");
     assert_eq!(output.status.code(), Some(1));

@@ -1,5 +1,5 @@
-//! `larder cluster` with a real etcd and without servers: the tests do in etcd what leaders would do. Without etcd, these
-//! tests do nothing.
+//! Tests `larder cluster` with a real etcd and without servers: the tests write the records that leaders would write.
+//! Without an etcd binary, these tests pass without running.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::etcd_server::{Server, TIMEOUT, start};
@@ -19,7 +19,7 @@ fn larder(server: &Server, line: &str) -> Command {
     command
 }
 
-/// Runs a command to its end: what it printed, or its error.
+/// Runs a command to its end and returns its output, or its error.
 fn run(server: &Server, line: &str) -> Result<String, String> {
     let output = larder(server, line).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim_end().to_owned();
@@ -36,7 +36,7 @@ fn check(server: &Server, line: &str, text: &str) {
     assert_eq!(run(server, line).as_deref(), Ok(text), "{line}");
 }
 
-/// A command that goes on while the test does something.
+/// A command that runs concurrently with the test.
 struct Running {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -50,14 +50,14 @@ impl Running {
         Self { child, lines }
     }
 
-    /// The next line; nothing at the end.
+    /// The next line of output, or an empty string at the end.
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    /// Whether it succeeded, and its error.
+    /// Waits for the end; returns whether the command succeeded, and its error.
     fn end(mut self) -> (bool, String) {
         assert_eq!(self.line(), "");
         let mut error = String::new();
@@ -66,8 +66,8 @@ impl Running {
     }
 }
 
-/// What is done in etcd by others than the command.
-trait Others {
+/// Writes to etcd as nodes do.
+trait FakeNodes {
     fn map(&self) -> EtcdShardMap;
     fn set_map(&self, map: &ShardMap);
     fn read_map(&self) -> ShardMap;
@@ -76,14 +76,14 @@ trait Others {
     fn show_alive(&self, group: &str, process: &Process);
 }
 
-impl Others for Server {
+impl FakeNodes for Server {
     fn map(&self) -> EtcdShardMap {
         EtcdShardMap::new(self.client(), "demo".to_owned())
     }
 
     fn set_map(&self, map: &ShardMap) {
         let revision = self.map().read().unwrap().revision;
-        self.map().swap(revision, map, &[]).unwrap().expect("nobody else changes it");
+        self.map().swap(revision, map, &[]).unwrap().expect("no other process changes it");
     }
 
     fn read_map(&self) -> ShardMap {
@@ -101,10 +101,10 @@ impl Others for Server {
         let record = Record { epoch, leader: leader.clone(), in_sync: vec![leader.clone()] };
         let mut group = self.group(group);
         let revision = group.read().unwrap().revision;
-        group.swap(revision, &record).unwrap().expect("nobody else changes it");
+        group.swap(revision, &record).unwrap().expect("no other process changes it");
     }
 
-    /// Without a lease, which might end while the machine is busy.
+    /// Writes the record without an etcd lease, which might end while the machine is busy.
     fn show_alive(&self, group: &str, process: &Process) {
         let key = BASE64.encode(format!("/larder/1/demo/live/{group}/{}", process.node));
         let value = BASE64.encode(format!("{:016x}", process.boot));
@@ -118,7 +118,8 @@ fn process(node: &str, boot: u64) -> Process {
     Process { node: node.to_owned(), boot }
 }
 
-/// A cluster in which each of these groups has a leader that is alive, `n` and its name, and an even share of slots.
+/// Starts etcd with a cluster in which each group has a live leader, named `n` and the group's name, and an even share
+/// of the slots.
 fn start_cluster(groups: &[&str]) -> Option<Server> {
     let server = start()?;
     let mut map = ShardMap::single_group(groups[0]);
@@ -142,68 +143,66 @@ fn start_leader(server: &Server, group: &str) {
 }
 
 #[test]
-fn moves_are_planned_and_cancelled() {
+fn moves_can_be_planned_and_cancelled() {
     let Some(server) = start_cluster(&["0"]) else { return };
     start_leader(&server, "1");
-    check(&server, "cancel-moves", "no slots were to move");
-    check(&server, "move --to 1 --no-wait", "2048 slots are to move to group 1");
+    check(&server, "cancel-moves", "no moves are planned");
+    check(&server, "move --to 1 --no-wait", "2048 slots will move to group 1");
     let map = server.read_map();
     let targets: Vec<_> = map.targets().map(|(to, slots)| (to, slots.to_string())).collect();
     assert_eq!(targets, [("1", "2048-4095".to_owned())]);
     assert_eq!(map.slots_of("0").len(), 4096);
-    check(&server, "cancel-moves", "2048 slots stay where they are");
+    check(&server, "cancel-moves", "cancelled the moves of 2048 slots");
     assert_eq!(server.read_map(), ShardMap::single_group("0"));
-    check(&server, "move --to 1 --count 1 --no-wait", "1 slot is to move to group 1");
-    check(&server, "cancel-moves", "1 slot stays where it is");
-    check(&server, "move --to 1 --count 7 --no-wait", "7 slots are to move to group 1");
+    check(&server, "move --to 1 --count 1 --no-wait", "1 slot will move to group 1");
+    check(&server, "cancel-moves", "cancelled the moves of 1 slot");
+    check(&server, "move --to 1 --count 7 --no-wait", "7 slots will move to group 1");
     server.finish_next_move();
-    check(&server, "drain 0 --no-wait", "4089 slots are to move away from group 0");
+    check(&server, "drain 0 --no-wait", "4089 slots will move away from group 0");
     server.finish_next_move();
     assert_eq!(server.read_map(), ShardMap::single_group("1"));
-    check(&server, "drain 0", "group 0 has no slots, and can be stopped");
+    check(&server, "drain 0", "group 0 has no slots and can be stopped");
 }
 
 #[test]
-fn what_nobody_could_carry_out_is_refused() {
+fn impossible_moves_are_refused() {
     let Some(server) = start() else { return };
-    let no_map = "cluster demo has no map yet: its first leader makes one";
+    let no_map = "cluster demo has no shard map yet: its first leader creates one";
     for line in ["move --to 1", "drain 0", "cancel-moves"] {
         check_error(&server, line, no_map);
     }
     start_leader(&server, "0");
     server.set_map(&ShardMap::single_group("0"));
-    let no_leader = "group 1 has no leader, which would move the slots: start its nodes first";
+    let no_leader = "group 1 has no leader to import slots: start its nodes first";
     check_error(&server, "move --to 1", no_leader);
     server.lead("1", 1, &process("n1", 1));
-    let away = "n1, the leader of group 1, is away, and nobody else can move the slots: wait until the group has a \
-                leader that is alive";
-    check_error(&server, "move --to 1", away);
+    let not_alive = "leader n1 of group 1 is not alive, and only a live leader can import slots: wait for a new leader";
+    check_error(&server, "move --to 1", not_alive);
     server.show_alive("1", &process("n1", 2));
-    check_error(&server, "move --to 1", away);
+    check_error(&server, "move --to 1", not_alive);
     assert_eq!(server.read_map(), ShardMap::single_group("0"), "nothing was planned");
     server.show_alive("1", &process("n1", 1));
-    let even = "group 0 has 4096 slots, an even share or more: give it more with --count";
+    let even = "group 0 has 4096 slots, an even share or more: set --count";
     check_error(&server, "move --to 0", even);
-    let too_many = "the other groups can give 4095 slots at most, as each keeps one: give a lower --count, or drain a \
+    let too_many = "the other groups can give 4095 slots at most, because each keeps one: lower --count, or drain a \
                     group";
     check_error(&server, "move --to 1 --count 4096", too_many);
-    let unknown = "there is no group 7: look for its name in the status of the cluster";
+    let unknown = "no group 7: `larder cluster status` shows all groups";
     check_error(&server, "drain 7", unknown);
     check_error(&server, "drain 0", "no other group has slots: move some to another group first");
     run(&server, "move --to 1 --no-wait").unwrap();
-    let under_way =
-        "2048 slots are still to move to group 1: wait until that is done, or use cancel-moves";
+    let under_way = "2048 slots have yet to move to group 1: wait for them, or use cancel-moves";
     check_error(&server, "move --to 0 --count 1", under_way);
     check_error(&server, "drain 1", under_way);
-    // The leader of a group that would get slots of a drained one.
+    // The destination of a drained group's slots has no live leader.
     server.finish_next_move();
     server.lead("1", 2, &process("n2", 1));
-    check_error(&server, "drain 0", &away.replace("n1", "n2"));
+    check_error(&server, "drain 0", &not_alive.replace("n1", "n2"));
     assert!(run(&server, "move --to 1 --count 0").unwrap_err().contains("--count"));
 }
 
 #[test]
-fn one_of_several_plans_at_the_same_time_is_kept() {
+fn only_one_of_several_concurrent_plans_succeeds() {
     let Some(server) = start_cluster(&["0"]) else { return };
     let groups = ["1", "2", "3", "4"];
     groups.iter().for_each(|group| start_leader(&server, group));
@@ -212,14 +211,14 @@ fn one_of_several_plans_at_the_same_time_is_kept() {
     let mut planned = 0;
     for mut command in commands {
         match command.line() {
-            line if line.starts_with("2048 slots are to move to group ") => {
+            line if line.starts_with("2048 slots will move to group ") => {
                 planned += 1;
                 assert!(command.end().0);
             }
             line => {
                 assert_eq!(line, "");
                 let (has_succeeded, error) = command.end();
-                assert!(!has_succeeded && error.contains("are still to move"), "{error}");
+                assert!(!has_succeeded && error.contains("have yet to move"), "{error}");
             }
         }
     }
@@ -232,21 +231,21 @@ fn progress_is_printed_until_all_slots_have_moved() {
     let Some(server) = start_cluster(&["0", "1"]) else { return };
     start_leader(&server, "2");
     let mut command = Running::start(&server, "move --to 2");
-    assert_eq!(command.line(), "1365 slots are to move to group 2");
+    assert_eq!(command.line(), "1365 slots will move to group 2");
     server.finish_next_move();
     let left = server.read_map().next_migration().unwrap().slots.len();
-    assert_eq!(command.line(), format!("{left} slots are left"));
+    assert_eq!(command.line(), format!("{left} slots left to move"));
     server.finish_next_move();
     assert_eq!(command.line(), "group 2 has 1365 slots");
     assert_eq!(command.end(), (true, String::new()));
 
     let mut command = Running::start(&server, "drain 2");
-    assert_eq!(command.line(), "1365 slots are to move away from group 2");
+    assert_eq!(command.line(), "1365 slots will move away from group 2");
     server.finish_next_move();
     let left = server.read_map().next_migration().unwrap().slots.len();
-    assert_eq!(command.line(), format!("{left} slots are left"));
+    assert_eq!(command.line(), format!("{left} slots left to move"));
     server.finish_next_move();
-    assert_eq!(command.line(), "group 2 has no slots, and can be stopped");
+    assert_eq!(command.line(), "group 2 has no slots and can be stopped");
     assert_eq!(command.end(), (true, String::new()));
 }
 
@@ -255,15 +254,15 @@ fn a_wait_for_cancelled_moves_fails() {
     let Some(server) = start_cluster(&["0", "1"]) else { return };
     start_leader(&server, "2");
     let mut command = Running::start(&server, "move --to 2");
-    assert_eq!(command.line(), "1365 slots are to move to group 2");
+    assert_eq!(command.line(), "1365 slots will move to group 2");
     server.finish_next_move();
     let left = server.read_map().next_migration().unwrap().slots.len();
-    assert_eq!(command.line(), format!("{left} slots are left"));
-    check(&server, "cancel-moves", &format!("{left} slots stay where they are"));
+    assert_eq!(command.line(), format!("{left} slots left to move"));
+    check(&server, "cancel-moves", &format!("cancelled the moves of {left} slots"));
     let (has_succeeded, error) = command.end();
     let moved = 1365 - left;
-    let said = format!("larder: the moves have been cancelled: {moved} of 1365 slots moved; ");
-    assert!(!has_succeeded && error.starts_with(&said), "{error}");
+    let prefix = format!("larder: the moves were cancelled: {moved} of 1365 slots moved; ");
+    assert!(!has_succeeded && error.starts_with(&prefix), "{error}");
 }
 
 #[test]
@@ -282,7 +281,7 @@ fn the_status_shows_slots_if_there_is_a_map() {
                      n0  leader       clients -  members \n\
                    group 1: n1 leads in epoch 1\n  \
                      no slots\n  \
-                     to get 1024 slots\n  \
+                     to import: 1024 slots\n  \
                      n1  leader       clients -  members";
     check(&server, "status", planned);
     server.finish_next_move();
@@ -296,33 +295,34 @@ fn the_status_shows_slots_if_there_is_a_map() {
 }
 
 #[test]
-fn a_raised_epoch_of_the_same_leader_is_not_another_leader() {
+fn a_higher_epoch_of_the_same_leader_is_no_leadership_change() {
     let Some(server) = start() else { return };
     let (a, b) = (process("a", 1), process("b", 1));
     let mut group = server.group("0");
     let mut lead = |epoch, leader: &Process| {
         let record = Record { epoch, leader: leader.clone(), in_sync: vec![a.clone(), b.clone()] };
         let revision = group.read().unwrap().revision;
-        group.swap(revision, &record).unwrap().expect("nobody else changes it");
+        group.swap(revision, &record).unwrap().expect("no other process changes it");
     };
     [&a, &b].iter().for_each(|process| server.show_alive("0", process));
     lead(1, &a);
-    let mut command = Running::start(&server, "hand-over b");
-    let wait_for_wish = |epoch| {
-        let begun = Instant::now();
-        let is_asked = || {
-            let wish = server.group("0").read().unwrap().requests.transfer;
-            wish.is_some_and(|wish| wish.epoch == epoch && wish.to.as_deref() == Some("b"))
+    let mut command = Running::start(&server, "transfer-leadership b");
+    let wait_for_request = |epoch| {
+        let start = Instant::now();
+        let is_requested = || {
+            let request = server.group("0").read().unwrap().requests.transfer;
+            request
+                .is_some_and(|request| request.epoch == epoch && request.to.as_deref() == Some("b"))
         };
-        while !is_asked() {
-            assert!(begun.elapsed() < TIMEOUT, "nobody asks the leader of epoch {epoch}");
+        while !is_requested() {
+            assert!(start.elapsed() < TIMEOUT, "no transfer request in epoch {epoch}");
             std::thread::sleep(Duration::from_millis(10));
         }
     };
-    wait_for_wish(1);
+    wait_for_request(1);
     lead(2, &a);
-    // The command has seen the higher epoch, and goes on to wait.
-    wait_for_wish(2);
+    // The command sees the higher epoch, repeats its request and keeps waiting.
+    wait_for_request(2);
     lead(3, &b);
     assert_eq!(command.line(), "b leads in epoch 3");
     assert_eq!(command.end(), (true, String::new()));

@@ -1,4 +1,4 @@
-//! The integration tests of larder, one program.
+//! The integration tests of `larder`, in one program.
 
 mod broken;
 #[path = "../../../../measure/larder-bench/tests/it/common/broken_server.rs"]

@@ -1,40 +1,40 @@
-//! What is said about planned moves while they are carried out. Nothing here asks etcd or reads a clock.
+//! The progress of planned moves. Without I/O and without a clock.
 
 use super::options::slot_count;
 use larder_replica::{ShardMap, SlotSet};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// After how long without progress it is said where to look for the reason.
+/// The time without progress after which [`MoveWatch::handle_map`] returns a hint.
 const STALL_TIME: Duration = Duration::from_secs(10);
-/// For how long etcd may fail without a break.
+/// The time without a readable map after which the wait ends with an error.
 const ETCD_FAILURE_MAX: Duration = Duration::from_secs(10);
 
-/// Compares maps of slots with the moves that were planned.
+/// The progress of planned moves, from successive shard maps.
 #[derive(Debug)]
 pub(super) struct MoveWatch {
-    /// The slots that are to move, by the group that is to get them.
+    /// The planned slots, by destination group.
     planned: BTreeMap<String, SlotSet>,
-    /// How many of them had not moved when the map was last read.
+    /// The number of planned slots that had not moved at the last read.
     left: usize,
-    /// When that number changed.
+    /// The time of the last change of `left`.
     changed: Instant,
     has_warned: bool,
-    /// When the map was last read.
+    /// The time of the last read.
     last_read: Instant,
 }
 
-/// How far the moves are.
+/// The state of the moves after a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MoveState {
-    /// Some slots are left to move, and this is to be said.
+    /// Some slots have yet to move. The text, if any, is to be printed.
     UnderWay(Option<String>),
     /// All slots have moved.
     Done,
 }
 
 impl MoveWatch {
-    /// For the moves of a map in which they have just been planned.
+    /// Starts with a map in which the moves have just been planned.
     pub(super) fn new(map: &ShardMap, now: Instant) -> Self {
         let planned: BTreeMap<String, SlotSet> =
             map.targets().map(|(group, slots)| (group.to_owned(), slots.clone())).collect();
@@ -42,17 +42,17 @@ impl MoveWatch {
         Self { planned, left, changed: now, has_warned: false, last_read: now }
     }
 
-    /// The map as it is now.
+    /// Compares the current map with the plan.
     ///
     /// # Errors
-    /// A message if planned slots neither have moved nor are to move any more.
+    /// A message if some planned slots have not moved and are no longer planned.
     pub(super) fn handle_map(&mut self, now: Instant, map: &ShardMap) -> Result<MoveState, String> {
         self.last_read = now;
         let (moved, left) = self.count(map);
         let planned: usize = self.planned.values().map(SlotSet::len).sum();
         if moved + left < planned {
             return Err(format!(
-                "the moves have been cancelled: {moved} of {} moved; the status of the cluster shows who has which slots",
+                "the moves were cancelled: {moved} of {} moved; `larder cluster status` shows the owner of each slot",
                 slot_count(planned)
             ));
         }
@@ -61,30 +61,30 @@ impl MoveWatch {
         }
         if left != self.left {
             (self.left, self.changed) = (left, now);
-            let are = if left == 1 { "is" } else { "are" };
-            return Ok(MoveState::UnderWay(Some(format!("{} {are} left", slot_count(left)))));
+            let text = format!("{} left to move", slot_count(left));
+            return Ok(MoveState::UnderWay(Some(text)));
         }
         let is_stalled = !self.has_warned && now.duration_since(self.changed) >= STALL_TIME;
         self.has_warned |= is_stalled;
         Ok(MoveState::UnderWay(is_stalled.then(|| stall_message(map))))
     }
 
-    /// The map can't be read now.
+    /// Handles a failed read of the map.
     ///
     /// # Errors
-    /// A message if that has been so for too long.
+    /// A message if all reads have failed for [`ETCD_FAILURE_MAX`].
     pub(super) fn handle_failure(&self, now: Instant, error: &str) -> Result<(), String> {
         if now.duration_since(self.last_read) < ETCD_FAILURE_MAX {
             return Ok(());
         }
         let secs = ETCD_FAILURE_MAX.as_secs();
         Err(format!(
-            "the map has not been readable for {secs} seconds: {error}. The moves stay planned: the status of the cluster \
-             shows how far they are"
+            "the shard map was unreadable for {secs} seconds: {error}. The moves stay planned: `larder cluster status` \
+             shows their progress"
         ))
     }
 
-    /// How many of the planned slots have moved, and how many are still to move.
+    /// Counts the planned slots that have moved, and those that have yet to move.
     fn count(&self, map: &ShardMap) -> (usize, usize) {
         let is_to_move: BTreeMap<&str, &SlotSet> = map.targets().collect();
         let counts = self.planned.iter().map(|(group, planned)| {
@@ -97,18 +97,18 @@ impl MoveWatch {
 
 fn stall_message(map: &ShardMap) -> String {
     let secs = STALL_TIME.as_secs();
-    let whose = map.next_migration().map_or_else(
+    let groups = map.next_migration().map_or_else(
         || "both groups".to_owned(),
         |next| format!("groups {} and {}", next.from, next.to),
     );
-    format!("nothing has moved for {secs} seconds: the logs of the leaders of {whose} say why")
+    format!("no slot has moved for {secs} seconds: see the logs of the leaders of {groups}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Group 2 is to get slots from groups 0 and 1, which have 2048 each.
+    /// Group 2 imports slots from groups 0 and 1, which have 2048 each.
     fn planned() -> ShardMap {
         let mut map = ShardMap::single_group("0");
         map.plan_migration("1", None).unwrap();
@@ -125,41 +125,41 @@ mod tests {
     }
 
     #[test]
-    fn each_change_is_said_until_all_have_moved() {
+    fn each_change_is_reported_until_all_slots_have_moved() {
         let (mut map, now) = (planned(), Instant::now());
         let mut watch = MoveWatch::new(&map, now);
         assert_eq!(watch.handle_map(now, &map), Ok(MoveState::UnderWay(None)));
         finish_next(&mut map);
-        let text = format!("{} slots are left", map.next_migration().unwrap().slots.len());
+        let text = format!("{} slots left to move", map.next_migration().unwrap().slots.len());
         assert_eq!(watch.handle_map(now, &map), Ok(MoveState::UnderWay(Some(text))));
         assert_eq!(watch.handle_map(now, &map), Ok(MoveState::UnderWay(None)));
         finish_next(&mut map);
         assert_eq!(watch.handle_map(now, &map), Ok(MoveState::Done));
-        // The next plan is not this one's.
+        // A later plan does not count as a part of this one.
         map.plan_migration("3", None).unwrap();
         assert_eq!(watch.handle_map(now, &map), Ok(MoveState::Done));
     }
 
     #[test]
-    fn a_cancelled_move_is_an_error_also_when_another_one_is_planned() {
+    fn cancelled_moves_are_an_error_even_if_others_are_planned() {
         let (mut map, now) = (planned(), Instant::now());
         let mut watch = MoveWatch::new(&map, now);
         finish_next(&mut map);
         let moved = map.slots_of("2").len();
         map.cancel();
-        let said = format!("the moves have been cancelled: {moved} of 1365 slots moved");
+        let prefix = format!("the moves were cancelled: {moved} of 1365 slots moved");
         let error = watch.handle_map(now, &map).unwrap_err();
-        assert!(error.starts_with(&said), "{error}");
+        assert!(error.starts_with(&prefix), "{error}");
         map.plan_migration("2", Some(1)).unwrap();
         assert!(watch.handle_map(now, &map).is_err());
     }
 
     #[test]
-    fn a_stall_is_said_once() {
-        let (mut map, begun) = (planned(), Instant::now());
-        let mut watch = MoveWatch::new(&map, begun);
+    fn a_stall_is_reported_once() {
+        let (mut map, start) = (planned(), Instant::now());
+        let mut watch = MoveWatch::new(&map, start);
         let mut at = |secs: f32, map: &ShardMap| match watch
-            .handle_map(begun + Duration::from_secs_f32(secs), map)
+            .handle_map(start + Duration::from_secs_f32(secs), map)
             .unwrap()
         {
             MoveState::UnderWay(text) => text.unwrap_or_default(),
@@ -167,22 +167,22 @@ mod tests {
         };
         assert_eq!(at(9.9, &map), "");
         finish_next(&mut map);
-        assert!(at(9.95, &map).ends_with(" are left"));
+        assert!(at(9.95, &map).ends_with(" left to move"));
         assert_eq!(at(19.9, &map), "");
         let text =
-            "nothing has moved for 10 seconds: the logs of the leaders of groups 1 and 2 say why";
+            "no slot has moved for 10 seconds: see the logs of the leaders of groups 1 and 2";
         assert_eq!(at(20.0, &map), text);
         assert_eq!(at(60.0, &map), "");
     }
 
     #[test]
-    fn only_continuous_failure_ends_the_wait() {
-        let (map, begun) = (planned(), Instant::now());
-        let mut watch = MoveWatch::new(&map, begun);
-        let at = |secs| begun + Duration::from_secs(secs);
-        assert_eq!(watch.handle_failure(at(9), "away"), Ok(()));
+    fn only_uninterrupted_failure_ends_the_wait() {
+        let (map, start) = (planned(), Instant::now());
+        let mut watch = MoveWatch::new(&map, start);
+        let at = |secs| start + Duration::from_secs(secs);
+        assert_eq!(watch.handle_failure(at(9), "timeout"), Ok(()));
         watch.handle_map(at(9), &map).unwrap();
-        assert_eq!(watch.handle_failure(at(18), "away"), Ok(()));
-        assert!(watch.handle_failure(at(19), "away").unwrap_err().contains(": away."));
+        assert_eq!(watch.handle_failure(at(18), "timeout"), Ok(()));
+        assert!(watch.handle_failure(at(19), "timeout").unwrap_err().contains(": timeout."));
     }
 }
