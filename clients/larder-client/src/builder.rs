@@ -1,10 +1,10 @@
 //! Settings.
 
 use crate::core::endpoint::address::Address;
-use crate::core::endpoint::entry::Entry;
+use crate::core::endpoint::handshake::Entry;
 use crate::core::endpoint::login::Login;
-use crate::core::endpoint::place::Place;
-use crate::core::servers::group::Group;
+use crate::core::endpoint::resolution::Place;
+use crate::core::servers::server_set::Group;
 use crate::core::servers::{Failover, Member, Servers};
 use crate::discovery::{Discovery, Finder, keep};
 use crate::error::{Error, ErrorKind};

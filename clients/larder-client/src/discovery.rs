@@ -3,9 +3,9 @@
 use crate::blocking::stream::Stream;
 use crate::blocking::wait::Wait;
 use crate::core::endpoint::address::Address;
-use crate::core::endpoint::entry::Entry;
-use crate::core::endpoint::place::Place;
-use crate::core::servers::group::Group;
+use crate::core::endpoint::handshake::Entry;
+use crate::core::endpoint::resolution::Place;
+use crate::core::servers::server_set::Group;
 use crate::core::servers::{Member, Servers};
 use crate::list::ListedServer;
 use crate::refresh::RefreshSignal;

@@ -5,8 +5,8 @@
 #[path = "it/common/mod.rs"]
 mod common;
 
+use common::any_client::{Face, each_face};
 use common::cluster::Cluster;
-use common::face::{Face, each_face};
 use common::{Action, Fake, wait_until};
 use larder_client::metrics::{CloseReason, Command, ServerMetrics};
 use larder_client::{Discovery, Lease};

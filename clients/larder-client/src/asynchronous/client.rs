@@ -11,7 +11,7 @@ use crate::core::lease::{Found, Lease, Look, Right, Seen, ends_call, pause};
 use crate::core::operation::{
     Count, Delete, Flush, Get, GetMany, KnowsMeta, Operation, Stats, Store, Touch, Version,
 };
-use crate::core::servers::group::Group;
+use crate::core::servers::server_set::Group;
 use crate::core::servers::{Member, all};
 use crate::error::{ComputeError, Error};
 use crate::item::{Counted, Item, PerServer, StoreRequest, Stored, Ttl, new_item};

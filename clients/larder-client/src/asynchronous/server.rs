@@ -5,7 +5,7 @@ use super::pool::{Lease, Pool};
 use super::shared::{Opened, Shared};
 use super::stream::Stream;
 use crate::builder::{self, Settings};
-use crate::core::endpoint::place::Place;
+use crate::core::endpoint::resolution::Place;
 use crate::core::operation::Operation;
 use crate::core::servers::Member;
 use crate::core::servers::health::{Admission, Health};

@@ -1,7 +1,7 @@
 //! A socket, and how it is opened.
 
 use crate::core::endpoint::address::Address;
-use crate::core::endpoint::place::{Place, share};
+use crate::core::endpoint::resolution::{Place, share};
 use crate::core::endpoint::tls::Session;
 use crate::core::link::Transfer;
 use crate::error::ErrorKind;

@@ -2,7 +2,7 @@
 
 use super::wait::Wait;
 use crate::core::endpoint::address::Address;
-use crate::core::endpoint::place::{Place, share};
+use crate::core::endpoint::resolution::{Place, share};
 use crate::error::ErrorKind;
 use crate::waiter::Readiness;
 use nix::errno::Errno;

@@ -6,7 +6,7 @@ use super::shared::{Call, Shared};
 use super::stream::{Opened, Stream};
 use super::wait::Wait;
 use crate::builder::{self, Settings};
-use crate::core::endpoint::place::Place;
+use crate::core::endpoint::resolution::Place;
 use crate::core::operation::Operation;
 use crate::core::outcome::Progress;
 use crate::core::servers::Member;

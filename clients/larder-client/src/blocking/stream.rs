@@ -2,7 +2,7 @@
 
 use super::connect::connect;
 use super::wait::Wait;
-use crate::core::endpoint::place::Place;
+use crate::core::endpoint::resolution::Place;
 use crate::core::endpoint::tls::Session;
 use crate::core::link::Transfer;
 use crate::core::outcome::Trouble;

@@ -1,6 +1,6 @@
 //! The client without I/O, and without waiting: what is sent, what answers mean, and what is decided about connections
 //! and servers. The time is an argument, except that `servers/health.rs` notes when a call has ended, and
-//! `endpoint/place.rs` when a name was resolved.
+//! `endpoint/resolution.rs` when a name was resolved.
 //!
 //! | file | contains |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | `shared.rs` | several calls on one connection |
 //! | `idle.rs` | which idle connection is used next, and which are closed |
 //! | `outcome.rs` | what it means for a call that its connection fails |
-//! | `endpoint/` | where a server is (`address.rs`, `place.rs`); what is done on a new connection before it is used, and TLS afterwards (`tls.rs`, `login.rs`, `entry.rs`) |
-//! | `servers/` | several servers, and which of them a key belongs to; their list, which may be replaced (`group.rs`); when a server that fails is left alone (`breaker.rs`, `health.rs`) |
+//! | `endpoint/` | where a server is (`address.rs`, `resolution.rs`); what is done on a new connection before it is used, and TLS afterwards (`tls.rs`, `login.rs`, `handshake.rs`) |
+//! | `servers/` | several servers, and which of them a key belongs to; their list, which may be replaced (`server_set.rs`); when a server that fails is left alone (`breaker.rs`, `health.rs`) |
 
 pub(crate) mod connection;
 pub(crate) mod endpoint;

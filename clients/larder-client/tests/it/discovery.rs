@@ -1,7 +1,7 @@
 //! Lists of servers that change while a client is in use.
 
+use crate::common::any_client::each_face;
 use crate::common::cluster::Cluster;
-use crate::common::face::each_face;
 use crate::common::{Action, Fake, wait_until};
 use larder_client::{Discovery, ErrorKind};
 use std::net::TcpListener;

@@ -1,7 +1,7 @@
 //! Servers that never stop to send, or never answer, beside others that are all right; clients that are closed, or whose
 //! runtime ends, at a bad moment.
 
-use crate::common::face::{self, Face, FaceBuilder, each_face, each_pool};
+use crate::common::any_client::{self, Face, FaceBuilder, each_face, each_pool};
 use crate::common::{Action, Fake};
 use larder_client::{Client, Error, ErrorKind, Interrupted, Stored, Waiter, Waiting, blocking};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -292,7 +292,7 @@ fn what_a_silent_server_does_not_say_is_not_the_fault_of_others() {
 
 #[test]
 fn a_connection_that_the_server_has_closed_is_not_counted() {
-    face::shared_by_tasks(|client| {
+    any_client::shared_by_tasks(|client| {
         let server =
             Fake::start(|request| Action::SendThen(request.right(), Arc::new(Action::Close)));
         let client = client(at(server.port)).build().unwrap();
@@ -315,7 +315,7 @@ fn arrived(listener: &TcpListener) -> TcpStream {
 /// A server that reads nothing. Behind what it does not read, nothing is sent, so that can be taken back.
 #[test]
 fn what_waits_behind_a_request_that_can_not_be_sent_has_not_happened() {
-    face::shared(|client| {
+    any_client::shared(|client| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = client(listener.local_addr().unwrap().to_string());
         let client = client.timeout(MILLIS(500)).build().unwrap();
@@ -332,7 +332,7 @@ fn what_waits_behind_a_request_that_can_not_be_sent_has_not_happened() {
 /// Room wakes the thread that sends. Without that, it would look again only after a second.
 #[test]
 fn what_waits_behind_a_large_request_is_sent_once_there_is_room() {
-    face::shared(|client| {
+    any_client::shared(|client| {
         // A busy machine may take long to move so many bytes, but not each time.
         let fastest =
             (0..5).map(|_| time_behind_a_large_request(client)).find(|time| *time < MILLIS(800));
@@ -379,7 +379,7 @@ fn time_behind_a_large_request(client: &dyn Fn(String) -> FaceBuilder) -> Durati
 /// The call that was sent first has been dropped, and so it tells nobody of the fault.
 #[test]
 fn a_connection_that_fails_is_a_fault_whoever_is_left_to_see_it() {
-    face::shared_by_tasks(|client| {
+    any_client::shared_by_tasks(|client| {
         let server = Fake::start(|request| match request.on_connection {
             0 => Action::Silence,
             _ => Action::Close,
@@ -431,7 +431,7 @@ fn calls_that_wait_for_the_same_connection_fail_with_it() {
     // Fewer than have a second connection opened.
     const CALLS: usize = 30;
     const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
-    face::shared(|client| {
+    any_client::shared(|client| {
         let (address, _listener, _queue) = black_hole();
         let client = client(address).timeout(MILLIS(60_000)).connect_timeout(CONNECT_TIMEOUT);
         let client = client.build().unwrap();

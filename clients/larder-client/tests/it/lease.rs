@@ -1,7 +1,7 @@
 //! Values that are computed if the cache has none, with servers that know no leases, or are not there. What real servers
 //! do is in larder-server's `tests/client.rs`.
 
-use crate::common::face::each_face;
+use crate::common::any_client::each_face;
 use crate::common::{Action, Fake, Request};
 use larder_client::{ComputeError, ErrorKind, Interrupted, Lease, Waiter, Waiting, blocking};
 use std::convert::Infallible;

@@ -1,6 +1,6 @@
 //! What a client counts, with servers that do what they are told.
 
-use crate::common::face::{self, Face, FaceBuilder, each_face, each_pool};
+use crate::common::any_client::{self, Face, FaceBuilder, each_face, each_pool};
 use crate::common::{Action, Fake, Request, wait_until};
 use larder_client::metrics::{CloseReason, Command, Histogram, ServerMetrics};
 use larder_client::{Client, Lease, StoreMode, StoreRequest, Ttl, blocking};
@@ -319,7 +319,7 @@ async fn a_future_that_is_dropped_abandons_its_connection_or_its_reply() {
 
 #[test]
 fn a_reply_that_comes_after_the_deadline_is_abandoned() {
-    face::shared_by_tasks(|client| {
+    any_client::shared_by_tasks(|client| {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
         let server = Fake::start(move |_| {

@@ -1,6 +1,6 @@
 //! Several servers: who gets which key, and what happens when some of them are gone.
 
-use crate::common::face::each_face;
+use crate::common::any_client::each_face;
 use crate::common::{Action, Fake};
 use larder_client::ring::{Hashing, Node, Ring};
 use larder_client::{Error, ErrorKind, Failover, StoreMode, StoreRequest, Stored, Ttl, blocking};

@@ -1,7 +1,7 @@
 //! Threads that share connections: who reads, who is woken, and what becomes of others when a call is given up, makes a
 //! call of its own, or ends with the connection.
 
-use crate::common::{Action, Fake, face};
+use crate::common::{Action, Fake, any_client};
 use larder_client::{Error, ErrorKind, Interrupted, Waiter, Waiting, blocking};
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -168,7 +168,7 @@ fn an_answer_that_came_with_the_end_of_the_connection_counts() {
 /// What is behind a wrong answer is lost by the same event.
 #[test]
 fn a_wrong_answer_is_one_fault_however_many_calls_wait_behind_it() {
-    face::shared(|client| {
+    any_client::shared(|client| {
         let server = Fake::start(|request| {
             if request.on_connection == 0 {
                 thread::sleep(MILLIS(60));

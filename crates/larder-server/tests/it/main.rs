@@ -1,8 +1,8 @@
 //! The integration tests of larderd, one program.
 
+#[path = "../../../../clients/larder-client/tests/it/common/any_client.rs"]
+mod any_client;
 mod common;
-#[path = "../../../../clients/larder-client/tests/it/common/face.rs"]
-mod face;
 mod flash;
 
 mod administration {

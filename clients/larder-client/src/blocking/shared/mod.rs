@@ -9,8 +9,8 @@
 //!           └─▶ somebody reads: wait for the reply, or to be the next reader
 //! ```
 
-mod line;
-mod opening;
+mod attempt;
+mod connection;
 mod slot;
 mod state;
 mod ticket;
@@ -21,7 +21,7 @@ use crate::core::operation::Operation;
 use crate::core::shared::{CALLS_BUSY, Counted, Lost};
 use crate::error::{Error, ErrorKind};
 use crate::metrics::CloseReason;
-use line::{Begun, Line};
+use connection::{Begun, Line};
 use slot::Slot;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! The slot of a shared connection, which is opened when a call needs it.
 
-use super::line::Line;
-use super::opening::Opening;
+use super::attempt::Opening;
+use super::connection::Line;
 use crate::blocking::stream::Opened;
 use crate::blocking::wait::Wait;
 use crate::error::Error;

@@ -1,8 +1,8 @@
 //! Several servers, and which of them a key belongs to.
 
 pub(crate) mod breaker;
-pub(crate) mod group;
 pub(crate) mod health;
+pub(crate) mod server_set;
 
 use crate::core::key::Key;
 use crate::core::servers::health::Admission;

@@ -1,8 +1,8 @@
 //! A server inside the test that does what it is told: every key has itself as its value.
 #![allow(dead_code, unreachable_pub, reason = "it is a module of several tests")]
 
+pub mod any_client;
 pub mod cluster;
-pub mod face;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -2,7 +2,7 @@
 
 mod breaker;
 
-use crate::common::face::{self, FaceBuilder};
+use crate::common::any_client::{self, FaceBuilder};
 use crate::common::{Action, Fake};
 use larder_client::{
     Builder, Counted, Error, ErrorKind, Interrupted, Stored, Ttl, Waiter, Waiting, blocking,
@@ -23,12 +23,12 @@ fn at(port: u16) -> String {
 
 /// Runs a test with each kind of client; calls end after 200 ms.
 fn each_face(test: impl Fn(&dyn Fn(String) -> FaceBuilder)) {
-    face::each_face(|client| test(&|address| client(address).timeout(MILLIS(200))));
+    any_client::each_face(|client| test(&|address| client(address).timeout(MILLIS(200))));
 }
 
 /// Runs a test with each kind of client that has a pool.
 fn each_pool(test: impl Fn(&dyn Fn(String) -> FaceBuilder)) {
-    face::each_pool(|client| test(&|address| client(address).timeout(MILLIS(200))));
+    any_client::each_pool(|client| test(&|address| client(address).timeout(MILLIS(200))));
 }
 
 fn threads(port: u16) -> Builder<blocking::Client> {
@@ -414,7 +414,7 @@ fn a_closed_client_refuses_calls_and_wakes_who_waits() {
 /// A slow reply keeps those behind it waiting. Somebody has given up, so the connection is closed.
 #[test]
 fn a_shared_connection_without_answers_is_given_up() {
-    face::shared_by_tasks(|client| {
+    any_client::shared_by_tasks(|client| {
         let server = Fake::start(|request| match request.on_connection {
             0 if request.number == 0 => Action::Dripping(MILLIS(60_000)),
             _ => Action::Right,
@@ -447,9 +447,11 @@ fn connections_end_after_their_lifetime() {
 
 #[test]
 fn nobody_gets_another_s_value_whatever_the_server_does() {
-    face::each_pool(|client| call_a_mad_server(&|address| client(address).connections(8), 300));
+    any_client::each_pool(|client| {
+        call_a_mad_server(&|address| client(address).connections(8), 300)
+    });
     // A fault of a shared connection fails all of its calls.
-    face::shared(|client| call_a_mad_server(&|address| client(address), 60));
+    any_client::shared(|client| call_a_mad_server(&|address| client(address), 60));
 }
 
 /// Each of 16 threads makes `calls` calls. Each value says whose it is, so a value of another key can't go unnoticed.

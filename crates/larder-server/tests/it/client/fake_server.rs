@@ -1,8 +1,8 @@
 //! Servers inside the test that misbehave, and clients for them.
 
+use crate::any_client::{Face, FaceBuilder};
 use crate::common::Scratch;
 use crate::common::tls::{Authority, Identity};
-use crate::face::{Face, FaceBuilder};
 use larder_client::{Error, ErrorKind, Tls};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};

@@ -1,7 +1,7 @@
 //! larder-client with larderd, also where items answer late, and with Debian's memcached.
 
+use crate::any_client::{Face, FaceBuilder, each_face};
 use crate::common::{self, Server};
-use crate::face::{Face, FaceBuilder, each_face};
 use larder_client::codec::Convention;
 use larder_client::{ComputeError, Counted, ErrorKind, Item, Lease, Stored, Ttl};
 use std::net::TcpListener;

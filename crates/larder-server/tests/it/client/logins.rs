@@ -1,9 +1,9 @@
 //! larder-client with logins, with larderd, with Debian's memcached, and with servers that misbehave.
 
 use super::fake_server::{Fake, LONG, MILLIS, NewClient, at, reason, tls, with_tls};
+use crate::any_client::{Face, each_face};
 use crate::common::tls::Secure;
 use crate::common::{Scratch, Server};
-use crate::face::{Face, each_face};
 use larder_client::{Error, ErrorKind, Stored};
 use std::io::Read;
 use std::net::TcpStream;

@@ -1,9 +1,9 @@
 //! larder-client over TLS, with larderd and with Debian's memcached.
 
 use super::fake_server::{Fake, LONG, at, patient, reason, tls, with_tls};
+use crate::any_client::{Face, each_face};
 use crate::common::tls::{Authority, Identity, Secure, write_identity};
 use crate::common::{Scratch, stat, wait_for};
-use crate::face::{Face, each_face};
 use larder_client::{Client, Error, ErrorKind, Stored, Tls};
 use rcgen::CertificateParams;
 use std::io::Write;

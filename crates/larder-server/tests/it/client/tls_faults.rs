@@ -3,9 +3,9 @@
 use super::fake_server::{
     Fake, LONG, MILLIS, at, hasty, patient, reason, reset, right, scratch_with_ca, tls, with_tls,
 };
+use crate::any_client::{each_face, each_pool};
 use crate::common::tls::Secure;
 use crate::common::{Scratch, Server, wait_for};
-use crate::face::{each_face, each_pool};
 use larder_client::{ErrorKind, Interrupted, Waiter, Waiting, blocking};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -1,7 +1,7 @@
 //! What the name of a server means at the moment.
 
 use crate::core::endpoint::address::Address;
-use crate::core::endpoint::entry::Entry;
+use crate::core::endpoint::handshake::Entry;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
