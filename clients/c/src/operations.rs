@@ -5,7 +5,7 @@ use crate::failure::{Failure, guarded};
 use crate::memory::{bytes, handle, put, put_all, slice};
 use crate::status::Status;
 use crate::value::Value;
-use larder_client::{Counted, Error, Item, StoreMode, StoreRequest, Ttl, blocking};
+use larder_client::{CountOutcome, Error, Item, StoreMode, StoreRequest, Ttl, blocking};
 use std::ffi::{c_char, c_void};
 use std::iter::repeat;
 use std::ptr::null_mut;
@@ -76,17 +76,17 @@ unsafe fn count(
     client: *const Client,
     (key, key_len): (*const c_char, usize),
     number: *mut u64,
-    call: impl FnOnce(&blocking::Client, &[u8]) -> Result<Counted, Error>,
+    call: impl FnOnce(&blocking::Client, &[u8]) -> Result<CountOutcome, Error>,
 ) -> Status {
     guarded(|| {
         // SAFETY: as larder.h demands.
         let (client, key) = unsafe { target(client, key, key_len) }?;
         match call(client, key)? {
-            Counted::Number(_) if number.is_null() => Ok(Status::Ok),
+            CountOutcome::Number(_) if number.is_null() => Ok(Status::Ok),
             // SAFETY: as larder.h demands.
-            Counted::Number(counted) => unsafe { put(number, counted) }.map(|()| Status::Ok),
-            Counted::NotFound => Ok(Status::NotFound),
-            Counted::NotANumber => Ok(Status::NotANumber),
+            CountOutcome::Number(counted) => unsafe { put(number, counted) }.map(|()| Status::Ok),
+            CountOutcome::NotFound => Ok(Status::NotFound),
+            CountOutcome::NotANumber => Ok(Status::NotANumber),
         }
     })
 }

@@ -1,6 +1,6 @@
 //! What calls return.
 
-use larder_client::{ErrorKind, Stored};
+use larder_client::{ErrorKind, StoreOutcome};
 
 /// What a call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,13 +69,13 @@ impl From<&ErrorKind> for Status {
     }
 }
 
-impl From<Stored> for Status {
+impl From<StoreOutcome> for Status {
     fn from(stored: Stored) -> Self {
         match stored {
-            Stored::Stored => Self::Ok,
-            Stored::NotStored => Self::NotStored,
-            Stored::Exists => Self::Exists,
-            Stored::NotFound => Self::NotFound,
+            StoreOutcome::Stored => Self::Ok,
+            StoreOutcome::NotStored => Self::NotStored,
+            StoreOutcome::Exists => Self::Exists,
+            StoreOutcome::NotFound => Self::NotFound,
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Settings.
+//! Settings of a client.
 
 use crate::core::endpoint::address::Address;
-use crate::core::endpoint::handshake::Entry;
+use crate::core::endpoint::handshake::HandshakeConfig;
 use crate::core::endpoint::login::Login;
-use crate::core::endpoint::resolution::Place;
-use crate::core::servers::server_set::Group;
-use crate::core::servers::{Failover, Member, Servers};
-use crate::discovery::{Discovery, Finder, keep};
+use crate::core::endpoint::resolution::Endpoint;
+use crate::core::servers::server_set::ServerSet;
+use crate::core::servers::{Failover, ServerHandle, Servers};
+use crate::discovery::{Discovery, ListFinder, spawn_refresh};
 use crate::error::{Error, ErrorKind};
 use crate::list::{ListedServer, ServerList};
 use crate::refresh::RefreshSignal;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-/// Settings of a client of the type `C`.
+/// A builder of a client of the type `C`.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder<C> {
@@ -40,21 +40,22 @@ pub struct Builder<C> {
     client: PhantomData<fn() -> C>,
 }
 
-/// In less time nothing is answered.
+/// The shortest timeout. No server replies in less time.
 const TIME_MIN: Duration = Duration::from_millis(1);
-/// Longer times are as good as endless, and shorter ones can be added to the present.
+/// The longest time: practically unlimited, and safe to add to an `Instant`.
 const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// How often lists of servers that change are asked for.
+/// The default time between two refreshes of the server list.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How many connections calls share unless they are told, if there are as many cores.
+/// The default number of shared connections per server, on machines with at least as many cores.
 const SHARED_MAX: usize = 4;
 
-/// How calls use the connections to a server, and how many of these there are at most.
+/// How calls use connections, and the largest number of connections per server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Transport {
-    /// Each call has one to itself.
+    /// Each call has a connection to itself.
+    /// Calls share connections.
     Pool(usize),
     Shared(usize),
 }
@@ -65,7 +66,7 @@ impl Default for Transport {
     }
 }
 
-/// The settings that calls need.
+/// The settings that each call needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) timeout: Duration,
@@ -74,23 +75,24 @@ pub(crate) struct Settings {
     pub(crate) idle_time_max: Duration,
     pub(crate) lifetime_max: Option<Duration>,
     pub(crate) degrades: bool,
-    /// Is told of faults, if the list of servers may change.
+    /// Receives a request to refresh the list of servers after a fault, if the list is discovered.
     pub(crate) refresh: Option<Arc<RefreshSignal>>,
-    /// For threads.
+    /// For [`blocking::Client`](crate::blocking::Client) only.
     pub(crate) waiter: Option<Arc<dyn Waiter>>,
 }
 
 impl Settings {
-    /// When a connection that is opened now is to be closed. Those that are opened together do not end together.
+    /// Returns when a connection opened at `now` expires. The time is random within a fifth, so that connections opened
+    /// together do not expire together.
     pub(crate) fn expiry(&self, now: Instant) -> Option<Instant> {
         let share = 0.8 + 0.2 * rand::random::<f64>();
         self.lifetime_max.map(|lifetime| now + lifetime.mul_f64(share))
     }
 
-    /// When a connection that is opened now has to be open, for a call with this deadline.
+    /// Returns the deadline for opening a connection, for a call with this deadline.
     ///
     /// # Errors
-    /// The time of the call is over: all of it went to others.
+    /// `Timeout`, without blame for this server, if the call has no time left.
     pub(crate) fn connect_deadline(
         &self,
         now: Instant,
@@ -105,7 +107,7 @@ impl Settings {
 }
 
 impl<C> Builder<C> {
-    /// A client for these servers, as `"cache:11211"`, or `["cache-1", "cache-2"]`.
+    /// A builder for a client of these servers, such as `"cache:11211"` or `["cache-1", "cache-2"]`.
     pub fn new(servers: impl Into<ServerList>) -> Self {
         let settings = Settings {
             timeout: Duration::from_secs(1),
@@ -131,65 +133,65 @@ impl<C> Builder<C> {
         }
     }
 
-    /// How long a call takes at most, the wait for a connection included; a millisecond at least. [Default: 1 s]
+    /// Sets the time limit of a call, including the wait for a connection; at least 1 ms. [Default: 1 s]
     pub fn timeout(mut self, time: Duration) -> Self {
         self.settings.timeout = time.clamp(TIME_MIN, TIME_MAX);
         self
     }
 
-    /// How long opening a connection takes at most, if the call has as much time left; a millisecond at least.
-    /// [Default: 250 ms]
+    /// Sets the time limit for opening a connection, within the time limit of the call; at least 1 ms. [Default: 250
+    /// ms]
     pub fn connect_timeout(mut self, time: Duration) -> Self {
         self.settings.connect_timeout = time.clamp(TIME_MIN, TIME_MAX);
         self
     }
 
-    /// Has each call take a connection of a pool to itself. `max` is how many to each server may be open together, 1 at
-    /// least; further calls wait for one. [Default: calls share connections]
+    /// Gives each call a connection of a pool to itself. `max` is the largest number of connections per server, at
+    /// least 1; calls wait for a free one. [Default: calls share connections]
     pub fn connections(mut self, max: usize) -> Self {
         self.settings.transport = Transport::Pool(max.max(1));
         self
     }
 
-    /// Has all calls share so many connections to each server, 1 to 1,024, instead of having one to themselves: the
-    /// requests of several callers leave in one write, and replies come in the order of the requests. A slow answer delays
-    /// those behind it. Up to 1,024 calls are under way on each connection, and further ones wait. A connection is opened
-    /// when those before it are busy. Where answers may be slow, as from a server's flash, a pool of
-    /// [`connections`](Self::connections) is better. [Default: as many as there are cores, 4 at most]
+    /// Lets all calls share this many connections per server, 1 to 1,024. The requests of several callers leave in one
+    /// write, and replies come in the order of the requests, so a slow reply delays the ones after it. Each connection
+    /// carries up to 1,024 calls; further calls wait. The client opens another connection when the open ones are busy.
+    /// If some replies are slow, for example reads from flash, use a pool of [`connections`](Self::connections).
+    /// [Default: the number of cores, at most 4]
     pub fn shared(mut self, connections: usize) -> Self {
         self.settings.transport = Transport::Shared(connections.clamp(1, 1024));
         self
     }
 
-    /// A connection of a pool is closed when it was idle for longer, with the next one that becomes idle.
-    /// [Default: 60 s]
+    /// Sets the idle time after which the pool closes a connection. The pool checks this when another connection
+    /// becomes idle. [Default: 60 s]
     pub fn idle_time(mut self, max: Duration) -> Self {
         self.settings.idle_time_max = max;
         self
     }
 
-    /// A connection is closed after so long, up to a fifth less, however much it is used. [Default: never]
+    /// Sets the age at which connections are closed, even if in use regularly. Each connection is closed up to a fifth
+    /// earlier. [Default: never]
     pub fn lifetime(mut self, max: Duration) -> Self {
         self.settings.lifetime_max = Some(max.min(TIME_MAX));
         self
     }
 
-    /// Which server a key belongs to, if there are several. [Default: `Hashing::Rendezvous`]
+    /// Sets the method that maps keys to servers. [Default: `Hashing::Rendezvous`]
     pub fn hashing(mut self, hashing: Hashing) -> Self {
         self.hashing = hashing;
         self
     }
 
-    /// What becomes of keys whose server is left alone after many faults. [Default: `Failover::Fail`]
+    /// Sets the treatment of keys whose server is unavailable after many faults. [Default: `Failover::Fail`]
     pub fn failover(mut self, failover: Failover) -> Self {
         self.failover = failover;
         self
     }
 
-    /// Has the list of servers follow what `discovery` finds, instead of being what was given. The first list is awaited
-    /// when the client is built, which blocks. Later ones replace it as a whole: servers that stay keep their connections,
-    /// and calls that are under way go on. A list that can't be had leaves the present one as it is.
-    /// [Default: the list is what was given]
+    /// Refreshes the list of servers with `discovery`; the configured addresses are its source. Building the client
+    /// waits for the first list. Each later list replaces the whole list: servers in both lists keep their connections,
+    /// and calls under way continue. If a refresh fails, the present list stays. [Default: the configured list]
     ///
     /// ```no_run
     /// use larder_client::{Discovery, blocking::Client};
@@ -202,33 +204,32 @@ impl<C> Builder<C> {
         self
     }
 
-    /// How often [`discovery`](Self::discovery) asks, ± 10 %. After a fault of a server it asks at once, but not more
-    /// often than once a second. [Default: 60 s]
+    /// Sets the time between two refreshes by [`discovery`](Self::discovery), ± 10 %. After a server fault the client
+    /// refreshes at once, at most once a second. [Default: 60 s]
     pub fn discovery_interval(mut self, every: Duration) -> Self {
         self.discovery_interval = every.clamp(TIME_MIN, TIME_MAX);
         self
     }
 
-    /// Whether a look-up finds nothing, instead of failing, if the server is at fault. [Default: no]
+    /// Returns no item instead of an error if the server of a lookup is at fault. [Default: no]
     pub fn degrade(mut self, degrades: bool) -> Self {
         self.settings.degrades = degrades;
         self
     }
 
-    /// Encrypts all connections. [Default: they are not encrypted]
+    /// Encrypts all connections. [Default: no encryption]
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Logs in on each connection before it is used, by memcached's text protocol (its option `-Y`), within the time that
-    /// opening it may take. The user's name has no blanks, and memcached knows no passwords with blanks either.
-    /// [Default: no login]
+    /// Logs in on each connection with memcached's text protocol (its option `-Y`), within the time limit for opening
+    /// the connection. User names have no spaces; memcached accepts no spaces in passwords either. [Default: no login]
     ///
-    /// The password is sent as it is: only TLS, or a unix socket, keeps it from whoever sees the network. Neither errors
-    /// nor `Debug` show it. A refusal is [`ErrorKind::Login`]. (A server that wants no logins takes it for an item with
-    /// the key `login` that has expired already, and the client works as without.)
+    /// The password is sent in clear text, so use TLS or a unix socket on untrusted networks. Errors and `Debug` do not
+    /// show it. A refusal is [`ErrorKind::Login`]. A server without logins stores the request as an item `login` that
+    /// has already expired; the client then works as without a login.
     ///
     /// ```no_run
     /// use larder_client::blocking::Client;
@@ -241,8 +242,10 @@ impl<C> Builder<C> {
         self
     }
 
-    /// What connections to an address begin with. Files are read once for all.
-    fn entries(&self) -> Result<impl Fn(&Address) -> Result<Entry, ErrorKind>, ErrorKind> {
+    /// Returns a function that builds the handshake settings for an address. Reads each file once.
+    fn handshake_configs(
+        &self,
+    ) -> Result<impl Fn(&Address) -> Result<HandshakeConfig, ErrorKind>, ErrorKind> {
         self.login.as_ref().map_or(Ok(()), Login::check)?;
         #[cfg(feature = "tls")]
         let connectors = self.tls.as_ref().map(Tls::connectors).transpose();
@@ -253,62 +256,62 @@ impl<C> Builder<C> {
             let tls = connectors.as_ref().map(|connector| connector(address)).transpose();
             #[cfg(not(feature = "tls"))]
             let (tls, _) = (Ok(None), address);
-            Ok(Entry { tls: tls.map_err(ErrorKind::connect)?, login: self.login.clone() })
+            Ok(HandshakeConfig { tls: tls.map_err(ErrorKind::connect)?, login: self.login.clone() })
         })
     }
 
-    /// The servers: `resolve` finds the addresses of one, as far as they are to be known before it is used.
+    /// Builds the servers. `resolve` returns the addresses of a server that have to be known before its first use.
     ///
     /// # Errors
-    /// An address is none, `resolve` fails, there are no servers for the hashing, a file of TLS is of no use, or the
-    /// login can't be one; no list was found.
-    pub(crate) fn group<S: Member + Send + Sync + 'static>(
+    /// An address is invalid, `resolve` fails, the hashing method accepts none of the servers, a TLS file is unusable,
+    /// the login is invalid, or discovery finds no list.
+    pub(crate) fn group<S: ServerHandle + Send + Sync + 'static>(
         mut self,
         resolve: impl Fn(&Address) -> io::Result<Vec<SocketAddr>> + Send + 'static,
-        server: impl Fn(&str, Place, Settings) -> S + Send + 'static,
-    ) -> Result<Arc<Group<S>>, Error>
+        server: impl Fn(&str, Endpoint, Settings) -> S + Send + 'static,
+    ) -> Result<Arc<ServerSet<S>>, Error>
     where
         C: 'static,
     {
         let refresh = Arc::new(RefreshSignal::default());
         let Some(discovery) = self.discovery else {
             let servers = self.make(&self.servers.0, None, resolve, server)?;
-            return Ok(Arc::new(Group::new(servers, refresh)));
+            return Ok(Arc::new(ServerSet::new(servers, refresh)));
         };
         self.settings.refresh = Some(Arc::clone(&refresh));
         let finder = self.finder(discovery)?;
-        let first = finder.look().map_err(connect)?;
+        let first = finder.find().map_err(connect)?;
         let servers = self.make(&first.servers, None, &resolve, &server)?;
-        let group = Arc::new(Group::new(servers, Arc::clone(&refresh)));
+        let group = Arc::new(ServerSet::new(servers, Arc::clone(&refresh)));
         let (kept, every) = ((Arc::downgrade(&group), refresh), self.discovery_interval);
-        keep(finder, kept, first, every, move |listed, old| {
+        spawn_refresh(finder, kept, first, every, move |listed, old| {
             self.make(listed, Some(old), &resolve, &server).ok()
         })
         .map_err(connect)?;
         Ok(group)
     }
 
-    fn finder(&self, discovery: Discovery) -> Result<Finder, Error> {
-        let entry = self.entries().map_err(Error::definite)?;
+    fn finder(&self, discovery: Discovery) -> Result<ListFinder, Error> {
+        let handshake = self.handshake_configs().map_err(Error::definite)?;
         let seed = |listed: &ListedServer| {
             let address = parse(&listed.address)?;
-            let entry = entry(&address).map_err(Error::definite)?;
-            Ok((listed.clone(), address, entry))
+            let handshake = handshake(&address).map_err(Error::definite)?;
+            Ok((listed.clone(), address, handshake))
         };
         let seeds = self.servers.0.iter().map(seed).collect::<Result<_, Error>>()?;
-        Ok(Finder { discovery, seeds, timeout: self.settings.connect_timeout })
+        Ok(ListFinder { discovery, seeds, timeout: self.settings.connect_timeout })
     }
 
-    /// Those that are in the old list already are kept.
-    fn make<S: Member>(
+    /// Builds the servers of a list. Servers of the old list are kept.
+    fn make<S: ServerHandle>(
         &self,
         listed: &[ListedServer],
         old: Option<&Servers<S>>,
         resolve: impl Fn(&Address) -> io::Result<Vec<SocketAddr>>,
-        server: impl Fn(&str, Place, Settings) -> S,
+        server: impl Fn(&str, Endpoint, Settings) -> S,
     ) -> Result<Servers<S>, Error> {
         let (mut nodes, mut list) = (Vec::new(), Vec::new());
-        let entry = self.entries().map_err(Error::definite)?;
+        let handshake = self.handshake_configs().map_err(Error::definite)?;
         for ListedServer { address: name, weight } in listed {
             let address = parse(name)?;
             let resolved = resolve(&address);
@@ -318,9 +321,9 @@ impl<C> Builder<C> {
             list.push(match old {
                 Some(server) => Arc::clone(server),
                 None => {
-                    let entry = entry(&address).map_err(Error::definite)?;
-                    let place = Place::new(address, resolved).with(entry);
-                    Arc::new(server(name, place, self.settings.clone()))
+                    let handshake = handshake(&address).map_err(Error::definite)?;
+                    let endpoint = Endpoint::new(address, resolved).with_handshake(handshake);
+                    Arc::new(server(name, endpoint, self.settings.clone()))
                 }
             });
         }
@@ -329,13 +332,13 @@ impl<C> Builder<C> {
         Ok(Servers::new(list, ring, self.failover))
     }
 
-    /// Whether the addresses of servers have to be known for the hashing.
+    /// Whether the hashing method needs the addresses of the servers.
     #[cfg(feature = "tokio")]
     pub(crate) fn hashes_addresses(&self) -> bool {
         self.hashing == Hashing::Spymemcached
     }
 
-    /// How long a call takes at most.
+    /// The time limit of a call.
     pub(crate) fn time_max(&self) -> Duration {
         self.settings.timeout
     }
@@ -357,7 +360,7 @@ fn parse(name: &str) -> Result<Address, Error> {
     name.parse().map_err(|error| connect(io::Error::new(io::ErrorKind::InvalidInput, error)))
 }
 
-/// A server, as it is hashed.
+/// The ring node of a server.
 fn node(address: &Address, resolved: &[SocketAddr]) -> Node {
     match address {
         Address::Unix(path) => Node::unix(path.to_string_lossy()),

@@ -1,11 +1,11 @@
-//! The calls that both clients have: `calls!([] [])` for threads, `calls!([async] [.await])` for futures.
+//! The calls of both clients: `calls!([] [])` for threads, `calls!([async] [.await])` for futures.
 //!
-//! A client has these besides, in its own file: `group`, its servers, `many`, look-ups of several keys, and `each`, an
-//! operation on each server.
+//! Each client implements these itself: `group` (its servers), `many` (lookups of several keys) and `each` (an
+//! operation on every server).
 
 macro_rules! calls {
     ([$($async:tt)?] [$($await:tt)*]) => {
-        /// The value of an item, if there is one.
+        /// Returns the value of an item, or `None`.
         ///
         /// # Errors
         /// See [`Client`].
@@ -13,7 +13,7 @@ macro_rules! calls {
             Ok(self.get_with_flags(key)$($await)*?.map(|item| item.value))
         }
 
-        /// An item with its flags.
+        /// Returns an item with its flags.
         ///
         /// # Errors
         /// See [`Client`].
@@ -22,7 +22,7 @@ macro_rules! calls {
             self.call(key, Get { key, cas: false, touch: None })$($await)*
         }
 
-        /// An item with its flags and CAS.
+        /// Returns an item with its flags and CAS.
         ///
         /// # Errors
         /// See [`Client`].
@@ -31,7 +31,7 @@ macro_rules! calls {
             self.call(key, Get { key, cas: true, touch: None })$($await)*
         }
 
-        /// An item, whose expiry is set.
+        /// Returns an item and sets its expiry.
         ///
         /// # Errors
         /// See [`Client`].
@@ -40,7 +40,7 @@ macro_rules! calls {
             self.call(key, Get { key, cas: true, touch: Some(ttl.into().exptime()) })$($await)*
         }
 
-        /// The items of several keys, in their order: one request and one answer for all of them.
+        /// Returns the items of several keys, in the order of the keys. Each server gets one batch of requests.
         ///
         /// # Errors
         /// See [`Client`].
@@ -48,7 +48,7 @@ macro_rules! calls {
             self.many(keys, false)$($await)*
         }
 
-        /// The same, with their CAS.
+        /// Like [`get_many`](Self::get_many), with the CAS of each item.
         ///
         /// # Errors
         /// See [`Client`].
@@ -56,7 +56,7 @@ macro_rules! calls {
             self.many(keys, true)$($await)*
         }
 
-        /// Stores an item, whatever is there.
+        /// Stores an item, whether or not it exists.
         ///
         /// # Errors
         /// See [`Client`].
@@ -65,11 +65,11 @@ macro_rules! calls {
             key: impl AsRef<[u8]>,
             value: impl AsRef<[u8]>,
             ttl: impl Into<Ttl>,
-        ) -> Result<Stored, Error> {
+        ) -> Result<StoreOutcome, Error> {
             self.store(StoreMode::Set, key.as_ref(), new_item(value.as_ref(), ttl), None)$($await)*
         }
 
-        /// The same with flags: a number that is kept with the value.
+        /// Stores an item with flags: a number that the server keeps with the value.
         ///
         /// # Errors
         /// See [`Client`].
@@ -79,12 +79,12 @@ macro_rules! calls {
             value: impl AsRef<[u8]>,
             ttl: impl Into<Ttl>,
             flags: u32,
-        ) -> Result<Stored, Error> {
+        ) -> Result<StoreOutcome, Error> {
             let item = NewItem { client_flags: flags, ..new_item(value.as_ref(), ttl) };
             self.store(StoreMode::Set, key.as_ref(), item, None)$($await)*
         }
 
-        /// Stores an item if there is none; otherwise [`Stored::NotStored`].
+        /// Stores an item only if it does not exist; otherwise returns [`StoreOutcome::NotStored`].
         ///
         /// # Errors
         /// See [`Client`].
@@ -93,11 +93,11 @@ macro_rules! calls {
             key: impl AsRef<[u8]>,
             value: impl AsRef<[u8]>,
             ttl: impl Into<Ttl>,
-        ) -> Result<Stored, Error> {
+        ) -> Result<StoreOutcome, Error> {
             self.store(StoreMode::Add, key.as_ref(), new_item(value.as_ref(), ttl), None)$($await)*
         }
 
-        /// Stores an item if there is one; otherwise [`Stored::NotStored`].
+        /// Stores an item only if it exists; otherwise returns [`StoreOutcome::NotStored`].
         ///
         /// # Errors
         /// See [`Client`].
@@ -106,27 +106,28 @@ macro_rules! calls {
             key: impl AsRef<[u8]>,
             value: impl AsRef<[u8]>,
             ttl: impl Into<Ttl>,
-        ) -> Result<Stored, Error> {
+        ) -> Result<StoreOutcome, Error> {
             self.store(StoreMode::Replace, key.as_ref(), new_item(value.as_ref(), ttl), None)$($await)*
         }
 
-        /// Adds to the end of a value, if there is one; otherwise [`Stored::NotStored`].
+        /// Appends bytes to a value, if there is one; otherwise returns [`StoreOutcome::NotStored`].
         ///
         /// # Errors
         /// See [`Client`].
-        pub $($async)? fn append(&self, key: impl AsRef<[u8]>, more: impl AsRef<[u8]>) -> Result<Stored, Error> {
+        pub $($async)? fn append(&self, key: impl AsRef<[u8]>, more: impl AsRef<[u8]>) -> Result<StoreOutcome, Error> {
             self.store(StoreMode::Append, key.as_ref(), NewItem::of(more.as_ref()), None)$($await)*
         }
 
-        /// Adds to the begin of a value, if there is one; otherwise [`Stored::NotStored`].
+        /// Prepends bytes to a value, if there is one; otherwise returns [`StoreOutcome::NotStored`].
         ///
         /// # Errors
         /// See [`Client`].
-        pub $($async)? fn prepend(&self, key: impl AsRef<[u8]>, more: impl AsRef<[u8]>) -> Result<Stored, Error> {
+        pub $($async)? fn prepend(&self, key: impl AsRef<[u8]>, more: impl AsRef<[u8]>) -> Result<StoreOutcome, Error> {
             self.store(StoreMode::Prepend, key.as_ref(), NewItem::of(more.as_ref()), None)$($await)*
         }
 
-        /// Stores an item if the one that is there has this CAS; otherwise [`Stored::Exists`] or [`Stored::NotFound`].
+        /// Stores an item only if the present item has this CAS; otherwise returns [`StoreOutcome::Exists`] or
+        /// [`StoreOutcome::NotFound`].
         ///
         /// # Errors
         /// See [`Client`].
@@ -136,23 +137,24 @@ macro_rules! calls {
             value: impl AsRef<[u8]>,
             ttl: impl Into<Ttl>,
             cas: u64,
-        ) -> Result<Stored, Error> {
+        ) -> Result<StoreOutcome, Error> {
             self.store(StoreMode::Set, key.as_ref(), new_item(value.as_ref(), ttl), Some(cas))$($await)*
         }
 
-        /// Stores an item in any form that there is.
+        /// Stores an item with all options.
         ///
         /// # Errors
         /// See [`Client`].
-        pub $($async)? fn store_one(&self, request: StoreRequest<'_>) -> Result<Stored, Error> {
+        pub $($async)? fn store_one(&self, request: StoreRequest<'_>) -> Result<StoreOutcome, Error> {
             self.store(request.mode, request.key, request.item(), request.cas)$($await)*
         }
 
-        /// Changes a value, however many others change it: `change` is called with the present value until nobody has
-        /// changed it meanwhile. `None` leaves it as it is. Returns the value that was stored.
+        /// Changes a value with optimistic locking: calls `change` with the present value, stores the result by CAS,
+        /// and starts over if the item was changed in between. If `change` returns `None`, the item stays as it is.
+        /// Returns the stored value.
         ///
         /// # Errors
-        /// See [`Client`]. Each attempt has a deadline of its own.
+        /// See [`Client`]. Each attempt has its own deadline.
         pub $($async)? fn update<V: AsRef<[u8]>>(
             &self,
             key: impl AsRef<[u8]>,
@@ -173,7 +175,7 @@ macro_rules! calls {
                     Some(Item { cas: Some(cas), .. }) => {
                         self.store(StoreMode::Set, key, item, Some(*cas))$($await)*?
                     }
-                    // The server keeps no CAS: whoever comes last wins.
+                    // Without a CAS the last writer wins.
                     Some(_) => self.store(StoreMode::Set, key, item, None)$($await)*?,
                     None => self.store(StoreMode::Add, key, item, None)$($await)*?,
                 };
@@ -183,7 +185,7 @@ macro_rules! calls {
             }
         }
 
-        /// Removes an item; whether there was one.
+        /// Removes an item. Returns whether it existed.
         ///
         /// # Errors
         /// See [`Client`].
@@ -192,7 +194,7 @@ macro_rules! calls {
             self.call(key, Delete { key, compare: None, stale: None })$($await)*
         }
 
-        /// Removes an item if it has this CAS; whether it was removed. Needs a server that knows meta commands.
+        /// Removes an item if it has this CAS. Returns whether it was removed. Needs a server with meta commands.
         ///
         /// # Errors
         /// See [`Client`].
@@ -201,7 +203,8 @@ macro_rules! calls {
             self.call(key, Delete { key, compare: Some(cas), stale: None })$($await)*
         }
 
-        /// Marks an item as stale and lets it live for `ttl`; whether there was one. Needs a server that knows meta commands.
+        /// Marks an item as stale and limits its life to `ttl`. Returns whether it existed. Needs a server with meta
+        /// commands.
         ///
         /// # Errors
         /// See [`Client`].
@@ -210,7 +213,7 @@ macro_rules! calls {
             self.call(key, Delete { key, compare: None, stale: Some(ttl.into().exptime()) })$($await)*
         }
 
-        /// Sets when an item expires; whether there is one.
+        /// Sets the expiry of an item. Returns whether it exists.
         ///
         /// # Errors
         /// See [`Client`].
@@ -219,25 +222,25 @@ macro_rules! calls {
             self.call(key, Touch { key, expiry: ttl.into().exptime() })$($await)*
         }
 
-        /// Adds to a number. It wraps at 2^64.
+        /// Adds to a number, modulo 2^64.
         ///
         /// # Errors
         /// See [`Client`].
-        pub $($async)? fn incr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Counted, Error> {
+        pub $($async)? fn incr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<CountOutcome, Error> {
             let key = Key::new(key.as_ref())?;
             self.call(key, Count { key, down: false, delta, create: None })$($await)*
         }
 
-        /// Subtracts from a number, down to 0 at most.
+        /// Subtracts from a number, but not below 0.
         ///
         /// # Errors
         /// See [`Client`].
-        pub $($async)? fn decr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Counted, Error> {
+        pub $($async)? fn decr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<CountOutcome, Error> {
             let key = Key::new(key.as_ref())?;
             self.call(key, Count { key, down: true, delta, create: None })$($await)*
         }
 
-        /// Adds to a number, or creates it as `initial` if there is none. Needs a server that knows meta commands.
+        /// Adds to a number, or creates it as `initial` if it does not exist. Needs a server with meta commands.
         ///
         /// # Errors
         /// See [`Client`].
@@ -247,13 +250,13 @@ macro_rules! calls {
             delta: u64,
             initial: u64,
             ttl: impl Into<Ttl>,
-        ) -> Result<Counted, Error> {
+        ) -> Result<CountOutcome, Error> {
             let key = Key::new(key.as_ref())?;
             let create = Some((initial, ttl.into().exptime()));
             self.call(key, Count { key, down: false, delta, create })$($await)*
         }
 
-        /// Removes all items, on each server.
+        /// Removes all items from every server.
         ///
         /// # Errors
         /// See [`Client`].
@@ -261,7 +264,7 @@ macro_rules! calls {
             self.each(|| Flush(Exptime::NEVER))$($await)*.map(drop)
         }
 
-        /// Removes all items after a time, on each server: those that are there then.
+        /// Removes all items from every server after a delay, including items stored during the delay.
         ///
         /// # Errors
         /// See [`Client`].
@@ -270,7 +273,7 @@ macro_rules! calls {
             self.each(|| Flush(delay))$($await)*.map(drop)
         }
 
-        /// The version of each server, with its address.
+        /// Returns the version of each server, with its address.
         ///
         /// # Errors
         /// See [`Client`].
@@ -278,10 +281,11 @@ macro_rules! calls {
             self.each(|| Version)$($await)*
         }
 
-        /// A page of statistics of each server, with its address: names and values. An empty topic is the general page.
+        /// Returns a page of statistics of each server, with its address, as names and values. An empty topic is the
+        /// general page.
         ///
         /// # Errors
-        /// See [`Client`]; no page has such a topic.
+        /// See [`Client`]; or the topic is invalid.
         pub $($async)? fn stats(&self, topic: &str) -> Result<PerServer<Vec<(String, String)>>, Error> {
             let topic = if topic.is_empty() { None } else { Some(WireKey::new(topic.as_bytes())?) };
             self.each(|| Stats(topic))$($await)*
@@ -299,7 +303,7 @@ macro_rules! calls {
             key: &[u8],
             item: NewItem<'_>,
             compare: Option<u64>,
-        ) -> Result<Stored, Error> {
+        ) -> Result<StoreOutcome, Error> {
             let store = Store::new(mode, key, item, compare)?;
             self.call(store.key, store)$($await)*
         }

@@ -1,20 +1,20 @@
-//! Values that are computed if the cache has none, for both clients, as in `calls.rs`: `computing!([] [] [F: …])`, where
-//! `F` is a computation.
+//! Computation of missing values, for both clients. A macro writes the code, as in `calls.rs`: `computing!([] [] [F:
+//! …])`, where `F` is the computation.
 //!
-//! A client has these besides, in its own file: `pause`, which waits for a time, and `landing`, which waits for a
-//! computation of this process.
+//! Each client implements these itself: `pause`, which sleeps, and `wait_for_flight`, which waits for a computation of this
+//! process.
 
-use crate::core::flight::{Flights, Turn};
+use crate::core::flight::{ComputePermit, Flights};
 use crate::item::Item;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The computations of a client.
+/// The computations of a client that are under way.
 #[derive(Clone, Debug)]
 pub(crate) struct Computing {
     pub(crate) flights: Arc<Flights>,
-    /// How long a call waits for the computation of another process.
+    /// How long a call waits for a computation of another process.
     pub(crate) time_max: Duration,
 }
 
@@ -24,48 +24,47 @@ impl Computing {
     }
 }
 
-/// What a caller with a lease has to do.
+/// The next step of a caller with a lease.
 #[derive(Debug)]
-pub(crate) enum Obtained<T> {
-    /// Nothing: this is the value.
+pub(crate) enum ComputeStep<T> {
+    /// Return this value.
     Value(T),
-    /// Compute the value. There may be an old one, which others get meanwhile.
-    Turn(Turn, Option<T>),
+    /// Compute the value. The second field is the old value, if there is one; other callers get it until then.
+    Compute(ComputePermit, Option<T>),
 }
 
-/// Reads a value that is bytes.
+/// Reads an item as bytes.
 pub(crate) fn as_value(item: &Item) -> Option<Bytes> {
     Some(item.value.clone())
 }
 
-/// The item of a value that is bytes.
+/// The item of a value of bytes.
 pub(crate) fn as_item(value: &Bytes) -> Result<Item, crate::Error> {
     Ok(Item { value: value.clone(), flags: 0, cas: None })
 }
 
 macro_rules! computing {
     ([$($async:tt)?] [$($await:tt)*] [$($compute:tt)*]) => {
-        /// The value of an item, or, if there is none, what `compute` returns, which is stored.
+        /// Returns the value of an item. If there is none, calls `compute` and stores the result.
         ///
-        /// Of many callers that miss the same value, one computes it, and the others wait for it, also in other
-        /// processes. If there is an old value meanwhile, because it is [stale](Lease::stale), will be [soon](Lease::early),
-        /// or was [invalidated](Self::invalidate), the others get that at once. If the computation fails or is given up,
-        /// one of those who wait is next, with its own `compute`. What was computed before an invalidation, a removal or
-        /// another store of the key is returned, but not stored. If it fails though there is an old value, this caller gets
-        /// the error, and others get the old value until its end.
+        /// If many callers miss the same value, in one process or several, one computes it and the others wait. If
+        /// there is an old value, because it is [stale](Lease::stale), expires [soon](Lease::early) or was
+        /// [invalidated](Self::invalidate), the others get the old value at once. If the computation fails or its
+        /// caller gives up, a waiting caller continues with its own `compute`. If the computation fails while there is
+        /// an old value, this caller gets the error, and the others get the old value until it expires. A value whose
+        /// key was invalidated, removed or stored during the computation is returned, but not stored.
         ///
-        /// The computation has no deadline. Callers of the same process wait for it as long as it takes; for those
-        /// of other processes they wait as long as any call, and then compute the value, without storing it. `compute`
-        /// must not ask for the same key, as it would wait for itself.
+        /// The computation has no deadline. Callers in the same process wait for it without limit. Callers in other
+        /// processes wait up to the timeout of a call; then they compute the value themselves and do not store it.
+        /// `compute` must not request the same key: it would wait for itself.
         ///
-        /// If the cache fails, the value is computed (once for all callers of this process that ask meanwhile), and not
-        /// stored.
+        /// If the cache fails, the value is computed, once for all concurrent callers of this process, and not stored.
         ///
-        /// While a value is computed for the first time, other calls find an empty one under its key. Servers that
-        /// know no meta commands have no leases: there each process computes the value, and the first one stores it.
+        /// While a caller computes a value for the first time, other calls find an empty item. Servers without meta
+        /// commands have no leases: there each process computes the value, and the first one stores it.
         ///
         /// # Errors
-        /// `compute` failed, or the cache can't be asked: see [`ComputeError`].
+        /// `compute` failed, or the cache cannot be used: look_up [`ComputeError`].
         pub $($async)? fn get_or_compute<V: Into<Bytes>, E, $($compute)*>(
             &self,
             key: impl AsRef<[u8]>,
@@ -74,97 +73,97 @@ macro_rules! computing {
         ) -> Result<Bytes, ComputeError<E>> {
             let key = Key::new(key.as_ref()).map_err(Error::from)?;
             match self.obtain(key, lease, crate::computing::as_value)$($await)*? {
-                Obtained::Value(value) => Ok(value),
-                Obtained::Turn(turn, _) => {
+                ComputeStep::Value(value) => Ok(value),
+                ComputeStep::Compute(permit, _) => {
                     let computed = compute()$($await)*.map(Into::into);
-                    self.finish(turn, key, lease, crate::computing::as_item, computed)$($await)*
+                    self.finish(permit, key, lease, crate::computing::as_item, computed)$($await)*
                 }
             }
         }
 
-        /// The value, if there is one before it is this caller's turn to compute it.
+        /// Returns the value, or the permission to compute it.
         pub(crate) $($async)? fn obtain<T>(
             &self,
             key: Key<'_>,
             lease: Lease,
             read: impl Fn(&Item) -> Option<T>,
-        ) -> Result<Obtained<T>, Error> {
+        ) -> Result<ComputeStep<T>, Error> {
             loop {
-                let right = match self.see(key, lease, &read)$($await)*? {
-                    Seen::Value(value, _) => return Ok(Obtained::Value(value)),
-                    Seen::Won(right, old) => {
-                        let turn = self.computing.flights.begin(key.bytes(), right);
-                        return Ok(Obtained::Turn(turn, old));
+                let condition = match self.look_up(key, lease, &read)$($await)*? {
+                    LeaseStep::Value(value, _) => return Ok(ComputeStep::Value(value)),
+                    LeaseStep::Won(condition, old) => {
+                        let permit = self.computing.flights.start(key.bytes(), condition);
+                        return Ok(ComputeStep::Compute(permit, old));
                     }
-                    Seen::Missing(right) => right,
-                    Seen::Unreadable(_) => Right::Ask,
+                    LeaseStep::Missing(condition) => condition,
+                    LeaseStep::Unreadable(_) => StoreCondition::Retry,
                 };
-                let waiting = match self.computing.flights.join(key.bytes(), right) {
-                    Joined::Turn(turn) => return self.ask_again(turn, key, lease, read)$($await)*,
-                    Joined::Waiting(waiting) => waiting,
+                let waiting = match self.computing.flights.join(key.bytes(), condition) {
+                    JoinRole::Compute(permit) => return self.wait_for_lease(permit, key, lease, read)$($await)*,
+                    JoinRole::Wait(waiting) => waiting,
                 };
-                match self.landing(waiting)$($await)*? {
-                    Landed::Turn(turn) => return self.ask_again(turn, key, lease, read)$($await)*,
-                    Landed::Item(item) => if let Some(value) = read(&item) {
+                match self.wait_for_flight(waiting)$($await)*? {
+                    FlightResult::Permit(permit) => return self.wait_for_lease(permit, key, lease, read)$($await)*,
+                    FlightResult::Item(item) => if let Some(value) = read(&item) {
                         self.group.recorder.coalesced();
-                        return Ok(Obtained::Value(value));
+                        return Ok(ComputeStep::Value(value));
                     }
                 }
             }
         }
 
-        /// Waits for the computation of another process.
-        $($async)? fn ask_again<T>(
+        /// Waits for the computation of another process, by polling the server.
+        $($async)? fn wait_for_lease<T>(
             &self,
-            turn: Turn,
+            permit: ComputePermit,
             key: Key<'_>,
             lease: Lease,
             read: impl Fn(&Item) -> Option<T>,
-        ) -> Result<Obtained<T>, Error> {
+        ) -> Result<ComputeStep<T>, Error> {
             let deadline = Instant::now() + self.computing.time_max;
             let mut pauses = 0;
-            if turn.right() == Right::Ask {
+            if permit.condition() == StoreCondition::Retry {
                 self.group.recorder.waits();
             }
-            while turn.right() == Right::Ask {
+            while permit.condition() == StoreCondition::Retry {
                 let left = deadline.saturating_duration_since(Instant::now());
                 let Some(time) = pause(pauses, left) else { break };
                 self.pause(time)$($await)*?;
                 pauses += 1;
-                match self.see(key, lease, &read)$($await)*? {
-                    Seen::Value(value, item) => {
-                        turn.land(&item);
-                        return Ok(Obtained::Value(value));
+                match self.look_up(key, lease, &read)$($await)*? {
+                    LeaseStep::Value(value, item) => {
+                        permit.complete(&item);
+                        return Ok(ComputeStep::Value(value));
                     }
-                    Seen::Won(right, old) => {
-                        turn.set_right(right);
-                        return Ok(Obtained::Turn(turn, old));
+                    LeaseStep::Won(condition, old) => {
+                        permit.set_condition(condition);
+                        return Ok(ComputeStep::Compute(permit, old));
                     }
-                    Seen::Missing(right) => turn.set_right(right),
-                    Seen::Unreadable(_) => (),
+                    LeaseStep::Missing(condition) => permit.set_condition(condition),
+                    LeaseStep::Unreadable(_) => (),
                 }
             }
-            Ok(Obtained::Turn(turn, None))
+            Ok(ComputeStep::Compute(permit, None))
         }
 
-        /// Asks the server. A value that can't be read is removed.
-        $($async)? fn see<T>(
+        /// Looks the key up with a lease, and removes a value that `read` rejects.
+        $($async)? fn look_up<T>(
             &self,
             key: Key<'_>,
             lease: Lease,
             read: &impl Fn(&Item) -> Option<T>,
-        ) -> Result<Seen<T>, Error> {
-            let found = self.look(key, lease)$($await)*;
+        ) -> Result<LeaseStep<T>, Error> {
+            let found = self.request(key, lease)$($await)*;
             found.iter().for_each(|found| self.group.recorder.looked(found));
-            let seen = Seen::of(found, read)?;
-            if let Seen::Unreadable(cas) = seen {
-                // If it fails, this caller computes the value in the end.
+            let step = LeaseStep::of(found, read)?;
+            if let LeaseStep::Unreadable(cas) = step {
+                // If the removal fails, this caller computes the value and does not store it.
                 let _ = self.call(key, Delete { key, compare: Some(cas), stale: None })$($await)*;
             }
-            Ok(seen)
+            Ok(step)
         }
 
-        $($async)? fn look(&self, key: Key<'_>, lease: Lease) -> Result<Found, Error> {
+        $($async)? fn request(&self, key: Key<'_>, lease: Lease) -> Result<LeaseAnswer, Error> {
             let servers = self.group.servers();
             let (server, known) = servers.with_meta(key.bytes(), Instant::now());
             let knows_meta = match known.get() {
@@ -175,16 +174,16 @@ macro_rules! computing {
                 }
             };
             if knows_meta {
-                return server.call(&mut Look { key, lease })$($await)*;
+                return server.call(&mut LeaseGet { key, lease })$($await)*;
             }
             let item = server.call(&mut Get { key, cas: false, touch: None })$($await)*?;
-            Ok(item.map_or(Found::Missing, Found::Value))
+            Ok(item.map_or(LeaseAnswer::Missing, LeaseAnswer::Value))
         }
 
-        /// Stores what was computed, and gives it to those who wait; or lets another try.
+        /// Stores a computed value and gives it to waiting callers; after an error lets another caller compute.
         pub(crate) $($async)? fn finish<T, E>(
             &self,
-            turn: Turn,
+            permit: ComputePermit,
             key: Key<'_>,
             lease: Lease,
             write: impl Fn(&T) -> Result<Item, Error>,
@@ -198,46 +197,46 @@ macro_rules! computing {
             let (value, item) = match written {
                 Ok(written) => written,
                 Err(error) => {
-                    self.release(&turn, key)$($await)*;
+                    self.release(&permit, key)$($await)*;
                     return Err(error);
                 }
             };
-            if let Err(error) = self.fill(&turn, key, lease, &item)$($await)* {
+            if let Err(error) = self.fill(&permit, key, lease, &item)$($await)* {
                 if ends_call(&error) {
                     return Err(error.into());
                 }
                 if !error.is_fault() {
-                    self.release(&turn, key)$($await)*;
+                    self.release(&permit, key)$($await)*;
                 }
             }
-            turn.land(&item);
+            permit.complete(&item);
             Ok(value)
         }
 
         $($async)? fn fill(
             &self,
-            turn: &Turn,
+            permit: &ComputePermit,
             key: Key<'_>,
             lease: Lease,
             item: &Item,
         ) -> Result<(), Error> {
-            let (mode, compare) = match turn.right() {
-                Right::Lease { cas, .. } => (StoreMode::Set, cas),
-                Right::Add => (StoreMode::Add, None),
-                Right::Replace => (StoreMode::Set, None),
-                Right::Ask | Right::Nothing => return Ok(()),
+            let (mode, compare) = match permit.condition() {
+                StoreCondition::Lease { cas, .. } => (StoreMode::Set, cas),
+                StoreCondition::Add => (StoreMode::Add, None),
+                StoreCondition::Replace => (StoreMode::Set, None),
+                StoreCondition::Retry | StoreCondition::Never => return Ok(()),
             };
             let expiry = lease.expiry();
             let item = NewItem { value: &item.value, client_flags: item.flags, expiry };
             self.store(mode, key.bytes(), item, compare)$($await)*.map(drop)
         }
 
-        /// Lets another caller compute a value that is missing.
-        $($async)? fn release(&self, turn: &Turn, key: Key<'_>) {
-            if let Right::Lease { cas: Some(cas), has_old: false } = turn.right() {
-                // If it fails, the lease ends by itself.
+        /// Gives the lease of a missing value back, so that another caller can compute it.
+        $($async)? fn release(&self, permit: &ComputePermit, key: Key<'_>) {
+            if let StoreCondition::Lease { cas: Some(cas), has_old: false } = permit.condition() {
+                // If the removal fails, the lease expires on its own.
                 let _ = self.call(key, Delete { key, compare: Some(cas), stale: None })$($await)*;
-                turn.set_right(Right::Ask);
+                permit.set_condition(StoreCondition::Retry);
             }
         }
     };

@@ -1,12 +1,12 @@
-//! Lists of servers that change by themselves. A thread for each client asks for the list now and then, and after a fault.
+//! Discovery of servers. One thread per client refreshes the list periodically and after a fault.
 
 use crate::blocking::stream::Stream;
 use crate::blocking::wait::Wait;
 use crate::core::endpoint::address::Address;
-use crate::core::endpoint::handshake::Entry;
-use crate::core::endpoint::resolution::Place;
-use crate::core::servers::server_set::Group;
-use crate::core::servers::{Member, Servers};
+use crate::core::endpoint::handshake::HandshakeConfig;
+use crate::core::endpoint::resolution::Endpoint;
+use crate::core::servers::server_set::ServerSet;
+use crate::core::servers::{ServerHandle, Servers};
 use crate::list::ListedServer;
 use crate::refresh::RefreshSignal;
 use std::collections::BTreeSet;
@@ -16,52 +16,52 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Where the servers of a client come from.
+/// The source of a discovered list of servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Discovery {
-    /// Each address of a name is a server. (Otherwise a name is one server, whose addresses are tried in turn.) The keys
-    /// are distributed over addresses, so the order in which the name server gives them does not matter.
+    /// Every address of a name is a server. (Without discovery a name is one server, and its addresses are
+    /// alternatives.) Keys are distributed over the sorted addresses, so the order of the DNS reply does not matter.
     Dns,
-    /// `config get cluster`, as memcached services have it: the servers that were given are asked for the list. Of
-    /// several answers the one with the highest version counts, and one with a lower version than before is ignored.
+    /// `config get cluster`, as in memcached services with auto discovery. The client sends it to the configured
+    /// servers and takes the reply with the highest version. It ignores a version lower than the present one.
     Cluster,
 }
 
-/// The list is asked for at most so often.
+/// The shortest time between two refreshes.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// An answer has at most so many bytes.
-const ANSWER_LEN_MAX: usize = 1 << 20;
+/// The longest accepted reply, in bytes.
+const REPLY_LEN_MAX: usize = 1 << 20;
 
-/// A list that was found.
+/// A list of servers with its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct VersionedList {
     pub(crate) version: u64,
     pub(crate) servers: Vec<ListedServer>,
 }
 
-/// Looks for the list.
+/// Finds the list of servers.
 #[derive(Debug)]
-pub(crate) struct Finder {
+pub(crate) struct ListFinder {
     pub(crate) discovery: Discovery,
-    /// The servers that were given.
-    pub(crate) seeds: Vec<(ListedServer, Address, Entry)>,
+    /// The configured servers.
+    pub(crate) seeds: Vec<(ListedServer, Address, HandshakeConfig)>,
     pub(crate) timeout: Duration,
 }
 
-impl Finder {
-    /// The list as it is now.
+impl ListFinder {
+    /// Returns the current list.
     ///
     /// # Errors
-    /// The last one, if no server can be found or asked.
-    pub(crate) fn look(&self) -> io::Result<Found> {
+    /// The last error, if no server can be resolved or queried.
+    pub(crate) fn find(&self) -> io::Result<VersionedList> {
         match self.discovery {
             Discovery::Dns => self.resolve(),
-            Discovery::Cluster => self.ask_all(),
+            Discovery::Cluster => self.query_all(),
         }
     }
 
-    fn resolve(&self) -> io::Result<Found> {
+    fn resolve(&self) -> io::Result<VersionedList> {
         let (mut servers, mut known) = (Vec::new(), BTreeSet::new());
         for (listed, address, _) in &self.seeds {
             let weight = listed.weight;
@@ -75,30 +75,31 @@ impl Finder {
                 }
             }
         }
-        Ok(Found { version: 0, servers })
+        Ok(VersionedList { version: 0, servers })
     }
 
-    /// The answer with the highest version.
-    fn ask_all(&self) -> io::Result<Found> {
-        let (mut answers, mut last_error) = (Vec::new(), ErrorKind::NotFound.into());
-        for (_, address, entry) in &self.seeds {
-            match self.ask(address, entry) {
-                Ok(found) => answers.push(found),
+    /// Queries all configured servers and returns the list with the highest version.
+    fn query_all(&self) -> io::Result<VersionedList> {
+        let (mut replies, mut last_error) = (Vec::new(), ErrorKind::NotFound.into());
+        for (_, address, handshake) in &self.seeds {
+            match self.query(address, handshake) {
+                Ok(found) => replies.push(found),
                 Err(error) => last_error = error,
             }
         }
-        answers.into_iter().max_by_key(|found| found.version).ok_or(last_error)
+        replies.into_iter().max_by_key(|found| found.version).ok_or(last_error)
     }
 
-    fn ask(&self, address: &Address, entry: &Entry) -> io::Result<Found> {
+    fn query(&self, address: &Address, handshake: &HandshakeConfig) -> io::Result<VersionedList> {
         let deadline = Instant::now() + self.timeout;
         let resolved = match address {
             Address::Host(host, port) => (host.as_str(), *port).to_socket_addrs()?.collect(),
             Address::Unix(_) => Vec::new(),
         };
-        let place = Arc::new(Place::new(address.clone(), resolved).with(entry.clone()));
+        let endpoint =
+            Arc::new(Endpoint::new(address.clone(), resolved).with_handshake(handshake.clone()));
         let mut stream =
-            Stream::connect(&place, deadline, &Wait(None)).map_err(io::Error::other)?;
+            Stream::connect(&endpoint, deadline, &Wait(None)).map_err(io::Error::other)?;
         let mut request = &b"config get cluster\r\n"[..];
         while !request.is_empty() {
             match stream.send(request) {
@@ -109,7 +110,7 @@ impl Finder {
                 Err(error) => return Err(error),
             }
         }
-        let (mut answer, mut piece) = (Vec::new(), [0; 4096]);
+        let (mut reply, mut piece) = (Vec::new(), [0; 4096]);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -117,13 +118,13 @@ impl Finder {
             }
             match stream.read(&mut piece, left, true) {
                 Ok(Some(0)) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(Some(len)) => answer.extend_from_slice(piece.get(..len).unwrap_or_default()),
+                Ok(Some(len)) => reply.extend_from_slice(piece.get(..len).unwrap_or_default()),
                 Ok(None) => (),
                 Err(_) => return Err(ErrorKind::ConnectionAborted.into()),
             }
-            let is_whole = answer.ends_with(b"END\r\n") || answer.starts_with(b"ERROR");
-            if is_whole || answer.len() > ANSWER_LEN_MAX {
-                let found = parse(&answer);
+            let is_complete = reply.ends_with(b"END\r\n") || reply.starts_with(b"ERROR");
+            if is_complete || reply.len() > REPLY_LEN_MAX {
+                let found = parse(&reply);
                 return found
                     .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "no list of servers"));
             }
@@ -131,7 +132,7 @@ impl Finder {
     }
 }
 
-/// Reads an answer to `config get cluster`:
+/// Parses a reply to `config get cluster`:
 ///
 /// ```text
 /// CONFIG cluster 0 LEN
@@ -140,8 +141,8 @@ impl Finder {
 ///
 /// END
 /// ```
-fn parse(answer: &[u8]) -> Option<Found> {
-    let mut lines = std::str::from_utf8(answer).ok()?.lines();
+fn parse(reply: &[u8]) -> Option<VersionedList> {
+    let mut lines = std::str::from_utf8(reply).ok()?.lines();
     let head = lines.next()?;
     head.starts_with("CONFIG cluster ").then_some(())?;
     let version = lines.next()?.trim().parse().ok()?;
@@ -155,34 +156,34 @@ fn parse(answer: &[u8]) -> Option<Found> {
         (!host.is_empty()).then(|| (address, 1).into())
     };
     let servers: Option<Vec<_>> = lines.next()?.split_whitespace().map(server).collect();
-    servers.filter(|servers| !servers.is_empty()).map(|servers| Found { version, servers })
+    servers.filter(|servers| !servers.is_empty()).map(|servers| VersionedList { version, servers })
 }
 
-/// Has a thread keep the list of a client until the client is gone or closed. `make` makes servers of a list; those that
-/// are in the present one already are kept.
+/// Spawns the thread that refreshes the list until the client is closed or dropped. `make` builds the servers of a list
+/// and keeps those of the present list.
 ///
 /// # Errors
-/// There is no thread.
-pub(crate) fn keep<S: Member + Send + Sync + 'static>(
-    finder: Finder,
-    (group, refresh): (Weak<Group<S>>, Arc<RefreshSignal>),
-    first: Found,
+/// The thread cannot be spawned.
+pub(crate) fn spawn_refresh<S: ServerHandle + Send + Sync + 'static>(
+    finder: ListFinder,
+    (group, refresh): (Weak<ServerSet<S>>, Arc<RefreshSignal>),
+    first: VersionedList,
     every: Duration,
     make: impl Fn(&[ListedServer], &Servers<S>) -> Option<Servers<S>> + Send + 'static,
 ) -> io::Result<()> {
     let mut known = first;
-    let keep = move || {
+    let refresh_list = move || {
         loop {
-            // Clients that were started together do not ask together.
+            // Random intervals, so that clients that were started together do not query together.
             let pause = every.mul_f64(0.9 + 0.2 * rand::random::<f64>());
             if !refresh.wait(PAUSE_MIN.min(pause), pause) {
                 return;
             }
-            let found = match finder.look() {
+            let found = match finder.find() {
                 Ok(found) if found.version >= known.version && found.servers != known.servers => {
                     found
                 }
-                // Without a list, the servers stay what they are.
+                // A failed refresh, an older version or an equal list leaves the servers unchanged.
                 Ok(_) | Err(_) => continue,
             };
             let Some(group) = group.upgrade() else { return };
@@ -192,7 +193,7 @@ pub(crate) fn keep<S: Member + Send + Sync + 'static>(
             }
         }
     };
-    thread::Builder::new().name("larder-servers".to_owned()).spawn(keep).map(drop)
+    thread::Builder::new().name("larder-servers".to_owned()).spawn(refresh_list).map(drop)
 }
 
 #[cfg(test)]
@@ -205,10 +206,10 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_a_cluster() {
-        let answer = "CONFIG cluster 0 61\r\n12\nhost-1|10.0.0.1|11211 |10.0.0.2|11212 |fd00::1|1\n\r\nEND\r\n";
+    fn replies_with_lists_are_parsed() {
+        let reply = "CONFIG cluster 0 61\r\n12\nhost-1|10.0.0.1|11211 |10.0.0.2|11212 |fd00::1|1\n\r\nEND\r\n";
         let servers = listed(&["host-1:11211", "10.0.0.2:11212", "[fd00::1]:1"]);
-        assert_eq!(parse(answer.as_bytes()), Some(Found { version: 12, servers }));
+        assert_eq!(parse(reply.as_bytes()), Some(VersionedList { version: 12, servers }));
         for wrong in [
             "",
             "ERROR\r\n",
@@ -226,20 +227,22 @@ mod tests {
 
     #[test]
     fn each_address_of_a_name_is_a_server() {
-        let seed =
-            |text: &str| (ListedServer::from((text, 3)), text.parse().unwrap(), Entry::default());
+        let seed = |text: &str| {
+            (ListedServer::from((text, 3)), text.parse().unwrap(), HandshakeConfig::default())
+        };
         let seeds =
             vec![seed("127.0.0.1:7"), seed("127.0.0.1:7"), seed("[::1]:8"), seed("/socket")];
-        let finder = Finder { discovery: Discovery::Dns, seeds, timeout: Duration::from_secs(1) };
+        let finder =
+            ListFinder { discovery: Discovery::Dns, seeds, timeout: Duration::from_secs(1) };
         let servers: Vec<ListedServer> =
             ["127.0.0.1:7", "[::1]:8", "/socket"].map(|text| (text, 3).into()).into();
-        assert_eq!(finder.look().unwrap(), Found { version: 0, servers });
+        assert_eq!(finder.find().unwrap(), VersionedList { version: 0, servers });
     }
 
     proptest! {
         #[test]
-        fn any_answer_is_read(answer in "(CONFIG cluster 0 9\r\n)?[0-9|a-z: \r\n]{0,40}(END\r\n)?") {
-            drop(parse(answer.as_bytes()));
+        fn any_reply_is_parsed_without_a_panic(reply in "(CONFIG cluster 0 9\r\n)?[0-9|a-z: \r\n]{0,40}(END\r\n)?") {
+            drop(parse(reply.as_bytes()));
         }
     }
 }

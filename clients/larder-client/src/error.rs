@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of calls.
 
 use larder_protocol::encode::InvalidKey;
 use std::fmt;
@@ -7,88 +7,88 @@ use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error as ThisError;
 
-/// Why a call failed.
+/// The error of a call.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
-    /// The server that it was for.
+    /// The server of the call.
     server: Option<Arc<str>>,
     is_ambiguous: bool,
-    /// Whether another call has failed by the same event: it says nothing new of the server.
+    /// Whether another call has reported the same event. The breaker and metrics of the server ignore such an error.
     pub(crate) is_echo: bool,
 }
 
-/// What went wrong.
+/// The kind of an error.
 #[derive(Clone, Debug, ThisError)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The server can't have such a key.
+    /// The key is not valid for any server.
     #[error("{0}")]
     Key(InvalidKey),
-    /// The value is longer than any server takes.
-    #[error("the value has {0} bytes, more than any server takes")]
+    /// The value is longer than [`larder_protocol::VALUE_LEN_MAX`].
+    #[error("value too long: {0} bytes is more than any server accepts")]
     ValueTooLong(usize),
-    /// The server can't be reached, or TLS with it can't be begun.
-    #[error("the server can't be reached: {0}")]
+    /// The server is unreachable, or the TLS handshake failed.
+    #[error("cannot connect: {0}")]
     Connect(Arc<io::Error>),
-    /// The server refused the login, or it can't be one. Nothing was asked of the server. As others than the server
-    /// have to set that right, it is no [fault](Error::is_fault): it is never taken for a miss, no other server is asked
-    /// instead, and later calls try to log in again.
-    #[error("the login was refused: {0}")]
+    /// The server refused the login, or the user name is invalid. No request was sent. A refused login needs an
+    /// operator, so it is no [fault](Error::is_fault): the client never treats it as a miss or fails over to another
+    /// server, and later calls try to log in again.
+    #[error("login refused: {0}")]
     Login(Box<str>),
-    /// The server failed several times in a row, so it is left alone for a moment, and was not asked.
+    /// The breaker of the server is open after several faults in a row, so the call failed at once.
     #[error(
-        "the server failed several times, and is tried again within {retry_in:?}; the last error: {cause}"
+        "server unavailable after several failures; next attempt within {retry_in:?}; last error: {cause}"
     )]
     Unavailable {
-        /// A call after this time tries again, unless another one does so before.
+        /// The time until the next attempt, unless another call makes it earlier.
         retry_in: Duration,
-        /// Why the server failed the last time, for example a certificate that is not trusted.
+        /// The last fault of the server, such as an untrusted certificate.
         cause: Arc<Self>,
     },
     /// All connections were in use until the deadline.
-    #[error("all connections were in use until the deadline: raise the limit of the pool")]
+    #[error("all connections of the pool were in use until the deadline: raise `connections`")]
     PoolTimeout,
-    /// The server did not answer until the deadline.
-    #[error("the server did not answer in time")]
+    /// The server did not reply by the deadline.
+    #[error("timeout: no reply from the server by the deadline")]
     Timeout,
-    /// The connection failed.
-    #[error("the connection failed: {0}")]
+    /// The connection failed with an I/O error.
+    #[error("connection failed: {0}")]
     Io(Arc<io::Error>),
     /// The server closed the connection.
-    #[error("the server closed the connection")]
+    #[error("connection closed by the server")]
     Closed,
-    /// The server's answer is not one to this request.
-    #[error("the server answered {0:?}, which is no answer to the request")]
+    /// The reply does not match the request.
+    #[error("unexpected reply {0:?}")]
     Unexpected(Box<str>),
-    /// The server refused the request, and would do so again.
-    #[error("the server refused the request: {0}")]
+    /// The server refused the request. A retry cannot succeed.
+    #[error("request refused: {0}")]
     Refused(Box<str>),
-    /// The server could not do what was asked.
-    #[error("the server failed: {0}")]
+    /// The server reported an error of its own.
+    #[error("server error: {0}")]
     Server(Box<str>),
-    /// The value can't be encoded.
-    #[error("the value can't be encoded: {0}")]
+    /// The codec cannot encode the value.
+    #[error("cannot encode the value: {0}")]
     Encode(Arc<dyn std::error::Error + Send + Sync>),
-    /// What was found is no value of the type that was asked for.
-    #[error("the value can't be decoded: {0}")]
+    /// The codec cannot decode the item as the requested type.
+    #[error("cannot decode the value: {0}")]
     Decode(Arc<dyn std::error::Error + Send + Sync>),
     /// A [`Waiter`](crate::Waiter) ended the call.
-    #[error("the call was interrupted")]
+    #[error("call interrupted")]
     Interrupted,
     /// The client is closed.
-    #[error("the client is closed")]
+    #[error("client closed")]
     ClientClosed,
 }
 
-/// Why a value was neither found nor computed.
+/// The error of a call that computes a value.
 #[derive(Clone, Debug, ThisError)]
 pub enum ComputeError<E> {
-    /// The call was interrupted, the client is closed, the server can't have such a key, or the value can't be encoded. A
-    /// cache that fails is no error: the value is computed then.
+    /// The call was interrupted, the client is closed, the key is invalid, or the value cannot be encoded. A cache
+    /// failure is not reported: the client computes the value instead.
     #[error(transparent)]
     Cache(Error),
-    /// The computation failed, with this.
+    /// The computation failed with this error.
     #[error(transparent)]
     Compute(E),
 }
@@ -100,7 +100,8 @@ impl<E> From<Error> for ComputeError<E> {
 }
 
 impl ErrorKind {
-    /// The name of every kind that a call to a server can fail with: those of the others begin no call.
+    /// The names of all kinds with which a call to a server can fail. The other kinds occur before a server is chosen,
+    /// or after its reply.
     pub(crate) const NAMES: [&str; 12] = [
         "connect",
         "login",
@@ -116,7 +117,7 @@ impl ErrorKind {
         "client_closed",
     ];
 
-    /// Its name in [metrics](crate::metrics).
+    /// Returns the name of the kind in [metrics](crate::metrics).
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -149,17 +150,17 @@ impl Error {
         Self { kind, server: None, is_ambiguous, is_echo: false }
     }
 
-    /// Nothing has happened.
+    /// An error after which no change has happened.
     pub(crate) fn definite(kind: ErrorKind) -> Self {
         Self::new(kind, false)
     }
 
-    /// Something may have happened.
+    /// Marks the error: the change may have happened.
     pub(crate) fn ambiguous(self) -> Self {
         Self { is_ambiguous: true, ..self }
     }
 
-    /// It says nothing new of the server.
+    /// Marks the error as another report of the same event.
     #[must_use]
     pub(crate) fn echo(self) -> Self {
         Self { is_echo: true, ..self }
@@ -170,25 +171,25 @@ impl Error {
         self
     }
 
-    /// What went wrong.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> &ErrorKind {
         &self.kind
     }
 
-    /// Whether the change that was asked for may have happened. Otherwise it has not, and will not.
+    /// Returns whether the requested change may have happened. If false, it has not and will not.
     #[must_use]
     pub fn is_ambiguous(&self) -> bool {
         self.is_ambiguous
     }
 
-    /// The server that the call was for, if it was for one.
+    /// Returns the server of the call, if one was chosen.
     #[must_use]
     pub fn server(&self) -> Option<&str> {
         self.server.as_deref()
     }
 
-    /// Whether the server, or the way to it, is at fault rather than the request.
+    /// Returns whether the server or the network is at fault, and not the request.
     #[must_use]
     pub fn is_fault(&self) -> bool {
         match self.kind {

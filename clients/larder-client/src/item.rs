@@ -1,4 +1,4 @@
-//! What calls take and return.
+//! Arguments and results of calls.
 
 use bytes::Bytes;
 use larder_protocol::encode::NewItem;
@@ -6,66 +6,66 @@ use larder_protocol::{Exptime, StoreMode};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// An item as a server has it.
+/// An item on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// The value.
+    /// The stored bytes.
     pub value: Bytes,
-    /// The number that was stored with the value.
+    /// The client flags: a number that is stored with the value.
     pub flags: u32,
-    /// What changes with each change of the item; `None` unless it was asked for.
+    /// The CAS unique, which changes with each change of the item. `None` unless the call requested it.
     pub cas: Option<u64>,
 }
 
-/// What each server answered, with its address as it was given.
+/// The result of each server, with the server's address as configured.
 pub type PerServer<T> = Vec<(Arc<str>, T)>;
 
 /// The outcome of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored {
+pub enum StoreOutcome {
     /// The item is stored.
     Stored,
-    /// It is not, because of what was there, or was not: see each store.
+    /// The item is not stored, because the condition of the mode does not hold: see each store call.
     NotStored,
-    /// It is not, because the item was changed since its CAS was seen.
+    /// The item is not stored, because it was changed after its CAS was read.
     Exists,
-    /// It is not, because there is no such item.
+    /// The item is not stored, because it does not exist.
     NotFound,
 }
 
-impl Stored {
-    /// Whether the item is stored.
+impl StoreOutcome {
+    /// Returns whether the item is stored.
     #[must_use]
     pub fn is_stored(self) -> bool {
         self == Self::Stored
     }
 }
 
-/// The outcome of counting.
+/// The outcome of an increment or a decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
-    /// The number afterwards.
+pub enum CountOutcome {
+    /// The new number.
     Number(u64),
-    /// There is no such item.
+    /// The item does not exist.
     NotFound,
     /// The value is not a number.
     NotANumber,
 }
 
-/// A store in any form that there is.
+/// A store with all options.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreRequest<'a> {
-    /// What has to be there, and what is done with it.
+    /// The condition of the store, and how the value is combined with the present one.
     pub mode: StoreMode,
-    /// Which item.
+    /// The key of the item.
     pub key: &'a [u8],
-    /// The value, or what is added to one.
+    /// The value, or the bytes to append or prepend.
     pub value: &'a [u8],
-    /// How long the item lives. Appending and prepending ignore it.
+    /// How long the item lives. Append and prepend ignore it.
     pub ttl: Ttl,
-    /// The number that is kept with the value. Appending and prepending ignore it.
+    /// The client flags. Append and prepend ignore them.
     pub flags: u32,
-    /// Stores it only if the item that is there has this CAS. The mode is `Set` then.
+    /// Stores the value only if the present item has this CAS. The mode must be `Set` then.
     pub cas: Option<u64>,
 }
 
@@ -75,7 +75,7 @@ impl<'a> StoreRequest<'a> {
     }
 }
 
-/// Numbers of more seconds than 30 days are Unix time.
+/// The largest exptime in seconds that servers take as relative; larger numbers are Unix times.
 const RELATIVE_MAX: u32 = 30 * 24 * 3600;
 
 /// How long an item lives.
@@ -95,23 +95,23 @@ impl Default for Time {
 }
 
 impl Ttl {
-    /// Until it is evicted.
+    /// The item lives until it is evicted.
     pub const FOREVER: Self = Self(Time::Secs(0));
 
-    /// So many seconds; 0 is [`FOREVER`](Self::FOREVER).
+    /// A number of seconds; 0 is [`FOREVER`](Self::FOREVER).
     #[must_use]
     pub const fn secs(secs: u32) -> Self {
         Self(Time::Secs(secs))
     }
 
-    /// A number that is sent as it is: up to 30 days are seconds from now on, higher numbers are Unix time, 0 is
-    /// [`FOREVER`](Self::FOREVER), and with a negative number the item has expired at once.
+    /// A memcached exptime that is sent unchanged: up to 30 days it is seconds from now on, a higher number is a Unix
+    /// time, 0 is [`FOREVER`](Self::FOREVER), and a negative number expires the item at once.
     #[must_use]
     pub const fn from_exptime(number: i64) -> Self {
         Self(Time::Exptime(number))
     }
 
-    /// So many seconds longer. An item that has expired stays so.
+    /// Returns a TTL that is longer by `secs`. A TTL that has expired stays expired.
     pub(crate) fn plus(self, secs: u32) -> Self {
         Self(match self.0 {
             Time::Secs(time) => Time::Secs(time.saturating_add(secs)),
@@ -128,7 +128,7 @@ impl Ttl {
             Time::Secs(secs) => secs,
             Time::Exptime(number) => return Exptime(number),
         };
-        // Longer times than 30 days are sent as Unix time, so the clock has to be read only for these.
+        // Times longer than 30 days are sent as Unix times, so only these need the clock.
         let is_short = secs <= RELATIVE_MAX;
         let since_epoch = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Exptime::after(secs, if is_short { 0 } else { since_epoch().as_secs() })
@@ -136,7 +136,7 @@ impl Ttl {
 }
 
 impl From<Duration> for Ttl {
-    /// Rounded up to whole seconds; none at all is a second, not for ever.
+    /// Rounds up to whole seconds. A zero duration becomes one second, because 0 would mean forever.
     fn from(time: Duration) -> Self {
         let secs = time.as_secs().saturating_add((time.subsec_nanos() > 0).into());
         Self::secs(u32::try_from(secs.max(1)).unwrap_or(u32::MAX))
@@ -149,7 +149,7 @@ impl From<u32> for Ttl {
     }
 }
 
-/// An item that is to be stored, without flags.
+/// An item to store, without flags.
 pub(crate) fn new_item(value: &[u8], ttl: impl Into<Ttl>) -> NewItem<'_> {
     NewItem { expiry: ttl.into().exptime(), ..NewItem::of(value) }
 }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_made_longer() {
+    fn plus_makes_times_longer() {
         assert_eq!(Ttl::secs(60).plus(5).exptime(), Exptime(65));
         for (number, longer) in [(-1, -1), (0, 0), (60, 65), (2_000_000_000, 2_000_000_005)] {
             assert_eq!(Ttl::from_exptime(number).plus(5).exptime(), Exptime(longer));

@@ -1,8 +1,8 @@
-//! A client of memcached, Larder and other servers that speak memcached's text protocol.
+//! A client for memcached, Larder and other servers that speak memcached's text protocol.
 //!
-//! [`Client`] is for Tokio (the feature `tokio`, which is on by default): calls share a few connections, so that the
-//! requests of many leave in one write. [`blocking::Client`] is for threads, with a pool of connections: each call has
-//! one to itself, and calls that find all of them in use are served in the order in which they came.
+//! [`Client`] is for Tokio (the feature `tokio`, on by default). [`blocking::Client`] is for threads. By default the
+//! calls of both share a few connections per server, so that the requests of many callers leave in one write. With
+//! [`Builder::connections`] each call has a connection of a pool to itself, and calls wait in line for a free one.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio")]
@@ -25,7 +25,7 @@
 //! # Ok::<(), larder_client::Error>(())
 //! ```
 //!
-//! Several servers share the keys, by a method that may be that of another client:
+//! Several servers share the keys. The hashing method may be that of another client:
 //!
 //! ```
 //! use larder_client::{Failover, blocking::Client, ring::Hashing};
@@ -37,7 +37,7 @@
 //! # Ok::<(), larder_client::Error>(())
 //! ```
 //!
-//! A value that is missing is computed by one caller, while the others wait or get the old one:
+//! One caller computes a missing value, while the others wait or get the old value:
 //!
 //! ```no_run
 //! use larder_client::{Lease, blocking::Client};
@@ -50,23 +50,23 @@
 //! # }
 //! ```
 //!
-//! Values of a program's own types are in [`codec`], and what a client has done is in [`metrics`].
+//! Values of a program's own types are in [`codec`]; the client's counters and latencies are in [`metrics`].
 //!
-//! The module `pipeline` (a feature of the same name) is for programs that move the bytes themselves, as an event loop of another
-//! language does.
+//! The module `pipeline` (the feature of the same name) is for programs that move the bytes themselves, such as an
+//! event loop in another language.
 //!
-//! Connections are encrypted by `Builder::tls` (the feature `tls`), and [`Builder::login`] logs in on them.
+//! `Builder::tls` (the feature `tls`) encrypts connections; [`Builder::login`] logs in on each of them.
 //!
-//! What is promised:
+//! # Guarantees
 //!
-//! - **Nobody ever gets another's value.** A connection on which a call was given up, or whose server said something
-//!   unexpected, is closed and never used again.
-//!   Values are told by their keys. Answers that bear no key (numbers, `STORED`, misses) are told by their order alone:
-//!   a connection on which the server has sent more than was asked is not used again, but a second answer that is still
-//!   on its way can be given to the next call.
-//! - **Every call ends by its deadline** ([`Builder::timeout`]), the wait for a connection included.
-//! - **An error says whether the change may have happened** ([`Error::is_ambiguous`]). The client repeats a request on
-//!   its own only if it was never written, or only reads.
+//! - **No caller gets another caller's value.** The client closes a connection after an abandoned call or an unexpected
+//!   reply, and never uses it again. (On a shared connection the reply to an abandoned call is dropped.) A hit is
+//!   matched by its key. Replies without a key (numbers, `STORED`, misses) are matched by their order alone: a
+//!   connection with unsolicited input is not used again, but a second reply that is still under way can reach the next
+//!   call.
+//! - **Every call ends by its deadline** ([`Builder::timeout`]), including the wait for a connection.
+//! - **An error says whether the change may have happened** ([`Error::is_ambiguous`]). The client retries a request
+//!   only if none of it was sent, or if it only reads.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
@@ -100,14 +100,14 @@ pub use core::lease::Lease;
 pub use core::servers::Failover;
 pub use discovery::Discovery;
 pub use error::{ComputeError, Error, ErrorKind};
-pub use item::{Counted, Item, PerServer, StoreRequest, Stored, Ttl};
+pub use item::{CountOutcome, Item, PerServer, StoreOutcome, StoreRequest, Ttl};
 pub use larder_protocol::StoreMode;
 pub use list::{ListedServer, ServerList};
 
 #[cfg(feature = "tls")]
 pub use tls::Tls;
 pub use typed::Typed;
-pub use waiter::{Interrupted, Readiness, Waiter, Waiting};
+pub use waiter::{Interrupted, Readiness, WaitCondition, Waiter};
 
 #[cfg(all(doctest, feature = "tokio"))]
 #[doc = include_str!("../../../docs/rust.md")]

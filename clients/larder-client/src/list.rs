@@ -1,13 +1,13 @@
 //! Lists of servers.
 
-/// Servers, in an order that counts for some methods of hashing.
+/// The servers of a client. Some hashing methods depend on their order.
 ///
-/// It is made of an address, or of several: `"cache-1:11211,cache-2:11211"`, `["cache-1", "cache-2"]`, or with weights
+/// Built from one address or several: `"cache-1:11211,cache-2:11211"`, `["cache-1", "cache-2"]`, or with weights
 /// `[("cache-1", 1), ("cache-2", 3)]`. An address is `HOST`, `HOST:PORT`, `[V6]:PORT`, or the path of a unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerList(pub(crate) Vec<ListedServer>);
 
-/// A server of a [`ServerList`]: an address, or an address and a weight.
+/// A server of a [`ServerList`]: an address and a weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedServer {
     pub(crate) address: String,

@@ -1,9 +1,9 @@
-//! Wakes the thread that keeps a list of servers: after a fault, and when the client is gone.
+//! Signals for the thread that refreshes the list of servers: after a fault, and when the client is gone.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Asks one thread to look for the list of servers again.
+/// Requests a refresh of the list of servers from one thread.
 #[derive(Debug, Default)]
 pub(crate) struct RefreshSignal {
     state: Mutex<State>,
@@ -21,20 +21,19 @@ impl RefreshSignal {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests a new list, as a server was at fault. It does not wait for the list.
+    /// Requests a refresh after a server fault. Does not wait for it.
     pub(crate) fn request(&self) {
         self.lock().is_requested = true;
         self.changed.notify_all();
     }
 
-    /// Ends the thread, as nobody needs the list any more.
+    /// Stops the thread, because the client is closed or dropped.
     pub(crate) fn stop(&self) {
         self.lock().is_stopped = true;
         self.changed.notify_all();
     }
 
-    /// Waits for the time `least`, and then until a list is requested, until `most` is over. False if the thread is to
-    /// end.
+    /// Waits for `least`, then until a refresh is requested or `most` is over. Returns false if the thread has to stop.
     pub(crate) fn wait(&self, least: Duration, most: Duration) -> bool {
         let is_running = |state: &mut State| !state.is_stopped;
         let waited = self.changed.wait_timeout_while(self.lock(), least, is_running);
@@ -55,7 +54,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_request_counts_once_also_if_nobody_waits_yet() {
+    fn requests_before_a_wait_count_as_one() {
         let signal = RefreshSignal::default();
         signal.request();
         signal.request();
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_is_stopped_does_not_wait() {
+    fn a_stopped_thread_does_not_wait() {
         let signal = RefreshSignal::default();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| signal.wait(LONG, LONG));

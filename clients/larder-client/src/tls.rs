@@ -1,4 +1,4 @@
-//! Settings of TLS.
+//! TLS settings.
 
 use crate::core::endpoint::address::Address;
 use crate::core::endpoint::tls::Connector;
@@ -11,12 +11,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How connections are encrypted, and whom they trust: for [`Builder::tls`](crate::Builder::tls).
+/// Encryption and trusted authorities of connections, for [`Builder::tls`](crate::Builder::tls).
 ///
-/// Versions 1.2 and 1.3 of TLS are spoken. The server's certificate has to be signed by a CA that the system trusts, or
-/// that is in [`ca_file`](Self::ca_file), and to be for the host of the server's address, or for
-/// [`server_name`](Self::server_name). A connection is never used without that, and no byte of a request is sent
-/// before.
+/// The client speaks TLS 1.2 and 1.3. The server's certificate must be signed by a CA that the system trusts, or by one
+/// in [`ca_file`](Self::ca_file), and must name the host of the server's address, or
+/// [`server_name`](Self::server_name). The client checks this before it sends any byte of a request.
 ///
 /// ```no_run
 /// use larder_client::{Tls, blocking::Client};
@@ -34,19 +33,19 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// TLS with the CAs that the system trusts.
+    /// TLS that trusts the CAs of the system.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Trusts the CAs in this PEM file, and no others.
+    /// Trusts the CAs in this PEM file only.
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.ca_file = Some(path.into());
         self
     }
 
-    /// What the client shows to servers that ask for a certificate: PEM files of the certificate, with those of CAs
-    /// between it and the one that the server trusts behind it, and of its key.
+    /// Sets the client certificate for servers that request one: a PEM file with the certificate followed by its
+    /// intermediate CAs, and a PEM file with its key.
     pub fn client_certificate(
         mut self,
         certificate: impl Into<PathBuf>,
@@ -56,18 +55,18 @@ impl Tls {
         self
     }
 
-    /// The name that certificates of all servers have to be for. [Default: the host of each server's address, and
+    /// Sets the name that the certificates of all servers must contain. [Default: the host of each server's address;
     /// `localhost` for unix sockets]
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self
     }
 
-    /// Reads the files. What is returned makes what begins sessions with the server at an address.
+    /// Reads the files, and returns a function that builds a connector for each address.
     ///
     /// # Errors
-    /// A file can't be read or does not contain what it should, or the system trusts no CA. What is returned fails if
-    /// the host is no name that a certificate can be for.
+    /// A file cannot be read or has other contents, or the system trusts no CA. The returned function fails if the host
+    /// is not a valid certificate name.
     pub(crate) fn connectors(
         &self,
     ) -> io::Result<impl Fn(&Address) -> io::Result<Connector> + use<'_>> {
@@ -103,7 +102,7 @@ impl Tls {
         let mut roots = RootCertStore::empty();
         let Some(path) = &self.ca_file else {
             let found = rustls_native_certs::load_native_certs();
-            // Some that are of no use to rustls are usual.
+            // Systems often have certificates that rustls cannot parse. They are skipped.
             if roots.add_parsable_certificates(found.certs).0 == 0 {
                 let error = found.errors.first().map(|error| format!(": {error}"));
                 let error = format!("the system trusts no CA{}", error.unwrap_or_default());
@@ -118,7 +117,7 @@ impl Tls {
     }
 }
 
-/// The certificates of a PEM file, one at least.
+/// Reads the certificates of a PEM file, at least one.
 fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let certificates = read.map_err(|error| of_file(path, error))?;

@@ -1,20 +1,20 @@
-//! Values of one type, for both clients, as in `calls.rs`.
+//! Values of one type, for both clients. A macro writes the code for each, as in `calls.rs`.
 
 #[cfg(feature = "tokio")]
 use crate::asynchronous;
 use crate::blocking;
 use crate::codec::Codec;
-use crate::computing::Obtained;
+use crate::computing::ComputeStep;
 use crate::core::key::Key;
 use crate::core::lease::Lease;
 use crate::core::operation::Get;
 use crate::error::{ComputeError, Error, ErrorKind};
-use crate::item::{Item, Stored, Ttl};
+use crate::item::{Item, StoreOutcome, Ttl};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Values of the type `T`, which are encoded when they are stored and decoded when they are read: see
-/// [`codec`](crate::codec). It is made by `typed` of a client, of which it has a clone.
+/// A view of a client whose values have the type `T`: a [codec](crate::codec) encodes them for stores and decodes them
+/// after reads. `typed` of a client creates it with a clone of the client.
 #[derive(Clone)]
 pub struct Typed<T, C, K> {
     client: K,
@@ -41,7 +41,7 @@ impl<T, C: Codec<T>, K> Typed<T, C, K> {
     fn decode(&self, item: &Item) -> Result<Option<T>, Error> {
         match self.codec.decode(&item.value, item.flags) {
             Ok(value) => Ok(Some(value)),
-            // It is being computed.
+            // An empty item without flags: another caller computes the value.
             Err(_) if item.flags == 0 && item.value.is_empty() => Ok(None),
             Err(error) => Err(Error::definite(ErrorKind::Decode(error.into()))),
         }
@@ -51,43 +51,43 @@ impl<T, C: Codec<T>, K> Typed<T, C, K> {
 macro_rules! typed {
     ($client:ty, [$($async:tt)?] [$($await:tt)*] [$($compute:tt)*]) => {
         impl $client {
-            /// A view of the cache as one of values of the type `T`.
+            /// Returns a view of the cache with values of the type `T`.
             pub fn typed<T, C: Codec<T>>(&self, codec: C) -> Typed<T, C, Self> {
                 Typed { client: self.clone(), codec, types: PhantomData }
             }
         }
 
         impl<T, C: Codec<T>> Typed<T, C, $client> {
-            /// The value of an item, if there is one. While a value is computed for the first time, an empty one is there
-            /// with flags of 0: if the codec can't decode that, there is none.
+            /// Returns the value of an item, if there is one. While a caller computes a value for the first time, the
+            /// item is empty with flags of 0; this is `None` if the codec cannot decode it.
             ///
             /// # Errors
-            /// [`ErrorKind::Decode`], if something else is there, or those of the client.
+            /// [`ErrorKind::Decode`] if the item is not a `T`, or the errors of the client.
             pub $($async)? fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<T>, Error> {
                 let key = Key::new(key.as_ref())?;
                 let item = self.client.call(key, Get { key, cas: false, touch: None })$($await)*?;
                 item.map_or(Ok(None), |item| self.decode(&item))
             }
 
-            /// Stores a value, whatever is there.
+            /// Stores a value, whether or not the item exists.
             ///
             /// # Errors
-            /// [`ErrorKind::Encode`], or those of the client.
+            /// [`ErrorKind::Encode`], or the errors of the client.
             pub $($async)? fn set(
                 &self,
                 key: impl AsRef<[u8]>,
                 value: &T,
                 ttl: impl Into<Ttl>,
-            ) -> Result<Stored, Error> {
+            ) -> Result<StoreOutcome, Error> {
                 let item = self.encode(value)?;
                 self.client.set_with_flags(key, item.value, ttl, item.flags)$($await)*
             }
 
-            /// The value of an item, or, if there is none that can be decoded, what `compute` returns, which is stored: as
-            /// the client's `get_or_compute`.
+            /// Returns the value of an item. If there is none, or the codec cannot decode it, calls `compute` and
+            /// stores the result: see `get_or_compute` of the client.
             ///
             /// # Errors
-            /// `compute` failed, its value can't be encoded, or the cache can't be asked: see [`ComputeError`].
+            /// `compute` failed, its value cannot be encoded, or the cache cannot be used: see [`ComputeError`].
             pub $($async)? fn get_or_compute<E, $($compute)*>(
                 &self,
                 key: impl AsRef<[u8]>,
@@ -97,11 +97,11 @@ macro_rules! typed {
                 let key = Key::new(key.as_ref()).map_err(Error::from)?;
                 let read = |item: &Item| self.decode(item).ok().flatten();
                 match self.client.obtain(key, lease, read)$($await)*? {
-                    Obtained::Value(value) => Ok(value),
-                    Obtained::Turn(turn, _) => {
+                    ComputeStep::Value(value) => Ok(value),
+                    ComputeStep::Compute(permit, _) => {
                         let computed = compute()$($await)*;
                         let write = |value: &T| self.encode(value);
-                        self.client.finish(turn, key, lease, write, computed)$($await)*
+                        self.client.finish(permit, key, lease, write, computed)$($await)*
                     }
                 }
             }

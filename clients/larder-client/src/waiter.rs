@@ -1,31 +1,30 @@
-//! What a thread does while it waits. A language whose interpreter lets one thread run at a time has to let others run
-//! meanwhile.
+//! Hooks into the waits of blocking calls. An interpreter that runs one thread at a time releases its lock in them.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// Decides what the calling thread does while it waits, for [`blocking::Client`](crate::blocking::Client).
+/// Waits in place of [`blocking::Client`](crate::blocking::Client), on the thread of the call.
 pub trait Waiter: fmt::Debug + Send + Sync {
-    /// Waits until [`Waiting::look`] is true, at most for `time`. It may return earlier: the client asks again if there
-    /// is time left.
+    /// Waits until [`WaitCondition::poll`] returns true, at most for `time`. The function may return earlier: the client
+    /// calls it again if time is left.
     ///
     /// # Errors
-    /// [`Interrupted`]: the call is to be given up.
-    fn wait(&self, waiting: &mut Waiting<'_>, time: Duration) -> Result<(), Interrupted>;
+    /// [`Interrupted`]: the client gives the call up.
+    fn wait(&self, waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Interrupted>;
 }
 
-/// The waiting was ended by somebody else. The call fails with [`ErrorKind::Interrupted`](crate::ErrorKind).
+/// A [`Waiter`] has ended a wait. The call fails with [`ErrorKind::Interrupted`](crate::ErrorKind).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupted;
 
-/// What is waited for.
-pub struct Waiting<'w> {
+/// The condition that a [`Waiter`] waits for.
+pub struct WaitCondition<'w> {
     pub(crate) socket: Option<(BorrowedFd<'w>, Readiness)>,
-    pub(crate) look: &'w mut (dyn FnMut(Duration) -> bool + Send),
+    pub(crate) poll_condition: &'w mut (dyn FnMut(Duration) -> bool + Send),
 }
 
-/// What a socket is to be ready for.
+/// The readiness of a socket to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// A read.
@@ -36,22 +35,22 @@ pub enum Readiness {
     Both,
 }
 
-impl Waiting<'_> {
-    /// The socket that is waited for. `None` while it is another thread that has to give up its connection.
+impl WaitCondition<'_> {
+    /// The socket to wait for. `None` if the call waits for another thread.
     #[must_use]
     pub fn socket(&self) -> Option<(BorrowedFd<'_>, Readiness)> {
         self.socket
     }
 
-    /// Whether the waiting is over; waits for that at most for `time`, and blocks the thread meanwhile. It may return
-    /// earlier. It has to be called by the thread that waits.
-    pub fn look(&mut self, time: Duration) -> bool {
-        (self.look)(time)
+    /// Returns whether the wait is over, after blocking the thread for up to `time`. May return early. Only the thread
+    /// of the call may call this.
+    pub fn poll(&mut self, time: Duration) -> bool {
+        (self.poll_condition)(time)
     }
 }
 
-impl fmt::Debug for Waiting<'_> {
+impl fmt::Debug for WaitCondition<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Waiting").field("socket", &self.socket).finish_non_exhaustive()
+        f.debug_struct("WaitCondition").field("socket", &self.socket).finish_non_exhaustive()
     }
 }

@@ -1,13 +1,13 @@
-//! What is reported by the crates `metrics` and `tracing`: what the client counts, and nothing secret.
+//! Reports through the crates `metrics` and `tracing`: they equal the client's own metrics and contain no secrets.
 //!
-//! A program of its own: it installs the recorder and the subscriber of its process.
+//! A separate program, because it installs the process-wide recorder and subscriber.
 
 #[path = "it/common/mod.rs"]
 mod common;
 
-use common::any_client::{Face, each_face};
+use common::any_client::{AnyClient, each_client};
 use common::cluster::Cluster;
-use common::{Action, Fake, wait_until};
+use common::{Action, FakeServer, wait_until};
 use larder_client::metrics::{CloseReason, Command, ServerMetrics};
 use larder_client::{Discovery, Lease};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -26,7 +26,7 @@ fn exporter() -> &'static PrometheusHandle {
     EXPORTER.get_or_init(|| PrometheusBuilder::new().install_recorder().unwrap())
 }
 
-/// What was traced in this process.
+/// The traced events of this process.
 #[derive(Clone, Debug, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -49,7 +49,7 @@ impl Log {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 
-    /// The levels and texts of the lines of a server.
+    /// Returns the levels and texts of the events of a server.
     fn lines(&self, port: u16) -> Vec<String> {
         let (text, server) = (self.text(), format!("\"127.0.0.1:{port}\""));
         let lines = text.lines().filter(|line| line.contains(&server));
@@ -68,27 +68,27 @@ impl Write for Log {
     }
 }
 
-/// The number of a series of a server, if there is one.
+/// Returns the value of a series of a server, if it exists.
 fn reported(name: &str, port: u16, label: &str) -> Option<u64> {
     let text = exporter().render();
     let server = format!("server=\"127.0.0.1:{port}\"");
-    let is_it = |line: &&str| {
+    let is_match = |line: &&str| {
         line.split_once('{').is_some_and(|(this, labels)| {
             this == name && labels.contains(&server) && labels.contains(label)
         })
     };
-    let line = text.lines().find(is_it)?;
+    let line = text.lines().find(is_match)?;
     Some(line.rsplit(' ').next().unwrap().parse().unwrap())
 }
 
-fn of(client: &Face) -> ServerMetrics {
+fn of(client: &AnyClient) -> ServerMetrics {
     let [server] = client.metrics().servers.try_into().unwrap();
     server
 }
 
-/// All that the client counts of its server is what is reported of it.
+/// Checks that all reported numbers equal the client's metrics.
 #[track_caller]
-fn compare(client: &Face, port: u16) {
+fn compare(client: &AnyClient, port: u16) {
     let server = of(client);
     let number = |name, label: &str| reported(name, port, label);
     for command in Command::ALL {
@@ -119,15 +119,15 @@ fn compare(client: &Face, port: u16) {
     assert_eq!(number("larder_client_wait_duration_seconds_count", "").unwrap_or(0), 0);
 }
 
-/// Of a server that answers at first, and then with a value that nobody asked for.
+/// The server replies correctly at first, and then with a value of another key.
 #[test]
-fn an_exporter_shows_what_the_client_counts_and_no_secrets() {
+fn exported_metrics_equal_the_client_s_and_contain_no_secrets() {
     let log = Log::of_process();
     exporter();
-    each_face(|client| {
-        let server = Fake::start(|request| match request.number {
-            // The login is the first one.
-            0..=4 => Action::Right,
+    each_client(|client| {
+        let server = FakeServer::start(|request| match request.number {
+            // The login is the first request.
+            0..=4 => Action::Reply,
             _ => Action::Send(b"VALUE secret-key 0 12\r\nsecret-value\r\nEND\r\n".to_vec()),
         });
         let port = server.port;
@@ -142,7 +142,7 @@ fn an_exporter_shows_what_the_client_counts_and_no_secrets() {
             of(&client).breaker_is_open
         });
         drop(client.get("other-secret-key"));
-        // The task of a shared connection closes it.
+        // The task of a shared connection closes it, a moment later.
         wait_until(|| of(&client).open == 0);
         wait_until(|| reported("larder_client_connections", port, "") == Some(0));
         compare(&client, port);
@@ -154,35 +154,36 @@ fn an_exporter_shows_what_the_client_counts_and_no_secrets() {
         assert!(has("breaker opened") && has("WARN"), "{lines:#?}");
         drop(client);
         let left = reported("larder_client_open_breakers", port, "");
-        assert_eq!(left, Some(0), "the breaker has gone with its client");
+        assert_eq!(left, Some(0), "the breaker is dropped with its client");
     });
     let all = log.text() + &exporter().render();
     assert!(!all.contains("secret"), "{all}");
 }
 
 #[test]
-fn a_breaker_that_closes_is_traced() {
+fn the_closing_of_a_breaker_is_traced() {
     let log = Log::of_process();
-    each_face(|client| {
+    each_client(|client| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);
         let client = client(format!("127.0.0.1:{port}")).build().unwrap();
         (0..5).for_each(|_| drop(client.get("a")));
-        let _server = Fake::at(TcpListener::bind(("127.0.0.1", port)).unwrap(), |_| Action::Right);
+        let _server =
+            FakeServer::at(TcpListener::bind(("127.0.0.1", port)).unwrap(), |_| Action::Reply);
         wait_until(|| client.get("a").is_ok());
         let lines = log.lines(port);
-        let place = |text: &str| lines.iter().position(|line| line.contains(text)).unwrap();
-        assert!(lines[place("breaker opened")].contains("error=\"connect\""), "{lines:#?}");
-        assert!(place("breaker opened") < place("breaker closed"), "{lines:#?}");
+        let position = |text: &str| lines.iter().position(|line| line.contains(text)).unwrap();
+        assert!(lines[position("breaker opened")].contains("error=\"connect\""), "{lines:#?}");
+        assert!(position("breaker opened") < position("breaker closed"), "{lines:#?}");
     });
 }
 
 #[test]
-fn computations_are_reported_for_all_clients() {
+fn computations_are_reported_for_all_clients_together() {
     exporter();
-    each_face(|client| {
-        let server = Fake::start(|request| match &*request.verb {
+    each_client(|client| {
+        let server = FakeServer::start(|request| match &*request.verb {
             "mn" => Action::Send(b"MN\r\n".to_vec()),
             _ => Action::Send(b"EN\r\n".to_vec()),
         });
@@ -200,16 +201,16 @@ fn computations_are_reported_for_all_clients() {
 }
 
 #[test]
-fn a_list_that_is_replaced_is_traced() {
+fn a_replaced_list_is_traced() {
     let log = Log::of_process();
-    each_face(|client| {
+    each_client(|client| {
         let (cluster, servers) =
-            (Cluster::start(), [(); 2].map(|()| Fake::start(|_| Action::Right)));
-        cluster.list(1, &[servers[0].port]);
+            (Cluster::start(), [(); 2].map(|()| FakeServer::start(|_| Action::Reply)));
+        cluster.set_list(1, &[servers[0].port]);
         let builder = client(cluster.address()).discovery(Discovery::Cluster);
         let client = builder.discovery_interval(Duration::from_millis(20)).build().unwrap();
         let ports = servers.each_ref().map(|server| server.port);
-        cluster.list(2, &ports);
+        cluster.set_list(2, &ports);
         let [first, second] = ports.map(|port| format!("127.0.0.1:{port}"));
         let line =
             format!("DEBUG larder_client: list of servers replaced servers=\"{first},{second}\"");
@@ -218,11 +219,11 @@ fn a_list_that_is_replaced_is_traced() {
     });
 }
 
-/// Each name that is reported is in docs/rust.md, and the other way round.
+/// docs/rust.md lists all reported names and no others.
 #[test]
-fn all_names_are_documented() {
+fn all_metric_names_are_documented() {
     exporter();
-    let server = Fake::start(|_| Action::Right);
+    let server = FakeServer::start(|_| Action::Reply);
     let client = larder_client::blocking::Client::connect(format!("127.0.0.1:{}", server.port));
     client.unwrap().get("a").unwrap();
     let names = |text: &str, before: &str| -> BTreeSet<String> {
@@ -239,5 +240,5 @@ fn all_names_are_documented() {
     let documented = names(page, "| `");
     assert_eq!(reported, documented);
     let helped = names(&rendered, "# HELP ");
-    assert_eq!(helped, reported, "each has a help text");
+    assert_eq!(helped, reported, "each metric has a help text");
 }

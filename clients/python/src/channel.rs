@@ -20,7 +20,7 @@ use crate::errors::exception;
 use crate::key::KeyRules;
 use crate::value::Values;
 use larder_client::pipeline::{CallId, Output, Pipeline, Request};
-use larder_client::{Counted, Error, Item, StoreMode, StoreRequest, Ttl};
+use larder_client::{CountOutcome, Error, Item, StoreMode, StoreRequest, Ttl};
 use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -706,13 +706,13 @@ impl Reading {
             }
             (Self::Found, Output::Found(found)) => boolean(py, found.first() == Some(&true)),
             (Self::Done, Output::Done | Output::Found(_)) => boolean(py, true),
-            (Self::Counted, Output::Counted(Counted::NotANumber)) => {
+            (Self::Counted, Output::Counted(CountOutcome::NotANumber)) => {
                 return Err(refused(py, "cannot increment or decrement non-numeric value"));
             }
-            (Self::Counted, Output::Counted(Counted::Number(number))) => {
+            (Self::Counted, Output::Counted(CountOutcome::Number(number))) => {
                 number.into_pyobject(py)?.into_any()
             }
-            (Self::Counted, Output::Counted(Counted::NotFound)) => none(py),
+            (Self::Counted, Output::Counted(CountOutcome::NotFound)) => none(py),
             (Self::Version, Output::Version(version)) => {
                 PyBytes::new(py, version.as_bytes()).into_any()
             }

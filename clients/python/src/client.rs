@@ -8,7 +8,7 @@ use crate::gil::Gil;
 use crate::key::KeyRules;
 use crate::value::Values;
 use larder_client::{
-    Counted, Error, ErrorKind, Item, StoreMode, StoreRequest, Stored, Ttl, blocking,
+    CountOutcome, Error, ErrorKind, Item, StoreMode, StoreRequest, StoreOutcome, Ttl, blocking,
 };
 use pyo3::exceptions::{PyException, PyKeyError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -572,18 +572,18 @@ impl BaseClient {
         key: &Object<'_>,
         value: &Object<'_>,
         noreply: bool,
-        call: impl Fn(&blocking::Client, &[u8], u64) -> Result<Counted, Error>,
+        call: impl Fn(&blocking::Client, &[u8], u64) -> Result<CountOutcome, Error>,
     ) -> PyResult<Option<u64>> {
         let py = key.py();
         let name = self.settings()?.keys.check(key)?;
         let delta = integer("value", value)?.extract();
         let delta = delta.map_err(|_| refused(py, "invalid numeric delta argument"))?;
         match self.call(py, |client| call(client, &name, delta))? {
-            Counted::NotANumber => {
+            CountOutcome::NotANumber => {
                 Err(refused(py, "cannot increment or decrement non-numeric value"))
             }
-            Counted::Number(number) if !noreply => Ok(Some(number)),
-            Counted::Number(_) | Counted::NotFound => Ok(None),
+            CountOutcome::Number(number) if !noreply => Ok(Some(number)),
+            CountOutcome::Number(_) | CountOutcome::NotFound => Ok(None),
         }
     }
 }
@@ -613,9 +613,9 @@ fn defaults<'py>(
 /// What pymemcache returns for the outcome of a store.
 pub(crate) fn outcome(stored: Stored) -> Option<bool> {
     match stored {
-        Stored::Stored => Some(true),
-        Stored::NotStored | Stored::Exists => Some(false),
-        Stored::NotFound => None,
+        StoreOutcome::Stored => Some(true),
+        StoreOutcome::NotStored | StoreOutcome::Exists => Some(false),
+        StoreOutcome::NotFound => None,
     }
 }
 

@@ -10,7 +10,7 @@
 //!                    └── no ──▶ releases the lock, waits, takes the lock ──▶ handles signals ──▶ goes on
 //! ```
 
-use larder_client::{Interrupted, Waiter, Waiting};
+use larder_client::{Interrupted, Waiter, WaitCondition};
 use pyo3::prelude::*;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,12 +86,12 @@ impl Gil {
 }
 
 impl Waiter for Gil {
-    fn wait(&self, waiting: &mut Waiting<'_>, time: Duration) -> Result<(), Interrupted> {
+    fn wait(&self, waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Interrupted> {
         let begun = Instant::now();
         let is_for_socket = waiting.socket().is_some();
         if is_for_socket && self.is_alone(begun) && self.spins() {
             while begun.elapsed() < SPIN.min(time) {
-                if waiting.look(Duration::ZERO) {
+                if waiting.poll(Duration::ZERO) {
                     self.note(begun.elapsed());
                     return Ok(());
                 }
@@ -100,7 +100,7 @@ impl Waiter for Gil {
         let most = time.min(SLICE);
         Python::attach(|py| {
             py.detach(|| {
-                let is_over = waiting.look(most.saturating_sub(begun.elapsed()));
+                let is_over = waiting.poll(most.saturating_sub(begun.elapsed()));
                 if is_for_socket && is_over {
                     self.note(begun.elapsed());
                 }

@@ -5,7 +5,7 @@ use crate::gvl;
 use crate::waiter::RubyWaiter;
 use larder_client::blocking::Client;
 use larder_client::ring::Hashing;
-use larder_client::{Builder, Counted, Failover, Item, StoreMode, StoreRequest, Stored, Ttl};
+use larder_client::{Builder, CountOutcome, Failover, Item, StoreMode, StoreRequest, StoreOutcome, Ttl};
 use magnus::{
     Error, ExceptionClass, Module as _, Object as _, RArray, RHash, RModule, RString, Ruby,
     TryConvert as _, function, method,
@@ -246,17 +246,17 @@ fn parts(ruby: &Ruby, item: &Item) -> Result<RArray, Error> {
 /// Whether an item was stored; `nil` if there is no such item.
 fn outcome(stored: Stored) -> Option<bool> {
     match stored {
-        Stored::Stored => Some(true),
-        Stored::NotStored | Stored::Exists => Some(false),
-        Stored::NotFound => None,
+        StoreOutcome::Stored => Some(true),
+        StoreOutcome::NotStored | StoreOutcome::Exists => Some(false),
+        StoreOutcome::NotFound => None,
     }
 }
 
 fn number(ruby: &Ruby, counted: Counted) -> Result<Option<u64>, Error> {
     match counted {
-        Counted::Number(number) => Ok(Some(number)),
-        Counted::NotFound => Ok(None),
-        Counted::NotANumber => {
+        CountOutcome::Number(number) => Ok(Some(number)),
+        CountOutcome::NotFound => Ok(None),
+        CountOutcome::NotANumber => {
             let larder: RModule = ruby.class_object().const_get("Larder")?;
             let class: ExceptionClass = larder.const_get("Error")?;
             Err(Error::new(class, "the value is not a number"))

@@ -1,4 +1,4 @@
-//! Waiting without Ruby's global VM lock (GVL), so that other threads run.
+//! WaitCondition without Ruby's global VM lock (GVL), so that other threads run.
 //!
 //! A thread that waits can be interrupted: by `Thread#kill`, `Thread#raise`, `Timeout.timeout` or a signal. Ruby raises
 //! the exception from the function that waits, by a jump over all frames. Here the jump ends at once (`protect`); the

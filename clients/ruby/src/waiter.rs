@@ -2,7 +2,7 @@
 //! to wait long until it gets it back; then it waits without.
 
 use crate::gvl::{self, Pending};
-use larder_client::{Interrupted, Readiness, Waiter, Waiting};
+use larder_client::{Interrupted, Readiness, Waiter, WaitCondition};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ pub(crate) struct RubyWaiter {
 }
 
 impl Waiter for RubyWaiter {
-    fn wait(&self, waiting: &mut Waiting<'_>, time: Duration) -> Result<(), Interrupted> {
+    fn wait(&self, waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Interrupted> {
         if gvl::is_pending() {
             return Err(Interrupted);
         }
@@ -39,7 +39,7 @@ impl Waiter for RubyWaiter {
         let is_timed = self.spins();
         let spin = if is_timed { SPIN } else { Duration::ZERO };
         loop {
-            if waiting.look(Duration::ZERO) {
+            if waiting.poll(Duration::ZERO) {
                 self.note(begun.elapsed());
                 return Ok(());
             }
@@ -58,7 +58,7 @@ impl Waiter for RubyWaiter {
         if is_timed {
             self.note(begun.elapsed());
         }
-        waiting.look(Duration::ZERO);
+        waiting.poll(Duration::ZERO);
         Ok(())
     }
 }
@@ -80,12 +80,12 @@ impl RubyWaiter {
 }
 
 /// Waits until another thread, or another fiber of this one, gives up its connection.
-fn wait_for_thread(waiting: &mut Waiting<'_>, time: Duration) -> Result<(), Pending> {
+fn wait_for_thread(waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Pending> {
     if gvl::let_fibers_run(FIBER_PAUSE.min(time))? {
-        waiting.look(Duration::ZERO);
+        waiting.poll(Duration::ZERO);
         return Ok(());
     }
     gvl::without(|| {
-        waiting.look(time);
+        waiting.poll(time);
     })
 }

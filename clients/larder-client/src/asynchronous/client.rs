@@ -3,18 +3,20 @@
 use super::server::Server;
 use crate::builder::Builder;
 use crate::calls::calls;
-use crate::computing::{Computing, Obtained, as_item, as_value, computing};
+use crate::computing::{ComputeStep, Computing, as_item, as_value, computing};
 use crate::core::endpoint::address::Address;
-use crate::core::flight::{Joined, Landed, Turn, Waiting};
+use crate::core::flight::{ComputePermit, FlightResult, FlightWaiter, JoinRole};
 use crate::core::key::Key;
-use crate::core::lease::{Found, Lease, Look, Right, Seen, ends_call, pause};
+use crate::core::lease::{
+    Lease, LeaseAnswer, LeaseGet, LeaseStep, StoreCondition, ends_call, pause,
+};
 use crate::core::operation::{
     Count, Delete, Flush, Get, GetMany, KnowsMeta, Operation, Stats, Store, Touch, Version,
 };
-use crate::core::servers::server_set::Group;
-use crate::core::servers::{Member, all};
+use crate::core::servers::server_set::ServerSet;
+use crate::core::servers::{ServerHandle, all};
 use crate::error::{ComputeError, Error};
-use crate::item::{Counted, Item, PerServer, StoreRequest, Stored, Ttl, new_item};
+use crate::item::{CountOutcome, Item, PerServer, StoreOutcome, StoreRequest, Ttl, new_item};
 use crate::list::ServerList;
 use crate::metrics::Metrics;
 use bytes::Bytes;
@@ -27,26 +29,26 @@ use std::time::{Duration, Instant};
 
 /// A client for any number of tasks of a Tokio runtime. Clones share its connections.
 ///
-/// Keys have 1 to 250 bytes. Those with blanks or control characters are sent in base64, which needs a server that
-/// knows meta commands (memcached 1.6 or later), and have 186 bytes at most.
+/// Keys have 1 to 250 bytes. The client sends keys with spaces or control characters in base64, which needs a server
+/// with meta commands (memcached 1.6 or later) and limits them to 186 bytes.
 ///
-/// The future of a call may be dropped at any time, as by a timeout of the program's own: nobody gets its answer. What
-/// it asked for may have happened, or not.
+/// The future of a call may be dropped at any time, for example by a timeout. The requested change may or may not have
+/// happened then.
 ///
-/// The errors of all calls are: the server can't be reached or is left alone for a moment after many faults, the
-/// deadline is over, the connection failed, the server refused the request or failed ([`ErrorKind`]).
+/// All calls can fail for these reasons: the server is unreachable or unavailable after many faults, the deadline has
+/// passed, the connection failed, or the server refused the request or reported an error (see [`ErrorKind`]).
 #[derive(Clone, Debug)]
 pub struct Client {
-    group: Arc<Group<Server>>,
+    group: Arc<ServerSet<Server>>,
     computing: Computing,
 }
 
 impl Builder<Client> {
-    /// The client. Names are looked up, and connections opened, when they are needed. (The hashing of spymemcached needs
-    /// addresses: names are looked up here then, which blocks.)
+    /// Builds the client. It resolves names and opens connections on first use. (spymemcached's hashing needs
+    /// addresses, so with it this call resolves names, and blocks.)
     ///
     /// # Errors
-    /// An address is none, or the hashing has no use for the weights.
+    /// An address is invalid, or the hashing method does not support the weights.
     pub fn build(self) -> Result<Client, Error> {
         let hashes_addresses = self.hashes_addresses();
         let resolve = move |address: &Address| match address {
@@ -67,15 +69,15 @@ impl Builder<Client> {
 }
 
 impl Client {
-    /// A client of these servers with default settings.
+    /// Creates a client of these servers with default settings.
     ///
     /// # Errors
-    /// The address is none.
+    /// An address is invalid.
     pub fn connect(servers: impl Into<ServerList>) -> Result<Self, Error> {
         Self::builder(servers).build()
     }
 
-    /// Settings of a client of these servers.
+    /// Returns a builder of a client of these servers.
     pub fn builder(servers: impl Into<ServerList>) -> Builder<Self> {
         Builder::new(servers)
     }
@@ -83,15 +85,16 @@ impl Client {
     calls!([async] [.await]);
     computing!([async] [.await] [F: FnOnce() -> Fut, Fut: Future<Output = Result<V, E>>]);
 
-    /// Like [`get_or_compute`](Self::get_or_compute), but this caller, too, gets the old value if there is one, as after
-    /// [`invalidate`](Self::invalidate) or with [`Lease::early`] and [`Lease::stale`]. The new one is computed by a task
-    /// beside it; if the computation fails there, nobody is told, and the old value stays until its end.
+    /// Like [`get_or_compute`](Self::get_or_compute), but this caller also gets the old value if there is one, for
+    /// example after [`invalidate`](Self::invalidate) or with [`Lease::early`] and [`Lease::stale`]. A spawned task
+    /// computes the new value. If the computation fails there, the error is dropped, and the old value stays until it
+    /// expires.
     ///
     /// # Errors
     /// See [`get_or_compute`](Self::get_or_compute).
     ///
     /// # Panics
-    /// Outside of a Tokio runtime.
+    /// If called outside of a Tokio runtime.
     pub async fn get_or_compute_in_background<V, E, F, Fut>(
         &self,
         key: impl AsRef<[u8]>,
@@ -107,15 +110,15 @@ impl Client {
         let compute = async || compute().await.map(Into::into);
         let key = Key::new(key.as_ref()).map_err(Error::from)?;
         match self.obtain(key, lease, as_value).await? {
-            Obtained::Value(value) => Ok(value),
-            Obtained::Turn(turn, None) => {
-                self.finish(turn, key, lease, as_item, compute().await).await
+            ComputeStep::Value(value) => Ok(value),
+            ComputeStep::Compute(permit, None) => {
+                self.finish(permit, key, lease, as_item, compute().await).await
             }
-            Obtained::Turn(turn, Some(old)) => {
+            ComputeStep::Compute(permit, Some(old)) => {
                 let (client, key) = (self.clone(), Bytes::copy_from_slice(key.bytes()));
                 tokio::spawn(async move {
                     let key = Key::new(&key).map_err(Error::from)?;
-                    client.finish(turn, key, lease, as_item, compute().await).await
+                    client.finish(permit, key, lease, as_item, compute().await).await
                 });
                 Ok(old)
             }
@@ -127,7 +130,7 @@ impl Client {
         Ok(())
     }
 
-    async fn landing(&self, waiting: Waiting) -> Result<Landed, Error> {
+    async fn wait_for_flight(&self, waiting: FlightWaiter) -> Result<FlightResult, Error> {
         Ok(waiting.await)
     }
 
@@ -166,19 +169,18 @@ impl Client {
         Ok(found)
     }
 
-    /// Closes all connections. Those that are in use are closed after their call; further calls fail, of clones too.
+    /// Closes all connections; those in use are closed after their call. Further calls fail, also on clones.
     pub fn close(&self) {
         self.group.close();
     }
 
-    /// What the client has done: how long calls took, errors, connections, breakers. It costs some microseconds for each
-    /// server.
+    /// Returns the client's metrics: latencies, errors, connections, breakers. Costs some microseconds per server.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.group.metrics()
     }
 
-    /// How many connections are open, or being opened, how many of these are idle, and how many calls wait for one.
+    /// Returns the number of connections (open or opening), of idle ones, and of calls waiting for one.
     #[must_use]
     pub fn connections(&self) -> (usize, usize, usize) {
         self.group.connections()

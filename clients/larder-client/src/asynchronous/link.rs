@@ -1,10 +1,10 @@
-//! A connection with its socket.
+//! A pooled connection with its socket, for Tokio.
 
 use super::stream::Stream;
 use crate::core::connection::shown;
 use crate::core::link;
-use crate::core::operation::{Failure, Operation};
-use crate::core::outcome::{Broken, Progress, Trouble};
+use crate::core::operation::{Operation, ReplyFailure};
+use crate::core::outcome::{CallFailure, FailedCall, Progress};
 use crate::error::ErrorKind;
 use bytes::Bytes;
 use std::io;
@@ -12,71 +12,76 @@ use std::time::Instant;
 use tokio::io::Interest;
 use tokio::time::timeout_at;
 
-/// A connection with its socket.
 pub(crate) type Link = link::Link<Stream>;
 
 impl Link {
-    /// Sends what an operation asks, and reads the replies. If it is dropped meanwhile, the connection is not settled.
+    /// Sends the requests of an operation and reads the replies. If the future is dropped, the connection stays
+    /// unsettled.
     ///
     /// # Errors
-    /// [`Broken`].
+    /// [`FailedCall`].
     pub(crate) async fn call<O: Operation>(
         &mut self,
         operation: &mut O,
         deadline: Instant,
-    ) -> Result<O::Output, Broken> {
+    ) -> Result<O::Output, FailedCall> {
         let reads = operation.reads();
-        operation.begin(&mut self.connection);
+        operation.encode(&mut self.connection);
         let mut progress = Progress::default();
         let exchange = self.exchange(operation, &mut progress);
         let exchanged = match timeout_at(deadline.into(), exchange).await {
             Ok(exchanged) => exchanged,
-            Err(_) => Err(Trouble::Lost(ErrorKind::Timeout)),
+            Err(_) => Err(CallFailure::Lost(ErrorKind::Timeout)),
         };
-        exchanged.map_err(|trouble| Broken::new(trouble, progress, reads))
+        exchanged.map_err(|failure| FailedCall::new(failure, progress, reads))
     }
 
     async fn exchange<O: Operation>(
         &mut self,
         operation: &mut O,
         progress: &mut Progress,
-    ) -> Result<O::Output, Trouble> {
+    ) -> Result<O::Output, CallFailure> {
         loop {
             let reply = self.receive(progress).await?;
-            let Some(output) = operation.take(&reply).map_err(Trouble::Answered)? else { continue };
+            let Some(output) = operation.take(&reply).map_err(CallFailure::Reply)? else {
+                continue;
+            };
             if self.connection.is_settled() {
                 return Ok(output);
             }
-            // Whose are the bytes behind it? The output may be another's, too.
-            return Err(Trouble::Answered(Failure::unexpected(shown(&reply))));
+            // After unexpected bytes behind the reply, the reply may belong to another request, too.
+            return Err(CallFailure::Reply(ReplyFailure::unexpected(shown(&reply))));
         }
     }
 
-    /// The next reply. What is left to be sent is sent before, unless there are replies to be read: a server whose
-    /// replies nobody reads reads no further requests.
-    async fn receive(&mut self, progress: &mut Progress) -> Result<Bytes, Trouble> {
+    /// Returns the next reply. Sends before it reads, but does not wait for room while replies arrive: a server whose
+    /// replies are not read stops reading requests.
+    async fn receive(&mut self, progress: &mut Progress) -> Result<Bytes, CallFailure> {
         loop {
             match self.connection.next_reply() {
                 Ok(Some(reply)) => return Ok(reply),
                 Ok(None) => (),
-                Err(garbage) => return Err(Trouble::Answered(Failure::unexpected(garbage.0))),
+                Err(garbage) => {
+                    return Err(CallFailure::Reply(ReplyFailure::unexpected(garbage.0)));
+                }
             }
             let is_sent = self.send_some(progress)?;
             match self.stream.try_read(self.connection.room()) {
-                Ok(0) => return Err(Trouble::Lost(ErrorKind::Closed)),
+                Ok(0) => return Err(CallFailure::Lost(ErrorKind::Closed)),
                 Ok(len) => {
                     self.connection.received(len);
                     progress.received += len;
-                    // Otherwise a server that never stops to send would keep the thread, and the call from its deadline.
+                    // Without this, a server that sends without pause would keep the thread, and the call from its
+                    // deadline.
                     tokio::task::consume_budget().await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let write = if is_sent { None } else { Some(Interest::WRITABLE) };
                     let interest =
                         write.map_or(Interest::READABLE, |write| write.add(Interest::READABLE));
-                    self.stream.ready(interest).await.map_err(Trouble::io)?;
+                    self.stream.ready(interest).await.map_err(CallFailure::io)?;
                 }
-                Err(error) => return Err(Trouble::io(error)),
+                Err(error) => return Err(CallFailure::io(error)),
             }
         }
     }

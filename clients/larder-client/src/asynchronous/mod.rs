@@ -2,12 +2,12 @@
 //!
 //! | file | contains |
 //! |---|---|
-//! | `client.rs` | the client; its calls are in `calls.rs` |
-//! | `server.rs` | a call to one server: over a connection of its own or a shared one, to its outcome |
-//! | `pool.rs` | the connections to a server, and the calls that wait for one |
-//! | `link.rs` | a connection with its socket |
+//! | `client.rs` | the client; `calls.rs` has its calls |
+//! | `server.rs` | a call to one server, over a pooled or a shared connection |
+//! | `pool.rs` | the pool of a server, and the calls that wait for a connection |
+//! | `link.rs` | a pooled connection with its socket |
 //! | `shared.rs` | connections that calls share |
-//! | `stream.rs` | a socket, with or without TLS, and how it is opened |
+//! | `stream.rs` | a socket, with or without TLS |
 
 mod client;
 mod link;

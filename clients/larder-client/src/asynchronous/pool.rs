@@ -1,10 +1,10 @@
-//! The connections to one server, and the calls that wait for one.
+//! The connection pool of one server.
 //!
-//! Each call holds a permit of a semaphore while it has a connection, or the right to open one. The semaphore gives
-//! permits to calls in the order in which they came.
+//! A call holds a permit of a semaphore while it has a connection or the right to open one. The semaphore is fair: it
+//! serves calls in order of arrival.
 
 use super::link::Link;
-use crate::core::idle::Idle;
+use crate::core::idle::IdleConnections;
 use crate::error::{Error, ErrorKind};
 use crate::metrics::{CloseReason, ServerRecorder};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,26 +13,26 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
 use tokio::time::timeout_at;
 
-/// The connections to a server.
+/// The connection pool of a server.
 ///
-/// A connection is only opened by a call that has a permit and finds no idle one, so there are never more of them than
+/// Only a call that has a permit and finds no idle connection opens one, so there are never more connections than
 /// permits.
 #[derive(Debug)]
 pub(crate) struct Pool {
     permits: Semaphore,
     max: usize,
-    idle: Mutex<Idle<Link>>,
+    idle: Mutex<IdleConnections<Link>>,
     waiting: AtomicUsize,
     recorder: Arc<ServerRecorder>,
 }
 
-/// A connection of a pool, or the right to open one, until it is dropped.
+/// A connection of a pool, or the right to open one. Dropping it returns the connection to the pool.
 #[derive(Debug)]
-pub(crate) struct Lease<'p> {
+pub(crate) struct PooledConnection<'p> {
     pool: &'p Pool,
-    /// `None` until it was opened, and after it was closed.
+    /// `None` before the connection is opened, and after it is closed.
     link: Option<Link>,
-    /// Given back after the connection.
+    /// Declared last, so it is released after the connection.
     _permit: SemaphorePermit<'p>,
 }
 
@@ -42,28 +42,28 @@ impl Pool {
         Self {
             permits: Semaphore::new(max),
             max,
-            idle: Mutex::new(Idle::new(idle_time_max)),
+            idle: Mutex::new(IdleConnections::new(idle_time_max)),
             waiting: AtomicUsize::new(0),
             recorder,
         }
     }
 
-    fn idle(&self) -> MutexGuard<'_, Idle<Link>> {
-        // Each change of it is whole before anything can panic.
+    fn idle(&self) -> MutexGuard<'_, IdleConnections<Link>> {
+        // Each change leaves the state consistent, so a panic while it is locked does no harm.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection, or the right to open one.
+    /// Takes an idle connection, or the right to open one.
     ///
     /// # Errors
-    /// `PoolTimeout`: others had all connections until the deadline; `ClientClosed`.
-    pub(crate) async fn take(&self, deadline: Instant) -> Result<Lease<'_>, Error> {
+    /// `PoolTimeout`: no connection was free until the deadline. `ClientClosed`.
+    pub(crate) async fn take(&self, deadline: Instant) -> Result<PooledConnection<'_>, Error> {
         let closed = || Error::definite(ErrorKind::ClientClosed);
         let permit = match self.permits.try_acquire() {
             Ok(permit) => permit,
             Err(TryAcquireError::Closed) => return Err(closed()),
             Err(TryAcquireError::NoPermits) => {
-                let _waiting = Waiting::new(&self.waiting);
+                let _waiting = WaitGuard::new(&self.waiting);
                 let _time = self.recorder.wait();
                 match timeout_at(deadline.into(), self.permits.acquire()).await {
                     Ok(permit) => permit.map_err(|_| closed())?,
@@ -72,17 +72,17 @@ impl Pool {
             }
         };
         let link = self.idle().take();
-        Ok(Lease { pool: self, link, _permit: permit })
+        Ok(PooledConnection { pool: self, link, _permit: permit })
     }
 
-    /// Closes idle connections, also those that are in use once they are given back, and refuses further calls.
+    /// Closes idle connections now and the others when they are returned, and refuses further calls.
     pub(crate) fn close(&self) {
         self.permits.close();
         let idle = self.idle().drain();
         drop(idle);
     }
 
-    /// Connections that there are or that are being opened, those that are idle, and the calls that wait.
+    /// Returns the number of connections (open or opening), of idle ones, and of waiting calls.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let idle = self.idle().len();
         let used = self.max - self.permits.available_permits();
@@ -90,38 +90,38 @@ impl Pool {
     }
 }
 
-/// Counts a call that waits.
-struct Waiting<'c>(&'c AtomicUsize);
+/// Counts a waiting call until it is dropped.
+struct WaitGuard<'c>(&'c AtomicUsize);
 
-impl<'c> Waiting<'c> {
+impl<'c> WaitGuard<'c> {
     fn new(count: &'c AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Lease<'_> {
-    /// The connection, which is opened if there is none.
+impl PooledConnection<'_> {
+    /// Returns the connection, after opening it if necessary.
     ///
     /// # Errors
-    /// It can't be opened.
+    /// The connection cannot be opened.
     pub(crate) async fn link(
         &mut self,
         open: impl Future<Output = Result<Link, Error>>,
     ) -> Result<&mut Link, Error> {
         match &mut self.link {
             Some(link) => Ok(link),
-            place => Ok(place.insert(open.await?)),
+            slot => Ok(slot.insert(open.await?)),
         }
     }
 
-    /// Closes a connection that can't go on. Returns whether one is left.
+    /// Closes an unusable connection. Returns whether there is still a connection.
     pub(crate) fn check(&mut self) -> bool {
         if let Some(Err(reason)) = self.link.as_mut().map(Link::check_idle) {
             self.close(reason);
@@ -129,13 +129,13 @@ impl Lease<'_> {
         self.link.is_some()
     }
 
-    /// Closes the connection. Its place is kept, for another one.
+    /// Closes the connection. The permit stays, for another connection.
     pub(crate) fn close(&mut self, reason: CloseReason) {
         self.link.take().into_iter().for_each(|link| link.close(reason));
     }
 }
 
-impl Drop for Lease<'_> {
+impl Drop for PooledConnection<'_> {
     fn drop(&mut self) {
         if let Some(Err(reason)) = self.link.as_ref().map(Link::check_used) {
             self.close(reason);
@@ -147,7 +147,7 @@ impl Drop for Lease<'_> {
         }
         let dropped = idle.put(link, Instant::now());
         drop(idle);
-        // Closing it is a system call.
+        // Closes the connection without the lock, because closing is a system call.
         dropped.into_iter().for_each(|link| link.close(CloseReason::Idle));
     }
 }

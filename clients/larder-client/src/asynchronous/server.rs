@@ -1,13 +1,13 @@
-//! A call to one server: from the pool, over a connection, to its outcome.
+//! A call to one server, over a pooled or a shared connection.
 
 use super::link::Link;
-use super::pool::{Lease, Pool};
-use super::shared::{Opened, Shared};
+use super::pool::{Pool, PooledConnection};
+use super::shared::{NewConnection, Shared};
 use super::stream::Stream;
 use crate::builder::{self, Settings};
-use crate::core::endpoint::resolution::Place;
+use crate::core::endpoint::resolution::Endpoint;
 use crate::core::operation::Operation;
-use crate::core::servers::Member;
+use crate::core::servers::ServerHandle;
 use crate::core::servers::health::{Admission, Health};
 use crate::error::Error;
 use crate::metrics::{CloseReason, ServerRecorder};
@@ -17,23 +17,24 @@ use std::time::Instant;
 /// The connections to a server.
 #[derive(Debug)]
 enum Transport {
-    /// Each call has one to itself.
+    /// Each call has a connection to itself.
     Pool(Pool),
+    /// Calls share connections.
     Shared(Shared),
 }
 
-/// A server, with its connections.
+/// A server with its connections and its breaker.
 #[derive(Debug)]
 pub(crate) struct Server {
     name: Arc<str>,
-    place: Arc<Place>,
+    endpoint: Arc<Endpoint>,
     transport: Transport,
     health: Health,
     recorder: Arc<ServerRecorder>,
     settings: Settings,
 }
 
-impl Member for Server {
+impl ServerHandle for Server {
     fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -66,7 +67,7 @@ impl Member for Server {
 }
 
 impl Server {
-    pub(crate) fn new(name: &str, place: Place, settings: Settings) -> Self {
+    pub(crate) fn new(name: &str, endpoint: Endpoint, settings: Settings) -> Self {
         let recorder = Arc::new(ServerRecorder::new(name));
         let transport = match settings.transport {
             builder::Transport::Pool(max) => {
@@ -78,7 +79,7 @@ impl Server {
         };
         Self {
             name: name.into(),
-            place: Arc::new(place),
+            endpoint: Arc::new(endpoint),
             transport,
             health: Health::new(settings.refresh.clone(), Arc::clone(&recorder)),
             recorder,
@@ -86,19 +87,19 @@ impl Server {
         }
     }
 
-    /// Does an operation within the time that a call has.
+    /// Carries out an operation within the time limit of a call.
     ///
     /// # Errors
-    /// [`Error`]; it is over by the deadline.
+    /// [`Error`], by the deadline at the latest.
     pub(crate) async fn call<O: Operation>(&self, operation: &mut O) -> Result<O::Output, Error> {
         let now = Instant::now();
         self.call_admitted(self.admit(now), operation, now).await
     }
 
-    /// The same for a call that was made at `now`, and let through or not.
+    /// Like [`Server::call`], for a call that started at `now`, with the result of its admission.
     ///
     /// # Errors
-    /// As [`Server::call`].
+    /// Like [`Server::call`].
     pub(crate) async fn call_admitted<O: Operation>(
         &self,
         admitted: Result<Admission<'_>, Error>,
@@ -108,11 +109,11 @@ impl Server {
         let called = match admitted {
             Ok(mut admission) => {
                 let deadline = now + self.settings.timeout;
-                let mut lease = None;
-                let called = self.transact(&mut admission, &mut lease, operation, deadline).await;
+                let mut pooled = None;
+                let called = self.transact(&mut admission, &mut pooled, operation, deadline).await;
                 admission.note(called.as_ref().err());
-                // The next call in line gets this place and has to see a fault before it tries.
-                drop(lease);
+                // The next waiting call gets the connection and must see the fault before it tries.
+                drop(pooled);
                 called
             }
             Err(error) => Err(error),
@@ -120,23 +121,24 @@ impl Server {
         let ended = called.as_ref().map_or_else(|_| Instant::now(), |(_, read)| *read);
         self.recorder.called(operation.command(), ended - now, called.as_ref().err());
         called.map(|(output, _)| output).or_else(|error| {
-            let nothing = (self.settings.degrades && error.is_fault()).then(|| operation.nothing());
-            let nothing = nothing.flatten().inspect(|_| self.recorder.degraded());
-            nothing.ok_or_else(|| error.of(&self.name))
+            let empty =
+                (self.settings.degrades && error.is_fault()).then(|| operation.empty_output());
+            let empty = empty.flatten().inspect(|_| self.recorder.degraded());
+            empty.ok_or_else(|| error.of(&self.name))
         })
     }
 
-    /// Its output, and when the reply was read. `lease` receives the connection of a pool that it has used.
+    /// Returns the output and the time of the reply. `pooled` receives the pooled connection.
     async fn transact<'s, O: Operation>(
         &'s self,
         admission: &mut Admission<'_>,
-        lease: &mut Option<Lease<'s>>,
+        pooled: &mut Option<PooledConnection<'s>>,
         operation: &mut O,
         deadline: Instant,
     ) -> Result<(O::Output, Instant), Error> {
         match &self.transport {
             Transport::Pool(pool) => {
-                let called = self.call_alone(pool, admission, lease, operation, deadline).await;
+                let called = self.call_alone(pool, admission, pooled, operation, deadline).await;
                 called.map(|output| (output, Instant::now()))
             }
             Transport::Shared(shared) => {
@@ -145,40 +147,40 @@ impl Server {
         }
     }
 
-    /// Does an operation over a connection of its own.
+    /// Carries out an operation over a pooled connection.
     async fn call_alone<'s, O: Operation>(
         &self,
         pool: &'s Pool,
         admission: &mut Admission<'_>,
-        lease: &mut Option<Lease<'s>>,
+        pooled: &mut Option<PooledConnection<'s>>,
         operation: &mut O,
         deadline: Instant,
     ) -> Result<O::Output, Error> {
-        let lease = lease.insert(pool.take(deadline).await?);
+        let pooled = pooled.insert(pool.take(deadline).await?);
         loop {
-            let was_used = lease.check();
+            let was_used = pooled.check();
             if !was_used {
                 admission.confirm(Instant::now())?;
             }
-            let link = lease.link(async { self.open(deadline).await.map(Link::new) }).await?;
+            let link = pooled.link(async { self.open(deadline).await.map(Link::new) }).await?;
             let broken = match link.call(operation, deadline).await {
                 Ok(output) => return Ok(output),
                 Err(broken) => broken,
             };
             if !broken.is_usable {
-                lease.close(CloseReason::of(broken.error.kind()));
+                pooled.close(CloseReason::of(broken.error.kind()));
             }
-            // The server has closed it while it was idle: a new one says whether it is there.
+            // The server has closed the idle connection. Opening another one shows whether the server still works.
             if !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }
         }
     }
 
-    async fn open(&self, deadline: Instant) -> Result<Opened, Error> {
+    async fn open(&self, deadline: Instant) -> Result<NewConnection, Error> {
         let now = Instant::now();
         let until = self.settings.connect_deadline(now, deadline)?;
-        let stream = Stream::connect(&self.place, until.into()).await;
+        let stream = Stream::connect(&self.endpoint, until.into()).await;
         let stream = stream.map_err(Error::definite)?;
         Ok((stream, self.settings.expiry(now), self.recorder.opened()))
     }

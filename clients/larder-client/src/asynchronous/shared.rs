@@ -1,12 +1,13 @@
-//! Connections to one server that calls share: the requests of all callers leave in one write.
+//! Shared connections to one server: the requests of all callers leave in one write.
 //!
-//! A task for each connection owns its socket. Callers put their requests into its queue, and wait for their replies.
+//! A task per connection owns the socket. Callers add their requests to its queue and wait for the replies.
 
 use super::stream::Stream;
 use crate::core::operation::Operation;
-use crate::core::outcome::Broken;
+use crate::core::outcome::FailedCall;
 use crate::core::shared::{
-    Answered, CALLS_BUSY, CALLS_MAX, Counted, Exchange, Lost, Queue, SILENCE_MAX, lose, output,
+    CALLS_BUSY, CALLS_MAX, CallGuard, CallReplies, Exchange, LostCall, Queue, SILENCE_MAX,
+    fail_all, output,
 };
 use crate::error::{Error, ErrorKind};
 use crate::metrics::{CloseReason, OpenConnection, ServerRecorder};
@@ -18,61 +19,61 @@ use tokio::io::Interest;
 use tokio::sync::{Notify, Semaphore, TryAcquireError, oneshot};
 use tokio::time::{sleep_until, timeout_at};
 
-/// Connections that calls share.
+/// The shared connections to a server.
 #[derive(Debug)]
 pub(crate) struct Shared {
     slots: Box<[Slot]>,
-    /// One for each call.
+    /// One permit per call under way.
     permits: Semaphore,
     recorder: Arc<ServerRecorder>,
 }
 
-/// The place of a connection.
+/// A slot for one connection.
 #[derive(Debug, Default)]
 struct Slot {
-    line: Mutex<Option<Line>>,
-    /// Whoever opens the connection has it, and leaves the error of the last attempt there.
+    connection: Mutex<Option<SharedConnection>>,
+    /// Held while a call opens the connection. Contains the error of the last attempt.
     opening: tokio::sync::Mutex<Option<Error>>,
-    /// How many attempts to open the connection have failed.
+    /// The number of failed attempts to open the connection.
     failures: AtomicU64,
-    /// Calls that use it, or that wait until it is open.
+    /// The number of calls that use the connection or wait until it is open.
     calls: AtomicUsize,
 }
 
-/// A connection, for those who send. It is closed with the last of these.
+/// A handle of a connection for callers. Dropping the last handle closes the connection.
 #[derive(Clone, Debug)]
-struct Line(Arc<Sender>);
+struct SharedConnection(Arc<Sender>);
 
 #[derive(Debug)]
 struct Sender {
     state: Arc<State>,
-    /// When no more calls are to use it.
+    /// The time from which no further calls use the connection.
     expires: Option<Instant>,
 }
 
-/// What callers and the task of a connection share.
+/// State that callers and the task of a connection share.
 #[derive(Debug)]
 struct State {
-    queue: Mutex<Open>,
-    /// There is something to be sent, or nobody sends any more.
+    queue: Mutex<QueueState>,
+    /// Notified when there are requests to send, or no more callers.
     changed: Notify,
-    /// Whether any call was answered.
+    /// Whether the connection has delivered a reply.
     has_answered: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Open {
+struct QueueState {
     queue: Queue<Ticket>,
     is_open: bool,
-    /// Why those who send have no more use for it, if it is known.
+    /// The reason why callers no longer use the connection, if known.
     close_reason: Option<CloseReason>,
 }
 
-/// What a call gets, and when it was read.
-type Ticket = oneshot::Sender<(Answered, Instant)>;
+/// Receives the replies of a call and the time at which they were read.
+type Ticket = oneshot::Sender<(CallReplies, Instant)>;
 
-/// A socket, and when it is to be closed.
-pub(crate) type Opened = (Stream, Option<Instant>, OpenConnection);
+/// A socket, the time at which it expires, and its entry in the metrics.
+pub(crate) type NewConnection = (Stream, Option<Instant>, OpenConnection);
 
 impl Shared {
     pub(crate) fn new(connections: usize, recorder: Arc<ServerRecorder>) -> Self {
@@ -81,11 +82,12 @@ impl Shared {
         Self { slots, permits, recorder }
     }
 
-    /// Does an operation over one of the connections, which `open` opens. Returns its output, and when the reply was read.
+    /// Carries out an operation over one of the connections, which `open` opens if necessary. Returns the output and
+    /// the time at which the reply was read.
     ///
     /// # Errors
-    /// [`Error`]; it is over by the deadline.
-    pub(crate) async fn call<O: Operation, F: Future<Output = Result<Opened, Error>>>(
+    /// [`Error`], by the deadline at the latest.
+    pub(crate) async fn call<O: Operation, F: Future<Output = Result<NewConnection, Error>>>(
         &self,
         operation: &mut O,
         deadline: Instant,
@@ -104,23 +106,25 @@ impl Shared {
             }
         };
         let slot = self.slot();
-        let _counted = Counted::new(&slot.calls);
+        let _counted = CallGuard::new(&slot.calls);
         let mut is_repeated = false;
         loop {
-            let line = slot.line(deadline, open()).await?;
+            let connection = slot.connection(deadline, open()).await?;
             if self.permits.is_closed() {
-                // The client was closed while it was opened. It ends with those who have it.
-                slot.close(&line, CloseReason::ClientClosed);
+                // The client was closed while the connection was opened. The connection ends when the last caller drops
+                // it.
+                slot.close(&connection, CloseReason::ClientClosed);
             }
-            let was_used = line.0.state.has_answered.load(Ordering::Relaxed);
-            let broken = match line.0.state.call(operation, deadline).await {
+            let was_used = connection.0.state.has_answered.load(Ordering::Relaxed);
+            let broken = match connection.0.state.call(operation, deadline).await {
                 Ok(output) => return Ok(output),
                 Err(broken) => broken,
             };
             if !broken.is_usable {
-                slot.close(&line, CloseReason::of(broken.error.kind()));
+                slot.close(&connection, CloseReason::of(broken.error.kind()));
             }
-            // The connection has ended meanwhile: a new one says whether the server is there.
+            // The connection ended before it read the request. Opening another one shows whether the server still
+            // works.
             if is_repeated || !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }
@@ -128,26 +132,27 @@ impl Shared {
         }
     }
 
-    /// The place with the fewest calls. One that is empty is used when all others are busy.
+    /// Returns the slot with the fewest calls. An empty slot is used once all others are busy.
     fn slot(&self) -> &Slot {
         let load = |slot: &&Slot| {
             let calls = slot.calls.load(Ordering::Relaxed);
-            // One that has calls is open, or is being opened.
+            // A slot with calls has a connection, or one is being opened.
             if calls > 0 || slot.lock().is_some() { calls } else { CALLS_BUSY }
         };
-        self.slots.iter().min_by_key(load).expect("there is one")
+        self.slots.iter().min_by_key(load).expect("there is at least one slot")
     }
 
-    /// Closes the connections, and refuses further calls.
+    /// Closes the connections and refuses further calls.
     pub(crate) fn close(&self) {
         self.permits.close();
         self.slots.iter().for_each(|slot| drop(slot.lock().take()));
     }
 
-    /// Connections that are open, those of them that no call uses, and 0 calls that wait for one.
+    /// Returns the number of open connections, of those without calls, and 0 for waiting calls.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
-        let is_open =
-            |slot: &&Slot| slot.lock().as_ref().is_some_and(|line| line.0.state.lock().is_open);
+        let is_open = |slot: &&Slot| {
+            slot.lock().as_ref().is_some_and(|connection| connection.0.state.lock().is_open)
+        };
         let open = || self.slots.iter().filter(is_open);
         let idle = open().filter(|slot| slot.calls.load(Ordering::Relaxed) == 0).count();
         (open().count(), idle, 0)
@@ -155,68 +160,70 @@ impl Shared {
 }
 
 impl Slot {
-    fn lock(&self) -> MutexGuard<'_, Option<Line>> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<SharedConnection>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection, if it is open.
-    fn open_line(&self) -> Option<Line> {
-        let mut line = self.lock();
-        if let Some(old) = line.take_if(|line| line.is_over() || !line.0.state.lock().is_open) {
+    /// Returns the connection, if it is open.
+    fn open_connection(&self) -> Option<SharedConnection> {
+        let mut connection = self.lock();
+        if let Some(old) = connection
+            .take_if(|connection| connection.is_over() || !connection.0.state.lock().is_open)
+        {
             old.0.state.closes(CloseReason::Lifetime);
         }
-        line.clone()
+        connection.clone()
     }
 
-    /// The connection, which is opened if it is not open. Of calls that need it at the same time one opens it; if that
-    /// fails, the others get the same error.
-    async fn line(
+    /// Returns the connection, after opening it if necessary. One of the concurrent calls opens it; if that fails, all
+    /// of them get the same error.
+    async fn connection(
         &self,
         deadline: Instant,
-        open: impl Future<Output = Result<Opened, Error>>,
-    ) -> Result<Line, Error> {
-        if let Some(line) = self.open_line() {
-            return Ok(line);
+        open: impl Future<Output = Result<NewConnection, Error>>,
+    ) -> Result<SharedConnection, Error> {
+        if let Some(connection) = self.open_connection() {
+            return Ok(connection);
         }
         let failures = self.failures.load(Ordering::Acquire);
         let opening = timeout_at(deadline.into(), self.opening.lock()).await;
-        // Whoever opens the connection tells of the fault.
+        // A timeout here says nothing about the server: the opening call reports the fault.
         let mut last_error = opening.map_err(|_| Error::definite(ErrorKind::Timeout).echo())?;
-        if let Some(line) = self.open_line() {
-            return Ok(line);
+        if let Some(connection) = self.open_connection() {
+            return Ok(connection);
         }
         if self.failures.load(Ordering::Acquire) != failures
             && let Some(error) = last_error.as_ref()
         {
-            // Another attempt would fail as the one that was waited for.
+            // A second attempt would fail like the one this call waited for.
             return Err(error.clone().echo());
         }
         let opened = open.await.inspect_err(|error| {
-            // A call whose time is over may have tried for a shorter time than others can.
+            // A call past its deadline may have tried for less time than the others have, so its error does not count.
             if Instant::now() < deadline {
                 *last_error = Some(error.clone());
                 self.failures.fetch_add(1, Ordering::Release);
             }
         })?;
-        let line = Line::new(opened);
-        *self.lock() = Some(line.clone());
-        Ok(line)
+        let connection = SharedConnection::new(opened);
+        *self.lock() = Some(connection.clone());
+        Ok(connection)
     }
 
-    /// Has the next call open another connection.
-    fn close(&self, line: &Line, reason: CloseReason) {
-        line.0.state.closes(reason);
-        self.lock().take_if(|other| Arc::ptr_eq(&other.0, &line.0));
+    /// Makes the next call open another connection.
+    fn close(&self, connection: &SharedConnection, reason: CloseReason) {
+        connection.0.state.closes(reason);
+        self.lock().take_if(|other| Arc::ptr_eq(&other.0, &connection.0));
     }
 }
 
-impl Line {
+impl SharedConnection {
     fn is_over(&self) -> bool {
         self.0.expires.is_some_and(|at| at <= Instant::now())
     }
 
-    fn new((stream, expires, open): Opened) -> Self {
-        let queue = Open { queue: Queue::new(), is_open: true, close_reason: None };
+    fn new((stream, expires, open): NewConnection) -> Self {
+        let queue = QueueState { queue: Queue::new(), is_open: true, close_reason: None };
         let (changed, has_answered) = (Notify::new(), AtomicBool::new(false));
         let state = Arc::new(State { queue: Mutex::new(queue), changed, has_answered });
         let exchange = Exchange::new();
@@ -233,12 +240,12 @@ impl Drop for Sender {
 }
 
 impl State {
-    fn lock(&self) -> MutexGuard<'_, Open> {
-        // Each change of it is whole before anything can panic.
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        // Each change leaves the state consistent, so a panic while it is locked does no harm.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says why nobody will send any more. The first reason counts.
+    /// Records the reason why the connection will be closed. The first reason counts.
     fn closes(&self, reason: CloseReason) {
         self.lock().close_reason.get_or_insert(reason);
     }
@@ -247,26 +254,26 @@ impl State {
         &self,
         operation: &mut O,
         deadline: Instant,
-    ) -> Result<(O::Output, Instant), Broken> {
+    ) -> Result<(O::Output, Instant), FailedCall> {
         let reads = operation.reads();
         let (ticket, answered) = oneshot::channel();
         let number = {
             let mut open = self.lock();
             if !open.is_open {
-                return Err(Lost::new(ErrorKind::Closed, false).broken(reads));
+                return Err(LostCall::new(ErrorKind::Closed, false).broken(reads));
             }
-            open.queue.push(ticket, |connection| operation.begin(connection))
+            open.queue.push(ticket, |requests| operation.encode(requests))
         };
         self.changed.notify_one();
         let (answered, read) = match timeout_at(deadline.into(), answered).await {
             Ok(Ok(answered)) => answered,
             // The runtime of the task was shut down.
-            Ok(Err(_)) => return Err(Lost::new(ErrorKind::Closed, true).broken(reads)),
+            Ok(Err(_)) => return Err(LostCall::new(ErrorKind::Closed, true).broken(reads)),
             Err(_) => {
                 let is_sent = !self.lock().queue.withdraw(number);
-                let broken = Lost::new(ErrorKind::Timeout, is_sent).broken(reads);
-                // The connection goes on: the reply is dropped when it comes.
-                return Err(Broken { is_usable: true, ..broken });
+                let broken = LostCall::new(ErrorKind::Timeout, is_sent).broken(reads);
+                // The connection stays usable: the reply is dropped when it arrives.
+                return Err(FailedCall { is_usable: true, ..broken });
             }
         };
         output(operation, answered).map(|output| (output, read))
@@ -290,18 +297,18 @@ impl Driver {
         self.end(&error.unwrap_or(ErrorKind::ClientClosed));
     }
 
-    /// Refuses further calls, and tells all that have no answer why there will be none.
+    /// Refuses further calls, and fails all calls without a reply.
     fn end(&mut self, kind: &ErrorKind) {
         let lost = {
             let mut open = self.state.lock();
             open.is_open = false;
-            lose(&mut self.exchange, &mut open.queue, kind)
+            fail_all(&mut self.exchange, &mut open.queue, kind)
         };
-        let (mut is_echo, now) = (self.exchange.is_told(), Instant::now());
+        let (mut is_echo, now) = (self.exchange.is_reported(), Instant::now());
         for (ticket, mut event) in lost {
             let is_sent = event.is_sent;
             event.is_echo = is_echo;
-            // Whoever has given up needs no answer, and tells nobody of it.
+            // A caller that has given up gets no error and reports no event.
             match ticket.send((Err(event), now)) {
                 Ok(()) => is_echo = true,
                 Err(_) if is_sent => self.open.abandoned(),
@@ -310,16 +317,16 @@ impl Driver {
         }
     }
 
-    /// Moves bytes until nobody needs the connection any more.
+    /// Moves bytes until no caller needs the connection.
     async fn drive(&mut self) -> Result<(), ErrorKind> {
         let lost = |error: io::Error| ErrorKind::Io(Arc::new(error));
         let state = Arc::clone(&self.state);
-        // When the last call was answered, and when that was asked last.
+        // The time of the last reply, and of the last check for silence.
         let (mut answered, mut checked) = (Instant::now(), Instant::now());
         loop {
             if self.exchange.is_idle() {
                 if !state.lock().queue.is_empty() {
-                    self.look()?;
+                    self.check_idle()?;
                 }
                 answered = Instant::now();
             }
@@ -341,7 +348,7 @@ impl Driver {
                 }
             }
             if is_behind && self.exchange.output().is_empty() {
-                // Now there is room for what is in the queue.
+                // The output is sent, so there is room for queued requests.
                 continue;
             }
             let has_read = match self.stream.try_read(self.exchange.room()) {
@@ -349,7 +356,7 @@ impl Driver {
                 Ok(len) => {
                     self.exchange.received(len);
                     let now = Instant::now();
-                    if self.hand_out(now)? {
+                    if self.deliver_replies(now)? {
                         answered = now;
                     }
                     true
@@ -357,7 +364,7 @@ impl Driver {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
                 Err(error) => return Err(lost(error)),
             };
-            // Also of a server that never stops to send.
+            // Checked even if the server sends without pause.
             if !self.exchange.is_idle() && answered.max(checked).elapsed() >= SILENCE_MAX {
                 checked = Instant::now();
                 let has_lost = self.exchange.tickets().any(oneshot::Sender::is_closed);
@@ -366,7 +373,7 @@ impl Driver {
                 }
             }
             if has_read {
-                // Whoever was answered may ask again, together with others.
+                // Callers that got replies may send again, together with others.
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -382,8 +389,8 @@ impl Driver {
         }
     }
 
-    /// Fails if the server has closed a connection that was idle, or sent something that nobody asked for.
-    fn look(&self) -> Result<(), ErrorKind> {
+    /// Fails if the server has closed the idle connection or sent unsolicited bytes.
+    fn check_idle(&self) -> Result<(), ErrorKind> {
         match self.stream.is_quiet() {
             Ok(true) => Ok(()),
             Ok(false) => Err(ErrorKind::Closed),
@@ -391,8 +398,8 @@ impl Driver {
         }
     }
 
-    /// Hands out replies that were read at `now`; whether there was one.
-    fn hand_out(&mut self, now: Instant) -> Result<bool, ErrorKind> {
+    /// Delivers replies that were read at `now`. Returns whether there was one.
+    fn deliver_replies(&mut self, now: Instant) -> Result<bool, ErrorKind> {
         let mut has_answered = false;
         loop {
             match self.exchange.next() {
@@ -400,7 +407,7 @@ impl Driver {
                     has_answered = true;
                     self.state.has_answered.store(true, Ordering::Relaxed);
                     match ticket.send((Ok(replies), now)) {
-                        Ok(()) => self.exchange.told(),
+                        Ok(()) => self.exchange.mark_reported(),
                         Err(_) => self.open.abandoned(),
                     }
                 }
@@ -411,7 +418,7 @@ impl Driver {
     }
 }
 
-/// A runtime that is shut down drops the task, wherever it is.
+/// Handles the shutdown of the runtime, which drops the task at any await point.
 impl Drop for Driver {
     fn drop(&mut self) {
         self.end(&ErrorKind::Closed);

@@ -1,7 +1,7 @@
 //! A socket, and how it is opened.
 
 use crate::core::endpoint::address::Address;
-use crate::core::endpoint::resolution::{Place, share};
+use crate::core::endpoint::resolution::{Endpoint, share};
 use crate::core::endpoint::tls::Session;
 use crate::core::link::Transfer;
 use crate::error::ErrorKind;
@@ -18,14 +18,14 @@ use tokio::io::{Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// After this time, connecting to a unix socket whose queue was full is tried again.
+/// The pause before another attempt to connect to a unix socket whose backlog is full.
 const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 
 /// A connected socket.
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: Socket,
-    /// Each use of it is over at once.
+    /// Locked only for nonblocking operations.
     tls: Option<Box<Mutex<Session>>>,
 }
 
@@ -36,19 +36,24 @@ enum Socket {
 }
 
 impl Stream {
+    /// Connects to an endpoint and completes the handshake.
+    ///
     /// # Errors
-    /// `Connect`: the server can't be reached until the deadline. If none of its addresses can be connected to, its name
-    /// is looked up again in the background. `Login`.
-    pub(crate) async fn connect(place: &Arc<Place>, deadline: Instant) -> Result<Self, ErrorKind> {
-        let connected = match &place.address {
+    /// `Connect`: the server is unreachable until the deadline. If all its addresses fail, the name is resolved again
+    /// in the background. `Login`.
+    pub(crate) async fn connect(
+        endpoint: &Arc<Endpoint>,
+        deadline: Instant,
+    ) -> Result<Self, ErrorKind> {
+        let connected = match &endpoint.address {
             Address::Unix(path) => connect_unix(path, deadline).await.map(Socket::Unix),
             Address::Host(host, port) => {
-                connect_tcp(place, host, *port, deadline).await.map(Socket::Tcp)
+                connect_tcp(endpoint, host, *port, deadline).await.map(Socket::Tcp)
             }
         };
         let socket = connected.map_err(ErrorKind::connect)?;
-        let mut entering = place.entry.begin()?;
-        while let Some(readiness) = entering.proceed(&mut &socket)? {
+        let mut handshake = endpoint.handshake.start()?;
+        while let Some(readiness) = handshake.poll(&mut &socket)? {
             let interest = match readiness {
                 Readiness::Read => Interest::READABLE,
                 Readiness::Write => Interest::WRITABLE,
@@ -56,22 +61,22 @@ impl Stream {
             };
             match timeout_at(deadline, socket.ready(interest)).await {
                 Ok(ready) => ready.map_err(ErrorKind::connect)?,
-                Err(_) => return Err(entering.late()),
+                Err(_) => return Err(handshake.timeout_error()),
             };
         }
-        let tls = entering.session().map(|session| Box::new(Mutex::new(*session)));
+        let tls = handshake.session().map(|session| Box::new(Mutex::new(*session)));
         Ok(Self { socket, tls })
     }
 
     fn session(&self) -> Option<MutexGuard<'_, Session>> {
-        // Nothing in it panics while it is locked.
+        // No operation on the session panics.
         self.tls.as_ref().map(|tls| tls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads what there is.
+    /// Reads available data.
     ///
     /// # Errors
-    /// `WouldBlock`; or the connection failed.
+    /// `WouldBlock`. Others: the connection failed.
     pub(crate) fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
         match self.session() {
             Some(mut tls) => tls.read(&mut &self.socket, into),
@@ -79,10 +84,10 @@ impl Stream {
         }
     }
 
-    /// Sends what there is room for. After `WouldBlock`, the same bytes are the first ones of the next call.
+    /// Sends as much as fits. After `WouldBlock` the next call must start with the same bytes.
     ///
     /// # Errors
-    /// `WouldBlock`; or the connection failed.
+    /// `WouldBlock`. Others: the connection failed.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self.session() {
             Some(mut tls) => tls.write(&mut &self.socket, bytes),
@@ -90,10 +95,10 @@ impl Stream {
         }
     }
 
-    /// Waits until it is worth trying.
+    /// Waits until the socket may be ready.
     ///
     /// # Errors
-    /// The runtime has ended.
+    /// The runtime has shut down.
     pub(crate) async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         let has_input = self.session().is_some_and(|mut tls| tls.has_input());
         if interest.is_readable() && has_input {
@@ -102,10 +107,10 @@ impl Stream {
         self.socket.ready(interest).await
     }
 
-    /// Whether there is nothing to be read, not even the end, and the runtime of the socket has not ended. It asks the
-    /// system, as what the runtime knows may be old.
+    /// Returns whether there is nothing to read, not even the end of the connection, and the socket's runtime still
+    /// works. Asks the system, because the runtime's readiness may be outdated.
     ///
-    /// # Errors
+    /// The connection failed.
     /// The connection failed.
     pub(crate) fn is_quiet(&self) -> io::Result<bool> {
         if self.socket.has_lost_runtime() {
@@ -152,7 +157,7 @@ impl Socket {
         }
     }
 
-    /// Whether nobody would ever say that it is ready.
+    /// Returns whether the runtime has shut down and would never report readiness.
     fn has_lost_runtime(&self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         let ready = match self {
@@ -186,16 +191,16 @@ impl Write for &Socket {
 }
 
 async fn connect_tcp(
-    place: &Arc<Place>,
+    endpoint: &Arc<Endpoint>,
     host: &str,
     port: u16,
     deadline: Instant,
 ) -> io::Result<TcpStream> {
-    if place.addresses().is_empty() {
+    if endpoint.addresses().is_empty() {
         let looked_up = timeout_at(deadline, tokio::net::lookup_host((host, port))).await??;
-        place.resolve(looked_up.collect());
+        endpoint.resolve(looked_up.collect());
     }
-    let addresses = place.addresses();
+    let addresses = endpoint.addresses();
     let mut last = io::Error::from(io::ErrorKind::TimedOut);
     for (n, address) in addresses.iter().copied().enumerate() {
         let now = Instant::now();
@@ -203,7 +208,7 @@ async fn connect_tcp(
         match timeout_at(now + time, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
                 if n > 0 {
-                    place.prefer(address);
+                    endpoint.prefer(address);
                 }
                 stream.set_nodelay(true)?;
                 return Ok(stream);
@@ -212,25 +217,25 @@ async fn connect_tcp(
             Err(elapsed) => last = elapsed.into(),
         }
     }
-    resolve_again(place, host, port);
+    resolve_again(endpoint, host, port);
     Err(last)
 }
 
-/// Looks the name up again, in a task of its own: that may take longer than any deadline.
-fn resolve_again(place: &Arc<Place>, host: &str, port: u16) {
-    if !place.begins_look_up(std::time::Instant::now()) {
+/// Resolves the name again in a task, because this may take longer than the deadline.
+fn resolve_again(endpoint: &Arc<Endpoint>, host: &str, port: u16) {
+    if !endpoint.starts_lookup(std::time::Instant::now()) {
         return;
     }
-    let (place, host) = (Arc::clone(place), host.to_owned());
+    let (endpoint, host) = (Arc::clone(endpoint), host.to_owned());
     tokio::spawn(async move {
         if let Ok(addresses) = tokio::net::lookup_host((host, port)).await {
             let addresses: Vec<SocketAddr> = addresses.collect();
-            place.resolve(addresses);
+            endpoint.resolve(addresses);
         }
     });
 }
 
-/// While the server's queue is full, the system refuses at once, and connecting is tried again.
+/// Connects to a unix socket. While the server's backlog is full, the system refuses at once, so the function retries.
 async fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
     loop {
         match UnixStream::connect(path).await {

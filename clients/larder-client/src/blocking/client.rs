@@ -5,18 +5,20 @@ use super::server::Server;
 use super::wait::Wait;
 use crate::builder::Builder;
 use crate::calls::calls;
-use crate::computing::{Computing, Obtained, computing};
-use crate::core::flight::{Joined, Landed, Turn, Waiting};
+use crate::computing::{ComputeStep, Computing, computing};
+use crate::core::flight::{ComputePermit, FlightResult, FlightWaiter, JoinRole};
 use crate::core::key::Key;
-use crate::core::lease::{Found, Lease, Look, Right, Seen, ends_call, pause};
+use crate::core::lease::{
+    Lease, LeaseAnswer, LeaseGet, LeaseStep, StoreCondition, ends_call, pause,
+};
 use crate::core::operation::batch::Batch;
 use crate::core::operation::{
     Count, Delete, Flush, Get, GetMany, KnowsMeta, Operation, Stats, Store, Touch, Version,
 };
-use crate::core::servers::server_set::Group;
-use crate::core::servers::{Member, all};
+use crate::core::servers::server_set::ServerSet;
+use crate::core::servers::{ServerHandle, all};
 use crate::error::{ComputeError, Error};
-use crate::item::{Counted, Item, PerServer, StoreRequest, Stored, Ttl, new_item};
+use crate::item::{CountOutcome, Item, PerServer, StoreOutcome, StoreRequest, Ttl, new_item};
 use crate::list::ServerList;
 use crate::metrics::Metrics;
 use crate::waiter::Waiter;
@@ -31,29 +33,29 @@ use std::time::{Duration, Instant};
 
 /// A client for any number of threads. Clones share its connections.
 ///
-/// Keys have 1 to 250 bytes. Those with blanks or control characters are sent in base64, which needs a server that
-/// knows meta commands (memcached 1.6 or later), and have 186 bytes at most.
+/// Keys have 1 to 250 bytes. The client sends keys with spaces or control characters in base64, which needs a server
+/// with meta commands (memcached 1.6 or later) and limits them to 186 bytes.
 ///
-/// The errors of all calls are: the server can't be reached or is left alone for a moment after many faults, the
-/// deadline is over, the connection failed, the server refused the request or failed ([`ErrorKind`]).
+/// All calls can fail for these reasons: the server is unreachable or unavailable after many faults, the deadline has
+/// passed, the connection failed, or the server refused the request or reported an error (see [`ErrorKind`]).
 #[derive(Clone, Debug)]
 pub struct Client {
-    group: Arc<Group<Server>>,
+    group: Arc<ServerSet<Server>>,
     computing: Computing,
     wait: Wait,
 }
 
 impl Builder<Client> {
-    /// What threads do while they wait. [Default: they block]
+    /// Sets the waiter of calls. [Default: threads block]
     pub fn waiter(mut self, waiter: Arc<dyn Waiter>) -> Self {
         self.set_waiter(waiter);
         self
     }
 
-    /// The client. Connections are opened when they are needed.
+    /// Builds the client. It opens connections on first use.
     ///
     /// # Errors
-    /// An address is none, its name is unknown, or the hashing has no use for the weights.
+    /// An address is invalid, a name cannot be resolved, or the hashing method does not support the weights.
     pub fn build(self) -> Result<Client, Error> {
         Ok(Client {
             computing: Computing::new(self.time_max()),
@@ -64,15 +66,15 @@ impl Builder<Client> {
 }
 
 impl Client {
-    /// A client of these servers with default settings.
+    /// Creates a client of these servers with default settings.
     ///
     /// # Errors
-    /// The address is none, or its name is unknown.
+    /// An address is invalid, or a name cannot be resolved.
     pub fn connect(servers: impl Into<ServerList>) -> Result<Self, Error> {
         Self::builder(servers).build()
     }
 
-    /// Settings of a client of these servers.
+    /// Returns a builder of a client of these servers.
     pub fn builder(servers: impl Into<ServerList>) -> Builder<Self> {
         Builder::new(servers)
     }
@@ -84,13 +86,13 @@ impl Client {
         self.wait.park(time, || false).map_err(Error::definite)
     }
 
-    fn landing(&self, waiting: Waiting) -> Result<Landed, Error> {
+    fn wait_for_flight(&self, waiting: FlightWaiter) -> Result<FlightResult, Error> {
         const LOOK_PAUSE: Duration = Duration::from_secs(1);
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let (mut waiting, mut context) = (pin!(waiting), Context::from_waker(&waker));
         loop {
-            if let Poll::Ready(landed) = waiting.as_mut().poll(&mut context) {
-                return Ok(landed);
+            if let Poll::Ready(result) = waiting.as_mut().poll(&mut context) {
+                return Ok(result);
             }
             self.wait.park(LOOK_PAUSE, || waiting.is_over()).map_err(Error::definite)?;
         }
@@ -99,16 +101,17 @@ impl Client {
     fn each<O: Operation>(&self, operation: impl Fn() -> O) -> Result<PerServer<O::Output>, Error> {
         let servers = self.group.servers();
         let list = &servers.list;
-        let outputs =
-            all(ask(list.iter().map(|server| (&**server, operation()))), operation().reads())?;
+        let outputs = all(
+            call_servers(list.iter().map(|server| (&**server, operation()))),
+            operation().reads(),
+        )?;
         Ok(list.iter().map(|server| Arc::clone(server.name())).zip(outputs).collect())
     }
 
-    /// The items of several keys with their CAS, as far as their servers answer: keys of a server that is at fault are as
-    /// if they were not there.
+    /// Returns the items of several keys with their CAS. Keys of servers at fault have no items.
     ///
     /// # Errors
-    /// See [`Client`], but for faults of servers.
+    /// See [`Client`], without server faults.
     pub fn gets_available<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Item>>, Error> {
         self.many_unless(keys, true, Error::is_fault)
     }
@@ -117,7 +120,7 @@ impl Client {
         self.many_unless(keys, cas, |_| false)
     }
 
-    /// Errors of a server that are to be ignored leave its keys without items.
+    /// Returns the items of several keys. Keys of servers whose error `is_ignored` accepts have no items.
     fn many_unless<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -129,8 +132,9 @@ impl Client {
         let mut found = vec![None; keys.len()];
         let servers = self.group.servers();
         let parts = servers.parts(&keys, Instant::now());
-        let asked = ask(parts.iter().map(|part| (part.server, GetMany::new(&part.keys, cas))));
-        for (part, items) in parts.iter().zip(asked) {
+        let called =
+            call_servers(parts.iter().map(|part| (part.server, GetMany::new(&part.keys, cas))));
+        for (part, items) in parts.iter().zip(called) {
             match items {
                 Ok(items) => part.put(items, &mut found),
                 Err(error) if is_ignored(&error) => (),
@@ -140,21 +144,21 @@ impl Client {
         Ok(found)
     }
 
-    /// Stores items, in one write to each server: the outcome of each, in their order.
+    /// Stores items, in one write to each server. Returns the outcomes in order.
     ///
     /// # Errors
-    /// See [`Client`]. Some of the items may be stored.
-    pub fn store_many(&self, requests: &[StoreRequest<'_>]) -> Result<Vec<Stored>, Error> {
+    /// See [`Client`]. Some of the items may have been stored.
+    pub fn store_many(&self, requests: &[StoreRequest<'_>]) -> Result<Vec<StoreOutcome>, Error> {
         self.batch(requests.iter().map(|one| {
             let store = Store::new(one.mode, one.key, one.item(), one.cas)?;
             Ok((store.key, store))
         }))
     }
 
-    /// Removes items, in one write to each server: whether there was one, for each key.
+    /// Removes items, in one write to each server. Returns for each key whether the item existed.
     ///
     /// # Errors
-    /// See [`Client`]. Some of the items may be removed.
+    /// See [`Client`]. Some of the items may have been removed.
     pub fn delete_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<bool>, Error> {
         self.batch(keys.iter().map(|key| {
             let key = Key::new(key.as_ref())?;
@@ -162,7 +166,7 @@ impl Client {
         }))
     }
 
-    /// Does operations on keys: the output of each, in their order.
+    /// Carries out operations on keys. Returns the outputs in order.
     fn batch<'k, O: Operation + Clone>(
         &self,
         operations: impl Iterator<Item = Result<(Key<'k>, O), Error>>,
@@ -173,32 +177,31 @@ impl Client {
         let parts = servers.parts(&keys, Instant::now());
         let batches = parts.iter().map(|part| (part.server, Batch::new(part.pick(&operations))));
         let mut outputs: Vec<_> = operations.iter().map(|_| None).collect();
-        for (part, done) in parts.iter().zip(all(ask(batches), false)?) {
+        for (part, done) in parts.iter().zip(all(call_servers(batches), false)?) {
             part.put(done.into_iter().map(Some), &mut outputs);
         }
         Ok(outputs.into_iter().flatten().collect())
     }
 
-    /// Closes all connections. Those that are in use are closed after their call; further calls fail, of clones too.
+    /// Closes all connections; those in use are closed after their call. Further calls fail, also on clones.
     pub fn close(&self) {
         self.group.close();
     }
 
-    /// What the client has done: how long calls took, errors, connections, breakers. It costs some microseconds for each
-    /// server.
+    /// Returns the client's metrics: latencies, errors, connections, breakers. Costs some microseconds per server.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.group.metrics()
     }
 
-    /// How many connections are open, or being opened, how many of these are idle, and how many threads wait for one.
+    /// Returns the number of connections (open or opening), of idle ones, and of threads waiting for one.
     #[must_use]
     pub fn connections(&self) -> (usize, usize, usize) {
         self.group.connections()
     }
 }
 
-/// Wakes a thread that waits for another's computation.
+/// Wakes a thread that waits for a computation.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -207,20 +210,21 @@ impl Wake for Unpark {
     }
 }
 
-/// Does an operation on each of several servers, in the order of the list, within the time that a call has. All are asked
-/// before the first answer is waited for. As connections are taken in the order of the list, calls never wait for each
-/// other's in a circle.
-fn ask<'s, O: Operation>(
+/// Carries out an operation on each server, within the time limit of a call. Sends all requests before it waits for the
+/// first reply. Connections are taken in the order of the server list, so calls cannot deadlock on each other's
+/// connections.
+fn call_servers<'s, O: Operation>(
     operations: impl Iterator<Item = (&'s Server, O)>,
 ) -> Vec<Result<O::Output, Error>> {
     let now = Instant::now();
-    let begun: Vec<_> = operations
+    let started: Vec<_> = operations
         .map(|(server, mut operation)| {
-            let begun = server.begin(&mut operation, now);
-            (server, operation, begun)
+            let started = server.start(&mut operation, now);
+            (server, operation, started)
         })
         .collect();
-    let finish =
-        |(server, mut operation, begun): (&'s Server, O, _)| server.finish(begun, &mut operation);
-    begun.into_iter().map(finish).collect()
+    let finish = |(server, mut operation, started): (&'s Server, O, _)| {
+        server.finish(started, &mut operation)
+    };
+    started.into_iter().map(finish).collect()
 }

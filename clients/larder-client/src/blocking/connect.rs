@@ -1,8 +1,8 @@
-//! Opening a socket to a server.
+//! Connecting sockets.
 
 use super::wait::Wait;
 use crate::core::endpoint::address::Address;
-use crate::core::endpoint::resolution::{Place, share};
+use crate::core::endpoint::resolution::{Endpoint, share};
 use crate::error::ErrorKind;
 use crate::waiter::Readiness;
 use nix::errno::Errno;
@@ -14,23 +14,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// After this time, connecting to a unix socket whose queue was full is tried again.
+/// The pause before another attempt to connect to a unix socket whose backlog is full.
 const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 
-/// A connected socket.
+/// Connects to one of the addresses of an endpoint.
 ///
 /// # Errors
-/// `Connect`: none of the addresses can be connected to until the deadline. The name is looked up again in the
-/// background. `Interrupted`.
+/// `Connect`: all addresses failed until the deadline. The name is resolved again in the background. `Interrupted`.
 pub(crate) fn connect(
-    place: &Arc<Place>,
+    endpoint: &Arc<Endpoint>,
     deadline: Instant,
     wait: &Wait,
 ) -> Result<Socket, ErrorKind> {
-    if let Address::Unix(path) = &place.address {
+    if let Address::Unix(path) = &endpoint.address {
         return connect_unix(path, deadline, wait);
     }
-    let addresses = place.addresses();
+    let addresses = endpoint.addresses();
     let mut last = timed_out();
     for (n, address) in addresses.iter().copied().enumerate() {
         let now = Instant::now();
@@ -38,7 +37,7 @@ pub(crate) fn connect(
         match connect_tcp(address, now + time, wait) {
             Ok(socket) => {
                 if n > 0 {
-                    place.prefer(address);
+                    endpoint.prefer(address);
                 }
                 return Ok(socket);
             }
@@ -46,7 +45,7 @@ pub(crate) fn connect(
             Err(error) => last = error,
         }
     }
-    resolve_again(place);
+    resolve_again(endpoint);
     Err(last)
 }
 
@@ -79,8 +78,8 @@ fn connect_tcp(address: SocketAddr, deadline: Instant, wait: &Wait) -> Result<So
     Ok(socket)
 }
 
-/// A unix socket cannot wait for a connection without blocking: while the server's queue is full, the system refuses at
-/// once, and connecting is tried again.
+/// Connects to a unix socket. The system cannot wait for room in the server's backlog without blocking: it refuses at
+/// once, so the function retries.
 fn connect_unix(path: &Path, deadline: Instant, wait: &Wait) -> Result<Socket, ErrorKind> {
     let address = SockAddr::unix(path).map_err(failed)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(failed)?;
@@ -101,25 +100,25 @@ fn connect_unix(path: &Path, deadline: Instant, wait: &Wait) -> Result<Socket, E
     }
 }
 
-/// Looks the name up again, in a thread of its own: that may take longer than any deadline.
-fn resolve_again(place: &Arc<Place>) {
-    if !place.begins_look_up(Instant::now()) {
+/// Resolves the name again in a thread, because this may take longer than the deadline.
+fn resolve_again(endpoint: &Arc<Endpoint>) {
+    if !endpoint.starts_lookup(Instant::now()) {
         return;
     }
-    let place = Arc::clone(place);
-    let look_up = move || {
-        if let Ok(addresses) = resolve(&place.address) {
-            place.resolve(addresses);
+    let endpoint = Arc::clone(endpoint);
+    let lookup = move || {
+        if let Ok(addresses) = resolve(&endpoint.address) {
+            endpoint.resolve(addresses);
         }
     };
-    // Without a thread, the addresses stay what they are.
-    drop(std::thread::Builder::new().name("larder-resolve".to_owned()).spawn(look_up));
+    // Without a thread, the addresses stay as they are.
+    drop(std::thread::Builder::new().name("larder-resolve".to_owned()).spawn(lookup));
 }
 
-/// What a name means.
+/// Resolves a name.
 ///
 /// # Errors
-/// There is no such name.
+/// The name cannot be resolved.
 pub(crate) fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
     match address {
         Address::Host(host, port) => Ok((host.as_str(), *port).to_socket_addrs()?.collect()),
@@ -137,13 +136,13 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(2);
 
-    /// Connects to a server that accepts nothing until its queue is full.
+    /// Opens connections to a server that never accepts, until its backlog is full.
     fn fill(address: &SockAddr) -> Vec<Socket> {
         let connect = || {
             let socket = Socket::new(address.domain(), Type::STREAM, None)?;
             socket.set_nonblocking(true)?;
             match socket.connect(address) {
-                // A connection over TCP takes its time; that of a unix socket is there at once or not at all.
+                // A TCP connection takes time; a unix connection succeeds or fails at once.
                 Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => {
                     let mut polled = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
                     match poll(&mut polled, 100_u16) {
@@ -158,39 +157,39 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_does_not_answer_leaves_time_for_the_next_one() {
+    fn an_unresponsive_address_leaves_time_for_the_next_one() {
         let [full, good] = ["127.0.0.1:0"; 2].map(|any| TcpListener::bind(any).unwrap());
         socket2::SockRef::from(&full).listen(1).unwrap();
         let addresses = vec![full.local_addr().unwrap(), good.local_addr().unwrap()];
         let _queue = fill(&addresses[0].into());
         let name = Address::Host("two".to_owned(), 1);
-        let place = Arc::new(Place::new(name, addresses.clone()));
+        let endpoint = Arc::new(Endpoint::new(name, addresses.clone()));
         for _ in 0..2 {
             let begun = Instant::now();
-            let socket = connect(&place, begun + TIME, &Wait(None)).unwrap();
+            let socket = connect(&endpoint, begun + TIME, &Wait(None)).unwrap();
             assert!(begun.elapsed() < TIME);
             assert_eq!(socket.peer_addr().unwrap().as_socket(), Some(addresses[1]));
         }
-        assert_eq!(place.addresses(), [addresses[1], addresses[0]]);
+        assert_eq!(endpoint.addresses(), [addresses[1], addresses[0]]);
     }
 
     #[test]
-    fn a_unix_socket_with_a_full_queue_is_waited_for() {
+    fn connecting_waits_while_the_backlog_of_a_unix_socket_is_full() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         socket2::SockRef::from(&listener).listen(1).unwrap();
         let queue = fill(&SockAddr::unix(&path).unwrap());
-        let place = Arc::new(Place::new(Address::Unix(path), Vec::new()));
+        let endpoint = Arc::new(Endpoint::new(Address::Unix(path), Vec::new()));
         let begun = Instant::now();
-        let error = connect(&place, begun + Duration::from_millis(50), &Wait(None)).unwrap_err();
+        let error = connect(&endpoint, begun + Duration::from_millis(50), &Wait(None)).unwrap_err();
         assert!(
             matches!(error, ErrorKind::Connect(error) if error.kind() == io::ErrorKind::TimedOut)
         );
         assert!(begun.elapsed() >= Duration::from_millis(50));
         std::thread::scope(|scope| {
             scope.spawn(|| queue.iter().for_each(|_| drop(listener.accept())));
-            connect(&place, begun + Duration::from_secs(60), &Wait(None)).unwrap();
+            connect(&endpoint, begun + Duration::from_secs(60), &Wait(None)).unwrap();
         });
     }
 }

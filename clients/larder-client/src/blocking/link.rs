@@ -1,44 +1,44 @@
-//! A connection with its socket. The calling thread does all of its I/O.
+//! A pooled connection with its socket. The calling thread does all of its I/O.
 
 use super::stream::Stream;
 use crate::core::connection::shown;
 use crate::core::link;
-use crate::core::operation::{Failure, Operation};
-use crate::core::outcome::{Broken, Progress, Trouble};
+use crate::core::operation::{Operation, ReplyFailure};
+use crate::core::outcome::{CallFailure, FailedCall, Progress};
 use crate::error::ErrorKind;
 use bytes::Bytes;
 use nix::poll::PollFlags;
 use std::time::{Duration, Instant};
 
-/// How long what has come by the deadline may be read. A server that never stops to send is given up then.
+/// How long after its deadline a call may still read data that has already arrived. Limits servers that send without
+/// pause.
 pub(super) const LATE_MAX: Duration = Duration::from_millis(10);
 
-/// A connection with its socket.
 pub(crate) type Link = link::Link<Stream>;
 
 impl Link {
-    /// Begins what an operation asks. What there is room for is sent.
-    pub(crate) fn begin<O: Operation>(&mut self, operation: &mut O) -> Progress {
-        operation.begin(&mut self.connection);
+    /// Adds the requests of an operation, and sends as much as fits.
+    pub(crate) fn start<O: Operation>(&mut self, operation: &mut O) -> Progress {
+        operation.encode(&mut self.connection);
         let mut progress = Progress::default();
-        // A connection that has failed shows that again when the operation goes on.
+        // A failed connection shows its error again when the operation is finished.
         drop(self.send_some(&mut progress));
         progress
     }
 
-    /// Sends what is left of an operation, and reads the replies.
+    /// Sends the remaining requests of an operation and reads the replies.
     ///
     /// # Errors
-    /// [`Broken`].
+    /// [`FailedCall`].
     pub(crate) fn finish<O: Operation>(
         &mut self,
         operation: &mut O,
         mut progress: Progress,
         deadline: Instant,
-    ) -> Result<O::Output, Broken> {
+    ) -> Result<O::Output, FailedCall> {
         let reads = operation.reads();
         self.exchange(operation, deadline, &mut progress)
-            .map_err(|trouble| Broken::new(trouble, progress, reads))
+            .map_err(|failure| FailedCall::new(failure, progress, reads))
     }
 
     fn exchange<O: Operation>(
@@ -46,22 +46,23 @@ impl Link {
         operation: &mut O,
         deadline: Instant,
         progress: &mut Progress,
-    ) -> Result<O::Output, Trouble> {
+    ) -> Result<O::Output, CallFailure> {
         let end = deadline.max(Instant::now() + LATE_MAX);
         loop {
             let reply = self.receive(deadline, end, progress)?;
-            let Some(output) = operation.take(&reply).map_err(Trouble::Answered)? else { continue };
+            let Some(output) = operation.take(&reply).map_err(CallFailure::Reply)? else {
+                continue;
+            };
             if self.connection.is_settled() {
                 return Ok(output);
             }
-            // Whose are the bytes behind it? The output may be another's, too.
-            return Err(Trouble::Answered(Failure::unexpected(shown(&reply))));
+            // After unexpected bytes behind the reply, the reply may belong to another request, too.
+            return Err(CallFailure::Reply(ReplyFailure::unexpected(shown(&reply))));
         }
     }
 
-    /// Sends what is left to be sent. It may leave a part if there are replies to be read before: a server whose replies
-    /// nobody reads reads no further requests.
-    fn send(&mut self, deadline: Instant, progress: &mut Progress) -> Result<(), Trouble> {
+    /// Sends the output. Stops early when replies arrive: a server whose replies are not read stops reading requests.
+    fn send(&mut self, deadline: Instant, progress: &mut Progress) -> Result<(), CallFailure> {
         while !self.send_some(progress)? {
             if self.stream.wait(deadline)?.contains(PollFlags::POLLIN) {
                 break;
@@ -70,30 +71,31 @@ impl Link {
         Ok(())
     }
 
-    /// The next reply. What is left to be sent is sent before. Nothing is waited for after the deadline, and nothing read
-    /// after `end`.
+    /// Returns the next reply, after sending the output. Does not wait past the deadline, and does not read past `end`.
     fn receive(
         &mut self,
         deadline: Instant,
         end: Instant,
         progress: &mut Progress,
-    ) -> Result<Bytes, Trouble> {
+    ) -> Result<Bytes, CallFailure> {
         loop {
             match self.connection.next_reply() {
                 Ok(Some(reply)) => return Ok(reply),
                 Ok(None) => (),
-                Err(garbage) => return Err(Trouble::Answered(Failure::unexpected(garbage.0))),
+                Err(garbage) => {
+                    return Err(CallFailure::Reply(ReplyFailure::unexpected(garbage.0)));
+                }
             }
             self.send(deadline, progress)?;
             let is_sent = self.connection.output().is_empty();
             let now = Instant::now();
             if now >= end {
-                return Err(Trouble::Lost(ErrorKind::Timeout));
+                return Err(CallFailure::Lost(ErrorKind::Timeout));
             }
             let left = deadline.saturating_duration_since(now);
             match self.stream.read(self.connection.room(), left, is_sent)? {
                 None => (),
-                Some(0) => return Err(Trouble::Lost(ErrorKind::Closed)),
+                Some(0) => return Err(CallFailure::Lost(ErrorKind::Closed)),
                 Some(len) => {
                     self.connection.received(len);
                     progress.received += len;

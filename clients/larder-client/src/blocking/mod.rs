@@ -2,14 +2,14 @@
 //!
 //! | file | contains |
 //! |---|---|
-//! | `client.rs` | the client; its calls are in `calls.rs` |
-//! | `server.rs` | a call to one server: from the pool, over a connection, to its outcome |
-//! | `pool.rs` | the connections to a server, and the threads that wait for one |
-//! | `link.rs` | a connection of a pool with its socket |
-//! | `shared/` | the connections that threads share |
+//! | `client.rs` | the client; `calls.rs` has its calls |
+//! | `server.rs` | a call to one server, over a pooled or a shared connection |
+//! | `pool.rs` | the pool of a server, and the threads that wait for a connection |
+//! | `link.rs` | a pooled connection with its socket |
+//! | `shared/` | connections that threads share |
 //! | `stream.rs` | a socket, with or without TLS |
-//! | `connect.rs` | opening a socket |
-//! | `wait.rs` | how a thread waits |
+//! | `connect.rs` | connecting sockets |
+//! | `wait.rs` | waiting for sockets and threads |
 
 mod client;
 mod connect;

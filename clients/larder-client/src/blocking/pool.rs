@@ -1,14 +1,14 @@
-//! The connections to one server, and the threads that wait for one.
+//! The connection pool of one server.
 //!
 //! ```text
-//!   take() ─▶ an idle connection, or the right to open one ──▶ Lease ──▶ the first of those who wait
-//!     │                                                          │       or an idle connection
-//!     └─▶ nothing left: wait in line, until the deadline         └─ (dropped: its place is passed on)
+//!   take() ─▶ an idle connection, or the right to open one ──▶ PooledConnection ──▶ the first waiting thread,
+//!     │                                                          (dropped)           or the idle connections
+//!     └─▶ no free slot: wait in line, until the deadline
 //! ```
 
 use super::link::Link;
 use super::wait::Wait;
-use crate::core::idle::Idle;
+use crate::core::idle::IdleConnections;
 use crate::error::{Error, ErrorKind};
 use crate::metrics::{CloseReason, ServerRecorder};
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// The connections to a server.
+/// The connection pool of a server.
 #[derive(Debug)]
 pub(crate) struct Pool {
     state: Mutex<State>,
@@ -27,37 +27,37 @@ pub(crate) struct Pool {
 
 #[derive(Debug)]
 struct State {
-    idle: Idle<Link>,
-    /// Connections that there are or that are being opened.
+    idle: IdleConnections<Link>,
+    /// The number of connections, open or opening.
     open: usize,
-    waiting: VecDeque<Arc<Waiter>>,
+    waiting: VecDeque<Arc<WaitingThread>>,
     is_closed: bool,
 }
 
-/// A thread that waits.
+/// A thread that waits for a slot.
 #[derive(Debug)]
-struct Waiter {
+struct WaitingThread {
     thread: Thread,
-    /// What it was given.
-    place: Mutex<Option<Place>>,
+    /// The slot that the thread was given.
+    slot: Mutex<Option<PoolSlot>>,
 }
 
-/// The place of a connection in a pool.
+/// A slot of the pool.
 #[derive(Debug)]
-enum Place {
-    /// With a connection in it.
+enum PoolSlot {
+    /// A slot with a connection.
     Link(Box<Link>),
-    /// For a connection that is yet to be opened.
+    /// A slot for a connection that is not open yet.
     Empty,
     /// The pool is closed.
     Closed,
 }
 
-/// A connection of a pool, or the right to open one, until it is dropped.
+/// A connection of a pool, or the right to open one. Dropping it returns the slot.
 #[derive(Debug)]
-pub(crate) struct Lease<'p> {
+pub(crate) struct PooledConnection<'p> {
     pool: &'p Pool,
-    /// `None` until it was opened, and after it was closed.
+    /// `None` before the connection is opened, and after it is closed.
     link: Option<Link>,
 }
 
@@ -68,74 +68,79 @@ impl Pool {
         wait: Wait,
         recorder: Arc<ServerRecorder>,
     ) -> Self {
-        let idle = Idle::new(idle_time_max);
+        let idle = IdleConnections::new(idle_time_max);
         let state = State { idle, open: 0, waiting: VecDeque::new(), is_closed: false };
         Self { state: Mutex::new(state), max, wait, recorder }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each change of it is whole before anything can panic.
+        // Each change leaves the state consistent, so a panic while it is locked does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection, or the right to open one.
+    /// Takes an idle connection, or the right to open one.
     ///
     /// # Errors
-    /// `PoolTimeout`: others had all connections until the deadline; `Interrupted`, `ClientClosed`.
-    pub(crate) fn take(&self, deadline: Instant) -> Result<Lease<'_>, Error> {
-        let waiter = {
+    /// `PoolTimeout`: no connection was free until the deadline. `Interrupted`, `ClientClosed`.
+    pub(crate) fn take(&self, deadline: Instant) -> Result<PooledConnection<'_>, Error> {
+        let waiting_thread = {
             let mut state = self.lock();
             if state.is_closed {
                 return Err(Error::definite(ErrorKind::ClientClosed));
             }
             if let Some(link) = state.idle.take() {
-                return Ok(Lease { pool: self, link: Some(link) });
+                return Ok(PooledConnection { pool: self, link: Some(link) });
             }
             if state.open < self.max {
                 state.open += 1;
-                return Ok(Lease { pool: self, link: None });
+                return Ok(PooledConnection { pool: self, link: None });
             }
-            let waiter = Arc::new(Waiter { thread: thread::current(), place: Mutex::default() });
-            state.waiting.push_back(Arc::clone(&waiter));
-            waiter
+            let waiting_thread =
+                Arc::new(WaitingThread { thread: thread::current(), slot: Mutex::default() });
+            state.waiting.push_back(Arc::clone(&waiting_thread));
+            waiting_thread
         };
-        self.wait(&waiter, deadline)
+        self.wait(&waiting_thread, deadline)
     }
 
-    fn wait(&self, waiter: &Arc<Waiter>, deadline: Instant) -> Result<Lease<'_>, Error> {
+    fn wait(
+        &self,
+        waiting_thread: &Arc<WaitingThread>,
+        deadline: Instant,
+    ) -> Result<PooledConnection<'_>, Error> {
         let _time = self.recorder.wait();
         let end = loop {
-            // After the deadline a place is of no use any more.
+            // Checks the deadline first: a connection is useless after it.
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break ErrorKind::PoolTimeout;
             }
-            if let Some(place) = waiter.take() {
-                return self.lease(place);
+            if let Some(slot) = waiting_thread.take() {
+                return self.pooled(slot);
             }
-            if let Err(interrupted) = self.wait.park(left, || waiter.has_place()) {
+            if let Err(interrupted) = self.wait.park(left, || waiting_thread.has_slot()) {
                 break interrupted;
             }
         };
-        self.lock().waiting.retain(|other| !Arc::ptr_eq(other, waiter));
-        // A place that came at the last moment goes on to the next one.
-        drop(waiter.take().map(|place| self.lease(place)));
+        self.lock().waiting.retain(|other| !Arc::ptr_eq(other, waiting_thread));
+        // Dropping a slot that arrived at the last moment passes it to the next thread.
+        drop(waiting_thread.take().map(|slot| self.pooled(slot)));
         Err(Error::definite(end))
     }
 
-    fn lease(&self, place: Place) -> Result<Lease<'_>, Error> {
-        match place {
-            Place::Link(link) => Ok(Lease { pool: self, link: Some(*link) }),
-            Place::Empty => Ok(Lease { pool: self, link: None }),
-            Place::Closed => Err(Error::definite(ErrorKind::ClientClosed)),
+    fn pooled(&self, slot: PoolSlot) -> Result<PooledConnection<'_>, Error> {
+        match slot {
+            PoolSlot::Link(link) => Ok(PooledConnection { pool: self, link: Some(*link) }),
+            PoolSlot::Empty => Ok(PooledConnection { pool: self, link: None }),
+            PoolSlot::Closed => Err(Error::definite(ErrorKind::ClientClosed)),
         }
     }
 
-    /// Gives a place back.
+    /// Returns a slot to the pool.
     fn give_back(&self, link: Option<Link>) {
         let mut state = self.lock();
         let link = link.filter(|_| !state.is_closed);
-        let Some(waiter) = state.waiting.pop_front() else {
+        let Some(waiting_thread) = state.waiting.pop_front() else {
             let dropped = match link {
                 Some(link) => state.idle.put(link, Instant::now()).inspect(|_| state.open -= 1),
                 None => {
@@ -144,70 +149,70 @@ impl Pool {
                 }
             };
             drop(state);
-            // Closing it is a system call.
+            // Closes the connection without the lock, because closing is a system call.
             dropped.into_iter().for_each(|link| link.close(CloseReason::Idle));
             return;
         };
-        let place = match link {
-            Some(link) => Place::Link(Box::new(link)),
-            None => Place::Empty,
+        let slot = match link {
+            Some(link) => PoolSlot::Link(Box::new(link)),
+            None => PoolSlot::Empty,
         };
-        // The lock is held, so the thread that gives up waiting finds what it was given.
-        waiter.give(place);
+        // Delivers under the lock, so a thread that stops waiting finds the slot.
+        waiting_thread.give(slot);
         drop(state);
-        waiter.thread.unpark();
+        waiting_thread.thread.unpark();
     }
 
-    /// Closes idle connections, also those that are in use once they are given back, and refuses further calls.
+    /// Closes idle connections now and the others when they are returned, and refuses further calls.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
         let idle = state.idle.drain();
         state.open -= idle.len();
         let waiting = std::mem::take(&mut state.waiting);
-        waiting.iter().for_each(|waiter| waiter.give(Place::Closed));
+        waiting.iter().for_each(|waiting_thread| waiting_thread.give(PoolSlot::Closed));
         drop(state);
         drop(idle);
-        waiting.iter().for_each(|waiter| waiter.thread.unpark());
+        waiting.iter().for_each(|waiting_thread| waiting_thread.thread.unpark());
     }
 
-    /// Connections that there are, those that are idle, and the threads that wait.
+    /// Returns the number of connections, of idle ones, and of waiting threads.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let state = self.lock();
         (state.open, state.idle.len(), state.waiting.len())
     }
 }
 
-impl Waiter {
-    fn take(&self) -> Option<Place> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner).take()
+impl WaitingThread {
+    fn take(&self) -> Option<PoolSlot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    fn has_place(&self) -> bool {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    fn has_slot(&self) -> bool {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    fn give(&self, place: Place) {
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+    fn give(&self, slot: PoolSlot) {
+        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(slot);
     }
 }
 
-impl Lease<'_> {
-    /// The connection, which is opened if there is none.
+impl PooledConnection<'_> {
+    /// Returns the connection, after opening it if necessary.
     ///
     /// # Errors
-    /// It can't be opened.
+    /// The connection cannot be opened.
     pub(crate) fn link(
         &mut self,
         open: impl FnOnce() -> Result<Link, Error>,
     ) -> Result<&mut Link, Error> {
         match &mut self.link {
             Some(link) => Ok(link),
-            place => Ok(place.insert(open()?)),
+            slot => Ok(slot.insert(open()?)),
         }
     }
 
-    /// Closes a connection that can't go on. Returns whether one is left.
+    /// Closes an unusable connection. Returns whether there is still a connection.
     pub(crate) fn check(&mut self) -> bool {
         if let Some(Err(reason)) = self.link.as_mut().map(Link::check_idle) {
             self.close(reason);
@@ -215,13 +220,13 @@ impl Lease<'_> {
         self.link.is_some()
     }
 
-    /// Closes the connection. Its place is kept, for another one.
+    /// Closes the connection. The slot stays, for another connection.
     pub(crate) fn close(&mut self, reason: CloseReason) {
         self.link.take().into_iter().for_each(|link| link.close(reason));
     }
 }
 
-impl Drop for Lease<'_> {
+impl Drop for PooledConnection<'_> {
     fn drop(&mut self) {
         if let Some(Err(reason)) = self.link.as_ref().map(Link::check_used) {
             self.close(reason);

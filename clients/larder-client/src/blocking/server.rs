@@ -1,15 +1,15 @@
-//! A call to one server: from the pool, over a connection, to its outcome.
+//! A call to one server, over a pooled or a shared connection.
 
 use super::link::Link;
-use super::pool::{Lease, Pool};
+use super::pool::{Pool, PooledConnection};
 use super::shared::{Call, Shared};
-use super::stream::{Opened, Stream};
+use super::stream::{NewConnection, Stream};
 use super::wait::Wait;
 use crate::builder::{self, Settings};
-use crate::core::endpoint::resolution::Place;
+use crate::core::endpoint::resolution::Endpoint;
 use crate::core::operation::Operation;
 use crate::core::outcome::Progress;
-use crate::core::servers::Member;
+use crate::core::servers::ServerHandle;
 use crate::core::servers::health::{Admission, Health};
 use crate::error::Error;
 use crate::metrics::{CloseReason, ServerRecorder};
@@ -19,16 +19,17 @@ use std::time::Instant;
 /// The connections to a server.
 #[derive(Debug)]
 enum Transport {
-    /// Each call has one to itself.
+    /// Each call has a connection to itself.
     Pool(Pool),
+    /// Calls share connections.
     Shared(Shared),
 }
 
-/// A server, with its connections.
+/// A server with its connections and its breaker.
 #[derive(Debug)]
 pub(crate) struct Server {
     name: Arc<str>,
-    place: Arc<Place>,
+    endpoint: Arc<Endpoint>,
     transport: Transport,
     health: Health,
     recorder: Arc<ServerRecorder>,
@@ -36,29 +37,29 @@ pub(crate) struct Server {
     settings: Settings,
 }
 
-/// An operation that was begun.
-pub(crate) struct Begun<'s> {
+/// A call whose requests are sent or queued.
+pub(crate) struct StartedCall<'s> {
     at: Instant,
     admission: Admission<'s>,
     attempt: Attempt<'s>,
     deadline: Instant,
 }
 
-/// An attempt to do an operation.
+/// An attempt to carry out an operation.
 enum Attempt<'s> {
     Alone(Alone<'s>),
     Shared(&'s Shared, Call<'s>),
 }
 
-/// An attempt over a connection of its own.
+/// An attempt over a pooled connection.
 struct Alone<'s> {
-    lease: Lease<'s>,
+    pooled: PooledConnection<'s>,
     /// Whether the connection was used before.
     was_used: bool,
     progress: Progress,
 }
 
-impl Member for Server {
+impl ServerHandle for Server {
     fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -91,7 +92,7 @@ impl Member for Server {
 }
 
 impl Server {
-    pub(crate) fn new(name: &str, place: Place, settings: Settings) -> Self {
+    pub(crate) fn new(name: &str, endpoint: Endpoint, settings: Settings) -> Self {
         let wait = Wait(settings.waiter.clone());
         let recorder = Arc::new(ServerRecorder::new(name));
         let transport = match settings.transport {
@@ -103,7 +104,7 @@ impl Server {
         };
         Self {
             name: name.into(),
-            place: Arc::new(place),
+            endpoint: Arc::new(endpoint),
             transport,
             wait,
             health: Health::new(settings.refresh.clone(), Arc::clone(&recorder)),
@@ -112,151 +113,151 @@ impl Server {
         }
     }
 
-    /// Does an operation within the time that a call has.
+    /// Carries out an operation within the time limit of a call.
     ///
     /// # Errors
-    /// [`Error`]; it is over by the deadline.
+    /// [`Error`], by the deadline at the latest.
     pub(crate) fn call<O: Operation>(&self, operation: &mut O) -> Result<O::Output, Error> {
         let now = Instant::now();
         self.call_admitted(self.admit(now), operation, now)
     }
 
-    /// The same for a call that was made at `now`, and let through or not.
+    /// Like [`Server::call`], for a call that started at `now`, with the result of its admission.
     ///
     /// # Errors
-    /// As [`Server::call`].
+    /// Like [`Server::call`].
     pub(crate) fn call_admitted<O: Operation>(
         &self,
         admitted: Result<Admission<'_>, Error>,
         operation: &mut O,
         now: Instant,
     ) -> Result<O::Output, Error> {
-        let begun = self.begin_admitted(admitted, operation, now);
-        self.finish(begun, operation)
+        let started = self.start_admitted(admitted, operation, now);
+        self.finish(started, operation)
     }
 
-    /// Begins an operation of a call that was made at `now`: what can be sent without waiting is sent. [`Server::finish`]
-    /// goes on.
+    /// Starts an operation of a call that started at `now`: sends as much as fits. [`Server::finish`] does the rest.
     ///
     /// # Errors
-    /// [`Error`]; it is over by the deadline.
-    pub(crate) fn begin<O: Operation>(
+    /// [`Error`], by the deadline at the latest.
+    pub(crate) fn start<O: Operation>(
         &self,
         operation: &mut O,
         now: Instant,
-    ) -> Result<Begun<'_>, Error> {
-        self.begin_admitted(self.admit(now), operation, now)
+    ) -> Result<StartedCall<'_>, Error> {
+        self.start_admitted(self.admit(now), operation, now)
     }
 
-    fn begin_admitted<'s, O: Operation>(
+    fn start_admitted<'s, O: Operation>(
         &'s self,
         admitted: Result<Admission<'s>, Error>,
         operation: &mut O,
         now: Instant,
-    ) -> Result<Begun<'s>, Error> {
+    ) -> Result<StartedCall<'s>, Error> {
         let deadline = now + self.settings.timeout;
-        let begun = admitted.and_then(|mut admission| {
+        let started = admitted.and_then(|mut admission| {
             let mut failed = None;
-            match self.start(&mut admission, &mut failed, operation, deadline) {
-                Ok(attempt) => Ok(Begun { at: now, admission, attempt, deadline }),
+            match self.start_attempt(&mut admission, &mut failed, operation, deadline) {
+                Ok(attempt) => Ok(StartedCall { at: now, admission, attempt, deadline }),
                 Err(error) => {
                     admission.note(Some(&error));
-                    // The next call in line gets this place and has to see the fault before it tries.
+                    // The next waiting call gets the connection and must see the fault before it tries.
                     drop(failed);
                     Err(error)
                 }
             }
         });
-        begun.inspect_err(|error| {
+        started.inspect_err(|error| {
             self.recorder.called(operation.command(), now.elapsed(), Some(error));
         })
     }
 
-    /// Starts an operation. `failed` receives the lease of a pool if there is an error after it was taken.
-    fn start<'s, O: Operation>(
+    /// Starts an attempt. `failed` receives the pooled connection if there is an error after it was taken.
+    fn start_attempt<'s, O: Operation>(
         &'s self,
         admission: &mut Admission<'_>,
-        failed: &mut Option<Lease<'s>>,
+        failed: &mut Option<PooledConnection<'s>>,
         operation: &mut O,
         deadline: Instant,
     ) -> Result<Attempt<'s>, Error> {
         match &self.transport {
             Transport::Pool(pool) => {
-                let mut lease = pool.take(deadline)?;
-                let was_used = lease.check();
+                let mut pooled = pool.take(deadline)?;
+                let was_used = pooled.check();
                 let confirmed = if was_used { Ok(()) } else { admission.confirm(Instant::now()) };
-                let linked = confirmed.and_then(|()| lease.link(|| self.link(deadline)));
-                match linked.map(|link| link.begin(operation)) {
-                    Ok(progress) => Ok(Attempt::Alone(Alone { lease, was_used, progress })),
+                let linked = confirmed.and_then(|()| pooled.link(|| self.link(deadline)));
+                match linked.map(|link| link.start(operation)) {
+                    Ok(progress) => Ok(Attempt::Alone(Alone { pooled, was_used, progress })),
                     Err(error) => {
-                        *failed = Some(lease);
+                        *failed = Some(pooled);
                         Err(error)
                     }
                 }
             }
             Transport::Shared(shared) => {
-                let call = shared.begin(operation, deadline, || self.open(deadline))?;
+                let call = shared.start(operation, deadline, || self.open(deadline))?;
                 Ok(Attempt::Shared(shared, call))
             }
         }
     }
 
-    /// Ends what was begun with the same operation.
+    /// Finishes a started operation.
     ///
     /// # Errors
-    /// [`Error`]; it is over by the deadline.
+    /// [`Error`], by the deadline at the latest.
     pub(crate) fn finish<O: Operation>(
         &self,
-        begun: Result<Begun<'_>, Error>,
+        started: Result<StartedCall<'_>, Error>,
         operation: &mut O,
     ) -> Result<O::Output, Error> {
-        let called = begun.and_then(|Begun { at, admission, attempt, deadline }| {
-            let (called, lease) = match attempt {
-                Attempt::Alone(Alone { mut lease, was_used, progress }) => {
+        let called = started.and_then(|StartedCall { at, admission, attempt, deadline }| {
+            let (called, pooled) = match attempt {
+                Attempt::Alone(Alone { mut pooled, was_used, progress }) => {
                     let called =
-                        self.finish_alone(&mut lease, was_used, progress, operation, deadline);
-                    (called, Some(lease))
+                        self.finish_alone(&mut pooled, was_used, progress, operation, deadline);
+                    (called, Some(pooled))
                 }
                 Attempt::Shared(shared, call) => {
                     (shared.finish(call, operation, deadline, || self.open(deadline)), None)
                 }
             };
             admission.note(called.as_ref().err());
-            // The next call in line gets this place and has to see a fault before it tries.
-            drop(lease);
+            // The next waiting call gets the connection and must see the fault before it tries.
+            drop(pooled);
             self.recorder.called(operation.command(), at.elapsed(), called.as_ref().err());
             called
         });
         called.or_else(|error| {
-            let nothing = (self.settings.degrades && error.is_fault()).then(|| operation.nothing());
-            let nothing = nothing.flatten().inspect(|_| self.recorder.degraded());
-            nothing.ok_or_else(|| error.of(&self.name))
+            let empty =
+                (self.settings.degrades && error.is_fault()).then(|| operation.empty_output());
+            let empty = empty.flatten().inspect(|_| self.recorder.degraded());
+            empty.ok_or_else(|| error.of(&self.name))
         })
     }
 
     fn finish_alone<O: Operation>(
         &self,
-        lease: &mut Lease<'_>,
+        pooled: &mut PooledConnection<'_>,
         mut was_used: bool,
         mut progress: Progress,
         operation: &mut O,
         deadline: Instant,
     ) -> Result<O::Output, Error> {
         loop {
-            let link = lease.link(|| self.link(deadline))?;
+            let link = pooled.link(|| self.link(deadline))?;
             let broken = match link.finish(operation, progress, deadline) {
                 Ok(output) => return Ok(output),
                 Err(broken) => broken,
             };
             if !broken.is_usable {
-                lease.close(CloseReason::of(broken.error.kind()));
+                pooled.close(CloseReason::of(broken.error.kind()));
             }
-            // The server has closed it while it was idle: a new one says whether it is there.
+            // The server has closed the idle connection. Opening another one shows whether the server still works.
             if !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }
             was_used = false;
-            progress = lease.link(|| self.link(deadline))?.begin(operation);
+            progress = pooled.link(|| self.link(deadline))?.start(operation);
         }
     }
 
@@ -264,10 +265,10 @@ impl Server {
         self.open(deadline).map(Link::new)
     }
 
-    fn open(&self, deadline: Instant) -> Result<Opened, Error> {
+    fn open(&self, deadline: Instant) -> Result<NewConnection, Error> {
         let now = Instant::now();
         let until = self.settings.connect_deadline(now, deadline)?;
-        let stream = Stream::connect(&self.place, until, &self.wait);
+        let stream = Stream::connect(&self.endpoint, until, &self.wait);
         let stream = stream.map_err(Error::definite)?;
         Ok((stream, self.settings.expiry(now), self.recorder.opened()))
     }

@@ -1,11 +1,11 @@
-//! A socket, with or without TLS, and how a thread uses it.
+//! A socket, with or without TLS, as a thread uses it.
 
 use super::connect::connect;
 use super::wait::Wait;
-use crate::core::endpoint::resolution::Place;
+use crate::core::endpoint::resolution::Endpoint;
 use crate::core::endpoint::tls::Session;
 use crate::core::link::Transfer;
-use crate::core::outcome::Trouble;
+use crate::core::outcome::CallFailure;
 use crate::error::ErrorKind;
 use crate::metrics::OpenConnection;
 use crate::waiter::Readiness;
@@ -19,20 +19,20 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The timeout of a socket is only set again if it is off by more than this.
+/// The timeout of a socket is set again only if it differs by more than this. This saves a system call per request.
 const TIMEOUT_SLACK: Duration = Duration::from_millis(2);
 
-/// Shorter timeouts of a socket could be rounded to zero, which is none.
+/// The shortest timeout of a socket. The system could round a shorter one to zero, which means no timeout.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
-/// Sends what there is room for, without waiting for more. A server that is gone is an error, and no signal.
+/// Sends without blocking. A closed connection is an error instead of SIGPIPE.
 #[cfg(not(target_vendor = "apple"))]
 const AT_ONCE: MsgFlags = MsgFlags::MSG_DONTWAIT.union(MsgFlags::MSG_NOSIGNAL);
 #[cfg(target_vendor = "apple")]
 const AT_ONCE: MsgFlags = MsgFlags::MSG_DONTWAIT;
 
-/// A connected socket, when it is to be closed, and what counts it as open.
-pub(crate) type Opened = (Stream, Option<Instant>, OpenConnection);
+/// A connected socket, the time at which it expires, and its entry in the metrics.
+pub(crate) type NewConnection = (Stream, Option<Instant>, OpenConnection);
 
 /// A connected socket.
 #[derive(Debug)]
@@ -43,11 +43,11 @@ pub(crate) struct Stream {
     wait: Wait,
 }
 
-/// The timeout that a socket has for reads.
+/// The read timeout that a socket has at present.
 #[derive(Debug, Default)]
 pub(crate) struct ReadTimeout(Option<Duration>);
 
-/// A socket that does what can be done without waiting.
+/// Nonblocking operations on a blocking socket.
 struct AtOnce<'s>(&'s Socket);
 
 impl Read for AtOnce<'_> {
@@ -58,7 +58,7 @@ impl Read for AtOnce<'_> {
 
 impl Write for AtOnce<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // A timeout of the socket would not do: that of a unix socket is for each part of what is written.
+        // A write timeout is no alternative: on a unix socket it applies to each part of a write.
         self.0.send_with_flags(bytes, AT_ONCE.bits())
     }
 
@@ -68,36 +68,38 @@ impl Write for AtOnce<'_> {
 }
 
 impl Stream {
+    /// Connects to an endpoint and completes the handshake.
+    ///
     /// # Errors
-    /// `Connect`: the server can't be reached until the deadline; `Login`, `Interrupted`.
+    /// `Connect`: the server is unreachable until the deadline. `Login`, `Interrupted`.
     pub(crate) fn connect(
-        place: &Arc<Place>,
+        endpoint: &Arc<Endpoint>,
         deadline: Instant,
         wait: &Wait,
     ) -> Result<Self, ErrorKind> {
-        let socket = connect(place, deadline, wait)?;
-        let mut entering = place.entry.begin()?;
-        while let Some(readiness) = entering.proceed(&mut AtOnce(&socket))? {
+        let socket = connect(endpoint, deadline, wait)?;
+        let mut handshake = endpoint.handshake.start()?;
+        while let Some(readiness) = handshake.poll(&mut AtOnce(&socket))? {
             match wait.for_socket(&socket, readiness, deadline) {
-                Err(ErrorKind::Timeout) => return Err(entering.late()),
+                Err(ErrorKind::Timeout) => return Err(handshake.timeout_error()),
                 waited => waited?,
             };
         }
-        let (tls, timeout) = (entering.session(), ReadTimeout::default());
+        let (tls, timeout) = (handshake.session(), ReadTimeout::default());
         Ok(Self { socket: Arc::new(socket), tls, timeout, wait: wait.clone() })
     }
 
-    /// The socket, for those who wait for it while others use the stream.
+    /// The socket, for threads that wait for it while others use the stream.
     pub(crate) fn socket(&self) -> &Arc<Socket> {
         &self.socket
     }
 
-    /// Whether what is read of the socket is what the server says.
+    /// Returns whether bytes on the socket are plaintext.
     pub(crate) fn is_plain(&self) -> bool {
         self.tls.is_none()
     }
 
-    /// Whether there is nothing to be read, not even the end.
+    /// Returns whether there is nothing to read, not even the end of the connection.
     ///
     /// # Errors
     /// The connection failed.
@@ -113,10 +115,10 @@ impl Stream {
         }
     }
 
-    /// Sends what there is room for. After `WouldBlock`, the same bytes are the first ones of the next call.
+    /// Sends as much as fits. After `WouldBlock` the next call must start with the same bytes.
     ///
     /// # Errors
-    /// `WouldBlock`; or the connection failed.
+    /// `WouldBlock`. Others: the connection failed.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut socket = AtOnce(&self.socket);
         match &mut self.tls {
@@ -125,18 +127,18 @@ impl Stream {
         }
     }
 
-    /// Waits until the socket is ready to be read or written. Returns what it is ready for, which may be nothing yet.
+    /// Waits until the socket can be read or written. Returns its readiness, which may be empty.
     ///
     /// # Errors
-    /// As [`Wait::for_socket`].
-    pub(crate) fn wait(&self, deadline: Instant) -> Result<PollFlags, Trouble> {
-        self.wait.for_socket(&self.socket, Readiness::Both, deadline).map_err(Trouble::Lost)
+    /// Like [`Wait::for_socket`].
+    pub(crate) fn wait(&self, deadline: Instant) -> Result<PollFlags, CallFailure> {
+        self.wait.for_socket(&self.socket, Readiness::Both, deadline).map_err(CallFailure::Lost)
     }
 
-    /// Reads what there is.
+    /// Reads available data.
     ///
     /// # Errors
-    /// `WouldBlock`; or the connection failed.
+    /// `WouldBlock`. Others: the connection failed.
     pub(crate) fn read_at_once(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut socket = AtOnce(&self.socket);
         match &mut self.tls {
@@ -145,17 +147,16 @@ impl Stream {
         }
     }
 
-    /// Reads what there is, or waits for it if that `may_wait` and there is time left. `None`: there may be something after
-    /// a while.
+    /// Reads available data, or waits for data if `may_wait` and time is left. `None`: try again.
     ///
     /// # Errors
-    /// The connection failed, or the deadline is over.
+    /// The connection failed, or the deadline has passed.
     pub(crate) fn read(
         &mut self,
         into: &mut [u8],
         left: Duration,
         may_wait: bool,
-    ) -> Result<Option<usize>, Trouble> {
+    ) -> Result<Option<usize>, CallFailure> {
         let may_block = may_wait && !left.is_zero() && self.tls.is_none() && self.wait.may_block();
         let read = if may_block {
             self.timeout.receive(&self.socket, into, left)
@@ -169,11 +170,11 @@ impl Stream {
                 if may_wait {
                     let ready =
                         self.wait.for_socket(&self.socket, Readiness::Read, Instant::now() + left);
-                    ready.map_err(Trouble::Lost)?;
+                    ready.map_err(CallFailure::Lost)?;
                 }
                 Ok(None)
             }
-            Err(error) => Err(Trouble::io(error)),
+            Err(error) => Err(CallFailure::io(error)),
         }
     }
 }
@@ -189,10 +190,10 @@ impl Transfer for Stream {
 }
 
 impl ReadTimeout {
-    /// Waits for what there is to be read of a socket, and reads it.
+    /// Waits for data and reads it.
     ///
     /// # Errors
-    /// `TimedOut`, perhaps a little before the time is over; or the connection failed.
+    /// `TimedOut`, perhaps slightly early. Others: the connection failed.
     pub(crate) fn receive(
         &mut self,
         socket: &Socket,
@@ -206,8 +207,8 @@ impl ReadTimeout {
         })
     }
 
-    /// Sets the socket's timeout to what is left until the deadline. That is a system call, which most calls do not
-    /// need: they have the same time left as the one before.
+    /// Sets the socket's timeout, unless the present one is close enough. Consecutive calls mostly have the same time
+    /// left, so this saves a system call for most of them.
     fn set(&mut self, socket: &Socket, left: Duration) -> io::Result<()> {
         if self.0.is_some_and(|timeout| timeout.abs_diff(left) <= TIMEOUT_SLACK) {
             return Ok(());
@@ -233,7 +234,7 @@ mod tests {
     use socket2::{Domain, Type};
 
     #[test]
-    fn a_socket_always_has_a_timeout() {
+    fn a_socket_always_has_a_read_timeout() {
         let (socket, _peer) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
         for nanos in 0..10_000 {
             ReadTimeout::default().set(&socket, Duration::from_nanos(nanos)).unwrap();

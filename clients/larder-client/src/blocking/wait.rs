@@ -1,7 +1,7 @@
-//! How a thread waits for a socket or for another thread.
+//! WaitCondition for a socket or for another thread.
 
 use crate::error::ErrorKind;
-use crate::waiter::{Interrupted, Readiness, Waiter, Waiting};
+use crate::waiter::{Interrupted, Readiness, WaitCondition, Waiter};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
@@ -9,20 +9,20 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What threads do while they wait: block, or what a [`Waiter`] says.
+/// How threads wait: they block, or a [`Waiter`] waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Wait(pub(crate) Option<Arc<dyn Waiter>>);
 
 impl Wait {
-    /// Whether reads of a socket may block the thread until their timeout.
+    /// Returns whether reads may block the thread until the socket's timeout.
     pub(crate) fn may_block(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Waits until a socket is ready. Returns what it is ready for, which may be nothing yet.
+    /// Waits until a socket is ready. Returns its readiness, which may be empty.
     ///
     /// # Errors
-    /// `Timeout`, `Interrupted`, or the system refuses it.
+    /// `Timeout`, `Interrupted`, or an error of the system.
     pub(crate) fn for_socket(
         &self,
         socket: &impl AsFd,
@@ -32,10 +32,10 @@ impl Wait {
         self.for_socket_unless(|| false, socket, readiness, deadline)
     }
 
-    /// The same, unless a call that the waiter makes itself ends what is waited for.
+    /// Like [`Wait::for_socket`], but ends when `is_over` returns true, because of a nested call of the waiter.
     ///
     /// # Errors
-    /// As above.
+    /// Like [`Wait::for_socket`].
     pub(crate) fn for_socket_unless(
         &self,
         is_over: impl Fn() -> bool + Sync,
@@ -50,11 +50,11 @@ impl Wait {
         };
         let fd = socket.as_fd();
         let mut ready = Ok(PollFlags::empty());
-        let mut look = |time: Duration| {
+        let mut poll_condition = |time: Duration| {
             if is_over() {
                 return true;
             }
-            // Rounded up: a millisecond that is not over yet is no reason to go round and round.
+            // Rounds up: rounding down would poll in a busy loop during the last millisecond.
             let millis = time.as_micros().div_ceil(1000);
             let time = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
             let mut polled = [PollFd::new(fd, wanted)];
@@ -63,7 +63,7 @@ impl Wait {
                     let [polled] = polled;
                     Ok(polled.revents().unwrap_or(PollFlags::empty()))
                 }
-                // A signal: the caller asks again.
+                // A signal: the caller calls again.
                 Err(Errno::EINTR) => Ok(PollFlags::empty()),
                 Err(error) => Err(ErrorKind::Io(Arc::new(error.into()))),
             };
@@ -75,17 +75,20 @@ impl Wait {
         }
         match &self.0 {
             None => {
-                look(left);
+                poll_condition(left);
             }
             Some(waiter) => {
-                let mut waiting = Waiting { socket: Some((fd, readiness)), look: &mut look };
+                let mut waiting = WaitCondition {
+                    socket: Some((fd, readiness)),
+                    poll_condition: &mut poll_condition,
+                };
                 waiter.wait(&mut waiting, left).map_err(|Interrupted| ErrorKind::Interrupted)?;
             }
         }
         ready
     }
 
-    /// Waits until this thread is unparked, at most for `time`. It may return earlier.
+    /// Waits until this thread is unparked, at most for `time`. May return earlier.
     ///
     /// # Errors
     /// `Interrupted`.
@@ -97,15 +100,19 @@ impl Wait {
         match &self.0 {
             None => thread::park_timeout(time),
             Some(waiter) => {
-                let mut look = |time| {
-                    // What has woken the thread may have been taken by a call that the waiter has made.
+                let mut poll_condition = |time| {
+                    // A nested call of the waiter may have consumed the unpark token, so the condition is checked
+                    // first.
                     if !is_over() {
                         thread::park_timeout(time);
                     }
                     is_over()
                 };
                 waiter
-                    .wait(&mut Waiting { socket: None, look: &mut look }, time)
+                    .wait(
+                        &mut WaitCondition { socket: None, poll_condition: &mut poll_condition },
+                        time,
+                    )
                     .map_err(|Interrupted| ErrorKind::Interrupted)?;
             }
         }

@@ -1,12 +1,13 @@
-//! Compression by LZ4.
+//! LZ4 compression.
 
 use super::{Codec, CodecError, DECOMPRESSED_LEN_MAX, InvalidValue};
 use bytes::Bytes;
 use lz4_flex::block::{compress_prepend_size, decompress_into, uncompressed_size};
 
-/// What another codec writes, compressed by LZ4 if it has 2 KiB at least and that saves a tenth.
+/// Compresses the bytes of another codec with LZ4 if there are at least 2 KiB and compression saves at least a tenth.
 ///
-/// Bit 31 of the flags says so. The bytes are the length in four bytes, little-endian, and a block of LZ4.
+/// Bit 31 of the flags marks compressed values. Their bytes are the length in four bytes, little-endian, and an LZ4
+/// block.
 ///
 /// ```
 /// use larder_client::codec::{Codec, Compressed, Convention};
@@ -26,19 +27,19 @@ pub struct Compressed<C> {
 }
 
 const FLAG: u32 = 1 << 31;
-/// Shorter values are not worth it.
+/// The shortest values that are compressed. Compression of shorter ones saves too little.
 const LEN_MIN: usize = 2 << 10;
-/// No block of LZ4 is longer than its bytes by more.
+/// The largest compression ratio of LZ4. A claim of more is invalid, and is refused before memory is allocated.
 const RATIO_MAX: usize = 255;
 
 impl<C> Compressed<C> {
-    /// Compresses what `codec` writes.
+    /// Compresses the output of `codec`.
     pub fn new(codec: C) -> Self {
         Self { codec, len_max: DECOMPRESSED_LEN_MAX }
     }
 
-    /// How long a value may be after decompression: longer ones are [`InvalidValue::TooLong`], and take no memory.
-    /// [Default: [`DECOMPRESSED_LEN_MAX`]]
+    /// Limits the length of values after decompression. Longer values are [`InvalidValue::TooLong`], without memory
+    /// being allocated for them. [Default: [`DECOMPRESSED_LEN_MAX`]]
     #[must_use]
     pub fn limit(self, len_max: usize) -> Self {
         Self { len_max, ..self }
@@ -102,7 +103,7 @@ mod tests {
         (bytes, flags)
     }
 
-    /// Bytes that can't be compressed.
+    /// Incompressible bytes.
     fn noise(len: usize) -> Vec<u8> {
         let mut state = 1_u64;
         let next = || {
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_compressed_where_that_saves_a_tenth() {
+    fn values_are_compressed_if_that_saves_a_tenth() {
         for (value, is_compressed) in [
             (vec![7; LEN_MIN - 1], false),
             (vec![7; LEN_MIN], true),
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_lengths_take_no_memory() {
+    fn hostile_lengths_allocate_no_memory() {
         let (bytes, flags) = encode(vec![7; 50_000]);
         let decode = |bytes: &[u8]| -> InvalidValue {
             let decoded: Result<Vec<u8>, _> = CODEC.decode(&Bytes::copy_from_slice(bytes), flags);
@@ -147,7 +148,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_value_or_none(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn any_bytes_are_decoded_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let _: Result<Vec<u8>, _> = CODEC.decode(&bytes.into(), FLAG);
         }
     }

@@ -1,4 +1,4 @@
-//! The flags of other clients.
+//! The flags and formats of other clients.
 //!
 //! | | bytes | text | number | pickled | compressed by zlib |
 //! |---|---|---|---|---|---|
@@ -11,11 +11,11 @@ use super::marshal;
 use super::{Codec, CodecError, InvalidValue, Scalar, Value};
 use bytes::Bytes;
 
-/// Bytes, text and numbers ([`Scalar`]) as another client writes and reads them with its default settings (pymemcache:
-/// with `serde=pickle_serde`).
+/// Bytes, text and numbers ([`Scalar`]) in the format of another client with its default settings (pymemcache: with
+/// `serde=pickle_serde`).
 ///
-/// Values that it has compressed are read with the feature `compression`; ours are not compressed. Objects of Python and
-/// Ruby are [`InvalidValue::OtherType`].
+/// The feature `compression` adds reading of values that the other client has compressed; this codec never compresses.
+/// Python and Ruby objects are [`InvalidValue::OtherType`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Convention {
@@ -132,15 +132,15 @@ mod tests {
         decoded.map_err(|error| *error.downcast().unwrap())
     }
 
-    /// We write what the client writes, byte by byte, so that it reads ours, too.
+    /// Checks that a value is encoded to the same bytes as by the other client, and decoded from them.
     fn check(convention: Convention, value: &Value, expected: &[u8], flags: u32) {
         assert_eq!(encode(convention, value), (expected.to_vec(), flags), "{value:?}");
         assert_eq!(decode(convention, expected, flags), Ok(value.clone()));
     }
 
-    /// From pymemcache 4.0.0 with `pickle_serde`, and pylibmc 1.6.3.
+    /// The bytes are from pymemcache 4.0.0 with `pickle_serde`, and from pylibmc 1.6.3.
     #[test]
-    fn python() {
+    fn values_of_python_clients_are_read_and_written() {
         for (convention, integer) in [(Pymemcache, 2), (Pylibmc, 4)] {
             check(convention, &bytes(b""), b"", 0);
             check(convention, &bytes(b"\0\xff"), b"\0\xff", 0);
@@ -149,7 +149,7 @@ mod tests {
             for number in [0, 7, -7, 1 << 31, i64::MIN, i64::MAX] {
                 check(convention, &Value::Integer(number), number.to_string().as_bytes(), integer);
             }
-            // Either reads the numbers of the other.
+            // Each format includes the other's numbers.
             assert_eq!(decode(convention, b"7", 6 - integer), Ok(7_i64));
             assert_eq!(decode::<Value>(convention, b"\x80\x05N.", 1), Err(InvalidValue::OtherType));
             assert_eq!(decode::<Value>(convention, b"x", 32), Err(InvalidValue::Flags(32)));
@@ -158,9 +158,9 @@ mod tests {
         }
     }
 
-    /// From dalli 3.0.6.
+    /// The bytes are from dalli 3.0.6.
     #[test]
-    fn ruby() {
+    fn values_of_dalli_are_read_and_written() {
         check(Dalli, &bytes(b""), &hex("04082200"), 1);
         check(Dalli, &bytes(b"\0\xff"), &hex("0408220700ff"), 1);
         check(Dalli, &text(""), &hex("0408492200063a064554"), 1);
@@ -191,7 +191,7 @@ mod tests {
         ] {
             check(Dalli, &Value::Integer(number), &hex(expected), 1);
         }
-        // US-ASCII, and what `raw` writes.
+        // US-ASCII text, and a value written with `raw`.
         let ascii = hex("040849220a6173636969063a064546");
         assert_eq!(decode(Dalli, &ascii, 1), Ok("ascii".to_owned()));
         assert_eq!(decode(Dalli, b"7", 0), Ok(7_i64));
@@ -202,7 +202,7 @@ mod tests {
 
     #[cfg(feature = "compression")]
     #[test]
-    fn what_other_clients_have_compressed() {
+    fn compressed_values_of_other_clients_are_read() {
         let python = hex("789c4b2f3abc272f7d9418254689e14c000073c42acf");
         for convention in [Pymemcache, Pylibmc] {
             assert_eq!(decode(convention, &python, 24), Ok("grün".repeat(200)));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_reads_what_is_meant_for_it() {
+    fn a_type_reads_compatible_values_only() {
         assert_eq!(decode(Pymemcache, b"hi", 0), Ok("hi".to_owned()));
         assert_eq!(decode(Pymemcache, b"7  ", 0), Ok(7_i64));
         assert_eq!(decode::<i64>(Pymemcache, b"hi", 0), Err(InvalidValue::OtherType));

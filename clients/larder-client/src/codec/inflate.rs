@@ -1,9 +1,9 @@
-//! zlib's format, in which other clients compress values.
+//! Decompression of zlib, which other clients use.
 
 use super::InvalidValue;
 use bytes::Bytes;
 
-/// What was compressed, unless it is longer than the limit.
+/// Decompresses a value, up to [`DECOMPRESSED_LEN_MAX`](super::DECOMPRESSED_LEN_MAX).
 #[cfg(feature = "compression")]
 pub(super) fn inflate(bytes: &[u8]) -> Result<Bytes, InvalidValue> {
     use super::DECOMPRESSED_LEN_MAX;

@@ -1,13 +1,13 @@
-//! What a codec does, and what can go wrong.
+//! The codec interface and its errors.
 
 use bytes::Bytes;
 use std::error::Error;
 use thiserror::Error as ThisError;
 
-/// Why a value can't be encoded or decoded.
+/// The error of encoding or decoding.
 pub type CodecError = Box<dyn Error + Send + Sync>;
 
-/// How values become bytes and flags, and come back.
+/// A conversion of values to bytes and flags, and back.
 ///
 /// ```
 /// use larder_client::Bytes;
@@ -29,39 +29,39 @@ pub type CodecError = Box<dyn Error + Send + Sync>;
 /// }
 /// ```
 pub trait Codec<T> {
-    /// Appends the bytes of a value; its flags. Bit 31 of the flags is that of `Compressed`.
+    /// Appends the bytes of a value and returns its flags. Bit 31 of the flags is reserved for `Compressed`.
     ///
     /// # Errors
-    /// If it can't be encoded.
+    /// The value cannot be encoded.
     fn encode(&self, value: &T, bytes: &mut Vec<u8>) -> Result<u32, CodecError>;
 
-    /// A value from its bytes and flags, whoever has written them.
+    /// Decodes a value. The bytes and flags may have been written by any program.
     ///
     /// # Errors
-    /// If they are not those of a value.
+    /// The bytes and flags are not those of a value.
     fn decode(&self, bytes: &Bytes, flags: u32) -> Result<T, CodecError>;
 }
 
-/// Why the codecs of this crate can't decode a value.
+/// Errors of the codecs of this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum InvalidValue {
-    /// The flags say that something else has written it.
+    /// The flags belong to another format.
     #[error("flags of {0:#x} belong to another format")]
     Flags(u32),
-    /// It is a value of another type, or an object of another language.
+    /// The value has another type, or is an object of another language.
     #[error("the value has another type")]
     OtherType,
-    /// Its bytes are not what its flags say.
-    #[error("the value is damaged")]
+    /// The bytes do not match the flags.
+    #[error("the value is corrupt")]
     Damaged,
-    /// It would be longer than the limit, after decompression.
+    /// The value is longer than the limit after decompression.
     #[error("the value is longer than {0} bytes after decompression")]
     TooLong(usize),
-    /// It is compressed.
-    #[error("the value is compressed, which needs the feature `compression`")]
+    /// The value is compressed, and the feature `compression` is off.
+    #[error("the value is compressed: enable the feature `compression`")]
     Compressed,
 }
 
-/// How long a value may be after decompression, unless said otherwise: 32 MiB.
+/// The default limit for the length of values after decompression: 32 MiB.
 pub const DECOMPRESSED_LEN_MAX: usize = 32 << 20;

@@ -1,12 +1,12 @@
-//! JSON, by serde.
+//! JSON with serde.
 
 use super::{Codec, CodecError, InvalidValue};
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// JSON, for all types that serde serializes. A cache outlives the program that fills it: JSON says what its parts are, so
-/// that a type may get new fields, and programs in other languages read it.
+/// JSON, for all types that serde serializes. Values outlive the program version that wrote them: JSON is
+/// self-describing, so types can get new fields, and programs in other languages can read the values.
 ///
 /// ```no_run
 /// use larder_client::blocking::Client;
@@ -26,7 +26,7 @@ use serde::de::DeserializeOwned;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Json;
 
-/// "L" for Larder, and the number of the format. Other clients have flags below 2^16.
+/// "L" for Larder, and the version of the format. Other clients use flags below 2^16.
 const FLAGS: u32 = 0x4c00_0001;
 
 impl<T: Serialize + DeserializeOwned> Codec<T> for Json {
@@ -35,7 +35,7 @@ impl<T: Serialize + DeserializeOwned> Codec<T> for Json {
         Ok(FLAGS)
     }
 
-    /// Flags of 0 may be JSON, too: those of clients that write it as text.
+    /// Accepts flags of 0, with which other clients write JSON as text.
     fn decode(&self, bytes: &Bytes, flags: u32) -> Result<T, CodecError> {
         if flags != FLAGS && flags != 0 {
             return Err(InvalidValue::Flags(flags).into());
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_come_back() {
+    fn json_values_are_read_with_known_flags_only() {
         let (value, mut bytes) = (vec![("a".to_owned(), 1.5)], Vec::new());
         let flags = Json.encode(&value, &mut bytes).unwrap();
         assert_eq!((flags, &bytes[..]), (FLAGS, &br#"[["a",1.5]]"#[..]));
@@ -58,7 +58,7 @@ mod tests {
         };
         assert_eq!(decode(FLAGS).unwrap(), value);
         assert_eq!(decode(0).unwrap(), value);
-        assert!(decode(1).is_err(), "an object of Python");
+        assert!(decode(1).is_err(), "a pickled Python object");
         let other: Result<u32, _> = Json.decode(&bytes.into(), FLAGS);
         assert!(other.is_err());
     }

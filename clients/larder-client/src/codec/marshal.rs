@@ -4,10 +4,10 @@
 //!   04 08  '"' len bytes                               bytes
 //!   04 08  'I' '"' len bytes  len(1) ':' len(1) 'E' T  text in UTF-8 (T), US-ASCII (F)
 //!   04 08  'i' number                                  -2^30 ≤ number < 2^30
-//!   04 08  'l' '+' or '-' len(words) bytes             longer ones: words of 16 bits, little-endian
+//!   04 08  'l' '+' or '-' len(words) bytes             larger numbers: 16-bit words, little-endian
 //! ```
-//! A length is written like a number: 0, one byte for -123 to 122, or how many bytes follow (negative for negative
-//! numbers), and these, little-endian.
+//! A length is written as a number: 0; one byte for -123 to 122; or the count of the bytes that follow (negative for
+//! negative numbers) and these bytes, little-endian.
 
 use super::{InvalidValue, Value};
 use bytes::Bytes;
@@ -58,7 +58,7 @@ fn write_number(number: i64, out: &mut Vec<u8>) {
         1..=122 => out.push(low + 5),
         -123..=-1 => out.push(low.wrapping_sub(5)),
         _ => {
-            // The bytes above are all those of the sign.
+            // The higher bytes equal the sign.
             let sign = if number < 0 { 0xff } else { 0 };
             let bytes = number.to_le_bytes();
             let last = bytes.iter().rposition(|byte| *byte != sign).unwrap_or(0);
@@ -69,8 +69,10 @@ fn write_number(number: i64, out: &mut Vec<u8>) {
     }
 }
 
+/// Reads a value.
+///
 /// # Errors
-/// It is something else, or cut off.
+/// `OtherType`, or `Damaged` if the value is malformed or truncated.
 pub(super) fn read(bytes: &Bytes) -> Result<Value, InvalidValue> {
     let mut rest = &bytes[..];
     let parsed = (|| {
@@ -137,7 +139,7 @@ fn read_long(rest: &mut &[u8]) -> Option<Result<Value, InvalidValue>> {
     Some(i64::try_from(number).map(Value::Integer).map_err(|_| InvalidValue::OtherType))
 }
 
-/// A string with an encoding.
+/// Reads a string with an encoding.
 fn read_text(rest: &mut &[u8]) -> Option<Result<Value, InvalidValue>> {
     if byte(rest)? != b'"' {
         return Some(Err(InvalidValue::OtherType));
@@ -159,7 +161,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_come_back(number in any::<i64>(), shift in 0..64_u32) {
+        fn numbers_survive_a_round_trip(number in any::<i64>(), shift in 0..64_u32) {
             let value = Value::Integer(number >> shift);
             let mut bytes = Vec::new();
             write(&value, &mut bytes);
@@ -169,7 +171,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_value_or_none(
+        fn any_bytes_are_read_without_a_panic(
             kind in prop::sample::select(b"\"iIl:".to_vec()),
             rest in prop::collection::vec(prop_oneof![0..12_u8, any::<u8>(), Just(b'"')], 0..20),
         ) {

@@ -1,11 +1,11 @@
-//! Values of a program's own types: how they become bytes and flags, and come back.
+//! Codecs: conversions of a program's own types to bytes and flags, and back.
 //!
-//! | | writes |
+//! | codec | values |
 //! |---|---|
 //! | [`Json`] (feature `serde`) | all types that serde serializes |
-//! | [`Compressed`] (feature `compression`) | what another codec writes, compressed where that saves something |
-//! | [`Convention`] | bytes, text and numbers as pymemcache, pylibmc or dalli have them |
-//! | a [`Codec`] of the program's own | what it likes |
+//! | [`Compressed`] (feature `compression`) | the output of another codec, compressed if that saves space |
+//! | [`Convention`] | bytes, text and numbers in the format of pymemcache, pylibmc or dalli |
+//! | a [`Codec`] of the program | any |
 //!
 //! ```no_run
 //! use larder_client::codec::Convention;

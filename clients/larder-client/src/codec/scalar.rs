@@ -1,25 +1,25 @@
-//! Values that programs in all languages have.
+//! Values that exist in all languages.
 
 use bytes::Bytes;
 
-/// A value that programs in all languages have, for [`Convention`](super::Convention).
+/// A value that exists in all languages, for [`Convention`](super::Convention).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Bytes.
+    /// A byte string.
     Bytes(Bytes),
-    /// Text.
+    /// Text in UTF-8.
     Text(String),
-    /// A number. Longer ones, which Python and Ruby have, can't be read.
+    /// A number. Larger numbers, which Python and Ruby have, cannot be read.
     Integer(i64),
 }
 
 /// A type whose values are a [`Value`]: [`Bytes`], `Vec<u8>`, `String`, `i64`, and [`Value`] itself.
 pub trait Scalar: Sized {
-    /// It as a value.
+    /// Converts to a value.
     fn to_value(&self) -> Value;
 
-    /// It from a value. Bytes may be text and numbers, which some clients write without saying so. `None` if the value has
-    /// another type.
+    /// Converts from a value, or returns `None` if it has another type. Bytes convert to text and numbers, because some
+    /// clients write these without marking them.
     fn of_value(value: Value) -> Option<Self>;
 }
 
@@ -78,7 +78,7 @@ impl Scalar for i64 {
     fn of_value(value: Value) -> Option<Self> {
         match value {
             Value::Integer(number) => Some(number),
-            // The server pads a number that has become shorter with blanks.
+            // Servers pad decremented numbers with spaces to the old length.
             Value::Bytes(bytes) => std::str::from_utf8(&bytes).ok()?.trim_ascii_end().parse().ok(),
             Value::Text(_) => None,
         }

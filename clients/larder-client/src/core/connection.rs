@@ -1,12 +1,12 @@
-//! One connection without a socket.
+//! The protocol state of one connection, without its socket.
 //!
 //! ```text
-//!   begin(request, frame) ─▶ output ── sent() ─▶ server
+//!   push_request() ─▶ output ── sent() ─▶ server
 //!   next_reply() ◀─ input ◀─ received() ◀─────── server
 //!
-//!   Usable ── a reply that can't be read, or is not expected ──▶ Failed (for good)
+//!   Usable ── a malformed or unexpected reply ──▶ Failed (for good)
 //! ```
-//! Requests are answered in their order, so a reply belongs to the oldest request that has none.
+//! The server replies in the order of the requests, so a reply belongs to the oldest request without one.
 
 use bytes::{Buf, Bytes};
 use larder_protocol::answer::{Answer, Flag, Returned, read_text};
@@ -14,72 +14,72 @@ use larder_protocol::response::Read;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// There is room for at least so many bytes of input.
+/// The least room for input, in bytes.
 const ROOM_MIN: usize = 4 << 10;
-/// Of a value that was announced, no more than this is reserved before any of it has come.
+/// The most room reserved for an announced value before it arrives. A server can announce any length.
 const ROOM_MAX: usize = 4 << 20;
-/// A buffer that a large request or reply made longer than this is not kept.
+/// Buffers longer than this, after a large request or reply, are shrunk.
 const KEPT_LEN_MAX: usize = 256 << 10;
-/// Replies from this length on become what the caller gets without a copy.
+/// Replies from this length on become the caller's bytes without being copied.
 const LARGE_LEN_MIN: usize = 32 << 10;
 
-/// Where the reply to a request ends.
+/// The end of the reply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// With its first answer.
+    /// The reply has one answer.
     One,
-    /// With the first answer that is neither a hit nor a statistic.
+    /// The reply ends with the first answer that is neither a hit nor a statistic.
     Last,
 }
 
-/// What the reply to a request may be. A connection that several calls share has to know, so that nobody behind a reply
-/// that is wrong gets one that is not his.
+/// The replies that a request can have. A shared connection checks each reply, so that after a wrong reply no later
+/// caller gets a reply of another call.
 #[derive(Clone, Debug)]
-pub(crate) struct Check {
-    /// Hashes of the keys of which there may be hits.
+pub(crate) struct ReplyCheck {
+    /// Hashes of the requested keys. Hits of other keys fail the check. Empty: no check of keys.
     keys: Box<[u64]>,
-    /// Whether an answer is one of the command's.
+    /// Whether the command can have an answer.
     fits: fn(&Answer<'_>) -> bool,
 }
 
-/// A request that has no reply yet.
+/// A request whose reply is not complete.
 #[derive(Debug)]
-struct Awaited {
+struct PendingRequest {
     frame: Frame,
-    check: Option<Check>,
+    check: Option<ReplyCheck>,
 }
 
-/// The server said something that can't be understood, of which this is the beginning. The connection is of no use
-/// any more.
+/// The server sent bytes that are malformed or that no request waits for; this is their start. The connection is
+/// unusable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Garbage(pub(crate) Box<str>);
+pub(crate) struct InvalidReply(pub(crate) Box<str>);
 
 /// Requests and replies of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
     output: Vec<u8>,
-    /// How much of the output was sent.
+    /// The number of bytes of `output` that were sent.
     sent: usize,
-    /// What was received, and room behind it.
+    /// Received bytes, with room for more after them.
     input: Vec<u8>,
-    /// How many bytes were received that are in `input`.
+    /// The number of received bytes in `input`.
     received: usize,
-    /// How many bytes of the input belong to answers that were read of the first reply.
+    /// The number of bytes of `input` that belong to parsed answers of the first reply.
     read: usize,
-    /// How long the input has to be before it is worth to read it again.
+    /// The input length from which parsing can continue.
     wanted: usize,
-    awaited: VecDeque<Awaited>,
+    pending: VecDeque<PendingRequest>,
     has_failed: bool,
-    /// Whether several calls share it.
+    /// Whether several calls share the connection.
     is_shared: bool,
 }
 
-impl Check {
+impl ReplyCheck {
     pub(crate) fn new(keys: impl Iterator<Item = u64>, fits: fn(&Answer<'_>) -> bool) -> Self {
         Self { keys: keys.collect(), fits }
     }
 
-    /// Whether the connection can go on after a reply.
+    /// Returns whether the connection stays usable after a reply.
     fn allows(&self, reply: &[u8]) -> bool {
         Answers(reply).all(|answer| match &answer {
             Answer::Hit { returned, .. } if !self.keys.is_empty() => {
@@ -92,24 +92,24 @@ impl Check {
 }
 
 impl Connection {
-    /// Begins a request, which `write` appends to the output.
-    pub(crate) fn begin(
+    /// Adds a request that `write` appends to the output.
+    pub(crate) fn push_request(
         &mut self,
         frame: Frame,
-        check: impl FnOnce() -> Check,
+        check: impl FnOnce() -> ReplyCheck,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         write(&mut self.output);
         let check = self.is_shared.then(check);
-        self.awaited.push_back(Awaited { frame, check });
+        self.pending.push_back(PendingRequest { frame, check });
     }
 
-    /// What is to be sent.
+    /// Returns the bytes to send.
     pub(crate) fn output(&self) -> &[u8] {
         self.output.get(self.sent..).unwrap_or_default()
     }
 
-    /// Notes that so many bytes of the output were sent.
+    /// Removes `len` sent bytes from the output.
     pub(crate) fn sent(&mut self, len: usize) {
         self.sent += len;
         if self.sent >= self.output.len() {
@@ -119,7 +119,7 @@ impl Connection {
         }
     }
 
-    /// Room for input, of which [`Connection::received`] says how much was used.
+    /// Returns room for input. The caller reports the used part with [`Connection::received`].
     pub(crate) fn room(&mut self) -> &mut [u8] {
         let missing = self.wanted.saturating_sub(self.received).clamp(ROOM_MIN, ROOM_MAX);
         if self.input.len() - self.received < missing {
@@ -128,41 +128,41 @@ impl Connection {
         self.input.get_mut(self.received..).unwrap_or_default()
     }
 
-    /// Notes that so many bytes were received.
+    /// Adds `len` received bytes to the input.
     pub(crate) fn received(&mut self, len: usize) {
         self.received += len;
     }
 
-    /// Whether the replies to all requests have come, and nothing besides.
+    /// Returns whether all replies are complete and there are no other bytes in either direction.
     pub(crate) fn is_settled(&self) -> bool {
         !self.has_failed
-            && self.awaited.is_empty()
+            && self.pending.is_empty()
             && self.received == 0
             && self.output().is_empty()
     }
 
-    /// The reply to the oldest request that has none, if all of it has come. A shared connection that cannot go on after
-    /// it has failed: see [`Connection::has_failed`].
+    /// Returns the reply to the oldest request, if it is complete. On a shared connection a reply that fails its check
+    /// is returned, but the connection has failed afterwards: see [`Connection::has_failed`].
     ///
     /// # Errors
-    /// [`Garbage`].
-    pub(crate) fn next_reply(&mut self) -> Result<Option<Bytes>, Garbage> {
+    /// [`InvalidReply`].
+    pub(crate) fn next_reply(&mut self) -> Result<Option<Bytes>, InvalidReply> {
         if self.received < self.wanted {
             return Ok(None);
         }
         loop {
             let rest = self.input.get(self.read..self.received).unwrap_or_default();
-            let Some(Awaited { frame, .. }) = self.awaited.front() else {
+            let Some(PendingRequest { frame, .. }) = self.pending.front() else {
                 return if rest.is_empty() { Ok(None) } else { Err(self.fail()) };
             };
             match read_text(rest) {
                 Read::Whole(answer, len) => {
-                    let goes_on = matches!(answer, Answer::Hit { .. } | Answer::Stat { .. });
+                    let continues = matches!(answer, Answer::Hit { .. } | Answer::Stat { .. });
                     self.read += len;
-                    if *frame == Frame::Last && goes_on {
+                    if *frame == Frame::Last && continues {
                         continue;
                     }
-                    let check = self.awaited.pop_front().and_then(|awaited| awaited.check);
+                    let check = self.pending.pop_front().and_then(|pending| pending.check);
                     let reply = self.take_reply();
                     self.has_failed |= check.is_some_and(|check| !check.allows(&reply));
                     return Ok(Some(reply));
@@ -176,14 +176,14 @@ impl Connection {
         }
     }
 
-    /// Takes what was read off the input.
+    /// Removes the parsed reply from the input.
     fn take_reply(&mut self) -> Bytes {
         let (read, received) = (self.read, self.received);
         (self.read, self.wanted, self.received) = (0, 0, received - read);
         if read >= LARGE_LEN_MIN && read == received {
             let mut input = std::mem::take(&mut self.input);
             input.truncate(read);
-            // The caller may keep it for long.
+            // The caller may keep the reply for long, so it gets no unused capacity.
             if input.capacity() / 2 > read {
                 input.shrink_to_fit();
             }
@@ -198,58 +198,58 @@ impl Connection {
         reply
     }
 
-    fn fail(&mut self) -> Garbage {
+    fn fail(&mut self) -> InvalidReply {
         self.has_failed = true;
         let rest = self.input.get(self.read..self.received).unwrap_or_default();
-        Garbage(shown(rest).into())
+        InvalidReply(shown(rest).into())
     }
 }
 
-/// For connections that calls share.
+/// Methods of shared connections.
 impl Connection {
-    /// One that several calls share.
+    /// A connection that several calls share.
     pub(crate) fn shared() -> Self {
         Self { is_shared: true, ..Self::default() }
     }
 
-    /// How many bytes are to be sent, and how many replies are awaited.
+    /// Returns the number of bytes to send and the number of pending requests.
     pub(crate) fn len(&self) -> (usize, usize) {
-        (self.output().len(), self.awaited.len())
+        (self.output().len(), self.pending.len())
     }
 
-    /// Takes over the first requests that another connection has begun, and their bytes, of which nothing was sent. Its
-    /// own output has to be empty.
+    /// Moves the first requests of another connection, of which nothing was sent, to this one. The output of this
+    /// connection must be empty.
     pub(crate) fn take_over(&mut self, other: &mut Self, bytes: usize, requests: usize) {
         if bytes == other.output.len() {
             std::mem::swap(&mut self.output, &mut other.output);
         } else {
             self.output.extend(other.output.drain(..bytes));
         }
-        self.awaited.extend(other.awaited.drain(..requests));
+        self.pending.extend(other.pending.drain(..requests));
     }
 
-    /// Takes back requests of which nothing was sent: these bytes, and the requests with these numbers.
+    /// Removes requests of which nothing was sent: these bytes of the output and the requests with these indexes.
     pub(crate) fn withdraw(&mut self, bytes: Range<usize>, requests: Range<usize>) {
         self.output.drain(bytes);
-        self.awaited.drain(requests);
+        self.pending.drain(requests);
     }
 
-    /// Whether no request is without a reply.
+    /// Returns whether no request waits for its reply.
     pub(crate) fn has_no_requests(&self) -> bool {
-        self.awaited.is_empty()
+        self.pending.is_empty()
     }
 
-    /// Whether nothing that comes can be trusted any more.
+    /// Returns whether later replies cannot be trusted.
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed
     }
 }
 
-/// The hash of the key of a hit.
+/// Returns the hash of the key of a hit.
 fn key_hash(returned: &Returned<'_>) -> Option<u64> {
     match returned {
         Returned::Classic { key, .. } => Some(hash(key)),
-        // It repeats the hash that was sent.
+        // The server repeats the hash that was sent as opaque.
         Returned::Meta(_) => returned.flags().find_map(|flag| match flag {
             Flag::Opaque(digits) => std::str::from_utf8(digits).ok()?.parse().ok(),
             _ => None,
@@ -258,14 +258,14 @@ fn key_hash(returned: &Returned<'_>) -> Option<u64> {
     }
 }
 
-/// A hash of a key (FNV-1a).
+/// Hashes a key (FNV-1a, 64 bits).
 pub(crate) fn hash(key: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     key.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Whether nothing more can be expected of a connection after this answer: a server that refuses a request may take the
-/// lines behind it, as a value, for commands.
+/// Whether the connection is unusable after this answer. A server that refuses a request may parse the value that
+/// follows as commands.
 pub(crate) fn is_fatal(error: &Answer<'_>) -> bool {
     match error {
         Answer::Error { client, line } => *client || line.starts_with(b"ERROR"),
@@ -273,12 +273,12 @@ pub(crate) fn is_fatal(error: &Answer<'_>) -> bool {
     }
 }
 
-/// The beginning of what a server said, in printable characters.
+/// Formats the start of received bytes as printable characters.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     bytes.get(..80).unwrap_or(bytes).escape_ascii().to_string()
 }
 
-/// The answers of a reply, one after the other.
+/// Iterates over the answers of a reply.
 pub(crate) struct Answers<'r>(pub(crate) &'r [u8]);
 
 impl<'r> Iterator for Answers<'r> {
@@ -300,8 +300,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn any() -> Check {
-        Check::new(std::iter::empty(), |_| true)
+    fn any() -> ReplyCheck {
+        ReplyCheck::new(std::iter::empty(), |_| true)
     }
 
     fn receive(connection: &mut Connection, bytes: &[u8]) {
@@ -314,8 +314,8 @@ mod tests {
     #[test]
     fn replies_come_in_the_order_of_their_requests() {
         let mut connection = Connection::default();
-        connection.begin(Frame::Last, any, |out| out.extend_from_slice(b"get a b\r\n"));
-        connection.begin(Frame::One, any, |out| out.extend_from_slice(b"delete a\r\n"));
+        connection.push_request(Frame::Last, any, |out| out.extend_from_slice(b"get a b\r\n"));
+        connection.push_request(Frame::One, any, |out| out.extend_from_slice(b"delete a\r\n"));
         assert_eq!(connection.output(), b"get a b\r\ndelete a\r\n");
         connection.sent(9);
         assert_eq!(connection.output(), b"delete a\r\n");
@@ -330,46 +330,46 @@ mod tests {
     }
 
     #[test]
-    fn an_error_ends_a_reply() {
+    fn an_error_ends_a_multi_line_reply() {
         let mut connection = Connection::default();
-        connection.begin(Frame::Last, any, |_| ());
+        connection.push_request(Frame::Last, any, |_| ());
         receive(&mut connection, b"SERVER_ERROR out of memory\r\n");
         assert_eq!(connection.next_reply().unwrap().unwrap(), "SERVER_ERROR out of memory\r\n");
         assert!(connection.is_settled());
     }
 
     #[test]
-    fn what_nobody_asked_for_ends_the_connection() {
+    fn unsolicited_or_malformed_input_fails_the_connection() {
         let mut connection = Connection::default();
         receive(&mut connection, b"END\r\n");
-        assert_eq!(connection.next_reply(), Err(Garbage("END\\r\\n".into())));
+        assert_eq!(connection.next_reply(), Err(InvalidReply("END\\r\\n".into())));
         let mut connection = Connection::default();
-        connection.begin(Frame::One, any, |_| ());
+        connection.push_request(Frame::One, any, |_| ());
         receive(&mut connection, b"VALUE a b c\r\n");
         assert!(connection.next_reply().is_err() && !connection.is_settled());
     }
 
     #[test]
-    fn room_follows_what_was_announced_up_to_a_limit() {
+    fn room_grows_with_the_announced_length_up_to_a_limit() {
         let mut connection = Connection::default();
-        connection.begin(Frame::Last, any, |_| ());
+        connection.push_request(Frame::Last, any, |_| ());
         receive(&mut connection, b"VALUE a 0 1000000\r\n");
         assert_eq!(connection.next_reply(), Ok(None));
         assert!(connection.room().len() >= 1_000_000);
         let mut connection = Connection::default();
-        connection.begin(Frame::Last, any, |_| ());
+        connection.push_request(Frame::Last, any, |_| ());
         receive(&mut connection, b"VALUE a 0 1000000000\r\n");
         assert_eq!(connection.next_reply(), Ok(None));
         assert!(connection.room().len() <= ROOM_MAX);
     }
 
     #[test]
-    fn long_buffers_are_not_kept() {
+    fn long_buffers_are_shrunk() {
         let mut connection = Connection::default();
-        connection.begin(Frame::Last, any, |out| out.resize(10 << 20, b'x'));
+        connection.push_request(Frame::Last, any, |out| out.resize(10 << 20, b'x'));
         connection.sent(10 << 20);
-        // It is copied, as another reply has come behind it.
-        connection.begin(Frame::One, any, |_| ());
+        // The reply is copied, because another reply follows it.
+        connection.push_request(Frame::One, any, |_| ());
         let mut replies = b"VALUE a 0 5000000\r\n".to_vec();
         replies.resize(replies.len() + 5_000_000, b'x');
         replies.extend_from_slice(b"\r\nEND\r\nOK\r\n");
@@ -390,7 +390,7 @@ mod tests {
             cuts.iter_mut().for_each(|cut| *cut = (*cut).min(stream.len()));
             cuts.sort_unstable();
             let mut connection = Connection::default();
-            frames.iter().for_each(|frame| connection.begin(*frame, any, |_| ()));
+            frames.iter().for_each(|frame| connection.push_request(*frame, any, |_| ()));
             let mut replies = Vec::new();
             for piece in cuts.windows(2) {
                 receive(&mut connection, &stream[piece[0]..piece[1]]);

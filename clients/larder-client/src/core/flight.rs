@@ -1,85 +1,85 @@
-//! Computations that are under way in this process: callers that miss the same value share one.
+//! Single-flight computations: concurrent callers of this process that miss the same value share one computation.
 //!
 //! ```text
-//!   join() ─▶ Turn: this caller computes ──── land() ──▶ all that wait get the value
-//!      │                              └────── (dropped) ▶ the first that waits gets the turn
-//!      └────▶ Waiting, until one of these
+//!   join() ─▶ Compute: this caller computes ─── complete() ─▶ all waiting callers get the value
+//!      │                                   └─── (dropped) ───▶ the first waiting caller gets the permit
+//!      └────▶ Wait, until one of these
 //! ```
 
-use crate::core::lease::Right;
+use crate::core::lease::StoreCondition;
 use crate::item::Item;
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// The computations of a client.
+/// The computations of a client that are under way.
 #[derive(Debug, Default)]
 pub(crate) struct Flights(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
     flights: HashMap<u64, Flight>,
-    /// The one that callers join, by key.
+    /// The flight that callers join, by key.
     newest: HashMap<Box<[u8]>, u64>,
     next: u64,
 }
 
-/// A computation, or the wait for that of another process.
+/// A computation of this process, or its wait for one of another process.
 #[derive(Debug)]
 struct Flight {
     key: Box<[u8]>,
-    right: Right,
-    waiting: VecDeque<Arc<Seat>>,
+    condition: StoreCondition,
+    waiting: VecDeque<Arc<ResultSlot>>,
 }
 
-/// A caller that waits. It is locked after the table.
+/// The result slot of a waiting caller. Lock order: first the table, then the slot.
 #[derive(Debug, Default)]
-struct Seat(Mutex<(Option<Landed>, Option<Waker>)>);
+struct ResultSlot(Mutex<(Option<FlightResult>, Option<Waker>)>);
 
-/// What a caller gets that joins.
+/// The role of a caller that joins.
 #[derive(Debug)]
-pub(crate) enum Joined {
+pub(crate) enum JoinRole {
     /// This caller computes.
-    Turn(Turn),
-    /// Another one does.
-    Waiting(Waiting),
+    Compute(ComputePermit),
+    /// Another caller computes.
+    Wait(FlightWaiter),
 }
 
-/// What a caller gets that has waited.
+/// The result of waiting.
 #[derive(Debug)]
-pub(crate) enum Landed {
-    /// What was computed.
+pub(crate) enum FlightResult {
+    /// The computed item.
     Item(Item),
-    /// The computation came to nothing: now it is this caller's turn.
-    Turn(Turn),
+    /// The computation ended without a value: this caller continues.
+    Permit(ComputePermit),
 }
 
-/// The duty of computing. If it is dropped, the next caller gets it, with the right to store.
+/// The permit to compute a value. If it is dropped, the next waiting caller gets it, with its store condition.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct ComputePermit {
     flights: Arc<Flights>,
     id: u64,
 }
 
-/// The wait for a computation. It may be dropped.
+/// A future of the result of another caller's computation. It may be dropped.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct FlightWaiter {
     flights: Arc<Flights>,
     id: u64,
-    seat: Arc<Seat>,
+    slot: Arc<ResultSlot>,
 }
 
 impl Table {
-    fn begin(&mut self, key: &[u8], right: Right) -> u64 {
+    fn start(&mut self, key: &[u8], condition: StoreCondition) -> u64 {
         let id = self.next;
         self.next += 1;
-        self.flights.insert(id, Flight { key: key.into(), right, waiting: VecDeque::new() });
+        self.flights.insert(id, Flight { key: key.into(), condition, waiting: VecDeque::new() });
         self.newest.insert(key.into(), id);
         id
     }
 
-    fn end(&mut self, id: u64) -> VecDeque<Arc<Seat>> {
+    fn end(&mut self, id: u64) -> VecDeque<Arc<ResultSlot>> {
         let Some(flight) = self.flights.remove(&id) else { return VecDeque::new() };
         if self.newest.get(&flight.key) == Some(&id) {
             self.newest.remove(&flight.key);
@@ -90,117 +90,121 @@ impl Table {
 
 impl Flights {
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // Each change of it is whole before anything can panic.
+        // Each change leaves the table consistent, so a panic while it is locked does no harm.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a computation, also if one is under way: that one may have begun before what it computes was changed, so its
-    /// value must not be stored by a new lease.
-    pub(crate) fn begin(self: &Arc<Self>, key: &[u8], right: Right) -> Turn {
-        let id = self.lock().begin(key, right);
-        Turn { flights: Arc::clone(self), id }
+    /// Starts a computation, even if another is under way: the other may have started before a change of its inputs, so
+    /// its value must not be stored with a new lease.
+    pub(crate) fn start(self: &Arc<Self>, key: &[u8], condition: StoreCondition) -> ComputePermit {
+        let id = self.lock().start(key, condition);
+        ComputePermit { flights: Arc::clone(self), id }
     }
 
-    /// Waits for the computation that is under way, or begins one.
-    pub(crate) fn join(self: &Arc<Self>, key: &[u8], right: Right) -> Joined {
+    /// Joins the computation of this key, or starts one.
+    pub(crate) fn join(self: &Arc<Self>, key: &[u8], condition: StoreCondition) -> JoinRole {
         let mut table = self.lock();
         let (flights, newest) = (Arc::clone(self), table.newest.get(key).copied());
         match newest.and_then(|id| Some((id, table.flights.get_mut(&id)?))) {
             Some((id, flight)) => {
-                let seat = Arc::<Seat>::default();
-                flight.waiting.push_back(Arc::clone(&seat));
-                Joined::Waiting(Waiting { flights, id, seat })
+                let slot = Arc::<ResultSlot>::default();
+                flight.waiting.push_back(Arc::clone(&slot));
+                JoinRole::Wait(FlightWaiter { flights, id, slot })
             }
-            None => Joined::Turn(Turn { flights, id: table.begin(key, right) }),
+            None => JoinRole::Compute(ComputePermit { flights, id: table.start(key, condition) }),
         }
     }
 }
 
-impl Turn {
-    /// With what right the value is stored.
-    pub(crate) fn right(&self) -> Right {
-        self.flights.lock().flights.get(&self.id).map_or(Right::Nothing, |flight| flight.right)
+impl ComputePermit {
+    /// Returns the condition of storing the value.
+    pub(crate) fn condition(&self) -> StoreCondition {
+        self.flights
+            .lock()
+            .flights
+            .get(&self.id)
+            .map_or(StoreCondition::Never, |flight| flight.condition)
     }
 
-    pub(crate) fn set_right(&self, right: Right) {
+    pub(crate) fn set_condition(&self, condition: StoreCondition) {
         if let Some(flight) = self.flights.lock().flights.get_mut(&self.id) {
-            flight.right = right;
+            flight.condition = condition;
         }
     }
 
-    /// Gives all that wait what was computed.
-    pub(crate) fn land(self, item: &Item) {
-        let seats = self.flights.lock().end(self.id);
-        for seat in seats {
-            seat.give(Landed::Item(item.clone()));
+    /// Gives the item to all waiting callers.
+    pub(crate) fn complete(self, item: &Item) {
+        let slots = self.flights.lock().end(self.id);
+        for slot in slots {
+            slot.give(FlightResult::Item(item.clone()));
         }
     }
 }
 
-impl Drop for Turn {
+impl Drop for ComputePermit {
     fn drop(&mut self) {
         let mut table = self.flights.lock();
         let Some(flight) = table.flights.get_mut(&self.id) else { return };
-        let Some(seat) = flight.waiting.pop_front() else {
+        let Some(slot) = flight.waiting.pop_front() else {
             table.end(self.id);
             return;
         };
-        // The table is locked, so a caller that gives up waiting finds what it was given.
-        let waker =
-            seat.put(Landed::Turn(Self { flights: Arc::clone(&self.flights), id: self.id }));
+        // Delivers under the table's lock, so a caller that stops waiting finds the permit in its slot.
+        let waker = slot
+            .put(FlightResult::Permit(Self { flights: Arc::clone(&self.flights), id: self.id }));
         drop(table);
         waker.into_iter().for_each(Waker::wake);
     }
 }
 
-impl Seat {
-    fn lock(&self) -> MutexGuard<'_, (Option<Landed>, Option<Waker>)> {
+impl ResultSlot {
+    fn lock(&self) -> MutexGuard<'_, (Option<FlightResult>, Option<Waker>)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, landed: Landed) -> Option<Waker> {
-        let mut seat = self.lock();
-        seat.0 = Some(landed);
-        seat.1.take()
+    fn put(&self, result: FlightResult) -> Option<Waker> {
+        let mut slot = self.lock();
+        slot.0 = Some(result);
+        slot.1.take()
     }
 
-    fn give(&self, landed: Landed) {
-        self.put(landed).into_iter().for_each(Waker::wake);
+    fn give(&self, result: FlightResult) {
+        self.put(result).into_iter().for_each(Waker::wake);
     }
 }
 
-impl Waiting {
-    /// Whether the next poll is ready.
+impl FlightWaiter {
+    /// Returns whether the next poll is ready.
     pub(crate) fn is_over(&self) -> bool {
-        self.seat.lock().0.is_some()
+        self.slot.lock().0.is_some()
     }
 }
 
-impl Future for Waiting {
-    type Output = Landed;
+impl Future for FlightWaiter {
+    type Output = FlightResult;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Landed> {
-        let mut seat = self.seat.lock();
-        match seat.0.take() {
-            Some(landed) => Poll::Ready(landed),
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<FlightResult> {
+        let mut slot = self.slot.lock();
+        match slot.0.take() {
+            Some(result) => Poll::Ready(result),
             None => {
-                seat.1 = Some(context.waker().clone());
+                slot.1 = Some(context.waker().clone());
                 Poll::Pending
             }
         }
     }
 }
 
-impl Drop for Waiting {
+impl Drop for FlightWaiter {
     fn drop(&mut self) {
         let mut table = self.flights.lock();
         if let Some(flight) = table.flights.get_mut(&self.id) {
-            flight.waiting.retain(|other| !Arc::ptr_eq(other, &self.seat));
+            flight.waiting.retain(|other| !Arc::ptr_eq(other, &self.slot));
         }
-        let landed = self.seat.lock().0.take();
+        let result = self.slot.lock().0.take();
         drop(table);
-        // A turn that came at the last moment goes on to the next one.
-        drop(landed);
+        // Dropping a permit that arrived at the last moment passes it to the next caller.
+        drop(result);
     }
 }
 
@@ -208,20 +212,20 @@ impl Drop for Waiting {
 mod tests {
     use super::*;
 
-    fn turn(joined: Joined) -> Turn {
-        let Joined::Turn(turn) = joined else { panic!("another one computes") };
-        turn
+    fn permit(joined: JoinRole) -> ComputePermit {
+        let JoinRole::Compute(permit) = joined else { panic!("another caller computes") };
+        permit
     }
 
-    fn waiting(joined: Joined) -> Waiting {
-        let Joined::Waiting(waiting) = joined else { panic!("nobody computes") };
+    fn waiting(joined: JoinRole) -> FlightWaiter {
+        let JoinRole::Wait(waiting) = joined else { panic!("no caller computes") };
         waiting
     }
 
-    fn poll(waiting: &mut Waiting) -> Option<Landed> {
+    fn poll(waiting: &mut FlightWaiter) -> Option<FlightResult> {
         let mut context = Context::from_waker(Waker::noop());
         match Pin::new(waiting).poll(&mut context) {
-            Poll::Ready(landed) => Some(landed),
+            Poll::Ready(result) => Some(result),
             Poll::Pending => None,
         }
     }
@@ -236,52 +240,57 @@ mod tests {
     }
 
     #[test]
-    fn all_get_what_one_computes() {
+    fn all_waiting_callers_get_the_computed_item() {
         let flights = Arc::<Flights>::default();
-        let first = turn(flights.join(b"k", Right::Add));
-        let other = turn(flights.join(b"j", Right::Add));
-        let mut others = [(); 3].map(|()| waiting(flights.join(b"k", Right::Add)));
+        let first = permit(flights.join(b"k", StoreCondition::Add));
+        let other = permit(flights.join(b"j", StoreCondition::Add));
+        let mut others = [(); 3].map(|()| waiting(flights.join(b"k", StoreCondition::Add)));
         assert!(others.iter_mut().all(|waiting| poll(waiting).is_none()));
-        first.land(&item());
+        first.complete(&item());
         for waiting in &mut others {
-            assert!(matches!(poll(waiting), Some(Landed::Item(found)) if found == item()));
+            assert!(matches!(poll(waiting), Some(FlightResult::Item(found)) if found == item()));
         }
         drop(other);
         assert!(is_empty(&flights));
     }
 
     #[test]
-    fn a_turn_that_is_dropped_goes_to_the_next_that_waits() {
+    fn a_dropped_permit_passes_to_the_next_waiting_caller() {
         let flights = Arc::<Flights>::default();
-        let first = turn(flights.join(b"k", Right::Add));
-        let mut others = VecDeque::from([(); 4].map(|()| waiting(flights.join(b"k", Right::Add))));
-        // The first of those that wait has gone, and the second goes with the turn in its hands.
+        let first = permit(flights.join(b"k", StoreCondition::Add));
+        let mut others =
+            VecDeque::from([(); 4].map(|()| waiting(flights.join(b"k", StoreCondition::Add))));
+        // The first waiting caller has stopped waiting, and the second stops with the permit in its slot.
         others.pop_front();
-        first.set_right(Right::Ask);
+        first.set_condition(StoreCondition::Retry);
         drop(first);
         assert!(others[0].is_over() && !others[1].is_over());
         others.pop_front();
-        let Some(Landed::Turn(turn)) = poll(&mut others[0]) else { panic!("it is its turn") };
-        assert_eq!(turn.right(), Right::Ask);
-        turn.land(&item());
-        assert!(matches!(poll(&mut others[1]), Some(Landed::Item(_))));
+        let Some(FlightResult::Permit(permit)) = poll(&mut others[0]) else {
+            panic!("the third caller has the permit")
+        };
+        assert_eq!(permit.condition(), StoreCondition::Retry);
+        permit.complete(&item());
+        assert!(matches!(poll(&mut others[1]), Some(FlightResult::Item(_))));
         assert!(is_empty(&flights));
     }
 
     #[test]
-    fn a_new_lease_begins_a_new_computation() {
+    fn a_new_lease_starts_a_new_computation() {
         let flights = Arc::<Flights>::default();
-        let old = turn(flights.join(b"k", Right::Add));
-        let mut of_old = waiting(flights.join(b"k", Right::Add));
-        let right = Right::Lease { cas: Some(1), has_old: false };
-        let new = flights.begin(b"k", right);
-        let mut of_new = waiting(flights.join(b"k", Right::Ask));
-        old.land(&item());
+        let old = permit(flights.join(b"k", StoreCondition::Add));
+        let mut of_old = waiting(flights.join(b"k", StoreCondition::Add));
+        let condition = StoreCondition::Lease { cas: Some(1), has_old: false };
+        let new = flights.start(b"k", condition);
+        let mut of_new = waiting(flights.join(b"k", StoreCondition::Retry));
+        old.complete(&item());
         assert!(poll(&mut of_old).is_some() && poll(&mut of_new).is_none());
-        assert!(matches!(flights.join(b"k", Right::Ask), Joined::Waiting(_)));
-        assert_eq!(new.right(), right);
+        assert!(matches!(flights.join(b"k", StoreCondition::Retry), JoinRole::Wait(_)));
+        assert_eq!(new.condition(), condition);
         drop(new);
-        assert!(matches!(poll(&mut of_new), Some(Landed::Turn(turn)) if turn.right() == right));
+        assert!(
+            matches!(poll(&mut of_new), Some(FlightResult::Permit(permit)) if permit.condition() == condition)
+        );
         assert!(is_empty(&flights));
     }
 }

@@ -1,28 +1,28 @@
-//! Idle connections: the one that was used last is used next, so that those of a burst become idle for long and are
+//! Idle connections. The most recently used one is reused first, so surplus connections of a burst stay idle and are
 //! closed.
 
 use std::time::{Duration, Instant};
 
-/// Connections that nobody uses.
+/// The idle connections of a pool.
 #[derive(Debug)]
-pub(crate) struct Idle<C> {
-    /// With the time of their last use, the earliest one first.
+pub(crate) struct IdleConnections<C> {
+    /// Connections with the time of their last use, the oldest first.
     connections: Vec<(C, Instant)>,
-    /// How long one is kept.
+    /// The idle time after which a connection is closed.
     time_max: Duration,
 }
 
-impl<C> Idle<C> {
+impl<C> IdleConnections<C> {
     pub(crate) fn new(time_max: Duration) -> Self {
         Self { connections: Vec::new(), time_max }
     }
 
-    /// The connection that was used last.
+    /// Returns the most recently used connection.
     pub(crate) fn take(&mut self) -> Option<C> {
         self.connections.pop().map(|(connection, _)| connection)
     }
 
-    /// Keeps a connection, and returns one that was idle for too long, if there is one.
+    /// Adds a connection. Returns one that has been idle for too long, if any.
     pub(crate) fn put(&mut self, connection: C, now: Instant) -> Option<C> {
         self.connections.push((connection, now));
         let (_, since) = self.connections.first()?;
@@ -34,7 +34,7 @@ impl<C> Idle<C> {
         self.connections.len()
     }
 
-    /// All of them.
+    /// Removes all connections.
     pub(crate) fn drain(&mut self) -> Vec<(C, Instant)> {
         std::mem::take(&mut self.connections)
     }
@@ -45,9 +45,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_connection_that_was_used_last_is_used_next() {
+    fn the_most_recently_used_connection_is_reused_first() {
         let (start, secs) = (Instant::now(), Duration::from_secs);
-        let mut idle = Idle::new(secs(60));
+        let mut idle = IdleConnections::new(secs(60));
         assert_eq!(idle.put('a', start), None);
         assert_eq!(idle.put('b', start + secs(1)), None);
         assert_eq!(idle.take(), Some('b'));

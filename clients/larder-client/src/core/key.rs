@@ -1,19 +1,19 @@
-//! Keys, as they are sent: plain where every server can have them, otherwise in base64 by the meta commands.
+//! Keys as sent: plain if every server accepts them, otherwise base64 with meta commands.
 
 use larder_protocol::encode::{InvalidKey, MetaKey, WireKey};
 
-/// A key that was checked.
+/// A valid key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Key<'k> {
-    /// Sent as it is, by classic commands.
+    /// Sent plain, with classic commands.
     Plain(WireKey<'k>),
-    /// Sent in base64, by meta commands.
+    /// Sent in base64, with meta commands.
     Base64(MetaKey<'k>),
 }
 
 impl<'k> Key<'k> {
     /// # Errors
-    /// No request can have this key.
+    /// The key is too long or empty.
     pub(crate) fn new(bytes: &'k [u8]) -> Result<Self, InvalidKey> {
         match WireKey::new(bytes) {
             Ok(key) => Ok(Self::Plain(key)),
@@ -29,7 +29,7 @@ impl<'k> Key<'k> {
         }
     }
 
-    /// For commands that only meta has.
+    /// The key for commands without a classic form.
     pub(crate) fn meta(self) -> MetaKey<'k> {
         match self {
             Self::Plain(key) => key.into(),

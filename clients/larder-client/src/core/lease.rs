@@ -1,15 +1,15 @@
-//! Leases: who computes a value that is missing, or will be soon.
+//! Leases: one caller computes a value that is missing or expires soon.
 //!
 //! ```text
 //!   mg K … N R ──▶ a value ──────────────────▶ returned
-//!             ├──▶ W: this caller computes ──▶ ms K … C<cas>, or md K C<cas> if it fails and there is no value
-//!             ├──▶ Z with a value ───────────▶ returned, old as it is
-//!             └──▶ Z without one: another computes ──▶ wait, and ask again
+//!             ├──▶ W: this caller computes ──▶ ms K … C<cas>, or md K C<cas> after an error without an old value
+//!             ├──▶ Z with a value ───────────▶ the old value is returned
+//!             └──▶ Z without one: another caller computes ──▶ wait, then request again
 //! ```
 
 use crate::core::connection::{Answers, Connection, Frame};
 use crate::core::key::Key;
-use crate::core::operation::{Failure, Operation, check, opaque};
+use crate::core::operation::{Operation, ReplyFailure, check, opaque};
 use crate::error::{Error, ErrorKind};
 use crate::item::{Item, Ttl};
 use crate::metrics::Command;
@@ -19,13 +19,14 @@ use larder_protocol::answer::{Answer, Flag, Returned};
 use larder_protocol::encode::meta;
 use std::time::Duration;
 
-/// How long a computed value lives, and who computes the next one when. All times are in seconds.
+/// The lifetime of a computed value, and when one caller recomputes it. All times are in seconds.
 ///
 /// ```
 /// use larder_client::Lease;
 ///
-/// // Fresh for a minute. In the last 5 s of it one caller computes it anew, and the others get the value that there is.
-/// // If nobody asks for it then, it is there for 30 s more, for the others, while the first who asks computes it anew.
+/// // Fresh for a minute. In the last 5 s of it, one caller recomputes the value, and the others get the present one.
+/// // Without a request in these 5 s the item stays for 30 s more: then the first caller recomputes it, and the others
+/// // get the old value.
 /// let lease = Lease::ttl(60).early(5).stale(30);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,34 +39,35 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// How long a value is fresh. One that lives [for ever](Ttl::FOREVER) is computed anew only after
-    /// it was invalidated, removed or evicted.
+    /// A lease of values that are fresh for `ttl`. With [`FOREVER`](Ttl::FOREVER) a value is recomputed only after it
+    /// was invalidated, removed or evicted.
     pub fn ttl(ttl: impl Into<Ttl>) -> Self {
         Self { ttl: ttl.into(), early: 0, stale: 0, lock: 10 }
     }
 
-    /// How many seconds before its end one caller computes the value anew. Others get the present one meanwhile.
-    /// [Default: 0]
+    /// Sets how many seconds before the end of the `ttl` one caller recomputes the value. The others get the present
+    /// value until then. [Default: 0]
     pub fn early(mut self, secs: u32) -> Self {
         self.early = secs;
         self
     }
 
-    /// How many seconds after its end the value is still given to others while one caller computes it anew. [Default: 0]
+    /// Sets how many seconds after the end of the `ttl` others still get the old value while one caller recomputes it.
+    /// [Default: 0]
     pub fn stale(mut self, secs: u32) -> Self {
         self.stale = secs;
         self
     }
 
-    /// After how many seconds another caller may compute a value that is missing, if the first one neither stores it nor
-    /// says that it failed, as when its process was killed; 1 at least. What is computed after this time is returned, but
-    /// not stored. [Default: 10]
+    /// Sets the number of seconds, at least 1, after which another caller may compute a missing value if the first one
+    /// has neither stored it nor reported an error, for example because its process was killed. A value computed in
+    /// more time than this is returned, but not stored. [Default: 10]
     pub fn lock(mut self, secs: u32) -> Self {
         self.lock = secs.max(1);
         self
     }
 
-    /// The expiry of an item.
+    /// The expiry of stored items.
     pub(crate) fn expiry(self) -> Exptime {
         match self.ttl {
             Ttl::FOREVER => Exptime::NEVER,
@@ -73,44 +75,43 @@ impl Lease {
         }
     }
 
-    /// Who asks while fewer seconds are left computes the value anew.
+    /// The remaining life in seconds below which the server lets one caller recompute the value.
     fn recache_secs(self) -> Option<u32> {
         let secs = self.early.saturating_add(self.stale);
         (secs > 0).then_some(secs)
     }
 }
 
-/// What a server has for a caller with a lease.
+/// The server's answer to a request with a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// A value.
+pub(crate) enum LeaseAnswer {
     Value(Item),
     /// An old value, while another caller computes a new one.
     Stale(Item),
-    /// This caller is to compute the value.
+    /// This caller gets the lease and computes the value.
     Won {
-        /// That of the item that is to be replaced. `None` if the server keeps none.
+        /// The CAS of the item to replace. `None` if the server keeps none.
         cas: Option<u64>,
-        /// What others get meanwhile.
+        /// The old value, which other callers get until then.
         old: Option<Item>,
     },
-    /// No value; another caller computes it.
+    /// There is no value; another caller has the lease.
     Taken,
-    /// No value, and no lease.
+    /// There is no value and no lease.
     Missing,
 }
 
-/// A look-up with a lease.
-pub(crate) struct Look<'k> {
+/// A lookup with a lease.
+pub(crate) struct LeaseGet<'k> {
     pub(crate) key: Key<'k>,
     pub(crate) lease: Lease,
 }
 
-impl Operation for Look<'_> {
-    type Output = Found;
+impl Operation for LeaseGet<'_> {
+    type Output = LeaseAnswer;
 
-    /// It may create an item. If it is repeated, because the first answer was lost, the caller at worst finds that the
-    /// lease is taken, by itself, and waits.
+    /// The lookup may create an item. If it is repeated after a lost reply, the caller may find its own lease taken and
+    /// wait for its end.
     fn reads(&self) -> bool {
         true
     }
@@ -123,7 +124,7 @@ impl Operation for Look<'_> {
         matches!(answer, Answer::Hit { .. } | Answer::NotFound { .. })
     }
 
-    fn begin(&mut self, connection: &mut Connection) {
+    fn encode(&mut self, connection: &mut Connection) {
         const FLAGS: meta::GetFlags = meta::GetFlags::NONE.client_flags().cas().value();
         let flags = match self.key {
             Key::Plain(_) => FLAGS.key(),
@@ -136,10 +137,10 @@ impl Operation for Look<'_> {
             ..Default::default()
         };
         let write = |out: &mut Vec<u8>| meta::get(self.key.meta(), flags, &options, out);
-        connection.begin(Frame::One, || check::<Self>(&[self.key]), write);
+        connection.push_request(Frame::One, || check::<Self>(&[self.key]), write);
     }
 
-    fn take(&mut self, reply: &Bytes) -> Result<Option<Found>, Failure> {
+    fn take(&mut self, reply: &Bytes) -> Result<Option<LeaseAnswer>, ReplyFailure> {
         let answer = Answers(reply).next();
         match &answer {
             Some(Answer::Hit { value, returned }) if is_of(self.key, returned) => {
@@ -150,13 +151,14 @@ impl Operation for Look<'_> {
                 };
                 Ok(Some(found(item, returned)))
             }
-            Some(Answer::NotFound { .. }) => Ok(Some(Found::Missing)),
-            other => Err(Failure::of(other.as_ref(), reply)),
+            Some(Answer::NotFound { .. }) => Ok(Some(LeaseAnswer::Missing)),
+            other => Err(ReplyFailure::of(other.as_ref(), reply)),
         }
     }
 }
 
-/// Whether an answer is one for this key. Keys in base64 are repeated as raw bytes by some versions of memcached.
+/// Returns whether a hit belongs to this key. For base64 keys only the opaque is checked, because some versions of
+/// memcached repeat such keys as raw bytes.
 fn is_of(key: Key<'_>, returned: &Returned<'_>) -> bool {
     let expected = opaque(key);
     let has_opaque = returned.flags().any(|flag| {
@@ -169,88 +171,87 @@ fn is_of(key: Key<'_>, returned: &Returned<'_>) -> bool {
     has_opaque && has_key
 }
 
-/// What an item means. One that was created for the lease is empty; so may be a value, but an empty value is so quickly
-/// computed that it passes for none while there is a lease.
-fn found(item: Item, returned: &Returned<'_>) -> Found {
+/// Interprets a hit. An item created for the lease is empty. An empty value looks the same, and is computed again while
+/// there is a lease.
+fn found(item: Item, returned: &Returned<'_>) -> LeaseAnswer {
     let has = |wanted| returned.flags().any(|flag| flag == wanted);
     let (is_won, is_taken) = (has(Flag::Won), has(Flag::WinTaken));
     let is_created = (item.flags == 0 && item.value.is_empty()) && (is_won || is_taken);
     match (is_won, is_created) {
-        (true, _) => Found::Won { cas: item.cas, old: (!is_created).then_some(item) },
-        (false, true) => Found::Taken,
-        (false, false) if is_taken => Found::Stale(item),
-        (false, false) => Found::Value(item),
+        (true, _) => LeaseAnswer::Won { cas: item.cas, old: (!is_created).then_some(item) },
+        (false, true) => LeaseAnswer::Taken,
+        (false, false) if is_taken => LeaseAnswer::Stale(item),
+        (false, false) => LeaseAnswer::Value(item),
     }
 }
 
-/// With what right a computed value is stored.
+/// The condition of storing a computed value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Right {
+pub(crate) enum StoreCondition {
     /// The server gave a lease.
     Lease {
-        /// That of the item that is replaced, if it is known.
+        /// The CAS of the item to replace, if known.
         cas: Option<u64>,
-        /// Whether others have an old value meanwhile.
+        /// Whether other callers get an old value until then.
         has_old: bool,
     },
-    /// The server knows no leases: if there is no value yet.
+    /// The server has no leases: store the value if there is none.
     Add,
-    /// The server knows no leases, and has a value that is of no use.
+    /// The server has no leases, and its value is unreadable: replace it.
     Replace,
-    /// Another has the lease. The server is to be asked again; if that takes too long, the value is not stored.
-    Ask,
-    /// None: the server failed.
-    Nothing,
+    /// Another caller has the lease: request again. A value computed after the wait is not stored.
+    Retry,
+    /// The server failed: do not store the value.
+    Never,
 }
 
-/// What is next, after the server was asked.
+/// The outcome of a request with a lease, for a caller that decodes values.
 #[derive(Debug)]
-pub(crate) enum Seen<T> {
-    /// The value, and its item.
+pub(crate) enum LeaseStep<T> {
+    /// The value and its item.
     Value(T, Item),
     /// This caller computes the value.
-    Won(Right, Option<T>),
-    /// There is none.
-    Missing(Right),
-    /// There is one, with this CAS, that can't be read: it is to be removed.
+    Won(StoreCondition, Option<T>),
+    /// There is no value.
+    Missing(StoreCondition),
+    /// The value with this CAS is unreadable and has to be removed.
     Unreadable(u64),
 }
 
-impl<T> Seen<T> {
-    /// What an answer means to a caller that reads values by `read`.
+impl<T> LeaseStep<T> {
+    /// Interprets an answer for a caller that decodes items with `read`.
     ///
     /// # Errors
-    /// The call was interrupted, or misused. If the cache fails, the value is computed all the same.
+    /// The call was interrupted or misused. Other errors are ignored: the value is computed instead.
     pub(crate) fn of(
-        found: Result<Found, Error>,
+        found: Result<LeaseAnswer, Error>,
         read: impl Fn(&Item) -> Option<T>,
     ) -> Result<Self, Error> {
         let item = match found {
-            Ok(Found::Value(item) | Found::Stale(item)) => item,
-            Ok(Found::Won { cas, old }) => {
+            Ok(LeaseAnswer::Value(item) | LeaseAnswer::Stale(item)) => item,
+            Ok(LeaseAnswer::Won { cas, old }) => {
                 let old = old.and_then(|item| read(&item));
-                return Ok(Self::Won(Right::Lease { cas, has_old: old.is_some() }, old));
+                return Ok(Self::Won(StoreCondition::Lease { cas, has_old: old.is_some() }, old));
             }
-            Ok(Found::Taken) => return Ok(Self::Missing(Right::Ask)),
-            Ok(Found::Missing) => return Ok(Self::Missing(Right::Add)),
+            Ok(LeaseAnswer::Taken) => return Ok(Self::Missing(StoreCondition::Retry)),
+            Ok(LeaseAnswer::Missing) => return Ok(Self::Missing(StoreCondition::Add)),
             Err(error) if ends_call(&error) => return Err(error),
-            Err(_) => return Ok(Self::Missing(Right::Nothing)),
+            Err(_) => return Ok(Self::Missing(StoreCondition::Never)),
         };
         Ok(match (read(&item), item.cas) {
             (Some(value), _) => Self::Value(value, item),
             (None, Some(cas)) => Self::Unreadable(cas),
-            (None, None) => Self::Missing(Right::Replace),
+            (None, None) => Self::Missing(StoreCondition::Replace),
         })
     }
 }
 
-/// Whether an error is the caller's business, rather than a cache that fails.
+/// Whether an error ends the call. All other errors count as a cache failure.
 pub(crate) fn ends_call(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Key(_) | ErrorKind::Interrupted | ErrorKind::ClientClosed)
 }
 
-/// How long to wait before the server is asked again, after so many pauses: 5, 10, 20 … 100 ms. `None` if no time is
-/// left.
+/// The pause before request number `pauses` + 1: 5, 10, 20 … 100 ms. `None` if no time is left.
 pub(crate) fn pause(pauses: u32, left: Duration) -> Option<Duration> {
     const FIRST: Duration = Duration::from_millis(5);
     const LAST: Duration = Duration::from_millis(100);
@@ -266,9 +267,15 @@ mod tests {
         Key::new(bytes.as_bytes()).unwrap()
     }
 
-    fn look(name: &str, lease: Lease, request: &str, answer: &str) -> Result<Found, Failure> {
-        let (mut look, mut connection) = (Look { key: key(name), lease }, Connection::default());
-        look.begin(&mut connection);
+    fn look(
+        name: &str,
+        lease: Lease,
+        request: &str,
+        answer: &str,
+    ) -> Result<LeaseAnswer, ReplyFailure> {
+        let (mut look, mut connection) =
+            (LeaseGet { key: key(name), lease }, Connection::default());
+        look.encode(&mut connection);
         assert_eq!(std::str::from_utf8(connection.output()).unwrap(), request);
         look.take(&Bytes::from(answer.to_owned())).map(Option::unwrap)
     }
@@ -278,45 +285,45 @@ mod tests {
     }
 
     #[test]
-    fn the_answers_of_memcached() {
+    fn answers_of_memcached_are_interpreted() {
         let mine = opaque(key("k"));
         let request = format!("mg k f c v k N10 R5 O{mine}\r\n");
-        let ask = |answer: &str| {
+        let get = |answer: &str| {
             let answer = answer.replace("kk", &format!("kk O{mine}"));
             look("k", Lease::ttl(60).early(5), &request, &answer).unwrap()
         };
-        let won = |cas, old| Found::Won { cas: Some(cas), old };
+        let won = |cas, old| LeaseAnswer::Won { cas: Some(cas), old };
         for (answer, expected) in [
             ("VA 0 f0 c1 kk W\r\n\r\n", won(1, None)),
-            ("VA 0 f0 c1 kk Z\r\n\r\n", Found::Taken),
-            ("VA 2 f0 c2 kk\r\nhi\r\n", Found::Value(item("hi", 2))),
+            ("VA 0 f0 c1 kk Z\r\n\r\n", LeaseAnswer::Taken),
+            ("VA 2 f0 c2 kk\r\nhi\r\n", LeaseAnswer::Value(item("hi", 2))),
             ("VA 2 f0 c2 kk W\r\nhi\r\n", won(2, Some(item("hi", 2)))),
-            ("VA 2 f0 c2 kk Z\r\nhi\r\n", Found::Stale(item("hi", 2))),
+            ("VA 2 f0 c2 kk Z\r\nhi\r\n", LeaseAnswer::Stale(item("hi", 2))),
             ("VA 2 f0 c3 kk X W\r\nhi\r\n", won(3, Some(item("hi", 3)))),
-            ("VA 2 f0 c3 kk Z X\r\nhi\r\n", Found::Stale(item("hi", 3))),
-            // What was created for a lease, and then invalidated.
+            ("VA 2 f0 c3 kk Z X\r\nhi\r\n", LeaseAnswer::Stale(item("hi", 3))),
+            // An item created for a lease, then invalidated.
             ("VA 0 f0 c6 kk X W\r\n\r\n", won(6, None)),
-            ("VA 0 f0 c6 kk Z X\r\n\r\n", Found::Taken),
+            ("VA 0 f0 c6 kk Z X\r\n\r\n", LeaseAnswer::Taken),
             // An empty value.
-            ("VA 0 f0 c7 kk\r\n\r\n", Found::Value(item("", 7))),
+            ("VA 0 f0 c7 kk\r\n\r\n", LeaseAnswer::Value(item("", 7))),
             // A server without CAS.
-            ("VA 0 f0 c0 kk W\r\n\r\n", Found::Won { cas: None, old: None }),
-            ("EN\r\n", Found::Missing),
+            ("VA 0 f0 c0 kk W\r\n\r\n", LeaseAnswer::Won { cas: None, old: None }),
+            ("EN\r\n", LeaseAnswer::Missing),
         ] {
-            assert_eq!(ask(answer), expected, "{answer}");
+            assert_eq!(get(answer), expected, "{answer}");
         }
     }
 
     #[test]
-    fn the_answer_for_another_key_is_none() {
+    fn a_hit_of_another_key_is_an_error() {
         let of_k = opaque(key("k"));
         let request = format!("mg k f c v k N10 O{of_k}\r\n");
         let plain = |answer: &str| look("k", Lease::ttl(60), &request, answer);
-        assert_eq!(plain(&format!("VA 0 f0 c1 kk O{of_k} Z\r\n\r\n")).unwrap(), Found::Taken);
+        assert_eq!(plain(&format!("VA 0 f0 c1 kk O{of_k} Z\r\n\r\n")).unwrap(), LeaseAnswer::Taken);
         let mine = opaque(key("a b"));
         let request = format!("mg YSBi b f c v N10 O{mine}\r\n");
         let base64 = |answer: &str| look("a b", Lease::ttl(60), &request, answer);
-        assert_eq!(base64(&format!("VA 0 f0 c1 O{mine} b Z\r\n\r\n")).unwrap(), Found::Taken);
+        assert_eq!(base64(&format!("VA 0 f0 c1 O{mine} b Z\r\n\r\n")).unwrap(), LeaseAnswer::Taken);
         for failure in [
             plain(&format!("VA 2 f0 c1 kj O{of_k}\r\nhi\r\n")),
             plain("VA 2 f0 c1 kk O7\r\nhi\r\n"),
@@ -329,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn times() {
+    fn times_are_added_and_limited() {
         assert_eq!(Lease::ttl(60).early(5).stale(30).expiry(), Exptime(90));
         assert_eq!(Lease::ttl(60).early(5).stale(30).recache_secs(), Some(35));
         assert_eq!(Lease::ttl(60).recache_secs(), None);
@@ -343,19 +350,22 @@ mod tests {
     }
 
     #[test]
-    fn values_that_can_not_be_read_pass_for_none() {
-        let see =
-            |found| Seen::of(found, |item: &Item| (item.value != "bad").then_some(1)).unwrap();
-        assert!(matches!(see(Ok(Found::Value(item("good", 1)))), Seen::Value(1, _)));
-        assert!(matches!(see(Ok(Found::Value(item("bad", 7)))), Seen::Unreadable(7)));
+    fn unreadable_values_count_as_missing() {
+        let step =
+            |found| LeaseStep::of(found, |item: &Item| (item.value != "bad").then_some(1)).unwrap();
+        assert!(matches!(step(Ok(LeaseAnswer::Value(item("good", 1)))), LeaseStep::Value(1, _)));
+        assert!(matches!(step(Ok(LeaseAnswer::Value(item("bad", 7)))), LeaseStep::Unreadable(7)));
         let classic = Item { cas: None, ..item("bad", 0) };
-        assert!(matches!(see(Ok(Found::Value(classic))), Seen::Missing(Right::Replace)));
-        let won = Found::Won { cas: Some(7), old: Some(item("bad", 7)) };
-        let right = Right::Lease { cas: Some(7), has_old: false };
-        assert!(matches!(see(Ok(won)), Seen::Won(seen, None) if seen == right));
+        assert!(matches!(
+            step(Ok(LeaseAnswer::Value(classic))),
+            LeaseStep::Missing(StoreCondition::Replace)
+        ));
+        let won = LeaseAnswer::Won { cas: Some(7), old: Some(item("bad", 7)) };
+        let condition = StoreCondition::Lease { cas: Some(7), has_old: false };
+        assert!(matches!(step(Ok(won)), LeaseStep::Won(other, None) if other == condition));
         let down = Err(Error::definite(ErrorKind::Timeout));
-        assert!(matches!(see(down), Seen::Missing(Right::Nothing)));
+        assert!(matches!(step(down), LeaseStep::Missing(StoreCondition::Never)));
         let interrupted = Err(Error::definite(ErrorKind::Interrupted));
-        assert!(Seen::of(interrupted, |_| Some(1)).is_err());
+        assert!(LeaseStep::of(interrupted, |_| Some(1)).is_err());
     }
 }

@@ -1,51 +1,53 @@
-//! A connection of a pool with its socket: when it may be used, and what is sent on it.
+//! A pooled connection with its socket: checks before and after use, and sending.
 
 use super::connection::Connection;
-use super::outcome::{Progress, Trouble};
+use super::outcome::{CallFailure, Progress};
 use crate::error::ErrorKind;
 use crate::metrics::{CloseReason, OpenConnection};
 use std::io;
 use std::time::Instant;
 
-/// A socket that does what can be done without waiting.
+/// Nonblocking operations of a socket.
 pub(crate) trait Transfer {
-    /// Whether nothing has arrived, nor the end of the connection.
+    /// Returns whether the socket has neither input nor the end of the connection.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     fn is_quiet(&mut self) -> io::Result<bool>;
 
-    /// Sends what there is room for.
+    /// Sends as much as fits.
     ///
     /// # Errors
-    /// The system's. After `WouldBlock`, the same bytes are the first ones of the next call.
+    /// The system's error. After `WouldBlock` the next call must start with the same bytes.
     fn send(&mut self, bytes: &[u8]) -> io::Result<usize>;
 }
 
-/// A connection with its socket.
+/// A pooled connection with its socket.
 #[derive(Debug)]
 pub(crate) struct Link<S> {
     pub(crate) stream: S,
     pub(crate) connection: Connection,
-    /// When it is to be closed, however much it is used.
+    /// The time at which the connection is closed, even if in use regularly.
     expires: Option<Instant>,
     open: OpenConnection,
 }
 
 impl<S: Transfer> Link<S> {
-    /// A link over an open connection: its socket, when it is to be closed, and what counts it as open.
+    /// Builds a link from a socket, its expiry and its entry in the metrics.
     pub(crate) fn new((stream, expires, open): (S, Option<Instant>, OpenConnection)) -> Self {
         Self { stream, connection: Connection::default(), expires, open }
     }
 
-    /// Closes it.
+    /// Closes the connection for `reason`.
     pub(crate) fn close(mut self, reason: CloseReason) {
         self.open.closes(reason);
     }
 
+    /// Checks an idle connection before use.
+    ///
     /// # Errors
-    /// Why it is to be closed instead of being used: it is too old, or the server has closed it or sent something that
-    /// nobody asked for, which could pass for the answer to the next request.
+    /// The reason to close the connection: it is too old, or the server has closed it or sent unsolicited bytes, which
+    /// could pass for the reply to the next request.
     pub(crate) fn check_idle(&mut self) -> Result<(), CloseReason> {
         if self.is_over() {
             return Err(CloseReason::Lifetime);
@@ -54,8 +56,10 @@ impl<S: Transfer> Link<S> {
         if is_quiet { Ok(()) } else { Err(CloseReason::ServerClosed) }
     }
 
+    /// Checks a connection after a call.
+    ///
     /// # Errors
-    /// Why it is to be closed after a call: not all requests have been answered to the end, or it is too old.
+    /// The reason to close the connection: not all replies are complete, or it is too old.
     pub(crate) fn check_used(&self) -> Result<(), CloseReason> {
         if !self.connection.is_settled() {
             return Err(CloseReason::Abandoned);
@@ -67,21 +71,21 @@ impl<S: Transfer> Link<S> {
         self.expires.is_some_and(|at| at <= Instant::now())
     }
 
-    /// Sends what there is room for; whether that is all.
+    /// Sends as much as fits. Returns whether nothing is left.
     ///
     /// # Errors
-    /// The connection is lost.
-    pub(crate) fn send_some(&mut self, progress: &mut Progress) -> Result<bool, Trouble> {
+    /// The connection failed.
+    pub(crate) fn send_some(&mut self, progress: &mut Progress) -> Result<bool, CallFailure> {
         while !self.connection.output().is_empty() {
             match self.stream.send(self.connection.output()) {
-                Ok(0) => return Err(Trouble::Lost(ErrorKind::Closed)),
+                Ok(0) => return Err(CallFailure::Lost(ErrorKind::Closed)),
                 Ok(len) => {
                     self.connection.sent(len);
                     progress.sent += len;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-                Err(error) => return Err(Trouble::io(error)),
+                Err(error) => return Err(CallFailure::io(error)),
             }
         }
         Ok(true)

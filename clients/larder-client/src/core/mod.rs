@@ -1,20 +1,20 @@
-//! The client without I/O, and without waiting: what is sent, what answers mean, and what is decided about connections
-//! and servers. The time is an argument, except that `servers/health.rs` notes when a call has ended, and
-//! `endpoint/resolution.rs` when a name was resolved.
+//! The client without I/O and without waiting: requests, the interpretation of replies, and decisions about connections
+//! and servers. Functions take the time as an argument, except that `servers/health.rs` reads the clock when a call
+//! ends, and `endpoint/resolution.rs` when an endpoint is created.
 //!
 //! | file | contains |
 //! |---|---|
-//! | `operation/` | each request, and what its answers mean; several of one kind that are sent together (`batch.rs`) |
-//! | `lease.rs` | who computes a value that is missing, or will be soon |
-//! | `flight.rs` | computations that are under way, which callers share |
-//! | `key.rs` | keys, as they are sent |
-//! | `connection.rs` | one connection: requests in, bytes out; bytes in, answers out |
-//! | `link.rs` | a connection of a pool with its socket, of either client |
-//! | `shared.rs` | several calls on one connection |
-//! | `idle.rs` | which idle connection is used next, and which are closed |
-//! | `outcome.rs` | what it means for a call that its connection fails |
-//! | `endpoint/` | where a server is (`address.rs`, `resolution.rs`); what is done on a new connection before it is used, and TLS afterwards (`tls.rs`, `login.rs`, `handshake.rs`) |
-//! | `servers/` | several servers, and which of them a key belongs to; their list, which may be replaced (`server_set.rs`); when a server that fails is left alone (`breaker.rs`, `health.rs`) |
+//! | `operation/` | all requests and the interpretation of their replies; batches (`batch.rs`) |
+//! | `lease.rs` | leases for values that are missing or expire soon |
+//! | `flight.rs` | computations that concurrent callers share |
+//! | `key.rs` | keys as sent |
+//! | `connection.rs` | one connection: requests to bytes, bytes to replies |
+//! | `link.rs` | a pooled connection with its socket, for both clients |
+//! | `shared.rs` | a connection that calls share |
+//! | `idle.rs` | idle connections of a pool |
+//! | `outcome.rs` | failures of calls, and whether a retry is safe |
+//! | `endpoint/` | addresses (`address.rs`, `resolution.rs`); handshakes (`handshake.rs`, `login.rs`); TLS (`tls.rs`) |
+//! | `servers/` | the servers of a client (`server_set.rs`), and their breakers (`breaker.rs`, `health.rs`) |
 
 pub(crate) mod connection;
 pub(crate) mod endpoint;

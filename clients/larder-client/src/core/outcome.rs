@@ -1,27 +1,27 @@
-//! What it means for a call that its connection fails, or that its answer is not what was asked for.
+//! Failures of calls, and whether a retry is safe.
 
-use crate::core::operation::Failure;
+use crate::core::operation::ReplyFailure;
 use crate::error::{Error, ErrorKind};
 use std::io;
 use std::sync::Arc;
 
-/// How many bytes a call has sent and received.
+/// The number of bytes that a call has sent and received.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) sent: usize,
     pub(crate) received: usize,
 }
 
-/// Why a call has no output.
+/// The cause of a failed call.
 #[derive(Debug)]
-pub(crate) enum Trouble {
-    /// The server's answer is not what was asked for.
-    Answered(Failure),
-    /// There is no answer, and will be none.
+pub(crate) enum CallFailure {
+    /// The server's reply is no result of the operation.
+    Reply(ReplyFailure),
+    /// There is no reply and will be none.
     Lost(ErrorKind),
 }
 
-impl Trouble {
+impl CallFailure {
     pub(crate) fn io(error: io::Error) -> Self {
         Self::Lost(match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ErrorKind::Timeout,
@@ -30,26 +30,27 @@ impl Trouble {
     }
 }
 
-/// Why a call over a connection failed.
+/// The failure of a call over a connection.
 #[derive(Debug)]
-pub(crate) struct Broken {
+pub(crate) struct FailedCall {
     pub(crate) error: Error,
-    /// Whether the connection may be used for other calls, if nothing is left of this one.
+    /// Whether the connection stays usable once it is settled.
     pub(crate) is_usable: bool,
-    /// Whether the connection had ended before the request came: the call can be repeated on another one.
+    /// Whether the connection was already closed when the request was sent. The call can be repeated on another
+    /// connection.
     pub(crate) was_stale: bool,
 }
 
-impl Broken {
-    /// `reads` is whether the call changes nothing.
-    pub(crate) fn new(trouble: Trouble, progress: Progress, reads: bool) -> Self {
-        match trouble {
-            Trouble::Answered(failure) => Self {
+impl FailedCall {
+    /// `reads`: whether the call changes nothing.
+    pub(crate) fn new(failure: CallFailure, progress: Progress, reads: bool) -> Self {
+        match failure {
+            CallFailure::Reply(failure) => Self {
                 error: Error::new(failure.kind, !failure.is_definite && !reads),
                 is_usable: !failure.is_fatal,
                 was_stale: false,
             },
-            Trouble::Lost(kind) => {
+            CallFailure::Lost(kind) => {
                 let is_lost = matches!(kind, ErrorKind::Closed | ErrorKind::Io(_));
                 let is_unread = progress.received == 0;
                 Self {

@@ -1,17 +1,17 @@
-//! Several calls on one connection.
+//! A connection that several calls share.
 //!
 //! ```text
 //!   push() ─▶ Queue ── take(), all at once ─▶ Exchange ─▶ output ─▶ server
 //!     │         │                                │
-//!     │         └─ withdraw(): nothing of it     └─ next(): the replies to the oldest call
-//!     │            was sent, or will be
-//!     └─ by any caller                              by whoever has the socket
+//!     │         └─ withdraw(): nothing was sent  └─ next(): the replies to the oldest call
+//!     │
+//!     └─ by any caller                              by the owner of the socket
 //! ```
-//! A call is told by its ticket, a `T`.
+//! A ticket of the type `T` identifies a call.
 
-use crate::core::connection::{Connection, Garbage, shown};
+use crate::core::connection::{Connection, InvalidReply, shown};
 use crate::core::operation::Operation;
-use crate::core::outcome::{Broken, Progress, Trouble};
+use crate::core::outcome::{CallFailure, FailedCall, Progress};
 use crate::error::ErrorKind;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -19,115 +19,118 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How many calls may be under way on each connection, those included whose callers have given up.
+/// The largest number of calls under way per connection, including calls whose callers have given up.
 pub(crate) const CALLS_MAX: usize = 1024;
 
-/// A further connection is opened if each of the others has so many calls.
+/// The number of calls per connection from which another connection is opened.
 pub(crate) const CALLS_BUSY: usize = 32;
 
-/// If a caller has given up, a connection is closed after this time without an answer to anybody.
+/// After a caller has given up, a connection is closed if it delivers no reply for this time.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(1);
 
-/// What a call gets: its replies, or why there are none.
-pub(crate) type Answered = Result<Vec<Bytes>, Lost>;
+/// The replies to a call, or the reason why there are none.
+pub(crate) type CallReplies = Result<Vec<Bytes>, LostCall>;
 
-/// A call without an answer.
+/// A call without a reply.
 #[derive(Clone, Debug)]
-pub(crate) struct Lost {
+pub(crate) struct LostCall {
     kind: ErrorKind,
     pub(crate) is_sent: bool,
-    /// Whether other calls have been told of the same event.
+    /// Whether another call has reported the same event.
     pub(crate) is_echo: bool,
 }
 
-/// Calls that wait to be sent.
+/// Calls to be sent.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     requests: Connection,
-    calls: VecDeque<Queued<T>>,
+    calls: VecDeque<QueuedCall<T>>,
     next_number: u64,
 }
 
 #[derive(Debug)]
-struct Queued<T> {
+struct QueuedCall<T> {
     number: u64,
     ticket: T,
     bytes: usize,
     requests: usize,
 }
 
-/// Calls that are under way.
+/// Calls that are sent or being sent.
 #[derive(Debug)]
 pub(crate) struct Exchange<T> {
     connection: Connection,
-    calls: VecDeque<UnderWay<T>>,
-    /// How many bytes were sent since the beginning, and how many there were to be sent.
+    calls: VecDeque<SentCall<T>>,
+    /// The total number of sent bytes.
     sent: u64,
-    begun: u64,
-    is_told: bool,
+    /// The total number of bytes of all calls taken from the queue.
+    queued_bytes: u64,
+    /// Whether a caller has got the reply that made the connection unusable.
+    is_reported: bool,
 }
 
 #[derive(Debug)]
-struct UnderWay<T> {
+struct SentCall<T> {
     ticket: T,
-    /// How many bytes come before its own.
+    /// The total number of bytes before its requests.
     start: u64,
-    awaited: usize,
+    pending_replies: usize,
     replies: Vec<Bytes>,
 }
 
-impl Lost {
-    /// `is_sent` is whether any of its bytes were sent.
+impl LostCall {
+    /// `is_sent`: whether any byte of the call was sent.
     pub(crate) fn new(kind: ErrorKind, is_sent: bool) -> Self {
         Self { kind, is_sent, is_echo: false }
     }
 
-    /// Others have been told of the same event.
+    /// Marks the failure as another report of the same event.
     pub(crate) fn echo(self) -> Self {
         Self { is_echo: true, ..self }
     }
 
-    /// `reads` is whether the call changes nothing.
-    pub(crate) fn broken(self, reads: bool) -> Broken {
+    /// `reads`: whether the call changes nothing.
+    pub(crate) fn broken(self, reads: bool) -> FailedCall {
         let progress = Progress { sent: self.is_sent.into(), received: 0 };
-        let mut broken = Broken::new(Trouble::Lost(self.kind), progress, reads);
+        let mut broken = FailedCall::new(CallFailure::Lost(self.kind), progress, reads);
         broken.error.is_echo = self.is_echo;
         broken
     }
 }
 
-/// Counts a call of a connection, until it is dropped.
+/// Counts a call of a connection until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Counted<'c>(&'c AtomicUsize);
+pub(crate) struct CallGuard<'c>(&'c AtomicUsize);
 
-impl<'c> Counted<'c> {
+impl<'c> CallGuard<'c> {
     pub(crate) fn new(count: &'c AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// How long the answers of a server take at least.
+/// A lower bound of the response time of a server.
 #[derive(Debug)]
-pub(crate) struct Pace(Duration);
+pub(crate) struct MinLatency(Duration);
 
-impl Default for Pace {
+impl Default for MinLatency {
     fn default() -> Self {
         Self(Duration::from_secs(1))
     }
 }
 
-impl Pace {
-    /// Answers are quick that take at least so long: what comes meanwhile may wait until then, and leave in one write.
+impl MinLatency {
+    /// The largest response time of a quick server. Requests to a quick server may wait for the next reply, so that
+    /// several leave in one write.
     const QUICK_MAX: Duration = Duration::from_micros(150);
 
-    /// Notes how long an answer took. What was shorter is forgotten after some hundreds of them.
+    /// Records a response time. A minimum is forgotten after some hundreds of longer times.
     pub(crate) fn note(&mut self, time: Duration) {
         self.0 = time.min(self.0 + self.0 / 64);
     }
@@ -137,41 +140,46 @@ impl Pace {
     }
 }
 
-/// The output of an operation that was answered.
+/// Computes the output of an operation from the replies.
 ///
 /// # Errors
-/// There is no answer, or it is not what was asked for.
+/// There are no replies, or they are no result of the operation.
 pub(crate) fn output<O: Operation>(
     operation: &mut O,
-    answered: Answered,
-) -> Result<O::Output, Broken> {
+    answered: CallReplies,
+) -> Result<O::Output, FailedCall> {
     let reads = operation.reads();
     for reply in answered.map_err(|lost| lost.broken(reads))? {
         match operation.take(&reply) {
             Ok(None) => (),
             Ok(Some(output)) => return Ok(output),
             Err(failure) => {
-                return Err(Broken::new(Trouble::Answered(failure), Progress::default(), reads));
+                return Err(FailedCall::new(
+                    CallFailure::Reply(failure),
+                    Progress::default(),
+                    reads,
+                ));
             }
         }
     }
-    Err(Lost::new(ErrorKind::Closed, true).broken(reads))
+    Err(LostCall::new(ErrorKind::Closed, true).broken(reads))
 }
 
-/// Removes all calls of a connection that has ended: what each gets.
-pub(crate) fn lose<T>(
+/// Fails all calls of a connection that has ended. Returns each ticket with its failure.
+pub(crate) fn fail_all<T>(
     exchange: &mut Exchange<T>,
     queue: &mut Queue<T>,
     kind: &ErrorKind,
-) -> Vec<(T, Lost)> {
+) -> Vec<(T, LostCall)> {
     let under_way = exchange.drain().into_iter();
-    let under_way = under_way.map(|(ticket, is_sent)| (ticket, Lost::new(kind.clone(), is_sent)));
+    let under_way =
+        under_way.map(|(ticket, is_sent)| (ticket, LostCall::new(kind.clone(), is_sent)));
     let kind = match kind {
         ErrorKind::Io(error) => ErrorKind::Io(Arc::clone(error)),
         _ => ErrorKind::Closed,
     };
     let queued = queue.drain().into_iter();
-    let queued = queued.map(|ticket| (ticket, Lost::new(kind.clone(), false)));
+    let queued = queued.map(|ticket| (ticket, LostCall::new(kind.clone(), false)));
     under_way.chain(queued).collect()
 }
 
@@ -180,15 +188,15 @@ impl<T> Queue<T> {
         Self { requests: Connection::shared(), calls: VecDeque::new(), next_number: 0 }
     }
 
-    /// Adds a call, whose requests `begin` begins; its number.
-    pub(crate) fn push(&mut self, ticket: T, begin: impl FnOnce(&mut Connection)) -> u64 {
+    /// Adds a call whose requests `encode` writes. Returns its number.
+    pub(crate) fn push(&mut self, ticket: T, encode: impl FnOnce(&mut Connection)) -> u64 {
         let before = self.requests.len();
-        begin(&mut self.requests);
+        encode(&mut self.requests);
         let after = self.requests.len();
         let (bytes, requests) = (after.0 - before.0, after.1 - before.1);
         let number = self.next_number;
         self.next_number += 1;
-        self.calls.push_back(Queued { number, ticket, bytes, requests });
+        self.calls.push_back(QueuedCall { number, ticket, bytes, requests });
         number
     }
 
@@ -196,20 +204,20 @@ impl<T> Queue<T> {
         self.calls.is_empty()
     }
 
-    /// The calls, the oldest first.
+    /// Iterates over the tickets, the oldest first.
     pub(crate) fn tickets(&self) -> impl Iterator<Item = &T> {
         self.calls.iter().map(|call| &call.ticket)
     }
 
-    /// Removes a call; false if it is not in the queue any more.
+    /// Removes a call. Returns false if it is no longer in the queue.
     pub(crate) fn withdraw(&mut self, number: u64) -> bool {
-        self.recall(number).is_some()
+        self.remove(number).is_some()
     }
 
-    /// Removes a call, if it is in the queue; its ticket.
-    pub(crate) fn recall(&mut self, number: u64) -> Option<T> {
+    /// Removes a call, if it is in the queue, and returns its ticket.
+    pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
         let found = self.calls.iter().position(|call| call.number == number);
-        found.and_then(|index| self.remove(index))
+        found.and_then(|index| self.remove_at(index))
     }
 
     #[cfg(feature = "pipeline")]
@@ -217,7 +225,7 @@ impl<T> Queue<T> {
         self.calls.len()
     }
 
-    fn remove(&mut self, index: usize) -> Option<T> {
+    fn remove_at(&mut self, index: usize) -> Option<T> {
         let (bytes, requests) = (self.calls.iter().take(index))
             .fold((0, 0), |sum, call| (sum.0 + call.bytes, sum.1 + call.requests));
         let call = self.calls.remove(index)?;
@@ -225,7 +233,7 @@ impl<T> Queue<T> {
         Some(call.ticket)
     }
 
-    /// Removes all calls.
+    /// Removes all calls and returns their tickets.
     pub(crate) fn drain(&mut self) -> Vec<T> {
         self.requests = Connection::shared();
         self.calls.drain(..).map(|call| call.ticket).collect()
@@ -235,16 +243,16 @@ impl<T> Queue<T> {
 impl<T> Exchange<T> {
     pub(crate) fn new() -> Self {
         let connection = Connection::shared();
-        Self { connection, calls: VecDeque::new(), sent: 0, begun: 0, is_told: false }
+        Self { connection, calls: VecDeque::new(), sent: 0, queued_bytes: 0, is_reported: false }
     }
 
-    /// Takes the calls of a queue that are still wanted, once all that was taken before has been sent: as many as may be
-    /// under way together ([`CALLS_MAX`]). Until then they can be withdrawn, and a server that reads slowly fills no memory
-    /// with what nobody waits for.
+    /// Moves calls from the queue to the output, up to [`CALLS_MAX`] calls under way, once all earlier output is sent.
+    /// Drops calls that are no longer wanted. Calls that are still queued can be withdrawn, and a slow server does not
+    /// accumulate unwanted requests in memory.
     pub(crate) fn take(&mut self, queue: &mut Queue<T>, is_wanted: impl Fn(&T) -> bool) {
         for index in (0..queue.calls.len()).rev() {
             if queue.calls.get(index).is_some_and(|call| !is_wanted(&call.ticket)) {
-                queue.remove(index);
+                queue.remove_at(index);
             }
         }
         if !self.output().is_empty() {
@@ -254,13 +262,13 @@ impl<T> Exchange<T> {
         let (bytes, requests) = (queue.calls.iter().take(taken))
             .fold((0, 0), |sum, call| (sum.0 + call.bytes, sum.1 + call.requests));
         self.connection.take_over(&mut queue.requests, bytes, requests);
-        for Queued { ticket, bytes, requests, .. } in queue.calls.drain(..taken) {
-            let start = self.begun;
-            self.begun += bytes as u64;
-            self.calls.push_back(UnderWay {
+        for QueuedCall { ticket, bytes, requests, .. } in queue.calls.drain(..taken) {
+            let start = self.queued_bytes;
+            self.queued_bytes += bytes as u64;
+            self.calls.push_back(SentCall {
                 ticket,
                 start,
-                awaited: requests,
+                pending_replies: requests,
                 replies: Vec::new(),
             });
         }
@@ -283,66 +291,67 @@ impl<T> Exchange<T> {
         self.connection.received(len);
     }
 
-    /// The oldest call, if all of its replies have come, and these.
+    /// Returns the oldest call with its replies, if all of them have arrived.
     ///
     /// # Errors
-    /// Nothing that comes can be trusted any more. [`Exchange::drain`] has the calls that are left.
-    pub(crate) fn next(&mut self) -> Result<Option<(T, Vec<Bytes>)>, Garbage> {
+    /// Later replies cannot be trusted. [`Exchange::drain`] returns the remaining calls.
+    pub(crate) fn next(&mut self) -> Result<Option<(T, Vec<Bytes>)>, InvalidReply> {
         loop {
             if self.connection.has_failed() {
-                return Err(Garbage("what came before it was no answer to its request".into()));
+                return Err(InvalidReply("an earlier reply did not match its request".into()));
             }
             let Some(reply) = self.connection.next_reply()? else { return Ok(None) };
             let Some(call) = self.calls.front_mut() else { return Ok(None) };
             if call.start >= self.sent {
-                // It is another's: nothing of this request has been sent.
-                return Err(Garbage(shown(&reply).into()));
+                // A reply before any byte of its request was sent belongs to another request.
+                return Err(InvalidReply(shown(&reply).into()));
             }
             call.replies.push(reply);
-            call.awaited = call.awaited.saturating_sub(1);
+            call.pending_replies = call.pending_replies.saturating_sub(1);
             if self.connection.has_no_requests() {
-                // Bytes that nobody asked for: whose are those before them?
+                // With unsolicited bytes after the last reply, the order of the replies before them is doubtful.
                 self.connection.next_reply()?;
             }
-            // Whoever asked for it finds out what is wrong with a reply; those behind it get none.
-            if call.awaited == 0 || self.connection.has_failed() {
+            // The caller of a wrong reply reports it. Later callers get no replies.
+            if call.pending_replies == 0 || self.connection.has_failed() {
                 return Ok(self.calls.pop_front().map(|call| (call.ticket, call.replies)));
             }
         }
     }
 
-    /// Notes that the caller who was waiting for the last reply has it.
-    pub(crate) fn told(&mut self) {
-        self.is_told |= self.connection.has_failed();
+    /// Records that a caller has got the last reply.
+    pub(crate) fn mark_reported(&mut self) {
+        self.is_reported |= self.connection.has_failed();
     }
 
-    /// Whether a caller has the reply after which nothing that comes can be trusted: what others lose is the same event.
-    pub(crate) fn is_told(&self) -> bool {
-        self.is_told
+    /// Returns whether a caller has got the reply that made the connection unusable. The failures of the other calls
+    /// report the same event.
+    pub(crate) fn is_reported(&self) -> bool {
+        self.is_reported
     }
 
-    /// How many calls are under way.
+    /// Returns the number of calls under way.
     pub(crate) fn len(&self) -> usize {
         self.calls.len()
     }
 
-    /// Whether no call is under way.
+    /// Returns whether no call is under way.
     pub(crate) fn is_idle(&self) -> bool {
         self.calls.is_empty()
     }
 
-    /// The calls that are under way, the oldest first.
+    /// Iterates over the tickets of the calls under way, the oldest first.
     pub(crate) fn tickets(&self) -> impl Iterator<Item = &T> {
         self.calls.iter().map(|call| &call.ticket)
     }
 
-    /// The same, to be changed.
+    /// Like [`Exchange::tickets`], mutable.
     #[cfg(feature = "pipeline")]
     pub(crate) fn tickets_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.calls.iter_mut().map(|call| &mut call.ticket)
     }
 
-    /// All calls that have no replies, and whether any of their bytes were sent.
+    /// Removes all calls without replies. Returns each ticket, and whether any byte of the call was sent.
     pub(crate) fn drain(&mut self) -> Vec<(T, bool)> {
         let sent = self.sent;
         self.calls.drain(..).map(|call| (call.ticket, call.start < sent)).collect()
@@ -358,13 +367,13 @@ mod tests {
     fn get(queue: &mut Queue<char>, ticket: char) -> u64 {
         let name = ticket.to_string();
         let key = Key::new(name.as_bytes()).unwrap();
-        queue.push(ticket, |connection| Get { key, cas: false, touch: None }.begin(connection))
+        queue.push(ticket, |connection| Get { key, cas: false, touch: None }.encode(connection))
     }
 
     fn delete(queue: &mut Queue<char>, ticket: char) {
         let key = Key::new(b"key").unwrap();
         let mut operation = Delete { key, compare: None, stale: None };
-        queue.push(ticket, |connection| operation.begin(connection));
+        queue.push(ticket, |connection| operation.encode(connection));
     }
 
     fn answer(exchange: &mut Exchange<char>, answers: &str) {
@@ -388,12 +397,12 @@ mod tests {
         get(&mut queue, 'e');
         assert!(queue.withdraw(b) && !queue.withdraw(b));
         exchange.take(&mut queue, |ticket| *ticket != 'c');
-        assert!(!queue.withdraw(0), "it was taken");
+        assert!(!queue.withdraw(0), "already taken");
         assert_eq!(exchange.output(), b"get a\r\ndelete key\r\nget e\r\n");
         exchange.sent(5);
         let f = get(&mut queue, 'f');
         exchange.take(&mut queue, |_| true);
-        assert!(queue.withdraw(f), "what is before it was not sent yet");
+        assert!(queue.withdraw(f), "earlier output is not sent yet");
         exchange.sent(exchange.output().len());
         get(&mut queue, 'f');
         exchange.take(&mut queue, |_| true);
@@ -406,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_behind_a_wrong_reply_gets_one() {
+    fn calls_after_a_wrong_reply_get_no_reply() {
         for wrong in [hit('x'), "STORED\r\n".into(), "ERROR\r\n".into(), hit('b')] {
             let (mut queue, mut exchange) = (Queue::new(), Exchange::new());
             get(&mut queue, 'a');
@@ -420,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_was_asked_for_is_for_nobody() {
+    fn an_unsolicited_reply_fails_the_connection() {
         let (mut queue, mut exchange) = (Queue::new(), Exchange::new());
         get(&mut queue, 'a');
         exchange.take(&mut queue, |_| true);
@@ -430,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_answered_before_his_request_is_sent() {
+    fn a_reply_before_its_request_is_sent_fails_the_connection() {
         let (mut queue, mut exchange) = (Queue::new(), Exchange::new());
         delete(&mut queue, 'a');
         delete(&mut queue, 'b');
@@ -445,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_calls_are_under_way_than_may_be() {
+    fn the_number_of_calls_under_way_is_limited() {
         let (mut queue, mut exchange) = (Queue::new(), Exchange::new());
         (0..CALLS_MAX).for_each(|_| delete(&mut queue, 'a'));
         ['b', 'c'].into_iter().for_each(|ticket| delete(&mut queue, ticket));
@@ -462,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_server_is_the_matter_of_one_call() {
+    fn a_server_error_affects_one_call_only() {
         let (mut queue, mut exchange) = (Queue::new(), Exchange::new());
         get(&mut queue, 'a');
         get(&mut queue, 'b');
@@ -473,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_known_of_each_call() {
+    fn drain_reports_which_calls_were_sent() {
         let (mut queue, mut exchange) = (Queue::new(), Exchange::new());
         get(&mut queue, 'a');
         get(&mut queue, 'b');

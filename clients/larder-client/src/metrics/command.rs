@@ -1,33 +1,33 @@
-//! Commands that are timed together.
+//! Groups of commands with a latency histogram each.
 
-/// Commands that are timed together.
+/// A group of commands with one latency histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Command {
-    /// Look-ups of one key: `get`, `get_with_flags`, `gets`.
+    /// Lookups of one key: `get`, `get_with_flags`, `gets`.
     Get,
-    /// Look-ups of several keys. Each server that is asked counts.
+    /// Lookups of several keys. Counts once per server.
     GetMany,
     /// Changes of an expiry: `touch`, `gat`.
     Touch,
     /// Stores of one item: `set`, `add`, `replace`, `append`, `prepend`, `cas`, and those of `get_or_compute`.
     Store,
-    /// Stores of several items. Each server that is asked counts.
+    /// Stores of several items. Counts once per server.
     StoreMany,
-    /// Removals of one key: `delete`, `delete_if`, `invalidate`.
+    /// Deletes of one key: `delete`, `delete_if`, `invalidate`.
     Delete,
-    /// Removals of several keys. Each server that is asked counts.
+    /// Deletes of several keys. Counts once per server.
     DeleteMany,
     /// Changes of a number: `incr`, `decr`, `incr_or_create`.
     Count,
-    /// Look-ups of `get_or_compute`. The computation is no part of them.
+    /// Lookups of `get_or_compute`, without the computation.
     Lease,
-    /// All others: `flush`, `versions`, `stats`, and the question whether a server knows meta commands.
+    /// All others: `flush`, `versions`, `stats`, and probes for meta commands.
     Other,
 }
 
 impl Command {
-    /// Every command.
+    /// All commands.
     pub const ALL: [Self; 10] = [
         Self::Get,
         Self::GetMany,
@@ -41,7 +41,7 @@ impl Command {
         Self::Other,
     ];
 
-    /// Its name, as the label `command` has it.
+    /// The value of the label `command`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl Command {
         }
     }
 
-    /// Several of these in one call.
+    /// The group of batches of these commands.
     pub(crate) const fn many(self) -> Self {
         match self {
             Self::Store => Self::StoreMany,

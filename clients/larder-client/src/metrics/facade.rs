@@ -1,9 +1,9 @@
-//! The crate `metrics`: what is reported by it, under which names.
+//! Reports metrics through the crate `metrics`.
 
 pub(super) use ::metrics::{Counter, Gauge, Histogram};
 use ::metrics::{Label, Unit, describe_counter, describe_gauge, describe_histogram};
 
-/// Labels of a series: their names and values.
+/// The labels of a series: names and values.
 pub(super) type Labels<'l> = &'l [(&'static str, &'l str)];
 
 pub(super) fn counter(name: &'static str, labels: Labels<'_>) -> Counter {
@@ -22,7 +22,7 @@ fn owned(labels: Labels<'_>) -> Vec<Label> {
     labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned())).collect()
 }
 
-/// Says what each metric is.
+/// Describes each metric.
 pub(super) fn describe(names: &[(&'static str, &'static str)]) {
     for (name, help) in names {
         match *name {

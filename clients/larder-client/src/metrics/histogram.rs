@@ -1,47 +1,46 @@
-//! Times in buckets: eight for each doubling, so that a bound is at most an eighth above what it stands for.
+//! Histograms of times, with eight buckets per power of two: a bucket's bound is at most an eighth above its times.
 
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Buckets for each doubling: two to the power of this.
+/// The number of buckets per power of two, as a power of two.
 const PER_OCTAVE_BITS: u32 = 3;
 const PER_OCTAVE: usize = 1 << PER_OCTAVE_BITS;
-/// The first bound is two to the power of this, in nanoseconds: about a microsecond.
+/// The first bound in nanoseconds, as a power of two: about 1 µs.
 const OCTAVE_MIN: u32 = 10;
-/// The last bound is two to the power of this, in nanoseconds: about 17 seconds. What takes longer is in a bucket without a
-/// bound.
+/// The last bound in nanoseconds, as a power of two: about 17 s. Longer times are in a bucket without a bound.
 const OCTAVE_MAX: u32 = 34;
 const BOUNDS: usize = (OCTAVE_MAX - OCTAVE_MIN) as usize * PER_OCTAVE + 1;
 const BUCKETS: usize = BOUNDS + 1;
 
-/// Threads record in so many places, so that they seldom wait for each other's cache lines.
+/// The number of shards. Threads record in different shards, so that they rarely contend for cache lines.
 const SHARDS: usize = 4;
 
-/// The index of the bucket that a time is in. Its bound is above the time.
+/// Returns the index of the bucket of a time. The bucket's bound is above the time.
 fn bucket_of(nanos: u64) -> usize {
     if nanos < 1 << OCTAVE_MIN {
         return 0;
     }
     let octave = nanos.ilog2();
-    #[expect(clippy::cast_possible_truncation, reason = "the last bits are all that counts")]
+    #[expect(clippy::cast_possible_truncation, reason = "only the last bits are used")]
     let part = (nanos >> (octave - PER_OCTAVE_BITS)) as usize % PER_OCTAVE;
     let bucket = 1 + (octave - OCTAVE_MIN) as usize * PER_OCTAVE + part;
     bucket.min(BOUNDS)
 }
 
-/// The bound of a bucket, in nanoseconds. `None` for the last one.
+/// Returns the bound of a bucket in nanoseconds, or `None` for the last bucket.
 fn bound(bucket: usize) -> Option<u64> {
     let (octave, part) = (bucket / PER_OCTAVE, bucket % PER_OCTAVE);
     let bound = ((PER_OCTAVE + part) as u64) << (OCTAVE_MIN - PER_OCTAVE_BITS) << octave;
     (bucket < BOUNDS).then_some(bound)
 }
 
-/// A histogram that threads record in.
+/// A histogram in which threads record concurrently.
 #[derive(Debug)]
 pub(crate) struct AtomicHistogram([Shard; SHARDS]);
 
-/// What some of the threads have recorded. Neighbouring lines are fetched together.
+/// The records of some threads. Aligned to two cache lines, because the hardware prefetches lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shard {
@@ -69,7 +68,7 @@ impl AtomicHistogram {
     #[inline]
     pub(crate) fn record(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        // A thread that ends has no number any more.
+        // A thread that ends no longer has a shard number.
         let shard = SHARD.try_with(|shard| *shard).unwrap_or(0);
         let Some(shard) = self.0.get(shard) else { return };
         if let Some(bucket) = shard.buckets.get(bucket_of(nanos)) {
@@ -90,10 +89,10 @@ impl AtomicHistogram {
     }
 }
 
-/// How often something took how long.
+/// A histogram of times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
-    /// By bucket.
+    /// The counts by bucket.
     counts: Box<[u64]>,
     nanos: u64,
 }
@@ -105,26 +104,26 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// How often it happened.
+    /// Returns the number of recorded times.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// How long all of it took together.
+    /// Returns the sum of the recorded times.
     #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.nanos)
     }
 
-    /// How long it took on average. `None` if it never happened.
+    /// Returns the mean, or `None` if nothing was recorded.
     #[must_use]
     pub fn mean(&self) -> Option<Duration> {
         self.nanos.checked_div(self.count()).map(Duration::from_nanos)
     }
 
-    /// The time within which this part of it was over, from 0 to 1: `quantile(0.99)` is the 99th percentile. It is at most
-    /// an eighth too long, at least a microsecond, and 17 s if it took longer. `None` if it never happened.
+    /// Returns a quantile, for `part` from 0 to 1: `quantile(0.99)` is the 99th percentile. The result is at most an
+    /// eighth too high, at least a microsecond, and at most 17 s. `None` if nothing was recorded.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let count = self.count();
@@ -138,14 +137,13 @@ impl Histogram {
         Some(bound.unwrap_or(Duration::from_nanos(1 << OCTAVE_MAX)))
     }
 
-    /// Each bucket with its bound and the count of what took less time, but not less than the bound before. The last one
-    /// has no bound.
+    /// Iterates over the buckets: the upper bound, which is exclusive, and the count. The last bucket has no bound.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + '_ {
         let bound = |bucket| bound(bucket).map(Duration::from_nanos);
         self.counts.iter().enumerate().map(move |(bucket, count)| (bound(bucket), *count))
     }
 
-    /// What happened since an earlier histogram of the same thing.
+    /// Returns the difference to an earlier histogram of the same series.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let counts = self.counts.iter().zip(&earlier.counts);
@@ -170,7 +168,7 @@ mod tests {
     const MICROS: fn(u64) -> Duration = Duration::from_micros;
 
     #[test]
-    fn a_bucket_ends_below_its_bound() {
+    fn bucket_bounds_are_exclusive() {
         for bucket in 0..BOUNDS {
             let bound = bound(bucket).unwrap();
             assert_eq!((bucket_of(bound - 1), bucket_of(bound)), (bucket, bucket + 1));
@@ -180,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_at_most_an_eighth_too_long() {
+    fn quantiles_are_at_most_an_eighth_too_high() {
         let recorded = AtomicHistogram::default();
         assert_eq!((recorded.snapshot().quantile(0.5), recorded.snapshot().mean()), (None, None));
         (1..=1000).for_each(|micros| recorded.record(MICROS(10 * micros)));
@@ -195,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn all_threads_are_counted_and_what_was_before_is_left_out() {
+    fn all_threads_are_counted_and_since_subtracts_earlier_counts() {
         let recorded = AtomicHistogram::default();
         std::thread::scope(|scope| {
             for _ in 0..2 * SHARDS {

@@ -1,4 +1,4 @@
-//! What a client has done, in numbers: `metrics` of a client returns them as [`Metrics`].
+//! Metrics of a client: its method `metrics` returns them as [`Metrics`].
 //!
 //! ```no_run
 //! use larder_client::{blocking::Client, metrics::Command};
@@ -13,21 +13,21 @@
 //! # Ok::<(), larder_client::Error>(())
 //! ```
 //!
-//! All numbers but those of the present (`open`, `idle`, `waiting`, `breaker_is_open`) only grow, from the time at which
-//! the client was built. Clones of a client count together.
+//! All numbers are totals since the client was built, except the present values `open`, `idle`, `waiting` and
+//! `breaker_is_open`. Clones of a client share the numbers.
 //!
-//! With the feature `metrics` the same events are reported by the crate `metrics`, so that the exporter of a program shows
-//! them; it has to be installed before the client is built. With the feature `tracing` connections, breakers and lists of
-//! servers have events. Neither contains keys, values or passwords.
+//! With the feature `metrics`, the client reports the same numbers through the crate `metrics` to the program's
+//! exporter, which has to be installed before the client is built. With the feature `tracing`, the client emits events
+//! about connections, breakers and server lists. Neither contains keys, values or passwords.
 //!
 //! | file | contains |
 //! |---|---|
-//! | `recorder.rs` | what is counted of a server and of a client, and the events |
-//! | `number.rs` | one number that is counted here, and reported |
-//! | `facade.rs` | the crate `metrics`, or, without the feature, nothing (`no_facade.rs`) |
-//! | `histogram.rs` | times in buckets |
-//! | `command.rs`, `reason.rs` | commands that are timed together, and why connections are closed |
-//! | `snapshot.rs` | what a program gets |
+//! | `recorder.rs` | recording for servers and for the client, and events |
+//! | `number.rs` | a number that is recorded and reported |
+//! | `facade.rs` | the crate `metrics`, or without the feature an empty replacement (`no_facade.rs`) |
+//! | `histogram.rs` | histograms of times |
+//! | `command.rs`, `reason.rs` | groups of commands, and reasons for closing connections |
+//! | `snapshot.rs` | the public snapshot |
 
 mod command;
 #[cfg_attr(not(feature = "metrics"), path = "no_facade.rs")]

@@ -1,12 +1,12 @@
-//! What stands for the crate `metrics` without the feature: nothing is reported.
+//! Replaces the crate `metrics` in builds without the feature: reports nothing.
 
-/// A counter of nothing.
+/// A counter that reports nothing.
 #[derive(Debug)]
 pub(super) struct Counter;
-/// A gauge of nothing.
+/// A gauge that reports nothing.
 #[derive(Debug)]
 pub(super) struct Gauge;
-/// A histogram of nothing.
+/// A histogram that reports nothing.
 #[derive(Debug)]
 pub(super) struct Histogram;
 

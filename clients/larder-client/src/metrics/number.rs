@@ -1,4 +1,4 @@
-//! Numbers that are counted here, and reported as they change.
+//! Numbers that are recorded here and reported through the facade.
 
 use super::facade::{self, Labels};
 use super::histogram::{AtomicHistogram, Histogram};
@@ -27,7 +27,7 @@ impl Counter {
     }
 }
 
-/// How long something takes.
+/// A histogram of durations.
 #[derive(Debug)]
 pub(super) struct Timer {
     histogram: AtomicHistogram,

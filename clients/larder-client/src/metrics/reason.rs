@@ -1,31 +1,31 @@
-//! Why connections are closed.
+//! Reasons for closing connections.
 
 use crate::error::ErrorKind;
 
-/// Why a connection was closed.
+/// The reason for closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// It was idle for longer than [`idle_time`](crate::Builder::idle_time).
+    /// The connection was idle for longer than [`idle_time`](crate::Builder::idle_time).
     Idle,
-    /// It was open for as long as [`lifetime`](crate::Builder::lifetime) allows.
+    /// The connection reached its [`lifetime`](crate::Builder::lifetime).
     Lifetime,
-    /// The server had closed it, or had sent on it what nobody had asked for while it was idle.
+    /// The server closed the connection, or sent unsolicited bytes on it while it was idle.
     ServerClosed,
-    /// It failed, as by a reset.
+    /// The connection failed, for example by a reset.
     Failed,
-    /// The server did not answer in time.
+    /// The server did not reply in time.
     Timeout,
-    /// The server answered what the request can't have, or an error after which nothing more can be expected.
+    /// The server sent an unexpected reply, or an error after which the connection is unusable.
     Unexpected,
-    /// The call that had it was dropped, interrupted or failed before all of its replies had come.
+    /// The call on the connection was dropped or interrupted, or failed before all of its replies arrived.
     Abandoned,
-    /// The client was closed or dropped, its list of servers no longer has this one, or the runtime has ended.
+    /// The client was closed or dropped, discovery removed the server from the list, or the runtime shut down.
     ClientClosed,
 }
 
 impl CloseReason {
-    /// Every reason.
+    /// All reasons.
     pub const ALL: [Self; 8] = [
         Self::Idle,
         Self::Lifetime,
@@ -37,7 +37,7 @@ impl CloseReason {
         Self::ClientClosed,
     ];
 
-    /// Its name, as the label `reason` has it.
+    /// The value of the label `reason`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl CloseReason {
         }
     }
 
-    /// The reason of a connection on which a call has failed.
+    /// The reason for closing a connection after a call failed with this error.
     pub(crate) fn of(error: &ErrorKind) -> Self {
         match error {
             ErrorKind::Closed => Self::ServerClosed,

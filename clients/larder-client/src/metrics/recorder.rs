@@ -1,32 +1,32 @@
-//! What is counted of a server and of a client. Every event is counted, reported and traced here.
+//! Recording for servers and for the client. All events are counted, reported and traced here.
 
 use super::command::Command;
 use super::facade;
 use super::number::{Counter, Timer};
 use super::reason::CloseReason;
 use super::snapshot::{ComputingMetrics, ServerMetrics};
-use crate::core::lease::Found;
+use crate::core::lease::LeaseAnswer;
 use crate::error::{Error, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The names of what is reported, and what it is.
+/// The names and descriptions of the metrics.
 const NAMES: [(&str, &str); 14] = [
-    (CALLS, "Time from a call until its reply was read or it failed, by command."),
-    (ERRORS, "Calls that failed, by the kind of error."),
-    (DEGRADED, "Look-ups that found nothing because the server was at fault."),
-    (WAITS, "Time that calls waited for a connection, of those that had to."),
-    (OPEN, "Connections that are open."),
-    (OPENED, "Connections that were opened."),
-    (CLOSED, "Connections that were closed, by the reason."),
+    (CALLS, "Duration of calls, until the reply was read or the call failed, by command."),
+    (ERRORS, "Failed calls, by kind of error."),
+    (DEGRADED, "Lookups that returned no item because of a server fault."),
+    (WAITS, "Waits of calls for a connection."),
+    (OPEN, "Open connections."),
+    (OPENED, "Opened connections."),
+    (CLOSED, "Closed connections, by reason."),
     (ABANDONED, "Replies on shared connections whose callers had given up."),
-    (BREAKERS, "Breakers that are open: servers that are left alone after many faults."),
-    (BREAKERS_OPENED, "How often breakers opened."),
-    (LEASES, "Leases of get_or_compute, by the outcome: won, waited or stale."),
-    (COALESCED, "Calls of get_or_compute that got what another call of the process computed."),
-    (COMPUTED, "Computations of get_or_compute, by the outcome: computed or failed."),
-    (LISTS, "Lists of servers that were replaced."),
+    (BREAKERS, "Open breakers: servers that are unavailable after many faults."),
+    (BREAKERS_OPENED, "Openings of breakers."),
+    (LEASES, "Leases of get_or_compute, by outcome: won, waited or stale."),
+    (COALESCED, "Calls of get_or_compute that got the result of another call of the process."),
+    (COMPUTED, "Computations of get_or_compute, by outcome: computed or failed."),
+    (LISTS, "Replacements of the server list."),
 ];
 const CALLS: &str = "larder_client_call_duration_seconds";
 const ERRORS: &str = "larder_client_errors_total";
@@ -43,15 +43,15 @@ const COALESCED: &str = "larder_client_coalesced_total";
 const COMPUTED: &str = "larder_client_computations_total";
 const LISTS: &str = "larder_client_lists_replaced_total";
 
-/// The source of events.
+/// The target of traced events.
 #[cfg(feature = "tracing")]
 const TARGET: &str = "larder_client";
 
-/// What is counted of a server.
+/// The metrics of a server.
 #[derive(Debug)]
 pub(crate) struct ServerRecorder {
     server: Arc<str>,
-    /// By command. A program uses few of them.
+    /// Timers by command, created on first use: a program uses few commands.
     calls: [OnceLock<Box<Timer>>; Command::ALL.len()],
     errors: [Counter; ErrorKind::NAMES.len()],
     degraded: Counter,
@@ -86,7 +86,7 @@ impl ServerRecorder {
         }
     }
 
-    /// A call has ended after a time. One that the breaker refused took none.
+    /// Records the end of a call. A call that the breaker refused has no duration.
     #[inline]
     pub(crate) fn called(&self, command: Command, time: Duration, error: Option<&Error>) {
         if let Some(error) = error {
@@ -112,17 +112,17 @@ impl ServerRecorder {
         counter.iter().for_each(|(_, counter)| counter.increment());
     }
 
-    /// A look-up found nothing because the server was at fault.
+    /// Records a lookup that returned no item because of a server fault.
     pub(crate) fn degraded(&self) {
         self.degraded.increment();
     }
 
-    /// A call waits for a connection until this is dropped.
+    /// Starts recording a wait for a connection. The wait ends when the result is dropped.
     pub(crate) fn wait(&self) -> WaitTime<'_> {
         WaitTime { timer: &self.waits, begun: Instant::now() }
     }
 
-    /// A connection was opened.
+    /// Records an opened connection.
     pub(crate) fn opened(self: &Arc<Self>) -> OpenConnection {
         self.opened.increment();
         self.open.increment(1_u32);
@@ -131,7 +131,7 @@ impl ServerRecorder {
         OpenConnection { recorder: Arc::clone(self), reason: CloseReason::ClientClosed }
     }
 
-    /// The breaker is open or closed, after a call that ended with `error`.
+    /// Records the state of the breaker, after a call with this error.
     pub(crate) fn breaker(&self, is_open: bool, error: Option<&Error>) {
         if self.breaker_is_open.swap(is_open, Ordering::Relaxed) == is_open {
             return;
@@ -139,13 +139,13 @@ impl ServerRecorder {
         if is_open {
             self.breaker_opened.increment();
             self.open_breakers.increment(1_u32);
-            // All of the error would show what the server said, which may be a part of a value.
+            // The complete error would show the server's reply, which may contain a part of a value.
             #[cfg(feature = "tracing")]
             tracing::warn!(
                 target: TARGET,
                 server = &*self.server,
                 error = error.map(|error| error.kind().name()),
-                "breaker opened: the server failed several times and is left alone for a moment"
+                "breaker opened after several failures: the client pauses calls to the server"
             );
         } else {
             self.open_breakers.decrement(1_u32);
@@ -153,14 +153,14 @@ impl ServerRecorder {
             tracing::warn!(
                 target: TARGET,
                 server = &*self.server,
-                "breaker closed: the server answers again"
+                "breaker closed: the server replies again"
             );
         }
         #[cfg(not(feature = "tracing"))]
         let _ = error;
     }
 
-    /// What was counted, with the connections that there are, those of them that are idle, and the calls that wait.
+    /// Returns a snapshot, with the numbers of connections, of idle ones and of waiting calls.
     pub(crate) fn snapshot(&self, (open, idle, waiting): (usize, usize, usize)) -> ServerMetrics {
         let call = |timer: &OnceLock<Box<Timer>>| timer.get().map(|timer| timer.get());
         ServerMetrics {
@@ -192,7 +192,7 @@ impl Drop for ServerRecorder {
     }
 }
 
-/// A call that waits for a connection, until it is dropped.
+/// Records a wait for a connection when dropped.
 #[derive(Debug)]
 pub(crate) struct WaitTime<'r> {
     timer: &'r Timer,
@@ -205,21 +205,21 @@ impl Drop for WaitTime<'_> {
     }
 }
 
-/// A connection that is open, until it is dropped.
+/// Counts an open connection until it is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
     recorder: Arc<ServerRecorder>,
-    /// That of a connection that is dropped for no other.
+    /// The reason to report when the connection is dropped.
     reason: CloseReason,
 }
 
 impl OpenConnection {
-    /// Says why it will be closed.
+    /// Sets the reason for closing.
     pub(crate) fn closes(&mut self, reason: CloseReason) {
         self.reason = reason;
     }
 
-    /// A request was sent whose caller has given up since: its reply has come for nobody, or will never come.
+    /// Counts a sent request whose caller has given up: its reply is dropped or will never arrive.
     pub(crate) fn abandoned(&self) {
         self.recorder.abandoned.increment();
     }
@@ -242,7 +242,7 @@ impl Drop for OpenConnection {
     }
 }
 
-/// What is counted of a client.
+/// The metrics of a client that belong to no server.
 #[derive(Debug)]
 pub(crate) struct ClientRecorder {
     won: Counter,
@@ -271,31 +271,31 @@ impl Default for ClientRecorder {
 }
 
 impl ClientRecorder {
-    /// A server has answered a caller that would compute the value.
-    pub(crate) fn looked(&self, found: &Found) {
+    /// Records the answer to a request with a lease.
+    pub(crate) fn looked(&self, found: &LeaseAnswer) {
         match found {
-            Found::Won { .. } => self.won.increment(),
-            Found::Stale(_) => self.stale.increment(),
-            Found::Value(_) | Found::Taken | Found::Missing => (),
+            LeaseAnswer::Won { .. } => self.won.increment(),
+            LeaseAnswer::Stale(_) => self.stale.increment(),
+            LeaseAnswer::Value(_) | LeaseAnswer::Taken | LeaseAnswer::Missing => (),
         }
     }
 
-    /// A caller waits for the computation of another process.
+    /// Counts a caller that waits for the computation of another process.
     pub(crate) fn waits(&self) {
         self.waited.increment();
     }
 
-    /// A caller got what another one of the process has computed.
+    /// Counts a caller that got the result of another caller of the process.
     pub(crate) fn coalesced(&self) {
         self.coalesced.increment();
     }
 
-    /// A computation has ended.
+    /// Counts a finished computation.
     pub(crate) fn computed(&self, is_failed: bool) {
         if is_failed { self.failed.increment() } else { self.computed.increment() }
     }
 
-    /// The list of servers was replaced by this one.
+    /// Records a replacement of the server list.
     pub(crate) fn list_replaced<'s>(&self, servers: impl Iterator<Item = &'s str>) {
         self.lists_replaced.increment();
         #[cfg(feature = "tracing")]

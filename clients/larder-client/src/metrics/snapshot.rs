@@ -1,64 +1,64 @@
-//! What a program gets.
+//! The public snapshot of the metrics.
 
 use super::command::Command;
 use super::histogram::Histogram;
 use super::reason::CloseReason;
 use std::sync::Arc;
 
-/// What a client has done: see [the module](crate::metrics).
+/// The metrics of a client: see [the module](crate::metrics).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Each server that is in the list at present. One that leaves the list and comes back begins anew.
+    /// The servers of the present list. A server that returns to the list starts at zero.
     pub servers: Vec<ServerMetrics>,
-    /// The calls of `get_or_compute`.
+    /// The outcomes of `get_or_compute`.
     pub computing: ComputingMetrics,
-    /// How often [discovery](crate::Builder::discovery) has replaced the list of servers.
+    /// How many times [discovery](crate::Builder::discovery) has replaced the list of servers.
     pub lists_replaced: u64,
 }
 
-/// What a client has done with one server.
+/// The metrics of one server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerMetrics {
-    /// Its address, as it was given or found.
+    /// The address, as configured or discovered.
     pub server: Arc<str>,
-    /// Connections that are open, or being opened.
+    /// Connections, open or opening.
     pub open: usize,
-    /// Those of them that no call uses.
+    /// Connections without a call.
     pub idle: usize,
-    /// Calls that wait for a connection of a pool at present.
+    /// Calls that wait for a pooled connection.
     pub waiting: usize,
-    /// Connections that were opened. Those that could not be opened are errors: `connect` or `login`.
+    /// Opened connections. Failures to open one are errors: `connect` or `login`.
     pub opened: u64,
-    /// How long calls waited for a connection, because all were in use; of those that had to, also in vain.
+    /// The waits of calls for a connection, including unsuccessful ones. Calls that did not wait are not counted.
     pub waits: Histogram,
-    /// Replies on shared connections that nobody got, because the caller had given up after its request was sent: its
-    /// deadline was over, or the future was dropped. (In a pool that closes the connection.)
+    /// Replies on shared connections that arrived after the caller had given up: its deadline had passed, or its future
+    /// was dropped. (In a pool this closes the connection.)
     pub abandoned: u64,
-    /// Look-ups that found nothing because the server was at fault ([`degrade`](crate::Builder::degrade)). They are among
-    /// the errors, too.
+    /// Lookups that returned no item because of a server fault ([`degrade`](crate::Builder::degrade)). They also count
+    /// as errors.
     pub degraded: u64,
-    /// Whether the server is left alone after many faults, or a call finds out whether it is back.
+    /// Whether the breaker is open, or a probe is under way.
     pub breaker_is_open: bool,
-    /// How often that began.
+    /// How many times the breaker opened.
     pub breaker_opened: u64,
     pub(super) calls: Box<[Histogram]>,
     pub(super) errors: Box<[(&'static str, u64)]>,
     pub(super) closed: Box<[u64]>,
 }
 
-/// What became of calls of `get_or_compute`, for all servers.
+/// The outcomes of calls of `get_or_compute`, for all servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ComputingMetrics {
-    /// Leases that a server gave: the caller computes the value.
+    /// Leases won: the caller computes the value.
     pub won: u64,
-    /// Callers that waited because a caller of another process had the lease, and there was no value meanwhile.
+    /// Callers that waited for the lease of a caller in another process, because there was no old value.
     pub waited: u64,
-    /// Callers that got an old value, because another one had the lease.
+    /// Callers that got an old value, because another caller had the lease.
     pub stale: u64,
-    /// Callers that got the value that another caller of this process computed meanwhile.
+    /// Callers that got the value computed by another caller of this process.
     pub coalesced: u64,
     /// Computations that returned a value.
     pub computed: u64,
@@ -67,7 +67,7 @@ pub struct ComputingMetrics {
 }
 
 impl Metrics {
-    /// How long calls took, of all servers together: see [`ServerMetrics::latency`].
+    /// Returns the durations of calls to all servers together: see [`ServerMetrics::latency`].
     #[must_use]
     pub fn latency(&self, command: Command) -> Histogram {
         let mut sum = Histogram::default();
@@ -78,21 +78,22 @@ impl Metrics {
 }
 
 impl ServerMetrics {
-    /// How long calls took, from their begin, the wait for a connection included, until their reply was read or they
-    /// failed. Calls that were refused because the breaker was open are only among the errors, and calls whose futures
-    /// were dropped are left out.
+    /// Returns the durations of calls, from the start, including the wait for a connection, until the reply was read or
+    /// the call failed. Calls that the breaker refused count as errors only; calls whose futures were dropped do not
+    /// count.
     #[must_use]
     pub fn latency(&self, command: Command) -> Histogram {
         self.calls.get(command as usize).cloned().unwrap_or_default()
     }
 
-    /// Connections that were closed, by the reason.
+    /// Returns the number of connections closed for a reason.
     #[must_use]
     pub fn closed(&self, reason: CloseReason) -> u64 {
         self.closed.get(reason as usize).copied().unwrap_or_default()
     }
 
-    /// Calls that failed, by the [name](crate::ErrorKind::name) of the error's kind. All kinds are there.
+    /// Iterates over the numbers of failed calls by [name](crate::ErrorKind::name) of the error's kind, including kinds
+    /// that did not occur.
     pub fn errors(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         self.errors.iter().copied()
     }

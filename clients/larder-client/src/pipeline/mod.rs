@@ -1,26 +1,26 @@
-//! The calls for one server that share a connection, without a socket, a thread or a clock: for programs that move the
-//! bytes themselves.
+//! Calls to one server that share a connection, without a socket, a thread or a clock: for programs that move the bytes
+//! themselves.
 //!
 //! ```text
 //!   push() ─▶ queue ── poll_output() ─▶ bytes ─▶ server
 //!     │         │
-//!     │         └─ cancel(): nothing of it is sent
+//!     │         └─ cancel(): nothing is sent
 //!     ▼
 //!   poll_answer() ◀── handle_input() ◀─ bytes ◀─ server
 //! ```
 //!
-//! The connection is opened by the program, when it is told to:
+//! The program opens the connection when the pipeline requests it:
 //!
 //! ```text
-//!   Closed ── begin_opening() ─▶ Opening ── handle_opened() ─▶ Open
+//!   Closed ── start_opening() ─▶ Opening ── handle_opened() ─▶ Open
 //!     ▲                             │                            │
 //!     │◀──── handle_failed() ───────┘                            │
-//!     └◀──── handle_lost(), or what the server sends is wrong ───┘
+//!     └◀──── handle_lost(), or an unexpected reply ──────────────┘
 //! ```
-//! Calls that have not been sent when a connection is lost are sent over the next one.
+//! Calls that are not sent when a connection is lost are sent over the next one.
 //!
-//! A call is told by what the program gives for it, its ticket. Each ticket comes back once: from [`Pipeline::push`] with
-//! an error, from [`Pipeline::poll_answer`], or from [`Pipeline::cancel`].
+//! A ticket of the program identifies a call. Each ticket is returned once: by [`Pipeline::push`] with an error, by
+//! [`Pipeline::poll_answer`], or by [`Pipeline::cancel`].
 //!
 //! ```
 //! use larder_client::pipeline::{Output, Pipeline, Request};
@@ -29,7 +29,7 @@
 //! let now = Instant::now();
 //! let mut calls = Pipeline::new("cache:11211", Duration::from_secs(1), now);
 //! calls.push("ticket", &Request::Get { key: b"key", cas: false, touch: None }, now).unwrap();
-//! assert!(calls.begin_opening());
+//! assert!(calls.start_opening());
 //! calls.handle_opened(now);
 //! let output = calls.poll_output(now, <[u8]>::to_vec);
 //! assert_eq!(output.as_deref(), Some(&b"get key\r\n"[..]));
@@ -40,50 +40,50 @@
 //!
 //! | file | contains |
 //! |---|---|
-//! | `mod.rs` | the calls, from their requests to their answers |
-//! | `request.rs` | requests as values, and what their replies mean |
+//! | `mod.rs` | calls, from requests to results |
+//! | `request.rs` | requests as values, and the interpretation of their replies |
 
 mod request;
 
 pub use request::{Output, Request};
 
-use crate::core::outcome::{Broken, Progress, Trouble};
-use crate::core::servers::breaker::{Admitted, Breaker};
+use crate::core::outcome::{CallFailure, FailedCall, Progress};
+use crate::core::servers::breaker::{AdmissionKind, Breaker};
 use crate::core::shared::{Exchange, Queue};
 use crate::error::{Error, ErrorKind};
-use request::Awaited;
+use request::PendingReply;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// If a caller has given up, the connection is closed after this time without an answer to anybody. The program is woken
-/// at least so often while calls are under way.
+/// After a caller has given up, the connection is closed if it delivers no reply for this time. While calls are under
+/// way, the program is woken at least this often.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// The number of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(u64);
 
-/// The calls for one server.
+/// The calls to one server.
 #[derive(Debug)]
 pub struct Pipeline<T> {
     server: Arc<str>,
     timeout: Duration,
     breaker: Breaker,
-    /// Why the server failed the last time.
+    /// The last fault of the server.
     last_fault: Option<Arc<ErrorKind>>,
-    link: Link,
+    link: LinkState,
     queue: Queue<Call<T>>,
     exchange: Exchange<Call<T>>,
-    /// When the last answer came, or when there was nothing to be answered.
+    /// The time of the last reply, or of the first call after an idle time.
     answered: Instant,
     next_id: u64,
     answers: VecDeque<(T, Result<Output, Error>)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
+enum LinkState {
     Closed,
     Opening,
     Open,
@@ -92,16 +92,16 @@ enum Link {
 #[derive(Debug)]
 struct Call<T> {
     id: CallId,
-    /// `None` if the caller has given up.
+    /// `None` after the caller has given up.
     ticket: Option<T>,
-    awaited: Awaited,
+    pending_reply: PendingReply,
     reads: bool,
-    admitted: Admitted,
+    admitted: AdmissionKind,
     deadline: Instant,
 }
 
 impl<T> Pipeline<T> {
-    /// The calls for a server, whose name is shown in errors. `timeout` is how long a call takes at most.
+    /// Creates a pipeline. Errors show the name `server`. `timeout` is the time limit of a call.
     #[must_use]
     pub fn new(server: &str, timeout: Duration, now: Instant) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl<T> Pipeline<T> {
             timeout,
             breaker: Breaker::default(),
             last_fault: None,
-            link: Link::Closed,
+            link: LinkState::Closed,
             queue: Queue::new(),
             exchange: Exchange::new(),
             answered: now,
@@ -121,8 +121,7 @@ impl<T> Pipeline<T> {
     /// Adds a call, which is sent with the next output.
     ///
     /// # Errors
-    /// The ticket, and why the request is not sent: no server takes such a key or value, or this server is left alone for
-    /// a moment after many faults.
+    /// The ticket, and the reason why the request is not sent: the key or value is invalid, or the breaker is open.
     pub fn push(
         &mut self,
         ticket: T,
@@ -143,101 +142,101 @@ impl<T> Pipeline<T> {
             }
         };
         self.next_id += 1;
-        if let Some(nothing) = request.nothing() {
+        if let Some(output) = request.empty_output() {
             self.breaker.pass(admitted, now);
-            self.answers.push_back((ticket, Ok(nothing)));
+            self.answers.push_back((ticket, Ok(output)));
             return Ok(id);
         }
         let call = Call {
             id,
             ticket: Some(ticket),
-            awaited: request.awaited(),
+            pending_reply: request.pending_reply(),
             reads: request.reads(),
             admitted,
             deadline: now + self.timeout,
         };
-        self.queue.push(call, |connection| checked.begin(connection));
+        self.queue.push(call, |connection| checked.encode(connection));
         Ok(id)
     }
 
-    /// Gives a call up: it is not sent any more, or its answer is dropped when it comes. Its ticket, unless the call has
-    /// been answered.
+    /// Cancels a call: the request is not sent, or its reply is dropped when it arrives. Returns the ticket, unless the
+    /// call has a result.
     pub fn cancel(&mut self, id: CallId, now: Instant) -> Option<T> {
-        if let Some(call) = self.queue.recall(id.0) {
+        if let Some(call) = self.queue.remove(id.0) {
             self.breaker.pass(call.admitted, now);
             return call.ticket;
         }
         self.exchange.tickets_mut().find(|call| call.id == id)?.ticket.take()
     }
 
-    /// The calls that were not sent yet, in their order.
+    /// Iterates over the calls that are not sent, in order.
     pub fn queued(&self) -> impl Iterator<Item = (CallId, &T)> {
         self.queue.tickets().filter_map(Call::waiting)
     }
 
-    /// The calls that were sent, and whose answer is awaited by somebody, in their order.
+    /// Iterates over the calls that are sent and not cancelled, in order.
     pub fn under_way(&self) -> impl Iterator<Item = (CallId, &T)> {
         self.exchange.tickets().filter_map(Call::waiting)
     }
 
-    /// How many calls were not sent yet.
+    /// Returns the number of calls that are not sent.
     #[must_use]
     pub fn queue_len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether no answer is still to come, those to calls included that were given up.
+    /// Returns whether no reply is pending, including replies to cancelled calls.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.exchange.is_idle()
     }
 
-    /// Whether a connection is open.
+    /// Returns whether a connection is open.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.link == Link::Open
+        self.link == LinkState::Open
     }
 
-    /// Whether a connection has to be opened now: there are calls to be sent, and none is open or being opened. Whoever
-    /// is told so opens it.
-    pub fn begin_opening(&mut self) -> bool {
-        let begins = self.link == Link::Closed && !self.queue.is_empty();
+    /// Returns whether the caller has to open a connection now: there are calls to send, and no connection is open or
+    /// opening.
+    pub fn start_opening(&mut self) -> bool {
+        let begins = self.link == LinkState::Closed && !self.queue.is_empty();
         if begins {
-            self.link = Link::Opening;
+            self.link = LinkState::Opening;
         }
         begins
     }
 
-    /// The connection is open.
+    /// Handles an opened connection.
     pub fn handle_opened(&mut self, now: Instant) {
         debug_assert!(self.exchange.is_idle(), "calls were sent without a connection");
-        self.link = Link::Open;
+        self.link = LinkState::Open;
         self.answered = now;
     }
 
-    /// The connection could not be opened. All calls that wait for it fail.
+    /// Handles a failure to open the connection. All queued calls fail.
     pub fn handle_failed(&mut self, error: io::Error, now: Instant) {
-        self.link = Link::Closed;
+        self.link = LinkState::Closed;
         let error = Error::definite(ErrorKind::connect(error));
         self.fail_queue(&error, now);
     }
 
-    /// The connection has ended, with an error or by the server's will. All calls that were sent fail.
+    /// Handles the end of the connection, by an error or by the server. All sent calls fail.
     pub fn handle_lost(&mut self, error: Option<io::Error>, now: Instant) {
         let io = |error| ErrorKind::Io(Arc::new(error));
         self.end(&error.map_or(ErrorKind::Closed, io), now);
     }
 
-    /// The program closes the connection: all calls fail.
+    /// Closes the client: all calls fail.
     pub fn close(&mut self, now: Instant) {
         self.end(&ErrorKind::ClientClosed, now);
         self.fail_queue(&Error::definite(ErrorKind::ClientClosed), now);
     }
 
-    /// Takes what the server has sent. If it is none of the answers that are awaited, all calls that were sent fail, and
-    /// the connection has to be closed: see [`is_open`](Self::is_open).
+    /// Handles input from the server. If the input is unexpected, all sent calls fail, and the program has to close the
+    /// connection: see [`is_open`](Self::is_open).
     pub fn handle_input(&mut self, mut input: &[u8], now: Instant) {
-        while self.link == Link::Open && !input.is_empty() {
+        while self.link == LinkState::Open && !input.is_empty() {
             let room = self.exchange.room();
             let (taken, rest) = input.split_at(input.len().min(room.len()));
             if let Some(room) = room.get_mut(..taken.len()) {
@@ -249,11 +248,12 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Ends calls whose time is over, and a connection on which somebody has waited in vain while nobody was answered.
+    /// Fails calls past their deadline. Ends a connection with a cancelled call and without a reply for
+    /// [`SILENCE_MAX`].
     pub fn handle_time(&mut self, now: Instant) {
         let mut late = Vec::new();
         for call in self.exchange.tickets_mut().take_while(|call| call.deadline <= now) {
-            // The call stays: its answer is still to come.
+            // The call stays in the exchange, because its reply is still pending.
             late.extend(call.ticket.take().map(|ticket| (ticket, call.reads, call.admitted)));
         }
         for (ticket, reads, admitted) in late {
@@ -264,7 +264,7 @@ impl<T> Pipeline<T> {
         let unsent: Vec<u64> =
             self.queue.tickets().take_while(is_late).map(|call| call.id.0).collect();
         for id in unsent {
-            if let Some(call) = self.queue.recall(id) {
+            if let Some(call) = self.queue.remove(id) {
                 let error = Error::definite(ErrorKind::Timeout);
                 self.fail(call.ticket, call.admitted, error, now);
             }
@@ -275,7 +275,7 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// When [`handle_time`](Self::handle_time) has to be called next.
+    /// Returns when to call [`handle_time`](Self::handle_time) next.
     #[must_use]
     pub fn poll_time(&self, now: Instant) -> Option<Instant> {
         let mut waiting = self.exchange.tickets().filter(|call| call.ticket.is_some());
@@ -285,12 +285,11 @@ impl<T> Pipeline<T> {
         deadline.into_iter().chain(look).min()
     }
 
-    /// What is to be sent now, of all calls that may be under way together, as `take` makes it of the bytes. It counts as
-    /// sent. `None`: nothing.
+    /// Returns the bytes to send, as converted by `take`. They count as sent. `None`: there are none.
     ///
-    /// A program whose socket takes no more calls this again when it does, so that calls can be given up until then.
+    /// If the socket has no room, the program calls this later: queued calls can be cancelled until then.
     pub fn poll_output<B>(&mut self, now: Instant, take: impl FnOnce(&[u8]) -> B) -> Option<B> {
-        if self.link != Link::Open || self.queue.is_empty() {
+        if self.link != LinkState::Open || self.queue.is_empty() {
             return None;
         }
         if self.exchange.is_idle() {
@@ -304,7 +303,7 @@ impl<T> Pipeline<T> {
         taken
     }
 
-    /// A call that is over, and what came of it.
+    /// Returns a finished call with its result.
     pub fn poll_answer(&mut self) -> Option<(T, Result<Output, Error>)> {
         self.answers.pop_front()
     }
@@ -315,17 +314,17 @@ impl<T> Pipeline<T> {
                 Ok(None) => return,
                 Ok(Some((call, replies))) => {
                     self.answered = now;
-                    match call.awaited.output(&replies) {
+                    match call.pending_reply.output(&replies) {
                         Ok(output) => {
                             self.breaker.succeed();
                             self.answers.extend(call.ticket.map(|ticket| (ticket, Ok(output))));
                         }
                         Err(failure) => {
-                            let trouble = Trouble::Answered(failure);
-                            let broken = Broken::new(trouble, Progress::default(), call.reads);
+                            let failure = CallFailure::Reply(failure);
+                            let broken = FailedCall::new(failure, Progress::default(), call.reads);
                             self.fail(call.ticket, call.admitted, broken.error, now);
                             if !broken.is_usable {
-                                let garbage = "what came before it was no answer to its request";
+                                let garbage = "an earlier reply did not match its request";
                                 return self.end(&ErrorKind::Unexpected(garbage.into()), now);
                             }
                         }
@@ -336,12 +335,12 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Ends the connection.
+    /// Ends the connection and fails all sent calls.
     fn end(&mut self, kind: &ErrorKind, now: Instant) {
-        self.link = Link::Closed;
+        self.link = LinkState::Closed;
         let calls = self.exchange.drain();
         self.exchange = Exchange::new();
-        // The first that is told of the event tells the breaker.
+        // Only the first reported failure counts for the breaker.
         let mut is_echo = false;
         for (call, is_sent) in calls {
             let error = Error::new(kind.clone(), is_sent && !call.reads);
@@ -360,8 +359,8 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Ends a call with an error, which the breaker is told of.
-    fn fail(&mut self, ticket: Option<T>, admitted: Admitted, error: Error, now: Instant) {
+    /// Fails a call, and records the error in the breaker.
+    fn fail(&mut self, ticket: Option<T>, admitted: AdmissionKind, error: Error, now: Instant) {
         let is_unsaid = error.is_echo || matches!(error.kind(), ErrorKind::ClientClosed);
         if ticket.is_none() || is_unsaid {
             self.breaker.pass(admitted, now);

@@ -1,87 +1,87 @@
-//! Requests as values, and what their replies mean.
+//! Requests as values, and the interpretation of their replies.
 
 use crate::core::connection::Connection;
 use crate::core::key::Key;
 use crate::core::operation::batch::Batch;
 use crate::core::operation::{
-    Count, Delete, Failure, Flush, Get, GetMany, Operation, Stats, Store, Touch, Version, one,
+    Count, Delete, Flush, Get, GetMany, Operation, ReplyFailure, Stats, Store, Touch, Version, one,
 };
 use crate::error::Error;
-use crate::item::{Counted, Item, StoreRequest, Stored, Ttl};
+use crate::item::{CountOutcome, Item, StoreOutcome, StoreRequest, Ttl};
 use bytes::Bytes;
 use larder_protocol::answer::Answer;
 use larder_protocol::encode::WireKey;
 
-/// A request to one server. Those for several items are sent together, and are answered as one call.
+/// A request to one server. A request for several items is sent as one batch and has one result.
 #[derive(Clone, Copy, Debug)]
 pub enum Request<'a> {
-    /// Looks an item up: [`Output::Item`].
+    /// Looks an item up. Result: [`Output::Item`].
     Get {
-        /// Which item.
+        /// The key of the item.
         key: &'a [u8],
-        /// Whether the CAS is wanted.
+        /// Whether to request the CAS.
         cas: bool,
-        /// How long the item lives from now on; `None` leaves its expiry as it is.
+        /// The new TTL of the item. `None` leaves its expiry as it is.
         touch: Option<Ttl>,
     },
-    /// Looks several items up: [`Output::Items`].
+    /// Looks several items up. Result: [`Output::Items`].
     GetMany {
-        /// Which items.
+        /// The keys of the items.
         keys: &'a [&'a [u8]],
-        /// Whether their CAS are wanted.
+        /// Whether to request the CAS of each item.
         cas: bool,
     },
-    /// Stores items: [`Output::Stored`].
+    /// Stores items. Result: [`Output::Stored`].
     Store(&'a [StoreRequest<'a>]),
-    /// Removes the items of these keys: [`Output::Found`].
+    /// Deletes items. Result: [`Output::Found`].
     Delete(&'a [&'a [u8]]),
-    /// Sets how long an item lives: [`Output::Found`].
+    /// Sets the TTL of an item. Result: [`Output::Found`].
     Touch {
-        /// Which item.
+        /// The key of the item.
         key: &'a [u8],
-        /// How long.
+        /// The new TTL.
         ttl: Ttl,
     },
-    /// Counts up or down: [`Output::Counted`].
+    /// Increments or decrements a number. Result: [`Output::Counted`].
     Count {
-        /// Which item.
+        /// The key of the item.
         key: &'a [u8],
-        /// Whether the number becomes smaller.
+        /// Whether to decrement.
         down: bool,
-        /// By how much.
+        /// The amount.
         delta: u64,
     },
-    /// Removes all items after a time: [`Output::Done`].
+    /// Removes all items after a delay. Result: [`Output::Done`].
     Flush(Ttl),
-    /// Asks for the server's version: [`Output::Version`].
+    /// Requests the server's version. Result: [`Output::Version`].
     Version,
-    /// Asks for a page of statistics: [`Output::Stats`]. Without a topic it is the general page.
+    /// Requests a page of statistics; without a topic the general page. Result: [`Output::Stats`].
     Stats(Option<&'a str>),
 }
 
-/// What a server has answered to a [`Request`].
+/// The result of a [`Request`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// The item, if there is one.
+    /// The item, if it exists.
     Item(Option<Item>),
-    /// What was found for each key, in their order.
+    /// The item of each key, in order.
     Items(Vec<Option<Item>>),
-    /// The outcome of each store, in their order.
-    Stored(Vec<Stored>),
-    /// Whether there was an item, for each key in their order.
+    /// The outcome of each store, in order.
+    Stored(Vec<StoreOutcome>),
+    /// Whether the item existed, for each key in order.
     Found(Vec<bool>),
-    /// The outcome of counting.
-    Counted(Counted),
-    /// It is done.
+    /// The outcome of an increment or decrement.
+    Counted(CountOutcome),
+    /// The flush is done.
     Done,
     /// The server's version.
     Version(String),
-    /// Names and values.
+    /// Statistics: names and values.
     Stats(Vec<(String, String)>),
 }
 
-/// A request that can be sent.
-pub(super) enum Checked<'a> {
+/// A valid request, ready to be sent.
+pub(super) enum CheckedRequest<'a> {
     Get(Get<'a>),
     GetMany(Vec<Key<'a>>, bool),
     Store(Store<'a, 'a>),
@@ -95,9 +95,9 @@ pub(super) enum Checked<'a> {
     Stats(Stats<'a>),
 }
 
-/// What is kept of a request until its replies have come.
+/// The part of a request that is needed to interpret its replies.
 #[derive(Debug)]
-pub(super) enum Awaited {
+pub(super) enum PendingReply {
     Item(Box<[u8]>),
     Items(Box<[Box<[u8]>]>),
     Stored,
@@ -110,7 +110,7 @@ pub(super) enum Awaited {
 }
 
 impl<'a> Request<'a> {
-    /// Whether it changes nothing.
+    /// Whether the request changes nothing.
     pub(super) fn reads(&self) -> bool {
         match self {
             Self::Get { touch, .. } => touch.is_none(),
@@ -120,8 +120,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The output if nothing is asked for.
-    pub(super) fn nothing(&self) -> Option<Output> {
+    /// The output of a request without keys or items, which is not sent.
+    pub(super) fn empty_output(&self) -> Option<Output> {
         match self {
             Self::GetMany { keys: [], .. } => Some(Output::Items(Vec::new())),
             Self::Store([]) => Some(Output::Stored(Vec::new())),
@@ -130,56 +130,60 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// What is to be kept of it.
-    pub(super) fn awaited(&self) -> Awaited {
+    /// Returns the part that is needed to interpret the replies.
+    pub(super) fn pending_reply(&self) -> PendingReply {
         match self {
-            Self::Get { key, .. } => Awaited::Item((*key).into()),
+            Self::Get { key, .. } => PendingReply::Item((*key).into()),
             Self::GetMany { keys, .. } => {
-                Awaited::Items(keys.iter().map(|key| (*key).into()).collect())
+                PendingReply::Items(keys.iter().map(|key| (*key).into()).collect())
             }
-            Self::Store(_) => Awaited::Stored,
-            Self::Delete(_) => Awaited::Removed,
-            Self::Touch { .. } => Awaited::Touched,
-            Self::Count { .. } => Awaited::Counted,
-            Self::Flush(_) => Awaited::Done,
-            Self::Version => Awaited::Version,
-            Self::Stats(_) => Awaited::Stats,
+            Self::Store(_) => PendingReply::Stored,
+            Self::Delete(_) => PendingReply::Removed,
+            Self::Touch { .. } => PendingReply::Touched,
+            Self::Count { .. } => PendingReply::Counted,
+            Self::Flush(_) => PendingReply::Done,
+            Self::Version => PendingReply::Version,
+            Self::Stats(_) => PendingReply::Stats,
         }
     }
 
+    /// Validates the request.
+    ///
     /// # Errors
-    /// No server takes such a key or value.
-    pub(super) fn check(&self) -> Result<Checked<'a>, Error> {
+    /// A key or a value is invalid.
+    pub(super) fn check(&self) -> Result<CheckedRequest<'a>, Error> {
         Ok(match *self {
-            Self::Get { key, cas, touch } => {
-                Checked::Get(Get { key: Key::new(key)?, cas, touch: touch.map(Ttl::exptime) })
-            }
+            Self::Get { key, cas, touch } => CheckedRequest::Get(Get {
+                key: Key::new(key)?,
+                cas,
+                touch: touch.map(Ttl::exptime),
+            }),
             Self::GetMany { keys, cas } => {
                 let keys: Result<_, _> = keys.iter().map(|key| Key::new(key)).collect();
-                Checked::GetMany(keys?, cas)
+                CheckedRequest::GetMany(keys?, cas)
             }
-            Self::Store([item]) => Checked::Store(store(item)?),
+            Self::Store([item]) => CheckedRequest::Store(store(item)?),
             Self::Store(items) => {
                 let stores: Result<_, Error> = items.iter().map(store).collect();
-                Checked::StoreMany(Batch::new(stores?))
+                CheckedRequest::StoreMany(Batch::new(stores?))
             }
-            Self::Delete([key]) => Checked::Delete(delete(key)?),
+            Self::Delete([key]) => CheckedRequest::Delete(delete(key)?),
             Self::Delete(keys) => {
                 let deletes: Result<_, Error> = keys.iter().map(|key| delete(key)).collect();
-                Checked::DeleteMany(Batch::new(deletes?))
+                CheckedRequest::DeleteMany(Batch::new(deletes?))
             }
             Self::Touch { key, ttl } => {
-                Checked::Touch(Touch { key: Key::new(key)?, expiry: ttl.exptime() })
+                CheckedRequest::Touch(Touch { key: Key::new(key)?, expiry: ttl.exptime() })
             }
             Self::Count { key, down, delta } => {
-                Checked::Count(Count { key: Key::new(key)?, down, delta, create: None })
+                CheckedRequest::Count(Count { key: Key::new(key)?, down, delta, create: None })
             }
-            Self::Flush(delay) => Checked::Flush(Flush(delay.exptime())),
-            Self::Version => Checked::Version,
+            Self::Flush(delay) => CheckedRequest::Flush(Flush(delay.exptime())),
+            Self::Version => CheckedRequest::Version,
             Self::Stats(topic) => {
                 let topic = topic.filter(|topic| !topic.is_empty());
                 let topic = topic.map(|topic| WireKey::new(topic.as_bytes())).transpose();
-                Checked::Stats(Stats(topic?))
+                CheckedRequest::Stats(Stats(topic?))
             }
         })
     }
@@ -193,31 +197,31 @@ fn delete(key: &[u8]) -> Result<Delete<'_>, Error> {
     Ok(Delete { key: Key::new(key)?, compare: None, stale: None })
 }
 
-impl Checked<'_> {
-    pub(super) fn begin(self, connection: &mut Connection) {
+impl CheckedRequest<'_> {
+    pub(super) fn encode(self, connection: &mut Connection) {
         match self {
-            Self::Get(mut operation) => operation.begin(connection),
-            Self::GetMany(keys, cas) => GetMany::new(&keys, cas).begin(connection),
-            Self::Store(mut operation) => operation.begin(connection),
-            Self::StoreMany(mut operation) => operation.begin(connection),
-            Self::Delete(mut operation) => operation.begin(connection),
-            Self::DeleteMany(mut operation) => operation.begin(connection),
-            Self::Touch(mut operation) => operation.begin(connection),
-            Self::Count(mut operation) => operation.begin(connection),
-            Self::Flush(mut operation) => operation.begin(connection),
-            Self::Version => Version.begin(connection),
-            Self::Stats(mut operation) => operation.begin(connection),
+            Self::Get(mut operation) => operation.encode(connection),
+            Self::GetMany(keys, cas) => GetMany::new(&keys, cas).encode(connection),
+            Self::Store(mut operation) => operation.encode(connection),
+            Self::StoreMany(mut operation) => operation.encode(connection),
+            Self::Delete(mut operation) => operation.encode(connection),
+            Self::DeleteMany(mut operation) => operation.encode(connection),
+            Self::Touch(mut operation) => operation.encode(connection),
+            Self::Count(mut operation) => operation.encode(connection),
+            Self::Flush(mut operation) => operation.encode(connection),
+            Self::Version => Version.encode(connection),
+            Self::Stats(mut operation) => operation.encode(connection),
         }
     }
 }
 
-impl Awaited {
-    /// What the replies to the request say.
+impl PendingReply {
+    /// Interprets the replies to the request.
     ///
     /// # Errors
-    /// [`Failure`]: they have not what was asked for.
-    pub(super) fn output(&self, replies: &[Bytes]) -> Result<Output, Failure> {
-        let key = |key| Key::new(key).map_err(|_| Failure::unexpected("a key was changed"));
+    /// [`ReplyFailure`]: the replies are no result of the request.
+    pub(super) fn output(&self, replies: &[Bytes]) -> Result<Output, ReplyFailure> {
+        let key = |key| Key::new(key).map_err(|_| ReplyFailure::unexpected("unexpected"));
         match self {
             Self::Item(name) => {
                 let operation = Get { key: key(name)?, cas: false, touch: None };
@@ -225,7 +229,7 @@ impl Awaited {
             }
             Self::Items(names) => {
                 let keys = names.iter().map(|name| key(name)).collect::<Result<Vec<_>, _>>()?;
-                last(GetMany::begun(&keys, replies.len()), replies).map(Output::Items)
+                last(GetMany::sent(&keys, replies.len()), replies).map(Output::Items)
             }
             Self::Stored => each(replies, Store::known).map(Output::Stored),
             Self::Removed => each(replies, Delete::known).map(Output::Found),
@@ -238,21 +242,24 @@ impl Awaited {
     }
 }
 
-/// The output that an operation has with its last reply.
-fn last<O: Operation>(mut operation: O, replies: &[Bytes]) -> Result<O::Output, Failure> {
+/// Returns the output that an operation has after its last reply.
+fn last<O: Operation>(mut operation: O, replies: &[Bytes]) -> Result<O::Output, ReplyFailure> {
     for reply in replies {
         if let Some(output) = operation.take(reply)? {
             return Ok(output);
         }
     }
-    Err(Failure::unexpected(""))
+    Err(ReplyFailure::unexpected(""))
 }
 
-/// What each reply of one answer says. If one of several says what it should not, the others may have happened.
-fn each<T>(replies: &[Bytes], known: impl Fn(&Answer<'_>) -> Option<T>) -> Result<Vec<T>, Failure> {
+/// Interprets replies with one answer each. After a failure the other requests of a batch may have been carried out.
+fn each<T>(
+    replies: &[Bytes],
+    known: impl Fn(&Answer<'_>) -> Option<T>,
+) -> Result<Vec<T>, ReplyFailure> {
     let is_alone = replies.len() == 1;
     let outputs = replies.iter().map(|reply| single(std::slice::from_ref(reply), &known));
-    outputs.collect::<Result<_, _>>().map_err(|failure: Failure| Failure {
+    outputs.collect::<Result<_, _>>().map_err(|failure: ReplyFailure| ReplyFailure {
         is_definite: failure.is_definite && is_alone,
         ..failure
     })
@@ -261,7 +268,7 @@ fn each<T>(replies: &[Bytes], known: impl Fn(&Answer<'_>) -> Option<T>) -> Resul
 fn single<T>(
     replies: &[Bytes],
     known: impl FnOnce(&Answer<'_>) -> Option<T>,
-) -> Result<T, Failure> {
+) -> Result<T, ReplyFailure> {
     let output = replies.first().map(|reply| one(reply, known)).transpose()?.flatten();
-    output.ok_or_else(|| Failure::unexpected(""))
+    output.ok_or_else(|| ReplyFailure::unexpected(""))
 }

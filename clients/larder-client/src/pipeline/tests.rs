@@ -1,11 +1,11 @@
 use super::*;
 use crate::StoreRequest;
-use crate::{Item, StoreMode, Stored, Ttl};
+use crate::{Item, StoreMode, StoreOutcome, Ttl};
 use bytes::Bytes;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A pipeline with a clock.
+/// A pipeline with a simulated clock.
 struct Harness {
     calls: Pipeline<char>,
     now: Instant,
@@ -19,7 +19,7 @@ impl Harness {
 
     fn open() -> Self {
         let mut harness = Self::new();
-        harness.calls.link = Link::Opening;
+        harness.calls.link = LinkState::Opening;
         harness.calls.handle_opened(harness.now);
         harness
     }
@@ -60,7 +60,7 @@ impl Harness {
         self.calls.handle_time(self.now);
     }
 
-    /// Tickets, and what came of their calls: `=` with the output, `!` with a definite error, `?` with an ambiguous one.
+    /// Tickets with results: `=` with an output, `!` with a definite error, `?` with an ambiguous one.
     fn answers(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.calls.poll_answer())
             .map(|(ticket, answer)| match answer {
@@ -84,12 +84,12 @@ fn hit(key: char) -> String {
 }
 
 #[test]
-fn calls_leave_together_and_each_gets_its_answer() {
+fn calls_leave_in_one_write_and_each_gets_its_result() {
     let mut harness = Harness::new();
-    assert!(!harness.calls.begin_opening(), "nobody needs a connection");
+    assert!(!harness.calls.start_opening(), "no call needs a connection");
     harness.get('a');
     harness.set('b');
-    assert!(harness.calls.begin_opening() && !harness.calls.begin_opening());
+    assert!(harness.calls.start_opening() && !harness.calls.start_opening());
     assert_eq!(harness.output(), "");
     harness.calls.handle_opened(harness.now);
     assert_eq!(harness.output(), "get a\r\nset b 0 0 1\r\n1\r\n");
@@ -104,7 +104,7 @@ fn calls_leave_together_and_each_gets_its_answer() {
 }
 
 #[test]
-fn all_requests() {
+fn all_requests_are_sent_and_interpreted() {
     let item = |value: &'static str| Item { value: Bytes::from(value), flags: 0, cas: None };
     let store = |key: &'static str| StoreRequest {
         mode: StoreMode::Add,
@@ -132,7 +132,7 @@ fn all_requests() {
             Request::Store(&[store("a"), store("b")]),
             "add a 3 5 1\r\n1\r\nadd b 3 5 1\r\n1\r\n",
             "STORED\r\nNOT_STORED\r\n",
-            Output::Stored(vec![Stored::Stored, Stored::NotStored]),
+            Output::Stored(vec![StoreOutcome::Stored, StoreOutcome::NotStored]),
         ),
         (
             Request::Delete(keys),
@@ -150,7 +150,7 @@ fn all_requests() {
             Request::Count { key: b"a", down: true, delta: 2 },
             "decr a 2\r\n",
             "5\r\n",
-            Output::Counted(crate::Counted::Number(5)),
+            Output::Counted(crate::CountOutcome::Number(5)),
         ),
         (Request::Flush(Ttl::FOREVER), "flush_all 0\r\n", "OK\r\n", Output::Done),
         (Request::Version, "version\r\n", "VERSION 1\r\n", Output::Version("1".to_owned())),
@@ -181,7 +181,7 @@ fn all_requests() {
 }
 
 #[test]
-fn a_call_that_is_given_up_is_withdrawn_or_its_answer_is_dropped() {
+fn a_cancelled_call_is_withdrawn_or_its_reply_is_dropped() {
     let mut harness = Harness::open();
     let a = harness.get('a');
     let b = harness.get('b');
@@ -196,7 +196,7 @@ fn a_call_that_is_given_up_is_withdrawn_or_its_answer_is_dropped() {
 }
 
 #[test]
-fn calls_end_by_their_deadline_and_a_silent_connection_after_them() {
+fn calls_fail_at_their_deadline_and_then_a_silent_connection_ends() {
     let mut harness = Harness::open();
     harness.set('a');
     harness.output();
@@ -207,7 +207,7 @@ fn calls_end_by_their_deadline_and_a_silent_connection_after_them() {
     harness.input("STO");
     harness.set('c');
     harness.pass(SECOND / 2);
-    // Nobody was answered for a second: the others need not wait for their deadline.
+    // Without a reply for a second, the other call fails before its deadline.
     assert_eq!(harness.answers(), ["a?Timeout", "b!Timeout"]);
     assert!(!harness.calls.is_open());
     harness.pass(SECOND);
@@ -216,7 +216,7 @@ fn calls_end_by_their_deadline_and_a_silent_connection_after_them() {
 }
 
 #[test]
-fn an_answer_that_comes_late_is_for_nobody() {
+fn a_late_reply_is_dropped() {
     let mut harness = Harness::open();
     harness.get('a');
     harness.get('b');
@@ -234,7 +234,7 @@ fn an_answer_that_comes_late_is_for_nobody() {
 }
 
 #[test]
-fn what_was_not_sent_goes_over_the_next_connection() {
+fn unsent_calls_use_the_next_connection() {
     let mut harness = Harness::open();
     harness.get('a');
     harness.set('b');
@@ -242,7 +242,7 @@ fn what_was_not_sent_goes_over_the_next_connection() {
     harness.set('c');
     harness.calls.handle_lost(None, harness.now);
     assert_eq!(harness.answers(), ["a!Closed", "b?Closed"]);
-    assert!(harness.calls.begin_opening());
+    assert!(harness.calls.start_opening());
     harness.calls.handle_opened(harness.now);
     assert_eq!(harness.output(), "set c 0 0 1\r\n1\r\n");
     harness.input("STORED\r\n");
@@ -250,7 +250,7 @@ fn what_was_not_sent_goes_over_the_next_connection() {
 }
 
 #[test]
-fn what_nobody_asked_for_ends_the_connection() {
+fn unexpected_input_ends_the_connection() {
     for (input, expected) in [
         ("END\r\nEND\r\n", ["a!Unexpected", "b!Unexpected"]),
         ("VALUE x 0 1\r\nx\r\nEND\r\n", ["a!Unexpected", "b!Unexpected"]),
@@ -274,12 +274,12 @@ fn what_nobody_asked_for_ends_the_connection() {
 }
 
 #[test]
-fn a_server_that_fails_again_and_again_is_left_alone() {
+fn the_breaker_opens_after_several_failures() {
     let mut harness = Harness::new();
     for _ in 0..5 {
         harness.get('a');
         harness.get('b');
-        assert!(harness.calls.begin_opening());
+        assert!(harness.calls.start_opening());
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
         harness.calls.handle_failed(refused, harness.now);
         assert_eq!(harness.answers(), ["a!Connect", "b!Connect"]);
@@ -287,13 +287,13 @@ fn a_server_that_fails_again_and_again_is_left_alone() {
     let request = Request::Version;
     let (ticket, error) = harness.calls.push('a', &request, harness.now).unwrap_err();
     assert!(matches!((ticket, error.kind()), ('a', ErrorKind::Unavailable { .. })));
-    // One call finds out; if it is given up, the next.
+    // One call probes; if it is cancelled, the next one does.
     harness.now += SECOND;
     let probe = harness.push('a', &request);
     assert!(harness.calls.push('b', &request, harness.now).is_err());
     assert!(harness.calls.cancel(probe, harness.now).is_some());
     harness.push('b', &request);
-    assert!(harness.calls.begin_opening());
+    assert!(harness.calls.start_opening());
     harness.calls.handle_opened(harness.now);
     harness.output();
     harness.input("VERSION 1\r\n");
@@ -302,7 +302,7 @@ fn a_server_that_fails_again_and_again_is_left_alone() {
 }
 
 #[test]
-fn a_client_that_is_closed_tells_all() {
+fn closing_fails_all_calls() {
     let mut harness = Harness::open();
     harness.set('a');
     harness.output();

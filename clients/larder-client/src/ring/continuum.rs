@@ -1,4 +1,4 @@
-//! Servers as points on a circle of 2³² hashes: a key belongs to the point that follows, or precedes, its own hash.
+//! Ketama: servers as points on a circle of 2³² hashes. A key belongs to the point that follows, or precedes, its hash.
 
 use super::key_hash::KeyHash;
 use super::node::{Member, Node};
@@ -8,14 +8,14 @@ use md5::{Digest, Md5};
 use sha1::Sha1;
 use std::cmp::Reverse;
 
-/// Points of a server of average weight.
+/// The number of points of a server of average weight.
 const POINTS: u16 = 160;
-/// Points of every server of libmemcached's if weights do not count.
+/// The number of points per server of libmemcached without weights.
 const POINTS_UNWEIGHTED: u32 = 100;
 
 #[derive(Clone, Debug)]
 pub(super) struct Continuum {
-    /// By value.
+    /// Sorted by value.
     points: Box<[Point]>,
     client: Client,
 }
@@ -26,7 +26,7 @@ struct Point {
     node: u32,
 }
 
-/// The client whose continuum it is.
+/// The client that defines the continuum.
 #[derive(Clone, Copy, Debug)]
 enum Client {
     Libmemcached(KeyHash),
@@ -47,14 +47,14 @@ impl Continuum {
         Self { points, client: Client::Libmemcached(hash) }
     }
 
-    /// libmemcached's `update_continuum` with weights. Of equal points the one of the first server counts.
+    /// libmemcached's `update_continuum` with weights. Of equal points the first server's counts.
     pub(super) fn libmemcached_weighted(nodes: &[Member<'_>], hash: KeyHash) -> Self {
         let mut points = md5_points(nodes, Node::libmemcached_name, &float_shares(nodes));
         points.sort_by_key(|point| (point.value, point.node));
         Self { points, client: Client::Libmemcached(hash) }
     }
 
-    /// spymemcached's `setKetamaNodes`. Of equal points the one of the last server counts.
+    /// spymemcached's `setKetamaNodes`. Of equal points the last server's counts.
     pub(super) fn spymemcached(nodes: &[Member<'_>]) -> Self {
         let is_weighted = nodes.iter().any(|(_, node)| node.share() != 1);
         let digests = match is_weighted {
@@ -84,8 +84,8 @@ impl Continuum {
         Self { points, client: Client::Dalli }
     }
 
-    /// The server of a key, or the first usable one of those that the client would try then. After the last of these
-    /// the points that follow are tried, so that every server has its turn.
+    /// Returns the server of a key, or the first usable one of the servers that the client tries next. After those,
+    /// tries the following points, so that every server is tried.
     pub(super) fn pick_where(
         &self,
         key: &[u8],
@@ -104,7 +104,7 @@ impl Continuum {
         nodes.find(|node| is_usable(*node))
     }
 
-    /// The index of the point that a hash belongs to.
+    /// Returns the index of the point of a hash.
     fn position(&self, hash: u32) -> usize {
         let last = self.points.len().saturating_sub(1);
         match self.client {
@@ -129,7 +129,7 @@ impl Client {
         }
     }
 
-    /// How often the client tries another hash if a server is not there.
+    /// The number of further hashes that the client tries if a server is unavailable.
     fn rehashes(self) -> u8 {
         match self {
             Self::Libmemcached(_) => 0,
@@ -138,7 +138,7 @@ impl Client {
         }
     }
 
-    /// The next hash of a key: that of the attempt's number and the key, added to the last one by spymemcached.
+    /// The next hash of a key: the hash of the attempt's number and the key. spymemcached adds it to the previous hash.
     fn rehash(self, hash: u32, attempt: u8, key: &[u8]) -> u32 {
         let mut number = Buffer::new();
         let number = number.format(attempt).as_bytes();
@@ -159,16 +159,16 @@ impl Client {
     }
 }
 
-/// How many digests each server has, by its share of all weights. The other clients calculate it in single precision
-/// and in this order; what they add to it, 10⁻¹⁰, is too small to change the result.
-#[expect(clippy::cast_possible_truncation, reason = "the other clients cut the fraction off too")]
+/// Computes the number of digests of each server from its share of the total weight. The other clients calculate in
+/// single precision and in this order. The 10⁻¹⁰ that they add is too small to change the result.
+#[expect(clippy::cast_possible_truncation, reason = "the other clients truncate, too")]
 fn float_shares(nodes: &[Member<'_>]) -> Vec<u32> {
     let total: u64 = nodes.iter().map(|(_, node)| u64::from(node.share())).sum();
     let shares = nodes.iter().map(|(_, node)| node.share() as f32 / total as f32);
     shares.map(|share| (share * f32::from(POINTS) / 4.0 * nodes.len() as f32) as u32).collect()
 }
 
-/// Each digest of a server's name and a number is cut into four points.
+/// Computes the points: four from each digest of a server's name and a number.
 fn md5_points(
     nodes: &[Member<'_>],
     name: impl Fn(&Node) -> String,

@@ -3,11 +3,11 @@
 use super::rendezvous::mix;
 use rapidhash::v3::rapidhash_v3;
 
-/// How many other hashes are tried before the servers are taken in the order of the list.
+/// The number of further hashes that are tried before the servers are taken in the order of the list.
 const REHASHES: u32 = 8;
 
-/// The usable server of a key out of `count`. The key's hash is rapidhash; if the server is not usable, others are
-/// tried by hashes of this hash, so that its keys are spread over all the others.
+/// Returns the usable server of a key, of `count` servers. The key's hash is rapidhash. If the server is not usable,
+/// rehashes of this hash choose others, so that its keys are spread over all of them.
 pub(super) fn pick_where(
     key: &[u8],
     count: usize,
@@ -26,9 +26,9 @@ pub(super) fn pick_where(
     (first..count).chain(0..first).find(|bucket| is_usable(*bucket))
 }
 
-/// The paper's function: a bucket from 0 to `count` − 1. One more bucket takes 1 ÷ `count` of the keys of each, and no
-/// other key moves.
-#[expect(clippy::cast_possible_truncation, reason = "the paper cuts the fraction off too")]
+/// The function of the paper: a bucket from 0 to `count` − 1. Another bucket takes 1 ÷ (`count` + 1) of the keys of
+/// each, and no other key moves.
+#[expect(clippy::cast_possible_truncation, reason = "the paper truncates, too")]
 fn jump(mut hash: u64, count: usize) -> usize {
     let mut bucket = 0;
     let mut next = 0;
@@ -44,11 +44,11 @@ fn jump(mut hash: u64, count: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// `jump.Hash` of github.com/dgryski/go-jump, v0.0.0-20170409065014-e1f439676b57, for multiples of a number: the
-    /// first twenty, and FNV-1a (64 bits) of 100,000 of them in decimal, each with a comma behind it.
+    /// Compares with `jump.Hash` of github.com/dgryski/go-jump, v0.0.0-20170409065014-e1f439676b57, for multiples of a
+    /// number: the first twenty, and the 64-bit FNV-1a of 100,000 of them in decimal, each followed by a comma.
     #[test]
     #[rustfmt::skip]
-    fn buckets_are_go_jump_s() {
+    fn buckets_equal_those_of_go_jump() {
         check(5, [0, 3, 0, 3, 2, 3, 2, 0, 2, 2, 3, 1, 0, 1, 3, 1, 4, 0, 2, 3], 0x7b2e_6b18_5eb6_9b57);
         check(1000, [0, 838, 529, 945, 60, 71, 916, 756, 956, 786, 520, 292, 161, 336, 991, 701, 811, 339, 892, 846], 0x860f_3b59_f967_0102);
     }

@@ -1,32 +1,31 @@
-//! Hash functions of keys, as other clients have them.
+//! Key hash functions of other clients.
 
 use super::murmur3::murmur3;
 use md5::{Digest, Md5};
 
-/// A hash function of keys (32 bits).
+/// A 32-bit hash function of keys.
 ///
-/// libmemcached's are those of its `MEMCACHED_BEHAVIOR_HASH`, which pylibmc calls `hash`. Its `jenkins` and `hsieh`
-/// are not here. spymemcached's are those of `DefaultHashAlgorithm`, for keys of ASCII alone.
+/// The functions of libmemcached are those of `MEMCACHED_BEHAVIOR_HASH`, which pylibmc calls `hash`, except `jenkins`
+/// and `hsieh`. The functions of spymemcached are those of `DefaultHashAlgorithm`, for ASCII keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyHash {
-    /// libmemcached's default: Bob Jenkins' one-at-a-time.
+    /// Bob Jenkins' one-at-a-time: libmemcached's default.
     #[default]
     OneAtATime,
     /// The first four bytes of MD5, little-endian: libmemcached's `md5`, spymemcached's `KETAMA_HASH`.
     Md5,
-    /// Bits 16 to 30 of CRC-32: libmemcached's `crc`, spymemcached's `CRC_HASH`. Only modula distributes well by it.
+    /// Bits 16 to 30 of CRC-32: libmemcached's `crc`, spymemcached's `CRC_HASH`. Distributes well with modula only.
     Crc,
-    /// CRC-32 (IEEE), as gomemcache has it.
+    /// CRC-32 (IEEE), as in gomemcache.
     Crc32,
     /// FNV-1, 32 bits: libmemcached's `fnv1_32`, spymemcached's `FNV1_32_HASH`.
     Fnv32,
     /// FNV-1a, 32 bits: libmemcached's `fnv1a_32`, spymemcached's `FNV1A_32_HASH`.
     Fnv32a,
-    /// The lower half of FNV-1 of 64 bits, which mixes badly: libmemcached's `fnv1_64`, spymemcached's `FNV1_64_HASH`.
+    /// The lower half of 64-bit FNV-1, which mixes badly: libmemcached's `fnv1_64`, spymemcached's `FNV1_64_HASH`.
     Fnv64,
-    /// The lower half of FNV-1a of 64 bits, which mixes badly: libmemcached's `fnv1a_64`, spymemcached's
-    /// `FNV1A_64_HASH`.
+    /// The lower half of 64-bit FNV-1a, which mixes badly: libmemcached's `fnv1a_64`, spymemcached's `FNV1A_64_HASH`.
     Fnv64a,
     /// MurmurHash2 with a seed that depends on the length: libmemcached's `murmur`.
     Murmur,
@@ -37,7 +36,7 @@ pub enum KeyHash {
 }
 
 const FNV_32: (u32, u32) = (0x811c_9dc5, 0x0100_0193);
-/// The lower halves: what is above has no influence on them.
+/// The lower halves. The higher halves do not affect them.
 const FNV_64: (u32, u32) = (0x8422_2325, 0x0000_01b3);
 
 impl KeyHash {
@@ -63,7 +62,7 @@ impl KeyHash {
     }
 }
 
-/// Bytes are signed in libmemcached, as `char` is in C on most machines.
+/// libmemcached treats bytes as signed, as `char` is in C on most machines.
 fn signed(byte: u8) -> u32 {
     i32::from(byte.cast_signed()).cast_unsigned()
 }
@@ -126,10 +125,10 @@ mod tests {
         b"the quick brown fox jumps",
     ];
 
-    /// What `libhashkit_digest` of libmemcached 1.1.4 (x86-64) says of these keys.
+    /// The expected hashes are from `libhashkit_digest` of libmemcached 1.1.4 (x86-64).
     #[test]
     #[rustfmt::skip]
-    fn hashes_are_libmemcached_s() {
+    fn hashes_equal_those_of_libmemcached() {
         check(KeyHash::OneAtATime, [0x0000_0000, 0xca2e_9442, 0x45e6_1e58, 0xed13_1f5b, 0xcd8b_6206, 0xb985_59fc, 0xd21f_7d6f, 0x4755_49b8, 0xd38e_11e2]);
         check(KeyHash::Md5, [0xd98c_1dd4, 0xb975_c10c, 0x43f4_7e18, 0x9850_0190, 0x4c71_fce2, 0xd9b4_56ab, 0x0bb0_8626, 0xc24e_6789, 0x2877_0017]);
         check(KeyHash::Crc, [0x0000, 0x68b7, 0x1e83, 0x3524, 0x6d82, 0x0587, 0x65fa, 0x08ea, 0x67a2]);

@@ -1,7 +1,7 @@
-//! Which server a key belongs to.
+//! Hashing: the choice of a server by key.
 //!
-//! A [`Ring`] is made of a list of [`Node`]s and a method, a [`Hashing`]. Several methods are those of other clients,
-//! so that a program that changes from one of them finds its keys where they are.
+//! A [`Ring`] is built from a list of [`Node`]s and a method, a [`Hashing`]. Several methods equal those of other
+//! clients, so a program that replaces one of them finds its keys on the same servers.
 //!
 //! ```
 //! use larder_client::ring::{Hashing, Node, Ring};
@@ -9,7 +9,7 @@
 //! let nodes = [Node::new("cache-1", 11211), Node::new("cache-2", 11211).weight(2)];
 //! let ring = Ring::new(Hashing::Dalli, &nodes)?;
 //! let server = ring.pick(b"user:1");
-//! // The same server, as long as it is well; then the next.
+//! // The same server if it is usable, otherwise another one.
 //! assert_eq!(ring.pick_where(b"user:1", |_| true), Some(server));
 //! assert_eq!(ring.pick_where(b"user:1", |other| other != server), Some(1 - server));
 //! # Ok::<(), larder_client::ring::RingError>(())
@@ -18,9 +18,9 @@
 //! | file | contains |
 //! |---|---|
 //! | `node.rs` | a server and its names |
-//! | `key_hash.rs`, `murmur3.rs` | hash functions of keys |
-//! | `continuum.rs` | ketama, in several clients' ways |
-//! | `rendezvous.rs`, `jump.rs` | other consistent hashing |
+//! | `key_hash.rs`, `murmur3.rs` | key hash functions |
+//! | `continuum.rs` | ketama, in the variants of several clients |
+//! | `rendezvous.rs`, `jump.rs` | other consistent hashing methods |
 
 mod continuum;
 mod jump;
@@ -40,96 +40,96 @@ use thiserror::Error;
 
 /// A method of distributing keys over servers.
 ///
-/// *Consistent* methods move few keys if the list of servers changes. Where the order of the list counts, all clients
-/// need to have it in the same order (libmemcached's `SORT_HOSTS` sorts by host and port).
+/// *Consistent* methods move few keys when the list of servers changes. Where the order of the list matters, all
+/// clients need the same order (libmemcached's `SORT_HOSTS` sorts by host and port).
 ///
-/// | method | consistent | order counts | weights |
+/// | method | consistent | order matters | weights |
 /// |---|---|---|---|
 /// | `Rendezvous` | yes | no | yes |
-/// | `Jump` | if servers come and go at the end of the list | yes | no |
+/// | `Jump` | for changes at the end of the list | yes | no |
 /// | `Modula`, `Gomemcache` | no | yes | no |
 /// | `Ketama`, `KetamaWeighted`, `Spymemcached`, `Dalli` | yes | no | yes |
 /// | `Pymemcache` | yes | no | no |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hashing {
-    /// Ours, which suits most: even shares, and a server that is added or removed moves its own keys alone.
+    /// Larder's own method, the best choice for most programs: even shares, and a change of one server moves only its
+    /// own keys.
     ///
-    /// Rendezvous hashing by rapidhash and SplitMix64's finaliser; with weights, by logarithms.
+    /// Rendezvous hashing with rapidhash and SplitMix64's finaliser; with weights, with logarithms.
     #[default]
     Rendezvous,
-    /// Jump consistent hashing by rapidhash, with even shares and without memory for points. Servers are told by their
-    /// places in the list alone: whoever takes the place of another gets its keys.
+    /// Jump consistent hashing with rapidhash: even shares, and no memory for points. It identifies servers by their
+    /// index in the list alone: a server that replaces another at an index gets its keys.
     ///
-    /// Instead of a server that is not usable others are tried by further hashes.
+    /// If a server is not usable, further hashes choose others.
     Jump,
     /// The hash modulo the number of servers.
     ///
-    /// - libmemcached and pylibmc: their default, with [`KeyHash::OneAtATime`]; `distribution: modula` with the `hash`
-    ///   in question. They ignore weights.
+    /// - libmemcached and pylibmc: their default, with [`KeyHash::OneAtATime`]; `distribution: modula` with the given
+    ///   `hash`. They ignore weights.
     /// - spymemcached: `ArrayModNodeLocator`, its default, with [`KeyHash::Java`].
     ///
-    /// Instead of a server that is not usable the one after it in the list is tried, as spymemcached does by
-    /// `FailureMode.Redistribute`. libmemcached does not try another.
+    /// If a server is not usable, the next one in the list is used, as in spymemcached with `FailureMode.Redistribute`.
+    /// libmemcached uses no other server.
     Modula(KeyHash),
     /// libmemcached's `consistent` and `ketama` distributions: `MEMCACHED_BEHAVIOR_KETAMA`, pylibmc's `ketama` or
-    /// `distribution: consistent`. They use the same hash for keys and for points (100 for a server): in pylibmc
+    /// `distribution: consistent`. They use one hash function for keys and for points (100 per server): in pylibmc
     /// `hash`, by default [`KeyHash::OneAtATime`].
     ///
-    /// With a weight above 1 this is [`KetamaWeighted`](Self::KetamaWeighted) with the same hash, as there if the
-    /// distribution was set before the servers were added, which pylibmc does.
+    /// With a weight above 1 this is [`KetamaWeighted`](Self::KetamaWeighted) with the same hash function. libmemcached
+    /// does the same if the distribution was set before the servers were added, as pylibmc does.
     ///
-    /// Instead of a server that is not usable the next on the circle is tried. libmemcached does the same by
-    /// `AUTO_EJECT_HOSTS` without weights; with weights it distributes the points anew, as a ring does whose node is
-    /// not [`alive`](Node::alive).
+    /// If a server is not usable, the next one on the circle is used. libmemcached does the same with
+    /// `AUTO_EJECT_HOSTS` without weights; with weights it recomputes the points, like a ring with a node that is not
+    /// [`alive`](Node::alive).
     Ketama(KeyHash),
-    /// libmemcached's weighted ketama, with points by MD5, 160 for a server of average weight:
+    /// libmemcached's weighted ketama, with points from MD5, 160 per server of average weight:
     /// `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`, pylibmc's `ketama_weighted`, PHP's `OPT_LIBKETAMA_COMPATIBLE`. Keys are
-    /// hashed by [`KeyHash::Md5`], unless another hash is set after it. A weight of 0 is taken for 1 there.
+    /// hashed with [`KeyHash::Md5`], unless another hash is set after it. libmemcached takes a weight of 0 as 1.
     ///
-    /// Servers that are not usable are treated as by [`Ketama`](Self::Ketama).
+    /// If a server is not usable: see [`Ketama`](Self::Ketama).
     KetamaWeighted(KeyHash),
-    /// spymemcached's `KetamaNodeLocator` with `KETAMA_HASH` and its own format of names: `KetamaConnectionFactory`,
-    /// or a `ConnectionFactoryBuilder` with `Locator.CONSISTENT` and `KETAMA_HASH`. It hashes `host/ip:port`: servers
-    /// that are configured by host need [`Node::ip`] (IPv4), those that are configured by their IP address do not.
+    /// spymemcached's `KetamaNodeLocator` with `KETAMA_HASH` and its own name format: `KetamaConnectionFactory`, or a
+    /// `ConnectionFactoryBuilder` with `Locator.CONSISTENT` and `KETAMA_HASH`. It hashes `host/ip:port`: servers
+    /// configured by host name need [`Node::ip`] (IPv4), servers configured by IP address do not.
     ///
-    /// Instead of a server that is not usable up to six others are tried by further hashes, as it does by
-    /// `FailureMode.Redistribute`; after them, unlike there, the next on the circle.
+    /// If a server is not usable, up to six further hashes choose others, as in spymemcached with
+    /// `FailureMode.Redistribute`; after them, unlike spymemcached, the next ones on the circle are used.
     Spymemcached,
-    /// dalli's ring, with points by SHA-1, 160 for a server of average weight, and keys by CRC-32. What is hashed is the
-    /// key with its namespace.
+    /// dalli's ring, with points from SHA-1, 160 per server of average weight, and CRC-32 for keys. The key is hashed
+    /// with its namespace.
     ///
-    /// Instead of a server that is not usable up to 19 others are tried by further hashes, as with dalli's `failover`;
-    /// after them, unlike there, the next on the circle.
+    /// If a server is not usable, up to 19 further hashes choose others, as with dalli's `failover`; after them, unlike
+    /// dalli, the next ones on the circle are used.
     Dalli,
-    /// pymemcache's `HashClient` with its default hasher, for keys of type `str` in ASCII. (It hashes keys of type
-    /// `bytes` as they are printed: `b'user:1'`, quotes included.) What is hashed is the key without `key_prefix`.
+    /// pymemcache's `HashClient` with its default hasher, for ASCII keys of type `str`. (It hashes keys of type `bytes`
+    /// in their printed form, `b'user:1'`, including the quotes.) The key is hashed without `key_prefix`.
     ///
-    /// Instead of a server that is not usable the one with the next highest score is used, as there.
+    /// If a server is not usable, the one with the next highest score is used, as in pymemcache.
     Pymemcache,
-    /// gomemcache's `ServerList`: [`Modula`](Self::Modula) with [`KeyHash::Crc32`]. Weights are given by listing a
-    /// server several times. gomemcache does not try another server.
+    /// gomemcache's `ServerList`: [`Modula`](Self::Modula) with [`KeyHash::Crc32`]. A server listed several times gets
+    /// more keys. gomemcache uses no other server.
     Gomemcache,
 }
 
-/// Why there is no such ring.
+/// The error of building a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RingError {
-    /// No server is alive and has a weight.
-    #[error("there is no server that takes keys")]
+    /// No server is alive with a weight above 0.
+    #[error("no server is alive with a weight above 0")]
     NoNodes,
-    /// The method has no weights, and those of the servers differ.
-    #[error("this method of hashing gives all servers the same share: their weights must be equal")]
+    /// The method does not support weights, and the weights differ.
+    #[error("this hashing method does not support weights: use equal weights")]
     WeightsUnsupported,
 }
 
-/// A method of distributing keys, made ready for a list of servers. It does not change: for another list another is
-/// made.
+/// A method of distributing keys, prepared for an immutable list of servers.
 ///
 /// A server that is listed twice has two shares with [`Modula`](Hashing::Modula), [`Gomemcache`](Hashing::Gomemcache)
-/// and [`Jump`](Hashing::Jump). With the others one of the two gets all the keys, if
-/// their weights are equal.
+/// and [`Jump`](Hashing::Jump). With the other methods, one of the two entries gets all keys if their weights are
+/// equal.
 #[derive(Clone, Debug)]
 pub struct Ring(Method);
 
@@ -144,7 +144,8 @@ enum Method {
 }
 
 impl Ring {
-    /// A ring of the servers that are alive and whose weight is not 0. Methods with points keep eight bytes for each.
+    /// Builds a ring of the servers that are alive with a weight above 0. Methods with points use eight bytes per
+    /// point.
     ///
     /// # Errors
     /// See [`RingError`].
@@ -174,25 +175,25 @@ impl Ring {
             Hashing::Ketama(hash) | Hashing::KetamaWeighted(hash) => {
                 Method::Continuum(Continuum::libmemcached_weighted(&members, hash))
             }
-            // These two count servers without weight when they distribute the points.
+            // These two clients count servers without weight when they compute the points.
             Hashing::Spymemcached => Method::Continuum(Continuum::spymemcached(&alive)),
             Hashing::Dalli => Method::Continuum(Continuum::dalli(&alive)),
             Hashing::Pymemcache => Method::Pymemcache(Pymemcache::new(&members)),
         }))
     }
 
-    /// The index of the server that a key belongs to, in the list that the ring was made of.
+    /// Returns the index of the server of a key, in the list of nodes.
     #[must_use]
     pub fn pick(&self, key: &[u8]) -> usize {
         self.pick_where(key, |_| true).expect("a ring has a server")
     }
 
-    /// The index of the server that a key belongs to, or, unless `is_usable`, of the first usable one of those that
-    /// come after it for this key; `None` if none that takes keys is usable.
+    /// Returns the index of the server of a key. If `is_usable` rejects it, returns the next usable server for this
+    /// key, or `None` if no server is usable.
     ///
-    /// Keys of usable servers stay where they are. The others are spread over the usable servers, except with
-    /// [`Modula`](Hashing::Modula) and [`Gomemcache`](Hashing::Gomemcache), where those of one server all go to another.
-    /// `is_usable` can be asked of a server several times.
+    /// Keys of usable servers keep their server. The other keys are spread over the usable servers, except with
+    /// [`Modula`](Hashing::Modula) and [`Gomemcache`](Hashing::Gomemcache), where all keys of one server go to one
+    /// other. `is_usable` may be called several times for a server.
     #[must_use]
     pub fn pick_where(
         &self,

@@ -1,6 +1,6 @@
 //! MurmurHash3 (x86, 32 bits) by Austin Appleby.
 
-/// `MurmurHash3_x86_32` of all the bytes, as pymemcache's `murmur3_32`.
+/// Computes `MurmurHash3_x86_32`, like pymemcache's `murmur3_32`.
 ///
 /// ```
 /// assert_eq!(larder_client::ring::murmur3(b"test", 0), 0xba6b_d213);
@@ -10,11 +10,11 @@ pub fn murmur3(bytes: &[u8], seed: u32) -> u32 {
     Murmur3::new(seed).update(bytes).finish()
 }
 
-/// A hash that is not finished, so that what many inputs begin with is hashed once.
+/// An unfinished hash, so that a common prefix of many inputs is hashed once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Murmur3 {
     state: u32,
-    /// The last bytes, fewer than four, which are mixed in together with the next.
+    /// The last bytes, fewer than four, which are mixed in together with the next ones.
     pending: u32,
     pending_bits: u32,
     len: u32,
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_are_those_of_the_original() {
+    fn hashes_equal_those_of_the_original() {
         for (input, seed, hash) in [
             ("", 0, 0),
             ("", 1, 0x514e_28b7),

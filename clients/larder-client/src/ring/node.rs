@@ -1,16 +1,16 @@
-//! The servers that keys are distributed over.
+//! Servers of a ring.
 
 use std::net::IpAddr;
 
-/// memcached's port, which libmemcached leaves out of the names of servers.
+/// memcached's port, which libmemcached omits from server names.
 const DEFAULT_PORT: u16 = 11211;
 
-/// A server, as methods of hashing see it.
+/// A server of a ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The host, or the path of a Unix socket.
+    /// The host, or the path of a unix socket.
     host: Box<str>,
-    /// `None` for a Unix socket.
+    /// `None` for a unix socket.
     port: Option<u16>,
     ip: Option<IpAddr>,
     weight: u32,
@@ -25,37 +25,36 @@ impl Node {
         Self { host, port, ip: None, weight: 1, is_alive: true }
     }
 
-    /// A server at a host and port, of weight 1. The host is hashed as it is written here: write it as it is in the
-    /// other clients' configuration, IPv6 addresses without brackets.
+    /// A server at a host and port, of weight 1. The host is hashed as written: write it as in the configuration of the
+    /// other clients, IPv6 addresses without brackets.
     #[must_use]
     pub fn new(host: impl Into<Box<str>>, port: u16) -> Self {
         Self::with_address(host.into(), Some(port))
     }
 
-    /// A server behind a Unix socket, of weight 1.
+    /// A server behind a unix socket, of weight 1.
     #[must_use]
     pub fn unix(path: impl Into<Box<str>>) -> Self {
         Self::with_address(path.into(), None)
     }
 
-    /// How many keys the server gets in relation to the others; 0 for none. By methods with points a server whose weight
-    /// is below about 1 ÷ 40 (ketama) or 1 ÷ 160 (dalli) of the average gets none either, as it has no point.
+    /// Sets the server's share of the keys relative to the others; 0 for none. With methods that use points, a weight
+    /// below about 1 ÷ 40 (ketama) or 1 ÷ 160 (dalli) of the average gives no point and no keys.
     #[must_use]
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;
         self
     }
 
-    /// The IPv4 address of a server that is named by its host, which
-    /// [`Hashing::Spymemcached`](super::Hashing::Spymemcached) hashes too.
+    /// Sets the IPv4 address of a server that is named by its host, which
+    /// [`Hashing::Spymemcached`](super::Hashing::Spymemcached) also hashes.
     #[must_use]
     pub fn ip(mut self, ip: IpAddr) -> Self {
         self.ip = Some(ip);
         self
     }
 
-    /// Whether the server is there. One that is not is left out, as if it were not in the list, except that the
-    /// others keep their indexes.
+    /// Sets whether the server is alive. A ring leaves other servers out, but keeps the indexes of the list.
     #[must_use]
     pub fn alive(mut self, is_alive: bool) -> Self {
         self.is_alive = is_alive;
@@ -70,7 +69,7 @@ impl Node {
         self.weight
     }
 
-    /// `host:port`, or the path.
+    /// The name: `host:port`, or the path.
     pub(super) fn name(&self) -> String {
         match self.port {
             Some(port) => format!("{}:{port}", self.host),
@@ -78,7 +77,7 @@ impl Node {
         }
     }
 
-    /// `host:port`, `host` at memcached's port, `path:0`.
+    /// The name in libmemcached: `host:port`, `host` for memcached's port, `path:0`.
     pub(super) fn libmemcached_name(&self) -> String {
         match self.port {
             Some(DEFAULT_PORT) => self.host.to_string(),
@@ -86,7 +85,7 @@ impl Node {
         }
     }
 
-    /// `host/ip:port`, `host:port` if no IP address was given.
+    /// The name in spymemcached: `host/ip:port`, or `host:port` without an IP address.
     pub(super) fn spymemcached_name(&self) -> String {
         match (self.ip, self.port) {
             (Some(ip), Some(port)) => format!("{}/{ip}:{port}", self.host),

@@ -1,4 +1,4 @@
-//! Rendezvous hashing: each server has a score for each key, and the key belongs to the one with the highest
+//! Rendezvous hashing: each server has a score for each key, and the key belongs to the server with the highest score
 //! (Thaler and Ravishankar, 1996).
 
 use super::murmur3::Murmur3;
@@ -6,7 +6,7 @@ use super::node::Member;
 use rapidhash::v3::rapidhash_v3;
 use std::f64::consts::{LN_2, SQRT_2};
 
-/// Our own method. The hash of a server and a key is `mix(rapidhash(name) ^ rapidhash(key))`, of 64 bits.
+/// Larder's own method. The 64-bit hash of a server and a key is `mix(rapidhash(name) ^ rapidhash(key))`.
 #[derive(Clone, Debug)]
 pub(super) struct Rendezvous {
     servers: Box<[Server]>,
@@ -29,7 +29,7 @@ impl Rendezvous {
             index: *index,
         };
         let mut servers: Box<[Server]> = nodes.iter().map(server).collect();
-        // The heaviest first, as they win most often, and those that come after the winner cost least.
+        // Heaviest first: they win most often, and the servers after the winner cost least.
         servers.sort_by(|a, b| a.inverse.total_cmp(&b.inverse));
         let inverse = |server: Option<&Server>| server.map(|server| server.inverse);
         let is_weighted = inverse(servers.first()) != inverse(servers.last());
@@ -60,8 +60,8 @@ impl Rendezvous {
         best.map(|(_, index)| index)
     }
 
-    /// The score is ln(hash ÷ 2⁶⁴) ÷ weight, by which servers get shares like their weights (Schindelhauer and
-    /// Schomaker, 2005). It is never above (hash ÷ 2⁶⁴ − 1) ÷ weight, which spares most logarithms.
+    /// The score is ln(hash ÷ 2⁶⁴) ÷ weight, which gives servers shares proportional to their weights (Schindelhauer
+    /// and Schomaker, 2005). It is at most (hash ÷ 2⁶⁴ − 1) ÷ weight; this bound avoids most logarithms.
     fn highest_weighted(
         &self,
         key_hash: u64,
@@ -92,14 +92,14 @@ pub(super) fn mix(mut hash: u64) -> u64 {
     hash ^ hash >> 31
 }
 
-/// The upper 52 bits as a number between 0 and 1, both excluded: one more would be rounded up to 1.
+/// Converts the upper 52 bits to a number between 0 and 1, both excluded. With 53 bits the largest would round up to 1.
 fn unit_interval(hash: u64) -> f64 {
     ((hash >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
 }
 
-/// The natural logarithm of a positive, normal number. The standard library's differs in its last bits from one
-/// machine to another, and then keys could have different servers there. This one only uses operations that IEEE 754
-/// rounds in one way: ln m = 2 artanh((m − 1) ÷ (m + 1)) for m near 1, by its series.
+/// Computes the natural logarithm of a positive, normal number. The last bits of the standard library's result differ
+/// between machines, so keys could have different servers there. This function uses only operations whose rounding IEEE
+/// 754 defines: ln m = 2 artanh((m − 1) ÷ (m + 1)) for m near 1, as a series.
 fn ln(x: f64) -> f64 {
     const MANTISSA: u64 = (1 << 52) - 1;
     let mut exponent = (x.to_bits() >> 52) as f64 - 1023.0;
@@ -118,8 +118,8 @@ fn ln(x: f64) -> f64 {
 /// pymemcache's `RendezvousHash` with its default seed, 0: the score is MurmurHash3 of `name-key`.
 #[derive(Clone, Debug)]
 pub(super) struct Pymemcache {
-    /// Each server's name as far as it is hashed, and its index. The first of those that are equal wins, so that they
-    /// are sorted by name, the greatest first.
+    /// The hash state after each server's name, and its index. Sorted by name in descending order, because the first of
+    /// equal scores wins.
     servers: Box<[(Murmur3, u32)]>,
 }
 

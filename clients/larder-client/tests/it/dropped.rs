@@ -1,7 +1,7 @@
-//! Futures of calls that are dropped before they are done, at any point: nobody gets another's value, and no connection
-//! is lost. `DROPS` sets how many.
+//! Drops futures of calls at any point: no caller gets another caller's value, and no connection leaks. `DROPS` sets
+//! the number of dropped futures.
 
-use crate::common::{Action, Fake};
+use crate::common::{Action, FakeServer};
 use larder_client::{Builder, Client};
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-/// Polls a future a few times, and then drops it. `None` if it was not done by then.
+/// Polls a future up to `times` times and drops it. Returns `None` if it did not finish.
 async fn poll_times<T>(future: impl Future<Output = T>, times: u64) -> Option<T> {
     let (mut future, mut left) = (pin!(future), times);
     std::future::poll_fn(move |context| {
@@ -22,24 +22,24 @@ async fn poll_times<T>(future: impl Future<Output = T>, times: u64) -> Option<T>
     .await
 }
 
-/// Whether a look-up of a key was done. Its value is its key.
-async fn look_up(client: &Client, key: &str, random: u64) -> bool {
+/// Makes a call and drops it early. Returns whether the call finished. The value of each key is the key itself.
+async fn call(client: &Client, key: &str, random: u64) -> bool {
     let other = format!("{key}-2");
     let polls = random / 8 % 6;
     match random % 4 {
         0 => {
             let keys = [key, &other];
             let found = poll_times(client.get_many(&keys), polls).await;
-            let found = found.map(|found| found.expect("the server is right"));
+            let found = found.map(|found| found.expect("the server replies correctly"));
             for (item, key) in found.iter().flatten().zip(keys) {
-                assert_eq!(item.as_ref().expect("there is each item").value, key);
+                assert_eq!(item.as_ref().expect("each item exists").value, key);
             }
             found.is_some()
         }
         1 => poll_times(client.set(key, key, 0), polls).await.is_some(),
         _ => {
             let found = poll_times(client.get(key), polls).await;
-            let found = found.map(|found| found.expect("the server is right"));
+            let found = found.map(|found| found.expect("the server replies correctly"));
             assert!(found.as_ref().is_none_or(|value| value.as_deref() == Some(key.as_bytes())));
             found.is_some()
         }
@@ -47,20 +47,20 @@ async fn look_up(client: &Client, key: &str, random: u64) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_gets_another_s_value_from_a_pool() {
+async fn dropped_futures_of_a_pool_mix_up_no_values() {
     drop_futures(|builder| builder.connections(8)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_gets_another_s_value_from_shared_connections() {
+async fn dropped_futures_of_shared_connections_mix_up_no_values() {
     drop_futures(|builder| builder.shared(2)).await;
 }
 
 async fn drop_futures(transport: impl Fn(Builder<Client>) -> Builder<Client>) {
     let drops = std::env::var("DROPS").map_or(20_000, |drops| drops.parse().unwrap());
-    let server = Fake::start(|request| match request.random % 4 {
-        0 => Action::Late(Duration::from_micros(request.random / 4 % 300)),
-        _ => Action::Right,
+    let server = FakeServer::start(|request| match request.random % 4 {
+        0 => Action::ReplyAfter(Duration::from_micros(request.random / 4 % 300)),
+        _ => Action::Reply,
     });
     let builder = Client::builder(format!("127.0.0.1:{}", server.port));
     let client = transport(builder.timeout(Duration::from_secs(60))).build().unwrap();
@@ -73,10 +73,10 @@ async fn drop_futures(transport: impl Fn(Builder<Client>) -> Builder<Client>) {
                     break;
                 }
                 let random = (task << 32 | n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
-                let is_done = look_up(&client, &format!("key-{task}-{n}"), random).await;
+                let is_done = call(&client, &format!("key-{task}-{n}"), random).await;
                 let count = if is_done { &done } else { &dropped };
                 count.fetch_add(1, Ordering::Relaxed);
-                // A future that is dropped at once gives others no turn.
+                // A future that is dropped after few polls never yields to other tasks.
                 tokio::task::yield_now().await;
             }
         })
@@ -85,7 +85,7 @@ async fn drop_futures(transport: impl Fn(Builder<Client>) -> Builder<Client>) {
         task.await.unwrap();
     }
     let (dropped, done) = (dropped.load(Ordering::Relaxed), done.load(Ordering::Relaxed));
-    assert!(done > dropped / 20, "{done} calls were done, {dropped} dropped");
+    assert!(done > dropped / 20, "{done} calls finished, {dropped} dropped");
     let (open, idle, waiting) = client.connections();
     assert!(open == idle && open <= 8 && waiting == 0, "{open} {idle} {waiting}");
     assert_eq!(client.get("key").await.unwrap().unwrap(), "key");

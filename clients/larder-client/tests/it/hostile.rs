@@ -1,9 +1,11 @@
-//! Servers that never stop to send, or never answer, beside others that are all right; clients that are closed, or whose
-//! runtime ends, at a bad moment.
+//! Hostile servers that send without end or never reply, next to healthy ones; clients that are closed, or whose
+//! runtime shuts down, at a bad moment.
 
-use crate::common::any_client::{self, Face, FaceBuilder, each_face, each_pool};
-use crate::common::{Action, Fake};
-use larder_client::{Client, Error, ErrorKind, Interrupted, Stored, Waiter, Waiting, blocking};
+use crate::common::any_client::{self, AnyClient, AnyClientBuilder, each_client, each_pool};
+use crate::common::{Action, FakeServer};
+use larder_client::{
+    Client, Error, ErrorKind, Interrupted, StoreOutcome, WaitCondition, Waiter, blocking,
+};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,13 +20,14 @@ fn at(port: u16) -> String {
     format!("127.0.0.1:{port}")
 }
 
-/// A server that sends one hit after the other, and never the end. It says when its connection was closed.
+/// A server that sends hits without end. The receiver gets a message when a connection was closed.
 fn endless() -> (String, mpsc::Receiver<()>) {
-    // Reading them takes longer than sending them.
+    // Parsing the hits takes longer than sending them.
     sending("", "VALUE a 0 0\r\n\r\n")
 }
 
-/// A server that answers with these bytes, and then with others again and again. It says when its connection was closed.
+/// A server that replies with `first`, and then repeats `then` without end. The receiver gets a message when a
+/// connection was closed.
 fn sending(first: &'static str, then: &'static str) -> (String, mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -45,27 +48,27 @@ fn sending(first: &'static str, then: &'static str) -> (String, mpsc::Receiver<(
     (address, closes)
 }
 
-/// Runs something that may never end.
+/// Runs a function in a thread, and panics if it does not finish in time.
 fn within<T: Send + 'static>(time: Duration, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, dones) = mpsc::channel();
     thread::spawn(move || done.send(run()));
-    dones.recv_timeout(time).expect("it is over in time")
+    dones.recv_timeout(time).expect("finished in time")
 }
 
-/// Waits as if it did not, so that nothing of the client blocks.
+/// A waiter that only waits. With a waiter, the client itself never blocks.
 #[derive(Debug)]
 struct Plain;
 
 impl Waiter for Plain {
-    fn wait(&self, waiting: &mut Waiting<'_>, time: Duration) -> Result<(), Interrupted> {
-        waiting.look(time);
+    fn wait(&self, waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Interrupted> {
+        waiting.poll(time);
         Ok(())
     }
 }
 
 #[test]
-fn an_answer_without_an_end_is_given_up() {
-    each_face(|client| {
+fn an_endless_reply_fails_at_the_deadline() {
+    each_client(|client| {
         let (address, closes) = endless();
         let client = client(address).timeout(MILLIS(100)).build().unwrap();
         let calls = client.clone();
@@ -76,8 +79,8 @@ fn an_answer_without_an_end_is_given_up() {
 }
 
 #[test]
-fn an_answer_to_a_login_without_an_end_is_refused() {
-    each_face(|client| {
+fn an_endless_reply_to_a_login_is_refused() {
+    each_client(|client| {
         for (first, then) in [("VALUE a 0 1000000000\r\n", "a"), ("", "a"), ("CLIENT_ERROR ", "a")]
         {
             let (address, closes) = sending(first, then);
@@ -92,7 +95,7 @@ fn an_answer_to_a_login_without_an_end_is_refused() {
 }
 
 #[test]
-fn an_answer_without_an_end_is_given_up_by_a_waiter() {
+fn an_endless_reply_fails_at_the_deadline_with_a_waiter() {
     let (address, closes) = endless();
     let builder = blocking::Client::builder(address).timeout(MILLIS(100));
     let client = builder.waiter(Arc::new(Plain)).build().unwrap();
@@ -100,7 +103,7 @@ fn an_answer_without_an_end_is_given_up_by_a_waiter() {
     closes.recv_timeout(MILLIS(4000)).expect("the connection is closed");
 }
 
-/// Makes a call of its own when it waits for the n-th time, as the handler of a signal may.
+/// Makes a nested call in its n-th wait, as a signal handler may.
 #[derive(Debug, Default)]
 struct Handler {
     client: OnceLock<blocking::Client>,
@@ -109,7 +112,7 @@ struct Handler {
 }
 
 impl Waiter for Handler {
-    fn wait(&self, waiting: &mut Waiting<'_>, time: Duration) -> Result<(), Interrupted> {
+    fn wait(&self, waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Interrupted> {
         let before = self.waits_before.load(Ordering::Relaxed);
         self.waits_before.store(before.wrapping_sub(1), Ordering::Relaxed);
         if before == 0 {
@@ -117,17 +120,17 @@ impl Waiter for Handler {
             assert_eq!(client.get("handler").unwrap().unwrap(), "handler");
             self.calls.fetch_add(1, Ordering::Relaxed);
         }
-        waiting.look(time);
+        waiting.poll(time);
         Ok(())
     }
 }
 
 #[test]
-fn a_thread_that_waits_may_make_another_call() {
+fn a_waiting_thread_may_make_a_nested_call() {
     for shared in [false, true] {
-        // The first wait is for the connection.
+        // The first wait is the one for the connection.
         for waits_before in 0..2 {
-            let server = Fake::start(|_| Action::Late(MILLIS(50)));
+            let server = FakeServer::start(|_| Action::ReplyAfter(MILLIS(50)));
             let builder = blocking::Client::builder(at(server.port)).timeout(MILLIS(5000));
             let builder = if shared { builder.shared(1) } else { builder.connections(2) };
             let handler = Arc::new(Handler::default());
@@ -146,7 +149,7 @@ fn a_thread_that_waits_may_make_another_call() {
 }
 
 #[test]
-fn other_calls_of_a_thread_go_on_beside_an_answer_without_an_end() {
+fn an_endless_reply_does_not_block_other_tasks_of_the_thread() {
     for shared in [false, true] {
         let (address, _closes) = endless();
         within(MILLIS(20_000), move || {
@@ -168,34 +171,34 @@ fn other_calls_of_a_thread_go_on_beside_an_answer_without_an_end() {
 #[test]
 fn a_client_survives_its_runtime() {
     for shared in [false, true] {
-        let server = Fake::start(|_| Action::Right);
+        let server = FakeServer::start(|_| Action::Reply);
         let builder = Client::builder(at(server.port)).timeout(MILLIS(500));
         let builder = if shared { builder.shared(1) } else { builder.connections(1) };
         let client = builder.build().unwrap();
         for _ in 0..3 {
             let runtime = Runtime::new().unwrap();
             let stored = runtime.block_on(client.set("key", "1", 0));
-            assert_eq!(stored.unwrap(), Stored::Stored, "shared: {shared}");
+            assert_eq!(stored.unwrap(), StoreOutcome::Stored, "shared: {shared}");
             assert_eq!(runtime.block_on(client.get("key")).unwrap().unwrap(), "key");
         }
     }
 }
 
 #[test]
-fn a_client_that_is_closed_while_a_connection_is_opened_keeps_none() {
-    each_face(|client| {
+fn closing_a_client_during_a_connect_leaves_no_connection() {
+    each_client(|client| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (go_on, goes) = mpsc::channel();
-        let (asked, asks) = mpsc::channel();
+        let (proceed, proceeds) = mpsc::channel();
+        let (received, receives) = mpsc::channel();
         let server = thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             let mut reader = BufReader::new(stream);
             for answer in ["STORED\r\n", "END\r\n"] {
                 let lines = if answer == "STORED\r\n" { 2 } else { 1 };
                 (0..lines).for_each(|_| assert!(reader.read_line(&mut String::new()).unwrap() > 0));
-                asked.send(()).unwrap();
-                goes.recv().unwrap();
+                received.send(()).unwrap();
+                proceeds.recv().unwrap();
                 reader.get_mut().write_all(answer.as_bytes()).unwrap();
             }
             assert_eq!(reader.read_to_end(&mut Vec::new()).unwrap(), 0);
@@ -206,18 +209,18 @@ fn a_client_that_is_closed_while_a_connection_is_opened_keeps_none() {
             let client = client.clone();
             move || client.get("key")
         });
-        asks.recv().unwrap();
+        receives.recv().unwrap();
         client.close();
-        (0..2).for_each(|_| go_on.send(()).unwrap());
-        // It was let in before.
+        (0..2).for_each(|_| proceed.send(()).unwrap());
+        // The call was admitted before the client was closed.
         assert_eq!(call.join().unwrap().unwrap(), None);
         within(MILLIS(20_000), move || server.join().unwrap());
         assert!(matches!(client.get("key").unwrap_err().kind(), ErrorKind::ClientClosed));
     });
 }
 
-/// A server that answers each line so after a time. `None`: never.
-fn answering(answer: &'static str, time: Option<Duration>) -> String {
+/// A server that replies to each line after a delay, or never.
+fn replying(reply: &'static str, time: Option<Duration>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     thread::spawn(move || {
@@ -227,7 +230,7 @@ fn answering(answer: &'static str, time: Option<Duration>) -> String {
                 while reader.read_line(&mut String::new()).is_ok_and(|len| len > 0) {
                     let Some(time) = time else { continue };
                     thread::sleep(time);
-                    if reader.get_mut().write_all(answer.as_bytes()).is_err() {
+                    if reader.get_mut().write_all(reply.as_bytes()).is_err() {
                         break;
                     }
                 }
@@ -237,37 +240,37 @@ fn answering(answer: &'static str, time: Option<Duration>) -> String {
     address
 }
 
-/// How long a call takes; what comes of it does not matter.
-fn how_long<T>(call: impl FnOnce() -> T) -> Duration {
-    let begun = Instant::now();
+/// Returns the duration of a call, whatever its result.
+fn duration<T>(call: impl FnOnce() -> T) -> Duration {
+    let start = Instant::now();
     call();
-    begun.elapsed()
+    start.elapsed()
 }
 
 #[test]
-fn a_call_to_several_servers_is_over_by_its_deadline() {
-    each_face(|client| {
-        let list = || (0..5).map(|_| answering("OK\r\n", Some(MILLIS(450)))).collect::<Vec<_>>();
+fn a_call_to_several_servers_ends_by_its_deadline() {
+    each_client(|client| {
+        let list = || (0..5).map(|_| replying("OK\r\n", Some(MILLIS(450)))).collect::<Vec<_>>();
         let client = client(list().join(",")).timeout(MILLIS(600)).build().unwrap();
-        let took = how_long(|| client.flush());
-        // The first answers alone take longer, one after the other.
+        let took = duration(|| client.flush());
+        // One after the other, the replies would take longer.
         assert!(took < MILLIS(1200), "flush: {took:?}");
     });
-    each_face(|client| {
-        let list = (0..5).map(|_| answering("", None)).collect::<Vec<_>>();
+    each_client(|client| {
+        let list = (0..5).map(|_| replying("", None)).collect::<Vec<_>>();
         let builder = client(list.join(",")).timeout(MILLIS(600)).login("ann", "secret");
         let client = builder.build().unwrap();
         let keys: Vec<_> = (0..100).map(|n| n.to_string()).collect();
-        let took = how_long(|| client.get_many(&keys));
+        let took = duration(|| client.get_many(&keys));
         assert!(took < MILLIS(1200), "get_many: {took:?}");
     });
 }
 
 #[test]
-fn a_flush_that_has_flushed_some_servers_is_no_flush_that_did_nothing() {
+fn a_partly_successful_flush_is_ambiguous() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    each_face(|client| {
-        let good = answering("OK\r\n", Some(Duration::ZERO));
+    each_client(|client| {
+        let good = replying("OK\r\n", Some(Duration::ZERO));
         let client = client(format!("{good},{gone}")).build().unwrap();
         let error = client.flush().unwrap_err();
         assert!(error.is_ambiguous(), "{error}");
@@ -275,10 +278,10 @@ fn a_flush_that_has_flushed_some_servers_is_no_flush_that_did_nothing() {
 }
 
 #[test]
-fn what_a_silent_server_does_not_say_is_not_the_fault_of_others() {
-    each_face(|client| {
-        let silent = answering("", None);
-        let good = Fake::start(|_| Action::Right);
+fn a_silent_server_does_not_affect_other_servers() {
+    each_client(|client| {
+        let silent = replying("", None);
+        let good = FakeServer::start(|_| Action::Reply);
         let client = client(format!("{silent},{}", at(good.port)));
         let client = client.timeout(MILLIS(500)).degrade(true).build().unwrap();
         let keys: Vec<_> = (0..100).map(|n| n.to_string()).collect();
@@ -291,10 +294,10 @@ fn what_a_silent_server_does_not_say_is_not_the_fault_of_others() {
 }
 
 #[test]
-fn a_connection_that_the_server_has_closed_is_not_counted() {
+fn a_connection_closed_by_the_server_is_not_counted() {
     any_client::shared_by_tasks(|client| {
         let server =
-            Fake::start(|request| Action::SendThen(request.right(), Arc::new(Action::Close)));
+            FakeServer::start(|request| Action::SendThen(request.right(), Arc::new(Action::Close)));
         let client = client(at(server.port)).build().unwrap();
         assert_eq!(client.get("key").unwrap().unwrap(), "key");
         let begun = Instant::now();
@@ -305,16 +308,16 @@ fn a_connection_that_the_server_has_closed_is_not_counted() {
     });
 }
 
-/// A connection over which something has come, which is left there.
+/// Accepts a connection on which data has arrived, and leaves the data unread.
 fn arrived(listener: &TcpListener) -> TcpStream {
     let (stream, _) = listener.accept().unwrap();
     assert_eq!(stream.peek(&mut [0]).unwrap(), 1);
     stream
 }
 
-/// A server that reads nothing. Behind what it does not read, nothing is sent, so that can be taken back.
+/// The server reads nothing. Requests behind a blocked one are not sent, so they can be withdrawn.
 #[test]
-fn what_waits_behind_a_request_that_can_not_be_sent_has_not_happened() {
+fn a_request_behind_a_blocked_one_is_not_ambiguous() {
     any_client::shared(|client| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = client(listener.local_addr().unwrap().to_string());
@@ -329,35 +332,35 @@ fn what_waits_behind_a_request_that_can_not_be_sent_has_not_happened() {
     });
 }
 
-/// Room wakes the thread that sends. Without that, it would look again only after a second.
+/// Room in the socket wakes the sending thread. Otherwise the thread would check only after a second.
 #[test]
-fn what_waits_behind_a_large_request_is_sent_once_there_is_room() {
+fn a_request_behind_a_large_one_is_sent_once_there_is_room() {
     any_client::shared(|client| {
-        // A busy machine may take long to move so many bytes, but not each time.
+        // Moving so many bytes may take long on a busy machine, but not five times in a row.
         let fastest =
             (0..5).map(|_| time_behind_a_large_request(client)).find(|time| *time < MILLIS(800));
         assert!(fastest.is_some());
     });
 }
 
-/// The time from when the server begins to read a large request until it and one behind it are answered.
-fn time_behind_a_large_request(client: &dyn Fn(String) -> FaceBuilder) -> Duration {
+/// Measures the time from the first read of a large request until that request and the one behind it have replies.
+fn time_behind_a_large_request(client: &dyn Fn(String) -> AnyClientBuilder) -> Duration {
     const LEN: usize = 16 << 20;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = client(listener.local_addr().unwrap().to_string());
     let client = client.timeout(MILLIS(20_000)).build().unwrap();
-    let (begin, begins) = mpsc::channel();
+    let (start_reading, starts) = mpsc::channel();
     let (has_arrived, arrives) = mpsc::channel();
     let server = thread::spawn(move || {
         let mut stream = arrived(&listener);
         has_arrived.send(()).unwrap();
-        begins.recv().unwrap();
+        starts.recv().unwrap();
         let requests = [format!("set large 0 0 {LEN}\r\n\r\n").len() + LEN, "get small\r\n".len()];
         for len in requests {
             stream.read_exact(&mut vec![0; len]).unwrap();
         }
         stream.write_all(b"STORED\r\nEND\r\n").unwrap();
-        // Until it is closed.
+        // Reads until the client closes the connection.
         assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0);
     });
     let took = thread::scope(|scope| {
@@ -365,27 +368,27 @@ fn time_behind_a_large_request(client: &dyn Fn(String) -> FaceBuilder) -> Durati
         arrives.recv().unwrap();
         let second = scope.spawn(|| client.get("small"));
         thread::sleep(MILLIS(50));
-        begin.send(()).unwrap();
-        let begun = Instant::now();
-        assert_eq!(first.join().unwrap().unwrap(), Stored::Stored);
+        start_reading.send(()).unwrap();
+        let start = Instant::now();
+        assert_eq!(first.join().unwrap().unwrap(), StoreOutcome::Stored);
         assert_eq!(second.join().unwrap().unwrap(), None);
-        begun.elapsed()
+        start.elapsed()
     });
     client.close();
     within(MILLIS(20_000), move || server.join().unwrap());
     took
 }
 
-/// The call that was sent first has been dropped, and so it tells nobody of the fault.
+/// The first call was dropped, so it reports no fault.
 #[test]
-fn a_connection_that_fails_is_a_fault_whoever_is_left_to_see_it() {
+fn a_lost_connection_counts_as_a_fault_even_if_its_first_call_was_dropped() {
     any_client::shared_by_tasks(|client| {
-        let server = Fake::start(|request| match request.on_connection {
+        let server = FakeServer::start(|request| match request.on_connection {
             0 => Action::Silence,
             _ => Action::Close,
         });
         let client = client(at(server.port)).timeout(MILLIS(20_000)).build().unwrap();
-        let Face::Tokio(client, runtime) = client else { unreachable!() };
+        let AnyClient::Tokio(client, runtime) = client else { unreachable!() };
         runtime.block_on(async {
             for n in 0..5 {
                 let first = tokio::spawn({
@@ -406,13 +409,13 @@ fn a_connection_that_fails_is_a_fault_whoever_is_left_to_see_it() {
     });
 }
 
-/// A server that answers no attempt to connect, because its queue is full, as long as the connections live.
+/// A server whose backlog is full, so that it does not react to attempts to connect while the returned streams live.
 fn black_hole() -> (String, TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     socket2::SockRef::from(&listener).listen(1).unwrap();
     let address = listener.local_addr().unwrap();
     let mut queue = Vec::new();
-    // One attempt that is late on a busy machine does not show that the queue is full.
+    // A single late attempt on a busy machine does not prove that the backlog is full.
     let mut late = 0;
     while late < 3 {
         match TcpStream::connect_timeout(&address, MILLIS(50)) {
@@ -427,15 +430,15 @@ fn black_hole() -> (String, TcpListener, Vec<TcpStream>) {
 }
 
 #[test]
-fn calls_that_wait_for_the_same_connection_fail_with_it() {
-    // Fewer than have a second connection opened.
+fn calls_that_wait_for_the_same_connect_fail_with_it() {
+    // Fewer calls than would open a second connection.
     const CALLS: usize = 30;
     const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
     any_client::shared(|client| {
         let (address, _listener, _queue) = black_hole();
         let client = client(address).timeout(MILLIS(60_000)).connect_timeout(CONNECT_TIMEOUT);
         let client = client.build().unwrap();
-        // They begin together, so that none finds the attempt of the others failed.
+        // The calls start together, so that none starts after the attempt has failed.
         let call_all = || -> Vec<_> {
             let start = Barrier::new(CALLS);
             let call = || {
@@ -455,7 +458,8 @@ fn calls_that_wait_for_the_same_connection_fail_with_it() {
             // One after the other they would take nine seconds.
             assert!(begun.elapsed() < MILLIS(4500), "{:?}", begun.elapsed());
         }
-        // Each time, the breaker was told of one fault. After a pause of at least 75 ms, one call may try.
+        // The breaker counts one fault per round, so it is open now. After a pause of at least 75 ms one call may
+        // probe.
         let begun = Instant::now();
         let is_attempt = |error: &&Error| match error.kind() {
             ErrorKind::Connect(_) => true,
@@ -470,7 +474,7 @@ fn calls_that_wait_for_the_same_connection_fail_with_it() {
 }
 
 #[test]
-fn calls_that_wait_for_a_connection_of_a_pool_are_told_that_the_server_fails() {
+fn calls_that_wait_for_a_pooled_connection_see_the_open_breaker() {
     const CALLS: usize = 40;
     const CONNECTIONS: usize = 8;
     const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -487,8 +491,8 @@ fn calls_that_wait_for_a_connection_of_a_pool_are_told_that_the_server_fails() {
         let took = begun.elapsed();
         let is_left_alone = |error: &&Error| matches!(error.kind(), ErrorKind::Unavailable { .. });
         let attempts = CALLS - errors.iter().filter(is_left_alone).count();
-        // The fifth failure decides. Before it, each of the first four gives its place to another call. After it, one
-        // call at a time may try, each time after a pause of at least 75 ms.
+        // The fifth failure opens the breaker. Before it, each of the first four passes its slot to another call. After
+        // it, one call at a time may probe, each time after a pause of at least 75 ms.
         let probes = took.as_millis() / (CONNECT_TIMEOUT + MILLIS(75)).as_millis();
         let attempts_max = CONNECTIONS + 4 + usize::try_from(probes).unwrap();
         assert!(attempts >= 5 && attempts <= attempts_max, "{attempts} in {took:?}: {errors:?}");

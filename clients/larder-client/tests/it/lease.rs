@@ -1,9 +1,9 @@
-//! Values that are computed if the cache has none, with servers that know no leases, or are not there. What real servers
-//! do is in larder-server's `tests/client.rs`.
+//! Computed values, with servers that have no leases or are unreachable. larder-server's `tests/it/client.rs` tests
+//! leases of real servers.
 
-use crate::common::any_client::each_face;
-use crate::common::{Action, Fake, Request};
-use larder_client::{ComputeError, ErrorKind, Interrupted, Lease, Waiter, Waiting, blocking};
+use crate::common::any_client::each_client;
+use crate::common::{Action, FakeServer, Request};
+use larder_client::{ComputeError, ErrorKind, Interrupted, Lease, WaitCondition, Waiter, blocking};
 use std::convert::Infallible;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 const MILLIS: fn(u64) -> Duration = Duration::from_millis;
 
-/// A server that knows no meta commands and has an item once something was added, and the requests that it got.
-fn old_server() -> (Fake, Arc<Mutex<Vec<String>>>) {
+/// A server without meta commands that has an item after the first add. Also returns the verbs of its requests.
+fn old_server() -> (FakeServer, Arc<Mutex<Vec<String>>>) {
     let verbs = Arc::<Mutex<Vec<String>>>::default();
     let seen = Arc::clone(&verbs);
     let behave = move |request: &Request| {
@@ -24,22 +24,22 @@ fn old_server() -> (Fake, Arc<Mutex<Vec<String>>>) {
         match &*request.verb {
             "mn" => Action::Send(b"ERROR\r\n".to_vec()),
             "get" if !has_item => Action::Send(b"END\r\n".to_vec()),
-            _ => Action::Right,
+            _ => Action::Reply,
         }
     };
-    (Fake::start(behave), verbs)
+    (FakeServer::start(behave), verbs)
 }
 
 #[test]
-fn a_server_without_meta_is_asked_once_and_added_to_once() {
-    each_face(|client| {
+fn a_server_without_leases_gets_one_add_for_many_callers() {
+    each_client(|client| {
         let (server, verbs) = old_server();
         let client = client(format!("127.0.0.1:{}", server.port)).timeout(MILLIS(60_000));
         let client = client.connections(60).build().unwrap();
         let computed = AtomicU32::new(0);
         let compute = || {
             computed.fetch_add(1, Ordering::Relaxed);
-            // The look-ups of all callers have been answered.
+            // The lookups of all callers have replies.
             let count = |verb| verbs.lock().unwrap().iter().filter(|seen| *seen == verb).count();
             while count("get") < 50 || client.connections().0 != client.connections().1 {
                 thread::sleep(MILLIS(1));
@@ -56,12 +56,12 @@ fn a_server_without_meta_is_asked_once_and_added_to_once() {
             }
         });
         assert_eq!(computed.load(Ordering::Relaxed), 1);
-        // Now it is there.
+        // Now the item exists.
         let value = client.get_or_compute("key", Lease::ttl(60), || Err::<String, _>("computed"));
         assert_eq!(value.unwrap(), "key");
         let verbs = verbs.lock().unwrap();
         let count = |verb| verbs.iter().filter(|seen| *seen == verb).count();
-        // Those who came together may all have asked.
+        // Concurrent callers may each probe for meta commands.
         assert!((1..=50).contains(&count("mn")));
         assert_eq!(verbs[verbs.len() - 2..], ["add", "get"]);
         assert_eq!((count("get"), count("add")), (51, 1));
@@ -69,8 +69,8 @@ fn a_server_without_meta_is_asked_once_and_added_to_once() {
 }
 
 #[test]
-fn a_value_is_computed_though_the_server_is_gone() {
-    each_face(|client| {
+fn a_value_is_computed_if_the_server_is_unreachable() {
+    each_client(|client| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
@@ -85,9 +85,9 @@ fn a_value_is_computed_though_the_server_is_gone() {
 }
 
 #[test]
-fn a_value_is_computed_though_the_server_is_silent() {
-    each_face(|client| {
-        let server = Fake::start(|_| Action::Silence);
+fn a_value_is_computed_if_the_server_is_silent() {
+    each_client(|client| {
+        let server = FakeServer::start(|_| Action::Silence);
         let client =
             client(format!("127.0.0.1:{}", server.port)).timeout(MILLIS(400)).build().unwrap();
         let begun = Instant::now();
@@ -98,8 +98,8 @@ fn a_value_is_computed_though_the_server_is_silent() {
 }
 
 #[test]
-fn what_the_caller_does_wrong_is_an_error_of_the_cache() {
-    each_face(|client| {
+fn an_invalid_key_or_a_closed_client_is_a_cache_error() {
+    each_client(|client| {
         let (server, _) = old_server();
         let client = client(format!("127.0.0.1:{}", server.port)).build().unwrap();
         let kind = |key: &str| {
@@ -117,9 +117,9 @@ fn what_the_caller_does_wrong_is_an_error_of_the_cache() {
 struct Stop(AtomicBool);
 
 impl Waiter for Stop {
-    fn wait(&self, waiting: &mut Waiting<'_>, time: Duration) -> Result<(), Interrupted> {
+    fn wait(&self, waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Interrupted> {
         let end = Instant::now() + time;
-        while !waiting.look(MILLIS(1)) && Instant::now() < end {
+        while !waiting.poll(MILLIS(1)) && Instant::now() < end {
             if waiting.socket().is_none() && self.0.load(Ordering::Relaxed) {
                 return Err(Interrupted);
             }
@@ -129,7 +129,7 @@ impl Waiter for Stop {
 }
 
 #[test]
-fn a_thread_that_waits_for_the_computation_of_another_can_be_interrupted() {
+fn waiting_for_another_thread_s_computation_can_be_interrupted() {
     let (server, verbs) = old_server();
     let stop = Arc::new(Stop::default());
     let builder = blocking::Client::builder(format!("127.0.0.1:{}", server.port));

@@ -1,5 +1,5 @@
-//! The integration tests of larder-client, one program. `reported.rs` installs what reports for
-//! its whole process and is another.
+//! The integration tests of larder-client, one program. `reported.rs` is another one, because it installs a
+//! process-wide metrics recorder and tracing subscriber.
 
 mod common;
 mod discovery;

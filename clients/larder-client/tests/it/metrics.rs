@@ -1,7 +1,7 @@
-//! What a client counts, with servers that do what they are told.
+//! Metrics of a client, with scripted servers.
 
-use crate::common::any_client::{self, Face, FaceBuilder, each_face, each_pool};
-use crate::common::{Action, Fake, Request, wait_until};
+use crate::common::any_client::{self, AnyClient, AnyClientBuilder, each_client, each_pool};
+use crate::common::{Action, FakeServer, Request, wait_until};
 use larder_client::metrics::{CloseReason, Command, Histogram, ServerMetrics};
 use larder_client::{Client, Lease, StoreMode, StoreRequest, Ttl, blocking};
 use std::convert::Infallible;
@@ -14,39 +14,39 @@ use std::time::Duration;
 const MILLIS: fn(u64) -> Duration = Duration::from_millis;
 const LONG: Duration = Duration::from_secs(60);
 
-type NewClient<'c> = &'c dyn Fn(String) -> FaceBuilder;
+type NewClient<'c> = &'c dyn Fn(String) -> AnyClientBuilder;
 
-fn at(server: &Fake) -> String {
+fn at(server: &FakeServer) -> String {
     format!("127.0.0.1:{}", server.port)
 }
 
-/// What was counted of the only server.
-fn of(client: &Face) -> ServerMetrics {
+/// Returns the metrics of the only server.
+fn of(client: &AnyClient) -> ServerMetrics {
     let [server] = client.metrics().servers.try_into().unwrap();
     server
 }
 
-fn errors(client: &Face) -> Vec<(&'static str, u64)> {
+fn errors(client: &AnyClient) -> Vec<(&'static str, u64)> {
     of(client).errors().filter(|(_, count)| *count > 0).collect()
 }
 
-/// Why connections were closed. Those that were opened are open or were closed for a reason.
-fn closed(client: &Face) -> Vec<(CloseReason, u64)> {
+/// Returns the numbers of closed connections by reason, once they add up to the opened ones.
+fn closed(client: &AnyClient) -> Vec<(CloseReason, u64)> {
     let all = || CloseReason::ALL.map(|reason| (reason, of(client).closed(reason)));
     let sum = || all().iter().map(|(_, count)| count).sum::<u64>();
-    // A shared connection is closed by its task.
+    // The task of a shared connection closes it, a moment later.
     wait_until(|| of(client).opened == of(client).open as u64 + sum());
     all().into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-fn is_closed(client: &Face, reason: CloseReason) -> bool {
+fn is_closed(client: &AnyClient, reason: CloseReason) -> bool {
     of(client).closed(reason) > 0
 }
 
 #[test]
 fn calls_are_counted_by_server_and_command() {
-    each_face(|client| {
-        let servers = [Fake::start(|_| Action::Right), Fake::start(|_| Action::Right)];
+    each_client(|client| {
+        let servers = [FakeServer::start(|_| Action::Reply), FakeServer::start(|_| Action::Reply)];
         let list = servers.each_ref().map(at);
         let client = client(list.join(",")).timeout(LONG).build().unwrap();
         let keys: Vec<String> = (0..100).map(|n| format!("key-{n}")).collect();
@@ -78,10 +78,10 @@ fn calls_are_counted_by_server_and_command() {
 }
 
 #[test]
-fn stores_and_removals_of_several_keys_are_apart_from_those_of_one() {
-    let server = Fake::start(|request| match &*request.verb {
+fn batches_are_counted_apart_from_single_stores_and_deletes() {
+    let server = FakeServer::start(|request| match &*request.verb {
         "delete" => Action::Send(b"DELETED\r\n".to_vec()),
-        _ => Action::Right,
+        _ => Action::Reply,
     });
     let client = blocking::Client::builder(at(&server)).timeout(LONG).build().unwrap();
     let one = |key| StoreRequest {
@@ -102,11 +102,11 @@ fn stores_and_removals_of_several_keys_are_apart_from_those_of_one() {
 }
 
 #[test]
-fn a_call_takes_as_long_as_its_answer() {
-    each_face(|client| {
-        let server = Fake::start(|request| match request.number {
-            0 => Action::Late(MILLIS(30)),
-            _ => Action::Right,
+fn the_duration_of_a_call_includes_its_reply() {
+    each_client(|client| {
+        let server = FakeServer::start(|request| match request.number {
+            0 => Action::ReplyAfter(MILLIS(30)),
+            _ => Action::Reply,
         });
         let client = client(at(&server)).timeout(LONG).build().unwrap();
         client.get("a").unwrap();
@@ -119,12 +119,12 @@ fn a_call_takes_as_long_as_its_answer() {
 }
 
 #[test]
-fn calls_that_fail_are_counted_by_kind_and_take_their_time() {
-    each_face(|client| {
-        let server = Fake::start(|request| match request.number {
+fn failed_calls_are_counted_by_kind_with_their_duration() {
+    each_client(|client| {
+        let server = FakeServer::start(|request| match request.number {
             0 => Action::Silence,
             1 => Action::Send(b"SERVER_ERROR busy\r\n".to_vec()),
-            _ => Action::Right,
+            _ => Action::Reply,
         });
         let client = client(at(&server)).timeout(MILLIS(500)).build().unwrap();
         client.get("a").unwrap_err();
@@ -132,8 +132,8 @@ fn calls_that_fail_are_counted_by_kind_and_take_their_time() {
         assert!(late.count() == 1 && late.sum() >= MILLIS(500), "{late:?}");
         assert_eq!(errors(&client), [("timeout", 1)]);
     });
-    each_face(|client| {
-        let server = Fake::start(|_| Action::Send(b"SERVER_ERROR busy\r\n".to_vec()));
+    each_client(|client| {
+        let server = FakeServer::start(|_| Action::Send(b"SERVER_ERROR busy\r\n".to_vec()));
         let client = client(at(&server)).timeout(LONG).build().unwrap();
         client.get("a").unwrap_err();
         client.set("a", "1", 0).unwrap_err();
@@ -145,7 +145,7 @@ fn calls_that_fail_are_counted_by_kind_and_take_their_time() {
     });
 }
 
-/// Looks a key up, and waits until a connection is closed, for this reason and no other.
+/// Looks a key up, and checks that one connection is closed, for this reason.
 #[track_caller]
 fn check_closed(
     each: impl Fn(&dyn Fn(NewClient<'_>)),
@@ -153,11 +153,11 @@ fn check_closed(
     behave: fn(&Request) -> Action,
 ) {
     each(&|client| {
-        let server = Fake::start(behave);
+        let server = FakeServer::start(behave);
         let client = client(at(&server)).timeout(MILLIS(500)).build().unwrap();
         drop(client.get("key"));
         wait_until(|| server.requests() == 1);
-        // A connection that was closed while it was idle is found by the next call.
+        // The next call finds a connection that the server closed while it was idle.
         wait_until(|| {
             is_closed(&client, reason) || (server.closed() > 0 && client.get("key").is_ok())
         });
@@ -167,65 +167,65 @@ fn check_closed(
 }
 
 #[test]
-fn connections_that_the_server_closes() {
+fn connections_closed_by_the_server_are_counted() {
     check_closed(
-        |test| each_face(test),
+        |test| each_client(test),
         CloseReason::ServerClosed,
         |request| match request.number {
             0 => Action::SendThen(request.right(), Arc::new(Action::Close)),
-            _ => Action::Right,
+            _ => Action::Reply,
         },
     );
     check_closed(
-        |test| each_face(test),
+        |test| each_client(test),
         CloseReason::ServerClosed,
         |request| match request.number {
             0 => Action::SendThen(b"VALUE key 0 3\r\nk".to_vec(), Arc::new(Action::Close)),
-            _ => Action::Right,
+            _ => Action::Reply,
         },
     );
 }
 
 #[test]
-fn connections_that_fail() {
+fn failed_connections_are_counted() {
     check_closed(
-        |test| each_face(test),
+        |test| each_client(test),
         CloseReason::Failed,
         |request| match request.number {
             0 => Action::SendThen(b"VALUE key 0 3\r\nk".to_vec(), Arc::new(Action::Reset)),
-            _ => Action::Right,
+            _ => Action::Reply,
         },
     );
 }
 
 #[test]
-fn connections_of_silent_servers() {
+fn connections_to_silent_servers_are_counted() {
     check_closed(
-        |test| each_face(test),
+        |test| each_client(test),
         CloseReason::Timeout,
         |request| match request.number {
             0 => Action::Silence,
-            _ => Action::Right,
+            _ => Action::Reply,
         },
     );
 }
 
 #[test]
-fn connections_on_which_nobody_knows_what_was_said() {
+fn connections_with_unexpected_replies_are_counted() {
     check_closed(
-        |test| each_face(test),
+        |test| each_client(test),
         CloseReason::Unexpected,
         |request| match request.number {
             0 => Action::Send(b"VALUE other 0 1\r\nx\r\nEND\r\n".to_vec()),
-            _ => Action::Right,
+            _ => Action::Reply,
         },
     );
 }
 
 #[test]
-fn connections_of_a_closed_client() {
-    each_face(|client| {
-        let server = Fake::start(|_| Action::Right);
+fn connections_of_a_closed_client_are_counted() {
+    each_client(|client| {
+        let server = FakeServer::start(|_| Action::Reply);
         let client = client(at(&server)).timeout(LONG).build().unwrap();
         client.get("a").unwrap();
         assert_eq!((closed(&client), of(&client).open, of(&client).idle), (vec![], 1, 1));
@@ -236,9 +236,9 @@ fn connections_of_a_closed_client() {
 }
 
 #[test]
-fn connections_that_get_old() {
-    each_face(|client| {
-        let server = Fake::start(|_| Action::Right);
+fn connections_past_their_lifetime_are_counted() {
+    each_client(|client| {
+        let server = FakeServer::start(|_| Action::Reply);
         let client = client(at(&server)).timeout(LONG).lifetime(MILLIS(1)).build().unwrap();
         wait_until(|| {
             client.get("key").unwrap();
@@ -254,12 +254,12 @@ fn connections_that_get_old() {
 }
 
 #[test]
-fn connections_that_are_idle_for_too_long() {
+fn connections_past_their_idle_time_are_counted() {
     each_pool(|client| {
         let both = Barrier::new(2);
-        let server = Fake::start(move |_| {
+        let server = FakeServer::start(move |_| {
             both.wait();
-            Action::Right
+            Action::Reply
         });
         let client = client(at(&server)).timeout(LONG).idle_time(Duration::ZERO).build().unwrap();
         thread::scope(|scope| {
@@ -272,11 +272,11 @@ fn connections_that_are_idle_for_too_long() {
     });
 }
 
-/// An error ends a call that has two requests, and the reply to the second one is still to come.
+/// The call has two requests. It fails with the first reply while the second is pending.
 #[test]
-fn connections_of_calls_that_were_given_up() {
+fn connections_of_abandoned_calls_are_counted() {
     each_pool(|client| {
-        let server = Fake::start(|_| Action::Send(b"SERVER_ERROR busy\r\n".to_vec()));
+        let server = FakeServer::start(|_| Action::Send(b"SERVER_ERROR busy\r\n".to_vec()));
         let client = client(at(&server)).timeout(LONG).build().unwrap();
         let keys: Vec<String> = (0..101).map(|n| format!("key-{n}")).collect();
         client.get_many(&keys).unwrap_err();
@@ -285,13 +285,13 @@ fn connections_of_calls_that_were_given_up() {
 }
 
 #[tokio::test]
-async fn a_future_that_is_dropped_abandons_its_connection_or_its_reply() {
+async fn a_dropped_future_abandons_its_connection_or_its_reply() {
     for connections in [None, Some(1)] {
         let is_dropped = Arc::new(AtomicBool::new(false));
         let dropped = Arc::clone(&is_dropped);
-        let server = Fake::start(move |_| {
+        let server = FakeServer::start(move |_| {
             wait_until(|| dropped.load(Ordering::Relaxed));
-            Action::Right
+            Action::Reply
         });
         let builder = Client::builder(at(&server)).timeout(LONG);
         let client = match connections {
@@ -313,18 +313,18 @@ async fn a_future_that_is_dropped_abandons_its_connection_or_its_reply() {
         let is_shared = connections.is_none();
         assert_eq!(metrics.abandoned, u64::from(is_shared));
         assert_eq!(metrics.closed(CloseReason::Abandoned), u64::from(!is_shared));
-        assert_eq!(metrics.latency(Command::Get).count(), 1, "one has no end");
+        assert_eq!(metrics.latency(Command::Get).count(), 1, "the dropped call is not counted");
     }
 }
 
 #[test]
-fn a_reply_that_comes_after_the_deadline_is_abandoned() {
+fn a_reply_after_the_deadline_is_abandoned() {
     any_client::shared_by_tasks(|client| {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
-        let server = Fake::start(move |_| {
+        let server = FakeServer::start(move |_| {
             wait_until(|| over.load(Ordering::Relaxed));
-            Action::Right
+            Action::Reply
         });
         let client = client(at(&server)).timeout(MILLIS(300)).build().unwrap();
         client.get("a").unwrap_err();
@@ -336,13 +336,13 @@ fn a_reply_that_comes_after_the_deadline_is_abandoned() {
 }
 
 #[test]
-fn calls_that_wait_for_a_connection() {
+fn waits_for_a_connection_are_counted() {
     each_pool(|client| {
         let is_waiting = Arc::new(AtomicBool::new(false));
         let waiting = Arc::clone(&is_waiting);
-        let server = Fake::start(move |_| {
+        let server = FakeServer::start(move |_| {
             wait_until(|| waiting.load(Ordering::Relaxed));
-            Action::Right
+            Action::Reply
         });
         let client = client(at(&server)).timeout(LONG).connections(1).build().unwrap();
         thread::scope(|scope| {
@@ -357,13 +357,13 @@ fn calls_that_wait_for_a_connection() {
         assert!(!server.waits.sum().is_zero());
         assert!(server.latency(Command::Get).sum() > server.waits.sum());
         client.get("a").unwrap();
-        assert_eq!(of(&client).waits, server.waits, "it had not to wait");
+        assert_eq!(of(&client).waits, server.waits, "the call did not wait");
     });
 }
 
 #[test]
-fn a_breaker_opens_and_closes() {
-    each_face(|client| {
+fn openings_and_closings_of_the_breaker_are_counted() {
+    each_client(|client| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);
@@ -377,15 +377,16 @@ fn a_breaker_opens_and_closes() {
         let server = of(&client);
         assert_eq!((server.breaker_opened, server.degraded, server.opened), (1, 6, 0));
         assert_eq!(errors(&client), [("connect", 5), ("unavailable", 1)]);
-        assert_eq!(server.latency(Command::Get).count(), 5, "the last one was not made");
-        let _server = Fake::at(TcpListener::bind(("127.0.0.1", port)).unwrap(), |_| Action::Right);
+        assert_eq!(server.latency(Command::Get).count(), 5, "the refused call has no duration");
+        let _server =
+            FakeServer::at(TcpListener::bind(("127.0.0.1", port)).unwrap(), |_| Action::Reply);
         wait_until(|| client.get("a").unwrap().is_some());
         let server = of(&client);
         assert!(!server.breaker_is_open && server.breaker_opened == 1);
     });
 }
 
-/// The answer to a look-up with a lease.
+/// The answer to a lookup with a lease.
 fn leased(request: &Request, value: &str, flags: &str) -> Action {
     let words: Vec<&str> = request.line.split_whitespace().collect();
     let opaque = words.iter().find(|word| word.starts_with('O')).unwrap();
@@ -394,9 +395,9 @@ fn leased(request: &Request, value: &str, flags: &str) -> Action {
 }
 
 #[test]
-fn leases_are_won_waited_for_or_stale() {
-    each_face(|client| {
-        let server = Fake::start(|request| match (&*request.verb, request.number) {
+fn leases_are_counted_by_outcome() {
+    each_client(|client| {
+        let server = FakeServer::start(|request| match (&*request.verb, request.number) {
             ("mn", _) => Action::Send(b"MN\r\n".to_vec()),
             ("ms", _) => Action::Send(b"HD\r\n".to_vec()),
             (_, 1) => leased(request, "", " W"),
@@ -406,15 +407,15 @@ fn leases_are_won_waited_for_or_stale() {
             _ => leased(request, "new", ""),
         });
         let client = client(at(&server)).timeout(LONG).build().unwrap();
-        let ask = || client.get_or_compute("k", Lease::ttl(60), || Ok::<_, Infallible>("computed"));
+        let get = || client.get_or_compute("k", Lease::ttl(60), || Ok::<_, Infallible>("computed"));
         let counts = || {
             let computing = client.metrics().computing;
             (computing.won, computing.stale, computing.waited, computing.computed)
         };
-        assert_eq!((&*ask().unwrap(), counts()), (&b"computed"[..], (1, 0, 0, 1)));
-        assert_eq!((&*ask().unwrap(), counts()), (&b"old"[..], (1, 1, 0, 1)));
-        assert_eq!((&*ask().unwrap(), counts()), (&b"new"[..], (1, 1, 1, 1)));
-        assert_eq!((&*ask().unwrap(), counts()), (&b"new"[..], (1, 1, 1, 1)));
+        assert_eq!((&*get().unwrap(), counts()), (&b"computed"[..], (1, 0, 0, 1)));
+        assert_eq!((&*get().unwrap(), counts()), (&b"old"[..], (1, 1, 0, 1)));
+        assert_eq!((&*get().unwrap(), counts()), (&b"new"[..], (1, 1, 1, 1)));
+        assert_eq!((&*get().unwrap(), counts()), (&b"new"[..], (1, 1, 1, 1)));
         assert_eq!(of(&client).latency(Command::Lease).count(), 6);
         let computing = client.metrics().computing;
         assert_eq!((computing.failed, computing.coalesced), (0, 0));
@@ -422,13 +423,13 @@ fn leases_are_won_waited_for_or_stale() {
 }
 
 #[test]
-fn calls_that_share_a_computation() {
-    each_face(|client| {
-        // It never has a value, so each caller computes one or gets that of another.
-        let server = Fake::start(|request| match &*request.verb {
+fn shared_computations_are_counted() {
+    each_client(|client| {
+        // The server never has a value, so each caller computes one or gets the value of another.
+        let server = FakeServer::start(|request| match &*request.verb {
             "mn" => Action::Send(b"MN\r\n".to_vec()),
             "mg" => Action::Send(b"EN\r\n".to_vec()),
-            _ => Action::Right,
+            _ => Action::Reply,
         });
         let client = client(at(&server)).timeout(LONG).build().unwrap();
         let counts = || {
@@ -438,7 +439,7 @@ fn calls_that_share_a_computation() {
         for round in 1.. {
             let before = client.metrics().latency(Command::Lease).count();
             let compute = || {
-                // All have asked, and most of them wait already.
+                // All lookups have ended, and most callers already wait.
                 wait_until(|| client.metrics().latency(Command::Lease).count() >= before + 4);
                 Ok::<_, Infallible>("v")
             };
@@ -452,7 +453,7 @@ fn calls_that_share_a_computation() {
             if coalesced > 0 {
                 break;
             }
-            assert!(round < 1000, "nobody ever waits");
+            assert!(round < 1000, "no caller ever waits");
         }
         let before = counts();
         client.get_or_compute("k", Lease::ttl(60), || Err::<&str, _>("no")).unwrap_err();
@@ -461,9 +462,9 @@ fn calls_that_share_a_computation() {
 }
 
 #[test]
-fn clones_count_together() {
-    each_face(|client| {
-        let server = Fake::start(|_| Action::Right);
+fn clones_share_their_metrics() {
+    each_client(|client| {
+        let server = FakeServer::start(|_| Action::Reply);
         let client = client(at(&server)).timeout(LONG).build().unwrap();
         client.clone().get("a").unwrap();
         assert_eq!(of(&client).latency(Command::Get).count(), 1);

@@ -1,9 +1,8 @@
-//! The methods of hashing pick what the clients pick whose methods they are, key by key, and what is said of shares and
-//! of keys that move is so.
+//! Hashing methods of other clients choose the same servers as these clients, key by key; shares are proportional to
+//! weights, and few keys move when the list changes.
 //!
-//! What the other clients pick was written down by small programs over the clients themselves: for each of 100,000 keys
-//! the index of the server in decimal. Here are the first 64 of these digits and FNV-1a (64 bits) of all of them, both
-//! calculated from what those programs had written.
+//! Small programs recorded the choices of the other clients: for each of 100,000 keys the index of the server in
+//! decimal. The tests contain the first 64 of these digits and the 64-bit FNV-1a of all of them.
 
 use larder_client::ring::{Hashing, KeyHash, Node, Ring, RingError, slot};
 use proptest::prelude::*;
@@ -20,19 +19,19 @@ fn key(number: u32) -> Vec<u8> {
     key.into_bytes()
 }
 
-/// Servers that are named by their IP addresses.
+/// Servers named by IP address.
 fn by_ip() -> [Node; 5] {
     let address = [(1, 11211), (2, 11211), (3, 11212), (4, 11300), (5, 22122)];
     address.map(|(n, port)| Node::new(format!("127.1.0.{n}"), port))
 }
 
-/// Servers that are named by their hosts, and a Unix socket.
+/// Servers named by host, and a unix socket.
 fn by_host() -> [Node; 5] {
     let [a, b, c, d, _] = resolved();
     [a, b, c, d, Node::unix("/run/cache-5.sock")]
 }
 
-/// Servers that are named by their hosts, whose IP addresses are known.
+/// Servers named by host, with known IP addresses.
 fn resolved() -> [Node; 5] {
     let address = [(1, 11211), (2, 11211), (3, 11212), (4, 11300), (5, 22122)];
     address.map(|(n, port)| Node::new(format!("cache-{n}"), port).ip([127, 1, 0, n].into()))
@@ -47,13 +46,13 @@ fn ring(hashing: Hashing, nodes: &[Node]) -> Ring {
     Ring::new(hashing, nodes).unwrap()
 }
 
-/// The picks of a method are these.
+/// Checks the choices of a method.
 fn check(hashing: Hashing, nodes: [Node; 5], first: &str, digest: u64) {
     let ring = ring(hashing, &nodes);
     check_picks(|number| ring.pick(&key(number)).to_string(), first, digest);
 }
 
-/// The picks of a method are these while some servers are not usable.
+/// Checks the choices of a method while some servers are not usable.
 fn check_without(hashing: Hashing, without: &[usize], first: &str, digest: u64) {
     let ring = ring(hashing, &by_ip());
     let pick = |number| ring.pick_where(&key(number), |index| !without.contains(&index));
@@ -67,10 +66,11 @@ fn check_picks(pick: impl Fn(u32) -> String, first: &str, digest: u64) {
     assert_eq!(picks.bytes().fold(0xcbf2_9ce4_8422_2325, fnv), digest, "all {KEYS} keys");
 }
 
-/// `memcached_generate_hash` of libmemcached 1.1.4 (Debian 12) in a C program, with `MEMCACHED_BEHAVIOR_HASH`.
+/// Recorded with `memcached_generate_hash` of libmemcached 1.1.4 (Debian 12) in a C program, with
+/// `MEMCACHED_BEHAVIOR_HASH`.
 #[test]
 #[rustfmt::skip]
-fn modula_is_libmemcached_s() {
+fn modula_equals_libmemcached() {
     let check = |hash, first, digest| check(Hashing::Modula(hash), by_ip(), first, digest);
     check(KeyHash::OneAtATime, "3423001101211100004400231044102142434300113413124123014003411220", 0xeb0b_7f1a_adcb_7de8);
     check(KeyHash::Md5, "3031243130233331022402331401322414002032211310113422112132422144", 0x23c4_01c0_2657_432c);
@@ -83,11 +83,11 @@ fn modula_is_libmemcached_s() {
     check(KeyHash::Murmur3, "2130210333442130241443400144142041433401443240132211321414310000", 0x181e_b13a_15a2_13c3);
 }
 
-/// As above, with `MEMCACHED_BEHAVIOR_HASH` and then `MEMCACHED_BEHAVIOR_KETAMA`, before the servers were added. Points
-/// of `crc` have 15 bits, so that many are equal.
+/// Recorded as above, with `MEMCACHED_BEHAVIOR_HASH` and then `MEMCACHED_BEHAVIOR_KETAMA`, before the servers were
+/// added. Points of `crc` have 15 bits, so many are equal.
 #[test]
 #[rustfmt::skip]
-fn ketama_is_libmemcached_s() {
+fn ketama_equals_libmemcached() {
     let check = |hash, first, digest| check(Hashing::Ketama(hash), by_ip(), first, digest);
     check(KeyHash::OneAtATime, "2412134114413001030213121323330343203144222203210400044410141401", 0xc488_4d12_7420_3808);
     check(KeyHash::Md5, "4321412401420120314003233343113330243211243433243024102121032330", 0x7d6f_95e1_1c09_682c);
@@ -100,20 +100,20 @@ fn ketama_is_libmemcached_s() {
     check(KeyHash::Murmur3, "0110020023101230234131041410442024133240410334041002303113301230", 0x51af_f3d0_bf3b_5af2);
 }
 
-/// As above; with the default hash and servers by host, also with weights.
+/// Recorded as above, with the default hash and servers by host, without and with weights.
 #[test]
 #[rustfmt::skip]
-fn ketama_of_hosts_is_libmemcached_s() {
+fn ketama_of_host_names_equals_libmemcached() {
     let check = |nodes, first, digest| check(Hashing::Ketama(KeyHash::OneAtATime), nodes, first, digest);
     check(by_host(), "2334132243302040033123141403212010242314423200302400414303111300", 0xc6c6_c787_6b58_8734);
     let nodes = weighted(by_host(), WEIGHTS);
     check(nodes, "1444244414444442440441020024403443334424244404240444044434442444", 0xd2e3_6c68_00eb_125a);
 }
 
-/// As above, with `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`, the last one with `MEMCACHED_BEHAVIOR_HASH` after it.
+/// Recorded as above, with `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`; the last one with `MEMCACHED_BEHAVIOR_HASH` after it.
 #[test]
 #[rustfmt::skip]
-fn weighted_ketama_is_libmemcached_s() {
+fn weighted_ketama_equals_libmemcached() {
     let check = |hash, nodes, first, digest| check(Hashing::KetamaWeighted(hash), nodes, first, digest);
     check(KeyHash::Md5, by_ip(), "4222421412341010112234133310441330322331133233140002232201134114", 0xa062_a5f9_c056_21c7);
     let nodes = weighted(by_ip(), WEIGHTS);
@@ -122,11 +122,12 @@ fn weighted_ketama_is_libmemcached_s() {
     check(KeyHash::Fnv32a, nodes, "2420424444410444223342244221321414434444344421424441444341424342", 0x3f6a_9cb5_432c_a972);
 }
 
-/// pylibmc 1.6.3 from PyPI, whose libmemcached is 1.0.16: which of five servers on loopback `get_multi` asked for a key.
+/// Recorded with pylibmc 1.6.3 from PyPI and its libmemcached 1.0.16, from the requests of `get_multi` to five servers
+/// on loopback.
 #[test]
 #[rustfmt::skip]
-fn modula_and_ketama_are_pylibmc_s() {
-    // Without behaviors; `hash: md5`.
+fn modula_and_ketama_equal_pylibmc() {
+    // // Without behaviors; `hash: md5`.
     let modula = |hash, first, digest| check(Hashing::Modula(hash), by_ip(), first, digest);
     modula(KeyHash::OneAtATime, "3423001101211100004400231044102142434300113413124123014003411220", 0xeb0b_7f1a_adcb_7de8);
     modula(KeyHash::Md5, "3031243130233331022402331401322414002032211310113422112132422144", 0x23c4_01c0_2657_432c);
@@ -143,10 +144,10 @@ fn modula_and_ketama_are_pylibmc_s() {
     ketama(nodes, "4242424442341414412434433310441333443334133433443424232241134344", 0x057d_ebca_4e74_9b37);
 }
 
-/// `KetamaNodeLocator` of spymemcached 2.12.3 from Maven, with nodes made of socket addresses.
+/// Recorded with `KetamaNodeLocator` of spymemcached 2.12.3 from Maven, with nodes made from socket addresses.
 #[test]
 #[rustfmt::skip]
-fn spymemcached_s_ketama() {
+fn ketama_equals_spymemcached() {
     let check = |nodes, first, digest| check(Hashing::Spymemcached, nodes, first, digest);
     check(by_ip(), "4222424440141220302234133002441331012311033233141422132010134334", 0x5074_800a_edc1_f9d1);
     check(resolved(), "4200044340341013020333212141212141012201220033220201431400334323", 0x87eb_748d_9aa4_445c);
@@ -160,10 +161,10 @@ fn spymemcached_s_ketama() {
     check_picks(pick, "4344231313444443404143443444224314244424424341432442304421241342", 0xd113_1756_0ed8_eccb);
 }
 
-/// `ArrayModNodeLocator` of the same.
+/// Recorded with `ArrayModNodeLocator` of spymemcached 2.12.3.
 #[test]
 #[rustfmt::skip]
-fn modula_is_spymemcached_s() {
+fn modula_equals_spymemcached() {
     let check = |hash, first, digest| check(Hashing::Modula(hash), by_ip(), first, digest);
     check(KeyHash::Java, "0413201044241024242031324112331114022320104342100034342120314142", 0x1b29_28ed_2b1b_1178);
     check(KeyHash::Crc, "3303212210244021131041402231141001133331014133013330101334223112", 0x314e_6ccb_382e_aec1);
@@ -174,25 +175,27 @@ fn modula_is_spymemcached_s() {
     check(KeyHash::Fnv64a, "3113133123120140310320330340320320340340300300340330300300330340", 0xacc3_af85_1116_2d42);
 }
 
-/// The first active node of `getPrimary` and `getSequence` of the same, when the second server is not active.
+/// Recorded with spymemcached 2.12.3: the first active node of `getPrimary` and `getSequence` while the second server
+/// is not active.
 #[test]
 #[rustfmt::skip]
-fn spymemcached_s_next_choices() {
+fn failover_equals_spymemcached() {
     let java = Hashing::Modula(KeyHash::Java);
     check_without(java, &[1], "0423202044242024242032324222332224022320204342200034342220324242", 0xe4c8_3bdd_b627_d439);
     let ring = ring(Hashing::Spymemcached, &by_ip());
     let pick = |number| match number {
-        // For this key it tries seven times the server that is not active, and gives up.
+        // For this key spymemcached tries the inactive server seven times and gives up.
         33_804 => "-".to_owned(),
         _ => ring.pick_where(&key(number), |index| index != 1).unwrap().to_string(),
     };
     check_picks(pick, "4222424440042220302234433002442330042324033233343422432020334334", 0x05db_47e8_f1e2_fe98);
 }
 
-/// `Dalli::Ring#server_for_key` of dalli 3.0.6 (Debian 12); in the last case the second and fourth are not `alive?`.
+/// Recorded with `Dalli::Ring#server_for_key` of dalli 3.0.6 (Debian 12); in the last case the second and the fourth
+/// server are not `alive?`.
 #[test]
 #[rustfmt::skip]
-fn dalli_s_ring() {
+fn ring_equals_dalli() {
     let check = |nodes, first, digest| check(Hashing::Dalli, nodes, first, digest);
     check(by_ip(), "4132214343242403421111233232000100221331010204232221233103041041", 0xbce3_63a3_ee32_3398);
     let nodes = weighted(by_host(), WEIGHTS);
@@ -202,20 +205,22 @@ fn dalli_s_ring() {
     check_without(Hashing::Dalli, &[1, 3], "4202204242242400420424220222000400222044040204202220202004040042", 0x449d_a0be_114f_398d);
 }
 
-/// `HashClient._get_client` of pymemcache 4.0.0 from PyPI; in the last case after `remove_node` of the second and fourth.
+/// Recorded with `HashClient._get_client` of pymemcache 4.0.0 from PyPI; in the last case after `remove_node` of the
+/// second and the fourth server.
 #[test]
 #[rustfmt::skip]
-fn pymemcache_s_rendezvous() {
+fn rendezvous_equals_pymemcache() {
     let check = |nodes, first, digest| check(Hashing::Pymemcache, nodes, first, digest);
     check(by_ip(), "0243133043330122031232203340131123212010313140244400322302104343", 0xdbbd_95cc_a1c4_5ac5);
     check(by_host(), "4212024230233440330421044331214341302400040222320320301230110220", 0x991f_9891_9f43_174b);
     check_without(Hashing::Pymemcache, &[1, 3], "0244202040200022004202200240442224222000402040244400222202404442", 0xc664_69d4_8387_c511);
 }
 
-/// `ServerList.PickServer` of gomemcache v0.0.0-20260422231931-4d751bb6e37c. Digits are of the first of equal servers.
+/// Recorded with `ServerList.PickServer` of gomemcache v0.0.0-20260422231931-4d751bb6e37c. Of equal servers the digit
+/// is that of the first.
 #[test]
 #[rustfmt::skip]
-fn gomemcache_s_list() {
+fn modula_equals_gomemcache() {
     let check = |nodes, first, digest| check(Hashing::Gomemcache, nodes, first, digest);
     check(by_ip(), "1333333141200123114224401121313142322413333144333004211013421114", 0xbdcf_ed2b_6f75_9e18);
     let [a, b, ..] = by_ip();
@@ -224,17 +229,18 @@ fn gomemcache_s_list() {
     check_picks(pick, "1010100001001010010010000111100101000001000000000100001101010000", 0x64da_b928_01e8_30c5);
 }
 
-/// A C program over `rapidhash.h` (version 3), with the paper's function for `Jump` and `logl` for the weights.
+/// Recorded with a C program over `rapidhash.h` (version 3), with the paper's function for `Jump` and `logl` for the
+/// weights.
 #[test]
 #[rustfmt::skip]
-fn our_own_methods_pick_as_described() {
+fn larder_s_methods_equal_their_description() {
     check(Hashing::Rendezvous, by_ip(), "2411210402202010022440134112323230134312333044042304440403431403", 0xb8a0_fef1_d6f4_d48c);
     let nodes = weighted(by_host(), WEIGHTS);
     check(Hashing::Rendezvous, nodes, "4434244043334344232344341232044023424440243433444433444441442343", 0xc78a_b94a_49f1_de1f);
     check(Hashing::Jump, by_ip(), "4102201120301023342441011312131111330230424431110143243241123322", 0xa881_1541_785a_a017);
 }
 
-/// The same program; here each number has a comma behind it.
+/// Recorded with the same program; each number is followed by a comma.
 #[test]
 #[rustfmt::skip]
 fn slots_are_rapidhash_modulo_4096() {
@@ -243,7 +249,7 @@ fn slots_are_rapidhash_modulo_4096() {
     assert_eq!(slot(b"a{key:0}b"), slot(b"key:0"));
 }
 
-/// All methods, with the default hash where there is a choice.
+/// All methods, with the default hash function if there is a choice.
 const METHODS: [Hashing; 9] = [
     Hashing::Rendezvous,
     Hashing::Jump,
@@ -257,7 +263,7 @@ const METHODS: [Hashing; 9] = [
 ];
 
 #[test]
-fn a_ring_needs_a_server_that_takes_keys() {
+fn a_ring_needs_a_live_server_with_a_weight() {
     for hashing in METHODS {
         let refusal = |nodes: &[Node]| Ring::new(hashing, nodes).map(|_| ()).unwrap_err();
         assert_eq!(refusal(&[]), RingError::NoNodes);
@@ -278,7 +284,7 @@ fn one_server_gets_all_keys() {
 }
 
 #[test]
-fn different_weights_need_a_method_that_has_them() {
+fn different_weights_need_a_method_with_weights() {
     let mut unsupported = METHODS.to_vec();
     unsupported.retain(|hashing| Ring::new(*hashing, &weighted(by_ip(), WEIGHTS)).is_err());
     let modula = Hashing::Modula(KeyHash::OneAtATime);
@@ -287,14 +293,14 @@ fn different_weights_need_a_method_that_has_them() {
     for hashing in expected {
         let refusal = Ring::new(hashing, &weighted(by_ip(), WEIGHTS)).map(|_| ());
         assert_eq!(refusal, Err(RingError::WeightsUnsupported));
-        // Equal ones are none.
+        // Equal weights count as no weights.
         let equal = ring(hashing, &weighted(by_ip(), [3; 5]));
         let plain = ring(hashing, &by_ip());
         assert!((0..100).all(|number| equal.pick(&key(number)) == plain.pick(&key(number))));
     }
 }
 
-/// How many keys each server has.
+/// Counts the keys of each server.
 fn shares(hashing: Hashing, nodes: &[Node]) -> Vec<u32> {
     let ring = ring(hashing, nodes);
     let mut shares = vec![0; nodes.len()];
@@ -303,17 +309,18 @@ fn shares(hashing: Hashing, nodes: &[Node]) -> Vec<u32> {
 }
 
 #[test]
-fn a_server_that_is_listed_twice_has_two_shares_or_one() {
+fn a_server_listed_twice_has_two_shares_or_one() {
     let [a, b, ..] = by_ip();
     for hashing in METHODS {
         let used =
             shares(hashing, &[a.clone(), b.clone(), a.clone()]).into_iter().filter(|n| *n > 0);
-        let by_place = matches!(hashing, Hashing::Jump | Hashing::Modula(_) | Hashing::Gomemcache);
-        assert_eq!(used.count(), if by_place { 3 } else { 2 }, "{hashing:?}");
+        let by_index = matches!(hashing, Hashing::Jump | Hashing::Modula(_) | Hashing::Gomemcache);
+        assert_eq!(used.count(), if by_index { 3 } else { 2 }, "{hashing:?}");
     }
 }
 
-/// Shares are like the weights within a tolerance: a part of them, or three times the standard deviation of a fair lot.
+/// Checks that shares are proportional to weights within a tolerance: a fraction of the share, or three standard
+/// deviations of a random distribution.
 fn check_shares(hashing: Hashing, weights: [u32; 5], tolerance: Option<f64>) {
     let total: u32 = weights.iter().sum();
     for (share, weight) in shares(hashing, &weighted(by_ip(), weights)).into_iter().zip(weights) {
@@ -324,7 +331,7 @@ fn check_shares(hashing: Hashing, weights: [u32; 5], tolerance: Option<f64>) {
 }
 
 #[test]
-fn shares_are_like_weights() {
+fn shares_are_proportional_to_weights() {
     for weights in [WEIGHTS, [1; 5], [1, 0, 1, 0, 1], [1000, 1, 1000, 500, 2000]] {
         check_shares(Hashing::Rendezvous, weights, None);
     }
@@ -339,7 +346,7 @@ fn shares_are_like_weights() {
 }
 
 #[test]
-fn a_server_more_takes_its_share_alone() {
+fn an_added_server_takes_only_its_share() {
     for count in [2, 5, 49] {
         let nodes: Vec<_> = (0..=count).map(|n| Node::new(format!("cache-{n}"), 11211)).collect();
         for hashing in [Hashing::Jump, Hashing::Rendezvous] {
@@ -355,7 +362,7 @@ fn a_server_more_takes_its_share_alone() {
     }
 }
 
-/// Up to twelve servers with their weights, and one of them.
+/// Up to twelve weights of servers, and the index of one server.
 fn servers() -> impl Strategy<Value = (Vec<u32>, usize)> {
     (proptest::collection::vec(1..6_u32, 2..12)).prop_flat_map(|weights| {
         let count = weights.len();
@@ -371,9 +378,9 @@ fn nodes(weights: &[u32]) -> Vec<Node> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Of a consistent method. The keys of the server that is removed go where they would go while it is not usable.
+    /// Consistent methods only. The keys of a removed server move to the server that they use while it is not usable.
     #[test]
-    fn a_server_less_moves_its_keys_alone((weights, removed) in servers()) {
+    fn removing_a_server_moves_only_its_keys((weights, removed) in servers()) {
         let equal = vec![1; weights.len()];
         let methods = [
             (Hashing::Rendezvous, &weights, true),
@@ -381,7 +388,7 @@ proptest! {
             (Hashing::Ketama(KeyHash::OneAtATime), &equal, true),
             (Hashing::Ketama(KeyHash::Md5), &equal, true),
             (Hashing::Pymemcache, &equal, true),
-            // These would try another hash first.
+            // These two try another hash first.
             (Hashing::Spymemcached, &equal, false),
             (Hashing::Dalli, &equal, false),
         ];
@@ -402,7 +409,7 @@ proptest! {
         }
     }
 
-    /// Of every method: keys stay where they are if they can, and there is a server as long as one is usable.
+    /// All methods: keys keep their server if it is usable, and there is a choice while any server is usable.
     #[test]
     fn a_usable_server_is_found((weights, _) in servers(), usable in any::<u16>()) {
         let nodes = nodes(&vec![1; weights.len()]);
@@ -422,9 +429,9 @@ proptest! {
         }
     }
 
-    /// Of every method whose order does not count.
+    /// Methods that ignore the order of servers.
     #[test]
-    fn the_order_of_servers_does_not_count((weights, turned) in servers()) {
+    fn the_order_of_servers_does_not_matter((weights, turned) in servers()) {
         let mut nodes = nodes(&weights);
         let rings = |nodes: &[Node]| {
             let methods = [Hashing::Rendezvous, Hashing::KetamaWeighted(KeyHash::Md5)];

@@ -1,9 +1,11 @@
-//! Several servers: who gets which key, and what happens when some of them are gone.
+//! Several servers: the server of each key, and calls while some servers are unreachable.
 
-use crate::common::any_client::each_face;
-use crate::common::{Action, Fake};
+use crate::common::any_client::each_client;
+use crate::common::{Action, FakeServer};
 use larder_client::ring::{Hashing, Node, Ring};
-use larder_client::{Error, ErrorKind, Failover, StoreMode, StoreRequest, Stored, Ttl, blocking};
+use larder_client::{
+    Error, ErrorKind, Failover, StoreMode, StoreOutcome, StoreRequest, Ttl, blocking,
+};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -11,23 +13,23 @@ use std::time::{Duration, Instant};
 
 const MILLIS: fn(u64) -> Duration = Duration::from_millis;
 
-/// The keys that a server was asked for.
-type Asked = Arc<Mutex<Vec<String>>>;
+/// The keys that a server was asked for, in order.
+type RequestedKeys = Arc<Mutex<Vec<String>>>;
 
-/// Servers that note which keys they are asked for.
-fn servers(count: usize) -> (Vec<Fake>, Vec<Asked>) {
-    let asked: Vec<Asked> = (0..count).map(|_| Arc::default()).collect();
-    let start = |asked: &Asked| {
-        let asked = Arc::clone(asked);
-        Fake::start(move |request| {
-            asked.lock().unwrap().extend(request.keys.iter().cloned());
-            Action::Right
+/// Servers that record the requested keys.
+fn servers(count: usize) -> (Vec<FakeServer>, Vec<RequestedKeys>) {
+    let requested: Vec<RequestedKeys> = (0..count).map(|_| Arc::default()).collect();
+    let start = |requested: &RequestedKeys| {
+        let requested = Arc::clone(requested);
+        FakeServer::start(move |request| {
+            requested.lock().unwrap().extend(request.keys.iter().cloned());
+            Action::Reply
         })
     };
-    (asked.iter().map(start).collect(), asked)
+    (requested.iter().map(start).collect(), requested)
 }
 
-fn list(servers: &[Fake]) -> String {
+fn list(servers: &[FakeServer]) -> String {
     let addresses: Vec<_> = servers.iter().map(|fake| format!("127.0.0.1:{}", fake.port)).collect();
     addresses.join(", ")
 }
@@ -36,17 +38,17 @@ fn keys(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("key-{n}")).collect()
 }
 
-/// An address at which nobody listens.
-fn gone() -> String {
+/// An address on which no server listens.
+fn unreachable_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }
 
 #[test]
-fn each_server_gets_its_keys_and_no_others() {
-    each_face(|client| {
+fn each_server_gets_only_its_keys() {
+    each_client(|client| {
         for hashing in [Hashing::Rendezvous, Hashing::Pymemcache, Hashing::Jump] {
-            let (servers, asked) = servers(3);
+            let (servers, requested) = servers(3);
             let nodes: Vec<_> =
                 servers.iter().map(|fake| Node::new("127.0.0.1", fake.port)).collect();
             let ring = Ring::new(hashing, &nodes).unwrap();
@@ -58,11 +60,11 @@ fn each_server_gets_its_keys_and_no_others() {
                 assert_eq!(item.as_ref().unwrap().value, key);
                 assert_eq!(client.get(key).unwrap().unwrap(), key);
             }
-            for (index, asked) in asked.iter().enumerate() {
+            for (index, requested) in requested.iter().enumerate() {
                 let of_server: Vec<_> =
                     keys.iter().filter(|key| ring.pick(key.as_bytes()) == index).cloned().collect();
                 assert!(of_server.len() > 100, "{hashing:?} {}", of_server.len());
-                assert_eq!(*asked.lock().unwrap(), [of_server.clone(), of_server].concat());
+                assert_eq!(*requested.lock().unwrap(), [of_server.clone(), of_server].concat());
             }
             assert_eq!(client.connections(), (3, 3, 0));
         }
@@ -70,10 +72,10 @@ fn each_server_gets_its_keys_and_no_others() {
 }
 
 #[test]
-fn stores_and_removals_of_several_keys_are_those_of_their_servers() {
+fn batches_of_stores_and_deletes_are_split_by_server() {
     let connect = |answers: [&'static str; 3]| {
-        let servers =
-            answers.map(|answer| Fake::start(move |_| Action::Send(answer.as_bytes().to_vec())));
+        let servers = answers
+            .map(|answer| FakeServer::start(move |_| Action::Send(answer.as_bytes().to_vec())));
         let nodes: Vec<_> = servers.iter().map(|fake| Node::new("127.0.0.1", fake.port)).collect();
         let client = blocking::Client::builder(list(&servers)).hashing(Hashing::Rendezvous);
         let ring = Ring::new(Hashing::Rendezvous, &nodes).unwrap();
@@ -81,7 +83,7 @@ fn stores_and_removals_of_several_keys_are_those_of_their_servers() {
     };
     let keys = keys(500);
     let (client, ring) = connect(["STORED\r\n", "NOT_STORED\r\n", "EXISTS\r\n"]);
-    let outcomes = [Stored::Stored, Stored::NotStored, Stored::Exists];
+    let outcomes = [StoreOutcome::Stored, StoreOutcome::NotStored, StoreOutcome::Exists];
     let (mode, value, ttl) = (StoreMode::Set, &b"x"[..], Ttl::FOREVER);
     let request = |key| StoreRequest { mode, key, value, ttl, flags: 0, cas: None };
     let requests: Vec<_> = keys.iter().map(|key| request(key.as_bytes())).collect();
@@ -95,15 +97,16 @@ fn stores_and_removals_of_several_keys_are_those_of_their_servers() {
     assert_eq!(client.delete_many(&keys).unwrap(), expected.collect::<Vec<_>>());
 
     let (client, _) = connect(["STORED\r\n", "SERVER_ERROR out of memory\r\n", "STORED\r\n"]);
-    assert!(client.store_many(&requests).unwrap_err().is_ambiguous(), "others are stored");
+    assert!(client.store_many(&requests).unwrap_err().is_ambiguous(), "other items are stored");
     assert!(client.store_many(&[]).unwrap().is_empty());
 }
 
 #[test]
-fn keys_of_servers_that_are_there_do_not_feel_that_others_are_gone() {
-    each_face(|client| {
+fn unreachable_servers_do_not_affect_keys_of_other_servers() {
+    each_client(|client| {
         let (servers, _) = servers(2);
-        let addresses = format!("{},{},{}", gone(), list(&servers), gone());
+        let addresses =
+            format!("{},{},{}", unreachable_address(), list(&servers), unreachable_address());
         let client = client(addresses).timeout(MILLIS(5000)).build().unwrap();
         let mut failed = 0;
         for key in keys(300) {
@@ -115,7 +118,7 @@ fn keys_of_servers_that_are_there_do_not_feel_that_others_are_gone() {
                     failed += 1;
                 }
             }
-            // It has not waited for its deadline.
+            // An unreachable server fails at once, not at the deadline.
             assert!(begun.elapsed() < MILLIS(2500), "{:?}", begun.elapsed());
         }
         assert!((50..250).contains(&failed), "{failed}");
@@ -124,34 +127,34 @@ fn keys_of_servers_that_are_there_do_not_feel_that_others_are_gone() {
 }
 
 #[test]
-fn look_ups_find_nothing_at_servers_that_are_gone_if_that_is_wanted() {
-    each_face(|client| {
+fn lookups_find_nothing_on_unreachable_servers_with_degrade() {
+    each_client(|client| {
         let (servers, _) = servers(1);
-        let addresses = format!("{},{}", list(&servers), gone());
+        let addresses = format!("{},{}", list(&servers), unreachable_address());
         let client = client(addresses).degrade(true).build().unwrap();
         let keys = keys(100);
         let found = client.get_many(&keys).unwrap();
-        let there = found.iter().flatten().count();
-        assert!((20..80).contains(&there), "{there}");
+        let found_count = found.iter().flatten().count();
+        assert!((20..80).contains(&found_count), "{found_count}");
         for (item, key) in found.iter().zip(&keys) {
             assert_eq!(client.get(key).unwrap(), item.as_ref().map(|item| item.value.clone()));
             let stored = client.set(key, "1", 0).map_err(|error| error.is_fault());
-            assert_eq!(stored.is_ok(), item.is_some(), "a write does not pass for done");
+            assert_eq!(stored.is_ok(), item.is_some(), "a write fails all the more");
         }
     });
 }
 
 #[test]
-fn look_ups_of_what_is_available_leave_out_servers_that_are_gone() {
+fn gets_available_ignores_unreachable_servers() {
     let (servers, _) = servers(1);
-    let addresses = format!("{},{}", list(&servers), gone());
+    let addresses = format!("{},{}", list(&servers), unreachable_address());
     let client = blocking::Client::builder(addresses).build().unwrap();
     let keys = keys(100);
     let found = client.gets_available(&keys).unwrap();
-    let there = found.iter().flatten().count();
-    assert!((20..80).contains(&there), "{there}");
+    let found_count = found.iter().flatten().count();
+    assert!((20..80).contains(&found_count), "{found_count}");
     for (item, key) in found.iter().zip(&keys) {
-        assert_eq!(client.get(key).is_ok(), item.is_some(), "other calls say that it is gone");
+        assert_eq!(client.get(key).is_ok(), item.is_some(), "other calls report the server");
     }
     let error = client.gets_available(&[""]).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Key(_)));
@@ -161,9 +164,9 @@ fn look_ups_of_what_is_available_leave_out_servers_that_are_gone() {
 }
 
 #[test]
-fn keys_go_to_the_next_server_while_theirs_is_gone() {
-    each_face(|client| {
-        let (servers, asked) = servers(2);
+fn keys_use_the_next_server_while_theirs_is_unreachable() {
+    each_client(|client| {
+        let (servers, requested) = servers(2);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
@@ -171,12 +174,12 @@ fn keys_go_to_the_next_server_while_theirs_is_gone() {
         let client = client(addresses).failover(Failover::Next).build().unwrap();
         let keys = keys(300);
         let get = |key: &String| client.get(key).map(|value| assert_eq!(value.unwrap(), *key));
-        // Five faults, and one for each time that it is tried again.
+        // Five faults, and one for each probe.
         let failed = keys.iter().filter(|key| get(key).is_err()).count();
         assert!((5..10).contains(&failed), "{failed}");
-        let asked = |n: usize| asked[n].lock().unwrap().len();
-        assert!(asked(0) > 100 && asked(1) > 100, "{} {}", asked(0), asked(1));
-        let back = Fake::at(TcpListener::bind(address).unwrap(), |_| Action::Right);
+        let requested = |n: usize| requested[n].lock().unwrap().len();
+        assert!(requested(0) > 100 && requested(1) > 100, "{} {}", requested(0), requested(1));
+        let back = FakeServer::at(TcpListener::bind(address).unwrap(), |_| Action::Reply);
         let begun = Instant::now();
         while back.requests() == 0 {
             keys.iter().for_each(|key| drop(get(key)));
@@ -185,12 +188,12 @@ fn keys_go_to_the_next_server_while_theirs_is_gone() {
         }
         let before = back.requests();
         keys.iter().for_each(|key| get(key).unwrap());
-        assert!(back.requests() > before + 50, "it has its keys again");
+        assert!(back.requests() > before + 50, "the server has its keys again");
     });
 }
 
 #[test]
-fn lists_of_servers_are_given_in_several_ways() {
+fn lists_of_servers_have_several_forms() {
     let addresses = ["127.0.0.1:1", "127.0.0.1:2"];
     let build = |list: larder_client::ServerList| blocking::Client::builder(list).build();
     for list in [

@@ -1,8 +1,8 @@
-//! Threads that share connections: who reads, who is woken, and what becomes of others when a call is given up, makes a
-//! call of its own, or ends with the connection.
+//! Threads that share connections: reading, waking, and the effects on other calls when a call gives up, makes a nested
+//! call, or loses the connection.
 
-use crate::common::{Action, Fake, any_client};
-use larder_client::{Error, ErrorKind, Interrupted, Waiter, Waiting, blocking};
+use crate::common::{Action, FakeServer, any_client};
+use larder_client::{Error, ErrorKind, Interrupted, WaitCondition, Waiter, blocking};
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,29 +17,29 @@ const MILLIS: fn(u64) -> Duration = Duration::from_millis;
 type Handler = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// What this thread does when it waits for another one the next time.
+    /// The nested call that this thread makes in its next wait for another thread.
     static HANDLER: RefCell<Option<Handler>> = const { RefCell::new(None) };
 }
 
-/// Runs the thread's handler once, as an interpreter does with that of a signal, and waits until it is over.
+/// Runs the thread's handler once, as an interpreter runs a signal handler, and waits until the wait is over.
 #[derive(Debug)]
 struct Handling;
 
 impl Waiter for Handling {
-    fn wait(&self, waiting: &mut Waiting<'_>, time: Duration) -> Result<(), Interrupted> {
+    fn wait(&self, waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Interrupted> {
         let begun = Instant::now();
         if waiting.socket().is_none()
             && let Some(handler) = HANDLER.take()
         {
             handler();
         }
-        while !waiting.look(time.saturating_sub(begun.elapsed())) && begun.elapsed() < time {}
+        while !waiting.poll(time.saturating_sub(begun.elapsed())) && begun.elapsed() < time {}
         Ok(())
     }
 }
 
-/// A server for one connection. Told to answer for some keys, it reads until all of them were requested, and then sends
-/// their values together.
+/// A server for one connection. For each list of keys sent to it, it reads until all of them were requested, and then
+/// sends their values in one write.
 fn obedient() -> (String, mpsc::Sender<&'static [&'static str]>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -48,7 +48,7 @@ fn obedient() -> (String, mpsc::Sender<&'static [&'static str]>) {
         let (stream, _) = listener.accept().unwrap();
         let (mut requests, mut answers) = (BufReader::new(&stream), &stream);
         let mut requested = HashSet::new();
-        // Until the test is over.
+        // The loop ends with the test.
         for keys in says {
             while !keys.iter().all(|key| requested.contains(*key)) {
                 let mut line = String::new();
@@ -73,8 +73,8 @@ fn get(client: &blocking::Client, key: &str) {
     assert_eq!(client.get(key).unwrap().unwrap(), key);
 }
 
-/// The thread of the call "x" makes the call "n" while it waits for the one that reads. What it does before and after that
-/// call, and when the server answers, differs.
+/// The thread of call "x" makes the nested call "n" while it waits for the reader. `before` and `after` run around the
+/// nested call; the server replies in the order of `answers`.
 fn call_while_waiting(before: fn(&Said), after: fn(), answers: &'static [&'static [&'static str]]) {
     let (address, say) = obedient();
     let builder = blocking::Client::builder(address).timeout(MILLIS(4000)).shared(1);
@@ -104,7 +104,7 @@ fn call_while_waiting(before: fn(&Said), after: fn(), answers: &'static [&'stati
     });
     let took = begun.elapsed();
     assert!(took < MILLIS(2000), "{took:?}");
-    // Whoever comes next may read.
+    // The read permit is free for the next call.
     thread::scope(|scope| {
         let call = scope.spawn(|| get(&client, "z"));
         thread::sleep(MILLIS(20));
@@ -114,6 +114,7 @@ fn call_while_waiting(before: fn(&Said), after: fn(), answers: &'static [&'stati
     assert!(begun.elapsed() - took < MILLIS(2000), "{:?}", begun.elapsed() - took);
 }
 
+/// Control of the server, and whether the reader is done.
 #[derive(Clone)]
 struct Said {
     say: mpsc::Sender<&'static [&'static str]>,
@@ -121,7 +122,7 @@ struct Said {
 }
 
 #[test]
-fn a_thread_that_is_to_read_may_make_another_call() {
+fn a_thread_that_gets_the_read_permit_may_make_a_nested_call() {
     let read_first = |said: &Said| {
         said.say.send(&["y"]).unwrap();
         while !said.is_read.load(Ordering::Relaxed) {
@@ -132,20 +133,20 @@ fn a_thread_that_is_to_read_may_make_another_call() {
 }
 
 #[test]
-fn a_thread_that_waits_in_another_call_may_be_the_next_to_read() {
+fn a_thread_in_a_nested_call_may_get_the_read_permit() {
     call_while_waiting(|_| (), || (), &[&["y"], &["x", "n"]]);
 }
 
 #[test]
-fn what_has_come_while_a_thread_made_another_call_is_not_waited_for() {
-    // The other call was woken for both.
+fn a_reply_that_arrives_during_a_nested_call_is_not_waited_for() {
+    // The nested call consumes the wake-up of both calls.
     let forget = || thread::park_timeout(Duration::ZERO);
     call_while_waiting(|_| (), forget, &[&["y", "x", "n"]]);
 }
 
-/// One segment brings the end with the answer, which fills what is read at a time.
+/// The reply fills the read buffer, and the end of the connection arrives in the same segment.
 #[test]
-fn an_answer_that_came_with_the_end_of_the_connection_counts() {
+fn a_reply_together_with_the_end_of_the_connection_counts() {
     const LEN: usize = 16 << 10;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = blocking::Client::builder(listener.local_addr().unwrap().to_string());
@@ -165,11 +166,11 @@ fn an_answer_that_came_with_the_end_of_the_connection_counts() {
     server.join().unwrap();
 }
 
-/// What is behind a wrong answer is lost by the same event.
+/// Calls behind a wrong reply are lost by the same event.
 #[test]
-fn a_wrong_answer_is_one_fault_however_many_calls_wait_behind_it() {
+fn a_wrong_reply_is_one_fault_for_all_calls_behind_it() {
     any_client::shared(|client| {
-        let server = Fake::start(|request| {
+        let server = FakeServer::start(|request| {
             if request.on_connection == 0 {
                 thread::sleep(MILLIS(60));
             }
@@ -177,7 +178,7 @@ fn a_wrong_answer_is_one_fault_however_many_calls_wait_behind_it() {
         });
         let client = client(format!("127.0.0.1:{}", server.port)).build().unwrap();
         let is_unexpected = |error: Error| matches!(error.kind(), ErrorKind::Unexpected(_));
-        // Five faults in a row would have the client leave the server alone.
+        // Five faults in a row would open the breaker.
         for _ in 0..4 {
             thread::scope(|scope| {
                 let first = scope.spawn(|| client.get("a").unwrap_err());
@@ -190,9 +191,9 @@ fn a_wrong_answer_is_one_fault_however_many_calls_wait_behind_it() {
     });
 }
 
-/// One call's time goes to the first server, which leaves too little for the login at the second one.
+/// The first call's time is spent on the first server, which leaves too little for the login at the second one.
 #[test]
-fn a_connection_that_another_call_had_no_time_to_open_is_opened_by_the_next_one() {
+fn a_connect_that_ran_out_of_time_is_retried_by_the_next_call() {
     const LOGIN: &[u8; 31] = b"set login 0 -1 10\r\nann secret\r\n";
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let slow = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -206,7 +207,7 @@ fn a_connection_that_another_call_had_no_time_to_open_is_opened_by_the_next_one(
                 reader.read_exact(&mut login).unwrap();
                 assert_eq!(&login, LOGIN);
                 thread::sleep(MILLIS(300));
-                // Whoever had no time any more has closed it.
+                // A client without time left has closed the connection.
                 let mut written = reader.get_mut().write_all(b"STORED\r\n");
                 while written.is_ok()
                     && reader.read_line(&mut String::new()).is_ok_and(|len| len > 0)
@@ -236,11 +237,11 @@ fn a_connection_that_another_call_had_no_time_to_open_is_opened_by_the_next_one(
 }
 
 thread_local! {
-    /// The client with which a thread makes calls while it waits.
+    /// The client for nested calls of this thread.
     static NESTED: RefCell<Option<blocking::Client>> = const { RefCell::new(None) };
 }
 
-/// Interrupts calls, makes others, and wakes too early, at random.
+/// Interrupts calls, makes nested calls, and returns early, at random.
 #[derive(Debug, Default)]
 struct Restless {
     waits: AtomicU64,
@@ -248,34 +249,34 @@ struct Restless {
 }
 
 impl Waiter for Restless {
-    fn wait(&self, waiting: &mut Waiting<'_>, time: Duration) -> Result<(), Interrupted> {
+    fn wait(&self, waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Interrupted> {
         let number = self.waits.fetch_add(1, Ordering::Relaxed) + 1;
         let random = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
         if self.is_calm.load(Ordering::Relaxed) {
-            waiting.look(time);
+            waiting.poll(time);
             return Ok(());
         }
         match random % 16 {
             0 => return Err(Interrupted),
             1 | 2 => {
-                // A call within a call within a call is one too many.
+                // Nested calls make no further nested calls.
                 let client = NESTED.take();
                 if let Some(client) = &client {
                     call(client, random);
                     NESTED.set(Some(client.clone()));
                 }
                 drop(client);
-                waiting.look(time);
+                waiting.poll(time);
             }
-            3..8 => drop(waiting.look(MILLIS(random / 16 % 3).min(time))),
+            3..8 => drop(waiting.poll(MILLIS(random / 16 % 3).min(time))),
             8 => thread::yield_now(),
-            _ => while !waiting.look(time) && random.is_multiple_of(2) {},
+            _ => while !waiting.poll(time) && random.is_multiple_of(2) {},
         }
         Ok(())
     }
 }
 
-/// Makes a call, and looks whether its value is its own.
+/// Makes a call and checks its value.
 fn call(client: &blocking::Client, random: u64) {
     let begun = Instant::now();
     let keys: Vec<_> = (0..6).map(|n| format!("key-{random}-{n}")).collect();
@@ -298,8 +299,8 @@ fn call(client: &blocking::Client, random: u64) {
 }
 
 #[test]
-fn threads_that_are_interrupted_or_make_other_calls_keep_nobody_waiting() {
-    // With two servers, threads that make calls while they wait could wait for each other.
+fn interrupted_and_nested_calls_do_not_block_other_threads() {
+    // With two servers, threads with nested calls could wait for each other.
     (0..5).for_each(|_| call_at_random(1, true));
     (0..20).for_each(|_| call_at_random(2, false));
 }
@@ -307,9 +308,9 @@ fn threads_that_are_interrupted_or_make_other_calls_keep_nobody_waiting() {
 fn call_at_random(servers: usize, is_nested: bool) {
     let servers: Vec<_> = (0..servers)
         .map(|_| {
-            Fake::start(|request| match request.random % 20 {
-                0 => Action::Late(MILLIS(request.random / 20 % 3)),
-                _ => Action::Right,
+            FakeServer::start(|request| match request.random % 20 {
+                0 => Action::ReplyAfter(MILLIS(request.random / 20 % 3)),
+                _ => Action::Reply,
             })
         })
         .collect();
@@ -336,7 +337,7 @@ fn call_at_random(servers: usize, is_nested: bool) {
     assert_eq!(client.connections(), (n, n, 0));
 }
 
-/// What a call takes while 64 threads make calls.
+/// Measures the median duration of a call while 64 threads make calls.
 fn median_latency(client: &blocking::Client) -> Duration {
     let mut latencies = thread::scope(|scope| {
         let threads: Vec<_> = (0..64)
@@ -357,18 +358,18 @@ fn median_latency(client: &blocking::Client) -> Duration {
     latencies[latencies.len() / 2]
 }
 
-/// Deadlines that come with the answers.
+/// Deadlines expire at about the time of the replies.
 #[test]
-fn threads_that_give_up_keep_nobody_waiting() {
-    let server = Fake::start(|request| match request.random % 20 {
-        0 => Action::Late(MILLIS(request.random / 20 % 5)),
-        _ => Action::Right,
+fn threads_that_give_up_do_not_block_others() {
+    let server = FakeServer::start(|request| match request.random % 20 {
+        0 => Action::ReplyAfter(MILLIS(request.random / 20 % 5)),
+        _ => Action::Reply,
     });
     let shared = |timeout| {
         let builder = blocking::Client::builder(format!("127.0.0.1:{}", server.port)).shared(1);
         builder.timeout(timeout).build().unwrap()
     };
-    // About half of the calls end by then, however busy the machine is.
+    // About half of the calls end by this timeout, however busy the machine is.
     let timeout = median_latency(&shared(MILLIS(60_000))).max(MILLIS(4));
     let client = shared(timeout);
     let (right, late) = (AtomicU64::new(0), AtomicU64::new(0));

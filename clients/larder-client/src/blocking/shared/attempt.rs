@@ -1,4 +1,4 @@
-//! A connection that a thread opens, for all who need it.
+//! An attempt to connect that several callers wait for.
 
 use crate::blocking::wait::Wait;
 use crate::error::{Error, ErrorKind};
@@ -6,17 +6,17 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread, ThreadId};
 use std::time::Instant;
 
-/// A connection that a thread opens, for all who need it.
+/// An attempt of one thread to connect, for all callers that wait for it.
 #[derive(Debug)]
-pub(super) struct Opening {
+pub(super) struct ConnectAttempt {
     pub(super) opener: ThreadId,
-    /// When the opener's time is over.
+    /// The deadline of the connecting call.
     deadline: Instant,
     outcome: OnceLock<Result<(), Error>>,
     waiting: Mutex<Vec<Thread>>,
 }
 
-impl Opening {
+impl ConnectAttempt {
     pub(super) fn new(deadline: Instant) -> Self {
         let opener = thread::current().id();
         Self { opener, deadline, outcome: OnceLock::new(), waiting: Mutex::default() }
@@ -24,15 +24,15 @@ impl Opening {
 
     pub(super) fn end(&self, outcome: Result<(), Error>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nobody else ends it.
+        // Only the opener ends the attempt, so the outcome is not set yet.
         drop(self.outcome.set(outcome));
         waiting.drain(..).for_each(|thread| thread.unpark());
     }
 
-    /// Waits until there is a connection, or another one is to be opened by the caller.
+    /// Waits for the outcome. Returns when there is a connection, or when the caller has to try itself.
     ///
     /// # Errors
-    /// There will be none; it is over by the deadline.
+    /// The connection failed, or the deadline of this call has passed.
     pub(super) fn await_outcome(&self, deadline: Instant, wait: &Wait) -> Result<(), Error> {
         {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +42,7 @@ impl Opening {
         }
         loop {
             match self.outcome.get() {
-                // That it was interrupted, or had too little time, is the matter of who has opened it.
+                // An interruption or a timeout concerns the opener alone, so other callers try again.
                 Some(Err(error)) if matches!(error.kind(), ErrorKind::Interrupted) => return Ok(()),
                 Some(Err(_)) if self.deadline <= Instant::now() => return Ok(()),
                 Some(Err(error)) => return Err(error.clone().echo()),

@@ -1,13 +1,15 @@
-//! A shared connection: whose turn it is to read, and what comes.
+//! A shared connection: sending, the read permit, and the delivery of replies.
 
 use super::state::State;
-use super::ticket::{Came, Reader, Ticket, TicketState, Woken};
+use super::ticket::{Delivery, ReadPermit, Ticket, TicketState, WakeList};
 use crate::blocking::link::LATE_MAX;
-use crate::blocking::stream::Opened;
+use crate::blocking::stream::NewConnection;
 use crate::blocking::wait::Wait;
 use crate::core::operation::Operation;
-use crate::core::outcome::Broken;
-use crate::core::shared::{Answered, Exchange, Lost, Pace, Queue, SILENCE_MAX, lose, output};
+use crate::core::outcome::FailedCall;
+use crate::core::shared::{
+    CallReplies, Exchange, LostCall, MinLatency, Queue, SILENCE_MAX, fail_all, output,
+};
 use crate::error::ErrorKind;
 use crate::metrics::CloseReason;
 use crate::waiter::Readiness;
@@ -17,40 +19,41 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// With so many calls under way, what comes meanwhile may wait for an answer, and leave in one write.
-const HELD_MIN: usize = 2;
+/// The number of calls under way from which a request to a quick server may wait for the next reply, to leave in one
+/// write with others.
+const HELD_CALLS_MIN: usize = 2;
 
-/// So much is read while others may send.
+/// The number of bytes read without the lock, while other threads may send.
 const READ_LEN: usize = 16 << 10;
 
-/// A connection.
+/// A connection that threads share.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct SharedConnection {
     socket: Arc<Socket>,
     /// Whether a thread may block in a read of the socket.
     may_block: bool,
     state: Mutex<State>,
     is_open: AtomicBool,
-    /// Whether any call was answered.
+    /// Whether the connection has delivered a reply.
     pub(super) has_answered: AtomicBool,
-    /// When no more calls are to use it.
+    /// The time from which no further calls use the connection.
     expires: Option<Instant>,
     wait: Wait,
 }
 
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct PendingCall {
     ticket: Arc<Ticket>,
     number: u64,
 }
 
-impl Line {
-    pub(super) fn new((stream, expires, open): Opened, wait: &Wait) -> Self {
+impl SharedConnection {
+    pub(super) fn new((stream, expires, open): NewConnection, wait: &Wait) -> Self {
         let socket = Arc::clone(stream.socket());
         let may_block = stream.is_plain() && wait.may_block();
-        let reader = Reader {
+        let reader = ReadPermit {
             bytes: if may_block { vec![0; READ_LEN].into() } else { Box::default() },
-            ..Reader::default()
+            ..ReadPermit::default()
         };
         let state = State {
             queue: Queue::new(),
@@ -59,9 +62,9 @@ impl Line {
             open,
             reader: Some(reader),
             reading: None,
-            answered: Instant::now(),
-            asked: None,
-            pace: Pace::default(),
+            answered_at: Instant::now(),
+            sent_at: None,
+            min_latency: MinLatency::default(),
         };
         Self {
             socket,
@@ -75,7 +78,7 @@ impl Line {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // Each change of it is whole before anything can panic.
+        // Each change leaves the state consistent, so a panic while it is locked does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -87,7 +90,7 @@ impl Line {
         self.is_open.load(Ordering::Relaxed)
     }
 
-    /// Notes why it will be closed, unless it has ended.
+    /// Records the reason why the connection will be closed, unless it has already ended.
     pub(super) fn closes(&self, reason: CloseReason) {
         let mut state = self.lock();
         if self.is_open() {
@@ -95,60 +98,61 @@ impl Line {
         }
     }
 
-    /// Begins a call.
+    /// Starts a call.
     ///
     /// # Errors
     /// The connection has ended.
-    pub(super) fn begin<O: Operation>(&self, operation: &mut O) -> Result<Begun, Lost> {
+    pub(super) fn start<O: Operation>(&self, operation: &mut O) -> Result<PendingCall, LostCall> {
         let ticket = Arc::new(Ticket::new());
-        let mut woken = Woken::default();
+        let mut wake_list = WakeList::default();
         let number = {
             let mut state = self.lock();
             if !self.is_open() {
-                // Whoever has ended it meanwhile was told why.
-                return Err(Lost::new(ErrorKind::Closed, false).echo());
+                // The call that ended the connection has reported the reason.
+                return Err(LostCall::new(ErrorKind::Closed, false).echo());
             }
             if state.exchange.is_idle() && state.queue.is_empty() {
                 if !state.stream.is_quiet().unwrap_or(false) {
-                    // Bytes that nobody asked for could pass for the answer.
-                    self.end(&mut state, &ErrorKind::Closed, &mut woken);
-                    return Err(Lost::new(ErrorKind::Closed, false));
+                    // Unsolicited bytes could pass for the reply.
+                    self.end(&mut state, &ErrorKind::Closed, &mut wake_list);
+                    return Err(LostCall::new(ErrorKind::Closed, false));
                 }
-                state.answered = Instant::now();
+                state.answered_at = Instant::now();
             }
             let call = Arc::clone(&ticket);
-            let number = state.queue.push(call, |connection| operation.begin(connection));
-            // What is to come in a moment takes it along.
-            let is_held =
-                state.reader.is_none() && state.exchange.len() >= HELD_MIN && state.pace.is_quick();
-            if !is_held {
-                self.send(&mut state, &mut woken);
+            let number = state.queue.push(call, |requests| operation.encode(requests));
+            // The reply that the reader waits for is due soon, and this request leaves with the next ones then.
+            let waits_for_reply = state.reader.is_none()
+                && state.exchange.len() >= HELD_CALLS_MIN
+                && state.min_latency.is_quick();
+            if !waits_for_reply {
+                self.send(&mut state, &mut wake_list);
             }
             number
         };
-        woken.unpark();
-        Ok(Begun { ticket, number })
+        wake_list.unpark();
+        Ok(PendingCall { ticket, number })
     }
 
     /// Waits for the replies to a call.
     pub(super) fn finish<O: Operation>(
         &self,
-        begun: Result<Begun, Lost>,
+        pending: Result<PendingCall, LostCall>,
         operation: &mut O,
         deadline: Instant,
-    ) -> Result<O::Output, Broken> {
-        let begun = match begun {
-            Ok(begun) => begun,
+    ) -> Result<O::Output, FailedCall> {
+        let pending = match pending {
+            Ok(pending) => pending,
             Err(lost) => return Err(lost.broken(operation.reads())),
         };
         let mut reader = None;
         let given_up = loop {
-            match begun.ticket.take() {
-                Some(Came::Answer(answered)) => {
-                    self.pass_on(reader);
+            match pending.ticket.take() {
+                Some(Delivery::Answer(answered)) => {
+                    self.pass_permit(reader);
                     return output(operation, answered);
                 }
-                Some(Came::Reader(right)) => reader = Some(right),
+                Some(Delivery::ReadPermit(right)) => reader = Some(right),
                 None => (),
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -156,41 +160,41 @@ impl Line {
                 break ErrorKind::Timeout;
             }
             if reader.is_none() {
-                reader = self.read_or_wait(&begun.ticket);
+                reader = self.read_or_wait(&pending.ticket);
             }
             let waited = match &mut reader {
-                Some(reader) => self.read(reader, &begun.ticket, deadline),
-                None if begun.ticket.has_come() => Ok(()),
-                None => self.wait.park(left, || self.may_go_on(&begun.ticket)),
+                Some(reader) => self.read(reader, &pending.ticket, deadline),
+                None if pending.ticket.has_delivery() => Ok(()),
+                None => self.wait.park(left, || self.need_not_wait(&pending.ticket)),
             };
             if let Err(interrupted) = waited {
                 break interrupted;
             }
         };
-        let broken = match self.give_up(&begun, reader, given_up) {
+        let failed = match self.give_up(&pending, reader, given_up) {
             Ok(answered) => return output(operation, Ok(answered)),
             Err(lost) => lost.broken(operation.reads()),
         };
-        // The connection goes on: the reply is dropped when it comes.
-        Err(Broken { is_usable: self.is_open(), ..broken })
+        // The connection stays usable: the reply is dropped when it arrives.
+        Err(FailedCall { is_usable: self.is_open(), ..failed })
     }
 
-    /// Whether the caller has not to wait for another thread: something has come, or is there for a call of the same thread
-    /// whose waiter makes this one.
-    fn may_go_on(&self, ticket: &Ticket) -> bool {
-        ticket.has_come() || self.lock().reading == Some(ticket.thread.id())
+    /// Returns whether the caller need not wait for another thread: there is a delivery for it, or the thread that
+    /// reads is this thread, which makes a nested call in its waiter.
+    fn need_not_wait(&self, ticket: &Ticket) -> bool {
+        ticket.has_delivery() || self.lock().reading == Some(ticket.thread.id())
     }
 
-    /// The right to read if nobody has it; otherwise the ticket is noted as that of one who waits.
-    fn read_or_wait(&self, ticket: &Ticket) -> Option<Reader> {
+    /// Takes the read permit if it is free. Otherwise marks the ticket as waiting.
+    fn read_or_wait(&self, ticket: &Ticket) -> Option<ReadPermit> {
         let mut state = self.lock();
         let reader = match state.reader.take() {
             Some(reader) => {
                 state.reading = Some(ticket.thread.id());
                 Some(reader)
             }
-            None if state.reading == Some(ticket.thread.id()) && !ticket.has_come() => {
-                let nested = || Reader { is_nested: true, ..Reader::default() };
+            None if state.reading == Some(ticket.thread.id()) && !ticket.has_delivery() => {
+                let nested = || ReadPermit { is_nested: true, ..ReadPermit::default() };
                 Some(state.take_from(ticket.thread.id()).unwrap_or_else(nested))
             }
             None => None,
@@ -203,22 +207,27 @@ impl Line {
         reader
     }
 
-    /// One turn of a reader: sends what there is to be sent, waits for what comes, and hands out the replies.
+    /// One read: sends the output, waits for input, and delivers the replies.
     ///
     /// # Errors
-    /// `Interrupted`, `Timeout`. That the connection failed is what each call gets as its answer.
-    fn read(&self, reader: &mut Reader, mine: &Ticket, deadline: Instant) -> Result<(), ErrorKind> {
-        let mut woken = Woken::default();
+    /// `Interrupted`, `Timeout`. A failure of the connection is delivered to each call instead.
+    fn read(
+        &self,
+        reader: &mut ReadPermit,
+        mine: &Ticket,
+        deadline: Instant,
+    ) -> Result<(), ErrorKind> {
+        let mut wake_list = WakeList::default();
         let has_read;
         let readiness = {
             let mut state = self.lock();
-            self.send(&mut state, &mut woken);
-            // What TLS has received already makes no socket ready.
-            has_read = !self.may_block && self.take_in(&mut state, &mut woken);
+            self.send(&mut state, &mut wake_list);
+            // Input that TLS has already decrypted does not make the socket ready.
+            has_read = !self.may_block && self.read_available(&mut state, &mut wake_list);
             if state.exchange.output().is_empty() { Readiness::Read } else { Readiness::Both }
         };
-        woken.unpark();
-        if has_read || mine.has_come() {
+        wake_list.unpark();
+        if has_read || mine.has_delivery() {
             return Ok(());
         }
         let end = deadline.min(Instant::now() + SILENCE_MAX);
@@ -230,99 +239,104 @@ impl Line {
                 received => received.map(Some),
             }
         } else {
-            let is_over = || mine.has_come();
+            let is_over = || mine.has_delivery();
             match self.wait.for_socket_unless(is_over, &self.socket, readiness, end) {
                 Err(ErrorKind::Timeout) => (),
                 waited => drop(waited?),
             }
             Ok(None)
         };
-        let mut woken = Woken::default();
+        let mut wake_list = WakeList::default();
         {
             let mut state = self.lock();
             match received {
-                Ok(Some(0)) => self.end(&mut state, &ErrorKind::Closed, &mut woken),
+                Ok(Some(0)) => self.end(&mut state, &ErrorKind::Closed, &mut wake_list),
                 Ok(Some(len)) => {
                     state.append(reader.bytes.get(..len).unwrap_or_default());
-                    self.hand_out(&mut state, &mut woken);
+                    self.deliver_replies(&mut state, &mut wake_list);
                     if len == reader.bytes.len() {
-                        // There is more, or it is the end.
-                        self.take_in(&mut state, &mut woken);
+                        // The buffer is full, so there may be more.
+                        self.read_available(&mut state, &mut wake_list);
                     }
                 }
                 Ok(None) => {
-                    self.take_in(&mut state, &mut woken);
+                    self.read_available(&mut state, &mut wake_list);
                 }
-                Err(error) => self.end(&mut state, &ErrorKind::Io(Arc::new(error)), &mut woken),
+                Err(error) => self.end(&mut state, &ErrorKind::Io(Arc::new(error)), &mut wake_list),
             }
             if state.is_silent() {
-                self.end(&mut state, &ErrorKind::Timeout, &mut woken);
+                self.end(&mut state, &ErrorKind::Timeout, &mut wake_list);
             }
         }
-        woken.unpark();
+        wake_list.unpark();
         Ok(())
     }
 
-    /// Has another one who waits read on.
-    fn pass_on(&self, reader: Option<Reader>) {
+    /// Passes the read permit to a waiting caller.
+    fn pass_permit(&self, reader: Option<ReadPermit>) {
         let Some(reader) = reader.filter(|reader| !reader.is_nested) else { return };
-        let mut woken = Woken::default();
+        let mut wake_list = WakeList::default();
         {
             let mut state = self.lock();
-            // The server may work until the next one is awake.
-            self.send(&mut state, &mut woken);
+            // Sends first, so that the server can work while the next reader wakes up.
+            self.send(&mut state, &mut wake_list);
             let State { queue, exchange, .. } = &*state;
             let next = exchange.tickets().chain(queue.tickets()).find(|ticket| ticket.is_waiting());
             let next = next.cloned();
             state.reading = next.as_ref().map(|ticket| ticket.thread.id());
             match next {
-                Some(ticket) => woken.give(ticket, Came::Reader(reader)),
+                Some(ticket) => wake_list.give(ticket, Delivery::ReadPermit(reader)),
                 None => state.reader = Some(reader),
             }
         }
-        woken.unpark();
+        wake_list.unpark();
     }
 
-    /// Ends a call whose caller does not wait any longer.
+    /// Gives a call up.
     ///
     /// # Errors
-    /// There is no answer.
-    fn give_up(&self, begun: &Begun, reader: Option<Reader>, kind: ErrorKind) -> Answered {
-        let mut woken = Woken::default();
+    /// There is no reply.
+    fn give_up(
+        &self,
+        pending: &PendingCall,
+        reader: Option<ReadPermit>,
+        kind: ErrorKind,
+    ) -> CallReplies {
+        let mut wake_list = WakeList::default();
         let (given, reader) = {
             let mut state = self.lock();
             if reader.is_some() || state.reader.is_some() {
-                // The answer may have come while the caller waited for another server.
+                // The reply may have arrived while the caller waited for another server.
                 let end = Instant::now() + LATE_MAX;
-                while !begun.ticket.has_come()
-                    && self.take_in(&mut state, &mut woken)
+                while !pending.ticket.has_delivery()
+                    && self.read_available(&mut state, &mut wake_list)
                     && Instant::now() < end
                 {}
             }
-            let (given, reader) = match begun.ticket.take() {
-                Some(Came::Answer(answered)) => (answered, reader),
-                came => {
-                    let right = match came {
-                        Some(Came::Reader(right)) => Some(right),
+            let (given, reader) = match pending.ticket.take() {
+                Some(Delivery::Answer(answered)) => (answered, reader),
+                delivery => {
+                    let right = match delivery {
+                        Some(Delivery::ReadPermit(right)) => Some(right),
                         _ => reader,
                     };
-                    *begun.ticket.lock() = TicketState::GivenUp;
-                    let is_sent = !state.queue.withdraw(begun.number);
-                    (Err(Lost::new(kind, is_sent)), right)
+                    *pending.ticket.lock() = TicketState::GivenUp;
+                    let is_sent = !state.queue.withdraw(pending.number);
+                    (Err(LostCall::new(kind, is_sent)), right)
                 }
             };
             if given.is_err() && (state.is_unwanted() || state.is_silent()) {
-                self.end(&mut state, &ErrorKind::Timeout, &mut woken);
+                self.end(&mut state, &ErrorKind::Timeout, &mut wake_list);
             }
             (given, reader)
         };
-        woken.unpark();
-        self.pass_on(reader);
+        wake_list.unpark();
+        self.pass_permit(reader);
         given
     }
 
-    /// Sends what there is room for.
-    fn send(&self, state: &mut State, woken: &mut Woken) {
+    /// Sends as much as fits.
+    fn send(&self, state: &mut State, wake_list: &mut WakeList) {
         if !self.is_open() {
             return;
         }
@@ -333,44 +347,44 @@ impl Line {
                 return;
             }
             if was_idle {
-                state.asked = Some(Instant::now());
+                state.sent_at = Some(Instant::now());
             }
             match state.stream.send(state.exchange.output()) {
-                Ok(0) => return self.end(state, &ErrorKind::Closed, woken),
+                Ok(0) => return self.end(state, &ErrorKind::Closed, wake_list),
                 Ok(len) => state.exchange.sent(len),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-                Err(error) => return self.end(state, &ErrorKind::Io(Arc::new(error)), woken),
+                Err(error) => return self.end(state, &ErrorKind::Io(Arc::new(error)), wake_list),
             }
         }
     }
 
-    /// Reads what there is without waiting, and hands it out; whether there was anything.
-    fn take_in(&self, state: &mut State, woken: &mut Woken) -> bool {
-        let has_read = self.receive(state, woken);
-        self.hand_out(state, woken);
+    /// Reads available data and delivers replies. Returns whether there was any data.
+    fn read_available(&self, state: &mut State, wake_list: &mut WakeList) -> bool {
+        let has_read = self.receive(state, wake_list);
+        self.deliver_replies(state, wake_list);
         has_read
     }
 
-    fn receive(&self, state: &mut State, woken: &mut Woken) -> bool {
+    fn receive(&self, state: &mut State, wake_list: &mut WakeList) -> bool {
         if !self.is_open() {
             return false;
         }
         match state.stream.read_at_once(state.exchange.room()) {
-            Ok(0) => self.end(state, &ErrorKind::Closed, woken),
+            Ok(0) => self.end(state, &ErrorKind::Closed, wake_list),
             Ok(len) => {
                 state.exchange.received(len);
                 return true;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => (),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-            Err(error) => self.end(state, &ErrorKind::Io(Arc::new(error)), woken),
+            Err(error) => self.end(state, &ErrorKind::Io(Arc::new(error)), wake_list),
         }
         false
     }
 
-    /// Hands out the replies that have come.
-    fn hand_out(&self, state: &mut State, woken: &mut Woken) {
+    /// Delivers the replies that have arrived.
+    fn deliver_replies(&self, state: &mut State, wake_list: &mut WakeList) {
         let mut has_answered = false;
         loop {
             match state.exchange.next() {
@@ -379,32 +393,32 @@ impl Line {
                     if ticket.is_given_up() {
                         state.open.abandoned();
                     } else {
-                        state.exchange.told();
+                        state.exchange.mark_reported();
                     }
-                    woken.give(ticket, Came::Answer(Ok(replies)));
+                    wake_list.give(ticket, Delivery::Answer(Ok(replies)));
                 }
                 Ok(None) => break,
                 Err(garbage) => {
-                    self.end(state, &ErrorKind::Unexpected(garbage.0), woken);
+                    self.end(state, &ErrorKind::Unexpected(garbage.0), wake_list);
                     break;
                 }
             }
         }
         if has_answered {
             self.has_answered.store(true, Ordering::Relaxed);
-            state.answered = Instant::now();
-            if let Some(asked) = state.asked.take() {
-                state.pace.note(state.answered.duration_since(asked));
+            state.answered_at = Instant::now();
+            if let Some(sent_at) = state.sent_at.take() {
+                state.min_latency.note(state.answered_at.duration_since(sent_at));
             }
         }
     }
 
-    /// Ends the connection: further calls are refused, and all that have no answer are told why there will be none.
-    pub(super) fn end(&self, state: &mut State, kind: &ErrorKind, woken: &mut Woken) {
+    /// Ends the connection: refuses further calls, and fails all calls without a reply.
+    pub(super) fn end(&self, state: &mut State, kind: &ErrorKind, wake_list: &mut WakeList) {
         self.is_open.store(false, Ordering::Relaxed);
         state.open.closes(CloseReason::of(kind));
-        let mut is_echo = state.exchange.is_told();
-        for (ticket, mut lost) in lose(&mut state.exchange, &mut state.queue, kind) {
+        let mut is_echo = state.exchange.is_reported();
+        for (ticket, mut lost) in fail_all(&mut state.exchange, &mut state.queue, kind) {
             lost.is_echo = is_echo;
             if ticket.is_given_up() {
                 if lost.is_sent {
@@ -413,7 +427,7 @@ impl Line {
                 continue;
             }
             is_echo = true;
-            woken.give(ticket, Came::Answer(Err(lost)));
+            wake_list.give(ticket, Delivery::Answer(Err(lost)));
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The slot of a shared connection, which is opened when a call needs it.
+//! A slot of a shared connection, which is opened when a call needs it.
 
-use super::attempt::Opening;
-use super::connection::Line;
-use crate::blocking::stream::Opened;
+use super::attempt::ConnectAttempt;
+use super::connection::SharedConnection;
+use crate::blocking::stream::NewConnection;
 use crate::blocking::wait::Wait;
 use crate::error::Error;
 use crate::metrics::CloseReason;
@@ -11,18 +11,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-/// The place of a connection.
+/// A slot for one connection.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     state: Mutex<SlotState>,
-    /// Calls that use it, or that wait until it is open.
+    /// The number of calls that use the connection or wait until it is open.
     pub(super) calls: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct SlotState {
-    pub(super) line: Option<Arc<Line>>,
-    opening: Option<Arc<Opening>>,
+    pub(super) connection: Option<Arc<SharedConnection>>,
+    attempt: Option<Arc<ConnectAttempt>>,
 }
 
 impl Slot {
@@ -30,57 +30,61 @@ impl Slot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn line(
+    pub(super) fn connection(
         &self,
         deadline: Instant,
-        open: impl Fn() -> Result<Opened, Error>,
+        open: impl Fn() -> Result<NewConnection, Error>,
         wait: &Wait,
-    ) -> Result<Arc<Line>, Error> {
+    ) -> Result<Arc<SharedConnection>, Error> {
         loop {
-            let opening = {
+            let attempt = {
                 let mut state = self.lock();
-                if let Some(old) = state.line.take_if(|line| line.is_over() || !line.is_open()) {
+                if let Some(old) = state
+                    .connection
+                    .take_if(|connection| connection.is_over() || !connection.is_open())
+                {
                     old.closes(CloseReason::Lifetime);
                 }
-                if let Some(line) = &state.line {
-                    return Ok(Arc::clone(line));
+                if let Some(connection) = &state.connection {
+                    return Ok(Arc::clone(connection));
                 }
-                let Some(opening) = &state.opening else {
-                    let opening = Arc::new(Opening::new(deadline));
-                    state.opening = Some(Arc::clone(&opening));
+                let Some(attempt) = &state.attempt else {
+                    let attempt = Arc::new(ConnectAttempt::new(deadline));
+                    state.attempt = Some(Arc::clone(&attempt));
                     drop(state);
-                    return self.open(&opening, open, wait);
+                    return self.open(&attempt, open, wait);
                 };
-                if opening.opener == thread::current().id() {
-                    // Its waiter has run something that makes this call, which gets a connection of its own.
+                if attempt.opener == thread::current().id() {
+                    // This is a nested call: the waiter of the connecting call makes it. It gets a connection of its
+                    // own.
                     drop(state);
-                    return open().map(|opened| Arc::new(Line::new(opened, wait)));
+                    return open().map(|opened| Arc::new(SharedConnection::new(opened, wait)));
                 }
-                Arc::clone(opening)
+                Arc::clone(attempt)
             };
-            opening.await_outcome(deadline, wait)?;
+            attempt.await_outcome(deadline, wait)?;
         }
     }
 
     pub(super) fn open(
         &self,
-        opening: &Opening,
-        open: impl Fn() -> Result<Opened, Error>,
+        attempt: &ConnectAttempt,
+        open: impl Fn() -> Result<NewConnection, Error>,
         wait: &Wait,
-    ) -> Result<Arc<Line>, Error> {
-        let opened = open().map(|opened| Arc::new(Line::new(opened, wait)));
+    ) -> Result<Arc<SharedConnection>, Error> {
+        let opened = open().map(|opened| Arc::new(SharedConnection::new(opened, wait)));
         {
             let mut state = self.lock();
-            state.opening = None;
-            state.line = opened.as_ref().ok().cloned();
+            state.attempt = None;
+            state.connection = opened.as_ref().ok().cloned();
         }
-        opening.end(opened.as_ref().map(|_| ()).map_err(Error::clone));
+        attempt.end(opened.as_ref().map(|_| ()).map_err(Error::clone));
         opened
     }
 
-    /// Has the next call open another connection.
-    pub(super) fn close(&self, line: &Arc<Line>, reason: CloseReason) {
-        line.closes(reason);
-        self.lock().line.take_if(|other| Arc::ptr_eq(other, line));
+    /// Makes the next call open another connection.
+    pub(super) fn close(&self, connection: &Arc<SharedConnection>, reason: CloseReason) {
+        connection.closes(reason);
+        self.lock().connection.take_if(|other| Arc::ptr_eq(other, connection));
     }
 }

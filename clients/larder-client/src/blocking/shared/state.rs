@@ -1,8 +1,8 @@
-//! The state of a shared connection: the calls under way, the right to read, and when the server answered last.
+//! The state of a shared connection: calls under way, the read permit, and the time of the last reply.
 
-use super::ticket::{Reader, Ticket};
+use super::ticket::{ReadPermit, Ticket};
 use crate::blocking::stream::Stream;
-use crate::core::shared::{Exchange, Pace, Queue, SILENCE_MAX};
+use crate::core::shared::{Exchange, MinLatency, Queue, SILENCE_MAX};
 use crate::metrics::OpenConnection;
 use std::sync::Arc;
 use std::thread::ThreadId;
@@ -15,18 +15,18 @@ pub(super) struct State {
     pub(super) stream: Stream,
     pub(super) open: OpenConnection,
     /// `None` while a thread reads.
-    pub(super) reader: Option<Reader>,
-    /// Who reads, or is to read next.
+    pub(super) reader: Option<ReadPermit>,
+    /// The thread that reads or gets the permit next.
     pub(super) reading: Option<ThreadId>,
-    /// When a call was answered last; if there was none under way then, when the next one came.
-    pub(super) answered: Instant,
-    /// When something was sent while no call was under way, until the answer comes.
-    pub(super) asked: Option<Instant>,
-    pub(super) pace: Pace,
+    /// The time of the last reply, or of the first call after an idle time.
+    pub(super) answered_at: Instant,
+    /// The time of sending the first request after an idle time, until its reply arrives.
+    pub(super) sent_at: Option<Instant>,
+    pub(super) min_latency: MinLatency,
 }
 
 impl State {
-    /// Adds bytes that were received.
+    /// Adds received bytes.
     pub(super) fn append(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = self.exchange.room();
@@ -38,25 +38,25 @@ impl State {
         }
     }
 
-    /// The right to read, if it has come to a call of this thread that has not taken it yet. It would be lost with the answer
-    /// to that call.
-    pub(super) fn take_from(&self, thread: ThreadId) -> Option<Reader> {
+    /// Takes the read permit from another call of this thread to which it was delivered. The permit would be lost with
+    /// the reply to that call.
+    pub(super) fn take_from(&self, thread: ThreadId) -> Option<ReadPermit> {
         let mut tickets = self.exchange.tickets().chain(self.queue.tickets());
         tickets
             .find_map(|ticket| if ticket.thread.id() == thread { ticket.give_back() } else { None })
     }
 
-    /// Whether calls are under way, and nobody wants their replies.
+    /// Returns whether calls are under way and all their callers have given up.
     pub(super) fn is_unwanted(&self) -> bool {
         !self.exchange.is_idle()
             && self.queue.is_empty()
             && self.exchange.tickets().all(|ticket| ticket.is_given_up())
     }
 
-    /// Whether a caller has given up, and nobody else was answered for long.
+    /// Returns whether a caller has given up, and no reply was delivered for [`SILENCE_MAX`].
     pub(super) fn is_silent(&self) -> bool {
         !self.exchange.is_idle()
-            && self.answered.elapsed() >= SILENCE_MAX
+            && self.answered_at.elapsed() >= SILENCE_MAX
             && self.exchange.tickets().any(|ticket| ticket.is_given_up())
     }
 }

@@ -1,18 +1,18 @@
-//! A call that waits: what has come to its caller, and which threads have to be woken.
+//! A call that waits: deliveries to its thread, and the threads to wake.
 
 use crate::blocking::stream::ReadTimeout;
-use crate::core::shared::Answered;
+use crate::core::shared::CallReplies;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 
-/// The right to read, with what is needed for it.
+/// The permit to read, with the reader's buffer and timeout.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct ReadPermit {
     pub(super) bytes: Box<[u8]>,
     pub(super) timeout: ReadTimeout,
-    /// Whether the same thread has the right already: its [`Waiter`](crate::Waiter) has run something that makes a call, as
-    /// the handler of a signal.
+    /// Whether the same thread already has the permit: its [`Waiter`](crate::Waiter) makes a nested call, for example
+    /// in a signal handler.
     pub(super) is_nested: bool,
 }
 
@@ -20,33 +20,33 @@ pub(super) struct Reader {
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) thread: Thread,
-    /// It is changed while the connection's state is locked, except that the caller takes what has come.
+    /// Changed under the lock of the connection's state, except that the caller takes a delivery.
     state: Mutex<TicketState>,
 }
 
 #[derive(Debug)]
 pub(super) enum TicketState {
-    /// The caller does something else, or reads.
+    /// The caller reads or does something else.
     Awake,
     /// The caller waits.
     Waiting,
-    /// The caller has to take this.
-    Came(Came),
-    /// Nobody wants the reply.
+    /// The caller has yet to take this.
+    Delivered(Delivery),
+    /// The caller has given up.
     GivenUp,
 }
 
-/// What comes to a caller.
+/// A delivery to a caller.
 #[derive(Debug)]
-pub(super) enum Came {
-    Answer(Answered),
-    /// The right to read.
-    Reader(Reader),
+pub(super) enum Delivery {
+    Answer(CallReplies),
+    /// The permit to read.
+    ReadPermit(ReadPermit),
 }
 
-/// Those who have to be woken, once no lock is held.
+/// The calls to wake, once no lock is held.
 #[derive(Debug, Default)]
-pub(super) struct Woken(Vec<Arc<Ticket>>);
+pub(super) struct WakeList(Vec<Arc<Ticket>>);
 
 impl Ticket {
     pub(super) fn new() -> Self {
@@ -57,11 +57,11 @@ impl Ticket {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has come.
-    pub(super) fn take(&self) -> Option<Came> {
+    /// Takes the delivery, if there is one.
+    pub(super) fn take(&self) -> Option<Delivery> {
         let mut state = self.lock();
         match mem::replace(&mut *state, TicketState::Awake) {
-            TicketState::Came(came) => Some(came),
+            TicketState::Delivered(delivery) => Some(delivery),
             other => {
                 *state = other;
                 None
@@ -69,11 +69,11 @@ impl Ticket {
         }
     }
 
-    /// The right to read, if it has come. The caller goes on waiting.
-    pub(super) fn give_back(&self) -> Option<Reader> {
+    /// Takes the read permit back, if it was delivered. The caller keeps waiting.
+    pub(super) fn give_back(&self) -> Option<ReadPermit> {
         let mut state = self.lock();
         match mem::replace(&mut *state, TicketState::Waiting) {
-            TicketState::Came(Came::Reader(reader)) => Some(reader),
+            TicketState::Delivered(Delivery::ReadPermit(reader)) => Some(reader),
             other => {
                 *state = other;
                 None
@@ -81,8 +81,8 @@ impl Ticket {
         }
     }
 
-    pub(super) fn has_come(&self) -> bool {
-        matches!(*self.lock(), TicketState::Came(_))
+    pub(super) fn has_delivery(&self) -> bool {
+        matches!(*self.lock(), TicketState::Delivered(_))
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -94,15 +94,15 @@ impl Ticket {
     }
 }
 
-impl Woken {
-    /// Gives something to a caller, unless he has given up.
-    pub(super) fn give(&mut self, ticket: Arc<Ticket>, what: Came) {
+impl WakeList {
+    /// Delivers to a caller, unless it has given up.
+    pub(super) fn give(&mut self, ticket: Arc<Ticket>, delivery: Delivery) {
         let before = {
             let mut state = ticket.lock();
             if let TicketState::GivenUp = *state {
                 return;
             }
-            mem::replace(&mut *state, TicketState::Came(what))
+            mem::replace(&mut *state, TicketState::Delivered(delivery))
         };
         if let TicketState::Waiting = before {
             self.0.push(ticket);

@@ -1,4 +1,4 @@
-//! Where a server is: a host and a port, or a unix socket.
+//! Addresses of servers: a host and a port, or a unix socket.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,22 +7,22 @@ use std::str::FromStr;
 /// memcached's port.
 const PORT: u16 = 11211;
 
-/// An address as it was given.
+/// A parsed address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
-    /// A host by name or number, and a port.
+    /// A host name or IP address, and a port.
     Host(String, u16),
     /// The path of a unix socket.
     Unix(PathBuf),
 }
 
-/// The text is no address.
+/// The text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidAddress(String);
 
 impl fmt::Display for InvalidAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no address: HOST, HOST:PORT, [V6]:PORT or /PATH", self.0)
+        write!(f, "{:?} is not an address: HOST, HOST:PORT, [V6]:PORT or /PATH", self.0)
     }
 }
 
@@ -38,7 +38,7 @@ impl FromStr for Address {
         {
             return if path.is_empty() { Err(invalid()) } else { Ok(Self::Unix(path.into())) };
         }
-        // A number of IPv6 has colons of its own.
+        // An IPv6 address without brackets contains colons, so it cannot have a port.
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (host, port) = rest.split_once(']').ok_or_else(invalid)?;
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses() {
+    fn addresses_are_parsed() {
         let host = |name: &str, port| Ok(Address::Host(name.to_owned(), port));
         for (text, expected) in [
             ("cache", host("cache", 11211)),

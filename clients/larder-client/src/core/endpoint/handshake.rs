@@ -1,4 +1,4 @@
-//! What is done on a new connection before it is used: the handshake of TLS, then the login.
+//! The handshake of a new connection: the TLS handshake, then the login.
 
 use crate::core::connection::Connection;
 use crate::core::endpoint::login::Login;
@@ -7,44 +7,44 @@ use crate::error::ErrorKind;
 use crate::waiter::Readiness;
 use std::io::{self, Read, Write};
 
-/// A longer answer to a login is refused: one without an end would be read beyond any deadline.
-const ANSWER_LEN_MAX: usize = 1024;
+/// The longest accepted reply to a login, in bytes. An endless reply would otherwise be read past every deadline.
+const REPLY_LEN_MAX: usize = 1024;
 
-/// What connections to a server begin with.
+/// Settings of the handshake with a server.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Entry {
+pub(crate) struct HandshakeConfig {
     pub(crate) tls: Option<Connector>,
     pub(crate) login: Option<Login>,
 }
 
-/// The beginning of one connection.
+/// The handshake of one connection.
 #[derive(Debug)]
-pub(crate) struct Entering {
+pub(crate) struct Handshake {
     tls: Option<Box<Session>>,
     login: Option<Connection>,
-    /// How many bytes of the answer to the login have come.
-    answer_len: usize,
+    /// The number of bytes of the login reply received so far.
+    reply_len: usize,
     is_encrypted: bool,
 }
 
-impl Entry {
+impl HandshakeConfig {
     /// # Errors
     /// `Connect`: the configuration of TLS allows no session.
-    pub(crate) fn begin(&self) -> Result<Entering, ErrorKind> {
+    pub(crate) fn start(&self) -> Result<Handshake, ErrorKind> {
         let session = self.tls.as_ref().map(Connector::session).transpose();
         let tls = session.map_err(ErrorKind::connect)?.map(Box::new);
-        let login = self.login.as_ref().map(Login::begin);
-        Ok(Entering { tls, login, answer_len: 0, is_encrypted: false })
+        let login = self.login.as_ref().map(Login::connection);
+        Ok(Handshake { tls, login, reply_len: 0, is_encrypted: false })
     }
 }
 
-impl Entering {
-    /// Goes on as far as is possible now, over a socket that never blocks. `None`: it is complete. Otherwise, what the
-    /// socket has to be ready for.
+impl Handshake {
+    /// Continues as far as the socket, which must be nonblocking, allows. Returns the readiness to wait for, or `None`
+    /// when the handshake is complete.
     ///
     /// # Errors
     /// `Connect`, `Login`.
-    pub(crate) fn proceed(
+    pub(crate) fn poll(
         &mut self,
         socket: &mut (impl Read + Write),
     ) -> Result<Option<Readiness>, ErrorKind> {
@@ -66,16 +66,16 @@ impl Entering {
             };
             match moved {
                 Ok(0) => {
-                    let error = "the server closed the connection during the login";
+                    let error = "connection closed by the server during the login";
                     let error = io::Error::new(io::ErrorKind::UnexpectedEof, error);
                     return Err(ErrorKind::connect(error));
                 }
                 Ok(len) if sends => connection.sent(len),
                 Ok(len) => {
                     connection.received(len);
-                    self.answer_len += len;
-                    if self.answer_len > ANSWER_LEN_MAX {
-                        let error = "the server's answer to the login is longer than 1024 bytes";
+                    self.reply_len += len;
+                    if self.reply_len > REPLY_LEN_MAX {
+                        let error = "the reply to the login is longer than 1024 bytes";
                         let error = io::Error::new(io::ErrorKind::InvalidData, error);
                         return Err(ErrorKind::connect(error));
                     }
@@ -90,14 +90,14 @@ impl Entering {
         Ok(None)
     }
 
-    /// The error if it is not complete in time.
-    pub(crate) fn late(&self) -> ErrorKind {
-        let awaited = if self.is_encrypted { "answer to the login" } else { "TLS handshake" };
-        let error = format!("there was no {awaited} in time");
+    /// The error of a handshake that missed its deadline.
+    pub(crate) fn timeout_error(&self) -> ErrorKind {
+        let awaited = if self.is_encrypted { "reply to the login" } else { "TLS handshake" };
+        let error = format!("timeout: no {awaited} by the deadline");
         ErrorKind::connect(io::Error::new(io::ErrorKind::TimedOut, error))
     }
 
-    /// The session, once it is complete.
+    /// Returns the TLS session after the handshake.
     pub(crate) fn session(self) -> Option<Box<Session>> {
         self.tls
     }

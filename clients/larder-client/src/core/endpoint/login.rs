@@ -1,13 +1,13 @@
-//! The login of memcached's text protocol (`-Y`): the first command of a connection stores a user and a password, under
-//! any key.
+//! The login of memcached's text protocol (`-Y`): the first command of a connection stores the user and the password
+//! under any key.
 
-use crate::core::connection::{Answers, Check, Connection, Frame, shown};
+use crate::core::connection::{Answers, Connection, Frame, ReplyCheck, shown};
 use crate::error::ErrorKind;
 use larder_protocol::answer::Answer;
 use std::fmt;
 use std::io::{self, Write};
 
-/// A user and a password, which is never shown.
+/// A user name and a password. `Debug` omits the password.
 #[derive(Clone)]
 pub(crate) struct Login {
     user: String,
@@ -25,34 +25,35 @@ impl Login {
         Self { user, password }
     }
 
-    /// Whether it can be sent: a blank ends the user's name.
+    /// Checks that the user name can be sent. A space would end it.
     ///
     /// # Errors
-    /// `Login`.
+    /// `Login`: the name is empty or contains a space.
     pub(crate) fn check(&self) -> Result<(), ErrorKind> {
-        let refused = "a user's name has one character at least, and no blanks";
+        let refused = "the user name is empty or contains a space";
         let is_good = !self.user.is_empty() && !self.user.contains(' ');
         if is_good { Ok(()) } else { Err(ErrorKind::Login(refused.into())) }
     }
 
-    /// The request, on a connection of its own.
-    pub(crate) fn begin(&self) -> Connection {
+    /// Returns a connection with the login request as its only request.
+    pub(crate) fn connection(&self) -> Connection {
         let mut connection = Connection::default();
         let Self { user, password } = self;
         let len = user.len() + 1 + password.len();
-        let check = || Check::new(std::iter::empty(), |_| true);
-        connection.begin(Frame::One, check, |out| {
-            // A server without logins stores it. As it has expired, nobody can read it there.
+        let check = || ReplyCheck::new(std::iter::empty(), |_| true);
+        connection.push_request(Frame::One, check, |out| {
+            // A server without logins stores the item. The negative expiry keeps it unreadable there.
             let written = write!(out, "set login 0 -1 {len}\r\n{user} {password}\r\n");
             written.expect("a vector takes everything");
         });
         connection
     }
 
-    /// Whether the server has answered.
+    /// Returns whether the server has accepted the login.
     ///
     /// # Errors
-    /// `Login`: it refused. `Connect`: its answer is none to a login; it is not shown, as it may repeat the password.
+    /// `Login`: the server refused. `Connect`: the reply does not belong to a login. The error omits it, because it may
+    /// repeat the password.
     pub(crate) fn is_done(connection: &mut Connection) -> Result<bool, ErrorKind> {
         let reply = connection.next_reply();
         if matches!(reply, Ok(None)) {
@@ -64,7 +65,7 @@ impl Login {
                 Err(ErrorKind::Login(shown(line).into()))
             }
             _ => {
-                let error = "the server's answer to the login is neither a refusal nor STORED";
+                let error = "the reply to the login is neither STORED nor CLIENT_ERROR";
                 Err(ErrorKind::connect(io::Error::new(io::ErrorKind::InvalidData, error)))
             }
         }
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers() {
+    fn login_replies_are_classified_without_showing_the_password() {
         let login = Login::new("ann".to_owned(), "pass word".to_owned());
         for (answer, expected) in [
             ("STORED\r\n", "Ok(true)"),
@@ -90,13 +91,13 @@ mod tests {
             ("set login 0 -1 13\r\nann pass word\r\n", "Err(Connect("),
             ("\0\0\r\n", "Err(Connect("),
         ] {
-            let mut connection = login.begin();
+            let mut connection = login.connection();
             assert_eq!(connection.output(), b"set login 0 -1 13\r\nann pass word\r\n");
             connection.sent(connection.output().len());
             connection.room()[..answer.len()].copy_from_slice(answer.as_bytes());
             connection.received(answer.len());
-            let said = format!("{:?}", Login::is_done(&mut connection));
-            assert!(said.starts_with(expected) && !said.contains("pass"), "{answer:?}: {said}");
+            let shown = format!("{:?}", Login::is_done(&mut connection));
+            assert!(shown.starts_with(expected) && !shown.contains("pass"), "{answer:?}: {shown}");
         }
         assert!(!format!("{login:?}").contains("pass"));
         for (user, is_good) in [("ann", true), ("", false), ("ann b", false)] {

@@ -1,4 +1,4 @@
-//! Where a server is, and what is done on a new connection before it is used.
+//! Addresses of servers, and the handshake of new connections.
 
 pub(crate) mod address;
 pub(crate) mod handshake;

@@ -1,13 +1,13 @@
-//! What `tls.rs` has, in a build without the feature `tls`: there are no sessions.
+//! Replaces `tls.rs` in builds without the feature `tls`. Its types have no values.
 
 use crate::waiter::Readiness;
 use std::io::{self, Read, Write};
 
-/// There is none.
+/// Has no values.
 #[derive(Clone, Debug)]
 pub(crate) enum Connector {}
 
-/// There is none.
+/// Has no values.
 #[derive(Debug)]
 pub(crate) enum Session {}
 

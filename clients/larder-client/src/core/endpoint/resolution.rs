@@ -1,19 +1,19 @@
-//! What the name of a server means at the moment.
+//! The resolved addresses of a server.
 
 use crate::core::endpoint::address::Address;
-use crate::core::endpoint::handshake::Entry;
+use crate::core::endpoint::handshake::HandshakeConfig;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A name is resolved again, after connections to its addresses failed, at most so often.
+/// The shortest time between two resolutions of a name after failed connections.
 const RESOLVE_PAUSE: Duration = Duration::from_secs(1);
 
-/// An address, what its name means, and what is done on a connection to it before it is used.
+/// A server's address, its resolved socket addresses, and the settings of its handshake.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Endpoint {
     pub(crate) address: Address,
-    pub(crate) entry: Entry,
+    pub(crate) handshake: HandshakeConfig,
     resolved: Mutex<Resolved>,
 }
 
@@ -23,51 +23,51 @@ struct Resolved {
     at: Option<Instant>,
 }
 
-impl Place {
-    /// A name that was not resolved yet has no addresses.
+impl Endpoint {
+    /// An endpoint without socket addresses counts as not resolved.
     pub(crate) fn new(address: Address, addresses: Vec<SocketAddr>) -> Self {
         let at = (!addresses.is_empty()).then(Instant::now);
         let resolved = Mutex::new(Resolved { addresses, at });
-        Self { address, entry: Entry::default(), resolved }
+        Self { address, handshake: HandshakeConfig::default(), resolved }
     }
 
-    pub(crate) fn with(self, entry: Entry) -> Self {
-        Self { entry, ..self }
+    pub(crate) fn with_handshake(self, handshake: HandshakeConfig) -> Self {
+        Self { handshake, ..self }
     }
 
     fn resolved(&self) -> MutexGuard<'_, Resolved> {
-        // Each change of it is whole before anything can panic.
+        // Each change leaves the state consistent, so a panic while it is locked does no harm.
         self.resolved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In the order in which they are tried.
+    /// Returns the socket addresses in the order of connection attempts.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.resolved().addresses.clone()
     }
 
-    /// Makes an address the first one that is tried.
+    /// Moves a socket address to the front.
     pub(crate) fn prefer(&self, address: SocketAddr) {
         self.resolved().addresses.sort_by_key(|other| *other != address);
     }
 
-    /// Whether the name is to be resolved again. Whoever is told so does it.
-    pub(crate) fn begins_look_up(&self, now: Instant) -> bool {
+    /// Returns whether the caller has to resolve the name again, at most once per [`RESOLVE_PAUSE`].
+    pub(crate) fn starts_lookup(&self, now: Instant) -> bool {
         let mut resolved = self.resolved();
-        let begins =
+        let starts =
             resolved.at.is_none_or(|at| now.saturating_duration_since(at) >= RESOLVE_PAUSE);
-        if begins {
+        if starts {
             resolved.at = Some(now);
         }
-        begins
+        starts
     }
 
-    /// Notes what the name means now.
+    /// Replaces the socket addresses after a lookup.
     pub(crate) fn resolve(&self, addresses: Vec<SocketAddr>) {
         self.resolved().addresses = addresses;
     }
 }
 
-/// The time that the first of `left` addresses gets of what is left: one that does not answer leaves time for the
+/// The time for the next of `left` addresses: an equal share, so that an unresponsive address leaves time for the
 /// others.
 pub(crate) fn share(time: Duration, left: usize) -> Duration {
     time / u32::try_from(left.max(1)).unwrap_or(u32::MAX)

@@ -1,13 +1,13 @@
-//! TLS over a socket that never blocks.
+//! TLS over a nonblocking socket.
 //!
 //! ```text
-//!   handshake() ── Some(readiness): wait for that, and ask again
+//!   handshake() ── Some(readiness): wait for it, then call again
 //!       │ None
 //!       ▼
-//!   write(), read(), is_quiet() ── an error: the connection is of no use any more
+//!   write(), read(), is_quiet() ── an error: the connection is unusable
 //! ```
-//! To its caller a session is like a socket: what [`Session::write`] has taken is with the system, so a request of which
-//! nothing was taken did not reach the server.
+//! A session behaves like a socket: [`Session::write`] reports bytes only once their whole record is in the system's
+//! buffer. The server cannot decrypt a part of a record, so unreported bytes have not reached it.
 
 use crate::waiter::Readiness;
 use rustls::pki_types::ServerName;
@@ -16,36 +16,36 @@ use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
-/// How many bytes a record has at most (RFC 8446, 5.1).
+/// The largest plaintext of a record (RFC 8446, 5.1).
 const RECORD_LEN_MAX: usize = 16 << 10;
 
-/// After so many parts of records without anything for the caller, a read is to be asked for again: a server that sends
-/// nothing else must not keep it from its deadline.
+/// The number of receives without plaintext after which a read returns. Without this limit, a server that sends only
+/// TLS messages could keep a read past its deadline.
 const RECEIVED_MAX: usize = 64;
 
-/// What begins sessions with one server.
+/// Creates sessions with one server.
 #[derive(Clone)]
 pub(crate) struct Connector {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
-/// One connection's TLS.
+/// The TLS session of one connection.
 #[derive(Debug)]
 pub(crate) struct Session {
     tls: ClientConnection,
-    received: Records,
-    /// How many bytes of the caller's are in a record that was not sent to its end.
-    taken: usize,
+    received: RecordTracker,
+    /// The number of plaintext bytes in a record of which a part is not yet sent.
+    buffered_len: usize,
 }
 
-/// Where records end, among the bytes of a connection.
+/// Tracks record boundaries in the received bytes.
 #[derive(Debug, Default)]
-struct Records {
-    /// What has come of a record's header: its type, version and length.
+struct RecordTracker {
+    /// The header of the current record as far as received: type, version and length.
     header: [u8; 5],
     header_len: usize,
-    /// How many bytes its body still has.
+    /// The number of missing bytes of its body.
     missing: usize,
 }
 
@@ -57,10 +57,10 @@ impl fmt::Debug for Connector {
 
 impl Connector {
     /// # Errors
-    /// The name is neither one of DNS nor a number.
+    /// The name is neither a DNS name nor an IP address.
     pub(crate) fn new(config: Arc<ClientConfig>, name: &str) -> io::Result<Self> {
         let invalid = |_| {
-            let error = format!("{name:?} is no name that a certificate can be for");
+            let error = format!("{name:?} is not a valid certificate name");
             io::Error::new(ErrorKind::InvalidInput, error)
         };
         let name = ServerName::try_from(name.to_owned()).map_err(invalid)?;
@@ -71,17 +71,17 @@ impl Connector {
     /// The configuration allows no session.
     pub(crate) fn session(&self) -> io::Result<Session> {
         let tls = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
-        let tls = tls.map_err(readable)?;
-        Ok(Session { tls, received: Records::default(), taken: 0 })
+        let tls = tls.map_err(describe)?;
+        Ok(Session { tls, received: RecordTracker::default(), buffered_len: 0 })
     }
 }
 
 impl Session {
-    /// Goes on with the handshake as far as is possible now. `None`: it is complete. Otherwise, what the socket has to
-    /// be ready for.
+    /// Continues the handshake as far as the socket allows. Returns the readiness to wait for, or `None` when the
+    /// handshake is complete.
     ///
     /// # Errors
-    /// It can't be completed.
+    /// The handshake failed.
     pub(crate) fn handshake(
         &mut self,
         socket: &mut (impl Read + Write),
@@ -96,7 +96,7 @@ impl Session {
             match self.receive(socket) {
                 Ok(true) => (),
                 Ok(false) => {
-                    let error = "the server closed the connection during the TLS handshake";
+                    let error = "connection closed by the server during the TLS handshake";
                     return Err(io::Error::new(ErrorKind::UnexpectedEof, error));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -107,11 +107,11 @@ impl Session {
         }
     }
 
-    /// As [`Read::read`] of the socket. The end of the connection need not be announced, as replies say how long they
-    /// are.
+    /// Like [`Read::read`] on the socket. A connection may end without `close_notify`, because replies carry their
+    /// length.
     ///
     /// # Errors
-    /// `WouldBlock`: the socket has no more, or has had nothing for the caller for long; or the connection failed.
+    /// `WouldBlock`: the socket has no more data, or none with plaintext for long. Others: the connection failed.
     pub(crate) fn read(
         &mut self,
         socket: &mut (impl Read + Write),
@@ -130,30 +130,30 @@ impl Session {
         Err(ErrorKind::WouldBlock.into())
     }
 
-    /// As [`Write::write`] of the socket, except that after `WouldBlock` the same bytes have to be the first ones of the
-    /// next call: they are in a record of which a part may have been sent.
+    /// Like [`Write::write`] on the socket, except that after `WouldBlock` the next call must start with the same
+    /// bytes: their record may be partly sent.
     ///
     /// # Errors
-    /// `WouldBlock`; or the connection failed.
+    /// `WouldBlock`. Others: the connection failed.
     pub(crate) fn write(
         &mut self,
         socket: &mut (impl Read + Write),
         bytes: &[u8],
     ) -> io::Result<usize> {
-        if self.taken == 0 {
-            // One record: the server can read none of it before it has come to its end.
+        if self.buffered_len == 0 {
+            // At most one record, because the server can use no part of a record before its end.
             let record = bytes.get(..RECORD_LEN_MAX).unwrap_or(bytes);
-            self.taken = self.tls.writer().write(record)?;
+            self.buffered_len = self.tls.writer().write(record)?;
         }
         if self.flush(socket)? {
-            Ok(std::mem::take(&mut self.taken))
+            Ok(std::mem::take(&mut self.buffered_len))
         } else {
             Err(ErrorKind::WouldBlock.into())
         }
     }
 
-    /// Whether the server has neither closed the connection nor sent anything to be read, not even a part of it. What
-    /// TLS itself has to say, such as a session ticket, is taken.
+    /// Returns whether the server has neither closed the connection nor sent any plaintext, not even a part of a
+    /// record. Processes messages of TLS itself, such as session tickets.
     ///
     /// # Errors
     /// The session has failed.
@@ -165,38 +165,40 @@ impl Session {
         }
     }
 
-    /// Whether there is something to be read without the socket.
+    /// Returns whether plaintext is available without the socket.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_input(&mut self) -> bool {
         self.tls.process_new_packets().is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
     }
 
-    /// Announces the end, unless a part of a request is still to be sent: that has to stay a part.
+    /// Sends `close_notify`, unless a part of a record is unsent: completing that record would complete a request that
+    /// its caller believes incomplete.
     pub(crate) fn close(&mut self, socket: &mut (impl Read + Write)) {
-        if self.taken == 0 {
+        if self.buffered_len == 0 {
             self.tls.send_close_notify();
-            // Whoever is gone need not be told.
+            // A failure is ignored: the peer may already be gone.
             drop(self.flush(socket));
         }
     }
 
-    /// Receives what there is; `false` at the end.
+    /// Receives available data. Returns false at the end of the connection.
     fn receive(&mut self, socket: &mut (impl Read + Write)) -> io::Result<bool> {
-        let mut counted = Counted { socket, records: &mut self.received };
-        match self.tls.read_tls(&mut counted) {
+        let mut reader = RecordReader { socket, records: &mut self.received };
+        match self.tls.read_tls(&mut reader) {
             Ok(0) => return Ok(false),
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(true),
             received => received?,
         };
-        let processed = self.tls.process_new_packets().map_err(readable);
-        // An answer of TLS's own, or an alert. It must not complete a request that the caller believes incomplete.
-        let flushed = if self.taken == 0 { self.flush(socket) } else { Ok(false) };
+        let processed = self.tls.process_new_packets().map_err(describe);
+        // Sends replies and alerts of TLS itself. Not while a record is partly sent: that would complete a request that
+        // its caller believes incomplete.
+        let flushed = if self.buffered_len == 0 { self.flush(socket) } else { Ok(false) };
         processed?;
         flushed?;
         Ok(true)
     }
 
-    /// Sends what there is room for; whether that is all.
+    /// Sends as much as fits. Returns whether nothing is left.
     fn flush(&mut self, socket: &mut (impl Read + Write)) -> io::Result<bool> {
         while self.tls.wants_write() {
             match self.tls.write_tls(socket) {
@@ -211,7 +213,7 @@ impl Session {
     }
 }
 
-impl Records {
+impl RecordTracker {
     fn pass(&mut self, mut bytes: &[u8]) {
         while let Some((first, rest)) = bytes.split_first() {
             if self.missing > 0 {
@@ -233,19 +235,19 @@ impl Records {
         }
     }
 
-    /// Whether no record has come in part.
+    /// Returns whether the last received byte ends a record.
     fn are_whole(&self) -> bool {
         self.header_len == 0 && self.missing == 0
     }
 }
 
-/// A socket whose records are followed.
-struct Counted<'s, S> {
+/// A socket whose received bytes pass through a [`RecordTracker`].
+struct RecordReader<'s, S> {
     socket: &'s mut S,
-    records: &'s mut Records,
+    records: &'s mut RecordTracker,
 }
 
-impl<S: Read> Read for Counted<'_, S> {
+impl<S: Read> Read for RecordReader<'_, S> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let len = self.socket.read(into)?;
         self.records.pass(into.get(..len).unwrap_or_default());
@@ -253,24 +255,24 @@ impl<S: Read> Read for Counted<'_, S> {
     }
 }
 
-/// What went wrong, for somebody who has to set it right.
-fn readable(error: rustls::Error) -> io::Error {
+/// Converts an error to a message that names the problem for an operator.
+fn describe(error: rustls::Error) -> io::Error {
     use CertificateError::{
         BadSignature, Expired, ExpiredContext, NotValidForNameContext, UnknownIssuer,
     };
     let text = match &error {
-        rustls::Error::InvalidMessage(_) => "what the server sent is not TLS".to_owned(),
-        rustls::Error::AlertReceived(alert) => format!("the server ended TLS: {alert:?}"),
+        rustls::Error::InvalidMessage(_) => "the server does not speak TLS".to_owned(),
+        rustls::Error::AlertReceived(alert) => format!("TLS alert from the server: {alert:?}"),
         rustls::Error::InvalidCertificate(reason) => match reason {
             UnknownIssuer | BadSignature => {
-                "no CA that is trusted has signed the server's certificate".to_owned()
+                "the server's certificate is not signed by a trusted CA".to_owned()
             }
             Expired | ExpiredContext { .. } => "the server's certificate has expired".to_owned(),
             NotValidForNameContext { expected, presented } => {
                 let (expected, names) = (expected.to_str(), presented.join(", "));
                 format!("the server's certificate is not for {expected}, but for {names}")
             }
-            reason => format!("the server's certificate can't be trusted: {reason}"),
+            reason => format!("invalid server certificate: {reason}"),
         },
         other => format!("TLS: {other}"),
     };
@@ -285,7 +287,7 @@ mod tests {
     use rustls::pki_types::PrivateKeyDer;
     use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
-    /// A server, to which there is room for so many bytes.
+    /// A server whose receive buffer has `room` bytes left.
     struct Peer {
         tls: ServerConnection,
         room: usize,
@@ -300,11 +302,11 @@ mod tests {
 
     impl Write for Peer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let mut taken = &bytes[..bytes.len().min(self.room)];
-            if taken.is_empty() {
+            let mut accepted = &bytes[..bytes.len().min(self.room)];
+            if accepted.is_empty() {
                 return Err(ErrorKind::WouldBlock.into());
             }
-            let len = self.tls.read_tls(&mut taken)?;
+            let len = self.tls.read_tls(&mut accepted)?;
             self.room -= len;
             self.tls.process_new_packets().unwrap();
             Ok(len)
@@ -316,10 +318,10 @@ mod tests {
     }
 
     impl Peer {
-        /// What it has received, besides TLS.
+        /// Returns the number of received plaintext bytes.
         fn received(&mut self) -> usize {
             let mut bytes = Vec::new();
-            // It is not at its end.
+            // The read ends with an error, because the connection is still open.
             drop(self.tls.reader().read_to_end(&mut bytes));
             bytes.len()
         }
@@ -350,7 +352,7 @@ mod tests {
         let connector = Connector::new(Arc::new(client), "cache.test").unwrap();
         let mut session = connector.session().unwrap();
         assert_eq!(session.handshake(&mut peer).unwrap(), None);
-        assert!(is_quiet(&mut session, &mut peer), "tickets say nothing");
+        assert!(is_quiet(&mut session, &mut peer), "session tickets are no plaintext");
         (session, peer)
     }
 
@@ -359,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_sent_when_all_of_it_is() {
+    fn a_record_is_reported_only_when_completely_sent() {
         for room in [0, 1, 1000, 1999] {
             let (mut session, mut peer) = connected();
             peer.room = room;
@@ -375,39 +377,39 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_its_caller_completes_a_record() {
+    fn only_write_completes_a_partly_sent_record() {
         let (mut session, mut peer) = connected();
         peer.room = 1000;
         session.write(&mut peer, &[b'x'; 2000]).unwrap_err();
         peer.room = usize::MAX;
-        // The client has to answer this.
+        // The client has to reply to this.
         peer.tls.refresh_traffic_keys().unwrap();
         assert!(is_quiet(&mut session, &mut peer));
         session.close(&mut peer);
-        assert_eq!((peer.received(), session.taken), (0, 2000));
-        // Otherwise, the end is announced.
+        assert_eq!((peer.received(), session.buffered_len), (0, 2000));
+        // Without a partly sent record, close sends `close_notify`.
         let (mut session, mut peer) = connected();
         session.close(&mut peer);
         assert_eq!(peer.tls.reader().read(&mut [0]).unwrap(), 0);
     }
 
     #[test]
-    fn what_a_server_says_is_not_quiet_even_in_part() {
+    fn a_partly_received_record_is_not_quiet() {
         for len in [1, 4, 5, 6, 20] {
             let (mut session, mut peer) = connected();
             let mut record = Vec::new();
             peer.tls.writer().write_all(b"END").unwrap();
             peer.tls.write_tls(&mut record).unwrap();
             let mut part = io::Cursor::new(&record[..len]);
-            let mut counted = Counted { socket: &mut part, records: &mut session.received };
-            session.tls.read_tls(&mut counted).unwrap();
+            let mut reader = RecordReader { socket: &mut part, records: &mut session.received };
+            session.tls.read_tls(&mut reader).unwrap();
             assert!(!is_quiet(&mut session, &mut peer), "{len} bytes of {}", record.len());
         }
     }
 
     proptest! {
         #[test]
-        fn the_end_of_a_record_is_found_however_it_comes(
+        fn record_boundaries_are_found_in_any_split(
             bodies in prop::collection::vec(0..600_usize, 1..5),
             step in 1..700_usize,
         ) {
@@ -418,7 +420,7 @@ mod tests {
                 stream.resize(stream.len() + len, 0xff);
                 ends.push(stream.len());
             }
-            let (mut records, mut passed) = (Records::default(), 0);
+            let (mut records, mut passed) = (RecordTracker::default(), 0);
             for piece in stream.chunks(step) {
                 records.pass(piece);
                 passed += piece.len();

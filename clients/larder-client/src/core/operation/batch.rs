@@ -1,19 +1,19 @@
-//! Several operations of one kind that are sent together.
+//! Batches: several operations of one kind, sent together.
 
 use crate::core::connection::Connection;
-use crate::core::operation::{Failure, Operation};
+use crate::core::operation::{Operation, ReplyFailure};
 use crate::metrics::Command;
 use bytes::Bytes;
 use larder_protocol::answer::Answer;
 
-/// Operations on one server, in one write: the output of each, in their order.
+/// A batch of operations on one server. Its output has the output of each, in order.
 pub(crate) struct Batch<O: Operation> {
     operations: Vec<O>,
     outputs: Vec<O::Output>,
 }
 
 impl<O: Operation> Batch<O> {
-    /// There is at least one operation.
+    /// Creates a batch of at least one operation.
     pub(crate) fn new(operations: Vec<O>) -> Self {
         Self { operations, outputs: Vec::new() }
     }
@@ -34,16 +34,18 @@ impl<O: Operation> Operation for Batch<O> {
         O::fits(answer)
     }
 
-    fn begin(&mut self, connection: &mut Connection) {
+    fn encode(&mut self, connection: &mut Connection) {
         self.outputs = Vec::with_capacity(self.operations.len());
-        self.operations.iter_mut().for_each(|operation| operation.begin(connection));
+        self.operations.iter_mut().for_each(|operation| operation.encode(connection));
     }
 
-    fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, Failure> {
-        // Operations before the one that failed have happened, and those behind it may happen.
+    fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, ReplyFailure> {
+        // Operations before the failed one were carried out, and later ones may be.
         let is_alone = self.operations.len() == 1;
-        let unsure =
-            |failure: Failure| Failure { is_definite: failure.is_definite && is_alone, ..failure };
+        let unsure = |failure: ReplyFailure| ReplyFailure {
+            is_definite: failure.is_definite && is_alone,
+            ..failure
+        };
         let Some(operation) = self.operations.get_mut(self.outputs.len()) else { return Ok(None) };
         self.outputs.extend(operation.take(reply).map_err(unsure)?);
         let is_whole = self.outputs.len() == self.operations.len();
@@ -69,7 +71,7 @@ mod tests {
     #[test]
     fn outputs_are_in_the_order_of_the_operations() {
         let (mut connection, mut batch) = (Connection::default(), batch());
-        batch.begin(&mut connection);
+        batch.encode(&mut connection);
         assert_eq!(connection.output(), b"delete a\r\ndelete b\r\ndelete c\r\n");
         let mut outputs = None;
         for reply in ["DELETED\r\n", "NOT_FOUND\r\n", "DELETED\r\n"] {
@@ -80,9 +82,9 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_nothing_of_the_others() {
+    fn a_failure_in_a_batch_is_ambiguous() {
         let (mut connection, mut batch) = (Connection::default(), batch());
-        batch.begin(&mut connection);
+        batch.encode(&mut connection);
         batch.take(&Bytes::from_static(b"DELETED\r\n")).unwrap();
         let full = Bytes::from_static(b"SERVER_ERROR out of memory\r\n");
         assert!(!batch.take(&full).unwrap_err().is_definite);

@@ -1,22 +1,22 @@
-//! Changes of an item: removal, expiry, counting.
+//! Changes of an item: delete, touch, increment and decrement.
 
-use super::interface::{Failure, Operation, check, one};
+use super::interface::{Operation, ReplyFailure, check, one};
 use crate::core::connection::{Connection, Frame};
 use crate::core::key::Key;
-use crate::item::Counted;
+use crate::item::CountOutcome;
 use crate::metrics::Command;
 use bytes::Bytes;
 use larder_protocol::Exptime;
 use larder_protocol::answer::{Answer, Refused, Returned};
 use larder_protocol::encode::{classic, meta};
 
-/// A removal; whether there was an item.
+/// A delete. Its output is whether the item existed.
 #[derive(Clone)]
 pub(crate) struct Delete<'k> {
     pub(crate) key: Key<'k>,
-    /// Removes the item only if it has this CAS.
+    /// Deletes the item only if it has this CAS.
     pub(crate) compare: Option<u64>,
-    /// Marks the item as stale for so long, instead of removing it.
+    /// Marks the item as stale for this time instead of deleting it.
     pub(crate) stale: Option<Exptime>,
 }
 
@@ -44,9 +44,9 @@ impl Operation for Delete<'_> {
         Self::known(answer).is_some()
     }
 
-    fn begin(&mut self, connection: &mut Connection) {
+    fn encode(&mut self, connection: &mut Connection) {
         let Self { compare, stale, .. } = *self;
-        connection.begin(
+        connection.push_request(
             Frame::One,
             || check::<Self>(&[]),
             |out| match self.key {
@@ -64,12 +64,12 @@ impl Operation for Delete<'_> {
         );
     }
 
-    fn take(&mut self, reply: &Bytes) -> Result<Option<bool>, Failure> {
+    fn take(&mut self, reply: &Bytes) -> Result<Option<bool>, ReplyFailure> {
         one(reply, Self::known)
     }
 }
 
-/// A change of an item's expiry; whether there is an item.
+/// A change of an item's expiry. Its output is whether the item exists.
 pub(crate) struct Touch<'k> {
     pub(crate) key: Key<'k>,
     pub(crate) expiry: Exptime,
@@ -99,8 +99,8 @@ impl Operation for Touch<'_> {
         Self::known(answer).is_some()
     }
 
-    fn begin(&mut self, connection: &mut Connection) {
-        connection.begin(
+    fn encode(&mut self, connection: &mut Connection) {
+        connection.push_request(
             Frame::One,
             || check::<Self>(&[]),
             |out| match self.key {
@@ -114,31 +114,31 @@ impl Operation for Touch<'_> {
         );
     }
 
-    fn take(&mut self, reply: &Bytes) -> Result<Option<bool>, Failure> {
+    fn take(&mut self, reply: &Bytes) -> Result<Option<bool>, ReplyFailure> {
         one(reply, Self::known)
     }
 }
 
-/// Counting.
+/// An increment or decrement.
 pub(crate) struct Count<'k> {
     pub(crate) key: Key<'k>,
     pub(crate) down: bool,
     pub(crate) delta: u64,
-    /// The number and the expiry of an item that is created if there is none.
+    /// The number and the expiry with which a missing item is created.
     pub(crate) create: Option<(u64, Exptime)>,
 }
 
 impl Count<'_> {
-    pub(crate) fn known(answer: &Answer<'_>) -> Option<Counted> {
+    pub(crate) fn known(answer: &Answer<'_>) -> Option<CountOutcome> {
         match answer {
-            Answer::Number(number) => Some(Counted::Number(*number)),
+            Answer::Number(number) => Some(CountOutcome::Number(*number)),
             Answer::Hit { value, returned: Returned::Meta(_) } => {
                 let digits = std::str::from_utf8(value).ok()?;
-                digits.parse().ok().map(Counted::Number)
+                digits.parse().ok().map(CountOutcome::Number)
             }
-            Answer::NotFound { .. } => Some(Counted::NotFound),
+            Answer::NotFound { .. } => Some(CountOutcome::NotFound),
             Answer::Error { client: true, line } if Refused::of(line) == Refused::NotANumber => {
-                Some(Counted::NotANumber)
+                Some(CountOutcome::NotANumber)
             }
             _ => None,
         }
@@ -146,7 +146,7 @@ impl Count<'_> {
 }
 
 impl Operation for Count<'_> {
-    type Output = Counted;
+    type Output = CountOutcome;
     fn reads(&self) -> bool {
         false
     }
@@ -159,9 +159,9 @@ impl Operation for Count<'_> {
         Self::known(answer).is_some()
     }
 
-    fn begin(&mut self, connection: &mut Connection) {
+    fn encode(&mut self, connection: &mut Connection) {
         let Self { down, delta, create, .. } = *self;
-        connection.begin(
+        connection.push_request(
             Frame::One,
             || check::<Self>(&[]),
             |out| match (self.key, create) {
@@ -188,7 +188,7 @@ impl Operation for Count<'_> {
         );
     }
 
-    fn take(&mut self, reply: &Bytes) -> Result<Option<Counted>, Failure> {
+    fn take(&mut self, reply: &Bytes) -> Result<Option<CountOutcome>, ReplyFailure> {
         one(reply, Self::known)
     }
 }

@@ -1,6 +1,6 @@
-//! Lookups of one key, and of several.
+//! Lookups of one key and of several keys.
 
-use super::interface::{Failure, Operation, check};
+use super::interface::{Operation, ReplyFailure, check};
 use crate::core::connection::{Answers, Connection, Frame, hash};
 use crate::core::key::Key;
 use crate::item::Item;
@@ -10,10 +10,10 @@ use larder_protocol::Exptime;
 use larder_protocol::answer::{Answer, Flag, Returned};
 use larder_protocol::encode::{classic, meta};
 
-/// How many keys are sent in one line.
+/// The largest number of keys per request line.
 const KEYS_PER_LINE: usize = 100;
 
-/// An item of a hit, if it is that of `key`. Its value is a part of the reply, which is not copied.
+/// Returns the item of a hit of `key`. The value shares the memory of the reply.
 fn item(reply: &Bytes, key: Key<'_>, value: &[u8], returned: &Returned<'_>) -> Option<Item> {
     let is_right = match (returned, key) {
         (Returned::Classic { key: name, .. }, Key::Plain(key)) => *name == key.bytes(),
@@ -28,18 +28,18 @@ fn item(reply: &Bytes, key: Key<'_>, value: &[u8], returned: &Returned<'_>) -> O
     is_right.then(|| Item { value: reply.slice_ref(value), flags, cas: returned.cas() })
 }
 
-/// The number that the answer for a key in base64 has to repeat. The key itself would be repeated as raw bytes by some
-/// versions of memcached.
+/// The opaque of requests with a base64 key, which the server repeats. Some versions of memcached repeat the key itself
+/// as raw bytes, so it cannot be compared.
 pub(crate) fn opaque(key: Key<'_>) -> u64 {
     hash(key.bytes())
 }
 
-/// A look-up of one key.
+/// A lookup of one key.
 pub(crate) struct Get<'k> {
     pub(crate) key: Key<'k>,
-    /// Whether the CAS is wanted.
+    /// Whether to request the CAS.
     pub(crate) cas: bool,
-    /// The expiry that the item gets.
+    /// The new expiry of the item.
     pub(crate) touch: Option<Exptime>,
 }
 
@@ -53,7 +53,7 @@ impl Operation for Get<'_> {
         if self.touch.is_some() { Command::Touch } else { Command::Get }
     }
 
-    fn nothing(&self) -> Option<Self::Output> {
+    fn empty_output(&self) -> Option<Self::Output> {
         Some(None)
     }
 
@@ -61,10 +61,10 @@ impl Operation for Get<'_> {
         matches!(answer, Answer::Hit { .. } | Answer::End | Answer::NotFound { .. })
     }
 
-    fn begin(&mut self, connection: &mut Connection) {
+    fn encode(&mut self, connection: &mut Connection) {
         let checked = || check::<Self>(&[self.key]);
         match self.key {
-            Key::Plain(key) => connection.begin(Frame::Last, checked, |out| {
+            Key::Plain(key) => connection.push_request(Frame::Last, checked, |out| {
                 match (self.cas, self.touch) {
                     (false, None) => classic::get([key], out),
                     (true, None) => classic::gets([key], out),
@@ -72,22 +72,23 @@ impl Operation for Get<'_> {
                     (true, Some(expiry)) => classic::gats(expiry, [key], out),
                 };
             }),
-            Key::Base64(_) => connection.begin(Frame::One, checked, |out| {
+            Key::Base64(_) => connection.push_request(Frame::One, checked, |out| {
                 write_meta_get(self.key, self.cas, self.touch, out);
             }),
         }
     }
 
-    fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, Failure> {
+    fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, ReplyFailure> {
         let mut answers = Answers(reply);
         let first = answers.next();
         match (&first, answers.next()) {
             (Some(Answer::End | Answer::NotFound { .. }), None) => Ok(Some(None)),
             (Some(Answer::Hit { value, returned }), None | Some(Answer::End)) => {
                 let item = item(reply, self.key, value, returned);
-                item.map(|item| Some(Some(item))).ok_or_else(|| Failure::of(first.as_ref(), reply))
+                item.map(|item| Some(Some(item)))
+                    .ok_or_else(|| ReplyFailure::of(first.as_ref(), reply))
             }
-            _ => Err(Failure::of(first.as_ref(), reply)),
+            _ => Err(ReplyFailure::of(first.as_ref(), reply)),
         }
     }
 }
@@ -99,12 +100,12 @@ fn write_meta_get(key: Key<'_>, cas: bool, touch: Option<Exptime>, out: &mut Vec
     meta::get(key.meta(), flags, &meta::GetOptions { touch, opaque, ..Default::default() }, out);
 }
 
-/// Look-ups of several keys: an item for each that is found, in their order.
+/// Lookups of several keys. The output has an item or `None` for each, in order.
 pub(crate) struct GetMany<'k, 'a> {
     keys: &'a [Key<'k>],
     cas: bool,
     found: Vec<Option<Item>>,
-    /// How many replies are still to come.
+    /// The number of missing replies.
     left: usize,
 }
 
@@ -113,13 +114,13 @@ impl<'k, 'a> GetMany<'k, 'a> {
         Self { keys, cas, found: Vec::new(), left: 0 }
     }
 
-    /// One that was begun, and to which so many replies come.
+    /// A lookup that was sent, and to which this number of replies belongs.
     #[cfg(feature = "pipeline")]
-    pub(crate) fn begun(keys: &'a [Key<'k>], replies: usize) -> Self {
+    pub(crate) fn sent(keys: &'a [Key<'k>], replies: usize) -> Self {
         Self { left: replies, ..Self::new(keys, false) }
     }
 
-    /// The first of the keys that are asked for together: those of a line, or one in base64.
+    /// Returns the first keys that one request covers: the plain keys of a line, or one base64 key.
     fn group(keys: &'a [Key<'k>]) -> &'a [Key<'k>] {
         let is_plain = |key: &&Key<'k>| matches!(key, Key::Plain(_));
         let plain = keys.iter().take(KEYS_PER_LINE).take_while(is_plain).count();
@@ -137,7 +138,7 @@ impl Operation for GetMany<'_, '_> {
         Command::GetMany
     }
 
-    fn nothing(&self) -> Option<Self::Output> {
+    fn empty_output(&self) -> Option<Self::Output> {
         Some(vec![None; self.keys.len()])
     }
 
@@ -145,17 +146,17 @@ impl Operation for GetMany<'_, '_> {
         Get::fits(answer)
     }
 
-    fn begin(&mut self, connection: &mut Connection) {
+    fn encode(&mut self, connection: &mut Connection) {
         (self.found, self.left) = (Vec::with_capacity(self.keys.len()), 0);
         let mut rest = self.keys;
         while let [first, ..] = rest {
             let group = Self::group(rest);
             let checked = || check::<Self>(group);
             match first {
-                Key::Base64(_) => connection.begin(Frame::One, checked, |out| {
+                Key::Base64(_) => connection.push_request(Frame::One, checked, |out| {
                     write_meta_get(*first, self.cas, None, out);
                 }),
-                Key::Plain(_) => connection.begin(Frame::Last, checked, |out| {
+                Key::Plain(_) => connection.push_request(Frame::Last, checked, |out| {
                     let keys = group.iter().filter_map(|key| match key {
                         Key::Plain(key) => Some(*key),
                         Key::Base64(_) => None,
@@ -168,25 +169,25 @@ impl Operation for GetMany<'_, '_> {
         }
     }
 
-    fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, Failure> {
-        let begin = self.found.len();
-        let group = Self::group(self.keys.get(begin..).unwrap_or_default());
-        self.found.resize(begin + group.len(), None);
+    fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, ReplyFailure> {
+        let start = self.found.len();
+        let group = Self::group(self.keys.get(start..).unwrap_or_default());
+        self.found.resize(start + group.len(), None);
         let mut next = 0;
         for answer in Answers(reply) {
             match &answer {
                 Answer::Hit { value, returned } => {
-                    // Servers answer in the order of the keys, but proxies need not.
+                    // Servers reply in the order of the keys, but proxies may not.
                     let hit = (next..group.len()).chain(0..next).find_map(|n| {
-                        let slot = self.found.get_mut(begin + n).filter(|slot| slot.is_none())?;
+                        let slot = self.found.get_mut(start + n).filter(|slot| slot.is_none())?;
                         *slot = item(reply, *group.get(n)?, value, returned);
                         slot.is_some().then_some(n)
                     });
-                    let Some(n) = hit else { return Err(Failure::of(Some(&answer), reply)) };
+                    let Some(n) = hit else { return Err(ReplyFailure::of(Some(&answer), reply)) };
                     next = n + 1;
                 }
                 Answer::End | Answer::NotFound { .. } => break,
-                other => return Err(Failure::of(Some(other), reply)),
+                other => return Err(ReplyFailure::of(Some(other), reply)),
             }
         }
         self.left = self.left.saturating_sub(1);

@@ -1,6 +1,6 @@
-//! What each operation has: its requests, and the output that its replies amount to.
+//! The interface of all operations: requests, and the interpretation of replies.
 
-use crate::core::connection::{Answers, Check, Connection, hash, is_fatal, shown};
+use crate::core::connection::{Answers, Connection, ReplyCheck, hash, is_fatal, shown};
 use crate::core::key::Key;
 use crate::error::ErrorKind;
 use crate::metrics::Command;
@@ -9,57 +9,57 @@ use larder_protocol::answer::{Answer, Refused};
 use std::io;
 use std::sync::Arc;
 
-/// A request to one server, and the state of reading its replies.
+/// A request to one server, with the state of reading its replies.
 pub(crate) trait Operation {
-    /// What the caller gets.
+    /// The result for the caller.
     type Output;
-    /// Whether it changes nothing, so that it may be repeated.
+    /// Whether the operation changes nothing and can be repeated.
     fn reads(&self) -> bool;
 
-    /// The output if nothing is known, for a look-up.
-    fn nothing(&self) -> Option<Self::Output> {
+    /// The output of a lookup that finds nothing.
+    fn empty_output(&self) -> Option<Self::Output> {
         None
     }
 
-    /// What it is timed as.
+    /// The command under which metrics count the operation.
     fn command(&self) -> Command {
         Command::Other
     }
 
-    /// Begins its requests.
-    fn begin(&mut self, connection: &mut Connection);
+    /// Adds the requests to a connection.
+    fn encode(&mut self, connection: &mut Connection);
 
-    /// Whether an answer is one that its commands can have, errors apart.
+    /// Whether an answer, other than an error, is possible for the operation's commands.
     fn fits(answer: &Answer<'_>) -> bool;
 
-    /// Takes the next reply; returns the output with the last one.
+    /// Takes the next reply. Returns the output with the last one.
     ///
     /// # Errors
-    /// [`Failure`].
-    fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, Failure>;
+    /// [`ReplyFailure`].
+    fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, ReplyFailure>;
 }
 
-/// A reply that has not what was asked for.
+/// A reply other than a result of the operation.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
+pub(crate) struct ReplyFailure {
     pub(crate) kind: ErrorKind,
-    /// Whether nothing more has to be expected of the connection.
+    /// Whether the connection is unusable.
     pub(crate) is_fatal: bool,
-    /// Whether it says that nothing was changed.
+    /// Whether the reply says that nothing was changed.
     pub(crate) is_definite: bool,
 }
 
-impl Failure {
-    /// Nobody knows what such a reply says, or which one comes next.
+impl ReplyFailure {
+    /// A failure by an unexpected reply. The next replies cannot be trusted.
     pub(crate) fn unexpected(shown: impl Into<Box<str>>) -> Self {
         Self { kind: ErrorKind::Unexpected(shown.into()), is_fatal: true, is_definite: false }
     }
 
-    /// What an answer says that is none of those that the request can have.
+    /// A failure by an answer that is no result of the operation.
     pub(crate) fn of(answer: Option<&Answer<'_>>, reply: &[u8]) -> Self {
         let is_fatal = answer.is_none_or(is_fatal);
         match answer {
-            // An unknown command.
+            // The server does not know the command.
             Some(Answer::Error { line: b"ERROR", .. }) => Self::unexpected(shown(reply)),
             Some(Answer::Error { line, .. }) if line.starts_with(TOO_MANY) => {
                 let error = io::Error::new(io::ErrorKind::ConnectionRefused, shown(line));
@@ -71,8 +71,8 @@ impl Failure {
                 Self { kind, is_fatal, is_definite: true }
             }
             Some(Answer::Error { client: false, line }) => {
-                // Others don't say that nothing was stored: a proxy's, as that a server behind it has not answered in
-                // time, or that one of the groups that a flush goes to has no leader.
+                // Other errors do not exclude a store: for example, a proxy's error that the server behind it has timed
+                // out, or Larder's error that one of the groups of a flush has no leader.
                 let is_definite = matches!(
                     Refused::of(line),
                     Refused::TooLarge | Refused::OutOfMemory | Refused::NoRoom
@@ -85,20 +85,20 @@ impl Failure {
     }
 }
 
-/// What a server says to those for whom it has no connection, before it closes theirs.
+/// The reply of a server at its connection limit, before it closes the connection.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections";
 
-/// The output of a reply that has one answer.
+/// Interprets a reply with one answer.
 pub(crate) fn one<T>(
     reply: &Bytes,
     known: impl FnOnce(&Answer<'_>) -> Option<T>,
-) -> Result<Option<T>, Failure> {
+) -> Result<Option<T>, ReplyFailure> {
     let answer = Answers(reply).next();
     let output = answer.as_ref().and_then(known);
-    output.map(Some).ok_or_else(|| Failure::of(answer.as_ref(), reply))
+    output.map(Some).ok_or_else(|| ReplyFailure::of(answer.as_ref(), reply))
 }
 
-/// What replies to an operation on these keys may be.
-pub(crate) fn check<O: Operation>(keys: &[Key<'_>]) -> Check {
-    Check::new(keys.iter().map(|key| hash(key.bytes())), O::fits)
+/// The replies that an operation on these keys can have.
+pub(crate) fn check<O: Operation>(keys: &[Key<'_>]) -> ReplyCheck {
+    ReplyCheck::new(keys.iter().map(|key| hash(key.bytes())), O::fits)
 }

@@ -1,14 +1,14 @@
-//! Requests, and what their answers mean.
+//! Requests and the interpretation of their replies.
 //!
-//! Classic commands are sent where they can say it, because every server knows them. Keys in base64, and what classic
-//! has no command for, are sent as meta commands.
+//! Operations use classic commands where these suffice, because every server knows them. Base64 keys and other features
+//! need meta commands.
 //!
 //! | file | contains |
 //! |---|---|
-//! | `interface.rs` | what all operations have |
-//! | `get.rs`, `store.rs`, `change.rs` | those on items |
-//! | `server.rs` | those that concern a server |
-//! | `batch.rs` | several of one kind that are sent together |
+//! | `interface.rs` | the interface of all operations |
+//! | `get.rs`, `store.rs`, `change.rs` | operations on items |
+//! | `server.rs` | operations on a server |
+//! | `batch.rs` | several operations of one kind |
 
 pub(crate) mod batch;
 mod change;
@@ -21,7 +21,7 @@ pub(crate) use change::{Count, Delete, Touch};
 pub(crate) use get::{Get, GetMany, opaque};
 #[cfg(feature = "pipeline")]
 pub(crate) use interface::one;
-pub(crate) use interface::{Failure, Operation, check};
+pub(crate) use interface::{Operation, ReplyFailure, check};
 pub(crate) use server::{Flush, KnowsMeta, Stats, Version};
 pub(crate) use store::Store;
 
@@ -31,7 +31,7 @@ mod tests {
     use crate::core::connection::Connection;
     use crate::core::key::Key;
     use crate::error::ErrorKind;
-    use crate::item::{Counted, Item, Stored};
+    use crate::item::{CountOutcome, Item, StoreOutcome};
     use larder_protocol::encode::NewItem;
     use larder_protocol::{Exptime, StoreMode};
 
@@ -39,25 +39,25 @@ mod tests {
         Key::new(bytes.as_bytes()).unwrap()
     }
 
-    /// What an operation sends, and its output if the server answers so.
+    /// Checks the request of an operation, and returns its output for these answers.
     fn check<O: Operation>(
         mut operation: O,
         request: &str,
         answers: &str,
-    ) -> Result<O::Output, Failure> {
+    ) -> Result<O::Output, ReplyFailure> {
         let mut connection = Connection::default();
-        operation.begin(&mut connection);
+        operation.encode(&mut connection);
         assert_eq!(std::str::from_utf8(connection.output()).unwrap(), request);
         connection.sent(request.len());
         connection.room()[..answers.len()].copy_from_slice(answers.as_bytes());
         connection.received(answers.len());
         while let Some(reply) = connection.next_reply().unwrap() {
             if let Some(output) = operation.take(&reply)? {
-                assert!(connection.is_settled(), "nothing is left");
+                assert!(connection.is_settled(), "the connection is settled");
                 return Ok(output);
             }
         }
-        panic!("the reply is not whole");
+        panic!("the reply is incomplete");
     }
 
     fn value(item: Option<Item>) -> Option<(String, u32, Option<u64>)> {
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn look_ups() {
+    fn lookups_are_encoded_and_decoded() {
         let get = |name, cas, touch| Get { key: key(name), cas, touch };
         let hit =
             check(get("a", false, None), "get a\r\n", "VALUE a 7 2\r\nhi\r\nEND\r\n").unwrap();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_may_come_in_any_order() {
+    fn hits_may_arrive_in_any_order() {
         let keys = ["a", "b", "c", "a", "d"].map(key);
         let hits = ["d", "a", "b", "a"].map(|key| format!("VALUE {key} 0 1\r\n{key}\r\n"));
         let found = check(
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn several_keys_are_asked_for_by_line() {
+    fn several_keys_are_requested_by_line() {
         let keys = ["a", "b", "x y", "c", "a"].map(key);
         let mine = opaque(keys[2]);
         let found = check(
@@ -148,24 +148,24 @@ mod tests {
     }
 
     #[test]
-    fn changes() {
+    fn changes_are_encoded_and_decoded() {
         let store = |name, mode, compare| {
             let item = NewItem { value: b"hi", client_flags: 7, expiry: Exptime(60) };
             Store { key: key(name), mode, item, compare }
         };
         for (request, answer, expected) in [
-            ("set a 7 60 2\r\nhi\r\n", "STORED\r\n", Stored::Stored),
-            ("set a 7 60 2\r\nhi\r\n", "NOT_STORED\r\n", Stored::NotStored),
+            ("set a 7 60 2\r\nhi\r\n", "STORED\r\n", StoreOutcome::Stored),
+            ("set a 7 60 2\r\nhi\r\n", "NOT_STORED\r\n", StoreOutcome::NotStored),
         ] {
             assert_eq!(check(store("a", StoreMode::Set, None), request, answer).unwrap(), expected);
         }
         let cas =
             check(store("a", StoreMode::Set, Some(9)), "cas a 7 60 2 9\r\nhi\r\n", "EXISTS\r\n");
-        assert_eq!(cas.unwrap(), Stored::Exists);
+        assert_eq!(cas.unwrap(), StoreOutcome::Exists);
         let request = "ms YSBi 2 b MA F7 T60\r\nhi\r\n";
         assert_eq!(
             check(store("a b", StoreMode::Append, None), request, "NS\r\n").unwrap(),
-            Stored::NotStored
+            StoreOutcome::NotStored
         );
         let delete = |name, stale| Delete { key: key(name), compare: None, stale };
         assert!(check(delete("a", None), "delete a\r\n", "DELETED\r\n").unwrap());
@@ -175,23 +175,29 @@ mod tests {
         assert!(check(touch("a"), "touch a 60\r\n", "TOUCHED\r\n").unwrap());
         assert!(!check(touch("a b"), "mg YSBi b T60\r\n", "EN\r\n").unwrap());
         let count = |name, create| Count { key: key(name), down: true, delta: 5, create };
-        assert_eq!(check(count("n", None), "decr n 5\r\n", "37\r\n").unwrap(), Counted::Number(37));
+        assert_eq!(
+            check(count("n", None), "decr n 5\r\n", "37\r\n").unwrap(),
+            CountOutcome::Number(37)
+        );
         assert_eq!(
             check(count("n", None), "decr n 5\r\n", "NOT_FOUND\r\n").unwrap(),
-            Counted::NotFound
+            CountOutcome::NotFound
         );
         let error = "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
-        assert_eq!(check(count("n", None), "decr n 5\r\n", error).unwrap(), Counted::NotANumber);
+        assert_eq!(
+            check(count("n", None), "decr n 5\r\n", error).unwrap(),
+            CountOutcome::NotANumber
+        );
         let create = Some((100, Exptime(60)));
         let request = "ma n v MD D5 N60 J100\r\n";
         assert_eq!(
             check(count("n", create), request, "VA 3\r\n100\r\n").unwrap(),
-            Counted::Number(100)
+            CountOutcome::Number(100)
         );
     }
 
     #[test]
-    fn errors_of_the_server_are_told_apart() {
+    fn server_errors_are_classified() {
         let set = || Store {
             key: key("a"),
             mode: StoreMode::Set,
@@ -219,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn pages() {
+    fn server_operations_are_encoded_and_decoded() {
         let page = check(Stats(None), "stats\r\n", "STAT a 1\r\nSTAT b x y\r\nEND\r\n").unwrap();
         assert_eq!(page, [("a".into(), "1".into()), ("b".into(), "x y".into())]);
         assert_eq!(check(Version, "version\r\n", "VERSION 1.6.18\r\n").unwrap(), "1.6.18");

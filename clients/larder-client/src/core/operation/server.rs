@@ -1,13 +1,13 @@
-//! Requests that concern a server instead of an item.
+//! Operations on a server instead of an item.
 
-use super::interface::{Failure, Operation, check, one};
+use super::interface::{Operation, ReplyFailure, check, one};
 use crate::core::connection::{Answers, Connection, Frame};
 use bytes::Bytes;
 use larder_protocol::Exptime;
 use larder_protocol::answer::Answer;
 use larder_protocol::encode::{WireKey, classic, meta};
 
-/// A flush of all items.
+/// A flush of all items at this time.
 pub(crate) struct Flush(pub(crate) Exptime);
 
 impl Flush {
@@ -26,20 +26,20 @@ impl Operation for Flush {
         Self::known(answer).is_some()
     }
 
-    fn begin(&mut self, connection: &mut Connection) {
-        connection.begin(
+    fn encode(&mut self, connection: &mut Connection) {
+        connection.push_request(
             Frame::One,
             || check::<Self>(&[]),
             |out| classic::flush_all(self.0, false, out),
         );
     }
 
-    fn take(&mut self, reply: &Bytes) -> Result<Option<()>, Failure> {
+    fn take(&mut self, reply: &Bytes) -> Result<Option<()>, ReplyFailure> {
         one(reply, Self::known)
     }
 }
 
-/// The server's version.
+/// A request for the server's version.
 pub(crate) struct Version;
 
 impl Version {
@@ -61,16 +61,16 @@ impl Operation for Version {
         Self::known(answer).is_some()
     }
 
-    fn begin(&mut self, connection: &mut Connection) {
-        connection.begin(Frame::One, || check::<Self>(&[]), classic::version);
+    fn encode(&mut self, connection: &mut Connection) {
+        connection.push_request(Frame::One, || check::<Self>(&[]), classic::version);
     }
 
-    fn take(&mut self, reply: &Bytes) -> Result<Option<String>, Failure> {
+    fn take(&mut self, reply: &Bytes) -> Result<Option<String>, ReplyFailure> {
         one(reply, Self::known)
     }
 }
 
-/// Whether the server knows meta commands.
+/// A probe for meta commands.
 pub(crate) struct KnowsMeta;
 
 impl Operation for KnowsMeta {
@@ -83,11 +83,11 @@ impl Operation for KnowsMeta {
         matches!(answer, Answer::End)
     }
 
-    fn begin(&mut self, connection: &mut Connection) {
-        connection.begin(Frame::One, || check::<Self>(&[]), meta::noop);
+    fn encode(&mut self, connection: &mut Connection) {
+        connection.push_request(Frame::One, || check::<Self>(&[]), meta::noop);
     }
 
-    fn take(&mut self, reply: &Bytes) -> Result<Option<bool>, Failure> {
+    fn take(&mut self, reply: &Bytes) -> Result<Option<bool>, ReplyFailure> {
         one(reply, |answer| match answer {
             Answer::End => Some(true),
             Answer::Error { line: b"ERROR", .. } => Some(false),
@@ -96,7 +96,7 @@ impl Operation for KnowsMeta {
     }
 }
 
-/// A page of statistics.
+/// A request for a page of statistics.
 pub(crate) struct Stats<'t>(pub(crate) Option<WireKey<'t>>);
 
 impl Operation for Stats<'_> {
@@ -109,20 +109,24 @@ impl Operation for Stats<'_> {
         matches!(answer, Answer::Stat { .. } | Answer::End | Answer::Ok)
     }
 
-    fn begin(&mut self, connection: &mut Connection) {
-        connection.begin(Frame::Last, || check::<Self>(&[]), |out| classic::stats(self.0, out));
+    fn encode(&mut self, connection: &mut Connection) {
+        connection.push_request(
+            Frame::Last,
+            || check::<Self>(&[]),
+            |out| classic::stats(self.0, out),
+        );
     }
 
-    fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, Failure> {
+    fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, ReplyFailure> {
         let mut page = Vec::new();
         for answer in Answers(reply) {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             match &answer {
                 Answer::Stat { name, value } => page.push((text(name), text(value))),
                 Answer::End | Answer::Ok => return Ok(Some(page)),
-                other => return Err(Failure::of(Some(other), reply)),
+                other => return Err(ReplyFailure::of(Some(other), reply)),
             }
         }
-        Err(Failure::of(None, reply))
+        Err(ReplyFailure::of(None, reply))
     }
 }

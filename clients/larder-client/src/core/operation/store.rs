@@ -1,29 +1,29 @@
-//! Stores.
+//! Stores of items.
 
-use super::interface::{Failure, Operation, check, one};
+use super::interface::{Operation, ReplyFailure, check, one};
 use crate::core::connection::{Connection, Frame};
 use crate::core::key::Key;
 use crate::error::{Error, ErrorKind};
-use crate::item::Stored;
+use crate::item::StoreOutcome;
 use crate::metrics::Command;
 use bytes::Bytes;
 use larder_protocol::answer::Answer;
 use larder_protocol::encode::{NewItem, classic, meta};
 use larder_protocol::{StoreMode, VALUE_LEN_MAX};
 
-/// A store.
+/// A store of one item.
 #[derive(Clone)]
 pub(crate) struct Store<'k, 'v> {
     pub(crate) key: Key<'k>,
     pub(crate) mode: StoreMode,
     pub(crate) item: NewItem<'v>,
-    /// Stores it only if the item has this CAS. The mode is `Set` then.
+    /// Stores the item only if the present one has this CAS. The mode must be `Set` then.
     pub(crate) compare: Option<u64>,
 }
 
 impl<'k, 'v> Store<'k, 'v> {
     /// # Errors
-    /// No request can have this key, or the value is too long.
+    /// The key is invalid, or the value is too long.
     pub(crate) fn new(
         mode: StoreMode,
         key: &'k [u8],
@@ -37,19 +37,19 @@ impl<'k, 'v> Store<'k, 'v> {
         Ok(Self { key, mode, item, compare })
     }
 
-    pub(crate) fn known(answer: &Answer<'_>) -> Option<Stored> {
+    pub(crate) fn known(answer: &Answer<'_>) -> Option<StoreOutcome> {
         match answer {
-            Answer::Stored { .. } | Answer::Done { .. } => Some(Stored::Stored),
-            Answer::NotStored { .. } => Some(Stored::NotStored),
-            Answer::Exists { .. } => Some(Stored::Exists),
-            Answer::NotFound { .. } => Some(Stored::NotFound),
+            Answer::Stored { .. } | Answer::Done { .. } => Some(StoreOutcome::Stored),
+            Answer::NotStored { .. } => Some(StoreOutcome::NotStored),
+            Answer::Exists { .. } => Some(StoreOutcome::Exists),
+            Answer::NotFound { .. } => Some(StoreOutcome::NotFound),
             _ => None,
         }
     }
 }
 
 impl Operation for Store<'_, '_> {
-    type Output = Stored;
+    type Output = StoreOutcome;
     fn reads(&self) -> bool {
         false
     }
@@ -62,9 +62,9 @@ impl Operation for Store<'_, '_> {
         Self::known(answer).is_some()
     }
 
-    fn begin(&mut self, connection: &mut Connection) {
+    fn encode(&mut self, connection: &mut Connection) {
         let Self { mode, item, compare, .. } = *self;
-        connection.begin(
+        connection.push_request(
             Frame::One,
             || check::<Self>(&[]),
             |out| match (self.key, compare) {
@@ -85,7 +85,7 @@ impl Operation for Store<'_, '_> {
         );
     }
 
-    fn take(&mut self, reply: &Bytes) -> Result<Option<Stored>, Failure> {
+    fn take(&mut self, reply: &Bytes) -> Result<Option<StoreOutcome>, ReplyFailure> {
         one(reply, Self::known)
     }
 }

@@ -1,6 +1,6 @@
-//! What is known of whether a server works: calls ask before, and tell what came of it.
+//! Server health: admission of calls by the breaker, and the results of calls.
 
-use crate::core::servers::breaker::{Admitted, Breaker};
+use crate::core::servers::breaker::{AdmissionKind, Breaker};
 use crate::error::{Error, ErrorKind};
 use crate::metrics::ServerRecorder;
 use crate::refresh::RefreshSignal;
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Health {
     state: Mutex<State>,
-    /// Whether the breaker has to be told of calls that are answered.
-    is_troubled: AtomicBool,
-    /// Is told of faults, if the list of servers may change.
+    /// Whether the breaker has to record replies. Lets calls to a healthy server skip the lock.
+    has_faults: AtomicBool,
+    /// Receives a request to refresh the list after a fault, if the list is discovered.
     refresh: Option<Arc<RefreshSignal>>,
     recorder: Arc<ServerRecorder>,
 }
@@ -23,44 +23,44 @@ pub(crate) struct Health {
 #[derive(Debug, Default)]
 struct State {
     breaker: Breaker,
-    /// Why the server failed the last time. The breaker is closed as long as there is nothing here.
+    /// The last fault. `None` means that the breaker is closed.
     last_fault: Option<Arc<ErrorKind>>,
 }
 
-/// A call that was let through. One that is dropped has said nothing of the server.
+/// An admitted call. Dropping it records that the call gave no information.
 #[derive(Debug)]
 pub(crate) struct Admission<'h> {
     health: &'h Health,
-    call: Admitted,
+    call: AdmissionKind,
 }
 
 impl Health {
     pub(crate) fn new(refresh: Option<Arc<RefreshSignal>>, recorder: Arc<ServerRecorder>) -> Self {
-        Self { state: Mutex::default(), is_troubled: AtomicBool::default(), refresh, recorder }
+        Self { state: Mutex::default(), has_faults: AtomicBool::default(), refresh, recorder }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each change of it is whole before anything can panic.
+        // Each change leaves the state consistent, so a panic while it is locked does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a call through.
+    /// Admits a call.
     ///
     /// # Errors
-    /// The server is left alone for a moment.
+    /// `Unavailable`: the breaker is open.
     pub(crate) fn admit(&self, now: Instant) -> Result<Admission<'_>, Error> {
-        let call = if self.is_troubled.load(Ordering::Relaxed) {
+        let call = if self.has_faults.load(Ordering::Relaxed) {
             let mut state = self.state();
             state.breaker.admit(now).map_err(|retry_in| state.unavailable(retry_in))?
         } else {
-            Admitted::Call
+            AdmissionKind::Call
         };
         Ok(Admission { health: self, call })
     }
 
-    /// Whether calls are let through at the moment.
+    /// Returns whether calls are admitted at present.
     pub(crate) fn is_available(&self, now: Instant) -> bool {
-        !self.is_troubled.load(Ordering::Relaxed) || self.state().breaker.is_available(now)
+        !self.has_faults.load(Ordering::Relaxed) || self.state().breaker.is_available(now)
     }
 }
 
@@ -72,13 +72,13 @@ impl State {
 }
 
 impl Admission<'_> {
-    /// Asks again, before a connection is opened for a call that may have waited. If the server was left alone meanwhile
-    /// and the pause is over, this call is the one that tries.
+    /// Confirms the admission before a connection is opened, because the call may have waited. If the breaker has
+    /// opened in between and its pause is over, this call becomes the probe.
     ///
     /// # Errors
-    /// Others have found out meanwhile that the server fails.
+    /// Other calls have opened the breaker in between.
     pub(crate) fn confirm(&mut self, now: Instant) -> Result<(), Error> {
-        if self.call == Admitted::Probe || !self.health.is_troubled.load(Ordering::Relaxed) {
+        if self.call == AdmissionKind::Probe || !self.health.has_faults.load(Ordering::Relaxed) {
             return Ok(());
         }
         let mut state = self.health.state();
@@ -91,13 +91,13 @@ impl Admission<'_> {
         }
     }
 
-    /// Notes what came of the call.
+    /// Records the result of the call.
     pub(crate) fn note(self, error: Option<&Error>) {
-        // Nothing is left to be said when it is dropped.
+        // Skips the drop, which would record the call again.
         let Self { health, call } = *ManuallyDrop::new(self);
         let is_echo = error.is_some_and(|error| error.is_echo);
         let is_fault = error.is_some_and(Error::is_fault) && !is_echo;
-        if !is_fault && !health.is_troubled.load(Ordering::Relaxed) {
+        if !is_fault && !health.has_faults.load(Ordering::Relaxed) {
             return;
         }
         if is_fault && let Some(refresh) = &health.refresh {
@@ -118,14 +118,14 @@ impl Admission<'_> {
                 breaker.succeed();
             }
         }
-        health.is_troubled.store(!breaker.is_untroubled(), Ordering::Relaxed);
+        health.has_faults.store(!breaker.is_healthy(), Ordering::Relaxed);
         health.recorder.breaker(breaker.is_open(), error);
     }
 }
 
 impl Drop for Admission<'_> {
     fn drop(&mut self) {
-        if self.call == Admitted::Probe {
+        if self.call == AdmissionKind::Probe {
             self.health.state().breaker.pass(self.call, Instant::now());
         }
     }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_that_is_dropped_leaves_the_next_call_to_find_out() {
+    fn a_dropped_probe_lets_the_next_call_probe() {
         let health = Health::new(None, Arc::new(ServerRecorder::new("cache")));
         let start = Instant::now();
         let fault = Error::definite(ErrorKind::Timeout);
@@ -150,8 +150,9 @@ mod tests {
         probe.note(None);
         assert!(health.admit(later).is_ok() && health.admit(later).is_ok());
     }
+
     #[test]
-    fn one_of_the_calls_that_waited_for_longer_than_a_pause_tries() {
+    fn one_of_the_calls_that_waited_through_a_pause_probes() {
         let health = Health::new(None, Arc::new(ServerRecorder::new("cache")));
         let start = Instant::now();
         let mut waiting: Vec<_> = (0..10).map(|_| health.admit(start).unwrap()).collect();
@@ -161,7 +162,7 @@ mod tests {
         assert!(waiting[0].confirm(start).is_err(), "the pause is not over");
         assert!(waiting[1].confirm(later).is_ok());
         assert!(waiting[2..].iter_mut().all(|call| call.confirm(later).is_err()));
-        // It fails too, so there is a pause again.
+        // The probe fails, so another pause follows.
         waiting.swap_remove(1).note(Some(&fault));
         assert!(waiting.iter_mut().all(|call| call.confirm(Instant::now()).is_err()));
     }

@@ -1,4 +1,4 @@
-//! Several servers, and which of them a key belongs to.
+//! The servers of a client, and the choice of a server by key.
 
 pub(crate) mod breaker;
 pub(crate) mod health;
@@ -12,57 +12,57 @@ use crate::ring::Ring;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// What becomes of keys whose server is left alone after many faults.
+/// The treatment of keys whose server is unavailable after many faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failover {
-    /// Calls for them fail at once, until the server is back. No key is ever in two places.
+    /// Calls for these keys fail at once until the server is back. Each key is on one server only.
     #[default]
     Fail,
-    /// They go to the next server that the hashing has for them, until their own is back, which then has the values from
-    /// before.
+    /// Calls for these keys use the next server in the order of the hashing method. When their own server is back, it
+    /// still has the values from before.
     Next,
 }
 
-/// Servers of the type `S`, and the ring that they are in.
+/// Servers of the type `S`, with their hash ring.
 #[derive(Debug)]
 pub(crate) struct Servers<S> {
     pub(crate) list: Box<[Arc<S>]>,
-    /// Whether each server knows meta commands, once it was asked.
+    /// Whether each server knows meta commands, once probed.
     know_meta: Box<[OnceLock<bool>]>,
     ring: Ring,
     failover: Failover,
 }
 
-/// Keys that belong to the same server.
-pub(crate) struct Part<'s, 'k, S> {
+/// Keys of the same server.
+pub(crate) struct ServerKeys<'s, 'k, S> {
     pub(crate) server: &'s S,
     pub(crate) keys: Vec<Key<'k>>,
-    /// Where they are among all the keys.
+    /// The indexes of the keys among all keys.
     positions: Vec<usize>,
 }
 
-/// A server, as one of several.
-pub(crate) trait Member {
-    /// Its address, as it was given.
+/// The interface of a server in [`Servers`].
+pub(crate) trait ServerHandle {
+    /// The address as configured.
     fn name(&self) -> &Arc<str>;
 
-    /// What is counted of it.
+    /// The server's metrics.
     fn recorder(&self) -> &ServerRecorder;
 
-    /// Whether calls are let through at the moment.
+    /// Returns whether calls are admitted at present.
     fn is_available(&self, now: Instant) -> bool;
 
-    /// Lets a call through.
+    /// Admits a call.
     ///
     /// # Errors
-    /// The server is left alone for a moment.
+    /// `Unavailable`: the breaker is open.
     fn admit(&self, now: Instant) -> Result<Admission<'_>, Error>;
 
     /// Closes all connections; further calls fail.
     fn close(&self);
 
-    /// Connections that are open or being opened, those that are idle, and the calls that wait for one.
+    /// Returns the number of connections (open or opening), of idle ones, and of calls waiting for one.
     fn connections(&self) -> (usize, usize, usize);
 }
 
@@ -73,50 +73,50 @@ impl<S> Servers<S> {
     }
 }
 
-impl<S: Member> Servers<S> {
+impl<S: ServerHandle> Servers<S> {
     fn index(&self, key: &[u8], now: Instant) -> usize {
         let is_available =
             |index| self.list.get(index).is_some_and(|server: &Arc<S>| server.is_available(now));
         match self.failover {
             Failover::Fail => self.ring.pick(key),
-            // If none is available, its own one says so.
+            // Without an available server, the key's own server reports the error.
             Failover::Next => {
                 self.ring.pick_where(key, is_available).unwrap_or_else(|| self.ring.pick(key))
             }
         }
     }
 
-    fn of(&self, key: &[u8], now: Instant) -> &S {
-        self.list.get(self.index(key, now)).expect("the ring is that of the list")
+    fn choose(&self, key: &[u8], now: Instant) -> &S {
+        self.list.get(self.index(key, now)).expect("the ring was built from the list")
     }
 
-    /// The server that a key belongs to, and whether it lets a call through.
+    /// Returns the server of a key, and the admission of a call to it.
     ///
-    /// Another call may begin to try a server that was left alone, after this one has chosen it. With `Failover::Next`
-    /// this call goes to the next server then.
+    /// Another call may start to probe the server between the choice and the admission. With `Failover::Next` this call
+    /// then uses the next server.
     pub(crate) fn admit(&self, key: &[u8], now: Instant) -> (&S, Result<Admission<'_>, Error>) {
-        let mut server = self.of(key, now);
+        let mut server = self.choose(key, now);
         let mut admitted = server.admit(now);
         for _ in 1..self.list.len() {
             if admitted.is_ok() || self.failover == Failover::Fail {
                 break;
             }
-            server = self.of(key, now);
+            server = self.choose(key, now);
             admitted = server.admit(now);
         }
         (server, admitted)
     }
 
-    /// The server that a key belongs to, and whether it knows meta commands, once it was asked.
+    /// Returns the server of a key, and whether it knows meta commands, once probed.
     pub(crate) fn with_meta(&self, key: &[u8], now: Instant) -> (&S, &OnceLock<bool>) {
         let index = self.index(key, now);
         let server = self.list.get(index).map(Arc::as_ref);
-        server.zip(self.know_meta.get(index)).expect("the ring is that of the list")
+        server.zip(self.know_meta.get(index)).expect("the ring was built from the list")
     }
 
-    /// Keys by their servers, in the order of the list.
-    pub(crate) fn parts<'k>(&self, keys: &[Key<'k>], now: Instant) -> Vec<Part<'_, 'k, S>> {
-        let part = |server| Part { server, keys: Vec::new(), positions: Vec::new() };
+    /// Groups keys by server, in the order of the list.
+    pub(crate) fn parts<'k>(&self, keys: &[Key<'k>], now: Instant) -> Vec<ServerKeys<'_, 'k, S>> {
+        let part = |server| ServerKeys { server, keys: Vec::new(), positions: Vec::new() };
         let mut parts: Vec<_> = self.list.iter().map(Arc::as_ref).map(part).collect();
         for (position, key) in keys.iter().enumerate() {
             if let Some(part) = parts.get_mut(self.index(key.bytes(), now)) {
@@ -129,8 +129,8 @@ impl<S: Member> Servers<S> {
     }
 }
 
-/// The outputs of all servers, or the first error. Whether it is ambiguous is said of all: one that did nothing is none
-/// for a change that others may have made.
+/// Combines the outputs of all servers, or returns the first error. A change is ambiguous if any server has or may have
+/// made it.
 pub(crate) fn all<T>(called: Vec<Result<T, Error>>, reads: bool) -> Result<Vec<T>, Error> {
     let has_changed =
         !reads && called.iter().any(|called| called.as_ref().err().is_none_or(Error::is_ambiguous));
@@ -138,13 +138,13 @@ pub(crate) fn all<T>(called: Vec<Result<T, Error>>, reads: bool) -> Result<Vec<T
     outputs.map_err(|error| if has_changed { error.ambiguous() } else { error })
 }
 
-impl<S> Part<'_, '_, S> {
-    /// Of what there is for each of all the keys, what is for its own.
+impl<S> ServerKeys<'_, '_, S> {
+    /// Selects the elements of `all` that belong to these keys.
     pub(crate) fn pick<T: Clone>(&self, all: &[T]) -> Vec<T> {
         self.positions.iter().filter_map(|position| all.get(*position).cloned()).collect()
     }
 
-    /// Puts what was found for its keys among what was found for all.
+    /// Stores the elements for these keys at their indexes in `found`.
     pub(crate) fn put<T>(&self, items: impl IntoIterator<Item = T>, found: &mut [T]) {
         for (position, item) in self.positions.iter().zip(items) {
             if let Some(slot) = found.get_mut(*position) {
@@ -162,15 +162,15 @@ mod tests {
     use crate::ring::{Hashing, Node};
     use std::time::Duration;
 
-    /// A server that another call begins to try as soon as this one has seen that it may be tried.
+    /// A server that another call starts to probe between the check and the admission of this call.
     #[derive(Debug)]
-    struct Contended {
+    struct ContendedServer {
         name: Arc<str>,
         health: Health,
         recorder: Arc<ServerRecorder>,
     }
 
-    impl Member for Contended {
+    impl ServerHandle for ContendedServer {
         fn name(&self) -> &Arc<str> {
             &self.name
         }
@@ -181,7 +181,7 @@ mod tests {
 
         fn is_available(&self, now: Instant) -> bool {
             let is_available = self.health.is_available(now);
-            // It does not end.
+            // The probe never ends.
             std::mem::forget(self.health.admit(now));
             is_available
         }
@@ -197,8 +197,8 @@ mod tests {
         }
     }
 
-    /// Three servers, of which some have failed, and a key of the first of them.
-    fn servers(failed: &[&str], failover: Failover) -> (Servers<Contended>, String) {
+    /// Three servers, some of them failed, and a key of the first.
+    fn servers(failed: &[&str], failover: Failover) -> (Servers<ContendedServer>, String) {
         let names = ["a", "b", "c"];
         let server = |name: &&str| {
             let recorder = Arc::new(ServerRecorder::new(name));
@@ -207,7 +207,7 @@ mod tests {
             if failed.contains(name) {
                 (0..5).for_each(|_| health.admit(Instant::now()).unwrap().note(Some(&fault)));
             }
-            Arc::new(Contended { name: (*name).into(), health, recorder })
+            Arc::new(ContendedServer { name: (*name).into(), health, recorder })
         };
         let ring = Ring::new(Hashing::default(), &names.map(|name| Node::new(name, 1))).unwrap();
         let key = (0..).map(|n| n.to_string()).find(|key| ring.pick(key.as_bytes()) == 0).unwrap();
@@ -215,15 +215,15 @@ mod tests {
     }
 
     #[test]
-    fn a_call_goes_to_the_next_server_if_another_one_tries_its_own() {
+    fn a_call_uses_the_next_server_if_another_call_probes_its_own() {
         let later = Instant::now() + Duration::from_secs(1);
-        for (failed, is_let_through) in
+        for (failed, is_admitted) in
             [(&["a"][..], true), (&["a", "b"], true), (&["a", "b", "c"], false)]
         {
             let (servers, key) = servers(failed, Failover::Next);
             let (server, admitted) = servers.admit(key.as_bytes(), later);
-            assert_eq!(admitted.is_ok(), is_let_through, "{failed:?}");
-            assert_eq!(failed.contains(&&*server.name), !is_let_through, "{failed:?}");
+            assert_eq!(admitted.is_ok(), is_admitted, "{failed:?}");
+            assert_eq!(failed.contains(&&*server.name), !is_admitted, "{failed:?}");
         }
     }
 

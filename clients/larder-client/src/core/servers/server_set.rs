@@ -1,27 +1,27 @@
-//! The servers of a client, whose list may be replaced.
+//! The replaceable list of a client's servers.
 
-use crate::core::servers::{Member, Servers};
+use crate::core::servers::{ServerHandle, Servers};
 use crate::metrics::{ClientRecorder, Metrics};
 use crate::refresh::RefreshSignal;
 use arc_swap::ArcSwap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The servers of a client. Calls go on with the list with which they began.
+/// The servers of a client. A call keeps the list with which it started.
 #[derive(Debug)]
-pub(crate) struct Group<S> {
+pub(crate) struct ServerSet<S> {
     current: ArcSwap<Servers<S>>,
     is_closed: Mutex<bool>,
     refresh: Arc<RefreshSignal>,
     pub(crate) recorder: ClientRecorder,
 }
 
-impl<S: Member> Group<S> {
+impl<S: ServerHandle> ServerSet<S> {
     pub(crate) fn new(servers: Servers<S>, refresh: Arc<RefreshSignal>) -> Self {
         let (current, is_closed) = (ArcSwap::from_pointee(servers), Mutex::new(false));
         Self { current, is_closed, refresh, recorder: ClientRecorder::default() }
     }
 
-    /// The present list.
+    /// Returns the present list.
     pub(crate) fn servers(&self) -> Arc<Servers<S>> {
         self.current.load_full()
     }
@@ -35,7 +35,7 @@ impl<S: Member> Group<S> {
         }
     }
 
-    /// Closes all servers for good.
+    /// Closes all servers and stops discovery.
     pub(crate) fn close(&self) {
         let mut is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
         *is_closed = true;
@@ -43,14 +43,14 @@ impl<S: Member> Group<S> {
         self.refresh.stop();
     }
 
-    /// Connections that are open or being opened, those that are idle, and the calls that wait for one.
+    /// Returns the number of connections (open or opening), of idle ones, and of calls waiting for one.
     pub(crate) fn connections(&self) -> (usize, usize, usize) {
         let servers = self.servers();
         let counts = servers.list.iter().map(|server| server.connections());
         counts.fold((0, 0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1, sum.2 + count.2))
     }
 
-    /// What was counted, and what there is at present.
+    /// Returns the counters and the present numbers.
     pub(crate) fn metrics(&self) -> Metrics {
         let snapshot = |server: &Arc<S>| server.recorder().snapshot(server.connections());
         Metrics {
@@ -61,7 +61,7 @@ impl<S: Member> Group<S> {
     }
 }
 
-impl<S> Drop for Group<S> {
+impl<S> Drop for ServerSet<S> {
     fn drop(&mut self) {
         self.refresh.stop();
     }

@@ -1,11 +1,11 @@
-//! A client of either kind, with the same calls: tests are written once for both.
-#![allow(dead_code, unreachable_pub, reason = "it is a module of several tests")]
+//! A client of either kind, so that one test covers both.
+#![allow(dead_code, unreachable_pub, reason = "several test programs include this module")]
 
 use larder_client::metrics::Metrics;
 use larder_client::ring::Hashing;
 use larder_client::{
-    Builder, Bytes, Client, ComputeError, Counted, Discovery, Error, Failover, Item, Lease,
-    PerServer, Stored, Ttl, blocking,
+    Builder, Bytes, Client, ComputeError, CountOutcome, Discovery, Error, Failover, Item, Lease,
+    PerServer, StoreOutcome, Ttl, blocking,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,39 +13,40 @@ use tokio::runtime::Runtime;
 
 /// A client for threads, or one for Tokio with its runtime.
 #[derive(Clone, Debug)]
-pub enum Face {
+pub enum AnyClient {
     Threads(blocking::Client),
     Tokio(Client, Arc<Runtime>),
 }
 
-/// Settings of a client of either kind.
+/// A builder of either kind of client.
 #[derive(Debug)]
-pub enum FaceBuilder {
+pub enum AnyClientBuilder {
     Threads(Builder<blocking::Client>),
     Tokio(Builder<Client>),
 }
 
-/// Runs a test with each kind of client. What it gets makes a builder for an address.
-pub fn each_face(test: impl Fn(&dyn Fn(String) -> FaceBuilder)) {
+/// Runs a test with each kind of client, over pooled and over shared connections. The test gets a function that makes a
+/// builder for an address.
+pub fn each_client(test: impl Fn(&dyn Fn(String) -> AnyClientBuilder)) {
     each_pool(&test);
     shared(&test);
 }
 
-/// Runs a test with each kind of client whose calls share connections.
-pub fn shared(test: impl Fn(&dyn Fn(String) -> FaceBuilder)) {
-    test(&|address| FaceBuilder::Threads(blocking::Client::builder(address).shared(2)));
+/// Runs a test with each kind of client over shared connections.
+pub fn shared(test: impl Fn(&dyn Fn(String) -> AnyClientBuilder)) {
+    test(&|address| AnyClientBuilder::Threads(blocking::Client::builder(address).shared(2)));
     shared_by_tasks(test);
 }
 
-/// Runs a test with the client for Tokio whose calls share connections.
-pub fn shared_by_tasks(test: impl Fn(&dyn Fn(String) -> FaceBuilder)) {
-    test(&|address| FaceBuilder::Tokio(Client::builder(address).shared(2)));
+/// Runs a test with the client for Tokio over shared connections.
+pub fn shared_by_tasks(test: impl Fn(&dyn Fn(String) -> AnyClientBuilder)) {
+    test(&|address| AnyClientBuilder::Tokio(Client::builder(address).shared(2)));
 }
 
-/// Runs a test with each kind of client that has a pool.
-pub fn each_pool(test: impl Fn(&dyn Fn(String) -> FaceBuilder)) {
-    test(&|address| FaceBuilder::Threads(blocking::Client::builder(address).connections(64)));
-    test(&|address| FaceBuilder::Tokio(Client::builder(address).connections(64)));
+/// Runs a test with each kind of client over pooled connections.
+pub fn each_pool(test: impl Fn(&dyn Fn(String) -> AnyClientBuilder)) {
+    test(&|address| AnyClientBuilder::Threads(blocking::Client::builder(address).connections(64)));
+    test(&|address| AnyClientBuilder::Tokio(Client::builder(address).connections(64)));
 }
 
 macro_rules! settings {
@@ -59,7 +60,7 @@ macro_rules! settings {
     };
 }
 
-impl FaceBuilder {
+impl AnyClientBuilder {
     settings!(
         timeout: Duration,
         connect_timeout: Duration,
@@ -80,16 +81,16 @@ impl FaceBuilder {
         }
     }
 
-    pub fn build(self) -> Result<Face, Error> {
+    pub fn build(self) -> Result<AnyClient, Error> {
         match self {
-            Self::Threads(builder) => builder.build().map(Face::Threads),
+            Self::Threads(builder) => builder.build().map(AnyClient::Threads),
             Self::Tokio(builder) => {
                 let runtime = tokio::runtime::Builder::new_multi_thread()
                     .worker_threads(2)
                     .enable_all()
                     .build()
                     .unwrap();
-                builder.build().map(|client| Face::Tokio(client, Arc::new(runtime)))
+                builder.build().map(|client| AnyClient::Tokio(client, Arc::new(runtime)))
             }
         }
     }
@@ -106,27 +107,27 @@ macro_rules! calls {
     };
 }
 
-impl Face {
+impl AnyClient {
     calls! {
         get(key: impl AsRef<[u8]>) -> Option<Bytes>;
         gets(key: impl AsRef<[u8]>) -> Option<Item>;
         gat(key: impl AsRef<[u8]>, ttl: impl Into<Ttl>) -> Option<Item>;
         get_many(keys: &[impl AsRef<[u8]>]) -> Vec<Option<Item>>;
         gets_many(keys: &[impl AsRef<[u8]>]) -> Vec<Option<Item>>;
-        set(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: impl Into<Ttl>) -> Stored;
-        set_with_flags(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: impl Into<Ttl>, flags: u32) -> Stored;
-        add(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: impl Into<Ttl>) -> Stored;
-        replace(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: impl Into<Ttl>) -> Stored;
-        append(key: impl AsRef<[u8]>, more: impl AsRef<[u8]>) -> Stored;
-        prepend(key: impl AsRef<[u8]>, more: impl AsRef<[u8]>) -> Stored;
-        cas(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: impl Into<Ttl>, cas: u64) -> Stored;
+        set(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: impl Into<Ttl>) -> StoreOutcome;
+        set_with_flags(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: impl Into<Ttl>, flags: u32) -> StoreOutcome;
+        add(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: impl Into<Ttl>) -> StoreOutcome;
+        replace(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: impl Into<Ttl>) -> StoreOutcome;
+        append(key: impl AsRef<[u8]>, more: impl AsRef<[u8]>) -> StoreOutcome;
+        prepend(key: impl AsRef<[u8]>, more: impl AsRef<[u8]>) -> StoreOutcome;
+        cas(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: impl Into<Ttl>, cas: u64) -> StoreOutcome;
         delete(key: impl AsRef<[u8]>) -> bool;
         delete_if(key: impl AsRef<[u8]>, cas: u64) -> bool;
         invalidate(key: impl AsRef<[u8]>, ttl: impl Into<Ttl>) -> bool;
         touch(key: impl AsRef<[u8]>, ttl: impl Into<Ttl>) -> bool;
-        incr(key: impl AsRef<[u8]>, delta: u64) -> Counted;
-        decr(key: impl AsRef<[u8]>, delta: u64) -> Counted;
-        incr_or_create(key: impl AsRef<[u8]>, delta: u64, initial: u64, ttl: impl Into<Ttl>) -> Counted;
+        incr(key: impl AsRef<[u8]>, delta: u64) -> CountOutcome;
+        decr(key: impl AsRef<[u8]>, delta: u64) -> CountOutcome;
+        incr_or_create(key: impl AsRef<[u8]>, delta: u64, initial: u64, ttl: impl Into<Ttl>) -> CountOutcome;
         flush() -> ();
         versions() -> PerServer<String>;
         stats(topic: &str) -> PerServer<Vec<(String, String)>>;
@@ -153,7 +154,7 @@ impl Face {
         match self {
             Self::Threads(client) => client.get_or_compute(key, lease, compute),
             Self::Tokio(client, runtime) => {
-                // It may block, and ask by another face.
+                // The computation may block and use another client.
                 let compute = async || tokio::task::block_in_place(compute);
                 runtime.block_on(client.get_or_compute(key, lease, compute))
             }

@@ -1,5 +1,5 @@
-//! A server inside the test that does what it is told: every key has itself as its value.
-#![allow(dead_code, unreachable_pub, reason = "it is a module of several tests")]
+//! A scripted server inside the test. By default the value of each key is the key itself.
+#![allow(dead_code, unreachable_pub, reason = "several test programs include this module")]
 
 pub mod any_client;
 pub mod cluster;
@@ -11,43 +11,43 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What the server does with a request.
+/// The server's reaction to a request.
 pub enum Action {
-    /// It answers.
-    Right,
-    /// It answers after a time.
-    Late(Duration),
-    /// It sends the beginning of an answer, and more of it for a time.
-    Dripping(Duration),
-    /// It sends these bytes.
+    /// Replies correctly.
+    Reply,
+    /// Replies correctly after a delay.
+    ReplyAfter(Duration),
+    /// Sends the start of a reply, and single bytes of its value for this time.
+    SendSlowly(Duration),
+    /// Sends these bytes.
     Send(Vec<u8>),
-    /// It sends these bytes, and then does something else.
+    /// Sends these bytes, then does something else.
     SendThen(Vec<u8>, Arc<Self>),
-    /// It sends nothing.
+    /// Sends nothing.
     Silence,
-    /// It closes the connection.
+    /// Closes the connection.
     Close,
-    /// It resets the connection.
+    /// Resets the connection.
     Reset,
 }
 
-/// A request.
+/// A request that the server has read.
 pub struct Request {
-    /// How many came before it.
+    /// The number of earlier requests.
     pub number: u64,
-    /// How many came before it on its connection.
+    /// The number of earlier requests on the same connection.
     pub on_connection: u64,
-    /// Different for each.
+    /// A pseudo-random number, different for each request.
     pub random: u64,
     pub line: String,
     /// The first word of the line.
     pub verb: String,
-    /// Those of a look-up.
+    /// The keys of a lookup.
     pub keys: Vec<String>,
 }
 
 impl Request {
-    /// The right answer.
+    /// Returns the correct reply.
     pub fn right(&self) -> Vec<u8> {
         if self.keys.is_empty() {
             return b"STORED\r\n".to_vec();
@@ -57,15 +57,15 @@ impl Request {
     }
 }
 
-/// The server. It ends with the test's process.
-pub struct Fake {
+/// A scripted server, which runs until the test process ends.
+pub struct FakeServer {
     pub port: u16,
     accepted: Arc<AtomicU64>,
     requests: Arc<AtomicU64>,
     closed: Arc<AtomicU64>,
 }
 
-impl Fake {
+impl FakeServer {
     pub fn start(behave: impl Fn(&Request) -> Action + Send + Sync + 'static) -> Self {
         Self::at(TcpListener::bind("127.0.0.1:0").unwrap(), behave)
     }
@@ -90,7 +90,7 @@ impl Fake {
                 let (requests, closed) = (Arc::clone(&requests), Arc::clone(&closed));
                 let behave = Arc::clone(&behave);
                 thread::spawn(move || {
-                    // A connection that was lost ends its thread.
+                    // A lost connection ends its thread.
                     drop(stream.and_then(|stream| serve(&stream, &requests, &*behave)));
                     closed.fetch_add(1, Ordering::Relaxed);
                 });
@@ -99,27 +99,27 @@ impl Fake {
         fake
     }
 
-    /// How many connections were accepted.
+    /// Returns the number of accepted connections.
     pub fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// How many connections were closed.
+    /// Returns the number of closed connections.
     pub fn closed(&self) -> u64 {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// How many requests were read.
+    /// Returns the number of requests read.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 }
 
-/// Waits until something is so.
-pub fn wait_until(is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(20));
+/// Waits until a condition holds, for 20 s at most.
+pub fn wait_until(condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(20));
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -159,18 +159,18 @@ fn serve(
     Ok(())
 }
 
-/// Whether the connection goes on.
+/// Carries out an action. Returns whether the connection stays open.
 fn act(mut stream: &TcpStream, request: &Request, action: &Action) -> std::io::Result<bool> {
     match action {
-        Action::Right => stream.write_all(&request.right())?,
-        Action::Late(time) => {
+        Action::Reply => stream.write_all(&request.right())?,
+        Action::ReplyAfter(time) => {
             thread::sleep(*time);
             stream.write_all(&request.right())?;
         }
-        Action::Dripping(time) => {
+        Action::SendSlowly(time) => {
             stream.write_all(b"VALUE a 0 1000000\r\n")?;
-            let begun = Instant::now();
-            while begun.elapsed() < *time {
+            let start = Instant::now();
+            while start.elapsed() < *time {
                 stream.write_all(b"v")?;
                 thread::sleep(Duration::from_millis(5));
             }

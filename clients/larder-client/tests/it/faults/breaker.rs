@@ -1,7 +1,7 @@
-//! Servers that fail are left alone, and found again.
+//! The breaker opens after faults, and closes when the server works again.
 
-use super::{MILLIS, at, each_face, kind};
-use crate::common::{Action, Fake};
+use super::{MILLIS, at, each_client, kind};
+use crate::common::{Action, FakeServer};
 use larder_client::{Error, ErrorKind};
 use socket2::{Domain, Socket, Type};
 use std::cell::RefCell;
@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Instant;
 
 #[test]
-fn a_server_that_is_gone_is_left_alone_and_found_again() {
-    each_face(|client| {
+fn the_breaker_opens_for_an_unreachable_server_and_closes_when_it_is_back() {
+    each_client(|client| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);
@@ -24,7 +24,8 @@ fn a_server_that_is_gone_is_left_alone_and_found_again() {
             );
         }
         assert!(matches!(kind(client.get("a")), ErrorKind::Unavailable { .. }));
-        let _server = Fake::at(TcpListener::bind(("127.0.0.1", port)).unwrap(), |_| Action::Right);
+        let _server =
+            FakeServer::at(TcpListener::bind(("127.0.0.1", port)).unwrap(), |_| Action::Reply);
         let back = Instant::now();
         while client.get("a").is_err() {
             thread::sleep(MILLIS(5));
@@ -33,7 +34,7 @@ fn a_server_that_is_gone_is_left_alone_and_found_again() {
     });
 }
 
-/// Why the server failed, if it is left alone.
+/// Returns the last fault from an error of an open breaker.
 fn cause(error: &Error) -> Option<&ErrorKind> {
     match error.kind() {
         ErrorKind::Unavailable { cause, .. } => Some(cause),
@@ -42,9 +43,9 @@ fn cause(error: &Error) -> Option<&ErrorKind> {
 }
 
 #[test]
-fn a_server_that_is_left_alone_says_how_it_failed_last() {
-    each_face(|client| {
-        let server = Fake::start(|request| match request.number {
+fn the_error_of_an_open_breaker_contains_the_last_fault() {
+    each_client(|client| {
+        let server = FakeServer::start(|request| match request.number {
             0..5 => Action::Send(b"what?\r\n".to_vec()),
             _ => Action::Close,
         });
@@ -57,26 +58,26 @@ fn a_server_that_is_left_alone_says_how_it_failed_last() {
         assert!(error.is_fault() && !error.is_ambiguous());
         let text = error.to_string();
         assert!(text.starts_with(&at(server.port)) && text.contains("what?"), "{text}");
-        // Those who try again find out that it closes connections.
-        let attempt = || loop {
+        // The next probe finds that the server closes connections.
+        let probe = || loop {
             let error = client.get("a").unwrap_err();
             match cause(&error) {
                 Some(_) => thread::sleep(MILLIS(1)),
                 None => break error,
             }
         };
-        assert!(matches!(attempt().kind(), ErrorKind::Closed));
+        assert!(matches!(probe().kind(), ErrorKind::Closed));
         let error = client.get("a").unwrap_err();
         assert!(matches!(cause(&error), Some(ErrorKind::Closed)), "{error}");
     });
 }
 
-/// By then the pauses between attempts are as long as they get.
+/// After a long outage the pauses between probes have reached their maximum.
 #[test]
-fn a_server_that_was_gone_for_long_is_found_within_two_seconds() {
+fn a_server_is_found_within_two_seconds_after_a_long_outage() {
     let clients = RefCell::new(Vec::new());
-    each_face(|client| {
-        // Until it listens, the port is kept and connections are refused.
+    each_client(|client| {
+        // Until the socket listens, its port is reserved and refuses connections.
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
         let address = socket.local_addr().unwrap().as_socket().unwrap();
@@ -94,7 +95,7 @@ fn a_server_that_was_gone_for_long_is_found_within_two_seconds() {
                     }
                 }
                 socket.listen(128).unwrap();
-                let _server = Fake::at(socket.into(), |_| Action::Right);
+                let _server = FakeServer::at(socket.into(), |_| Action::Reply);
                 let back = Instant::now();
                 while client.get("a").is_err() {
                     thread::sleep(MILLIS(1));

@@ -1,11 +1,12 @@
-//! What the client does when a server misbehaves: typed errors, deadlines that are kept, and nobody's value for another.
+//! Misbehaving servers: errors are typed, calls end by their deadlines, and no caller gets another caller's value.
 
 mod breaker;
 
-use crate::common::any_client::{self, FaceBuilder};
-use crate::common::{Action, Fake};
+use crate::common::any_client::{self, AnyClientBuilder};
+use crate::common::{Action, FakeServer};
 use larder_client::{
-    Builder, Counted, Error, ErrorKind, Interrupted, Stored, Ttl, Waiter, Waiting, blocking,
+    Builder, CountOutcome, Error, ErrorKind, Interrupted, StoreOutcome, Ttl, WaitCondition, Waiter,
+    blocking,
 };
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -21,13 +22,13 @@ fn at(port: u16) -> String {
     format!("127.0.0.1:{port}")
 }
 
-/// Runs a test with each kind of client; calls end after 200 ms.
-fn each_face(test: impl Fn(&dyn Fn(String) -> FaceBuilder)) {
-    any_client::each_face(|client| test(&|address| client(address).timeout(MILLIS(200))));
+/// Runs a test with each kind of client, with a timeout of 200 ms.
+fn each_client(test: impl Fn(&dyn Fn(String) -> AnyClientBuilder)) {
+    any_client::each_client(|client| test(&|address| client(address).timeout(MILLIS(200))));
 }
 
-/// Runs a test with each kind of client that has a pool.
-fn each_pool(test: impl Fn(&dyn Fn(String) -> FaceBuilder)) {
+/// Runs a test with each kind of client over pooled connections, with a timeout of 200 ms.
+fn each_pool(test: impl Fn(&dyn Fn(String) -> AnyClientBuilder)) {
     any_client::each_pool(|client| test(&|address| client(address).timeout(MILLIS(200))));
 }
 
@@ -40,9 +41,9 @@ fn kind<T: std::fmt::Debug>(called: Result<T, Error>) -> ErrorKind {
 }
 
 #[test]
-fn a_call_to_a_silent_server_is_over_by_its_deadline() {
-    each_face(|client| {
-        let server = Fake::start(|_| Action::Silence);
+fn a_call_to_a_silent_server_ends_at_its_deadline() {
+    each_client(|client| {
+        let server = FakeServer::start(|_| Action::Silence);
         let client = client(at(server.port)).build().unwrap();
         let late = |call: &dyn Fn() -> Error, is_ambiguous| {
             let begun = Instant::now();
@@ -51,7 +52,7 @@ fn a_call_to_a_silent_server_is_over_by_its_deadline() {
             assert_eq!(error.is_ambiguous(), is_ambiguous);
             begun.elapsed().checked_sub(MILLIS(200)).expect("not before the deadline")
         };
-        // A busy machine may wake a thread late, but hardly each time.
+        // A busy machine may wake a thread late, but hardly four times in a row.
         let gets = (0..2).map(|_| late(&|| client.get("a").unwrap_err(), false));
         let sets = (0..2).map(|_| late(&|| client.set("a", "1", 0).unwrap_err(), true));
         let earliest = gets.chain(sets).min().unwrap();
@@ -60,11 +61,11 @@ fn a_call_to_a_silent_server_is_over_by_its_deadline() {
 }
 
 #[test]
-fn an_answer_that_comes_late_is_nobody_s() {
-    each_face(|client| {
-        let server = Fake::start(|request| match request.number % 3 {
-            0 => Action::Late(MILLIS(300)),
-            _ => Action::Right,
+fn a_late_reply_reaches_no_caller() {
+    each_client(|client| {
+        let server = FakeServer::start(|request| match request.number % 3 {
+            0 => Action::ReplyAfter(MILLIS(300)),
+            _ => Action::Reply,
         });
         let client = client(at(server.port)).connections(1).build().unwrap();
         for n in 0..9 {
@@ -78,8 +79,8 @@ fn an_answer_that_comes_late_is_nobody_s() {
 }
 
 #[test]
-fn garbage_is_an_error_and_the_next_call_has_a_new_connection() {
-    each_face(|client| {
+fn a_malformed_reply_is_an_error_and_closes_the_connection() {
+    each_client(|client| {
         for garbage in [
             "what?\r\n",
             "VALUE key 0 x\r\n",
@@ -89,9 +90,9 @@ fn garbage_is_an_error_and_the_next_call_has_a_new_connection() {
             "\0\0\0\r\n",
             "STORED\r\n",
         ] {
-            let server = Fake::start(move |request| match request.number {
+            let server = FakeServer::start(move |request| match request.number {
                 0 => Action::Send(garbage.into()),
-                _ => Action::Right,
+                _ => Action::Reply,
             });
             let client = client(at(server.port)).build().unwrap();
             assert!(matches!(kind(client.get("key")), ErrorKind::Unexpected(_)), "{garbage}");
@@ -102,13 +103,13 @@ fn garbage_is_an_error_and_the_next_call_has_a_new_connection() {
 }
 
 #[test]
-fn half_a_value_is_none() {
-    each_face(|client| {
+fn a_truncated_value_is_an_error() {
+    each_client(|client| {
         for (action, reset) in [(Action::Close, false), (Action::Reset, true)] {
             let action = Arc::new(action);
-            let server = Fake::start(move |request| match request.number {
+            let server = FakeServer::start(move |request| match request.number {
                 0 => Action::SendThen(b"VALUE key 0 1000\r\nhalf".to_vec(), Arc::clone(&action)),
-                _ => Action::Right,
+                _ => Action::Reply,
             });
             let client = client(at(server.port)).build().unwrap();
             match kind(client.get("key")) {
@@ -122,10 +123,10 @@ fn half_a_value_is_none() {
 }
 
 #[test]
-fn a_read_is_repeated_if_the_connection_had_ended_and_a_write_says_that_it_may_have_happened() {
-    each_face(|client| {
-        let server = Fake::start(|request| match request.on_connection {
-            0 => Action::Right,
+fn after_a_lost_connection_a_read_is_retried_and_a_write_is_ambiguous() {
+    each_client(|client| {
+        let server = FakeServer::start(|request| match request.on_connection {
+            0 => Action::Reply,
             _ => Action::Close,
         });
         let client = client(at(server.port)).build().unwrap();
@@ -133,18 +134,18 @@ fn a_read_is_repeated_if_the_connection_had_ended_and_a_write_says_that_it_may_h
             assert_eq!(client.get("key").unwrap().unwrap(), "key");
         }
         assert_eq!(client.set("key", "1", 0).map_err(|error| error.is_ambiguous()), Err(true));
-        assert_eq!(client.set("key", "1", 0).unwrap(), Stored::Stored);
+        assert_eq!(client.set("key", "1", 0).unwrap(), StoreOutcome::Stored);
     });
 }
 
 #[test]
-fn a_connection_that_the_server_has_closed_is_not_used() {
-    each_face(|client| {
+fn a_connection_closed_by_the_server_is_not_reused() {
+    each_client(|client| {
         let server =
-            Fake::start(|request| Action::SendThen(request.right(), Arc::new(Action::Close)));
+            FakeServer::start(|request| Action::SendThen(request.right(), Arc::new(Action::Close)));
         let client = client(at(server.port)).build().unwrap();
         for n in 1..5 {
-            assert_eq!(client.set("key", "1", 0).unwrap(), Stored::Stored);
+            assert_eq!(client.set("key", "1", 0).unwrap(), StoreOutcome::Stored);
             while server.closed() < n {
                 thread::yield_now();
             }
@@ -153,12 +154,12 @@ fn a_connection_that_the_server_has_closed_is_not_used() {
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_is_not_given_to_the_next_call() {
-    each_face(|client| {
+fn an_unsolicited_reply_does_not_reach_the_next_call() {
+    each_client(|client| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (late, lates) = mpsc::sync_channel(0);
-        let (sent, sents) = mpsc::sync_channel(0);
+        let (send_extra, extra_requested) = mpsc::sync_channel(0);
+        let (extra_sent, sent) = mpsc::sync_channel(0);
         thread::spawn(move || {
             let mut streams = listener.incoming().map(|stream| BufReader::new(stream.unwrap()));
             let mut answer = |number: &str| {
@@ -168,25 +169,25 @@ fn an_answer_that_nobody_asked_for_is_not_given_to_the_next_call() {
                 stream
             };
             let mut first = answer("1\r\n");
-            lates.recv().unwrap();
+            extra_requested.recv().unwrap();
             first.get_mut().write_all(b"777\r\n").unwrap();
-            sent.send(()).unwrap();
+            extra_sent.send(()).unwrap();
             let _second = answer("5\r\n");
-            lates.recv().unwrap();
+            extra_requested.recv().unwrap();
         });
         let client = client(at(port)).timeout(MILLIS(20_000)).build().unwrap();
-        assert_eq!(client.incr("a", 1).unwrap(), Counted::Number(1));
-        late.send(()).unwrap();
-        sents.recv().unwrap();
-        assert_eq!(client.incr("b", 1).unwrap(), Counted::Number(5));
-        late.send(()).unwrap();
+        assert_eq!(client.incr("a", 1).unwrap(), CountOutcome::Number(1));
+        send_extra.send(()).unwrap();
+        sent.recv().unwrap();
+        assert_eq!(client.incr("b", 1).unwrap(), CountOutcome::Number(5));
+        send_extra.send(()).unwrap();
     });
 }
 
 #[test]
-fn a_request_that_was_never_answered_before_is_not_repeated() {
-    each_face(|client| {
-        let server = Fake::start(|_| Action::Close);
+fn a_read_on_a_connection_without_earlier_replies_is_not_retried() {
+    each_client(|client| {
+        let server = FakeServer::start(|_| Action::Close);
         let client = client(at(server.port)).build().unwrap();
         assert!(matches!(kind(client.get("key")), ErrorKind::Closed));
         assert_eq!(server.requests(), 1);
@@ -194,11 +195,11 @@ fn a_request_that_was_never_answered_before_is_not_repeated() {
 }
 
 #[test]
-fn errors_of_the_server_keep_the_connection() {
-    each_face(|client| {
-        let server = Fake::start(|request| match request.number {
+fn server_errors_keep_the_connection() {
+    each_client(|client| {
+        let server = FakeServer::start(|request| match request.number {
             0 => Action::Send(b"SERVER_ERROR out of memory storing object\r\n".to_vec()),
-            _ => Action::Right,
+            _ => Action::Reply,
         });
         let client = client(at(server.port)).build().unwrap();
         let error = client.set("key", "1", 0).unwrap_err();
@@ -208,20 +209,20 @@ fn errors_of_the_server_keep_the_connection() {
     });
 }
 
-/// A server that is blocked, because nobody reads its replies, reads no further requests.
+/// A server whose replies are not read blocks, and reads no further requests.
 #[test]
 fn replies_are_read_while_requests_are_sent() {
-    each_face(|client| {
+    each_client(|client| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // Accepted connections have the same small buffers.
+        // Accepted connections inherit the small buffers.
         let small = socket2::SockRef::from(&listener);
         small
             .set_recv_buffer_size(8 << 10)
             .and_then(|()| small.set_send_buffer_size(8 << 10))
             .unwrap();
-        let server = Fake::at(listener, |_| Action::Right);
+        let server = FakeServer::at(listener, |_| Action::Reply);
         let client = client(at(server.port)).timeout(MILLIS(60_000)).build().unwrap();
-        // 10 MB of requests: more than a socket's buffer holds.
+        // 10 MB of requests, more than a socket buffer holds.
         let keys: Vec<String> = (0..50_000).map(|n| format!("{n:0200}")).collect();
         let items = client.get_many(&keys).unwrap();
         assert!(items.iter().zip(&keys).all(|(item, key)| item.as_ref().unwrap().value == key));
@@ -229,10 +230,10 @@ fn replies_are_read_while_requests_are_sent() {
     });
 }
 
-/// A unix socket gives each part of a large request a timeout of its own.
+/// On a unix socket a timeout would apply to each part of a large request.
 #[test]
-fn a_server_that_reads_slowly_delays_no_call_beyond_its_deadline() {
-    each_face(|client| {
+fn a_slowly_reading_server_delays_no_call_past_its_deadline() {
+    each_client(|client| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
@@ -248,15 +249,15 @@ fn a_server_that_reads_slowly_delays_no_call_beyond_its_deadline() {
         let begun = Instant::now();
         let error = client.set("key", vec![0; 4 << 20], 0).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Timeout) && error.is_ambiguous(), "{error}");
-        // The server needs three seconds.
+        // Reading the complete request takes the server three seconds.
         assert!(begun.elapsed() < MILLIS(1500), "{:?}", begun.elapsed());
     });
 }
 
 #[test]
-fn a_look_up_that_sets_an_expiry_may_have_happened() {
-    each_face(|client| {
-        let server = Fake::start(|_| Action::Silence);
+fn a_failed_lookup_that_sets_an_expiry_is_ambiguous() {
+    each_client(|client| {
+        let server = FakeServer::start(|_| Action::Silence);
         let client = client(at(server.port)).build().unwrap();
         assert!(!client.gets("key").unwrap_err().is_ambiguous());
         assert!(client.gat("key", 60).unwrap_err().is_ambiguous());
@@ -264,9 +265,9 @@ fn a_look_up_that_sets_an_expiry_may_have_happened() {
 }
 
 #[test]
-fn the_longest_times_are_times() {
-    each_face(|client| {
-        let server = Fake::start(|_| Action::Right);
+fn unlimited_times_are_accepted() {
+    each_client(|client| {
+        let server = FakeServer::start(|_| Action::Reply);
         let long = client(at(server.port)).timeout(Duration::MAX).connect_timeout(Duration::MAX);
         let client = long.idle_time(Duration::MAX).lifetime(Duration::MAX).build().unwrap();
         assert_eq!(client.get("key").unwrap().unwrap(), "key");
@@ -274,9 +275,9 @@ fn the_longest_times_are_times() {
 }
 
 #[test]
-fn a_pool_has_no_more_connections_than_it_may() {
+fn a_pool_respects_its_limit() {
     each_pool(|client| {
-        let server = Fake::start(|_| Action::Late(MILLIS(1)));
+        let server = FakeServer::start(|_| Action::ReplyAfter(MILLIS(1)));
         let client =
             client(at(server.port)).timeout(MILLIS(20_000)).connections(3).build().unwrap();
         thread::scope(|scope| {
@@ -296,12 +297,12 @@ fn a_pool_has_no_more_connections_than_it_may() {
 }
 
 #[test]
-fn whoever_waits_for_a_connection_waits_until_the_deadline() {
+fn a_call_waits_for_a_connection_until_its_deadline() {
     each_pool(|client| {
         let is_silent = Arc::new(AtomicBool::new(true));
         let silent = Arc::clone(&is_silent);
-        let server = Fake::start(move |_| {
-            if silent.load(Ordering::Relaxed) { Action::Silence } else { Action::Right }
+        let server = FakeServer::start(move |_| {
+            if silent.load(Ordering::Relaxed) { Action::Silence } else { Action::Reply }
         });
         let client = client(at(server.port)).connections(1).build().unwrap();
         thread::scope(|scope| {
@@ -311,7 +312,7 @@ fn whoever_waits_for_a_connection_waits_until_the_deadline() {
             }
             let second = scope.spawn(|| kind(client.set("b", "1", 0)));
             assert!(matches!(first.join().unwrap(), ErrorKind::Timeout));
-            // It has the place of the first one for the rest of its time, or got it too late.
+            // The second call gets the slot of the first for the rest of its time, or too late.
             let second = second.join().unwrap();
             assert!(matches!(second, ErrorKind::Timeout | ErrorKind::PoolTimeout), "{second}");
         });
@@ -321,7 +322,7 @@ fn whoever_waits_for_a_connection_waits_until_the_deadline() {
     });
 }
 
-/// Looks without blocking for a while, as a binding does that keeps its interpreter's lock, and is interrupted on demand.
+/// Polls without blocking at first, like a binding that keeps its interpreter's lock, and can be interrupted.
 #[derive(Debug, Default)]
 struct Spinner {
     is_interrupted: AtomicBool,
@@ -329,10 +330,10 @@ struct Spinner {
 }
 
 impl Waiter for Spinner {
-    fn wait(&self, waiting: &mut Waiting<'_>, time: Duration) -> Result<(), Interrupted> {
+    fn wait(&self, waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Interrupted> {
         self.waits.fetch_add(1, Ordering::Relaxed);
         let spins = if waiting.socket().is_some() { 10 } else { 0 };
-        if (0..spins).any(|_| waiting.look(Duration::ZERO)) {
+        if (0..spins).any(|_| waiting.poll(Duration::ZERO)) {
             return Ok(());
         }
         let begun = Instant::now();
@@ -340,7 +341,7 @@ impl Waiter for Spinner {
             if self.is_interrupted.load(Ordering::Relaxed) {
                 return Err(Interrupted);
             }
-            if waiting.look(MILLIS(1).min(time)) {
+            if waiting.poll(MILLIS(1).min(time)) {
                 break;
             }
         }
@@ -350,7 +351,7 @@ impl Waiter for Spinner {
 
 #[test]
 fn a_waiter_waits_for_sockets_and_for_other_threads() {
-    let server = Fake::start(|_| Action::Late(MILLIS(2)));
+    let server = FakeServer::start(|_| Action::ReplyAfter(MILLIS(2)));
     let spinner = Arc::new(Spinner::default());
     let client = threads(server.port).timeout(MILLIS(20_000)).connections(1);
     let client = client.waiter(spinner.clone()).build().unwrap();
@@ -371,7 +372,7 @@ fn a_waiter_waits_for_sockets_and_for_other_threads() {
 
 #[test]
 fn a_waiter_interrupts_calls_and_keeps_deadlines() {
-    let server = Fake::start(|_| Action::Silence);
+    let server = FakeServer::start(|_| Action::Silence);
     let spinner = Arc::new(Spinner::default());
     let client = threads(server.port).connections(1).waiter(spinner.clone()).build().unwrap();
     let begun = Instant::now();
@@ -381,14 +382,14 @@ fn a_waiter_interrupts_calls_and_keeps_deadlines() {
     let error = client.set("a", "1", 0).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Interrupted) && error.is_ambiguous(), "{error}");
     assert!(!error.is_fault());
-    // Nothing is left of it.
+    // The interrupted call leaves no connection.
     assert_eq!(client.connections(), (0, 0, 0));
 }
 
 #[test]
-fn a_closed_client_refuses_calls_and_wakes_who_waits() {
+fn closing_a_client_fails_new_and_waiting_calls() {
     each_pool(|client| {
-        let server = Fake::start(|_| Action::Silence);
+        let server = FakeServer::start(|_| Action::Silence);
         let client =
             client(at(server.port)).timeout(MILLIS(20_000)).connections(1).build().unwrap();
         let short = client.clone();
@@ -411,13 +412,13 @@ fn a_closed_client_refuses_calls_and_wakes_who_waits() {
     });
 }
 
-/// A slow reply keeps those behind it waiting. Somebody has given up, so the connection is closed.
+/// The first reply never ends. Its caller has given up, so the client closes the connection.
 #[test]
-fn a_shared_connection_without_answers_is_given_up() {
+fn a_shared_connection_without_replies_is_closed() {
     any_client::shared_by_tasks(|client| {
-        let server = Fake::start(|request| match request.on_connection {
-            0 if request.number == 0 => Action::Dripping(MILLIS(60_000)),
-            _ => Action::Right,
+        let server = FakeServer::start(|request| match request.on_connection {
+            0 if request.number == 0 => Action::SendSlowly(MILLIS(60_000)),
+            _ => Action::Reply,
         });
         let client = client(at(server.port)).timeout(MILLIS(100)).build().unwrap();
         let begun = Instant::now();
@@ -433,8 +434,8 @@ fn a_shared_connection_without_answers_is_given_up() {
 
 #[test]
 fn connections_end_after_their_lifetime() {
-    each_face(|client| {
-        let server = Fake::start(|_| Action::Right);
+    each_client(|client| {
+        let server = FakeServer::start(|_| Action::Reply);
         let client = client(at(server.port)).lifetime(MILLIS(1)).build().unwrap();
         for n in 1..=3 {
             assert_eq!(client.get("key").unwrap().unwrap(), "key");
@@ -446,27 +447,28 @@ fn connections_end_after_their_lifetime() {
 }
 
 #[test]
-fn nobody_gets_another_s_value_whatever_the_server_does() {
+fn no_misbehaviour_of_a_server_mixes_up_values() {
     any_client::each_pool(|client| {
-        call_a_mad_server(&|address| client(address).connections(8), 300)
+        call_random_server(&|address| client(address).connections(8), 300)
     });
     // A fault of a shared connection fails all of its calls.
-    any_client::shared(|client| call_a_mad_server(&|address| client(address), 60));
+    any_client::shared(|client| call_random_server(&|address| client(address), 60));
 }
 
-/// Each of 16 threads makes `calls` calls. Each value says whose it is, so a value of another key can't go unnoticed.
-fn call_a_mad_server(client: &dyn Fn(String) -> FaceBuilder, calls: u32) {
-    let server = Fake::start(|request| match request.random % 40 {
+/// Makes `calls` calls in each of 16 threads to a server that misbehaves at random. Each value contains its key, so a
+/// value of another key is noticed.
+fn call_random_server(client: &dyn Fn(String) -> AnyClientBuilder, calls: u32) {
+    let server = FakeServer::start(|request| match request.random % 40 {
         0 => Action::Silence,
         1 => Action::Close,
         2 => Action::Reset,
-        3 => Action::Late(MILLIS(request.random / 40 % 30)),
+        3 => Action::ReplyAfter(MILLIS(request.random / 40 % 30)),
         4 => Action::Send(b"VALUE x 0 1\r\nx\r\nEND\r\n".to_vec()),
         5 => Action::SendThen(request.right()[..5].to_vec(), Arc::new(Action::Close)),
         6 => Action::Send([request.right(), request.right()].concat()),
         7 => Action::Send(b"SERVER_ERROR busy\r\n".to_vec()),
         8 => Action::SendThen(request.right(), Arc::new(Action::Close)),
-        _ => Action::Right,
+        _ => Action::Reply,
     });
     let client = client(at(server.port)).timeout(MILLIS(40)).build().unwrap();
     let (right, failed) = (AtomicU32::new(0), AtomicU32::new(0));
@@ -508,9 +510,9 @@ fn call_a_mad_server(client: &dyn Fn(String) -> FaceBuilder, calls: u32) {
 }
 
 #[test]
-fn what_can_not_be_sent_is_refused_before() {
-    each_face(|client| {
-        let server = Fake::start(|_| Action::Right);
+fn invalid_addresses_and_keys_are_refused_without_a_request() {
+    each_client(|client| {
+        let server = FakeServer::start(|_| Action::Reply);
         let no_port = client("127.0.0.1:port".to_owned()).build();
         assert!(matches!(kind(no_port), ErrorKind::Connect(_)));
         let client = client(at(server.port)).build().unwrap();

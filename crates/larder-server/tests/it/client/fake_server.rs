@@ -1,6 +1,6 @@
 //! Servers inside the test that misbehave, and clients for them.
 
-use crate::any_client::{Face, FaceBuilder};
+use crate::any_client::{AnyClient, AnyClientBuilder};
 use crate::common::Scratch;
 use crate::common::tls::{Authority, Identity};
 use larder_client::{Error, ErrorKind, Tls};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-pub(super) type NewClient<'c> = &'c dyn Fn(String) -> FaceBuilder;
+pub(super) type NewClient<'c> = &'c dyn Fn(String) -> AnyClientBuilder;
 
 pub(super) const MILLIS: fn(u64) -> Duration = Duration::from_millis;
 /// A busy machine is no fault of the client.
@@ -24,10 +24,10 @@ pub(super) fn at(port: u16) -> String {
     format!("127.0.0.1:{port}")
 }
 
-pub(super) fn with_tls(builder: FaceBuilder, tls: Tls) -> FaceBuilder {
+pub(super) fn with_tls(builder: AnyClientBuilder, tls: Tls) -> AnyClientBuilder {
     match builder {
-        FaceBuilder::Threads(builder) => FaceBuilder::Threads(builder.tls(tls)),
-        FaceBuilder::Tokio(builder) => FaceBuilder::Tokio(builder.tls(tls)),
+        AnyClientBuilder::Threads(builder) => AnyClientBuilder::Threads(builder.tls(tls)),
+        AnyClientBuilder::Tokio(builder) => AnyClientBuilder::Tokio(builder.tls(tls)),
     }
 }
 
@@ -36,12 +36,12 @@ pub(super) fn tls(scratch: &Scratch) -> Tls {
     Tls::new().ca_file(scratch.path("ca.pem")).server_name("cache.test")
 }
 
-pub(super) fn patient(client: NewClient<'_>, port: u16, tls: Tls) -> Face {
+pub(super) fn patient(client: NewClient<'_>, port: u16, tls: Tls) -> AnyClient {
     with_tls(client(at(port)), tls).timeout(LONG).connect_timeout(LONG).build().unwrap()
 }
 
 /// A client whose calls end after a second.
-pub(super) fn hasty(client: NewClient<'_>, port: u16, tls: Tls) -> Face {
+pub(super) fn hasty(client: NewClient<'_>, port: u16, tls: Tls) -> AnyClient {
     let builder = with_tls(client(at(port)), tls).timeout(Duration::from_secs(1));
     builder.connect_timeout(LONG).build().unwrap()
 }

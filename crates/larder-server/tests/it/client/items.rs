@@ -1,23 +1,23 @@
 //! larder-client with larderd, also where items answer late, and with Debian's memcached.
 
-use crate::any_client::{Face, FaceBuilder, each_face};
+use crate::any_client::{AnyClient, AnyClientBuilder, each_client};
 use crate::common::{self, Server};
 use larder_client::codec::Convention;
-use larder_client::{ComputeError, Counted, ErrorKind, Item, Lease, Stored, Ttl};
+use larder_client::{ComputeError, CountOutcome, ErrorKind, Item, Lease, StoreOutcome, Ttl};
 use std::net::TcpListener;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-fn connected(server: &Server, client: &dyn Fn(String) -> FaceBuilder) -> Face {
+fn connected(server: &Server, client: &dyn Fn(String) -> AnyClientBuilder) -> AnyClient {
     // A busy machine is no fault of the client.
     client(format!("127.0.0.1:{}", server.port())).timeout(Duration::from_secs(60)).build().unwrap()
 }
 
 /// Runs a test with each kind of client and each server.
-fn each_server(test: impl Fn(&Face)) {
-    each_face(|client| {
+fn each_server(test: impl Fn(&AnyClient)) {
+    each_client(|client| {
         let larderds = [Server::larderd(&[]), Server::larderd(&["--engine", "delayed"])];
         let memcached = Server::memcached(&[]).expect("Debian's memcached is installed");
         for server in larderds.iter().chain([&memcached]) {
@@ -36,7 +36,7 @@ fn values_of_each_length_and_any_bytes() {
         assert_eq!(client.get("none").unwrap(), None);
         for len in [0, 1, 100, 4096, 16 << 10, 60_000, 100_000, 900_000] {
             let value: Vec<u8> = (0..=255).cycle().skip(len % 7).take(len).collect();
-            assert_eq!(client.set("key", &value, 0).unwrap(), Stored::Stored, "{len}");
+            assert_eq!(client.set("key", &value, 0).unwrap(), StoreOutcome::Stored, "{len}");
             assert_eq!(client.get("key").unwrap().unwrap(), value, "{len}");
         }
         let too_long = client.set("key", vec![0; 3 << 20], 0).unwrap_err();
@@ -59,9 +59,9 @@ fn keys_of_any_bytes() {
             assert_eq!(client.get(key).unwrap(), None);
             client.set(key, key, 0).unwrap();
             assert_eq!(client.get(key).unwrap().unwrap(), key);
-            assert_eq!(client.append(key, "!").unwrap(), Stored::Stored);
+            assert_eq!(client.append(key, "!").unwrap(), StoreOutcome::Stored);
             assert!(client.touch(key, 60).unwrap());
-            assert_eq!(client.add(key, "x", 0).unwrap(), Stored::NotStored);
+            assert_eq!(client.add(key, "x", 0).unwrap(), StoreOutcome::NotStored);
         }
         let found = client.get_many(&keys).unwrap();
         for (item, key) in found.into_iter().zip(keys) {
@@ -78,17 +78,17 @@ fn keys_of_any_bytes() {
 #[test]
 fn conditions() {
     each_server(|client| {
-        assert_eq!(client.replace("k", "1", 0).unwrap(), Stored::NotStored);
-        assert_eq!(client.append("k", "1").unwrap(), Stored::NotStored);
-        assert_eq!(client.cas("k", "1", 0, 1).unwrap(), Stored::NotFound);
-        assert_eq!(client.add("k", "1", 0).unwrap(), Stored::Stored);
-        assert_eq!(client.replace("k", "2", 0).unwrap(), Stored::Stored);
-        assert_eq!(client.prepend("k", "1").unwrap(), Stored::Stored);
+        assert_eq!(client.replace("k", "1", 0).unwrap(), StoreOutcome::NotStored);
+        assert_eq!(client.append("k", "1").unwrap(), StoreOutcome::NotStored);
+        assert_eq!(client.cas("k", "1", 0, 1).unwrap(), StoreOutcome::NotFound);
+        assert_eq!(client.add("k", "1", 0).unwrap(), StoreOutcome::Stored);
+        assert_eq!(client.replace("k", "2", 0).unwrap(), StoreOutcome::Stored);
+        assert_eq!(client.prepend("k", "1").unwrap(), StoreOutcome::Stored);
         let Item { value, cas, .. } = client.gets("k").unwrap().unwrap();
         assert_eq!(value, "12");
         let cas = cas.unwrap();
-        assert_eq!(client.cas("k", "3", 0, cas).unwrap(), Stored::Stored);
-        assert_eq!(client.cas("k", "4", 0, cas).unwrap(), Stored::Exists);
+        assert_eq!(client.cas("k", "3", 0, cas).unwrap(), StoreOutcome::Stored);
+        assert_eq!(client.cas("k", "4", 0, cas).unwrap(), StoreOutcome::Exists);
         assert!(!client.delete_if("k", cas).unwrap());
         let cas = client.gets("k").unwrap().unwrap().cas.unwrap();
         assert!(client.delete_if("k", cas).unwrap());
@@ -99,13 +99,13 @@ fn conditions() {
 #[test]
 fn numbers_and_expiries() {
     each_server(|client| {
-        assert_eq!(client.incr("n", 1).unwrap(), Counted::NotFound);
-        assert_eq!(client.incr_or_create("n", 1, 10, 60).unwrap(), Counted::Number(10));
-        assert_eq!(client.incr_or_create("n", 5, 10, 60).unwrap(), Counted::Number(15));
-        assert_eq!(client.incr("n", u64::MAX).unwrap(), Counted::Number(14));
-        assert_eq!(client.decr("n", 100).unwrap(), Counted::Number(0));
+        assert_eq!(client.incr("n", 1).unwrap(), CountOutcome::NotFound);
+        assert_eq!(client.incr_or_create("n", 1, 10, 60).unwrap(), CountOutcome::Number(10));
+        assert_eq!(client.incr_or_create("n", 5, 10, 60).unwrap(), CountOutcome::Number(15));
+        assert_eq!(client.incr("n", u64::MAX).unwrap(), CountOutcome::Number(14));
+        assert_eq!(client.decr("n", 100).unwrap(), CountOutcome::Number(0));
         client.set("n", "text", 0).unwrap();
-        assert_eq!(client.incr("n", 1).unwrap(), Counted::NotANumber);
+        assert_eq!(client.incr("n", 1).unwrap(), CountOutcome::NotANumber);
         client.set("short", "1", Duration::from_millis(1)).unwrap();
         client.set("long", "1", Ttl::secs(40 * 24 * 3600)).unwrap();
         assert_eq!(value(client.gat("long", 60).unwrap()).unwrap(), b"1");
@@ -175,7 +175,7 @@ fn pages_and_versions() {
 
 #[test]
 fn a_unix_socket() {
-    each_face(|client| {
+    each_client(|client| {
         let scratch = common::Scratch::new("client");
         let path = scratch.path("socket");
         let socket = path.to_str().unwrap();
@@ -201,7 +201,7 @@ impl Drop for SetAtEnd<'_> {
 /// Each value says whose it is. The server is killed and comes back while threads ask it.
 #[test]
 fn a_server_that_is_killed_and_comes_back() {
-    each_face(|client| {
+    each_client(|client| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port().to_string();
         drop(listener);
@@ -252,7 +252,7 @@ fn a_server_that_is_killed_and_comes_back() {
 
 #[test]
 fn a_server_that_wants_a_login_is_an_error() {
-    each_face(|client| {
+    each_client(|client| {
         let scratch = common::Scratch::new("client");
         let file = scratch.path("logins");
         std::fs::write(&file, "me:secret\n").unwrap();
@@ -268,8 +268,8 @@ fn lease() -> Lease {
 }
 
 /// Runs a test with two clients of each kind and each server: what one computes, the other gets.
-fn each_server_twice(test: impl Fn(&Face, &Face)) {
-    each_face(|client| {
+fn each_server_twice(test: impl Fn(&AnyClient, &AnyClient)) {
+    each_client(|client| {
         let memcached = Server::memcached(&[]).expect("Debian's memcached is installed");
         for server in [Server::larderd(&[]), memcached] {
             test(&connected(&server, client), &connected(&server, client));
@@ -364,13 +364,13 @@ fn another_caller_computes_if_one_panics() {
 }
 
 /// How many look-ups the server has answered.
-fn look_ups(client: &Face) -> String {
+fn look_ups(client: &AnyClient) -> String {
     let page = client.stats("").unwrap().remove(0).1;
     page.into_iter().find(|(name, _)| name == "cmd_get").unwrap().1
 }
 
 /// Waits until another caller has asked the server, and then a little, until that one has the answer.
-fn wait_for_look_up(client: &Face, before: &str) {
+fn wait_for_look_up(client: &AnyClient, before: &str) {
     common::wait_for("the other caller", || look_ups(client) != before);
     thread::sleep(Duration::from_millis(100));
 }
@@ -378,7 +378,7 @@ fn wait_for_look_up(client: &Face, before: &str) {
 #[test]
 fn an_old_value_is_there_while_one_caller_computes() {
     each_server_twice(|first, second| {
-        let get = |client: &Face, lease, value: &'static str| {
+        let get = |client: &AnyClient, lease, value: &'static str| {
             client.get_or_compute("k", lease, || Ok::<_, ()>(value)).unwrap()
         };
         assert_eq!(get(first, lease(), "1"), "1");
@@ -435,11 +435,11 @@ fn what_was_computed_before_a_change_is_not_stored() {
 /// On Tokio: a caller takes over from one whose future is dropped, and an old value is enough while a task computes.
 #[test]
 fn futures_that_are_dropped_and_tasks_in_the_background() {
-    each_face(|client| {
+    each_client(|client| {
         let memcached = Server::memcached(&[]).expect("Debian's memcached is installed");
         for server in [Server::larderd(&[]), memcached] {
-            let face = connected(&server, client);
-            let Face::Tokio(cache, runtime) = &face else { continue };
+            let client = connected(&server, client);
+            let AnyClient::Tokio(cache, runtime) = &client else { continue };
             let (began, computes) = tokio::sync::oneshot::channel();
             let first = runtime.spawn({
                 let cache = cache.clone();
@@ -452,17 +452,17 @@ fn futures_that_are_dropped_and_tasks_in_the_background() {
                 }
             });
             runtime.block_on(computes).unwrap();
-            let before = look_ups(&face);
+            let before = look_ups(&client);
             let second = runtime.spawn({
                 let cache = cache.clone();
                 async move { cache.get_or_compute("k", lease(), async || Ok::<_, ()>("2")).await }
             });
-            wait_for_look_up(&face, &before);
+            wait_for_look_up(&client, &before);
             first.abort();
             assert_eq!(runtime.block_on(second).unwrap().unwrap(), "2");
-            assert_eq!(face.get("k").unwrap().unwrap(), "2", "it had the right to store");
+            assert_eq!(client.get("k").unwrap().unwrap(), "2", "it had the right to store");
 
-            face.invalidate("k", 1000).unwrap();
+            client.invalidate("k", 1000).unwrap();
             let (go, gone) = tokio::sync::oneshot::channel();
             let compute = async || {
                 gone.await.unwrap();
@@ -471,7 +471,7 @@ fn futures_that_are_dropped_and_tasks_in_the_background() {
             let old = cache.get_or_compute_in_background("k", lease(), compute);
             assert_eq!(runtime.block_on(old).unwrap(), "2");
             go.send(()).unwrap();
-            common::wait_for("the task", || face.get("k").unwrap().unwrap() == "3");
+            common::wait_for("the task", || client.get("k").unwrap().unwrap() == "3");
             let missing =
                 cache.get_or_compute_in_background("m", lease(), async || Ok::<_, ()>("1"));
             assert_eq!(runtime.block_on(missing).unwrap(), "1");
@@ -482,11 +482,11 @@ fn futures_that_are_dropped_and_tasks_in_the_background() {
 /// A value of a type is stored with flags, and one that can't be read is computed anew.
 #[test]
 fn values_of_a_type() {
-    each_face(|client| {
+    each_client(|client| {
         let memcached = Server::memcached(&[]).expect("Debian's memcached is installed");
         for server in [Server::larderd(&[]), memcached] {
             match connected(&server, client) {
-                Face::Threads(cache) => {
+                AnyClient::Threads(cache) => {
                     let numbers = cache.typed::<i64, _>(Convention::Pylibmc);
                     assert_eq!(numbers.get("n").unwrap(), None);
                     numbers.set("n", &-7, 60).unwrap();
@@ -504,7 +504,7 @@ fn values_of_a_type() {
                     assert_eq!(again.unwrap(), "seven");
                     assert_eq!(cache.gets("n").unwrap().unwrap().flags, 16);
                 }
-                Face::Tokio(cache, runtime) => runtime.block_on(async {
+                AnyClient::Tokio(cache, runtime) => runtime.block_on(async {
                     let numbers = cache.typed::<i64, _>(Convention::Dalli);
                     numbers.set("n", &7, 60).await.unwrap();
                     let compute = async || Ok::<_, ()>("seven".to_owned());

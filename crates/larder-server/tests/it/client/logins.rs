@@ -1,10 +1,10 @@
 //! larder-client with logins, with larderd, with Debian's memcached, and with servers that misbehave.
 
 use super::fake_server::{Fake, LONG, MILLIS, NewClient, at, reason, tls, with_tls};
-use crate::any_client::{Face, each_face};
+use crate::any_client::{AnyClient, each_client};
 use crate::common::tls::Secure;
 use crate::common::{Scratch, Server};
-use larder_client::{Error, ErrorKind, Stored};
+use larder_client::{Error, ErrorKind, StoreOutcome};
 use std::io::Read;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -26,14 +26,19 @@ fn with_logins() -> [(Scratch, Server); 2] {
     ]
 }
 
-fn logged_in(client: NewClient<'_>, port: u16, user: &str, password: &str) -> Result<Face, Error> {
+fn logged_in(
+    client: NewClient<'_>,
+    port: u16,
+    user: &str,
+    password: &str,
+) -> Result<AnyClient, Error> {
     client(at(port)).login(user, password).timeout(LONG).connect_timeout(LONG).build()
 }
 
 #[test]
 fn logins() {
     for (_scratch, server) in with_logins() {
-        each_face(|client| {
+        each_client(|client| {
             for (user, password) in [("ann", "first"), ("bob", "seco:nd")] {
                 let client = logged_in(client, server.port(), user, password).unwrap();
                 thread::scope(|scope| {
@@ -53,7 +58,7 @@ fn logins() {
 #[test]
 fn a_login_that_is_refused_is_an_error_of_its_own_and_shows_no_password() {
     for (_scratch, server) in with_logins() {
-        each_face(|client| {
+        each_client(|client| {
             for (user, password) in [("ann", "hush-hush"), ("eve", "hush-hush"), ("bob", "seco")] {
                 let client = logged_in(client, server.port(), user, password).unwrap();
                 // More often than the breaker lets faults pass.
@@ -80,9 +85,9 @@ fn a_login_that_is_refused_is_an_error_of_its_own_and_shows_no_password() {
 fn a_server_without_logins_keeps_no_password() {
     let memcached = Server::memcached(&[]).expect("Debian's memcached is installed");
     for server in [Server::larderd(&[]), memcached] {
-        each_face(|client| {
+        each_client(|client| {
             let client = logged_in(client, server.port(), "ann", "first").unwrap();
-            assert_eq!(client.set("k", "1", 0).unwrap(), Stored::Stored);
+            assert_eq!(client.set("k", "1", 0).unwrap(), StoreOutcome::Stored);
             assert_eq!(client.get("k").unwrap().unwrap(), "1");
             assert_eq!(client.get("login").unwrap(), None);
         });
@@ -95,12 +100,12 @@ fn a_login_over_tls() {
     let file = scratch.file("logins", PASSWORDS);
     let secure = Secure::start("client-login", &["-Y", &file], "");
     let (port, tls) = (secure.server.port(), || tls(&secure.server.scratch));
-    each_face(|client| {
+    each_client(|client| {
         let with = |password| {
             let builder = with_tls(client(at(port)), tls()).login("ann", password);
             builder.timeout(LONG).connect_timeout(LONG).build().unwrap()
         };
-        assert_eq!(with("first").set("k", "1", 0).unwrap(), Stored::Stored);
+        assert_eq!(with("first").set("k", "1", 0).unwrap(), StoreOutcome::Stored);
         let error = with("second").get("k").unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Login(_)), "{error}");
     });
@@ -117,11 +122,11 @@ fn a_login_that_is_not_answered_rightly() {
     let closing = Fake::start(Arc::new(|_, mut stream: TcpStream| {
         drop(stream.read(&mut [0; 4096]));
     }));
-    each_face(|client| {
+    each_client(|client| {
         for (server, time, expected) in [
-            (&silent, MILLIS(200), "no answer to the login in time"),
+            (&silent, MILLIS(200), "no reply to the login by the deadline"),
             (&echoing, LONG, "neither a refusal nor STORED"),
-            (&closing, LONG, "closed the connection during the login"),
+            (&closing, LONG, "closed by the server during the login"),
         ] {
             let client = client(at(server.port)).login("ann", "hush-hush");
             let client = client.timeout(LONG).connect_timeout(time).build().unwrap();

@@ -3,10 +3,10 @@
 use super::fake_server::{
     Fake, LONG, MILLIS, at, hasty, patient, reason, reset, right, scratch_with_ca, tls, with_tls,
 };
-use crate::any_client::{each_face, each_pool};
+use crate::any_client::{each_client, each_pool};
 use crate::common::tls::Secure;
 use crate::common::{Scratch, Server, wait_for};
-use larder_client::{ErrorKind, Interrupted, Waiter, Waiting, blocking};
+use larder_client::{ErrorKind, Interrupted, WaitCondition, Waiter, blocking};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 #[test]
 fn a_server_that_shakes_no_hands_keeps_no_call_from_its_deadline_and_sees_no_request() {
     let scratch = scratch_with_ca();
-    each_face(|client| {
+    each_client(|client| {
         let seen: Arc<Mutex<Vec<u8>>> = Arc::default();
         let sees = Arc::clone(&seen);
         let server = Fake::start(Arc::new(move |_, mut stream: TcpStream| {
@@ -31,7 +31,7 @@ fn a_server_that_shakes_no_hands_keeps_no_call_from_its_deadline_and_sees_no_req
         let times = (0..3).map(|_| {
             let begun = Instant::now();
             let error = client.set("the-key", "the-value", 0).unwrap_err();
-            assert!(reason(&error).contains("no TLS handshake in time"), "{error}");
+            assert!(reason(&error).contains("no TLS handshake by the deadline"), "{error}");
             begun.elapsed().checked_sub(MILLIS(200)).expect("not before the deadline")
         });
         // A busy machine may wake a thread late, but hardly each time.
@@ -58,11 +58,11 @@ fn what_is_not_tls_is_said_to_be_none() {
         drop(stream.shutdown(Shutdown::Write));
         drop(stream.read_to_end(&mut Vec::new()));
     }));
-    each_face(|client| {
+    each_client(|client| {
         for (port, expected) in [
-            (larderd.port(), "what the server sent is not TLS"),
-            (garbage.port, "what the server sent is not TLS"),
-            (closes.port, "closed the connection during the TLS handshake"),
+            (larderd.port(), "the server does not speak TLS"),
+            (garbage.port, "the server does not speak TLS"),
+            (closes.port, "closed by the server during the TLS handshake"),
         ] {
             let error = patient(client, port, tls(&scratch)).set("k", "1", 0).unwrap_err();
             assert!(reason(&error).contains(expected), "{error}");
@@ -80,7 +80,7 @@ fn a_reset_in_the_middle_of_a_record_is_an_error_and_the_next_call_has_a_new_con
     let secure = Secure::start("client-cut", &[], "");
     let (port, scratch) = (secure.server.port(), &secure.server.scratch);
     let value = "v".repeat(100_000);
-    each_face(|client| {
+    each_client(|client| {
         patient(client, port, tls(scratch)).set("key", &value, 0).unwrap();
         let mut failures = 0;
         for cut in (1..110_000).step_by(9973).chain([3, 200, 2000]) {
@@ -116,7 +116,7 @@ fn a_reset_in_the_middle_of_a_record_is_an_error_and_the_next_call_has_a_new_con
 
 #[test]
 fn a_connection_on_which_the_server_says_what_nobody_asked_for_is_not_used_again() {
-    each_face(|client| {
+    each_client(|client| {
         for unasked in ["END\r\n", "VALUE b 0 1\r\nx\r\nEND\r\n"] {
             let scratch = Scratch::new("client-unasked");
             // Even: it is the client's turn.
@@ -142,7 +142,7 @@ fn a_connection_on_which_the_server_says_what_nobody_asked_for_is_not_used_again
 
 #[test]
 fn what_tls_has_to_say_is_no_reason_to_close_a_connection_but_its_end_is() {
-    each_face(|client| {
+    each_client(|client| {
         let scratch = Scratch::new("client-quiet");
         let server = Fake::with_tls(&scratch, |connection, number, line, stream| {
             stream.write_all(right(line).as_bytes()).unwrap();
@@ -205,7 +205,7 @@ fn deadlines_are_kept_after_the_handshake() {
 /// A request of which the end was not sent never reaches the server, also when the connection is closed.
 #[test]
 fn a_request_that_is_given_up_before_its_end_is_not_completed() {
-    each_face(|client| {
+    each_client(|client| {
         let scratch = Scratch::new("client-half");
         let (read, has_given_up) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (counts, given_up) = (Arc::clone(&read), Arc::clone(&has_given_up));
@@ -234,12 +234,12 @@ struct Counting {
 }
 
 impl Waiter for Counting {
-    fn wait(&self, waiting: &mut Waiting<'_>, time: Duration) -> Result<(), Interrupted> {
+    fn wait(&self, waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Interrupted> {
         let before = self.waits.fetch_add(1, Ordering::Relaxed);
         if self.left.is_some_and(|left| before >= left) {
             return Err(Interrupted);
         }
-        waiting.look(time);
+        waiting.poll(time);
         Ok(())
     }
 }

@@ -176,7 +176,7 @@ impl<'l> Worker<'l> {
     /// sends statistics to `reports` about once a second.
     ///
     /// # Errors
-    /// Waiting for events failed.
+    /// WaitCondition for events failed.
     pub(crate) fn run(
         mut self,
         start: Instant,
