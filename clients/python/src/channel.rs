@@ -1,16 +1,17 @@
-//! The calls for one server of an asyncio client, which share a connection.
+//! The calls of an asyncio client to one server, which share a connection.
 //!
-//! Python's loop moves the bytes, and nothing here waits. A call is a future of the loop, which is a result when the
-//! server has answered:
+//! Python's event loop moves the bytes, and nothing here waits. A call returns a future of the loop, which gets its
+//! result when the reply arrives:
 //!
 //! ```text
-//!   get() … ─▶ pipeline ── _flush(), once in a turn of the loop ─▶ transport.write()
+//!   get() … ─▶ pipeline ── _flush(), once per event-loop iteration ─▶ transport.write()
 //!     │
 //!     ▼
 //!   future ◀── pipeline ◀── _receive() ◀─ the protocol's data_received()
 //! ```
 //!
-//! No code of Python runs while the state is locked, not even to free an object: it might call this again.
+//! No Python code runs while the state is locked, not even destructors of objects, because Python code may call the
+//! channel.
 
 use crate::client::{
     cas_number, collect, duration, integer, none, outcome, refused, serialized, sets,
@@ -34,14 +35,15 @@ use std::time::{Duration, Instant};
 
 type Object<'py> = Bound<'py, PyAny>;
 
-/// After this time without a call, the loop looks at the connection before it is used: the server may have closed it.
+/// The idle time after which `_flush` lets the loop poll the connection before it is used: the server may have closed
+/// it.
 const IDLE_TIME_MIN: Duration = Duration::from_millis(2);
-/// When so many calls wait to be sent, those are removed that nobody waits for any more.
+/// The queue length from which a new call removes calls whose futures are done.
 const QUEUE_LEN_MIN: usize = 256;
-/// Timers of some loops are early by less than this.
+/// Timers of some event loops fire early by less than this.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
 
-/// The calls for one server. The Python class that derives from it opens the connections.
+/// The calls to one server. A derived Python class opens the connections.
 #[pyclass(subclass, frozen, module = "larder_client._native")]
 #[derive(Debug)]
 pub(crate) struct Channel {
@@ -57,60 +59,60 @@ struct Settings {
     values: Values,
 }
 
-/// What belongs to one event loop.
+/// The state that belongs to one event loop.
 #[derive(Debug)]
 struct State {
     event_loop: Py<PyAny>,
     create_future: Py<PyAny>,
     call_soon: Py<PyAny>,
     pipeline: Pipeline<Ticket>,
-    /// The method of the transport, while there is a connection.
+    /// `write` of the transport, while there is a connection.
     write: Option<Py<PyAny>>,
-    /// Whether the transport has enough for now.
+    /// Whether the transport has paused writing.
     is_paused: bool,
-    /// Whether `_flush` will be called in the next turn.
+    /// Whether `_flush` will be called in the next iteration.
     is_scheduled: bool,
-    /// Whether the loop has looked at the connection since the last call.
+    /// Whether the loop has polled the connection since the last call.
     is_checked: bool,
-    /// Whether the last call was sent alone: the next one is not likely to be joined by others in its turn, either.
+    /// Whether the last call was sent alone. Then the next one is likely to be alone in its iteration, too.
     was_alone: bool,
-    /// When bytes came or went.
+    /// The time at which bytes were last sent or received.
     used: Instant,
-    /// When the timer is over, and its handle.
+    /// The time of the timer, and its handle.
     timer: Option<(Instant, Py<PyAny>)>,
-    /// How long the queue may be until calls that nobody waits for are removed.
+    /// The queue length that triggers the removal of calls whose futures are done.
     queue_len_max: usize,
 }
 
-/// A call: whoever waits for it, and how its answer is read.
+/// A call: its future, and the kind of its result.
 #[derive(Debug)]
 struct Ticket {
     future: Py<PyAny>,
     reading: Reading,
 }
 
-/// What the future of a call results in.
+/// The kind of result that a call's future gets.
 #[derive(Debug)]
 enum Reading {
-    /// `None`, or the value. `with_flags`: a pair of it and its flags.
+    /// `None`, or the value. `with_flags`: a pair of the value and its flags.
     Value { with_flags: bool },
     /// `None`, or the value, its flags and its CAS.
     ValueAndCas,
-    /// A dictionary of what is as above, of those keys that there are.
+    /// A dictionary of such results for the existing keys.
     Values { keys: Vec<Py<PyAny>>, cas: bool, with_flags: bool },
-    /// What pymemcache returns for a store.
+    /// pymemcache's result of a store.
     Stored,
     /// The keys that were not stored.
     NotStored(Vec<Py<PyAny>>),
-    /// Whether there was an item.
+    /// Whether the item existed.
     Found,
     /// `True`.
     Done,
     /// The number, or `None`.
     Counted,
-    /// Bytes.
+    /// The version in bytes.
     Version,
-    /// Pairs of names and values, in bytes.
+    /// Pairs of names and values in bytes.
     Stats,
 }
 
@@ -122,7 +124,7 @@ impl Channel {
         Self { settings: OnceLock::new(), state: Mutex::new(None) }
     }
 
-    /// Sets what calls have in common. Values are bytes if `serde` is None, and otherwise results are with flags.
+    /// Configures the channel. Without a serde, values are bytes; with one, results contain the stored bytes and flags.
     #[pyo3(signature = (*, name, timeout, key_prefix, allow_unicode_keys, serde, encoding))]
     fn _configure(
         &self,
@@ -139,11 +141,11 @@ impl Channel {
             keys: KeyRules { allow_unicode: allow_unicode_keys, prefix: key_prefix },
             values: Values { serde, encoding },
         };
-        let set_twice = |_| PyRuntimeError::new_err("a channel is configured once");
+        let set_twice = |_| PyRuntimeError::new_err("the channel is already configured");
         self.settings.set(settings).map_err(set_twice)
     }
 
-    /// A value, or None. With a serde, a pair of what is stored and its flags, or None.
+    /// The result is a value or None; with a serde, a pair of stored bytes and flags, or None.
     fn get<'py>(slf: &Bound<'py, Self>, key: &Object<'py>) -> PyResult<Object<'py>> {
         let settings = slf.get().settings()?;
         let name = settings.keys.check(key)?;
@@ -151,14 +153,14 @@ impl Channel {
         Self::begin(slf, reading, &Request::Get { key: &name, cas: false, touch: None })
     }
 
-    /// A value, its flags and its CAS, or None.
+    /// The result is a value, its flags and its CAS, or None.
     fn gets<'py>(slf: &Bound<'py, Self>, key: &Object<'py>) -> PyResult<Object<'py>> {
         let name = slf.get().settings()?.keys.check(key)?;
         let request = Request::Get { key: &name, cas: true, touch: None };
         Self::begin(slf, Reading::ValueAndCas, &request)
     }
 
-    /// What `gets` results in; the expiry of the item is set.
+    /// Sets the expiry of an item. The result is that of `gets`.
     fn gats<'py>(
         slf: &Bound<'py, Self>,
         key: &Object<'py>,
@@ -170,7 +172,7 @@ impl Channel {
         Self::begin(slf, Reading::ValueAndCas, &request)
     }
 
-    /// A dictionary of what `get` results in, or with `cas` `gets`, of those keys that there are.
+    /// The result is a dictionary of results of `get`, or with `cas` of `gets`, for the existing keys.
     fn get_many<'py>(
         slf: &Bound<'py, Self>,
         keys: &Object<'py>,
@@ -185,7 +187,8 @@ impl Channel {
         Self::begin(slf, reading, &Request::GetMany { keys: &names, cas })
     }
 
-    /// Stores an item: whether it was stored. The `mode` is `set`, `add`, `replace`, `append` or `prepend`.
+    /// Stores an item. The result is whether it was stored. The `mode` is `set`, `add`, `replace`, `append` or
+    /// `prepend`.
     fn store<'py>(
         slf: &Bound<'py, Self>,
         mode: &str,
@@ -197,7 +200,7 @@ impl Channel {
         Self::store_if(slf, store_mode(mode)?, None, key, value, expire, flags)
     }
 
-    /// Stores an item if the one that is there has this CAS: True, False if it has another, None if there is none.
+    /// Stores an item if the present one has this CAS. The result is True, False for another CAS, None for no item.
     fn cas<'py>(
         slf: &Bound<'py, Self>,
         key: &Object<'py>,
@@ -210,7 +213,7 @@ impl Channel {
         Self::store_if(slf, StoreMode::Set, cas, key, value, expire, flags)
     }
 
-    /// Stores pairs of keys and values: the keys that were not stored.
+    /// Stores pairs of keys and values. The result is the list of keys that were not stored.
     fn set_many<'py>(
         slf: &Bound<'py, Self>,
         pairs: Vec<(Object<'py>, Object<'py>)>,
@@ -225,13 +228,13 @@ impl Channel {
         Self::begin(slf, Reading::NotStored(keys), &Request::Store(&requests))
     }
 
-    /// Removes an item: whether there was one.
+    /// Removes an item. The result is whether it existed.
     fn delete<'py>(slf: &Bound<'py, Self>, key: &Object<'py>) -> PyResult<Object<'py>> {
         let name = slf.get().settings()?.keys.check(key)?;
         Self::begin(slf, Reading::Found, &Request::Delete(&[&name]))
     }
 
-    /// Removes items: True.
+    /// Removes items. The result is True.
     fn delete_many<'py>(slf: &Bound<'py, Self>, keys: &Object<'py>) -> PyResult<Object<'py>> {
         let keys = collect(keys)?;
         let names = slf.get().settings()?.keys.check_all(&keys)?;
@@ -239,7 +242,7 @@ impl Channel {
         Self::begin(slf, Reading::Done, &Request::Delete(&names))
     }
 
-    /// Sets when an item expires: whether there is one.
+    /// Sets the expiry of an item. The result is whether it exists.
     fn touch<'py>(
         slf: &Bound<'py, Self>,
         key: &Object<'py>,
@@ -250,7 +253,7 @@ impl Channel {
         Self::begin(slf, Reading::Found, &Request::Touch { key: &name, ttl })
     }
 
-    /// Counts: the number, or None if there is none.
+    /// Increments or decrements a number. The result is the new number, or None if the item does not exist.
     fn count<'py>(
         slf: &Bound<'py, Self>,
         key: &Object<'py>,
@@ -263,23 +266,23 @@ impl Channel {
         Self::begin(slf, Reading::Counted, &Request::Count { key: &name, down, delta })
     }
 
-    /// Removes all items after a time: True.
+    /// Removes all items after a delay. The result is True.
     fn flush_all<'py>(slf: &Bound<'py, Self>, delay: Object<'py>) -> PyResult<Object<'py>> {
         let delay: Ttl = read_ttl("delay", Some(delay))?;
         Self::begin(slf, Reading::Done, &Request::Flush(delay))
     }
 
-    /// The server's version, in bytes.
+    /// The result is the server's version in bytes.
     fn version<'py>(slf: &Bound<'py, Self>) -> PyResult<Object<'py>> {
         Self::begin(slf, Reading::Version, &Request::Version)
     }
 
-    /// A page of statistics: pairs of names and values, in bytes.
+    /// The result is a page of statistics: pairs of names and values in bytes.
     fn stats<'py>(slf: &Bound<'py, Self>, topic: &str) -> PyResult<Object<'py>> {
         Self::begin(slf, Reading::Stats, &Request::Stats(Some(topic)))
     }
 
-    /// The connection is open.
+    /// Handles an opened connection.
     fn _opened<'py>(slf: &Bound<'py, Self>, transport: &Object<'py>) -> PyResult<()> {
         let (now, write) = (Instant::now(), transport.getattr("write")?.unbind());
         slf.get().with(|state| {
@@ -290,7 +293,7 @@ impl Channel {
         Self::_flush(slf)
     }
 
-    /// The connection could not be opened.
+    /// Handles a failure to open the connection.
     #[pyo3(signature = (number, is_timeout, text))]
     fn _failed(
         slf: &Bound<'_, Self>,
@@ -304,7 +307,7 @@ impl Channel {
         Self::settle(slf)
     }
 
-    /// The connection has ended.
+    /// Handles the end of the connection.
     #[pyo3(signature = (number, text))]
     fn _lost(slf: &Bound<'_, Self>, number: Option<i32>, text: Option<String>) -> PyResult<()> {
         let error = match (number, text) {
@@ -315,7 +318,7 @@ impl Channel {
         Self::settle(slf)
     }
 
-    /// Ends all calls. The connection is to be closed.
+    /// Fails all calls. The caller closes the connection.
     fn _end(slf: &Bound<'_, Self>) -> PyResult<()> {
         let timer = slf.get().with(|state| {
             state.pipeline.close(Instant::now());
@@ -327,13 +330,13 @@ impl Channel {
         Self::settle(slf)
     }
 
-    /// Forgets the loop, its calls and its connection, without a word to anybody.
+    /// Drops the loop, its calls and its connection, without results and without closing.
     fn _forget(&self) {
         let state = self.lock().take();
         drop(state);
     }
 
-    /// Takes what the server has sent.
+    /// Handles data from the server.
     fn _receive(slf: &Bound<'_, Self>, data: &[u8]) -> PyResult<()> {
         let now = Instant::now();
         slf.get().with(|state| {
@@ -343,7 +346,7 @@ impl Channel {
         Self::settle(slf)
     }
 
-    /// Lets nothing be sent until `_resume`.
+    /// Sends nothing until `_resume`.
     fn _pause(&self) {
         self.with(|state| state.is_paused = true);
     }
@@ -353,7 +356,7 @@ impl Channel {
         Self::_flush(slf)
     }
 
-    /// Sends what is to be sent.
+    /// Sends the queued calls.
     fn _flush(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this, now) = (slf.py(), slf.get(), Instant::now());
         this.with(|state| state.is_scheduled = false);
@@ -375,7 +378,7 @@ impl Channel {
         done
     }
 
-    /// Ends calls whose time is over.
+    /// Fails calls past their deadline.
     fn _tick(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let timer = this.with(|state| state.timer.take());
@@ -395,7 +398,7 @@ impl Channel {
         {
             visit.call(serde)?;
         }
-        // It is not locked: nothing frees objects while it is.
+        // The lock is free: no code under the lock frees objects, so garbage collection cannot start there.
         let Ok(state) = self.state.try_lock() else { return Ok(()) };
         let Some(state) = &*state else { return Ok(()) };
         visit.call(&state.event_loop)?;
@@ -414,23 +417,23 @@ impl Channel {
     }
 }
 
-/// What is to be done with what is to be sent.
+/// The next step of sending.
 enum Step {
     Nothing,
-    /// A connection is to be opened first.
+    /// Open a connection first.
     Open,
-    /// The loop has to look at the connection first: it tells in this turn if the server has closed it.
+    /// Let the loop poll the connection first, which finds out whether the server has closed it.
     Look(Py<PyAny>),
     Write(Py<PyAny>, Py<PyBytes>),
 }
 
 impl State {
-    /// Whether the server may have closed the connection since it was used.
+    /// Returns whether the server may have closed the connection since its last use.
     fn is_old(&self, now: Instant) -> bool {
         self.pipeline.is_idle() && now - self.used >= IDLE_TIME_MIN
     }
 
-    /// Whether a call that has just come is sent at once, which saves a turn of the loop.
+    /// Returns whether a new call is sent at once, which saves an iteration of the loop.
     fn sends_at_once(&self, now: Instant) -> bool {
         let is_free = self.write.is_some() && !self.is_paused && !self.is_scheduled;
         let is_alone = self.was_alone && self.pipeline.is_idle() && self.pipeline.queue_len() == 1;
@@ -438,7 +441,7 @@ impl State {
     }
 
     fn step(&mut self, py: Python<'_>, now: Instant) -> Step {
-        if self.pipeline.begin_opening() {
+        if self.pipeline.start_opening() {
             return Step::Open;
         }
         let Some(write) = &self.write else { return Step::Nothing };
@@ -451,7 +454,7 @@ impl State {
         }
         (self.used, self.is_checked) = (now, false);
         self.was_alone = self.pipeline.queue_len() == 1;
-        // Bytes hold no other objects, so that no memory is looked through for garbage to make room for them.
+        // Creating bytes objects never triggers garbage collection, as they contain no other objects.
         let output = self.pipeline.poll_output(now, |output| PyBytes::new(py, output).unbind());
         output.map_or(Step::Nothing, |output| Step::Write(write.clone_ref(py), output))
     }
@@ -465,22 +468,22 @@ impl Settings {
 
 impl Channel {
     fn settings(&self) -> PyResult<&Settings> {
-        let unset = || PyRuntimeError::new_err("the channel was not configured");
+        let unset = || PyRuntimeError::new_err("the channel is not configured");
         self.settings.get().ok_or_else(unset)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<State>> {
-        // Each change of it is whole before anything can panic. It is never held without the interpreter's lock, so it is
-        // not held by another thread when the process forks.
+        // Each change leaves the state consistent, so a panic while it is locked does no harm. Only a thread with the
+        // interpreter's lock locks it, so no other thread holds it during a fork.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the state, if there is one.
-    fn with<T>(&self, what: impl FnOnce(&mut State) -> T) -> Option<T> {
-        self.lock().as_mut().map(what)
+    /// Runs a function on the state, if there is one.
+    fn with<T>(&self, run: impl FnOnce(&mut State) -> T) -> Option<T> {
+        self.lock().as_mut().map(run)
     }
 
-    /// A future of the running loop, which becomes that of the channel if it has none, or one that has ended.
+    /// Creates a future of the running loop. Attaches the channel to this loop if it has none, or one that has stopped.
     fn future<'py>(slf: &Bound<'py, Self>) -> PyResult<Object<'py>> {
         let py = slf.py();
         let running = running_loop(py)?;
@@ -495,16 +498,16 @@ impl Channel {
         Ok(create_future.call0(py)?.into_bound(py))
     }
 
-    /// Makes a loop that of the channel; its function that creates futures.
+    /// Attaches the channel to a loop. Returns the loop's `create_future`.
     fn attach<'py>(slf: &Bound<'py, Self>, running: &Object<'py>) -> PyResult<Py<PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         if let Some(old) = this.with(|state| state.event_loop.clone_ref(py)) {
             let is_used = old.call_method0(py, "is_running")?.is_truthy(py)?;
             if is_used {
-                let text = "the client is used by another event loop, which is still running";
+                let text = "the client belongs to another event loop that is still running";
                 return Err(PyRuntimeError::new_err(text));
             }
-            // Whoever waits in a loop that has stopped may go on later. One that is closed takes no results.
+            // A stopped loop may run again, so its waiting calls fail now. A closed loop accepts no results.
             if !old.call_method0(py, "is_closed")?.is_truthy(py)? {
                 Self::_end(slf)?;
             }
@@ -549,7 +552,7 @@ impl Channel {
         Self::begin(slf, Reading::Stored, &Request::Store(&[request]))
     }
 
-    /// Begins a call; its future.
+    /// Starts a call and returns its future.
     fn begin<'py>(
         slf: &Bound<'py, Self>,
         reading: Reading,
@@ -589,7 +592,7 @@ impl Channel {
         }
     }
 
-    /// Gives up those of some calls that nobody waits for any more.
+    /// Cancels calls whose futures are done, because no caller waits for them.
     fn cancel_unwanted(
         &self,
         py: Python<'_>,
@@ -605,7 +608,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Tells all whose calls are over, and closes a connection that is of no use any more.
+    /// Delivers results, and closes an unusable connection.
     fn settle(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let settled = this.with(|state| {
@@ -632,7 +635,7 @@ impl Channel {
         interrupted
     }
 
-    /// Has the loop call `_tick` when the time of a call is over.
+    /// Makes the loop call `_tick` at the deadline of a call.
     fn set_timer(slf: &Bound<'_, Self>, now: Instant) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let due = this.with(|state| {
@@ -654,26 +657,26 @@ impl Channel {
 }
 
 impl Ticket {
-    /// Ends the call.
+    /// Sets the result of the call's future.
     ///
     /// # Errors
-    /// An exception that ends the program, as `KeyboardInterrupt`.
+    /// An exception that ends the program, such as `KeyboardInterrupt`.
     fn settle(self, py: Python<'_>, answer: Result<Output, Error>) -> PyResult<()> {
         let Self { future, reading } = self;
         let result = match answer {
             Ok(output) => reading.read(py, output),
             Err(error) => Err(exception(py, &error)),
         };
-        let told = match result {
+        let delivered = match result {
             Ok(result) => future.call_method1(py, intern!(py, "set_result"), (result,)),
             Err(error) => {
                 future.call_method1(py, intern!(py, "set_exception"), (error.into_value(py),))
             }
         };
-        match told {
-            // Whoever has given up needs no answer.
+        match delivered {
+            // The future was cancelled and takes no result.
             Err(error) if error.is_instance_of::<PyException>(py) => Ok(()),
-            told => told.map(drop),
+            delivered => delivered.map(drop),
         }
     }
 }
@@ -722,7 +725,7 @@ impl Reading {
                 PyList::new(py, pairs.collect::<Vec<_>>())?.into_any()
             }
             (reading, output) => {
-                let text = format!("{output:?} is no answer for {reading:?}");
+                let text = format!("unexpected output {output:?} for {reading:?}");
                 return Err(PyRuntimeError::new_err(text));
             }
         })
@@ -751,7 +754,7 @@ fn unbound(objects: &[Object<'_>]) -> Vec<Py<PyAny>> {
     objects.iter().map(|object| object.clone().unbind()).collect()
 }
 
-/// Calls with their futures.
+/// Pairs the numbers of calls with their futures.
 fn waiting<'a>(
     py: Python<'_>,
     calls: impl Iterator<Item = (CallId, &'a Ticket)>,
@@ -766,7 +769,7 @@ fn store_mode(name: &str) -> PyResult<StoreMode> {
         "replace" => StoreMode::Replace,
         "append" => StoreMode::Append,
         "prepend" => StoreMode::Prepend,
-        _ => return Err(PyValueError::new_err(format!("there is no store {name:?}"))),
+        _ => return Err(PyValueError::new_err(format!("unknown store mode {name:?}"))),
     })
 }
 

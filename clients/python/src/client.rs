@@ -1,14 +1,14 @@
-//! The calls of a client, with the arguments and results that pymemcache has for them.
+//! The calls of a client for threads, with pymemcache's arguments and results.
 //!
-//! Arguments are read while the interpreter's lock is held. Keys and values are borrowed from `str` and `bytes` objects,
-//! which never change and which the caller holds until the call returns; everything else is copied.
+//! Arguments are read while the interpreter's lock is held. Keys and values are borrowed from `str` and `bytes`
+//! objects, which are immutable and which the caller keeps alive during the call; everything else is copied.
 
 use crate::errors::{MemcacheClientError, MemcacheIllegalInputError, exception};
 use crate::gil::Gil;
 use crate::key::KeyRules;
 use crate::value::Values;
 use larder_client::{
-    CountOutcome, Error, ErrorKind, Item, StoreMode, StoreRequest, StoreOutcome, Ttl, blocking,
+    CountOutcome, Error, ErrorKind, Item, StoreMode, StoreOutcome, StoreRequest, Ttl, blocking,
 };
 use pyo3::exceptions::{PyException, PyKeyError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -17,37 +17,37 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// As good as for ever.
+/// Practically unlimited.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// What `Client` and `PooledClient` share: a pool of connections to one server, for any number of threads.
+/// The base class of `Client` and `PooledClient`: a client of one server for any number of threads.
 ///
-/// The Python classes derive from it, so that their `__init__` can be overridden, and call `_configure`.
+/// The Python classes derive from it and call `_configure`, so that their `__init__` can be overridden.
 #[pyclass(subclass, frozen, module = "larder_client._native")]
 #[derive(Debug)]
 pub(crate) struct BaseClient {
     settings: OnceLock<Settings>,
-    /// `None` before the first call, after `close` and in a child process.
+    /// `None` before the first call, after `close`, and in a forked child process.
     connected: Mutex<Option<blocking::Client>>,
 }
 
 #[derive(Debug)]
 struct Settings {
-    /// As Python has it.
+    /// The server as Python has it.
     server: Py<PyAny>,
     address: String,
     timeout: Duration,
     connect_timeout: Duration,
-    /// How many connections a pool has. `None`: all calls share one.
+    /// The size of the pool. `None`: all calls share one connection.
     connections_max: Option<usize>,
     idle_time_max: Duration,
     keys: KeyRules,
     values: Values,
-    /// What converts values, also if it leaves them as they are.
+    /// The serde of the client, even if it changes no values.
     serde: Py<PyAny>,
     default_noreply: bool,
     ignore_exc: bool,
-    /// Whether `ignore_exc` is for keys that no server takes, too.
+    /// Whether `ignore_exc` also applies to invalid keys.
     ignore_keys: bool,
 }
 
@@ -61,7 +61,7 @@ impl BaseClient {
         Self { settings: OnceLock::new(), connected: Mutex::new(None) }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "they are what __init__ of Python takes")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of Python's __init__")]
     #[pyo3(signature = (*, server, address, timeout, connect_timeout, max_pool_size, pool_idle_timeout, key_prefix,
         allow_unicode_keys, serde, is_plain, encoding, default_noreply, ignore_exc, ignore_keys))]
     fn _configure(
@@ -89,7 +89,7 @@ impl BaseClient {
             timeout: duration(timeout)?,
             connect_timeout: duration(connect_timeout)?,
             connections_max: max_pool_size,
-            // pymemcache's 0 is for ever.
+            // pymemcache's 0 means forever.
             idle_time_max: duration((pool_idle_timeout != 0.0).then_some(pool_idle_timeout))?,
             keys: KeyRules { allow_unicode: allow_unicode_keys, prefix: key_prefix },
             values: Values { serde: converts, encoding },
@@ -98,7 +98,7 @@ impl BaseClient {
             ignore_exc,
             ignore_keys,
         };
-        let set_twice = |_| PyRuntimeError::new_err("a client is configured once");
+        let set_twice = |_| PyRuntimeError::new_err("the client is already configured");
         self.settings.set(settings).map_err(set_twice)
     }
 
@@ -147,17 +147,17 @@ impl BaseClient {
         Ok(self.settings()?.ignore_exc)
     }
 
-    /// Drops the connections without a word to anybody, in a child process that must not use its parent's.
+    /// Drops the connections without closing them on the wire: a child process must not use those of its parent.
     fn _drop_connections(&self) {
         *self.connected() = None;
     }
 
-    /// How many connections are open, how many of these are idle, and how many threads wait for one.
+    /// Returns the numbers of open connections, of idle ones, and of threads that wait for one.
     fn connections(&self) -> (usize, usize, usize) {
         self.connected().as_ref().map_or((0, 0, 0), blocking::Client::connections)
     }
 
-    /// Closes the connections; those that are in use, after their call. The next call opens a new one.
+    /// Closes the connections; those in use are closed after their call. The next call opens a new one.
     fn close(&self) {
         let connected = self.connected().take();
         if let Some(client) = connected {
@@ -165,14 +165,14 @@ impl BaseClient {
         }
     }
 
-    /// The value of an item, or `default` if there is none.
+    /// Returns the value of an item, or `default` if it does not exist.
     #[pyo3(signature = (key, default = None))]
     fn get<'py>(&self, key: &Object<'py>, default: Option<Object<'py>>) -> PyResult<Object<'py>> {
         let found = self.look_up(key, |client, key| client.get_with_flags(key), &Self::value)?;
         Ok(found.or(default).unwrap_or_else(|| none(key.py())))
     }
 
-    /// The value of an item and its CAS, or `(default, cas_default)` if there is none.
+    /// Returns the value of an item and its CAS, or `(default, cas_default)` if it does not exist.
     #[pyo3(signature = (key, default = None, cas_default = None))]
     fn gets<'py>(
         &self,
@@ -184,7 +184,7 @@ impl BaseClient {
         found.map_or_else(|| defaults(key.py(), default, cas_default), Ok)
     }
 
-    /// The value of an item, whose expiry is set, or `default` if there is none.
+    /// Sets the expiry of an item and returns its value, or `default` if it does not exist.
     #[pyo3(signature = (key, expire = None, default = None), text_signature = "(self, key, expire=0, default=None)")]
     fn gat<'py>(
         &self,
@@ -197,7 +197,7 @@ impl BaseClient {
         Ok(found.or(default).unwrap_or_else(|| none(key.py())))
     }
 
-    /// The value of an item, whose expiry is set, and its CAS, or `(default, cas_default)` if there is none.
+    /// Sets the expiry of an item and returns its value and CAS, or `(default, cas_default)` if it does not exist.
     #[pyo3(signature = (key, expire = None, default = None, cas_default = None),
         text_signature = "(self, key, expire=0, default=None, cas_default=None)")]
     fn gats<'py>(
@@ -212,17 +212,17 @@ impl BaseClient {
         found.map_or_else(|| defaults(key.py(), default, cas_default), Ok)
     }
 
-    /// The values of those keys that there are, as a dictionary, by one request.
+    /// Returns the values of the existing keys as a dictionary, with one batch of requests.
     fn get_many<'py>(&self, keys: &Object<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.look_up_many(keys, |client, keys| client.get_many(keys), &Self::value)
     }
 
-    /// The values and CAS of those keys that there are, as a dictionary of pairs, by one request.
+    /// Returns the values and CAS of the existing keys as a dictionary of pairs, with one batch of requests.
     fn gets_many<'py>(&self, keys: &Object<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.look_up_many(keys, |client, keys| client.gets_many(keys), &Self::value_and_cas)
     }
 
-    /// Stores an item, whatever is there. Returns True, also with `noreply`.
+    /// Stores an item, whether or not it exists. Returns True, also with `noreply`.
     #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
         text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
     fn set<'py>(
@@ -236,7 +236,7 @@ impl BaseClient {
         self.store(StoreMode::Set, key, value, expire, noreply, flags)
     }
 
-    /// Stores an item if there is none. Returns whether it was stored; with `noreply`, True.
+    /// Stores an item if it does not exist. Returns whether it was stored; with `noreply`, True.
     #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
         text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
     fn add<'py>(
@@ -250,7 +250,7 @@ impl BaseClient {
         self.store(StoreMode::Add, key, value, expire, noreply, flags)
     }
 
-    /// Stores an item if there is one. Returns whether it was stored; with `noreply`, True.
+    /// Stores an item if it exists. Returns whether it was stored; with `noreply`, True.
     #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
         text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
     fn replace<'py>(
@@ -264,7 +264,7 @@ impl BaseClient {
         self.store(StoreMode::Replace, key, value, expire, noreply, flags)
     }
 
-    /// Adds to the end of a value. Returns whether there was one; with `noreply`, True.
+    /// Appends to a value. Returns whether the item existed; with `noreply`, True.
     #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
         text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
     fn append<'py>(
@@ -278,7 +278,7 @@ impl BaseClient {
         self.store(StoreMode::Append, key, value, expire, noreply, flags)
     }
 
-    /// Adds to the begin of a value. Returns whether there was one; with `noreply`, True.
+    /// Prepends to a value. Returns whether the item existed; with `noreply`, True.
     #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
         text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
     fn prepend<'py>(
@@ -292,8 +292,8 @@ impl BaseClient {
         self.store(StoreMode::Prepend, key, value, expire, noreply, flags)
     }
 
-    /// Stores an item if the one that is there has this CAS. Returns True if it was stored, False if the item has
-    /// another CAS, and None if there is none; with `noreply`, True.
+    /// Stores an item if the present one has this CAS. Returns True if it was stored, False if the item has another
+    /// CAS, and None if it does not exist; with `noreply`, True.
     #[pyo3(signature = (key, value, cas, expire = None, noreply = false, flags = None),
         text_signature = "(self, key, value, cas, expire=0, noreply=False, flags=None)")]
     fn cas<'py>(
@@ -316,7 +316,8 @@ impl BaseClient {
         Ok(if noreply { Some(true) } else { outcome(stored) })
     }
 
-    /// Stores the items of a dictionary by one request. Returns the keys that were not stored; with `noreply`, none.
+    /// Stores the items of a dictionary, with one batch of requests. Returns the keys that were not stored; with
+    /// `noreply`, none.
     #[pyo3(signature = (values, expire = None, noreply = None, flags = None),
         text_signature = "(self, values, expire=0, noreply=None, flags=None)")]
     fn set_many<'py>(
@@ -344,7 +345,7 @@ impl BaseClient {
         Ok(failed)
     }
 
-    /// Removes an item. Returns whether there was one; with `noreply`, True.
+    /// Removes an item. Returns whether it existed; with `noreply`, True.
     #[pyo3(signature = (key, noreply = None))]
     fn delete(&self, key: &Object<'_>, noreply: Option<bool>) -> PyResult<bool> {
         let settings = self.settings()?;
@@ -353,10 +354,10 @@ impl BaseClient {
         Ok(noreply.unwrap_or(settings.default_noreply) || was_there)
     }
 
-    /// Removes items by one request. Returns True.
+    /// Removes items, with one batch of requests. Returns True.
     #[pyo3(signature = (keys, noreply = None))]
     fn delete_many(&self, keys: &Object<'_>, noreply: Option<bool>) -> PyResult<bool> {
-        // The outcome is the same with and without a reply.
+        // `noreply` is ignored: the result is always True.
         let _ = noreply;
         let keys = collect(keys)?;
         let names = self.settings()?.keys.check_all(&keys)?;
@@ -366,19 +367,20 @@ impl BaseClient {
         Ok(true)
     }
 
-    /// Adds to a number, which wraps at 2^64. Returns the number; None if there is none, or with `noreply`.
+    /// Adds to a number, modulo 2^64. Returns the new number; None if the item does not exist, or with `noreply`.
     #[pyo3(signature = (key, value, noreply = false))]
     fn incr(&self, key: &Object<'_>, value: &Object<'_>, noreply: bool) -> PyResult<Option<u64>> {
         self.count(key, value, noreply, |client, key, delta| client.incr(key, delta))
     }
 
-    /// Subtracts from a number, down to 0 at most. Returns the number; None if there is none, or with `noreply`.
+    /// Subtracts from a number, but not below 0. Returns the new number; None if the item does not exist, or with
+    /// `noreply`.
     #[pyo3(signature = (key, value, noreply = false))]
     fn decr(&self, key: &Object<'_>, value: &Object<'_>, noreply: bool) -> PyResult<Option<u64>> {
         self.count(key, value, noreply, |client, key, delta| client.decr(key, delta))
     }
 
-    /// Sets when an item expires. Returns whether there is one; with `noreply`, True.
+    /// Sets the expiry of an item. Returns whether it exists; with `noreply`, True.
     #[pyo3(signature = (key, expire = None, noreply = None),
         text_signature = "(self, key, expire=0, noreply=None)")]
     fn touch<'py>(
@@ -402,14 +404,14 @@ impl BaseClient {
         delay: Option<Object<'py>>,
         noreply: Option<bool>,
     ) -> PyResult<bool> {
-        // Without an exception, the outcome is the same with and without a reply.
+        // `noreply` is ignored: without an exception the result is always True.
         let _ = noreply;
         let delay = ttl("delay", delay)?;
         self.call(py, |client| client.flush_after(delay))?;
         Ok(true)
     }
 
-    /// The server's version.
+    /// Returns the server's version.
     fn version<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let versions = self.call(py, blocking::Client::versions)?;
         let version = versions.first().map_or("", |(_, version)| version);
@@ -437,12 +439,12 @@ impl BaseClient {
     }
 
     fn connected(&self) -> MutexGuard<'_, Option<blocking::Client>> {
-        // Each change of it is whole before anything can panic. It is never held without the interpreter's lock, so it is
-        // not held by another thread when the process forks.
+        // Each change leaves the state consistent, so a panic while it is locked does no harm. Only a thread with the
+        // interpreter's lock locks it, so no other thread holds it during a fork.
         self.connected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The client, which is built if there is none.
+    /// Returns the client, after building it if necessary.
     fn client(&self, py: Python<'_>) -> PyResult<blocking::Client> {
         if let Some(client) = &*self.connected() {
             return Ok(client.clone());
@@ -455,12 +457,12 @@ impl BaseClient {
             .waiter(Arc::new(Gil::default()));
         let builder = match settings.connections_max {
             Some(max) => builder.connections(max),
-            // One thread at a time runs, so more than one connection would make nothing faster.
+            // The interpreter runs one thread at a time, so more connections would not be faster.
             None => builder.shared(1),
         };
-        // Looks the server's name up, which takes its time.
+        // Resolves the server's name, which may take long.
         let built = py.detach(|| builder.build()).map_err(|error| exception(py, &error))?;
-        // Another thread may have been faster.
+        // Another thread may have built a client in between.
         Ok(self.connected().get_or_insert(built).clone())
     }
 
@@ -472,7 +474,7 @@ impl BaseClient {
         loop {
             match call(&self.client(py)?) {
                 Ok(output) => return Ok(output),
-                // Another thread has closed it: this call opens it again.
+                // Another thread has closed the client: this call builds a new one.
                 Err(error) if matches!(error.kind(), ErrorKind::ClientClosed) => (),
                 Err(error) => return Err(exception(py, &error)),
             }
@@ -483,7 +485,7 @@ impl BaseClient {
         self.settings()?.values.deserialize(key, item)
     }
 
-    /// A value and its CAS, which is digits, as pymemcache has it.
+    /// Returns a value and its CAS, as digits like pymemcache.
     fn value_and_cas<'py>(&self, key: &Object<'py>, item: &Item) -> PyResult<Object<'py>> {
         let py = key.py();
         let cas = item.cas.map(|cas| PyBytes::new(py, cas.to_string().as_bytes()));
@@ -535,10 +537,10 @@ impl BaseClient {
         Ok(self.forgive(py, found())?.unwrap_or_else(|| PyDict::new(py)))
     }
 
-    /// With `ignore_exc`, exceptions are misses.
+    /// With `ignore_exc`, converts exceptions to misses.
     fn forgive<T>(&self, py: Python<'_>, found: PyResult<Option<T>>) -> PyResult<Option<T>> {
         match found {
-            // Not those that end the program, as `KeyboardInterrupt`.
+            // Exceptions that end the program, such as `KeyboardInterrupt`, pass.
             Err(error)
                 if self.settings()?.ignore_exc && error.is_instance_of::<PyException>(py) =>
             {
@@ -610,8 +612,8 @@ fn defaults<'py>(
     Ok((value, cas).into_pyobject(py)?.into_any())
 }
 
-/// What pymemcache returns for the outcome of a store.
-pub(crate) fn outcome(stored: Stored) -> Option<bool> {
+/// The result of a store in pymemcache.
+pub(crate) fn outcome(stored: StoreOutcome) -> Option<bool> {
     match stored {
         StoreOutcome::Stored => Some(true),
         StoreOutcome::NotStored | StoreOutcome::Exists => Some(false),
@@ -619,7 +621,7 @@ pub(crate) fn outcome(stored: Stored) -> Option<bool> {
     }
 }
 
-/// What a server says to such an argument.
+/// The exception for an invalid argument, with the text that a server would send.
 pub(crate) fn refused(py: Python<'_>, words: &str) -> PyErr {
     MemcacheClientError::new_err(PyBytes::new(py, words.as_bytes()).unbind())
 }
@@ -635,7 +637,7 @@ pub(crate) fn integer<'a, 'py>(
     })
 }
 
-/// An argument that is seconds, or a Unix time. It is 0 if it was not given.
+/// Reads an argument in seconds or as a Unix time. The default is 0.
 pub(crate) fn ttl(name: &str, value: Option<Object<'_>>) -> PyResult<Ttl> {
     let Some(value) = value else { return Ok(Ttl::FOREVER) };
     let number = integer(name, &value)?.extract();
@@ -643,11 +645,11 @@ pub(crate) fn ttl(name: &str, value: Option<Object<'_>>) -> PyResult<Ttl> {
     Ok(Ttl::from_exptime(number))
 }
 
-/// A CAS: a number, or its digits as `str` or `bytes`.
+/// Reads a CAS: a number, or its digits as `str` or `bytes`.
 pub(crate) fn cas_number(cas: &Object<'_>) -> PyResult<u64> {
-    let illegal = |what: &str| {
+    let illegal = |problem: &str| {
         let shown = cas.repr()?;
-        Err(MemcacheIllegalInputError::new_err(format!("cas {what}, got bad value: {shown}")))
+        Err(MemcacheIllegalInputError::new_err(format!("cas {problem}, got bad value: {shown}")))
     };
     let digits = match cas.cast::<PyBytes>() {
         Ok(bytes) => bytes.as_bytes().to_owned(),
@@ -669,12 +671,12 @@ pub(crate) fn duration(secs: Option<f64>) -> PyResult<Duration> {
     time.map_err(|_| PyValueError::new_err(format!("a timeout can't be {secs} seconds")))
 }
 
-/// `None` is for ever.
+/// Converts a time limit to seconds, or to `None` if it is unlimited.
 fn seconds(time: Duration) -> Option<f64> {
     (time < FOREVER).then_some(time.as_secs_f64())
 }
 
-/// Checks a key and puts a prefix before it: the bytes that a server gets.
+/// Checks a key and returns the bytes that a server gets, with the prefix.
 #[pyfunction]
 #[pyo3(signature = (key, allow_unicode_keys, key_prefix = None), text_signature = "(key, allow_unicode_keys, key_prefix=b'')")]
 pub(crate) fn check_key_helper<'py>(
@@ -693,10 +695,10 @@ pub(crate) fn check_key_helper<'py>(
     Ok(PyBytes::new(key.py(), &rules.check(key)?))
 }
 
-/// A key as it is sent, with its value as it is stored and the flags.
+/// A key as sent, its serialized value, and the flags.
 type Serialized<'a, 'py> = (Cow<'a, [u8]>, Bound<'py, PyBytes>, u32);
 
-/// Pairs of keys and values, as they are sent.
+/// Serializes pairs of keys and values.
 pub(crate) fn serialized<'a, 'py>(
     keys: &KeyRules,
     values: &Values,
@@ -711,7 +713,7 @@ pub(crate) fn serialized<'a, 'py>(
     pairs.iter().map(one).collect()
 }
 
-/// Requests that store them.
+/// Builds requests that store these items.
 pub(crate) fn sets<'i>(items: &'i [Serialized<'_, '_>], ttl: Ttl) -> Vec<StoreRequest<'i>> {
     let one = |(key, value, flags): &'i Serialized<'_, '_>| {
         let (value, flags) = (value.as_bytes(), *flags);

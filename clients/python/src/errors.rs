@@ -1,4 +1,4 @@
-//! Exceptions, with pymemcache's names.
+//! Exceptions with pymemcache's names.
 
 use crate::gil;
 use larder_client::{Error, ErrorKind};
@@ -10,12 +10,17 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::io;
 
-create_exception!(larder_client, MemcacheError, PyException, "What the other exceptions are.");
+create_exception!(
+    larder_client,
+    MemcacheError,
+    PyException,
+    "The base class of the client's exceptions."
+);
 create_exception!(
     larder_client,
     MemcacheClientError,
     MemcacheError,
-    "The server refused the request, and would do so again."
+    "The server refused the request. A retry cannot succeed."
 );
 create_exception!(
     larder_client,
@@ -27,19 +32,19 @@ create_exception!(
     larder_client,
     MemcacheIllegalInputError,
     MemcacheClientError,
-    "No server takes such a key, value or argument."
+    "A key, value or argument is invalid."
 );
 create_exception!(
     larder_client,
     MemcacheServerError,
     MemcacheError,
-    "The server could not do what was asked."
+    "The server reported an error of its own."
 );
 create_exception!(
     larder_client,
     MemcacheUnknownError,
     MemcacheError,
-    "The server's answer is not one to the request."
+    "The reply does not match the request."
 );
 create_exception!(
     larder_client,
@@ -48,10 +53,10 @@ create_exception!(
     "The server closed the connection."
 );
 
-/// The exception for an error. Its attribute `is_ambiguous` says whether the change may have happened.
+/// Converts an error to an exception. Its attribute `is_ambiguous` says whether the change may have happened.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let raised = of_kind(py, error);
-    // An exception class that has no room for attributes loses the attribute, not the exception.
+    // Not every exception class accepts attributes.
     drop(raised.value(py).setattr("is_ambiguous", error.is_ambiguous()));
     raised
 }
@@ -75,7 +80,7 @@ fn of_kind(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
-/// `OSError`, or its subclass for such an error, as `ConnectionRefusedError`.
+/// Returns an `OSError`, or its subclass for this error, such as `ConnectionRefusedError`.
 fn system_error(error: &io::Error, text: String) -> PyErr {
     match error.raw_os_error() {
         Some(number) => pyo3::exceptions::PyOSError::new_err((number, text)),
@@ -83,7 +88,7 @@ fn system_error(error: &io::Error, text: String) -> PyErr {
     }
 }
 
-/// What a server said, without `CLIENT_ERROR` or `SERVER_ERROR`: bytes, as pymemcache has it.
+/// The text of a server's error without `CLIENT_ERROR` or `SERVER_ERROR`: bytes, as in pymemcache.
 fn words(py: Python<'_>, line: &str) -> Py<PyBytes> {
     let words = line.split_once(' ').map_or(line, |(_, words)| words);
     PyBytes::new(py, words.as_bytes()).unbind()

@@ -1,16 +1,17 @@
-//! What a thread does with the interpreter's lock (the GIL) while it waits for a server.
+//! The interpreter's lock (the GIL) during waits for a server.
 //!
-//! A thread that releases the lock can wait up to 5 ms to get it back, and a server nearby answers within a few tens of
-//! microseconds. So a thread that uses the client alone keeps the lock for a moment, and releases it when the answer takes
-//! longer. Threads that use it at the same time would keep each other from asking, so they release it at once:
+//! A thread that releases the lock may wait up to 5 ms to get it back, while a nearby server replies within some tens
+//! of microseconds. So a thread that uses the client alone keeps the lock for a moment, and releases it if the reply
+//! takes longer. Threads that use the client concurrently would keep each other from sending, so they release the lock
+//! at once:
 //!
 //! ```text
-//!   sent ─▶ is it answered? (up to 40 µs, unless recent answers took over 80 µs ── yes ──▶ goes on, with the lock
-//!                    │       or another thread has waited in the last 20 ms)
-//!                    └── no ──▶ releases the lock, waits, takes the lock ──▶ handles signals ──▶ goes on
+//!   sent ─▶ is there a reply? (polls for up to 40 µs, unless recent replies took over 80 µs, ── yes ──▶ continue
+//!                    │         or another thread has waited in the last 20 ms)
+//!                    └── no ──▶ release the lock, wait, take the lock ──▶ handle signals ──▶ continue
 //! ```
 
-use larder_client::{Interrupted, Waiter, WaitCondition};
+use larder_client::{Interrupted, WaitCondition, Waiter};
 use pyo3::prelude::*;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,32 +19,31 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-/// How long a thread looks for an answer before it releases the lock.
+/// How long a thread polls before it releases the lock.
 const SPIN: Duration = Duration::from_micros(40);
-/// The lock is released at once while recent answers took longer than this.
+/// The mean response time above which threads release the lock at once.
 const SLOW: Duration = Duration::from_micros(80);
-/// After this time without the lock, a thread handles signals: one that came just before it began to wait, or while it
-/// waits for another thread, does not wake it.
+/// The longest wait without the lock before a thread handles signals. A signal that arrives just before the wait, or
+/// during a wait for another thread, does not end the wait.
 const SLICE: Duration = Duration::from_millis(100);
 
 thread_local! {
-    /// What a signal handler has raised while this thread waited.
+    /// The exception that a signal handler has raised during a wait of this thread.
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
-/// What a signal handler has raised in a call that ended as interrupted.
+/// Takes the exception that a signal handler has raised in an interrupted call.
 pub(crate) fn raised() -> Option<PyErr> {
     RAISED.take()
 }
 
-/// Threads use the client at the same time if another one has waited within this time: threads that compute give each
-/// other the lock every 5 ms.
+/// The time within which waits of two threads count as concurrent. Threads that compute pass the lock on every 5 ms.
 const TOGETHER: Duration = Duration::from_millis(20);
 
-/// What is known of the waits of a client.
+/// Statistics of the waits of a client.
 #[derive(Debug, Default)]
 pub(crate) struct Gil {
-    /// How long recent answers took: a moving average, in nanoseconds.
+    /// A moving average of recent response times, in nanoseconds.
     recent: AtomicU64,
     last: Mutex<Option<Last>>,
 }
@@ -52,12 +52,12 @@ pub(crate) struct Gil {
 #[derive(Debug)]
 struct Last {
     thread: ThreadId,
-    /// When another thread waited.
+    /// The time at which another thread last waited.
     other: Option<Instant>,
 }
 
 impl Gil {
-    /// Whether this thread alone has waited lately.
+    /// Returns whether no other thread has waited recently.
     fn is_alone(&self, now: Instant) -> bool {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let thread = thread::current().id();
@@ -75,7 +75,7 @@ impl Gil {
 
     fn note(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(1 << 40);
-        // Of two threads that note something at the same time, one may be forgotten.
+        // A concurrent update may be lost, which does not matter for an average.
         let recent = self.recent.load(Ordering::Relaxed);
         self.recent.store(recent - recent / 8 + nanos / 8, Ordering::Relaxed);
     }

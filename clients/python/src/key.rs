@@ -1,4 +1,4 @@
-//! Keys, as pymemcache takes them.
+//! Keys with pymemcache's rules.
 
 use crate::errors::MemcacheIllegalInputError;
 use pyo3::exceptions::{PyTypeError, PyUnicodeEncodeError};
@@ -6,10 +6,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use std::borrow::Cow;
 
-/// The longest key, with its prefix.
+/// The longest key, including its prefix.
 const LEN_MAX: usize = 250;
 
-/// What keys may be, and what is put before them.
+/// The rules and the prefix of keys.
 #[derive(Debug)]
 pub(crate) struct KeyRules {
     pub(crate) allow_unicode: bool,
@@ -17,10 +17,10 @@ pub(crate) struct KeyRules {
 }
 
 impl KeyRules {
-    /// The bytes of a key: those of the Python object, which are not copied, if there is no prefix.
+    /// Returns the bytes of a key: without a prefix those of the Python object, which are not copied.
     ///
     /// # Errors
-    /// `MemcacheIllegalInputError`; `TypeError` if it is neither `str` nor `bytes`.
+    /// `MemcacheIllegalInputError`; `TypeError` if the key is neither `str` nor `bytes`.
     pub(crate) fn check<'a>(&self, key: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
         let bytes = self.encode(key)?;
         let bytes = if self.prefix.is_empty() {
@@ -28,9 +28,9 @@ impl KeyRules {
         } else {
             Cow::Owned([&self.prefix, bytes].concat())
         };
-        let illegal = |what: &str| {
+        let illegal = |problem: &str| {
             let shown = PyBytes::new(key.py(), &bytes).repr()?;
-            Err(MemcacheIllegalInputError::new_err(format!("Key {what}: {shown}")))
+            Err(MemcacheIllegalInputError::new_err(format!("Key {problem}: {shown}")))
         };
         if bytes.len() > LEN_MAX {
             illegal("is too long")
@@ -49,7 +49,7 @@ impl KeyRules {
         }
         let Ok(text) = key.cast::<PyString>() else {
             let class = key.get_type().name()?;
-            return Err(PyTypeError::new_err(format!("a key is str or bytes, not {class}")));
+            return Err(PyTypeError::new_err(format!("a key must be str or bytes, not {class}")));
         };
         let not_ascii = || {
             let shown = key.repr()?;

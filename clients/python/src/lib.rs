@@ -1,5 +1,5 @@
-//! The Rust half of the Python package `larder_client`: the calls of a client, keys, values and exceptions. The half in
-//! Python has the constructors, several servers, and Django's cache.
+//! The Rust half of the Python package `larder_client`: calls, keys, values and exceptions. The Python half has the
+//! constructors, the clients of several servers, and Django's cache.
 
 mod channel;
 mod client;
@@ -9,7 +9,7 @@ mod key;
 mod murmur;
 mod value;
 
-/// What `larder_client` is made of.
+/// The native module of `larder_client`.
 #[pyo3::pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]

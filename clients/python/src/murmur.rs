@@ -1,9 +1,9 @@
-//! The hash that pymemcache picks servers by.
+//! The hash function with which pymemcache chooses servers.
 
 use larder_client::ring::murmur3;
 use pyo3::prelude::*;
 
-/// The hash of the lowest byte of each character, as pymemcache takes it.
+/// Hashes the lowest byte of each character, like pymemcache.
 #[pyfunction]
 #[pyo3(signature = (data, seed = 0))]
 pub(crate) fn murmur3_32(data: &str, seed: u32) -> u32 {

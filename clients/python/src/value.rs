@@ -1,4 +1,4 @@
-//! Values: what is stored for a Python object, and what is returned for what was stored.
+//! Values: conversion of Python objects to stored bytes, and back.
 
 use crate::errors::MemcacheIllegalInputError;
 use larder_client::Item;
@@ -7,20 +7,20 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-/// How values are converted.
+/// The conversion of values.
 #[derive(Debug)]
 pub(crate) struct Values {
-    /// An object with `serialize` and `deserialize`. Without it, bytes are stored and returned as they are.
+    /// An object with `serialize` and `deserialize`. `None`: values are bytes and are not converted.
     pub(crate) serde: Option<Py<PyAny>>,
-    /// The encoding of what is not bytes.
+    /// The encoding of values other than bytes.
     pub(crate) encoding: String,
 }
 
 impl Values {
-    /// The bytes and the flags of a value. `flags` replace those that the serializer chose.
+    /// Serializes a value to bytes and flags. `flags` override those of the serializer.
     ///
     /// # Errors
-    /// `MemcacheIllegalInputError`: its text can't be encoded; what the serializer raises.
+    /// `MemcacheIllegalInputError` if the text cannot be encoded; exceptions of the serializer.
     pub(crate) fn serialize<'py>(
         &self,
         key: &Bound<'py, PyAny>,
@@ -55,10 +55,10 @@ impl Values {
         Ok(encoded.cast_into()?)
     }
 
-    /// The value of an item.
+    /// Returns the value of an item.
     ///
     /// # Errors
-    /// What the deserializer raises.
+    /// Exceptions of the deserializer.
     pub(crate) fn deserialize<'py>(
         &self,
         key: &Bound<'py, PyAny>,

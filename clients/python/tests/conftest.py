@@ -1,4 +1,4 @@
-"""The servers that the client is tested with: larderd and Debian's memcached."""
+"""Servers for tests: larderd and Debian's memcached."""
 
 import os
 import shutil
@@ -15,15 +15,15 @@ from server import LARDERD, Server, wait_until  # noqa: E402
 
 from larder_client import PooledClient  # noqa: E402
 
-#: What scripts/test-python has found or built.
+#: The programs that scripts/test-python has found or built.
 LARDERD = next((path for path in [LARDERD, LARDERD.parents[1] / "debug" / "larderd"] if path.exists()), LARDERD)
 
-#: A busy machine is no fault of the client.
+#: Long, so that no test fails because the machine is busy.
 PATIENT = {"timeout": 60.0, "connect_timeout": 60.0}
 
 
 def start(kind, **settings):
-    """A server, for a `with` block."""
+    """A server as a context manager."""
     if kind == "larderd":
         return Server(LARDERD, **settings)
     program = shutil.which("memcached")
@@ -32,7 +32,7 @@ def start(kind, **settings):
 
 
 class Restartable:
-    """A server on one port, which can be killed and started again. A `with` block."""
+    """A server on one port that can be killed and started again; a context manager."""
 
     def __init__(self, kind):
         program = str(LARDERD) if kind == "larderd" else shutil.which("memcached")
@@ -48,7 +48,7 @@ class Restartable:
         wait_until(self._listens, "the server's start")
 
     def _listens(self):
-        assert self.process.poll() is None, "the server has ended"
+        assert self.process.poll() is None, "the server has exited"
         with socket.socket() as probe:
             return probe.connect_ex(self.address) == 0
 

@@ -1,4 +1,4 @@
-"""A server inside the test that does what it is told."""
+"""A scripted server inside the test."""
 
 import contextlib
 import socket
@@ -17,7 +17,7 @@ CLOSE = object()
 RESET = object()
 SILENCE = object()
 
-#: Answers to a store, the exceptions that they are, and whether the value may be stored.
+#: Replies to a store, their exceptions, and whether the value may have been stored.
 FAILED_STORES = [
     (b"ERROR\r\n", MemcacheUnknownCommandError, True),
     (b"CLIENT_ERROR bad command line format\r\n", MemcacheClientError, False),
@@ -32,7 +32,7 @@ FAILED_STORES = [
 
 
 class Fake:
-    """Answers each request with the next of `answers`: bytes, `CLOSE`, `RESET` or `SILENCE`. A `with` block."""
+    """Replies to each request with the next of `answers`: bytes, `CLOSE`, `RESET` or `SILENCE`; a context manager."""
 
     def __init__(self, *answers):
         self.answers = list(answers)

@@ -1,4 +1,4 @@
-"""The clients for asyncio, with larderd and memcached: what calls return, and what is stored."""
+"""The clients for asyncio with larderd and memcached: results of calls and stored values."""
 
 import asyncio
 import functools
@@ -27,7 +27,7 @@ LOOPS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
 
 @pytest.fixture(params=LOOPS)
 def run(request):
-    """Runs a coroutine, in a loop of each kind."""
+    """Runs a coroutine in a loop of each kind."""
     return LOOPS[request.param]
 
 
@@ -47,7 +47,7 @@ def connected(run, server):
 
 
 def with_client(test):
-    """A test that is a coroutine function."""
+    """Turns a coroutine function into a test."""
 
     # pytest looks for fixtures in the signature.
     @functools.wraps(test, assigned=("__name__", "__doc__"), updated=())
@@ -201,7 +201,7 @@ def test_results_with_noreply(connected):
 
 
 class Reversing:
-    """Stores text backwards, with a flag."""
+    """Stores text reversed, with a flag."""
 
     def serialize(self, key, value):
         return value[::-1].encode(), 7 if key == "seven" else 2**32 - 1
@@ -235,7 +235,7 @@ def test_functions_convert_too(connected):
     )
 
 
-def test_what_a_conversion_raises_is_raised_for_the_caller(connected, server):
+def test_exceptions_of_a_conversion_are_raised_in_the_caller(connected, server):
     class Failing:
         def serialize(self, key, value):
             raise LookupError(value)
@@ -290,7 +290,7 @@ def test_version_and_statistics(connected, server):
 
 @with_client
 async def test_calls_of_many_tasks(client):
-    """More than may be under way together."""
+    """More calls than the limit of calls under way."""
     values = {f"key{n}": b"%d" % n for n in range(3000)}
     assert await asyncio.gather(*(client.set(key, value) for key, value in values.items())) == [True] * 3000
     assert await asyncio.gather(*map(client.get, values)) == list(values.values())
@@ -298,7 +298,7 @@ async def test_calls_of_many_tasks(client):
     assert await task == b"1"
 
 
-def test_the_calls_of_one_turn_leave_in_one_write(run):
+def test_the_calls_of_one_iteration_leave_in_one_write(run):
     async def main():
         answers = b"END\r\nNOT_FOUND\r\nEND\r\n"
         with Fake(answers, answers) as fake:
@@ -311,7 +311,7 @@ def test_the_calls_of_one_turn_leave_in_one_write(run):
     run(main())
 
 
-def test_values_that_are_large_do_not_hold_the_loop_up(connected):
+def test_large_values_do_not_block_the_loop(connected):
     async def work(client):
         turns = 0
 
@@ -351,14 +351,14 @@ def test_unix_sockets_and_names(run, server):
     run(main())
 
 
-def test_a_client_is_for_one_loop_at_a_time(run, server):
+def test_a_client_belongs_to_one_loop_at_a_time(run, server):
     client = Client(server.address, **PATIENT)
 
     async def use():
         await client.set("key", "x")
         return await client.get("key")
 
-    # Its loop has ended, without the client being closed.
+    # The loop has ended, and the client was not closed.
     assert run(use()) == b"x"
     assert run(use()) == b"x"
 
@@ -382,7 +382,7 @@ def test_a_client_is_for_one_loop_at_a_time(run, server):
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_call_of_a_loop_that_has_stopped_ends(new_loop):
+def test_a_call_in_a_stopped_loop_ends(new_loop):
     with Fake(SILENCE) as fake:
         client = Client(fake.address, **PATIENT)
         first, second = new_loop(), new_loop()
@@ -397,7 +397,7 @@ def test_a_call_of_a_loop_that_has_stopped_ends(new_loop):
         second.close()
 
 
-def test_a_client_that_is_closed_opens_another_connection(connected):
+def test_a_closed_client_opens_a_new_connection(connected):
     async def work(client):
         await client.set("key", "x")
         await client.close()
@@ -448,7 +448,7 @@ def test_several_servers(run, addresses):
     run(main())
 
 
-def test_a_server_of_several_that_fails(run, addresses):
+def test_one_failing_server_of_several(run, addresses):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         servers = [*addresses[:2], unused.getsockname()]

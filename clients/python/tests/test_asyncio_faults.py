@@ -1,4 +1,4 @@
-"""What servers and callers do to the clients for asyncio: failures, deadlines, calls that are given up, forks."""
+"""The clients for asyncio under failures, deadlines, cancelled calls and forks."""
 
 import asyncio
 import random
@@ -25,12 +25,12 @@ LOOPS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
 
 @pytest.fixture(params=LOOPS)
 def run(request):
-    """Runs a coroutine, in a loop of each kind."""
+    """Runs a coroutine in a loop of each kind."""
     return LOOPS[request.param]
 
 
 async def until(condition, event):
-    """Waits until `condition()` is true, while the loop goes on."""
+    """Waits until `condition()` is true, while the loop runs."""
     await asyncio.to_thread(wait_until, condition, event)
 
 
@@ -49,7 +49,7 @@ def test_exceptions_of_a_store(run, answer, kind, is_ambiguous):
     run(main())
 
 
-def test_only_the_connection_of_a_wrong_answer_is_lost(run):
+def test_a_wrong_reply_closes_only_its_connection(run):
     async def main():
         wrong = b"VALUE a 0 1\r\na\r\nEND\r\nVALUE x 0 1\r\nx\r\nEND\r\nVALUE c 0 1\r\nc\r\nEND\r\n"
         with Fake(wrong, b"END\r\n") as fake:
@@ -64,7 +64,7 @@ def test_only_the_connection_of_a_wrong_answer_is_lost(run):
     run(main())
 
 
-def test_half_a_value(run):
+def test_a_truncated_value(run):
     async def main():
         for end in [CLOSE, RESET, SILENCE]:
             with Fake(b"VALUE key 0 100\r\nhalf of it", end) as fake:
@@ -82,7 +82,7 @@ def test_half_a_value(run):
     run(main())
 
 
-def test_an_answer_that_comes_too_late_is_nobodys(run):
+def test_a_late_reply_reaches_no_caller(run):
     async def main():
         with Fake(SILENCE, SILENCE, b"VALUE b 0 1\r\nb\r\nEND\r\n") as fake:
             client = Client(fake.address, **PATIENT)
@@ -103,11 +103,11 @@ def test_an_answer_that_comes_too_late_is_nobodys(run):
     run(main())
 
 
-def test_a_call_that_is_given_up_before_it_is_sent_is_not_sent(run):
+def test_a_call_cancelled_before_it_is_sent_is_not_sent(run):
     async def main():
         with Fake(b"STORED\r\n", b"END\r\n") as fake:
             client = Client(fake.address, **PATIENT)
-            # While there is no connection, and in the turn in which it would be sent.
+            # While there is no connection, and in the iteration that would send it.
             for round in range(2):
                 wanted = asyncio.create_task(client.set("a", "1") if round == 0 else client.get("a"))
                 given_up = asyncio.create_task(client.set("b", "2"))
@@ -121,14 +121,14 @@ def test_a_call_that_is_given_up_before_it_is_sent_is_not_sent(run):
     run(main())
 
 
-def test_a_connection_is_closed_if_a_call_was_given_up_and_nobody_is_answered(run):
+def test_a_silent_connection_is_closed_after_a_cancelled_call(run):
     async def main():
         with Fake(SILENCE, SILENCE, b"END\r\n") as fake:
             client = Client(fake.address, **PATIENT)
             given_up = asyncio.create_task(client.get("a"))
             await until(lambda: fake.requests, "the request")
             given_up.cancel()
-            # It does not wait for its own deadline.
+            # The call ends before its own deadline.
             begun = time.monotonic()
             with pytest.raises(TimeoutError):
                 await client.set("b", "x")
@@ -141,8 +141,8 @@ def test_a_connection_is_closed_if_a_call_was_given_up_and_nobody_is_answered(ru
 
 
 @pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
-def test_nobody_gets_the_value_of_another_when_calls_are_given_up(kind, server):
-    """Calls are given up at random moments. Values contain their keys."""
+def test_cancelled_calls_mix_up_no_values(kind, server):
+    """Calls are cancelled at random moments. Values contain their keys."""
 
     async def work(client, n):
         chance = random.Random(n)
@@ -201,9 +201,9 @@ def test_timeouts_are_kept(run):
     run(main())
 
 
-def test_connecting_takes_no_longer_than_it_may(run):
+def test_connecting_respects_its_time_limit(run):
     async def main():
-        # Nobody accepts, and the queue of connections is full.
+        # The server never accepts, and its backlog is full.
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             listener.listen(0)
@@ -216,7 +216,7 @@ def test_connecting_takes_no_longer_than_it_may(run):
             with pytest.raises(TimeoutError) as raised:
                 await client.set("key", "x")
             assert raised.value.is_ambiguous is False
-            # uvloop's clock has milliseconds.
+            # uvloop's clock has a resolution of a millisecond.
             assert 0.19 <= time.monotonic() - begun < 30
             client = Client(listener.getsockname(), connect_timeout=60, timeout=0.2)
             with pytest.raises(TimeoutError):
@@ -244,7 +244,7 @@ def test_exceptions_are_misses_with_ignore_exc(run):
     run(main())
 
 
-def test_servers_that_can_not_be_reached(run):
+def test_unreachable_servers(run):
     async def main():
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
@@ -252,10 +252,10 @@ def test_servers_that_can_not_be_reached(run):
             with pytest.raises(ConnectionRefusedError) as raised:
                 await client.set("key", "x")
             assert raised.value.is_ambiguous is False
-            # All that wait for the connection are told.
+            # All calls that wait for the connection fail.
             calls = await asyncio.gather(*(client.get("key") for _ in range(9)), return_exceptions=True)
             assert {type(error) for error in calls} == {ConnectionRefusedError}
-            # After several failures it is left alone for a moment.
+            # After several failures calls fail at once for a moment.
             messages = set()
             for _ in range(10):
                 with pytest.raises(ConnectionError) as raised:
@@ -271,12 +271,12 @@ def test_servers_that_can_not_be_reached(run):
 
 
 @pytest.mark.parametrize("kind", ["larderd", "memcached"])
-def test_a_connection_that_the_server_has_closed_while_it_was_idle_is_replaced(run, kind):
+def test_an_idle_connection_closed_by_the_server_is_replaced(run, kind):
     async def main():
         with Restartable(kind) as server:
             client = Client(server.address, **PATIENT)
             assert await client.set("key", "x", noreply=False)
-            # The loop does not learn of it meanwhile.
+            # The loop does not run until the next call.
             server.kill()
             server.start()
             assert await client.set("key", "y", noreply=False) is True
@@ -287,8 +287,8 @@ def test_a_connection_that_the_server_has_closed_while_it_was_idle_is_replaced(r
 
 
 @pytest.mark.parametrize("kind", ["larderd", "memcached"])
-def test_a_server_that_is_killed_and_started_again_under_load(run, kind):
-    """Each task reads what it has stored itself, or nothing."""
+def test_a_restarted_server_under_load(run, kind):
+    """Each task reads the values that it has stored itself, or misses."""
 
     async def main():
         with Restartable(kind) as server:
@@ -321,7 +321,7 @@ def test_a_server_that_is_killed_and_started_again_under_load(run, kind):
     run(main())
 
 
-# Prints how many bytes of memory the process got while it gave up stores of 1 GB, to a server that reads nothing.
+# Prints by how many bytes the process grew while it cancelled stores of 1 GB to a server that reads nothing.
 DEAF = """
 import asyncio, os, sys, uvloop
 from larder_client.asyncio import Client
@@ -352,7 +352,7 @@ async def main():
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_server_that_never_reads_fills_no_memory(loop):
+def test_cancelled_stores_to_a_server_that_never_reads_use_no_memory(loop):
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         address = "{}:{}".format(*deaf.getsockname())
         command = [sys.executable, "-c", DEAF, loop, address]
@@ -373,7 +373,7 @@ def test_calls_end_in_time_while_the_server_reads_nothing(run):
             results = await asyncio.gather(*calls, return_exceptions=True)
             assert time.monotonic() - begun < 30
             assert {type(result) for result in results} == {TimeoutError}
-            # What was never sent has not happened.
+            # An unsent change has not happened.
             assert {result.is_ambiguous for result in results} == {True, False}
             await client.close()
 
@@ -415,13 +415,13 @@ loop = asyncio.new_event_loop()
 loop.run_until_complete(main())
 if os.getpid() != parent:
     asyncio.run(child())
-    # What the loop of the parent has in common with this process is left alone.
+    # The child does not change objects that it shares with the parent's loop.
     os._exit(0)
 loop.close()
 print("done")
 """
 
 
-def test_a_child_process_has_connections_of_its_own(server):
+def test_a_child_process_has_its_own_connections(server):
     result = subprocess.run([sys.executable, "-c", FORK, server.address], capture_output=True, text=True, timeout=120)
     assert result.returncode == 0 and result.stdout == "done\n", result.stderr

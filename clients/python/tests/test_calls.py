@@ -1,4 +1,4 @@
-"""The calls, with larderd and memcached: what they return, and what is stored."""
+"""Calls with larderd and memcached: their results and the stored values."""
 
 import time
 
@@ -177,7 +177,7 @@ def test_results_with_noreply(server):
     assert client.set_many({"key": "y"}) == []
 
 
-def test_as_a_dictionary(client):
+def test_a_client_works_like_a_dictionary(client):
     client["key"] = b"x"
     assert client["key"] == b"x"
     del client["key"]
@@ -186,7 +186,7 @@ def test_as_a_dictionary(client):
 
 
 class Reversing:
-    """Stores text backwards, with a flag."""
+    """Stores text reversed, with a flag."""
 
     def serialize(self, key, value):
         return value[::-1].encode(), 7 if key == "seven" else 2**32 - 1
@@ -203,7 +203,7 @@ def test_conversion(server):
     client.set("flags", "x", flags=5)
     assert client.get("seven") == ("seven", "abc", 7)
     assert client.gets("seven")[0] == client.gat("seven") == ("seven", "abc", 7)
-    # What is appended is converted like a value.
+    # Appended text is converted like a value.
     assert client.get_many(["key", "flags"]) == {"key": ("key", "dabc", 2**32 - 1), "flags": ("flags", "x", 5)}
     plain = PooledClient(server.address, **PATIENT)
     assert plain.get("seven") == b"cba"
@@ -220,7 +220,7 @@ def test_functions_convert_too(server):
     assert client.get("key") == ([1, "x"], 1)
 
 
-def test_what_a_conversion_raises_is_raised(server):
+def test_exceptions_of_a_conversion_are_raised(server):
     class Failing:
         def serialize(self, key, value):
             raise LookupError(value)
@@ -273,7 +273,7 @@ def test_administration(server, client):
     assert client.get("key") is None
 
 
-def test_a_client_that_is_closed_opens_again(client):
+def test_a_closed_client_opens_a_new_connection(client):
     client.set("key", "x")
     assert client.connections() == (1, 1, 0)
     for close in [client.close, client.quit, client.disconnect_all]:
@@ -312,7 +312,7 @@ def test_shutdown():
             PooledClient(server.address, **PATIENT).shutdown()
 
 
-def test_arguments_that_can_not_be_honoured_are_refused():
+def test_unsupported_arguments_are_refused():
     for name in ["socket_keepalive", "tls_context", "socket_module"]:
         with pytest.raises(ValueError, match=name):
             Client("localhost", **{name: object()})
@@ -329,7 +329,7 @@ def test_arguments_that_can_not_be_honoured_are_refused():
         Client(5)
 
 
-def test_settings_are_shown():
+def test_settings_can_be_read():
     client = PooledClient("cache", key_prefix="p", timeout=2.5, connect_timeout=None, ignore_exc=True)
     assert client.server == ("cache", 11211) and client.key_prefix == b"p"
     assert client.timeout == 2.5 and client.connect_timeout is None
@@ -338,7 +338,7 @@ def test_settings_are_shown():
         client.timeout = 5
 
 
-def test_derived_classes(server):
+def test_classes_can_be_derived(server):
     class Counting(Client):
         def __init__(self, port):
             super().__init__(("127.0.0.1", port), **PATIENT)

@@ -1,4 +1,4 @@
-"""LarderCache, in the manner of the tests that Django has for its own caches."""
+"""LarderCache, tested like Django tests its own caches."""
 
 import pickle
 import threading
@@ -223,7 +223,7 @@ def test_the_timeout_of_the_cache(server):
 
 
 @pytest.mark.parametrize("key", ["key with spaces", "k" * 251, "control\x01", "line\n"])
-def test_keys_that_no_server_takes(cache, key):
+def test_invalid_keys(cache, key):
     calls = [cache.get, cache.delete, cache.incr, cache.touch]
     for call in [*calls, lambda key: cache.set(key, 1), lambda key: cache.add(key, 1), lambda key: cache.get_many([key])]:
         with pytest.raises(InvalidCacheKey):
@@ -240,7 +240,7 @@ def test_keys_in_unicode(cache):
     assert cache.get_many(["schlüssel☃"]) == {"schlüssel☃": "value"}
 
 
-def test_a_value_that_is_too_large_leaves_no_old_one(cache):
+def test_a_refused_large_value_removes_the_old_one(cache):
     cache.set("key", "old")
     with pytest.raises(Exception, match="large"):
         cache.set("key", "x" * (3 << 20))
@@ -262,7 +262,7 @@ def test_connections_are_shared_by_threads_and_stay_open_after_requests(cache, s
         thread.join()
         request_finished.send(None)
     assert found == ["value"] * 10
-    # That of the statistics.
+    # The connection of the statistics.
     assert int(Client(server.address, timeout=60).stats()[b"total_connections"]) == before + 1
 
 

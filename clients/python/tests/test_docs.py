@@ -1,4 +1,4 @@
-"""The examples of the documentation run as they are written, but for the server's port."""
+"""The examples of the documentation run as written, except for the server's port."""
 
 import importlib
 import re

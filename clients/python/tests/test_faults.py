@@ -1,4 +1,4 @@
-"""What servers do wrong: which exceptions are raised, and that the client goes on."""
+"""Misbehaving servers: the exceptions, and that the client continues."""
 
 import socket
 import threading
@@ -33,7 +33,7 @@ def test_exceptions_of_a_store(answer, kind, is_ambiguous):
         assert client.set("key", "x", noreply=False) is True
 
 
-def test_the_family_of_exceptions():
+def test_the_hierarchy_of_exceptions():
     for kind, parent in [
         (MemcacheClientError, MemcacheError),
         (MemcacheUnknownCommandError, MemcacheClientError),
@@ -58,7 +58,7 @@ def test_a_value_of_another_key_is_an_error():
         assert client.connections()[0] == 0
 
 
-def test_an_answer_that_comes_too_late_is_nobodys():
+def test_a_late_reply_reaches_no_caller():
     late = b"VALUE key 0 1\r\n1\r\nEND\r\n"
     with Fake(SILENCE, b"END\r\n") as fake:
         client = Client(fake.address, connect_timeout=60, timeout=2)
@@ -113,14 +113,14 @@ def test_exceptions_are_misses_with_ignore_exc():
     assert Client("127.0.0.1:1", ignore_exc=True).stats() == {}
 
 
-def test_servers_that_can_not_be_reached():
+def test_unreachable_servers():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         client = Client(unused.getsockname(), connect_timeout=60, timeout=60)
         with pytest.raises(ConnectionRefusedError) as raised:
             client.set("key", "x")
         assert raised.value.is_ambiguous is False
-        # After several failures it is left alone for a moment.
+        # After several failures calls fail at once for a moment.
         for _ in range(10):
             with pytest.raises(ConnectionError):
                 client.get("key")
@@ -131,7 +131,7 @@ def test_servers_that_can_not_be_reached():
 
 
 @pytest.mark.parametrize("kind", ["larderd", "memcached"])
-def test_a_server_that_is_killed_and_started_again(kind):
+def test_a_restarted_server(kind):
     with Restartable(kind) as server:
         client = PooledClient(server.address, **PATIENT)
         assert client.set("key", "x", noreply=False)
@@ -152,7 +152,7 @@ def test_a_server_that_is_killed_and_started_again(kind):
 
 
 @pytest.mark.parametrize("kind", ["larderd", "memcached"])
-def test_a_connection_that_the_server_has_closed_while_it_was_idle_is_replaced(kind):
+def test_an_idle_connection_closed_by_the_server_is_replaced(kind):
     with Restartable(kind) as server:
         client = PooledClient(server.address, **PATIENT)
         assert client.set("key", "x", noreply=False)

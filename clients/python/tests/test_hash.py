@@ -1,4 +1,4 @@
-"""Several servers: a key is kept by the server that pymemcache keeps it on."""
+"""Several servers: each key belongs to the same server as with pymemcache."""
 
 import random
 import time
@@ -15,7 +15,7 @@ from larder_client import Client, HashClient, MemcacheError, RendezvousHash
 from larder_client._native import murmur3_32
 
 
-def test_the_hash_is_pymemcaches():
+def test_the_hash_equals_pymemcache():
     chance = random.Random(1)
     for length in [*range(20), 100, 250]:
         for limit in [0x80, 0x100, 0x800, 0xD800, 0x110000]:
@@ -25,7 +25,7 @@ def test_the_hash_is_pymemcaches():
 
 
 @pytest.mark.parametrize("as_key", [str, lambda n: f"user:{n}", lambda n: b"user:%d" % n, lambda n: f"schlüssel☃{n}"])
-def test_the_servers_of_keys_are_pymemcaches(as_key):
+def test_the_servers_of_keys_equal_pymemcache(as_key):
     nodes = [f"10.0.0.{n}:11211" for n in range(1, 6)] + ["/run/memcached.sock"]
     ours, theirs = RendezvousHash(), pymemcache.client.rendezvous.RendezvousHash()
     for node in nodes:
@@ -38,7 +38,7 @@ def test_the_servers_of_keys_are_pymemcaches(as_key):
     assert [ours.get_node(key) for key in keys] == [theirs.get_node(key) for key in keys]
 
 
-def test_equal_hashes_are_decided_as_in_pymemcache():
+def test_ties_of_hashes_are_broken_like_in_pymemcache():
     nodes = ["b", "a", "c"]
     arguments = {"nodes": nodes, "hash_function": lambda text, seed: len(text)}
     theirs = pymemcache.client.rendezvous.RendezvousHash(**arguments)
@@ -56,7 +56,7 @@ def addresses():
 
 
 @pytest.mark.parametrize("pooling", [False, True])
-def test_each_reads_what_the_other_has_stored(addresses, pooling):
+def test_both_libraries_read_each_others_values(addresses, pooling):
     ours = HashClient(addresses, use_pooling=pooling, key_prefix="p:", **PATIENT)
     theirs = pymemcache.client.hash.HashClient(addresses, key_prefix=b"p:")
     ours.flush_all()
@@ -96,7 +96,7 @@ def test_calls(addresses):
     client.quit()
 
 
-def test_a_server_that_dies_and_comes_back():
+def test_a_dead_server_is_revived():
     with Restartable("memcached") as one, Restartable("memcached") as two:
         servers = [one.address, two.address]
         client = HashClient(servers, retry_attempts=1, retry_timeout=0, dead_timeout=0.5, **PATIENT)
@@ -108,7 +108,7 @@ def test_a_server_that_dies_and_comes_back():
         for _ in range(3):
             with pytest.raises((OSError, MemcacheError)):
                 client.set("key0", "x", noreply=False)
-        # Now it is dead: the other server has its keys.
+        # The server is marked as dead, so the other server gets its keys.
         assert client.hasher.get_node("key0") != mine
         assert client.set("key0", "y", noreply=False) is True
         dying.start()
@@ -131,7 +131,7 @@ def test_without_servers():
     assert forgiving.get_many(["key"]) == {}
 
 
-def test_ignore_exc_says_which_keys_were_not_stored():
+def test_ignore_exc_returns_the_keys_that_were_not_stored():
     client = HashClient(["127.0.0.1:1"], ignore_exc=True, retry_attempts=5)
     assert client.set_many({"a": 1, "b": 2}, noreply=False) == ["a", "b"]
     assert client.get_many(["a", "b"]) == {}

@@ -18,7 +18,7 @@ from larder_client import Client, MemcacheError, PooledClient
 
 
 def together(number, work):
-    """Runs `work(n)` in threads. Raises what one of them raised."""
+    """Runs `work(n)` in threads. Raises the exception of one of them."""
     raised = []
 
     def run(n):
@@ -35,7 +35,7 @@ def together(number, work):
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, None])
-def test_nobody_gets_the_value_of_another(server, size):
+def test_threads_mix_up_no_values(server, size):
     client = PooledClient(server.address, max_pool_size=size, **PATIENT)
 
     def work(n):
@@ -55,7 +55,7 @@ def test_nobody_gets_the_value_of_another(server, size):
 
 
 @pytest.mark.parametrize("size", [8, None])
-def test_nobody_gets_the_value_of_another_while_the_server_is_killed_and_started(size):
+def test_threads_mix_up_no_values_while_the_server_restarts(size):
     stop = threading.Event()
     hits = [0] * 16
     with Restartable("memcached") as server:
@@ -95,7 +95,7 @@ def test_threads_may_share_a_client_of_one_connection(server):
     assert client.connections() == (1, 1, 0)
 
 
-def test_a_client_may_be_closed_while_others_use_it(server):
+def test_a_client_may_be_closed_while_other_threads_use_it(server):
     client = PooledClient(server.address, max_pool_size=2, **PATIENT)
     stop = threading.Event()
 
@@ -113,7 +113,7 @@ def test_a_client_may_be_closed_while_others_use_it(server):
 
 
 @pytest.mark.parametrize("waits_for", ["an answer", "a connection"])
-def test_others_run_while_a_thread_waits(waits_for):
+def test_other_threads_run_while_a_thread_waits(waits_for):
     with Fake(SILENCE) as fake:
         client = PooledClient(fake.address, max_pool_size=1, connect_timeout=60, timeout=3)
         number = 1 if waits_for == "an answer" else 2
@@ -127,7 +127,7 @@ def test_others_run_while_a_thread_waits(waits_for):
         threads = [threading.Thread(target=wait) for _ in range(number)]
         [thread.start() for thread in threads]
         wait_until(lambda: fake.requests and client.connections()[2] == number - 1, "they wait")
-        # With the interpreter's lock in their hands, this would not go on before they are over.
+        # If the waiting threads held the interpreter's lock, this thread would not run before they end.
         for _ in range(100_000):
             pass
         assert not over
@@ -136,7 +136,7 @@ def test_others_run_while_a_thread_waits(waits_for):
 
 
 @pytest.mark.parametrize("pooling, connections", [({}, 1), ({"pool_idle_timeout": 60}, 2), ({"max_pool_size": 2}, 2)])
-def test_calls_share_a_connection_unless_a_pool_is_asked_for(pooling, connections):
+def test_calls_share_a_connection_without_a_pool(pooling, connections):
     with Fake() as fake:
         client = PooledClient(fake.address, timeout=1, **pooling)
 
@@ -152,7 +152,7 @@ INTERRUPTED = """
 import os, signal, sys, threading
 from larder_client import PooledClient
 
-# Whoever runs the tests in the background may have it ignored.
+# A shell that runs the tests in the background may have made it ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 client = PooledClient(sys.argv[1], max_pool_size=1, timeout=None)
@@ -177,7 +177,7 @@ os._exit(0)
 
 
 @pytest.mark.parametrize("waits_for", ["an answer", "a connection"])
-def test_a_signal_ends_the_waiting(waits_for):
+def test_a_signal_ends_a_wait(waits_for):
     with Fake() as fake:
         command = [sys.executable, "-c", INTERRUPTED, "%s:%d" % fake.address, waits_for]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -191,7 +191,7 @@ def test_a_signal_ends_the_waiting(waits_for):
         assert output == "interrupted\n"
 
 
-def test_handlers_of_signals_run_and_the_call_goes_on():
+def test_a_call_continues_after_a_signal_handler():
     with Fake(b"END\r\n", SILENCE) as fake:
         handled = []
 
@@ -214,7 +214,7 @@ def test_handlers_of_signals_run_and_the_call_goes_on():
 
 
 @pytest.mark.parametrize("size", [4, None])
-def test_handlers_of_signals_may_make_calls_of_their_own(size):
+def test_signal_handlers_may_make_calls(size):
     with Fake(b"END\r\n", SILENCE) as fake:
         found = []
 
@@ -222,7 +222,7 @@ def test_handlers_of_signals_may_make_calls_of_their_own(size):
             if len(fake.requests) < 2:
                 signal.setitimer(signal.ITIMER_REAL, 0.1)
                 return
-            # It is answered only after the call that it has interrupted.
+            # The server replies to it only after the interrupted call.
             answers = threading.Timer(0.1, fake.connections[0].sendall, [b"VALUE key 0 1\r\nx\r\nEND\r\n"])
             fake.answers.append(b"VALUE other 0 1\r\ny\r\nEND\r\n")
             if size is None:
@@ -244,7 +244,7 @@ def test_handlers_of_signals_may_make_calls_of_their_own(size):
         assert time.monotonic() - begun < PATIENT["timeout"] / 2
 
 
-def test_a_signal_is_handled_whenever_it_comes():
+def test_a_signal_is_handled_in_every_phase_of_a_call():
     rounds = 40
     with Fake(*[SILENCE] * rounds) as fake:
         handled = threading.Semaphore(0)
@@ -261,7 +261,7 @@ def test_a_signal_is_handled_whenever_it_comes():
         try:
             thread.start()
             for number in range(rounds):
-                # Before the request is sent, while a thread looks for the answer, or when it waits without the lock.
+                # Before the request is sent, while the thread polls, or while it waits without the lock.
                 signal.setitimer(signal.ITIMER_REAL, (number + 1) * 5e-6)
                 assert client.get("key") is None
         finally:
@@ -285,13 +285,13 @@ def sockets():
     """The sockets of this process."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
-        # One of them was the directory.
+        # One of the descriptors was the directory.
         with contextlib.suppress(FileNotFoundError):
             found.add(os.readlink(f"/proc/self/fd/{name}"))
     return {link for link in found if link.startswith("socket:")}
 
 
-def test_a_child_drops_its_parents_sockets(server):
+def test_a_child_process_drops_its_parents_sockets(server):
     before = sockets()
     client = PooledClient(server.address, **PATIENT)
     client.set("key", "parent", noreply=False)

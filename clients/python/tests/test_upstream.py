@@ -1,4 +1,4 @@
-"""pymemcache's own tests, on the classes of larder_client. docs/python.md lists those that fail, each with its reason."""
+"""pymemcache's own tests on the classes of larder_client. docs/python.md lists the failing ones with their reasons."""
 
 import os
 import re
@@ -18,7 +18,7 @@ WITH_SERVER = ["test_integration"]
 
 
 def run(modules, tmp_path, *options, **environment):
-    """Runs test modules of pymemcache. Returns the names of the tests that failed, and how many passed."""
+    """Runs test modules of pymemcache. Returns the names of the failed tests, and the number of passed ones."""
     failed = tmp_path / "failed"
     paths = [str(UPSTREAM / f"{module}.py") for module in modules]
     plugins = ["-p", "larder_plugin", "-p", "no:cacheprovider", "-W", "ignore"]

@@ -1,4 +1,4 @@
-"""Is not run, but checked by mypy: an error that is expected and does not come is an error, too."""
+"""Checked by mypy and not run. An expected error that does not occur is an error, too."""
 
 from larder_client import Client, HashClient, MemcacheError, PooledClient, asyncio
 from larder_client.serde import CompressedSerde, PickleSerde

@@ -1,4 +1,4 @@
-"""A client of memcached, Larder and other servers that speak memcached's protocol, with pymemcache's names.
+"""A client for memcached, Larder and other servers that speak memcached's protocol, with pymemcache's names.
 
     from larder_client import PooledClient
 

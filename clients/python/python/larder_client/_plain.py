@@ -1,4 +1,5 @@
-"""Commands for administrators, which are rare: each is sent over a connection of its own, by the standard library."""
+"""Administrative commands. They are rare, so each one uses a connection of its own and the standard library's
+sockets."""
 
 import socket
 from collections.abc import Callable, Sequence
@@ -30,15 +31,15 @@ def _connect(client: BaseClient) -> socket.socket:
     return connected
 
 
-def _exchange(client: BaseClient, command: bytes, is_whole: Callable[[bytes], bool]) -> bytes:
-    """Sends a command. Returns its answer, as soon as that is whole."""
+def _exchange(client: BaseClient, command: bytes, is_complete: Callable[[bytes], bool]) -> bytes:
+    """Sends a command. Returns the reply as soon as it is complete."""
     answer = b""
     with _connect(client) as connected:
         connected.sendall(command + b"\r\n")
-        while not is_whole(answer):
+        while not is_complete(answer):
             piece = connected.recv(1 << 16)
             if not piece:
-                raise MemcacheUnexpectedCloseError("the server closed the connection")
+                raise MemcacheUnexpectedCloseError("connection closed by the server")
             answer += piece
             if answer.endswith(b"\r\n"):
                 _raise_error(answer.splitlines()[-1], command)
@@ -110,7 +111,7 @@ def _seconds(value: bytes) -> float:
     return float(value.replace(b":", b"."))
 
 
-#: What pymemcache converts statistics to, unless it is `int`.
+#: pymemcache's conversions of statistics other than `int`.
 _CONVERSIONS: dict[bytes, Callable[[bytes], Any]] = {
     b"version": bytes,
     b"rusage_user": _seconds,

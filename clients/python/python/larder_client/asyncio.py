@@ -10,8 +10,8 @@
 
     asyncio.run(main())
 
-All tasks of a loop share one connection to each server: the calls that they begin in one turn of the loop leave in one
-write, and nobody waits for the answer to another's call.
+All tasks of a loop share one connection per server. Calls that start in the same iteration of the loop leave in one
+write, and no task waits for the reply to another task's call.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ __all__ = ["Client", "HashClient"]
 
 _T = TypeVar("_T")
 
-#: Channels of this process, whose sockets a child process must not share.
+#: Channels of this process. A forked child process must not share their sockets.
 _channels: "weakref.WeakSet[_Channel]" = weakref.WeakSet()
 
-#: What a child process has of its parent's connections. It is kept because to close a transport changes the parent's
-#: loop, too.
+#: Connections that a child process has inherited. They are kept alive, because closing a transport would change the
+#: parent's loop, too.
 _inherited: list[Any] = []
 
 
@@ -48,7 +48,7 @@ def _after_fork_in_child() -> None:
     sockets = [connection.socket() for connection in connections if connection is not None]
     _inherited.extend(connections)
     if any(sockets):
-        # The descriptors stay valid for whoever closes them, but a loop that goes on in the child reads nothing from the
+        # The descriptors stay valid and can be closed, but a loop that continues in the child reads nothing from the
         # parent's sockets.
         nothing = os.open(os.devnull, os.O_RDWR)
         for inherited in sockets:
@@ -61,7 +61,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class _Connection(asyncio.Protocol):
-    """A connection of a channel. What happens on one that the channel has dropped concerns nobody."""
+    """A connection of a channel. Ignores all events after the channel has dropped it."""
 
     def __init__(self, channel: "_Channel") -> None:
         self._channel = channel
@@ -69,7 +69,7 @@ class _Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are not derived from it.
+        # uvloop's transports are not derived from asyncio.Transport.
         self.transport = opened = cast(asyncio.Transport, transport)
         if self._channel._connection is self:
             self._channel._opened(opened)
@@ -77,7 +77,7 @@ class _Connection(asyncio.Protocol):
             opened.abort()
 
     def socket(self) -> Any:
-        """The socket, if the connection is open."""
+        """Returns the socket, if the connection is open."""
         return None if self.transport is None else self.transport.get_extra_info("socket")
 
     def data_received(self, data: bytes) -> None:
@@ -102,7 +102,7 @@ class _Connection(asyncio.Protocol):
 
 
 class _Channel(Channel):
-    """The calls for one server, and the connection that they share."""
+    """The calls to one server, and the connection that they share."""
 
     def __init__(self, server: Server, connect_timeout: float | None, **settings: Any) -> None:
         self.server = server
@@ -113,7 +113,7 @@ class _Channel(Channel):
         _channels.add(self)
 
     def _open(self) -> None:
-        """Begins to open a connection."""
+        """Starts opening a connection."""
         self._connection = _Connection(self)
         self._opening = asyncio.get_running_loop().create_task(self._connect(self._connection))
 
@@ -129,14 +129,14 @@ class _Channel(Channel):
 
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
-            self._failed(None, True, "there was no connection in time")
+            self._failed(None, True, "timeout: no connection by the deadline")
         elif isinstance(error, OSError) and not isinstance(error, (socket.gaierror, ssl.SSLError)):
             self._failed(error.errno, False, str(error))
         else:
             self._failed(None, False, str(error) or type(error).__name__)
 
     async def _dial(self, connection: _Connection) -> None:
-        """Opens a connection to the first address of the server that takes one."""
+        """Connects to the first address of the server that accepts."""
         loop = asyncio.get_running_loop()
         if isinstance(self.server, str):
             await loop.create_unix_connection(lambda: connection, self.server)
@@ -145,7 +145,7 @@ class _Channel(Channel):
         end = None if self.connect_timeout is None else loop.time() + self.connect_timeout
         for left in range(len(addresses), 0, -1):
             host, port = addresses[len(addresses) - left]
-            # An address that does not answer leaves time for the others.
+            # An equal share of the time, so that an unresponsive address leaves time for the others.
             share = None if end is None else (end - loop.time()) / left
             try:
                 await asyncio.wait_for(loop.create_connection(lambda: connection, host, port), share)
@@ -158,7 +158,7 @@ class _Channel(Channel):
         """Closes the connection at once."""
         connection, self._connection = self._connection, None
         opening, self._opening = self._opening, None
-        # A loop that is closed has no tasks any more, and takes no calls.
+        # A closed loop has no tasks and accepts no calls.
         if connection is None or connection.loop.is_closed():
             return
         if connection.transport is not None:
@@ -167,19 +167,19 @@ class _Channel(Channel):
             opening.cancel()
 
     def _leave(self) -> _Connection | None:
-        """Forgets the connection and the calls, without a word to anybody; the connection."""
+        """Drops the connection and the calls, without results and without closing. Returns the connection."""
         connection, self._connection, self._opening = self._connection, None, None
         self._forget()
         return connection
 
     def end(self) -> None:
-        """Ends the calls that are under way, and closes the connection."""
+        """Fails the calls under way, and closes the connection."""
         self._end()
         self._drop()
 
 
 async def _addresses(host: str, port: int) -> list[tuple[str, int]]:
-    """The addresses of a host. A thread of the loop looks names up, but not addresses."""
+    """Returns the addresses of a host. Only names are resolved in a thread of the loop, not addresses."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)
@@ -191,7 +191,7 @@ async def _addresses(host: str, port: int) -> list[tuple[str, int]]:
 
 
 class _Client:
-    """What the clients of one and of several servers share."""
+    """The common part of the clients of one and of several servers."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class _Client:
         self.allow_unicode_keys = allow_unicode_keys
         self.encoding = encoding
         self._is_plain = isinstance(self.serde, LegacyWrappingSerde) and self.serde.is_plain
-        #: Whether `ignore_exc` is for changes, too.
+        #: Whether `ignore_exc` also applies to changes.
         self._ignores_all = False
 
     def _channel_of(self, server: Server) -> _Channel:
@@ -237,11 +237,11 @@ class _Client:
         raise NotImplementedError
 
     def _of(self, key: Key) -> _Channel:
-        """The channel to the server of a key."""
+        """Returns the channel to the server of a key."""
         raise NotImplementedError
 
     def _by_channel(self, keys: Iterable[Key]) -> dict[_Channel, list[Key]]:
-        """Keys by the channels to their servers."""
+        """Groups keys by the channel to their server."""
         raise NotImplementedError
 
     def _noreply(self, noreply: bool | None) -> bool:
@@ -263,17 +263,17 @@ class _Client:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connections. Calls that are under way fail, and the next call opens a new one."""
+        """Closes the connections. Calls under way fail, and the next call opens a new connection."""
         for channel in self._channels():
             channel.end()
-        # The loop closes sockets in its next turn.
+        # The loop closes sockets in its next iteration.
         await asyncio.sleep(0)
 
     quit = close
     disconnect_all = close
 
     async def get(self, key: Key, default: Any = None) -> Any:
-        """The value of an item, or `default` if there is none."""
+        """Returns the value of an item, or `default` if it does not exist."""
         try:
             found = await self._of(key).get(key)
             if found is None:
@@ -285,7 +285,7 @@ class _Client:
             raise
 
     async def gets(self, key: Key, default: Any = None, cas_default: Any = None) -> tuple[Any, Any]:
-        """The value of an item and its CAS, or `(default, cas_default)` if there is none."""
+        """Returns the value of an item and its CAS, or `(default, cas_default)` if it does not exist."""
         try:
             found = await self._of(key).gets(key)
             return (default, cas_default) if found is None else self._value_and_cas(key, found)
@@ -295,11 +295,12 @@ class _Client:
             raise
 
     async def gat(self, key: Key, expire: int = 0, default: Any = None) -> Any:
-        """The value of an item, whose expiry is set, or `default` if there is none."""
+        """Sets the expiry of an item and returns its value, or `default` if it does not exist."""
         return (await self.gats(key, expire, default))[0]
 
     async def gats(self, key: Key, expire: int = 0, default: Any = None, cas_default: Any = None) -> tuple[Any, Any]:
-        """The value of an item, whose expiry is set, and its CAS, or `(default, cas_default)` if there is none."""
+        """Sets the expiry of an item and returns its value and CAS, or `(default, cas_default)` if it does not
+        exist."""
         try:
             found = await self._of(key).gats(key, expire)
             return (default, cas_default) if found is None else self._value_and_cas(key, found)
@@ -309,11 +310,12 @@ class _Client:
             raise
 
     async def get_many(self, keys: Iterable[Key]) -> dict[Any, Any]:
-        """The values of those keys that there are, as a dictionary, by one request to each server."""
+        """Returns the values of the existing keys as a dictionary, with one batch of requests to each server."""
         return await self._look_up(keys, False, self._value)
 
     async def gets_many(self, keys: Iterable[Key]) -> dict[Any, tuple[Any, Any]]:
-        """The values and CAS of those keys that there are, as a dictionary of pairs, by one request to each server."""
+        """Returns the values and CAS of the existing keys as a dictionary of pairs, with one batch of requests to each
+        server."""
         return await self._look_up(keys, True, self._value_and_cas)
 
     async def _look_up(self, keys: Iterable[Key], cas: bool, convert: Callable[[Key, Any], Any]) -> dict[Any, Any]:
@@ -338,17 +340,17 @@ class _Client:
         return {key: value for part in parts for key, value in part.items()}
 
     async def _change(
-        self, key: Key, begin: Callable[[_Channel], Any], noreply: bool | None, unsaid: bool | None = True
+        self, key: Key, start: Callable[[_Channel], Any], noreply: bool | None, noreply_result: bool | None = True
     ) -> Any:
-        """A change of one item: its result, or `unsaid` with `noreply`. It is `False` if it fails where exceptions are
-        ignored."""
+        """Changes one item. Returns the result, or `noreply_result` with `noreply`, or `False` after an ignored
+        exception."""
         try:
-            result = await begin(self._of(key))
+            result = await start(self._of(key))
         except Exception:
             if self._ignores_all:
                 return False
             raise
-        return unsaid if self._noreply(noreply) else result
+        return noreply_result if self._noreply(noreply) else result
 
     async def _store(
         self, mode: str, key: Key, value: Any, expire: int, noreply: bool | None, flags: int | None
@@ -364,31 +366,31 @@ class _Client:
     async def set(
         self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> bool | None:
-        """Stores an item, whatever is there. Returns True, also with `noreply`."""
+        """Stores an item, whether or not it exists. Returns True, also with `noreply`."""
         return await self._store("set", key, value, expire, noreply, flags)
 
     async def add(
         self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> bool | None:
-        """Stores an item if there is none. Returns whether it was stored; with `noreply`, True."""
+        """Stores an item if it does not exist. Returns whether it was stored; with `noreply`, True."""
         return await self._store("add", key, value, expire, noreply, flags)
 
     async def replace(
         self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> bool | None:
-        """Stores an item if there is one. Returns whether it was stored; with `noreply`, True."""
+        """Stores an item if it exists. Returns whether it was stored; with `noreply`, True."""
         return await self._store("replace", key, value, expire, noreply, flags)
 
     async def append(
         self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> bool | None:
-        """Adds to the end of a value. Returns whether there was one; with `noreply`, True."""
+        """Appends to a value. Returns whether the item existed; with `noreply`, True."""
         return await self._store("append", key, value, expire, noreply, flags)
 
     async def prepend(
         self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> bool | None:
-        """Adds to the beginning of a value. Returns whether there was one; with `noreply`, True."""
+        """Prepends to a value. Returns whether the item existed; with `noreply`, True."""
         return await self._store("prepend", key, value, expire, noreply, flags)
 
     async def cas(
@@ -400,8 +402,8 @@ class _Client:
         noreply: bool = False,
         flags: int | None = None,
     ) -> bool | None:
-        """Stores an item if the one that is there has this CAS. Returns True if it was stored, False if the item has
-        another CAS, and None if there is none; with `noreply`, True."""
+        """Stores an item if the present one has this CAS. Returns True if it was stored, False if the item has another
+        CAS, and None if it does not exist; with `noreply`, True."""
         stored: bool | None = await self._change(
             key, lambda channel: channel.cas(key, value, cas, expire, flags), noreply
         )
@@ -410,7 +412,8 @@ class _Client:
     async def set_many(
         self, values: Mapping[Any, Any], expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> list[Any]:
-        """Stores the items of a dictionary, by one request to each server. Returns the keys that were not stored."""
+        """Stores the items of a dictionary, with one batch of requests to each server. Returns the keys that were not
+        stored."""
 
         async def of(channel: _Channel, keys: list[Key]) -> list[Any]:
             try:
@@ -427,12 +430,12 @@ class _Client:
         return [key for part in parts for key in part]
 
     async def delete(self, key: Key, noreply: bool | None = None) -> bool:
-        """Removes an item. Returns whether there was one; with `noreply`, True."""
+        """Removes an item. Returns whether it existed; with `noreply`, True."""
         found: bool = await self._change(key, lambda channel: channel.delete(key), noreply)
         return found
 
     async def delete_many(self, keys: Iterable[Key], noreply: bool | None = None) -> bool:
-        """Removes items, by one request to each server. Returns True."""
+        """Removes items, with one batch of requests to each server. Returns True."""
 
         async def of(channel: _Channel, keys: list[Key]) -> None:
             try:
@@ -451,22 +454,23 @@ class _Client:
     delete_multi = delete_many
 
     async def incr(self, key: Key, value: int, noreply: bool = False) -> int | None:
-        """Adds to a number, which wraps at 2^64. Returns the number; None if there is none, or with `noreply`."""
+        """Adds to a number, modulo 2^64. Returns the new number; None if the item does not exist, or with `noreply`."""
         number: int | None = await self._change(key, lambda channel: channel.count(key, value, False), noreply, None)
         return number
 
     async def decr(self, key: Key, value: int, noreply: bool = False) -> int | None:
-        """Subtracts from a number, down to 0 at most. Returns the number; None if there is none, or with `noreply`."""
+        """Subtracts from a number, but not below 0. Returns the new number; None if the item does not exist, or with
+        `noreply`."""
         number: int | None = await self._change(key, lambda channel: channel.count(key, value, True), noreply, None)
         return number
 
     async def touch(self, key: Key, expire: int = 0, noreply: bool | None = None) -> bool:
-        """Sets when an item expires. Returns whether there is one; with `noreply`, True."""
+        """Sets the expiry of an item. Returns whether it exists; with `noreply`, True."""
         found: bool = await self._change(key, lambda channel: channel.touch(key, expire), noreply)
         return found
 
     async def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
-        """Removes all items of all servers, now or after `delay` seconds. Returns True."""
+        """Removes all items from all servers, now or after `delay` seconds. Returns True."""
 
         async def of(channel: _Channel) -> None:
             try:
@@ -480,7 +484,7 @@ class _Client:
 
 
 async def _together(calls: list[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """What the calls return. If one fails, the others come to their end first."""
+    """Returns the results of the calls, in order. If one fails, raises its exception after all others have ended."""
     if len(calls) == 1:
         return [await calls[0]]
     results = await asyncio.gather(*calls, return_exceptions=True)
@@ -493,11 +497,11 @@ async def _together(calls: list[Coroutine[Any, Any, _T]]) -> list[_T]:
 
 
 class Client(_Client):
-    """A client of one server, for all tasks of an event loop, which share its connection. It belongs to the loop of its
-    first call; when that has ended, to the loop of the next.
+    """A client of one server for all tasks of an event loop, which share its connection. The client belongs to the loop
+    of its first call; once that loop has stopped, to the loop of the next call.
 
-    The arguments are those of `larder_client.Client`. A call takes `timeout` seconds at most, the time for a connection
-    included. `ignore_exc` makes look-ups that fail misses. See docs/python.md.
+    The arguments are those of `larder_client.Client`. A call takes at most `timeout` seconds, including the time to
+    open a connection. With `ignore_exc`, failed lookups are misses. See docs/python.md.
     """
 
     def __init__(
@@ -541,16 +545,16 @@ class Client(_Client):
         return {self._channel: keys} if keys else {}
 
     def check_key(self, key: Key) -> bytes:
-        """The bytes that a server gets for a key."""
+        """Returns the bytes that a server gets for a key."""
         return check_key_helper(key, self.allow_unicode_keys, self.key_prefix)
 
     async def version(self) -> bytes:
-        """The server's version."""
+        """Returns the server's version."""
         return await self._channel.version()
 
     async def stats(self, topic: str = "") -> dict[bytes, Any]:
-        """A page of statistics: the general one, or the one of a topic, which is one word. Values are converted as by
-        the `stats` of the other clients."""
+        """Returns a page of statistics: the general one, or the one of a topic, which is one word. Values are converted
+        like those of the other clients."""
         try:
             page = await self._channel.stats(topic)
         except Exception:
@@ -561,11 +565,11 @@ class Client(_Client):
 
 
 class HashClient(_Client):
-    """A client of several servers, for all tasks of an event loop. A key is kept by one of them, the same one as with
-    the `HashClient` of threads and with pymemcache.
+    """A client of several servers for all tasks of an event loop. Each key belongs to one server, the same one as with
+    the `HashClient` for threads and with pymemcache.
 
-    Calls for a server that fails again and again fail at once for a moment; its keys do not move to the others. With
-    `ignore_exc`, look-ups that fail are misses, and changes that fail are False. The other arguments are those of
+    After repeated failures of a server, calls to it fail at once for a moment; its keys do not move to other servers.
+    With `ignore_exc`, failed lookups are misses, and failed changes return False. The other arguments are those of
     `Client`.
     """
 
@@ -612,7 +616,7 @@ class HashClient(_Client):
             self.hasher.add_node(name)
 
     def remove_server(self, server: Server) -> None:
-        """Removes a server: the others get its keys."""
+        """Removes a server: the other servers get its keys."""
         name = self._name(normalize_server_spec(server))
         self.hasher.remove_node(name)
         self._by_name.pop(name).end()

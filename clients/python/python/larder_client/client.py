@@ -14,14 +14,14 @@ from .serde import Deserializer, LegacyWrappingSerde, Serde, Serializer
 Server = tuple[str, int] | str
 Key = str | bytes
 
-#: Without another `timeout`, a call takes at most so many seconds; without another `connect_timeout`, connecting does.
+#: Default time limits in seconds: of a call, and of opening a connection.
 TIMEOUT = 1.0
 CONNECT_TIMEOUT = 0.25
 
-#: pymemcache's limit of connections unless one is given.
+#: pymemcache's default limit of connections.
 _POOL_SIZE_MAX = 2**31
 
-#: Clients of this process, whose sockets a child process must not share.
+#: Clients of this process. A forked child process must not share their sockets.
 _clients: "weakref.WeakSet[_Client]" = weakref.WeakSet()
 
 
@@ -34,8 +34,8 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def normalize_server_spec(server: Server) -> Server:
-    """A pair of host and port, or the path of a unix socket, of what a server can be given as: such a pair, `HOST`,
-    `HOST:PORT`, `[V6]`, `[V6]:PORT`, `/PATH` or `unix:PATH`."""
+    """Returns a pair of host and port, or the path of a unix socket. Accepts such a pair, `HOST`, `HOST:PORT`, `[V6]`,
+    `[V6]:PORT`, `/PATH` or `unix:PATH`."""
     if isinstance(server, tuple):
         return server
     if not isinstance(server, str):
@@ -49,7 +49,7 @@ def normalize_server_spec(server: Server) -> Server:
 
 
 def _address(server: Server) -> str:
-    """A server as the Rust client takes it."""
+    """Returns a server's address in the format of the Rust client."""
     if isinstance(server, str):
         return f"unix:{server}"
     host, port = server
@@ -57,14 +57,14 @@ def _address(server: Server) -> str:
 
 
 def _refuse(**arguments: Any) -> None:
-    """Raises `ValueError` for arguments of pymemcache that can't be honoured here."""
+    """Raises `ValueError` for pymemcache arguments that this client does not support."""
     for name, value in arguments.items():
         if value is not None:
-            raise ValueError(f"larder_client has no {name}: leave it out")
+            raise ValueError(f"larder_client does not support {name}: omit it")
 
 
 class _Client(BaseClient):
-    """What the two clients of one server share."""
+    """The common part of both clients of one server."""
 
     def _set_up(
         self,
@@ -103,8 +103,8 @@ class _Client(BaseClient):
         self.close()
 
     def stats(self, *args: str | bytes) -> dict[bytes, Any]:
-        """A page of statistics: the general one, or the one that the words name. Numbers are `int`, and values that
-        are no number are `bytes`, but for some that pymemcache converts to `float` or `bool`."""
+        """Returns a page of statistics: the general one, or the one that the arguments name. Numbers are `int`, other
+        values `bytes`, except for some that pymemcache converts to `float` or `bool`."""
         try:
             return _plain.stats(self, args)
         except Exception:
@@ -113,23 +113,24 @@ class _Client(BaseClient):
             raise
 
     def cache_memlimit(self, memlimit: int) -> bool:
-        """Sets how many megabytes the server uses for items. Returns True."""
+        """Sets the server's memory limit for items, in megabytes. Returns True."""
         return _plain.cache_memlimit(self, memlimit)
 
     def raw_command(self, command: str | bytes, end_tokens: str | bytes = "\r\n") -> bytes:
-        """Sends any command, over a connection of its own, and returns the answer up to `end_tokens`."""
+        """Sends a command over a connection of its own, and returns the reply up to `end_tokens`."""
         return _plain.raw_command(self, command, end_tokens)
 
     def shutdown(self, graceful: bool = False) -> None:
-        """Ends the server, if it was started so that clients may do that."""
+        """Shuts the server down, if it was started with shutdown by clients enabled."""
         _plain.shutdown(self, graceful)
 
 
 class Client(_Client):
-    """A client of one server with one connection. Threads may share it: one waits for the other.
+    """A client of one server with one connection. Threads may share it: their calls are carried out one after the
+    other.
 
-    The arguments are pymemcache's. `socket_keepalive` and `tls_context` can't be set, `socket_module` can only be the
-    standard library's, and TCP_NODELAY is always set. See docs/python.md for what differs.
+    The arguments are pymemcache's, except that `socket_keepalive` and `tls_context` are not supported, `socket_module`
+    must be the standard library's, and TCP_NODELAY is always set. docs/python.md lists all differences.
     """
 
     def __init__(
@@ -170,17 +171,17 @@ class Client(_Client):
         )
 
     def check_key(self, key: Key, key_prefix: bytes) -> bytes:
-        """The bytes that a server gets for a key."""
+        """Returns the bytes that a server gets for a key."""
         return check_key_helper(key, self.allow_unicode_keys, key_prefix)
 
 
 class PooledClient(_Client):
-    """A client of one server for any number of threads. All calls share one connection, and their requests leave together
-    where they can. With a `max_pool_size`, each call has a connection to itself, of up to so many: while all are in use,
-    calls wait in line. With a `pool_idle_timeout`, each call has one to itself, too, and one that was idle for so many
-    seconds is closed.
+    """A client of one server for any number of threads. By default all calls share one connection, and concurrent
+    requests leave in one write. With `max_pool_size` or `pool_idle_timeout`, each call has a pooled connection to
+    itself. When `max_pool_size` connections are in use, calls wait in line. Connections idle for `pool_idle_timeout`
+    seconds are closed.
 
-    The other arguments are those of `Client`. `lock_generator` can't be set.
+    The other arguments are those of `Client`. `lock_generator` is not supported.
     """
 
     def __init__(
@@ -205,7 +206,7 @@ class PooledClient(_Client):
         tls_context: None = None,
     ) -> None:
         _refuse(socket_keepalive=socket_keepalive, tls_context=tls_context, lock_generator=lock_generator)
-        # Only a pool has connections that are idle.
+        # Only pooled connections can be idle.
         max_pool_size = max_pool_size or (_POOL_SIZE_MAX if pool_idle_timeout else None)
         if max_pool_size is not None and (not isinstance(max_pool_size, int) or max_pool_size < 0):
             raise ValueError('"max_pool_size" must be a positive integer')
@@ -228,5 +229,5 @@ class PooledClient(_Client):
         )
 
     def check_key(self, key: Key) -> bytes:
-        """The bytes that a server gets for a key."""
+        """Returns the bytes that a server gets for a key."""
         return check_key_helper(key, self.allow_unicode_keys, self.key_prefix)

@@ -1,8 +1,8 @@
-"""A cache for Django:
+"""A cache backend for Django:
 
     CACHES = {"default": {"BACKEND": "larder_client.django.LarderCache", "LOCATION": "cache:11211"}}
 
-`LOCATION` is a server, or a list of them. `OPTIONS` are arguments of `larder_client.HashClient`.
+`LOCATION` is a server or a list of servers. `OPTIONS` are arguments of `larder_client.HashClient`.
 """
 
 from typing import Any
@@ -12,12 +12,12 @@ from django.core.cache.backends.memcached import BaseMemcachedCache
 import larder_client
 from larder_client.serde import pickle_serde
 
-#: The client for each location with its options.
+#: The client of each location with its options.
 _clients: list[tuple[Any, dict[str, Any], larder_client.HashClient]] = []
 
 
 def _shared_client(servers: Any, options: dict[str, Any]) -> larder_client.HashClient:
-    """The client of this process: Django makes a cache for each thread, and these share the connections."""
+    """Returns the process-wide client. Django makes a cache object per thread; all of them share the connections."""
 
     def found() -> larder_client.HashClient | None:
         matches = (client for *settings, client in _clients if settings == [servers, options])
@@ -26,15 +26,15 @@ def _shared_client(servers: Any, options: dict[str, Any]) -> larder_client.HashC
     client = found()
     if client is None:
         _clients.append((servers, options, larder_client.HashClient(servers, **options)))
-        # Another thread may have been faster: all use the first one.
+        # Another thread may have appended a client first: all use the first one.
         client = found()
         assert client is not None
     return client
 
 
 class LarderCache(BaseMemcachedCache):
-    """Values are pickled, but for `bytes`, `str` and `int`, so that `incr` works and other programs can read them. The
-    connections stay open between requests, and all threads of a process share them."""
+    """Stores `bytes`, `str` and `int` as they are, so that `incr` works and other programs can read them, and pickles
+    other values. The connections stay open between requests, and all threads of a process share them."""
 
     def __init__(self, server: Any, params: dict[str, Any]) -> None:
         super().__init__(server, params, library=larder_client, value_not_found_exception=KeyError)
@@ -52,4 +52,4 @@ class LarderCache(BaseMemcachedCache):
         return _shared_client(self.client_servers, self._options)
 
     def close(self, **kwargs: Any) -> None:
-        """Django calls it after each request: the connections stay open for the next one."""
+        """Django calls this after each request. The connections stay open for the next request."""

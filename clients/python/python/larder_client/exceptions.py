@@ -1,8 +1,8 @@
-"""The exceptions of clients, under pymemcache's names.
+"""The exceptions of the clients, with pymemcache's names.
 
-Timeouts are `TimeoutError`, which is also `socket.timeout`, and other failures of a connection are `OSError`. These
-exceptions have an attribute `is_ambiguous`: whether the change that was asked for may have happened. (The commands for
-administrators raise the `OSError` of the standard library, which has none.)
+Timeouts are `TimeoutError`, which is also `socket.timeout`, and other connection failures are `OSError`. These
+exceptions have an attribute `is_ambiguous`: whether the requested change may have happened. (Administrative commands
+raise the `OSError` of the standard library without this attribute.)
 """
 
 from ._native import (

@@ -1,4 +1,4 @@
-"""A client of several servers. A key is kept by one of them, the same one as with pymemcache."""
+"""A client of several servers. Each key belongs to one of them, the same one as with pymemcache."""
 
 import socket
 import time
@@ -14,8 +14,8 @@ from .serde import Deserializer, Serde, Serializer
 
 
 class RendezvousHash:
-    """Rendezvous hashing (highest random weight): a key belongs to the node for which their common hash is highest, so
-    that only the keys of a node that is added or removed move."""
+    """Rendezvous hashing (highest random weight): a key belongs to the node with the highest hash of node and key.
+    Adding or removing a node moves only the keys of this node."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class RendezvousHash:
 
     def add_node(self, node: str) -> None:
         if node not in self.nodes:
-            # The list is replaced, not changed: another thread may be choosing from it.
+            # Replaces the list instead of changing it, because another thread may be iterating over it.
             self.nodes = [*self.nodes, node]
 
     def remove_node(self, node: str) -> None:
@@ -38,13 +38,13 @@ class RendezvousHash:
         self.nodes = [other for other in self.nodes if other != node]
 
     def get_node(self, key: Key) -> str | None:
-        """The node of a key, if there are nodes."""
-        # Bytes count as Python shows them, with a `b` and quotes: pymemcache's servers are chosen like that.
+        """Returns the node of a key, or `None` without nodes."""
+        # Bytes are hashed in their printed form, with a `b` and quotes, like in pymemcache.
         return max(self.nodes, key=lambda node: (self.hash_function(f"{node}-{key!s}"), str(node)), default=None)
 
 
 class Hasher(Protocol):
-    """What chooses the server of a key."""
+    """A method that chooses the server of a key."""
 
     def add_node(self, node: str) -> None: ...
 
@@ -54,7 +54,7 @@ class Hasher(Protocol):
 
 
 class _Failures:
-    """The failures of a server that is tried again."""
+    """The failures of a server that is being retried."""
 
     def __init__(self) -> None:
         self.attempts = 0
@@ -68,12 +68,12 @@ class _Failures:
 class HashClient:
     """A client of several servers, for any number of threads.
 
-    A server that fails is tried `retry_attempts` times more, `retry_timeout` seconds apart, and is dead then: its keys
-    belong to the others until it is tried again after `dead_timeout` seconds. The other arguments are those of `Client`,
-    or of `PooledClient` with `use_pooling`.
+    A server that fails is retried `retry_attempts` times, `retry_timeout` seconds apart, and is then dead: the other
+    servers get its keys until it is retried after `dead_timeout` seconds. The other arguments are those of `Client`, or
+    of `PooledClient` with `use_pooling`.
     """
 
-    #: The class of the clients of servers, without `use_pooling`.
+    #: The class of the clients of single servers, without `use_pooling`.
     client_class: type[Client] = Client
 
     def __init__(
@@ -157,20 +157,20 @@ class HashClient:
         self.hasher.add_node(name)
 
     def remove_server(self, server: Server, port: int | None = None) -> None:
-        """Declares a server dead: the others get its keys until it is tried again."""
+        """Marks a server as dead: the other servers get its keys until it is retried."""
         server = self._server(server, port)
         self._failed_clients.pop(server, None)
         self._dead_clients[server] = time.time()
         self.hasher.remove_node(self._make_client_key(server))
 
     def _revive(self) -> None:
-        """Adds servers again that were dead for long enough."""
+        """Adds servers again that have been dead for long enough."""
         now = time.time()
         if now - self._last_dead_check_time <= self.dead_timeout:
             return
         self._last_dead_check_time = now
         for server, since in list(self._dead_clients.items()):
-            # Of two threads that come here, one adds it.
+            # `pop` lets only one of several concurrent threads add the server.
             if now - since > self.dead_timeout and self._dead_clients.pop(server, None) is not None:
                 self.add_server(server)
 
@@ -195,13 +195,13 @@ class HashClient:
             self._declare_dead(server)
 
     def _declare_dead(self, server: Server) -> None:
-        # Another thread may have done so.
+        # Another thread may have marked it already.
         if server not in self._dead_clients:
             self.remove_server(server)
 
-    def _call(self, client: Client | PooledClient, call: Callable[[], Any], instead: Any) -> Any:
-        """Calls a server, unless it has just failed: then, and with `ignore_exc` after exceptions, the result is
-        `instead`."""
+    def _call(self, client: Client | PooledClient, call: Callable[[], Any], default: Any) -> Any:
+        """Calls a server, unless it has failed within `retry_timeout`. Returns `default` in that case, and after
+        exceptions with `ignore_exc`."""
         server = client.server
         failures = self._failed_clients.get(server)
         try:
@@ -211,7 +211,7 @@ class HashClient:
                 self._declare_dead(server)
                 return call()
             if time.time() - failures.time <= self.retry_timeout:
-                return instead
+                return default
             result = call()
             self._failed_clients.pop(server, None)
             return result
@@ -220,25 +220,25 @@ class HashClient:
                 self._mark_failed_server(server)
             if not self.ignore_exc:
                 raise
-            return instead
+            return default
 
-    def _run(self, name: str, key: Key, instead: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _run(self, name: str, key: Key, default: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         client = self._get_client(key)
         if client is None:
-            return instead
-        return self._call(client, lambda: getattr(client, name)(key, *args, **kwargs), instead)
+            return default
+        return self._call(client, lambda: getattr(client, name)(key, *args, **kwargs), default)
 
     def _by_client(self, keys: Iterable[Key]) -> tuple[dict[str, list[Key]], list[Key]]:
-        """The keys of each server, and those that none has."""
+        """Groups keys by server. Also returns the keys without a server."""
         batches: dict[str, list[Key]] = defaultdict(list)
-        homeless = []
+        unassigned = []
         for key in keys:
             client = self._get_client(key)
             if client is None:
-                homeless.append(key)
+                unassigned.append(key)
             else:
                 batches[self._make_client_key(client.server)].append(key)
-        return batches, homeless
+        return batches, unassigned
 
     def close(self) -> None:
         """Closes all connections. The next calls open new ones."""
@@ -291,7 +291,7 @@ class HashClient:
         return self._run("delete", key, False, args, kwargs)
 
     def delete_many(self, keys: Iterable[Key], *args: Any, **kwargs: Any) -> bool:
-        """Removes items, by one request to each server. Returns True."""
+        """Removes items, with one batch of requests to each server. Returns True."""
         batches, _ = self._by_client(keys)
         for name, batch in batches.items():
             client = self.clients[name]
@@ -301,7 +301,7 @@ class HashClient:
     delete_multi = delete_many
 
     def set_many(self, values: Mapping[Any, Any], *args: Any, **kwargs: Any) -> list[Any]:
-        """Stores items, by one request to each server. Returns the keys that were not stored."""
+        """Stores items, with one batch of requests to each server. Returns the keys that were not stored."""
         batches, failed = self._by_client(values)
         for name, batch in batches.items():
             client, items = self.clients[name], {key: values[key] for key in batch}
@@ -311,7 +311,7 @@ class HashClient:
     set_multi = set_many
 
     def get_many(self, keys: Iterable[Key], gets: bool = False, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        """The values that there are of several keys, by one request to each server."""
+        """Returns the values of the existing keys, with one batch of requests to each server."""
         batches, _ = self._by_client(keys)
         found: dict[Any, Any] = {}
         for name, batch in batches.items():
@@ -328,6 +328,6 @@ class HashClient:
     gets_multi = gets_many
 
     def flush_all(self, *args: Any, **kwargs: Any) -> None:
-        """Removes all items of all servers."""
+        """Removes all items from all servers."""
         for client in list(self.clients.values()):
             self._call(client, lambda: client.flush_all(*args, **kwargs), False)

@@ -1,4 +1,4 @@
-"""Conversion of values, with pymemcache's names and flags: each of the two libraries reads what the other has stored."""
+"""Conversion of values with pymemcache's names and flags: each of the two libraries reads values of the other."""
 
 import pickle
 import zlib
@@ -19,18 +19,18 @@ Deserializer = Callable[[Any, bytes, int], Any]
 
 
 class Serde(Protocol):
-    """What a client converts values with. Keys are those of the call, without the client's prefix."""
+    """The conversion of a client's values. Keys are those of the call, without the client's prefix."""
 
     def serialize(self, key: Any, value: Any) -> tuple[Any, int]:
-        """Returns what is stored, and flags: a number of 32 bits that is kept with it."""
+        """Returns the bytes to store and 32-bit flags."""
 
     def deserialize(self, key: Any, value: bytes, flags: int) -> Any:
-        """Returns the value of what was stored."""
+        """Returns the value of stored bytes."""
 
 
 class PickleSerde:
     """Stores `bytes`, `str` and `int` as they are, so that other programs can read them and `incr` works, and pickles
-    all else. Never read with it what others can write: to unpickle is to execute code."""
+    other values. Never use it with a cache that untrusted programs can write to: unpickling executes code."""
 
     def __init__(self, pickle_version: int = DEFAULT_PICKLE_VERSION) -> None:
         self._pickle_version = pickle_version
@@ -47,7 +47,8 @@ class PickleSerde:
         return pickle.dumps(value, self._pickle_version), FLAG_PICKLE
 
     def deserialize(self, key: Any, value: bytes, flags: int) -> Any:
-        """A value that can't be unpickled, as its class is gone, is `None`: a miss."""
+        """Returns `None`, a miss, for a value that cannot be unpickled, for example because its class no longer
+        exists."""
         if flags & FLAG_TEXT:
             return value.decode()
         if flags & (FLAG_INTEGER | FLAG_LONG):
@@ -61,8 +62,8 @@ class PickleSerde:
 
 
 class CompressedSerde:
-    """Compresses what another serde has made of values, if it is longer than `min_compress_len` bytes and becomes no
-    longer. A `min_compress_len` of 0 compresses nothing."""
+    """Compresses the output of another serde if it has more than `min_compress_len` bytes and does not grow. With a
+    `min_compress_len` of 0 nothing is compressed."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class CompressedSerde:
 
 
 class LegacyWrappingSerde:
-    """A serde of two functions, each of which may be `None`: then values are left as they are."""
+    """A serde of two functions. `None` instead of a function leaves values unchanged."""
 
     def __init__(self, serializer_func: Serializer | None, deserializer_func: Deserializer | None) -> None:
         self.serialize = serializer_func or _serialize_nothing
@@ -99,7 +100,7 @@ class LegacyWrappingSerde:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it leaves all values as they are."""
+        """Returns whether all values are left unchanged."""
         return self.serialize is _serialize_nothing and self.deserialize is _deserialize_nothing
 
 
@@ -112,7 +113,7 @@ def _deserialize_nothing(key: Any, value: bytes, flags: int) -> Any:
 
 
 def get_python_memcache_serializer(pickle_version: int = DEFAULT_PICKLE_VERSION) -> Serializer:
-    """The serializer of a `PickleSerde`, as a function."""
+    """Returns the serializer of a `PickleSerde` as a function."""
     return PickleSerde(pickle_version).serialize
 
 

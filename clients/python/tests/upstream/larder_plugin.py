@@ -1,4 +1,4 @@
-"""A plugin of pytest that puts larder_client's classes in the place of pymemcache's, whose tests then run on them.
+"""A pytest plugin that replaces pymemcache's classes by those of larder_client, so that its tests run on them.
 
 pymemcache's unit tests put a mock into a client in the place of its socket, or of its pool. Here the mock's answers are
 played by a server, so that a test sees what a client makes of them. Tests that ask a mock about calls of socket methods
@@ -24,10 +24,10 @@ import pymemcache.serde
 
 STORES = {b"set", b"add", b"replace", b"append", b"prepend", b"cas"}
 LOOK_UPS = {b"get", b"gets", b"gat", b"gats", b"stats"}
-#: What a server answers where a mock has nothing, because pymemcache asks for no answer.
+#: Replies of the server where a mock has none, because pymemcache requests no reply.
 USUAL = {b"delete": b"DELETED\r\n", b"incr": b"1\r\n", b"flush_all": b"OK\r\n", **dict.fromkeys(STORES, b"STORED\r\n")}
 
-#: What a server answers where a mock raises an exception that stands for an answer.
+#: Replies of the server where a mock raises an exception that stands for a reply.
 ANSWERS = {
     larder_client.MemcacheClientError: b"CLIENT_ERROR mock\r\n",
     larder_client.MemcacheUnknownError: b"UNKNOWN\r\n",
@@ -35,12 +35,12 @@ ANSWERS = {
 
 
 class Script:
-    """A server that answers as a mock says."""
+    """A server that sends the replies of a mock."""
 
     def __init__(self):
         self.mock = None
         self.accepted = 0
-        #: How many of the connections were for commands of administrators.
+        #: The number of connections for administrative commands.
         self.plain = 0
         self.directory = tempfile.TemporaryDirectory()
         self.path = os.path.join(self.directory.name, "socket")
@@ -56,7 +56,7 @@ class Script:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection):
-        # A client that has closed its connection is none of the test's concern.
+        # The client may have closed its connection.
         with connection, contextlib.suppress(ConnectionError):
             data = b""
             while piece := connection.recv(1 << 20):
@@ -75,7 +75,7 @@ class Script:
         return data[: len(line) + 2 + value_len] if end and len(rest) >= value_len else None
 
     def _answer(self, connection, request):
-        """Sends the mock's answer to a request. Returns whether the connection goes on."""
+        """Sends the mock's reply to a request. Returns whether the connection stays open."""
         verb = request.split()[0]
         answer = b""
         while not self._is_whole(verb, answer):
@@ -100,7 +100,7 @@ class Script:
 
 
 class Scripted:
-    """What a client for such a server has besides."""
+    """Additions to a client of such a server."""
 
     def __init__(self, server, *args, **kwargs):
         self._script = Script()
@@ -131,7 +131,7 @@ class Scripted:
         self._script.mock = pool.get().sock
 
     def __setattr__(self, name, value):
-        # A mock of the method that connects: it sets `sock`.
+        # A mock of the connecting method, which sets `sock`.
         if name == "_connect":
             value()
         super().__setattr__(name, value)
@@ -145,7 +145,7 @@ class Scripted:
 
 
 def connect_to_script(client):
-    """What commands for administrators are sent over."""
+    """The socket of administrative commands."""
     client._script.plain += 1
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(client.timeout)
@@ -162,7 +162,7 @@ class ScriptedPooledClient(Scripted, larder_client.PooledClient):
 
 
 def replace():
-    """Replaces what tests import of pymemcache."""
+    """Replaces the names that tests import from pymemcache."""
     is_real = "LARDER_UPSTREAM_PORT" in os.environ
     if not is_real:
         larder_client._plain._connect = connect_to_script
@@ -194,7 +194,7 @@ failed = set()
 
 
 def pytest_collection_modifyitems(items):
-    # Tests of pymemcache's own mock, and of the settings of an option that is refused here.
+    # Tests of pymemcache's own mock, and of an option that larder_client does not support.
     items[:] = [item for item in items if "TestMockClient" not in item.nodeid and "TestKeepaliveopts" not in item.nodeid]
 
 
