@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A client of memcached, Larder and other servers that speak memcached's protocol, with the methods and options of
+# A client for memcached, Larder and other servers that speak memcached's protocol, with the methods and options of
 # Dalli::Client.
 #
 #   cache = Larder::Client.new(["cache:11211"])

@@ -1,11 +1,13 @@
-//! `Larder::Connections`: the calls of a client, whose keys and values are strings of bytes.
+//! `Larder::Connections`: calls of a client with keys and values as byte strings.
 
 use crate::failure::exception;
 use crate::gvl;
 use crate::waiter::RubyWaiter;
 use larder_client::blocking::Client;
 use larder_client::ring::Hashing;
-use larder_client::{Builder, CountOutcome, Failover, Item, StoreMode, StoreRequest, StoreOutcome, Ttl};
+use larder_client::{
+    Builder, CountOutcome, Failover, Item, StoreMode, StoreOutcome, StoreRequest, Ttl,
+};
 use magnus::{
     Error, ExceptionClass, Module as _, Object as _, RArray, RHash, RModule, RString, Ruby,
     TryConvert as _, function, method,
@@ -14,20 +16,21 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, TryFromFloatSecsError};
 
-/// The connections to servers. They are opened when they are needed, also after they were closed.
+/// The connections to a client's servers. They are opened on first use, also after `close`.
 #[derive(Debug)]
 #[magnus::wrap(class = "Larder::Connections", free_immediately)]
 struct Connections {
     builder: Builder<Client>,
-    /// How many connections a pool has. `None`: threads share one.
+    /// The size of the pool. `None`: threads share one connection per server.
     max: Option<usize>,
-    /// With a connection that is shared. Guarded by the GVL, which is not released while it is borrowed.
+    /// The client with a shared connection. The GVL guards it: it is never released while the cell is borrowed.
     shared: RefCell<Option<Client>>,
-    /// With a pool: fibers that share a connection could not be woken by the one that reads.
+    /// The client with a pool, also for fibers. A fiber that waits for a shared connection could not be woken by the
+    /// fiber that reads.
     pooled: RefCell<Option<Client>>,
 }
 
-/// How many connections fibers have, unless they are told.
+/// The default size of the pool for fibers.
 const FIBERS_MAX: usize = 64;
 
 pub(crate) fn define(ruby: &Ruby) -> Result<(), Error> {
@@ -51,9 +54,9 @@ pub(crate) fn define(ruby: &Ruby) -> Result<(), Error> {
 }
 
 impl Connections {
-    /// For servers, which are pairs of an address and a weight, with a time in seconds for each call, and pools of at most
-    /// so many connections to each of them, or one that threads share. Whether keys of a server that is down go to another; the user and the password that each
-    /// connection logs in with.
+    /// Creates the connections to servers, which are pairs of an address and a weight. `timeout` is in seconds. `max`
+    /// is the pool size per server, or `nil` for one shared connection. `failover` moves keys of an unreachable server
+    /// to others. `login` is the user and password for each connection.
     fn new(
         ruby: &Ruby,
         servers: Vec<(String, u32)>,
@@ -78,17 +81,17 @@ impl Connections {
         Ok(Self { builder, max, shared: RefCell::default(), pooled: RefCell::default() })
     }
 
-    /// The client. Names of hosts are looked up with the first call, which may take long, so others run meanwhile.
+    /// Returns the client. The first call resolves host names, which may take long, so it releases the GVL.
     fn client(&self, ruby: &Ruby) -> Result<Client, Error> {
         let is_shared = self.max.is_none() && !gvl::has_fibers();
-        let place = if is_shared { &self.shared } else { &self.pooled };
-        if let Some(client) = &*place.borrow() {
+        let cell = if is_shared { &self.shared } else { &self.pooled };
+        if let Some(client) = &*cell.borrow() {
             return Ok(client.clone());
         }
         let mut built = None;
         let builder = self.builder.clone();
         let builder = if is_shared {
-            // One thread at a time runs, so more connections would make nothing faster.
+            // The interpreter runs one thread at a time, so more connections would not be faster.
             builder.shared(1)
         } else {
             builder.connections(self.max.unwrap_or(FIBERS_MAX))
@@ -97,8 +100,8 @@ impl Connections {
             let interrupted = || Error::new(ruby.exception_interrupt(), "");
             return Err(gvl::take_pending().unwrap_or_else(interrupted));
         }
-        let built = built.expect("the work was done").map_err(|error| exception(ruby, &error))?;
-        Ok(place.borrow_mut().get_or_insert(built).clone())
+        let built = built.expect("the closure has run").map_err(|error| exception(ruby, &error))?;
+        Ok(cell.borrow_mut().get_or_insert(built).clone())
     }
 
     fn call<T>(
@@ -107,14 +110,14 @@ impl Connections {
         call: impl FnOnce(&Client) -> Result<T, larder_client::Error>,
     ) -> Result<T, Error> {
         let called = call(&self.client(ruby)?);
-        // Whatever became of the call: what has interrupted the thread comes first. No Ruby code may run before.
+        // A pending interrupt takes precedence over the result of the call. No Ruby code may run before this.
         match gvl::take_pending() {
             Some(pending) => Err(pending),
             None => called.map_err(|error| exception(ruby, &error)),
         }
     }
 
-    /// A value with its flags and CAS.
+    /// Returns a value with its flags and CAS.
     fn get(ruby: &Ruby, this: &Self, key: RString) -> Result<Option<RArray>, Error> {
         let key = key.to_bytes();
         let item = this.call(ruby, |client| client.gets(&key))?;
@@ -127,7 +130,7 @@ impl Connections {
         item.map(|item| parts(ruby, &item)).transpose()
     }
 
-    /// Keys of a server that is down are as if they were not there.
+    /// Returns the items of several keys. Keys of unreachable servers have no items.
     fn get_many(ruby: &Ruby, this: &Self, keys: RArray) -> Result<RArray, Error> {
         let keys: Result<Vec<_>, Error> = keys
             .into_iter()
@@ -142,9 +145,9 @@ impl Connections {
         Ok(found)
     }
 
-    /// Stores an item, as `mode` says: "set", "add", "replace", "append" or "prepend". With a CAS, only if the item that
-    /// is there has it.
-    #[expect(clippy::too_many_arguments, reason = "they are what the method of Ruby takes")]
+    /// Stores an item. The `mode` is "set", "add", "replace", "append" or "prepend". With a CAS, stores only if the
+    /// present item has it.
+    #[expect(clippy::too_many_arguments, reason = "the parameters of the Ruby method")]
     fn store(
         ruby: &Ruby,
         this: &Self,
@@ -161,7 +164,7 @@ impl Connections {
             "replace" => StoreMode::Replace,
             "append" => StoreMode::Append,
             "prepend" => StoreMode::Prepend,
-            _ => return Err(Error::new(ruby.exception_arg_error(), "no such mode")),
+            _ => return Err(Error::new(ruby.exception_arg_error(), "unknown store mode")),
         };
         let (key, value) = (key.to_bytes(), value.to_bytes());
         let request =
@@ -198,7 +201,7 @@ impl Connections {
         this.call(ruby, |client| client.flush()).map(|()| true)
     }
 
-    /// The version of each server, by its address.
+    /// Returns the version of each server, by address.
     fn versions(ruby: &Ruby, this: &Self) -> Result<RHash, Error> {
         let versions = ruby.hash_new();
         for (server, version) in this.call(ruby, |client| client.versions())? {
@@ -207,7 +210,7 @@ impl Connections {
         Ok(versions)
     }
 
-    /// A page of statistics of each server, by its address.
+    /// Returns a page of statistics of each server, by address.
     fn stats(ruby: &Ruby, this: &Self, topic: String) -> Result<RHash, Error> {
         let pages = ruby.hash_new();
         for (server, statistics) in this.call(ruby, |client| client.stats(&topic))? {
@@ -220,21 +223,22 @@ impl Connections {
         Ok(pages)
     }
 
-    /// Closes all connections, those in use after their call.
+    /// Closes all connections; those in use are closed after their call.
     fn close(&self) {
         for client in [&self.shared, &self.pooled] {
             client.take().inspect(Client::close);
         }
     }
 
-    /// After a fork, in the child: closes its copies of the sockets, which are the parent's. Those that other threads of
-    /// the parent were using stay open, as nobody can reach them; nothing of these threads, as a lock, is waited for.
+    /// Drops the connections in a forked child without closing them on the wire, because they belong to the parent.
+    /// Sockets in use by other threads of the parent stay open and unreachable. Does not wait for locks, which such
+    /// threads may hold.
     fn forget(&self) {
         drop((self.shared.take(), self.pooled.take()));
     }
 }
 
-/// An item's value, flags and CAS.
+/// Returns an item's value, flags and CAS.
 fn parts(ruby: &Ruby, item: &Item) -> Result<RArray, Error> {
     let parts = ruby.ary_new_capa(3);
     parts.push(ruby.str_from_slice(&item.value))?;
@@ -243,8 +247,8 @@ fn parts(ruby: &Ruby, item: &Item) -> Result<RArray, Error> {
     Ok(parts)
 }
 
-/// Whether an item was stored; `nil` if there is no such item.
-fn outcome(stored: Stored) -> Option<bool> {
+/// Whether an item was stored; `nil` if it does not exist.
+fn outcome(stored: StoreOutcome) -> Option<bool> {
     match stored {
         StoreOutcome::Stored => Some(true),
         StoreOutcome::NotStored | StoreOutcome::Exists => Some(false),
@@ -252,7 +256,7 @@ fn outcome(stored: Stored) -> Option<bool> {
     }
 }
 
-fn number(ruby: &Ruby, counted: Counted) -> Result<Option<u64>, Error> {
+fn number(ruby: &Ruby, counted: CountOutcome) -> Result<Option<u64>, Error> {
     match counted {
         CountOutcome::Number(number) => Ok(Some(number)),
         CountOutcome::NotFound => Ok(None),

@@ -1,9 +1,9 @@
-//! Errors of the client as exceptions.
+//! Conversion of errors to exceptions.
 
 use larder_client::{Error, ErrorKind};
 use magnus::{Class as _, ExceptionClass, Module as _, RModule, Ruby};
 
-/// The exception for an error.
+/// Converts an error to an exception.
 pub(crate) fn exception(ruby: &Ruby, error: &Error) -> magnus::Error {
     new(ruby, error).unwrap_or_else(|error| error)
 }

@@ -1,8 +1,8 @@
-//! WaitCondition without Ruby's global VM lock (GVL), so that other threads run.
+//! Waits without Ruby's global VM lock (GVL), so that other threads run.
 //!
-//! A thread that waits can be interrupted: by `Thread#kill`, `Thread#raise`, `Timeout.timeout` or a signal. Ruby raises
-//! the exception from the function that waits, by a jump over all frames. Here the jump ends at once (`protect`); the
-//! exception is kept until the frames of Rust have returned, and then it is raised again.
+//! `Thread#kill`, `Thread#raise`, `Timeout.timeout` and signals interrupt a wait: Ruby raises an exception from the
+//! waiting function with a long jump over all frames. `protect` catches the jump here; the exception is kept until the
+//! Rust frames have returned, and is then raised again.
 
 use magnus::Error;
 use magnus::rb_sys::protect;
@@ -15,21 +15,21 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 thread_local! {
-    /// The exception of the call that was interrupted. From its being put here until it is taken the GVL is held and no
-    /// Ruby code runs, so the garbage collector needs not see it.
+    /// The exception that interrupted a call. While it is here, the GVL is held and no Ruby code runs, so the garbage
+    /// collector need not know it.
     static PENDING: RefCell<Option<Error>> = const { RefCell::new(None) };
 }
 
-/// Whether a wait of this call was ended: it has to be given up, without any further wait.
+/// Returns whether a wait of this call was interrupted. The call must not wait again then.
 pub(crate) fn is_pending() -> bool {
     PENDING.with_borrow(Option::is_some)
 }
 
-/// The call has to be given up: an exception is pending.
+/// An exception is pending, and the call must return.
 #[derive(Debug)]
 pub(crate) struct Pending;
 
-/// The exception that ended a wait.
+/// Takes the exception that interrupted a wait.
 pub(crate) fn take_pending() -> Option<Error> {
     PENDING.take()
 }
@@ -39,12 +39,12 @@ fn keep(error: Error) -> Pending {
     Pending
 }
 
-/// What a socket is waited for, as Ruby has it.
+/// The events of a socket to wait for, as Ruby's constants.
 pub(crate) const READ: c_int = rb_sys::RB_WAITFD_IN as c_int;
 pub(crate) const WRITE: c_int = rb_sys::RB_WAITFD_OUT as c_int;
 
-/// Waits until a socket is ready, at most for `time`. If the thread has a fiber scheduler, other fibers run meanwhile.
-#[expect(deprecated, reason = "its successors want an IO object for each socket")]
+/// Waits until a socket is ready, at most for `time`. With a fiber scheduler other fibers run during the wait.
+#[expect(deprecated, reason = "its successors need an IO object for each socket")]
 pub(crate) fn wait_for(fd: BorrowedFd<'_>, events: c_int, time: Duration) -> Result<(), Pending> {
     let secs = time.as_secs().try_into().unwrap_or(i64::MAX);
     let mut time = timeval { tv_sec: secs, tv_usec: time.subsec_micros().into() };
@@ -57,10 +57,10 @@ pub(crate) fn wait_for(fd: BorrowedFd<'_>, events: c_int, time: Duration) -> Res
     protect(wait).map(drop).map_err(keep)
 }
 
-/// Does work that needs nothing of Ruby without the GVL. An interrupt unparks the thread.
+/// Runs a closure that uses nothing of Ruby without the GVL. An interrupt unparks the thread.
 pub(crate) fn without(mut work: impl FnMut() + Send) -> Result<(), Pending> {
     unsafe extern "C" fn work_on(data: *mut c_void) -> *mut c_void {
-        // SAFETY: `data` is the closure below, which outlives the call, and nobody else has it.
+        // SAFETY: `data` is the closure below, which outlives the call, and has no other references.
         let work = unsafe { &mut *data.cast::<&mut (dyn FnMut() + Send)>() };
         work();
         null_mut()
@@ -82,17 +82,17 @@ pub(crate) fn without(mut work: impl FnMut() + Send) -> Result<(), Pending> {
     protect(call).map(drop).map_err(keep)
 }
 
-/// Whether the thread has a fiber scheduler, so that other fibers run while one waits.
+/// Returns whether the thread has a fiber scheduler, which runs other fibers while one waits.
 pub(crate) fn has_fibers() -> bool {
     scheduler() != Qnil.into()
 }
 
 fn scheduler() -> VALUE {
-    // SAFETY: the thread is Ruby's and has the GVL. This raises nothing.
+    // SAFETY: the thread is Ruby's and has the GVL. The function raises no exceptions.
     unsafe { rb_sys::rb_fiber_scheduler_current() }
 }
 
-/// Lets the other fibers of the thread run for `time`, if it has a fiber scheduler; otherwise returns false.
+/// Lets other fibers run for `time`, if the thread has a fiber scheduler; otherwise returns false.
 pub(crate) fn let_fibers_run(time: Duration) -> Result<bool, Pending> {
     if !has_fibers() {
         return Ok(false);

@@ -1,7 +1,7 @@
-//! What `Larder::Client` calls: requests and answers as bytes. Options, keys, values and everything else that dalli's
-//! users know is written in Ruby (`lib/larder`).
+//! The native part of `Larder::Client`: requests and replies as bytes. Options, keys, values and the rest of dalli's
+//! interface are in Ruby (`lib/larder`).
 //!
-//! All functions are called with Ruby's global VM lock (GVL); threads release it while they wait ([`waiter`]).
+//! All functions are called with Ruby's global VM lock (GVL). Threads release it while they wait ([`waiter`]).
 
 mod connections;
 mod failure;

@@ -1,28 +1,28 @@
-//! What a thread does while it waits for an answer: for a moment it looks without releasing the GVL, because it may have
-//! to wait long until it gets it back; then it waits without.
+//! Waits for replies. A thread first polls for a moment with the GVL, because getting the GVL back may take long, and
+//! then waits without the GVL.
 
 use crate::gvl::{self, Pending};
-use larder_client::{Interrupted, Readiness, Waiter, WaitCondition};
+use larder_client::{Interrupted, Readiness, WaitCondition, Waiter};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a thread looks without releasing the GVL.
+/// How long a thread polls with the GVL.
 const SPIN: Duration = Duration::from_micros(40);
 
-/// Nobody looks so while answers take longer than this on average.
+/// The mean response time above which threads do not poll.
 const SLOW_MICROS: u32 = 80;
 
-/// Of so many waits one looks all the same, to see whether answers have become faster. Other waits show nothing: they
-/// last until the thread has the GVL again.
+/// One of this many waits polls anyway, to find out whether replies have become faster. Waits without polling do not
+/// show that: they last until the thread gets the GVL back.
 const PROBE: u32 = 16;
 
-/// Fibers that wait for each other's connections look so often.
+/// The interval at which fibers check for a connection of another fiber.
 const FIBER_PAUSE: Duration = Duration::from_millis(1);
 
-/// Waits as Ruby's threads do.
+/// A waiter that waits like Ruby's own I/O.
 #[derive(Debug, Default)]
 pub(crate) struct RubyWaiter {
-    /// A moving average of the times that answers took, in microseconds.
+    /// A moving average of response times, in microseconds.
     average: AtomicU32,
     waits: AtomicU32,
 }
@@ -69,8 +69,8 @@ impl RubyWaiter {
         is_probe || self.average.load(Ordering::Relaxed) <= SLOW_MICROS
     }
 
-    /// A quarter of the average is the last time, so two slow answers are enough to wait without looking, and three fast
-    /// ones to look again. Threads that note at once may lose one of their times.
+    /// Updates the average with a weight of a quarter, so two slow replies stop the polling and three fast ones restart
+    /// it. A concurrent update may be lost.
     fn note(&self, time: Duration) {
         let time = time.as_micros().min(u128::from(2 * SLOW_MICROS));
         let time = u32::try_from(time).unwrap_or(u32::MAX);
@@ -79,7 +79,7 @@ impl RubyWaiter {
     }
 }
 
-/// Waits until another thread, or another fiber of this one, gives up its connection.
+/// Waits until another thread, or another fiber of this thread, returns its connection.
 fn wait_for_thread(waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Pending> {
     if gvl::let_fibers_run(FIBER_PAUSE.min(time))? {
         waiting.poll(Duration::ZERO);

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Servers for tests, which listen on free ports of 127.0.0.1. LARDERD is the server, unless it is in target/.
+# Servers for tests, on free ports of 127.0.0.1. LARDERD is the path of larderd [default: in target/].
 
 require "minitest/autorun"
 require "larder"
@@ -9,14 +9,14 @@ require "timeout"
 
 ROOT = File.expand_path("../../..", __dir__)
 
-# What takes longer has failed. A machine with other load needs a part of this time.
+# The time limit of a wait. Long, so that no test fails because the machine is busy.
 PATIENCE = 60
 
-def wait_until(what)
-  Timeout.timeout(PATIENCE, nil, "#{what} did not happen") { sleep 0.01 until yield }
+def wait_until(event)
+  Timeout.timeout(PATIENCE, nil, "timeout: #{event}") { sleep 0.01 until yield }
 end
 
-# A memcached or larderd.
+# A running memcached or larderd.
 class Server
   LARDERD = ENV["LARDERD"] || %w[release debug].map { |kind| "#{ROOT}/target/#{kind}/larderd" }.find { |path| File.exist?(path) }
   MEMCACHED = "/usr/bin/memcached"
@@ -57,7 +57,7 @@ class Server
     "127.0.0.1:#{port}"
   end
 
-  # One server of each kind for all tests that don't stop it.
+  # One server of each kind, shared by all tests that do not stop it.
   def self.shared(kind)
     @shared ||= Hash.new do |servers, name|
       servers[name] = new(name).tap { |server| Minitest.after_run { server.stop } }
@@ -66,7 +66,7 @@ class Server
   end
 end
 
-# A server that answers each line as a block says: it gets the line and the socket.
+# A scripted server: calls a block with each line and the socket.
 class FakeServer
   attr_reader :accepted
 
@@ -98,6 +98,6 @@ class FakeServer
       answer.call(line.chomp, socket)
     end
   rescue SystemCallError, IOError
-    # The client has gone.
+    # The client has closed the connection.
   end
 end

@@ -3,7 +3,7 @@
 require "helper"
 require "json"
 
-# What every call does, on each kind of server.
+# All calls, on each kind of server.
 module ClientTests
   def setup
     @server = Server.shared(kind)
@@ -15,7 +15,7 @@ module ClientTests
     Larder::Client.new([@server.address], socket_timeout: PATIENCE, **options)
   end
 
-  def test_objects_come_back_as_they_were
+  def test_objects_survive_a_round_trip
     [nil, 1, "text", "b\xFF\0".b, :name, { a: [1.5, nil] }, "é" * 5000, Time.at(0), ""].each do |object|
       assert_equal true, @cache.set("key", object)
       value = @cache.get("key")
@@ -169,7 +169,7 @@ module ClientTests
     assert_equal 1, client(namespace: -> { :mine }).get("key")
   end
 
-  def test_values_that_are_too_long_or_of_no_kind
+  def test_too_long_and_unserializable_values
     assert_raises(Larder::ValueOverMaxSize) { @cache.set("key", Random.bytes(1 << 20)) }
     assert_equal true, @cache.set("key", "x" * (2 << 20))
     assert_raises(Larder::ValueOverMaxSize) { client(value_max_bytes: 10).set("key", "x" * 10) }
@@ -177,7 +177,7 @@ module ClientTests
     assert_equal "x" * (2 << 20), @cache.get("key")
   end
 
-  def test_values_that_can_not_be_read
+  def test_unreadable_values
     raw = client(serializer: Class.new { def self.dump(text) = text })
     ["not marshalled", Marshal.dump(1)[0..1], "\x04\x08o:\x0BNoClass\0"].each do |text|
       raw.set("key", text)
@@ -214,7 +214,7 @@ module ClientTests
     assert_same(@cache, @cache.with { |cache| cache })
   end
 
-  def test_all_items_and_the_server
+  def test_flush_and_statistics
     @cache.set("key", 1)
     assert_equal [true], @cache.flush_all
     assert_nil @cache.get("key")
@@ -234,7 +234,7 @@ module ClientTests
 
   private
 
-  # How many bytes a value has on the server: raw values are appended to, and read as they are.
+  # The stored length of a value, read over a plain socket.
   def stored_length(value, **options)
     @cache.set("length", value, 0, options)
     TCPSocket.open("127.0.0.1", @server.port) do |socket|

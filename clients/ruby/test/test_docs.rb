@@ -7,7 +7,7 @@ require "active_support/core_ext/numeric/time"
 require "open3"
 require "tmpdir"
 
-# The examples of docs/ruby.md, as they are written but for the address.
+# The examples of docs/ruby.md, as written except for the address.
 class DocsTest < Minitest::Test
   DOCS = File.read("#{ROOT}/docs/ruby.md")
   QUICK_START, RAILS = DOCS.scan(/^```ruby\n(.*?)^```$/m).flatten
@@ -23,7 +23,7 @@ class DocsTest < Minitest::Test
 
   def test_the_library_is_built_from_anywhere
     Dir.mktmpdir do |elsewhere|
-      # The library is up to date, so cargo has nothing to do.
+      # The library is up to date, so cargo builds nothing.
       output, status = Open3.capture2e(RbConfig.ruby, "#{ROOT}/clients/ruby/extconf.rb", chdir: elsewhere)
       assert_predicate status, :success?, output
       assert_empty Dir.children(elsewhere)
@@ -46,7 +46,7 @@ class DocsTest < Minitest::Test
     assert_equal 1, Larder::Client.new(@server.address, namespace: "app").get("key").value
   end
 
-  def test_the_options_are_those_of_the_table
+  def test_the_table_lists_all_options
     table = DOCS[/## Options.*?\n## /m].scan(/^\| (`.*?) \|/).flatten.join(" ").scan(/\w+/)
     assert_equal Larder::Client::OPTIONS.keys.map(&:to_s).sort, table.sort
   end

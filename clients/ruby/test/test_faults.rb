@@ -3,7 +3,7 @@
 require "helper"
 require "tempfile"
 
-# What calls do when the server is gone, or talks nonsense.
+# Calls with unreachable servers and unexpected replies.
 class FaultsTest < Minitest::Test
   def client(server, **options)
     Larder::Client.new([server.address], socket_timeout: PATIENCE, **options)
@@ -18,13 +18,13 @@ class FaultsTest < Minitest::Test
     assert_nil cache.stats.values.first
   end
 
-  def test_a_server_that_is_down_is_found_again
+  def test_a_restarted_server_is_found_again
     %i[larderd memcached].each do |kind|
       server = Server.new(kind)
       cache = client(server)
       cache.set("key", 1)
       server.kill
-      # The connection that is there ends first.
+      # The open connection ends first.
       assert_raises(Larder::Error) { cache.set("key", 1) }
       check_down(cache)
       server.start
@@ -39,7 +39,7 @@ class FaultsTest < Minitest::Test
     end
   end
 
-  def test_a_server_that_is_killed_under_load
+  def test_a_server_killed_under_load
     server = Server.new
     cache = client(server, pool: 8)
     stop = false
@@ -68,7 +68,7 @@ class FaultsTest < Minitest::Test
     server&.stop
   end
 
-  def test_answers_that_are_none
+  def test_unexpected_replies
     ["what?\r\n", "VALUE other 0 1 1\r\nx\r\nEND\r\n", "VALUE key 0 9 1\r\nhalf"].each do |text|
       server = FakeServer.new do |_, socket|
         socket.write(text)
@@ -81,7 +81,7 @@ class FaultsTest < Minitest::Test
     end
   end
 
-  def test_an_error_says_whether_the_change_may_have_happened
+  def test_errors_of_sent_changes_are_ambiguous
     server = FakeServer.new { nil }
     error = assert_raises(Larder::NetworkError) { client(server, socket_timeout: 0.2).set("key", 1) }
     assert error.ambiguous?
@@ -91,7 +91,7 @@ class FaultsTest < Minitest::Test
     server.stop
   end
 
-  def test_errors_of_the_server
+  def test_server_errors
     server = FakeServer.new { |line, socket| socket.write("SERVER_ERROR out of memory\r\n") if line.start_with?("get") }
     error = assert_raises(Larder::Error) { client(server).get("key") }
     assert_instance_of Larder::Error, error
@@ -122,7 +122,7 @@ class FaultsTest < Minitest::Test
     end
   end
 
-  def test_errors_of_a_block_are_the_block_s
+  def test_exceptions_of_a_block_pass_through
     server = Server.shared(:larderd)
     cache = client(server)
     cache.set("key", 1)

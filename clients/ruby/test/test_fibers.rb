@@ -2,9 +2,9 @@
 
 require "helper"
 
-# Fibers of one thread, which a scheduler runs in turns while they wait.
+# Fibers of one thread; a scheduler runs other fibers while one waits.
 class FibersTest < Minitest::Test
-  # As much of a scheduler as calls need.
+  # A minimal fiber scheduler with the methods that calls need.
   class Scheduler
     def initialize
       @ready = []
@@ -70,8 +70,8 @@ class FibersTest < Minitest::Test
     results
   end
 
-  def test_fibers_wait_together
-    # Each answer takes longer than a thread looks for it, and comes when all have asked.
+  def test_fibers_wait_concurrently
+    # Replies arrive after all requests, and later than a thread polls.
     asked = 0
     server = FakeServer.new do |line, socket|
       asked += 1
@@ -81,7 +81,7 @@ class FibersTest < Minitest::Test
     cache = Larder::Client.new([server.address], socket_timeout: PATIENCE)
     2.times do
       assert_equal ["x"] * 10, in_fibers(10) { |n| cache.get("key#{n}") }
-      # The scheduler has had IO objects of the sockets, which must not close them.
+      # The scheduler created IO objects of the sockets. Their finalizers must not close the sockets.
       GC.start
     end
     assert_equal 10, server.accepted
@@ -89,7 +89,7 @@ class FibersTest < Minitest::Test
     server&.stop
   end
 
-  def test_fibers_wait_for_each_other_s_connections
+  def test_fibers_wait_for_connections_of_other_fibers
     cache = Larder::Client.new([Server.shared(:larderd).address], pool: 2, socket_timeout: PATIENCE)
     results = in_fibers(20) do |n|
       5.times do |round|

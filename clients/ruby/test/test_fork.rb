@@ -2,7 +2,7 @@
 
 require "helper"
 
-# The child of a fork has connections of its own.
+# A forked child has connections of its own.
 class ForkTest < Minitest::Test
   def setup
     @server = Server.new
@@ -14,7 +14,7 @@ class ForkTest < Minitest::Test
     @server.stop
   end
 
-  # How many connections to the server this process has.
+  # The number of connections of this process to the server.
   def sockets
     Dir.children("/proc/self/fd").count do |fd|
       next unless File.readlink("/proc/self/fd/#{fd}").start_with?("socket:")
@@ -25,7 +25,7 @@ class ForkTest < Minitest::Test
     end
   end
 
-  # A child that ends with its block, whatever happens: the servers are the parent's.
+  # Forks a child that exits after its block without exit handlers, which would stop the parent's servers.
   def child
     fork do
       yield
@@ -37,7 +37,7 @@ class ForkTest < Minitest::Test
     end
   end
 
-  # What a block returns in a child.
+  # Returns the result of a block in a forked child.
   def in_child
     reader, writer = IO.pipe
     pid = child do
@@ -57,7 +57,7 @@ class ForkTest < Minitest::Test
     assert_equal "value", @cache.get("key")
   end
 
-  def test_parent_and_child_do_not_get_each_other_s_values
+  def test_parent_and_child_mix_up_no_values
     children = Array.new(4) do |n|
       child do
         500.times do |round|
@@ -79,9 +79,9 @@ class ForkTest < Minitest::Test
     threads.each(&:join)
   end
 
-  def test_clients_that_are_gone_are_left_alone
+  def test_collected_clients_are_ignored
     forks = Larder.const_get(:Fork)
-    # The garbage collector is at work in some of the rounds.
+    # The garbage collector runs in some of the rounds.
     500.times do
       Array.new(100) { Larder::Client.new("cache") }
       forks.forget_connections
@@ -91,7 +91,7 @@ class ForkTest < Minitest::Test
     assert_equal "value", @cache.get("key")
   end
 
-  def test_a_daemon_opens_its_own
+  def test_a_daemon_opens_its_own_connections
     reader, writer = IO.pipe
     pid = child do
       reader.close

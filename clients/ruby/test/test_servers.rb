@@ -5,7 +5,7 @@ require "dalli"
 
 Dalli.logger.level = Logger::FATAL
 
-# Several servers, among which keys are distributed as by dalli.
+# Several servers, with keys distributed like dalli's.
 class ServersTest < Minitest::Test
   KEYS = (0...200).map { |n| "key#{n}" }.freeze
 
@@ -30,7 +30,7 @@ class ServersTest < Minitest::Test
     cache.stats.values.map { |page| page["curr_items"].to_i }
   end
 
-  def test_dalli_finds_our_keys_where_it_has_them
+  def test_keys_have_the_same_servers_as_in_dalli
     [{}, { namespace: "ns" }].each do |options|
       [client(**options), Dalli::Client.new(addresses, options)].permutation do |writer, reader|
         writer.flush
@@ -43,7 +43,7 @@ class ServersTest < Minitest::Test
     end
   end
 
-  def test_what_each_server_is_asked
+  def test_calls_to_each_server
     cache = client
     names = @servers.map(&:address)
     assert_equal [true] * 3, cache.flush
@@ -57,7 +57,7 @@ class ServersTest < Minitest::Test
     assert_raises(Larder::RingError) { cache.alive! }
   end
 
-  def test_keys_of_a_server_that_is_down
+  def test_keys_of_an_unreachable_server
     cache = client(failover: false)
     KEYS.each { |key| cache.set(key, key) }
     count = items(cache)[1]
@@ -68,7 +68,7 @@ class ServersTest < Minitest::Test
     found.each_key { |key| assert_equal key, cache.get(key) }
   end
 
-  def test_keys_go_to_another_server
+  def test_keys_fail_over_to_another_server
     cache = client
     KEYS.each { |key| cache.set(key, key) }
     @servers[1].kill
@@ -81,21 +81,21 @@ class ServersTest < Minitest::Test
     assert_equal ["moved"] * lost.size, cache.get_multi(lost).values
   end
 
-  def test_a_thread_that_waits_for_several_servers_can_be_killed
+  def test_a_thread_waiting_for_several_servers_can_be_killed
     silent = Array.new(3) { FakeServer.new { nil } }
     cache = Larder::Client.new(silent.map(&:address), socket_timeout: 600)
     thread = Thread.new { cache.get_multi(KEYS) }
     wait_until("the requests") { silent.all? { |server| server.accepted == 1 } && thread.stop? }
     thread.kill
     assert thread.join(PATIENCE)
-    # Nothing is left of it for the next call.
+    # The killed call leaves nothing for the next one.
     quick = Larder::Client.new(@servers[0].address)
     assert_equal true, Thread.new { quick.set("key", 1) }.value
   ensure
     silent.each(&:stop)
   end
 
-  def test_an_exception_ends_the_call_whatever_the_servers_do
+  def test_an_exception_ends_a_call_to_several_servers
     silent = FakeServer.new { nil }
     closing = FakeServer.new { |_, socket| socket.close }
     cache = Larder::Client.new([silent.address, closing.address], socket_timeout: 600)

@@ -10,7 +10,7 @@ require "dalli"
 require "logger"
 require "stringio"
 
-# What ActiveSupport asks of its stores.
+# The requirements of ActiveSupport for cache stores.
 class StoreTest < Minitest::Test
   include ActiveSupport::Testing::TimeHelpers
 
@@ -29,7 +29,7 @@ class StoreTest < Minitest::Test
     ActiveSupport::Cache.lookup_store(:larder_store, @server.address, { socket_timeout: PATIENCE, **options })
   end
 
-  # Something with the keys that records have.
+  # An object with the cache keys of a record.
   Record = Struct.new(:cache_key, :cache_version)
 
   def test_values
@@ -130,7 +130,7 @@ class StoreTest < Minitest::Test
     @store.write("key", "old", options)
     travel 61.seconds
     new = @store.fetch("key", options) do
-      # Others get the old one meanwhile.
+      # Other threads get the old entry until then.
       assert_equal("old", @store.fetch("key", options) { flunk })
       "new"
     end
@@ -214,7 +214,7 @@ class StoreTest < Minitest::Test
     refute_match(/secret/, with_options.inspect)
   end
 
-  def test_mem_cache_store_reads_ours_and_we_read_its
+  def test_mem_cache_store_and_this_store_read_each_others_entries
     theirs = ActiveSupport::Cache::MemCacheStore.new(@server.address)
     [theirs, @store].permutation do |writer, reader|
       [nil, 1, "text", [:a], "long" * 1000].each do |value|

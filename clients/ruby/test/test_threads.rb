@@ -2,7 +2,7 @@
 
 require "helper"
 
-# What threads do to each other, and what ends a thread that waits.
+# Concurrent threads, and interrupts of waiting threads.
 class ThreadsTest < Minitest::Test
   LONG = 600
 
@@ -21,7 +21,7 @@ class ThreadsTest < Minitest::Test
     Larder::Client.new([@silent.address], socket_timeout: LONG, **options)
   end
 
-  # A thread that waits for an answer that never comes.
+  # Starts a thread that waits for a reply that never arrives.
   def waiting(cache)
     before = @silent.accepted
     thread = Thread.new { cache.get("key") }
@@ -32,18 +32,18 @@ class ThreadsTest < Minitest::Test
   def finish(thread)
     assert thread.join(PATIENCE)
   rescue IOError
-    # It came before the thread had begun.
+    # The interrupt arrived before the thread started.
   end
 
-  def test_nobody_gets_another_s_value_of_a_pool_whoever_is_killed
+  def test_killed_threads_of_a_pool_mix_up_no_values
     kill_and_raise(pool: 8)
   end
 
-  def test_nobody_gets_another_s_value_of_a_shared_connection_whoever_is_killed
+  def test_killed_threads_of_a_shared_connection_mix_up_no_values
     kill_and_raise(pool: false)
   end
 
-  # Ruby can lose a kill that meets an exception in `ensure`, also without this client: such a thread goes on making calls.
+  # Even without this client, Ruby can lose a kill during an exception in `ensure`: such a thread keeps making calls.
   def kill_and_raise(**options)
     cache = Larder::Client.new([Server.shared(:larderd).address], socket_timeout: LONG, **options)
     stop = false
@@ -82,20 +82,20 @@ class ThreadsTest < Minitest::Test
     stop = true
     threads.each { |thread| finish(thread) }
     %i[call raise].each { |outcome| assert_operator outcomes.sum { |of_one| of_one[outcome] }, :>, 0, outcomes.inspect }
-    # All can go on.
+    # The remaining threads continue.
     busy = Array.new(64) { |n| Thread.new { cache.set("last#{n}", n) && cache.get("last#{n}") } }
     assert_equal (0...64).to_a, busy.map(&:value)
   ensure
     stop = true
   end
 
-  def test_a_thread_that_waits_can_be_killed
+  def test_a_waiting_thread_can_be_killed
     thread = waiting(silent)
     thread.kill
     assert thread.join(PATIENCE)
   end
 
-  def test_a_thread_that_waits_for_a_connection_can_be_killed
+  def test_a_thread_waiting_for_a_connection_can_be_killed
     cache = silent(pool: 1)
     first = waiting(cache)
     second = Thread.new { cache.get("key") }
@@ -107,7 +107,7 @@ class ThreadsTest < Minitest::Test
     assert_equal 1, @silent.accepted
   end
 
-  def test_exceptions_are_raised_in_a_thread_that_waits
+  def test_exceptions_are_raised_in_a_waiting_thread
     thread = waiting(silent)
     thread.raise(ArgumentError, "from outside")
     error = assert_raises(ArgumentError) { thread.join }
@@ -119,7 +119,7 @@ class ThreadsTest < Minitest::Test
     assert_raises(Timeout::Error) { Timeout.timeout(0.05) { cache.set("key", 1) } } until @silent.accepted >= 2
   end
 
-  def test_interrupts_can_be_put_off
+  def test_interrupts_can_be_deferred
     cache = Larder::Client.new([@silent.address], socket_timeout: 1)
     error = nil
     thread = Thread.new do
@@ -135,7 +135,7 @@ class ThreadsTest < Minitest::Test
     assert_match(/in time/, error.message)
   end
 
-  def test_signals_that_are_handled_leave_the_call_alone
+  def test_handled_signals_do_not_end_a_call
     server = FakeServer.new do |_, socket|
       Process.kill(:USR1, Process.pid)
       sleep 0.05
@@ -153,7 +153,7 @@ class ThreadsTest < Minitest::Test
   def test_the_main_thread_can_be_interrupted
     script = <<~RUBY
       require "larder"
-      # Whoever runs the tests in the background may have it ignored.
+      # A shell that runs the tests in the background may have made it ignored.
       trap("INT", "DEFAULT")
       cache = Larder::Client.new([#{@silent.address.inspect}], socket_timeout: #{LONG})
       begin
@@ -172,7 +172,7 @@ class ThreadsTest < Minitest::Test
     end
   end
 
-  def test_a_closed_client_wakes_those_who_wait_for_a_connection
+  def test_closing_a_client_wakes_threads_waiting_for_a_connection
     cache = silent(pool: 1)
     first = waiting(cache)
     second = Thread.new { cache.get("key") }

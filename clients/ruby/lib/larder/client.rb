@@ -3,44 +3,44 @@
 require "timeout"
 
 module Larder
-  # What is returned for a key that is not there, with the option cache_nils.
+  # The result for a missing key with the option cache_nils.
   NOT_FOUND = Object.new.freeze
 
   # A client for any number of threads, which share its connections.
   #
-  # Errors are Larder::Errors, and ArgumentErrors for what no server can have.
+  # Errors are Larder::Errors, and ArgumentErrors for invalid arguments.
   class Client
     OPTIONS = {
-      # How long a call takes at most, in seconds, the wait for a connection included.
+      # The time limit of a call in seconds, including the wait for a connection.
       socket_timeout: 1,
-      # How many connections to each server may be open together; each call has one to itself, and further calls wait for
-      # one. With false threads share one, and fibers of a scheduler have a pool of 64.
+      # The pool size per server: each call has a connection to itself, and calls wait for a free one. With false
+      # threads share one connection, and fibers of a scheduler have a pool of 64.
       pool: 64,
-      # Whether keys of a server that is down go to another one.
+      # Whether keys of an unreachable server move to another one.
       failover: true,
-      # Each connection logs in with these, or those of MEMCACHE_USERNAME and MEMCACHE_PASSWORD, by the text protocol.
+      # The login of each connection with memcached's text protocol. Default: MEMCACHE_USERNAME and MEMCACHE_PASSWORD.
       username: nil,
       password: nil,
-      # The TTL of items in seconds, unless a call has its own; 0 is for ever.
+      # The TTL of items in seconds, unless a call has its own; 0 is forever.
       expires_in: 0,
-      # Is put before each key, with a colon. Procs are called once.
+      # The prefix of keys, followed by a colon. A Proc is called once.
       namespace: nil,
-      # Serialized values of so many bytes or more are compressed, if that makes them shorter.
+      # Serialized values of at least this many bytes are compressed, if that makes them shorter.
       compress: true,
       compression_min_size: 4 * 1024,
       compressor: Compressor,
       serializer: Marshal,
-      # Values are strings, which are stored as they are.
+      # Whether values are strings that are stored without serialization.
       raw: false,
-      # Longer values are refused.
+      # The largest value; longer ones are refused.
       value_max_bytes: 1024 * 1024,
-      # Whether fetch takes nil for a value.
+      # Whether fetch treats nil as a value.
       cache_nils: false,
-      # Shortens long keys.
+      # The digest that shortens long keys.
       digest_class: ::Digest::MD5
     }.freeze
 
-    # Longer TTLs are points in time, if they are in the future.
+    # Longer TTLs are Unix times, if they are in the future.
     TTL_MAX = 30 * 24 * 60 * 60
     private_constant :TTL_MAX
 
@@ -59,7 +59,7 @@ module Larder
       Fork.watch(self)
     end
 
-    # The value of a key, or nil.
+    # Returns the value of a key, or nil.
     def get(key, options = nil)
       value, flags = @connections.get(@keys.sent(key))
       return @values.decode(value, flags) if value
@@ -67,22 +67,22 @@ module Larder
       NOT_FOUND if options && options[:cache_nils]
     end
 
-    # The values of those keys that are there, in a hash; with a block, each key and value is yielded. Keys of a server
-    # that is down are as if they were not there.
+    # Returns the values of the existing keys in a hash; with a block, yields each key and value. Keys of unreachable
+    # servers count as missing.
     def get_multi(*keys)
       found = {}
       each_found(keys) { |key, value, _| block_given? ? yield(key, value) : found[key] = value }
       found unless block_given?
     end
 
-    # The same with [value, cas] for each key.
+    # Like get_multi, with [value, cas] for each key.
     def get_multi_cas(*keys)
       found = {}
       each_found(keys) { |key, value, cas| block_given? ? yield(key, [value, cas]) : found[key] = [value, cas] }
       found unless block_given?
     end
 
-    # The value of a key; otherwise that of the block, which is added.
+    # Returns the value of a key. If it is missing, calls the block and adds its result.
     def fetch(key, ttl = nil, options = nil)
       value = get(key, cache_nils: true)
       return value unless value.equal?(NOT_FOUND) || (value.nil? && !@cache_nils)
@@ -91,102 +91,104 @@ module Larder
       yield.tap { |computed| add(key, computed, ttl, options) }
     end
 
-    # Stores a value; returns true.
+    # Stores a value. Returns true.
     def set(key, value, ttl = nil, options = nil)
       store("set", key, value, ttl, options)
     end
 
-    # Stores a value if there is none; whether it was stored.
+    # Stores a value if the key does not exist. Returns whether it was stored.
     def add(key, value, ttl = nil, options = nil)
       store("add", key, value, ttl, options)
     end
 
-    # Stores a value if there is one; whether it was stored.
+    # Stores a value if the key exists. Returns whether it was stored.
     def replace(key, value, ttl = nil, options = nil)
       store("replace", key, value, ttl, options)
     end
 
-    # Removes a key; true, or nil if it is not there.
+    # Removes a key. Returns true, or nil if it does not exist.
     def delete(key)
       @connections.delete(@keys.sent(key)) || nil
     end
 
-    # Adds to the end of a value that was stored with raw: true, if there is one; whether that was done.
+    # Appends to a value stored with raw: true. Returns whether the key exists.
     def append(key, value)
       @connections.store("append", @keys.sent(key), value.to_s, 0, 0, nil)
     end
 
-    # Adds to the begin of a value that was stored with raw: true, if there is one; whether that was done.
+    # Prepends to a value stored with raw: true. Returns whether the key exists.
     def prepend(key, value)
       @connections.store("prepend", @keys.sent(key), value.to_s, 0, 0, nil)
     end
 
-    # Adds to a number, which wraps at 2^64, or creates it as `default`; returns it. Nil if there is none, and no default.
+    # Adds to a number, modulo 2^64, or creates it as `default`. Returns the number, or nil without a number and a
+    # default.
     def incr(key, amount = 1, ttl = nil, default = nil)
       count(:incr, key, amount, ttl, default)
     end
 
-    # Subtracts from a number, down to 0 at most, or creates it as `default`; returns it. Nil as above.
+    # Subtracts from a number, but not below 0, or creates it as `default`. Returns the number, or nil like incr.
     def decr(key, amount = 1, ttl = nil, default = nil)
       count(:decr, key, amount, ttl, default)
     end
 
-    # Sets when a key expires; true, or nil if it is not there.
+    # Sets the expiry of a key. Returns true, or nil if it does not exist.
     def touch(key, ttl = nil)
       @connections.touch(@keys.sent(key), remaining(ttl)) || nil
     end
 
-    # The value of a key, whose expiry is set, or nil.
+    # Sets the expiry of a key and returns its value, or nil.
     def gat(key, ttl = nil)
       value, flags = @connections.gat(@keys.sent(key), remaining(ttl))
       @values.decode(value, flags) if value
     end
 
-    # Stores what the block makes of the value, if there is one and it was not changed meanwhile: true, false if it was
-    # changed, nil if there is none.
+    # Replaces the value of a key by the result of the block, unless the value was changed in between. Returns true,
+    # false if it was changed, and nil if the key does not exist.
     def cas(key, ttl = nil, options = nil)
       value, cas = get_cas(key)
       set_cas(key, yield(value), cas, ttl, options) unless cas.zero?
     end
 
-    # The same, but the block gets nil if there is no value.
+    # Like cas, but calls the block with nil if the key does not exist, and adds its result.
     def cas!(key, ttl = nil, options = nil)
       value, cas = get_cas(key)
       changed = yield(value)
       cas.zero? ? add(key, changed, ttl, options) : set_cas(key, changed, cas, ttl, options)
     end
 
-    # The value of a key and its CAS, [nil, 0] if it is not there. A block gets both.
+    # Returns the value of a key and its CAS, or [nil, 0] if it does not exist. With a block, yields both.
     def get_cas(key)
       value, flags, cas = @connections.get(@keys.sent(key))
       value = @values.decode(value, flags) if value
       block_given? ? yield(value, cas || 0) : [value, cas || 0]
     end
 
-    # Stores a value if the present one has this CAS, or any with 0: true, false if it has another, nil if there is none.
+    # Stores a value if the present one has this CAS; 0 always stores. Returns true, false for another CAS, and nil if
+    # the key does not exist.
     def set_cas(key, value, cas, ttl = nil, options = nil)
       return set(key, value, ttl, options) if cas.zero?
 
       store("set", key, value, ttl, options, cas)
     end
 
-    # The same, but with 0 only if there is a value.
+    # Like set_cas, but with 0 stores only if the key exists.
     def replace_cas(key, value, cas, ttl = nil, options = nil)
       cas.zero? ? replace(key, value, ttl, options) : set_cas(key, value, cas, ttl, options)
     end
 
-    # Removes a key if it has this CAS, or any with 0: whether it was removed.
+    # Removes a key if it has this CAS; 0 always removes. Returns whether it was removed.
     def delete_cas(key, cas = 0)
       cas.zero? ? @connections.delete(@keys.sent(key)) : @connections.delete_if(@keys.sent(key), cas)
     end
 
-    # Runs the block, whose calls wait for their answers as others do.
+    # Runs the block. Its calls wait for their replies like all others.
     def multi
       yield
     end
     alias quiet multi
 
-    # Yields the client: it is its own pool.
+    # Yields the client, which is its own pool.
     def with
       yield self
     end
@@ -198,7 +200,7 @@ module Larder
     end
     alias flush_all flush
 
-    # Statistics by server: those of :items, :slabs or :settings, or the general ones. Nil for a server that is down.
+    # Returns statistics by server: :items, :slabs or :settings, or the general page. Nil for an unreachable server.
     def stats(type = nil)
       type = nil unless %i[items slabs settings].include?(type)
       by_server { |server| server.stats(type.to_s) }
@@ -209,25 +211,25 @@ module Larder
       by_server { |server| server.stats("reset") }.values.map { |done| done && true }
     end
 
-    # Versions by server; nil for a server that is down.
+    # Returns versions by server; nil for an unreachable server.
     def version
       by_server(&:versions)
     end
 
-    # Raises Larder::RingError if no server answers.
+    # Raises Larder::RingError if no server replies.
     def alive!
       raise RingError, "No server available" if version.values.none?
 
       self
     end
 
-    # Closes all connections. A further call opens new ones.
+    # Closes all connections. The next call opens new ones.
     def close
       [@connections, *@each.values].each(&:close)
     end
     alias reset close
 
-    # Is called in the child of a fork: what is open is the parent's.
+    # Called in a forked child: the open connections belong to the parent.
     def after_fork
       [@connections, *@each.values].each(&:forget)
     end
@@ -240,7 +242,7 @@ module Larder
       login = [username, password] if username
       pool ||= nil
       @connections = Connections.new(servers, socket_timeout, pool, failover, login)
-      # Each server by itself, for what each is asked.
+      # One Connections object per server, for calls to each server.
       @each = servers.to_h do |server|
         [server[0], servers.size == 1 ? @connections : Connections.new([server], socket_timeout, 1, false, login)]
       end
@@ -256,7 +258,7 @@ module Larder
     def found(keys)
       @connections.get_many(keys.map { |key| @keys.sent(key) })
     rescue RingError
-      # Not even the name of a server is known.
+      # The name of a server cannot be resolved.
       []
     end
 
@@ -273,12 +275,12 @@ module Larder
       loop do
         number = @connections.public_send(operation, key, amount.to_i)
         return number if number || default.nil?
-        # Somebody else may create it at the same time.
+        # Another client may create the number at the same time.
         return default.to_i if @connections.store("add", key, default.to_i.to_s, ttl, 0, nil)
       end
     end
 
-    # Seconds from now, 0 for ever.
+    # Converts a TTL to seconds from now, 0 for forever.
     def remaining(ttl)
       ttl = ttl.nil? ? @expires_in : seconds(ttl)
       return ttl if ttl <= TTL_MAX
@@ -287,10 +289,10 @@ module Larder
       left.positive? ? left : ttl
     end
 
-    # Parts of a second count as one: otherwise half a second would be for ever.
+    # Rounds up, because half a second must not become 0, which means forever.
     def seconds(ttl)
       seconds = ttl.respond_to?(:ceil) ? ttl.ceil : ttl.to_i
-      raise ArgumentError, "a ttl can't be negative: #{ttl}" if seconds.negative?
+      raise ArgumentError, "the ttl must not be negative: #{ttl}" if seconds.negative?
 
       seconds
     rescue NoMethodError

@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
 module Larder
-  # The child of a fork has copies of its parent's sockets: it closes them and opens its own.
+  # Handling of forks: a forked child drops the sockets of its parent and opens its own.
   module Fork
-    # Each client is its own value: WeakMap tells by the value whether a pair is still there, and would yield keys that
-    # the garbage collector is about to free.
+    # Maps each client to itself. WeakMap drops a pair when its value is collected; with another value it could yield
+    # keys that the garbage collector is about to free.
     CLIENTS = ObjectSpace::WeakMap.new
 
-    # Is called with each client that is made.
+    # Registers a new client.
     def self.watch(client)
       CLIENTS[client] = client
     end
@@ -16,7 +16,7 @@ module Larder
       CLIENTS.each_value(&:after_fork)
     end
 
-    # Process._fork makes all forks but that of Process.daemon.
+    # All forks call Process._fork, except Process.daemon.
     module Hook
       def _fork
         pid = super

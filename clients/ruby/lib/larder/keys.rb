@@ -3,8 +3,8 @@
 require "digest/md5"
 
 module Larder
-  # Keys as they are sent, which are those that dalli sends: with the namespace, and shortened to a begin and a digest if
-  # they are longer than 250 bytes.
+  # Keys as sent, which are those of dalli: with the namespace, and if longer than 250 bytes shortened to a prefix and a
+  # digest.
   class Keys
     MAX = 250
     DIGEST_MARK = ":md5:"

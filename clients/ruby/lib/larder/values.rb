@@ -15,7 +15,7 @@ module Larder
     end
   end
 
-  # Compresses values with gzip, which has a checksum.
+  # Compresses values with gzip, which adds a checksum.
   class GzipCompressor
     def self.compress(data)
       Zlib.gzip(data)
@@ -26,7 +26,7 @@ module Larder
     end
   end
 
-  # Objects as values with flags, and back, as dalli has them.
+  # Conversion of objects to values with flags and back, in dalli's format.
   class Values
     SERIALIZED = 1
     COMPRESSED = 2
@@ -40,7 +40,7 @@ module Larder
       @raw = raw
     end
 
-    # A value and its flags. The options of a call come before those of the client.
+    # Returns a value and its flags. Options of the call override those of the client.
     def encode(key, object, options)
       value, flags = option(options, :raw, @raw) ? [object.to_s, 0] : [serialize(object), SERIALIZED]
       if value.bytesize >= @compression_min_size && option(options, :compress, @compress)

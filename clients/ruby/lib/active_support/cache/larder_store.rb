@@ -8,27 +8,27 @@ require "active_support/core_ext/enumerable"
 
 module ActiveSupport
   module Cache
-    # A store for Rails in memcached or Larder, with the keys and values of MemCacheStore: each reads what the other has
-    # written.
+    # A Rails cache store in memcached or Larder, with the keys and values of MemCacheStore: both stores read each
+    # other's entries.
     #
     #   config.cache_store = :larder_store, "cache:11211", { expires_in: 1.day }
     #
-    # Other options are those of Larder::Client. While the server is down everything is a miss, writes return false, and
-    # errors are logged.
+    # Other options are those of Larder::Client. While the server is unreachable, reads are misses, writes return false,
+    # and errors are logged.
     class LarderStore < Store
-      # Entries are serialized by the client.
+      # The client serializes entries.
       DEFAULT_CODER = NullCoder
 
-      # Characters that are escaped in keys. The client would send most of them, but MemCacheStore does not.
+      # Characters that are escaped in keys. The client could send most of them, but MemCacheStore escapes them.
       ESCAPED = /[\x00-\x20%\x7F-\xFF]/n
       KEY_MAX = 250
-      # How much of a longer key is left before its digest.
+      # The length of the prefix of a longer key, before its digest.
       KEY_BEGIN = 213
 
-      # An expired entry is kept so long for those who read it with race_condition_ttl.
+      # How long an expired entry is kept for reads with race_condition_ttl.
       RACE_TIME = 5 * 60
 
-      # Raw values are strings in the local cache, too.
+      # Makes raw values strings in the local cache, too.
       module RawInLocalCache # :nodoc:
         private
 
@@ -53,13 +53,14 @@ module ActiveSupport
         addresses = addresses.flatten
         options = addresses.extract_options!
         client_options = options.except(*UNIVERSAL_OPTIONS, :coder, :skip_nil)
-        # Options of the store are shown in logs and notifications; a password should not be.
+        # Logs and notifications show the options of the store, so the client's options, such as a password, are left
+        # out.
         super(options.except(*client_options.keys - [:raw]))
         @client = addresses.first if addresses.first.is_a?(Larder::Client)
         @client ||= Larder::Client.new(addresses.empty? ? nil : addresses, client_options)
       end
 
-      # Adds to a number that was written with raw: true; nil if there is none.
+      # Adds to a number written with raw: true. Returns nil if it does not exist.
       def increment(name, amount = 1, options = nil)
         options = merged_options(options)
         instrument(:increment, name, amount: amount) do
@@ -67,7 +68,7 @@ module ActiveSupport
         end
       end
 
-      # Subtracts from a number that was written with raw: true, down to 0 at most; nil if there is none.
+      # Subtracts from a number written with raw: true, but not below 0. Returns nil if it does not exist.
       def decrement(name, amount = 1, options = nil)
         options = merged_options(options)
         instrument(:decrement, name, amount: amount) do
@@ -75,12 +76,12 @@ module ActiveSupport
         end
       end
 
-      # Removes all items of the server, those of other applications too.
+      # Removes all items of the server, including those of other applications.
       def clear(_options = nil)
         without_errors(nil) { @client.flush }
       end
 
-      # Statistics of the server.
+      # Returns the server's statistics.
       def stats
         @client.stats
       end
@@ -126,7 +127,7 @@ module ActiveSupport
         key.bytesize > KEY_MAX ? "#{key[0, KEY_BEGIN]}:md5:#{ActiveSupport::Digest.hexdigest(key)}" : key
       end
 
-      # What others have stored without an entry is a value.
+      # Other programs may have stored values without an entry.
       def deserialize_entry(payload)
         entry = super
         entry.nil? || entry.is_a?(Entry) ? entry : Entry.new(entry, compress: false)
