@@ -1,6 +1,6 @@
 //! Prints `larder.h`.
 
-#![expect(clippy::print_stdout, reason = "that is what it is for")]
+#![expect(clippy::print_stdout, reason = "the header goes to the standard output")]
 
 fn main() {
     let folder = env!("CARGO_MANIFEST_DIR");

@@ -1,4 +1,4 @@
-//! Opening and closing a client, and its options.
+//! Clients and their options.
 
 use crate::failure::guarded;
 use crate::memory::{free, handle, handle_mut, put, text};
@@ -8,11 +8,11 @@ use std::ffi::c_char;
 use std::ptr::null_mut;
 use std::time::Duration;
 
-/// A client, for any number of threads.
+/// A client for any number of threads.
 #[derive(Debug)]
 pub struct Client(pub(crate) blocking::Client);
 
-/// Options of a client that is to be opened.
+/// Options for opening a client.
 #[derive(Default)]
 pub struct Options {
     timeout: Option<Duration>,
@@ -21,7 +21,7 @@ pub struct Options {
     login: Option<(String, String)>,
 }
 
-/// New options, with defaults. They are freed by larder_options_free().
+/// Creates options with default values. larder_options_free() frees them.
 #[unsafe(no_mangle)]
 pub extern "C" fn larder_options_new() -> *mut Options {
     Box::into_raw(Box::default())
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn larder_options_free(options: *mut Options) {
     unsafe { free(options) };
 }
 
-/// How long a call takes at most, in milliseconds, the wait for a connection included. [Default: 1000]
+/// Sets the time limit of a call in milliseconds, including the wait for a connection. [Default: 1000]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_options_timeout(options: *mut Options, millis: u64) -> Status {
     guarded(|| {
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn larder_options_timeout(options: *mut Options, millis: u
     })
 }
 
-/// How long opening a connection takes at most, in milliseconds, if the call has as much time left. [Default: 250]
+/// Sets the time limit for opening a connection in milliseconds, within the time limit of the call. [Default: 250]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_options_connect_timeout(
     options: *mut Options,
@@ -57,8 +57,8 @@ pub unsafe extern "C" fn larder_options_connect_timeout(
     })
 }
 
-/// Gives each call a connection to itself, of at most so many to each server; further calls wait for one. [Default: calls
-/// share connections, 4 at most]
+/// Gives each call a connection of a pool to itself. The pool has at most `max` connections per server; calls wait for
+/// a free one. [Default: calls share up to 4 connections per server]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_options_pool(options: *mut Options, max: usize) -> Status {
     guarded(|| {
@@ -68,8 +68,8 @@ pub unsafe extern "C" fn larder_options_pool(options: *mut Options, max: usize) 
     })
 }
 
-/// Logs in on each connection, by memcached's text protocol (its option -Y). Neither the name nor the password has blanks.
-/// [Default: no login]
+/// Logs in on each connection with memcached's text protocol (its option -Y). Neither the user name nor the password
+/// may contain spaces. [Default: no login]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_options_login(
     options: *mut Options,
@@ -87,10 +87,10 @@ pub unsafe extern "C" fn larder_options_login(
     })
 }
 
-/// Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix socket. Addresses of
-/// several servers are separated by commas; keys are distributed over them by rendezvous hashing, which depends on the
-/// addresses alone. Options may be NULL, and can be freed afterwards. Connections are opened when they are needed. The
-/// client is closed by larder_close().
+/// Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix socket. Separate the
+/// addresses of several servers by commas; keys are distributed over them by rendezvous hashing, which depends only on
+/// the addresses. Options may be NULL, and may be freed after the call. Connections are opened on first use.
+/// larder_close() closes the client.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_open(
     address: *const c_char,
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn larder_open(
     })
 }
 
-/// Closes a client with its connections.
+/// Closes a client and its connections.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_close(client: *mut Client) {
     // SAFETY: as larder.h demands.

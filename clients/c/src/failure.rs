@@ -1,4 +1,4 @@
-//! The last error of each thread, and panics.
+//! The last error of each thread, and the handling of panics.
 
 use crate::status::Status;
 use larder_client::Error;
@@ -7,7 +7,7 @@ use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null;
 
-/// Why a call failed.
+/// The error of a call.
 #[derive(Debug, Default)]
 pub(crate) struct Failure {
     status: Option<Status>,
@@ -37,14 +37,14 @@ impl From<Error> for Failure {
     }
 }
 
-/// Text up to its first zero.
+/// Converts text up to its first zero byte.
 fn text(text: &str) -> CString {
     CString::new(text.split('\0').next().unwrap_or_default()).unwrap_or_default()
 }
 
-/// Does a call; keeps its error.
+/// Runs a call, catches panics, and stores the error of this thread.
 pub(crate) fn guarded(call: impl FnOnce() -> Result<Status, Failure>) -> Status {
-    let panicked = || Failure::new(Status::Panic, "a fault of the library: it panicked");
+    let panicked = || Failure::new(Status::Panic, "bug in the library: it panicked");
     let done = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(panicked()));
     let (status, failure) = match done {
         Ok(status) => (status, Failure::default()),
@@ -54,21 +54,22 @@ pub(crate) fn guarded(call: impl FnOnce() -> Result<Status, Failure>) -> Status 
     status
 }
 
-/// What went wrong in this thread's last call, for people; empty if nothing did. Valid until the thread's next call.
+/// Returns a description of the error of this thread's last call; empty if the call succeeded. Valid until the thread's
+/// next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn larder_error_message() -> *const c_char {
     LAST.with_borrow(|last| last.message.as_ptr())
 }
 
-/// The server that this thread's last call failed for; NULL if it was not for one, or did not fail. Valid until the
-/// thread's next call.
+/// Returns the server of the error of this thread's last call; NULL if there is none. Valid until the thread's next
+/// call.
 #[unsafe(no_mangle)]
 pub extern "C" fn larder_error_server() -> *const c_char {
     LAST.with_borrow(|last| last.server.as_ref().map_or(null(), |server| server.as_ptr()))
 }
 
-/// Whether the change that this thread's last call asked for may have happened although it failed. Otherwise it has not,
-/// and will not.
+/// Returns whether the change requested by this thread's last call may have happened despite its error. If false, it
+/// has not and will not.
 #[unsafe(no_mangle)]
 pub extern "C" fn larder_error_is_ambiguous() -> bool {
     LAST.with_borrow(|last| last.is_ambiguous)
@@ -80,13 +81,13 @@ mod tests {
     use std::ffi::CStr;
 
     #[test]
-    fn a_panic_is_a_status() {
+    fn a_panic_becomes_a_status() {
         assert_eq!(guarded(|| panic!("not across the boundary")), Status::Panic);
         // SAFETY: the message is valid until the next call.
         let message = unsafe { CStr::from_ptr(larder_error_message()) };
         assert!(message.to_str().unwrap().contains("panicked"));
         assert_eq!(guarded(|| Ok(Status::Ok)), Status::Ok);
-        // SAFETY: the same.
+        // SAFETY: as above.
         assert!(unsafe { CStr::from_ptr(larder_error_message()) }.is_empty());
     }
 }

@@ -1,6 +1,6 @@
-//! The client for C. `larder.h` is made of this source.
+//! The client for C. `larder.h` is generated from this source.
 //!
-//! Nothing panics across the boundary: a panic is [`Status::Panic`].
+//! No panic crosses the boundary: panics become [`Status::Panic`].
 
 mod client;
 mod failure;

@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_void};
 use std::iter::repeat;
 use std::ptr::null_mut;
 
-/// The client and the key of a call.
+/// Converts the client and the key of a call.
 ///
 /// # Safety
 /// As larder.h demands.
@@ -26,7 +26,7 @@ unsafe fn target<'t>(
     Ok((&client.0, key))
 }
 
-/// A look-up of a key.
+/// Carries out a lookup of a key.
 ///
 /// # Safety
 /// As larder.h demands.
@@ -48,7 +48,7 @@ unsafe fn look_up(
     })
 }
 
-/// A store of a value: how, the time to live in seconds, the flags, and the CAS that the item has to have.
+/// Carries out a store: the mode, the TTL in seconds, the flags, and the CAS that the item must have.
 ///
 /// # Safety
 /// As larder.h demands.
@@ -68,7 +68,7 @@ unsafe fn store(
     })
 }
 
-/// Arithmetic with a number.
+/// Carries out an increment or decrement.
 ///
 /// # Safety
 /// As larder.h demands.
@@ -91,7 +91,7 @@ unsafe fn count(
     })
 }
 
-/// A call that finds an item or not.
+/// Carries out a call whose result is whether the item exists.
 ///
 /// # Safety
 /// As larder.h demands.
@@ -107,7 +107,7 @@ unsafe fn find(
     })
 }
 
-/// Reads the value of a key, which larder_value_free() frees.
+/// Reads the value of a key. larder_value_free() frees it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_get(
     client: *const Client,
@@ -116,14 +116,14 @@ pub unsafe extern "C" fn larder_get(
     value: *mut *mut Value,
 ) -> Status {
     let get = |client: &blocking::Client, key: &[u8]| {
-        // The same request as that of `get`, which returns no flags.
+        // Sends the same request as `get`, which would not return the flags.
         client.get_many(&[key]).map(|mut items| items.pop().flatten())
     };
     // SAFETY: as larder.h demands.
     unsafe { look_up(client, (key, key_len), value, get) }
 }
 
-/// The same with the CAS of the value.
+/// Like larder_get(), and also reads the CAS of the value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_gets(
     client: *const Client,
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn larder_gets(
     unsafe { look_up(client, (key, key_len), value, |client, key| client.gets(key)) }
 }
 
-/// The same, and sets when the item expires: in so many seconds, or never with 0.
+/// Like larder_gets(), and sets the expiry of the item: in `ttl` seconds, or never with 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_gat(
     client: *const Client,
@@ -148,8 +148,8 @@ pub unsafe extern "C" fn larder_gat(
     unsafe { look_up(client, (key, key_len), value, |client, key| client.gat(key, ttl)) }
 }
 
-/// Reads the values of `count` keys: one request and one answer of each server. `values` has room for as many, in the order of the keys;
-/// those of keys that are not there are NULL. Each value is freed by larder_value_free().
+/// Reads the values of `count` keys, with one batch of requests to each server. `values` has room for `count` values
+/// and receives them in the order of the keys, NULL for missing ones. larder_value_free() frees each value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_get_many(
     client: *const Client,
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn larder_get_many(
     })
 }
 
-/// Stores a value with flags, whatever is there. It expires in `ttl` seconds, or never with 0.
+/// Stores a value with flags, whether or not the item exists. It expires in `ttl` seconds, or never with 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_set(
     client: *const Client,
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn larder_set(
     }
 }
 
-/// The same if there is no item; otherwise LARDER_STATUS_NOT_STORED.
+/// Like larder_set(), but only if the item does not exist; otherwise LARDER_STATUS_NOT_STORED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_add(
     client: *const Client,
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn larder_add(
     }
 }
 
-/// The same if there is an item; otherwise LARDER_STATUS_NOT_STORED.
+/// Like larder_set(), but only if the item exists; otherwise LARDER_STATUS_NOT_STORED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_replace(
     client: *const Client,
@@ -233,7 +233,8 @@ pub unsafe extern "C" fn larder_replace(
     }
 }
 
-/// The same if the item that is there has this CAS; otherwise LARDER_STATUS_EXISTS or LARDER_STATUS_NOT_FOUND.
+/// Like larder_set(), but only if the present item has this CAS; otherwise LARDER_STATUS_EXISTS or
+/// LARDER_STATUS_NOT_FOUND.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_cas(
     client: *const Client,
@@ -252,7 +253,7 @@ pub unsafe extern "C" fn larder_cas(
     }
 }
 
-/// Adds bytes to the end of a value, if there is one; otherwise LARDER_STATUS_NOT_STORED.
+/// Appends bytes to a value; LARDER_STATUS_NOT_STORED if the item does not exist.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_append(
     client: *const Client,
@@ -265,7 +266,7 @@ pub unsafe extern "C" fn larder_append(
     unsafe { store(client, (key, key_len), (more, more_len), (StoreMode::Append, 0, 0, None)) }
 }
 
-/// Adds bytes to the begin of a value, if there is one; otherwise LARDER_STATUS_NOT_STORED.
+/// Prepends bytes to a value; LARDER_STATUS_NOT_STORED if the item does not exist.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_prepend(
     client: *const Client,
@@ -289,7 +290,7 @@ pub unsafe extern "C" fn larder_delete(
     unsafe { find(client, (key, key_len), |client, key| client.delete(key)) }
 }
 
-/// Sets when an item expires: in so many seconds, or never with 0.
+/// Sets the expiry of an item: in `ttl` seconds, or never with 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_touch(
     client: *const Client,
@@ -301,7 +302,7 @@ pub unsafe extern "C" fn larder_touch(
     unsafe { find(client, (key, key_len), |client, key| client.touch(key, ttl)) }
 }
 
-/// Adds to a number, which wraps at 2^64. The number afterwards is written to `number`, unless that is NULL.
+/// Adds to a number, modulo 2^64. Writes the new number to `number`, unless that is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_incr(
     client: *const Client,
@@ -314,7 +315,7 @@ pub unsafe extern "C" fn larder_incr(
     unsafe { count(client, (key, key_len), number, |client, key| client.incr(key, delta)) }
 }
 
-/// Subtracts from a number, down to 0 at most. The number afterwards is written to `number`, unless that is NULL.
+/// Subtracts from a number, but not below 0. Writes the new number to `number`, unless that is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_decr(
     client: *const Client,
@@ -327,7 +328,7 @@ pub unsafe extern "C" fn larder_decr(
     unsafe { count(client, (key, key_len), number, |client, key| client.decr(key, delta)) }
 }
 
-/// Removes all items of each server.
+/// Removes all items from every server.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_flush(client: *const Client) -> Status {
     guarded(|| {

@@ -1,49 +1,49 @@
-//! What calls return.
+//! The status codes of calls.
 
 use larder_client::{ErrorKind, StoreOutcome};
 
-/// What a call returns.
+/// The status of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum Status {
-    /// It was done.
+    /// The call succeeded.
     Ok = 0,
-    /// There is no such item.
+    /// The item does not exist.
     NotFound = 1,
-    /// Nothing was stored, because of what was there, or was not.
+    /// The item was not stored, because the condition of the call does not hold.
     NotStored = 2,
-    /// Nothing was stored, because the item was changed since its CAS was seen.
+    /// The item was not stored, because it was changed after its CAS was read.
     Exists = 3,
     /// The value is not a number.
     NotANumber = 4,
 
-    /// An argument is NULL or not UTF-8, or an address is none.
+    /// An argument is NULL, is not UTF-8, or is an invalid address.
     InvalidArgument = 16,
-    /// No server can have such a key.
+    /// The key is invalid.
     Key = 17,
-    /// No server takes a value of this length.
+    /// The value is longer than any server accepts.
     ValueTooLong = 18,
-    /// The server can't be reached.
+    /// The server is unreachable.
     Connect = 19,
-    /// The server failed so often that it is left alone for a moment.
+    /// The server is unavailable after several failures; calls fail at once for a moment.
     Unavailable = 20,
     /// All connections were in use until the deadline.
     PoolTimeout = 21,
-    /// The server did not answer until the deadline.
+    /// The server did not reply by the deadline.
     Timeout = 22,
     /// The connection failed, or the server closed it.
     Connection = 23,
-    /// The server's answer is not one to this request.
+    /// The server's reply does not match the request.
     Unexpected = 24,
-    /// The server refused the request, and would do so again.
+    /// The server refused the request. A retry cannot succeed.
     Refused = 25,
-    /// The server could not do what was asked.
+    /// The server reported an error of its own.
     Server = 26,
     /// The server refused the login.
     Login = 27,
     /// Another error of the client.
     Other = 28,
-    /// A fault of this library.
+    /// A bug in this library.
     Panic = 29,
 }
 
@@ -70,7 +70,7 @@ impl From<&ErrorKind> for Status {
 }
 
 impl From<StoreOutcome> for Status {
-    fn from(stored: Stored) -> Self {
+    fn from(stored: StoreOutcome) -> Self {
         match stored {
             StoreOutcome::Stored => Self::Ok,
             StoreOutcome::NotStored => Self::NotStored,

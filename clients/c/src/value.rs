@@ -15,28 +15,28 @@ impl Value {
     }
 }
 
-/// The bytes of a value; NULL if the value is NULL. They are valid until the value is freed.
+/// Returns the bytes of a value; NULL if the value is NULL. They are valid until the value is freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_value_data(value: *const Value) -> *const c_void {
     // SAFETY: as larder.h demands.
     unsafe { handle(value) }.map_or(null(), |value| value.0.value.as_ptr().cast())
 }
 
-/// How many bytes a value has; 0 if it is NULL.
+/// Returns the length of a value in bytes; 0 if it is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_value_len(value: *const Value) -> usize {
     // SAFETY: as larder.h demands.
     unsafe { handle(value) }.map_or(0, |value| value.0.value.len())
 }
 
-/// The flags that were stored with a value; 0 if it is NULL.
+/// Returns the flags of a value; 0 if it is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_value_flags(value: *const Value) -> u32 {
     // SAFETY: as larder.h demands.
     unsafe { handle(value) }.map_or(0, |value| value.0.flags)
 }
 
-/// The CAS of a value that larder_gets() or larder_gat() has read; otherwise 0.
+/// Returns the CAS of a value that larder_gets() or larder_gat() has read; otherwise 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_value_cas(value: *const Value) -> u64 {
     // SAFETY: as larder.h demands.

@@ -1,4 +1,5 @@
-// Each call, against the server at the address of argv[1]; or `logins ADDRESS`. Run under valgrind by tests/check.
+// Tests all calls with the server at the address argv[1], or the login with `logins ADDRESS`. tests/check runs this
+// program under valgrind.
 
 #include <larder.h>
 
@@ -132,7 +133,7 @@ static void arguments(const char *address, const larder_client *client) {
   larder_close(NULL);
 }
 
-// A server that accepts connections and never answers, and one that is not there.
+// A server that accepts connections and never replies, and an unreachable one.
 static void faults(void) {
   int listener = socket(AF_INET, SOCK_STREAM, 0);
   struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -182,7 +183,7 @@ static void threads(const larder_client *client) {
     CHECK(pthread_join(threads[n], NULL) == 0);
 }
 
-// The server has a user "ann" with the password "secret".
+// The server knows the user "ann" with the password "secret".
 static void logins(const char *address) {
   larder_value *value;
   const char *const passwords[] = {"secret", "wrong"};
@@ -207,7 +208,7 @@ int main(int argc, char **argv) {
     logins(argv[2]);
     return 0;
   }
-  // valgrind makes everything slow.
+  // Long, because valgrind slows the program down.
   larder_options *options = larder_options_new();
   larder_options_timeout(options, 60000);
   larder_options_connect_timeout(options, 60000);
