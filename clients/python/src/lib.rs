@@ -1,6 +1,7 @@
 //! The Rust half of the Python package `larder_client`: calls, keys, values and exceptions. The Python half has the
 //! constructors, the clients of several servers, and Django's cache.
 
+mod arguments;
 mod channel;
 mod client;
 mod errors;
@@ -13,9 +14,11 @@ mod value;
 #[pyo3::pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]
+    use crate::arguments::check_key_helper;
+    #[pymodule_export]
     use crate::channel::Channel;
     #[pymodule_export]
-    use crate::client::{BaseClient, check_key_helper};
+    use crate::client::BaseClient;
     #[pymodule_export]
     use crate::errors::{
         MemcacheClientError, MemcacheError, MemcacheIllegalInputError, MemcacheServerError,

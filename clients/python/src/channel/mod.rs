@@ -12,22 +12,32 @@
 //!
 //! No Python code runs while the state is locked, not even destructors of objects, because Python code may call the
 //! channel.
+//!
+//! | file | contains |
+//! |---|---|
+//! | `mod.rs` | calls, and events of the connection and the loop |
+//! | `state.rs` | the state of an event loop, and the decision to send |
+//! | `result.rs` | results as Python objects |
 
-use crate::client::{
-    cas_number, collect, duration, integer, none, outcome, refused, serialized, sets,
-    ttl as read_ttl,
+mod result;
+mod state;
+
+use crate::arguments::{
+    cas_number, collect, duration, integer, refused, serialized, sets, ttl as read_ttl,
 };
 use crate::errors::exception;
 use crate::key::KeyRules;
 use crate::value::Values;
-use larder_client::pipeline::{CallId, Output, Pipeline, Request};
-use larder_client::{CountOutcome, Error, Item, StoreMode, StoreRequest, Ttl};
-use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
+use larder_client::pipeline::{CallId, Pipeline, Request};
+use larder_client::{StoreMode, StoreRequest, Ttl};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
+use result::{Reading, Ticket};
+use state::{State, Step};
 use std::io;
 use std::mem;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -35,9 +45,6 @@ use std::time::{Duration, Instant};
 
 type Object<'py> = Bound<'py, PyAny>;
 
-/// The idle time after which `_flush` lets the loop poll the connection before it is used: the server may have closed
-/// it.
-const IDLE_TIME_MIN: Duration = Duration::from_millis(2);
 /// The queue length from which a new call removes calls whose futures are done.
 const QUEUE_LEN_MIN: usize = 256;
 /// Timers of some event loops fire early by less than this.
@@ -57,63 +64,6 @@ struct Settings {
     timeout: Duration,
     keys: KeyRules,
     values: Values,
-}
-
-/// The state that belongs to one event loop.
-#[derive(Debug)]
-struct State {
-    event_loop: Py<PyAny>,
-    create_future: Py<PyAny>,
-    call_soon: Py<PyAny>,
-    pipeline: Pipeline<Ticket>,
-    /// `write` of the transport, while there is a connection.
-    write: Option<Py<PyAny>>,
-    /// Whether the transport has paused writing.
-    is_paused: bool,
-    /// Whether `_flush` will be called in the next iteration.
-    is_scheduled: bool,
-    /// Whether the loop has polled the connection since the last call.
-    is_checked: bool,
-    /// Whether the last call was sent alone. Then the next one is likely to be alone in its iteration, too.
-    was_alone: bool,
-    /// The time at which bytes were last sent or received.
-    used: Instant,
-    /// The time of the timer, and its handle.
-    timer: Option<(Instant, Py<PyAny>)>,
-    /// The queue length that triggers the removal of calls whose futures are done.
-    queue_len_max: usize,
-}
-
-/// A call: its future, and the kind of its result.
-#[derive(Debug)]
-struct Ticket {
-    future: Py<PyAny>,
-    reading: Reading,
-}
-
-/// The kind of result that a call's future gets.
-#[derive(Debug)]
-enum Reading {
-    /// `None`, or the value. `with_flags`: a pair of the value and its flags.
-    Value { with_flags: bool },
-    /// `None`, or the value, its flags and its CAS.
-    ValueAndCas,
-    /// A dictionary of such results for the existing keys.
-    Values { keys: Vec<Py<PyAny>>, cas: bool, with_flags: bool },
-    /// pymemcache's result of a store.
-    Stored,
-    /// The keys that were not stored.
-    NotStored(Vec<Py<PyAny>>),
-    /// Whether the item existed.
-    Found,
-    /// `True`.
-    Done,
-    /// The number, or `None`.
-    Counted,
-    /// The version in bytes.
-    Version,
-    /// Pairs of names and values in bytes.
-    Stats,
 }
 
 #[pymethods]
@@ -417,49 +367,6 @@ impl Channel {
     }
 }
 
-/// The next step of sending.
-enum Step {
-    Nothing,
-    /// Open a connection first.
-    Open,
-    /// Let the loop poll the connection first, which finds out whether the server has closed it.
-    Look(Py<PyAny>),
-    Write(Py<PyAny>, Py<PyBytes>),
-}
-
-impl State {
-    /// Returns whether the server may have closed the connection since its last use.
-    fn is_old(&self, now: Instant) -> bool {
-        self.pipeline.is_idle() && now - self.used >= IDLE_TIME_MIN
-    }
-
-    /// Returns whether a new call is sent at once, which saves an iteration of the loop.
-    fn sends_at_once(&self, now: Instant) -> bool {
-        let is_free = self.write.is_some() && !self.is_paused && !self.is_scheduled;
-        let is_alone = self.was_alone && self.pipeline.is_idle() && self.pipeline.queue_len() == 1;
-        is_free && is_alone && !self.is_old(now)
-    }
-
-    fn step(&mut self, py: Python<'_>, now: Instant) -> Step {
-        if self.pipeline.start_opening() {
-            return Step::Open;
-        }
-        let Some(write) = &self.write else { return Step::Nothing };
-        if self.is_paused || self.pipeline.queue_len() == 0 {
-            return Step::Nothing;
-        }
-        if self.is_old(now) && !mem::replace(&mut self.is_checked, true) {
-            self.is_scheduled = true;
-            return Step::Look(self.call_soon.clone_ref(py));
-        }
-        (self.used, self.is_checked) = (now, false);
-        self.was_alone = self.pipeline.queue_len() == 1;
-        // Creating bytes objects never triggers garbage collection, as they contain no other objects.
-        let output = self.pipeline.poll_output(now, |output| PyBytes::new(py, output).unbind());
-        output.map_or(Step::Nothing, |output| Step::Write(write.clone_ref(py), output))
-    }
-}
-
 impl Settings {
     fn with_flags(&self) -> bool {
         self.values.serde.is_some()
@@ -654,100 +561,6 @@ impl Channel {
         drop(old);
         Ok(())
     }
-}
-
-impl Ticket {
-    /// Sets the result of the call's future.
-    ///
-    /// # Errors
-    /// An exception that ends the program, such as `KeyboardInterrupt`.
-    fn settle(self, py: Python<'_>, answer: Result<Output, Error>) -> PyResult<()> {
-        let Self { future, reading } = self;
-        let result = match answer {
-            Ok(output) => reading.read(py, output),
-            Err(error) => Err(exception(py, &error)),
-        };
-        let delivered = match result {
-            Ok(result) => future.call_method1(py, intern!(py, "set_result"), (result,)),
-            Err(error) => {
-                future.call_method1(py, intern!(py, "set_exception"), (error.into_value(py),))
-            }
-        };
-        match delivered {
-            // The future was cancelled and takes no result.
-            Err(error) if error.is_instance_of::<PyException>(py) => Ok(()),
-            delivered => delivered.map(drop),
-        }
-    }
-}
-
-impl Reading {
-    fn read<'py>(self, py: Python<'py>, output: Output) -> PyResult<Object<'py>> {
-        Ok(match (self, output) {
-            (Self::Value { with_flags }, Output::Item(item)) => {
-                item.map_or_else(|| Ok(none(py)), |item| value(py, &item, with_flags))?
-            }
-            (Self::ValueAndCas, Output::Item(item)) => {
-                item.map_or_else(|| Ok(none(py)), |item| value_and_cas(py, &item))?
-            }
-            (Self::Values { keys, cas, with_flags }, Output::Items(items)) => {
-                let found = PyDict::new(py);
-                for (key, item) in keys.iter().zip(items) {
-                    let Some(item) = item else { continue };
-                    let read =
-                        if cas { value_and_cas(py, &item) } else { value(py, &item, with_flags) };
-                    found.set_item(key, read?)?;
-                }
-                found.into_any()
-            }
-            (Self::Stored, Output::Stored(stored)) => {
-                stored.first().and_then(|stored| outcome(*stored)).into_pyobject(py)?
-            }
-            (Self::NotStored(keys), Output::Stored(stored)) => {
-                let failed = keys.iter().zip(stored).filter(|(_, stored)| !stored.is_stored());
-                PyList::new(py, failed.map(|(key, _)| key).collect::<Vec<_>>())?.into_any()
-            }
-            (Self::Found, Output::Found(found)) => boolean(py, found.first() == Some(&true)),
-            (Self::Done, Output::Done | Output::Found(_)) => boolean(py, true),
-            (Self::Counted, Output::Counted(CountOutcome::NotANumber)) => {
-                return Err(refused(py, "cannot increment or decrement non-numeric value"));
-            }
-            (Self::Counted, Output::Counted(CountOutcome::Number(number))) => {
-                number.into_pyobject(py)?.into_any()
-            }
-            (Self::Counted, Output::Counted(CountOutcome::NotFound)) => none(py),
-            (Self::Version, Output::Version(version)) => {
-                PyBytes::new(py, version.as_bytes()).into_any()
-            }
-            (Self::Stats, Output::Stats(page)) => {
-                let bytes = |text: &String| PyBytes::new(py, text.as_bytes());
-                let pairs = page.iter().map(|(name, value)| (bytes(name), bytes(value)));
-                PyList::new(py, pairs.collect::<Vec<_>>())?.into_any()
-            }
-            (reading, output) => {
-                let text = format!("unexpected output {output:?} for {reading:?}");
-                return Err(PyRuntimeError::new_err(text));
-            }
-        })
-    }
-}
-
-fn boolean(py: Python<'_>, value: bool) -> Object<'_> {
-    pyo3::types::PyBool::new(py, value).to_owned().into_any()
-}
-
-fn value<'py>(py: Python<'py>, item: &Item, with_flags: bool) -> PyResult<Object<'py>> {
-    let bytes = PyBytes::new(py, &item.value);
-    Ok(if with_flags {
-        (bytes, item.flags).into_pyobject(py)?.into_any()
-    } else {
-        bytes.into_any()
-    })
-}
-
-fn value_and_cas<'py>(py: Python<'py>, item: &Item) -> PyResult<Object<'py>> {
-    let cas = item.cas.map(|cas| PyBytes::new(py, cas.to_string().as_bytes()));
-    Ok((PyBytes::new(py, &item.value), item.flags, cas).into_pyobject(py)?.into_any())
 }
 
 fn unbound(objects: &[Object<'_>]) -> Vec<Py<PyAny>> {

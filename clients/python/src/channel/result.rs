@@ -1,0 +1,138 @@
+//! Results of calls as Python objects.
+
+use crate::arguments::{none, outcome, refused};
+use crate::errors::exception;
+use larder_client::pipeline::Output;
+use larder_client::{CountOutcome, Error, Item};
+use pyo3::exceptions::{PyException, PyRuntimeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+type Object<'py> = Bound<'py, PyAny>;
+
+/// A call: its future, and the kind of its result.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    pub(super) future: Py<PyAny>,
+    pub(super) reading: Reading,
+}
+
+/// The kind of result that a call's future gets.
+#[derive(Debug)]
+pub(super) enum Reading {
+    /// `None`, or the value. `with_flags`: a pair of the value and its flags.
+    Value { with_flags: bool },
+    /// `None`, or the value, its flags and its CAS.
+    ValueAndCas,
+    /// A dictionary of such results for the existing keys.
+    Values { keys: Vec<Py<PyAny>>, cas: bool, with_flags: bool },
+    /// pymemcache's result of a store.
+    Stored,
+    /// The keys that were not stored.
+    NotStored(Vec<Py<PyAny>>),
+    /// Whether the item existed.
+    Found,
+    /// `True`.
+    Done,
+    /// The number, or `None`.
+    Counted,
+    /// The version in bytes.
+    Version,
+    /// Pairs of names and values in bytes.
+    Stats,
+}
+
+impl Ticket {
+    /// Sets the result of the call's future.
+    ///
+    /// # Errors
+    /// An exception that ends the program, such as `KeyboardInterrupt`.
+    pub(super) fn settle(self, py: Python<'_>, answer: Result<Output, Error>) -> PyResult<()> {
+        let Self { future, reading } = self;
+        let result = match answer {
+            Ok(output) => reading.read(py, output),
+            Err(error) => Err(exception(py, &error)),
+        };
+        let delivered = match result {
+            Ok(result) => future.call_method1(py, intern!(py, "set_result"), (result,)),
+            Err(error) => {
+                future.call_method1(py, intern!(py, "set_exception"), (error.into_value(py),))
+            }
+        };
+        match delivered {
+            // The future was cancelled and takes no result.
+            Err(error) if error.is_instance_of::<PyException>(py) => Ok(()),
+            delivered => delivered.map(drop),
+        }
+    }
+}
+
+impl Reading {
+    fn read<'py>(self, py: Python<'py>, output: Output) -> PyResult<Object<'py>> {
+        Ok(match (self, output) {
+            (Self::Value { with_flags }, Output::Item(item)) => {
+                item.map_or_else(|| Ok(none(py)), |item| value(py, &item, with_flags))?
+            }
+            (Self::ValueAndCas, Output::Item(item)) => {
+                item.map_or_else(|| Ok(none(py)), |item| value_and_cas(py, &item))?
+            }
+            (Self::Values { keys, cas, with_flags }, Output::Items(items)) => {
+                let found = PyDict::new(py);
+                for (key, item) in keys.iter().zip(items) {
+                    let Some(item) = item else { continue };
+                    let read =
+                        if cas { value_and_cas(py, &item) } else { value(py, &item, with_flags) };
+                    found.set_item(key, read?)?;
+                }
+                found.into_any()
+            }
+            (Self::Stored, Output::Stored(stored)) => {
+                stored.first().and_then(|stored| outcome(*stored)).into_pyobject(py)?
+            }
+            (Self::NotStored(keys), Output::Stored(stored)) => {
+                let failed = keys.iter().zip(stored).filter(|(_, stored)| !stored.is_stored());
+                PyList::new(py, failed.map(|(key, _)| key).collect::<Vec<_>>())?.into_any()
+            }
+            (Self::Found, Output::Found(found)) => boolean(py, found.first() == Some(&true)),
+            (Self::Done, Output::Done | Output::Found(_)) => boolean(py, true),
+            (Self::Counted, Output::Counted(CountOutcome::NotANumber)) => {
+                return Err(refused(py, "cannot increment or decrement non-numeric value"));
+            }
+            (Self::Counted, Output::Counted(CountOutcome::Number(number))) => {
+                number.into_pyobject(py)?.into_any()
+            }
+            (Self::Counted, Output::Counted(CountOutcome::NotFound)) => none(py),
+            (Self::Version, Output::Version(version)) => {
+                PyBytes::new(py, version.as_bytes()).into_any()
+            }
+            (Self::Stats, Output::Stats(page)) => {
+                let bytes = |text: &String| PyBytes::new(py, text.as_bytes());
+                let pairs = page.iter().map(|(name, value)| (bytes(name), bytes(value)));
+                PyList::new(py, pairs.collect::<Vec<_>>())?.into_any()
+            }
+            (reading, output) => {
+                let text = format!("unexpected output {output:?} for {reading:?}");
+                return Err(PyRuntimeError::new_err(text));
+            }
+        })
+    }
+}
+
+fn boolean(py: Python<'_>, value: bool) -> Object<'_> {
+    pyo3::types::PyBool::new(py, value).to_owned().into_any()
+}
+
+fn value<'py>(py: Python<'py>, item: &Item, with_flags: bool) -> PyResult<Object<'py>> {
+    let bytes = PyBytes::new(py, &item.value);
+    Ok(if with_flags {
+        (bytes, item.flags).into_pyobject(py)?.into_any()
+    } else {
+        bytes.into_any()
+    })
+}
+
+fn value_and_cas<'py>(py: Python<'py>, item: &Item) -> PyResult<Object<'py>> {
+    let cas = item.cas.map(|cas| PyBytes::new(py, cas.to_string().as_bytes()));
+    Ok((PyBytes::new(py, &item.value), item.flags, cas).into_pyobject(py)?.into_any())
+}

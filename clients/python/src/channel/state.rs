@@ -1,0 +1,79 @@
+//! The state of a channel that belongs to one event loop.
+
+use super::result::Ticket;
+use larder_client::pipeline::Pipeline;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::mem;
+use std::time::{Duration, Instant};
+
+/// The idle time after which `_flush` lets the loop poll the connection before it is used: the server may have closed
+/// it.
+const IDLE_TIME_MIN: Duration = Duration::from_millis(2);
+/// The state that belongs to one event loop.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) event_loop: Py<PyAny>,
+    pub(super) create_future: Py<PyAny>,
+    pub(super) call_soon: Py<PyAny>,
+    pub(super) pipeline: Pipeline<Ticket>,
+    /// `write` of the transport, while there is a connection.
+    pub(super) write: Option<Py<PyAny>>,
+    /// Whether the transport has paused writing.
+    pub(super) is_paused: bool,
+    /// Whether `_flush` will be called in the next iteration.
+    pub(super) is_scheduled: bool,
+    /// Whether the loop has polled the connection since the last call.
+    pub(super) is_checked: bool,
+    /// Whether the last call was sent alone. Then the next one is likely to be alone in its iteration, too.
+    pub(super) was_alone: bool,
+    /// The time at which bytes were last sent or received.
+    pub(super) used: Instant,
+    /// The time of the timer, and its handle.
+    pub(super) timer: Option<(Instant, Py<PyAny>)>,
+    /// The queue length that triggers the removal of calls whose futures are done.
+    pub(super) queue_len_max: usize,
+}
+
+/// The next step of sending.
+pub(super) enum Step {
+    Nothing,
+    /// Open a connection first.
+    Open,
+    /// Let the loop poll the connection first, which finds out whether the server has closed it.
+    Look(Py<PyAny>),
+    Write(Py<PyAny>, Py<PyBytes>),
+}
+
+impl State {
+    /// Returns whether the server may have closed the connection since its last use.
+    fn is_old(&self, now: Instant) -> bool {
+        self.pipeline.is_idle() && now - self.used >= IDLE_TIME_MIN
+    }
+
+    /// Returns whether a new call is sent at once, which saves an iteration of the loop.
+    pub(super) fn sends_at_once(&self, now: Instant) -> bool {
+        let is_free = self.write.is_some() && !self.is_paused && !self.is_scheduled;
+        let is_alone = self.was_alone && self.pipeline.is_idle() && self.pipeline.queue_len() == 1;
+        is_free && is_alone && !self.is_old(now)
+    }
+
+    pub(super) fn step(&mut self, py: Python<'_>, now: Instant) -> Step {
+        if self.pipeline.start_opening() {
+            return Step::Open;
+        }
+        let Some(write) = &self.write else { return Step::Nothing };
+        if self.is_paused || self.pipeline.queue_len() == 0 {
+            return Step::Nothing;
+        }
+        if self.is_old(now) && !mem::replace(&mut self.is_checked, true) {
+            self.is_scheduled = true;
+            return Step::Look(self.call_soon.clone_ref(py));
+        }
+        (self.used, self.is_checked) = (now, false);
+        self.was_alone = self.pipeline.queue_len() == 1;
+        // Creating bytes objects never triggers garbage collection, as they contain no other objects.
+        let output = self.pipeline.poll_output(now, |output| PyBytes::new(py, output).unbind());
+        output.map_or(Step::Nothing, |output| Step::Write(write.clone_ref(py), output))
+    }
+}
