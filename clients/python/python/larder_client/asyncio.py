@@ -15,18 +15,15 @@ write, and no task waits for the reply to another task's call.
 """
 
 import asyncio
-import os
-import socket
-import ssl
-import weakref
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from . import _plain
-from ._native import Channel, check_key_helper
-from .client import CONNECT_TIMEOUT, TIMEOUT, Key, Server, _address, normalize_server_spec
+from . import _admin
+from ._channel import _Channel
+from ._native import check_key_helper
+from .client import CONNECT_TIMEOUT, TIMEOUT, Key, Server, normalize_server_spec
 from .exceptions import MemcacheError
 from .hash import Hasher, RendezvousHash
 from .serde import Deserializer, LegacyWrappingSerde, Serde, Serializer
@@ -34,160 +31,6 @@ from .serde import Deserializer, LegacyWrappingSerde, Serde, Serializer
 __all__ = ["Client", "HashClient"]
 
 _T = TypeVar("_T")
-
-#: Channels of this process. A forked child process must not share their sockets.
-_channels: "weakref.WeakSet[_Channel]" = weakref.WeakSet()
-
-#: Connections that a child process has inherited. They are kept alive, because closing a transport would change the
-#: parent's loop, too.
-_inherited: list[Any] = []
-
-
-def _after_fork_in_child() -> None:
-    connections = [channel._leave() for channel in list(_channels)]
-    sockets = [connection.socket() for connection in connections if connection is not None]
-    _inherited.extend(connections)
-    if any(sockets):
-        # The descriptors stay valid and can be closed, but a loop that continues in the child reads nothing from the
-        # parent's sockets.
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for inherited in sockets:
-            if inherited is not None and inherited.fileno() >= 0:
-                os.dup2(nothing, inherited.fileno())
-        os.close(nothing)
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-class _Connection(asyncio.Protocol):
-    """A connection of a channel. Ignores all events after the channel has dropped it."""
-
-    def __init__(self, channel: "_Channel") -> None:
-        self._channel = channel
-        self.loop = asyncio.get_running_loop()
-        self.transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are not derived from asyncio.Transport.
-        self.transport = opened = cast(asyncio.Transport, transport)
-        if self._channel._connection is self:
-            self._channel._opened(opened)
-        else:
-            opened.abort()
-
-    def socket(self) -> Any:
-        """Returns the socket, if the connection is open."""
-        return None if self.transport is None else self.transport.get_extra_info("socket")
-
-    def data_received(self, data: bytes) -> None:
-        if self._channel._connection is self:
-            self._channel._receive(data)
-
-    def pause_writing(self) -> None:
-        if self._channel._connection is self:
-            self._channel._pause()
-
-    def resume_writing(self) -> None:
-        if self._channel._connection is self:
-            self._channel._resume()
-
-    def eof_received(self) -> None:
-        self.connection_lost(None)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self._channel._connection is self and self.transport is not None:
-            number = error.errno if isinstance(error, OSError) else None
-            self._channel._lost(number, None if error is None else str(error))
-
-
-class _Channel(Channel):
-    """The calls to one server, and the connection that they share."""
-
-    def __init__(self, server: Server, connect_timeout: float | None, **settings: Any) -> None:
-        self.server = server
-        self.connect_timeout = connect_timeout
-        self._connection: _Connection | None = None
-        self._opening: asyncio.Task[None] | None = None
-        self._configure(name=_address(server), **settings)
-        _channels.add(self)
-
-    def _open(self) -> None:
-        """Starts opening a connection."""
-        self._connection = _Connection(self)
-        self._opening = asyncio.get_running_loop().create_task(self._connect(self._connection))
-
-    async def _connect(self, connection: _Connection) -> None:
-        try:
-            await asyncio.wait_for(self._dial(connection), self.connect_timeout)
-        except BaseException as error:
-            if self._connection is connection and connection.transport is None:
-                self._connection = None
-                self._fail(error)
-            if not isinstance(error, Exception):
-                raise
-
-    def _fail(self, error: BaseException) -> None:
-        if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
-            self._failed(None, True, "timeout: no connection by the deadline")
-        elif isinstance(error, OSError) and not isinstance(error, (socket.gaierror, ssl.SSLError)):
-            self._failed(error.errno, False, str(error))
-        else:
-            self._failed(None, False, str(error) or type(error).__name__)
-
-    async def _dial(self, connection: _Connection) -> None:
-        """Connects to the first address of the server that accepts."""
-        loop = asyncio.get_running_loop()
-        if isinstance(self.server, str):
-            await loop.create_unix_connection(lambda: connection, self.server)
-            return
-        addresses = await _addresses(*self.server)
-        end = None if self.connect_timeout is None else loop.time() + self.connect_timeout
-        for left in range(len(addresses), 0, -1):
-            host, port = addresses[len(addresses) - left]
-            # An equal share of the time, so that an unresponsive address leaves time for the others.
-            share = None if end is None else (end - loop.time()) / left
-            try:
-                await asyncio.wait_for(loop.create_connection(lambda: connection, host, port), share)
-                return
-            except (OSError, asyncio.TimeoutError):
-                if left == 1:
-                    raise
-
-    def _drop(self) -> None:
-        """Closes the connection at once."""
-        connection, self._connection = self._connection, None
-        opening, self._opening = self._opening, None
-        # A closed loop has no tasks and accepts no calls.
-        if connection is None or connection.loop.is_closed():
-            return
-        if connection.transport is not None:
-            connection.transport.abort()
-        elif opening is not None:
-            opening.cancel()
-
-    def _leave(self) -> _Connection | None:
-        """Drops the connection and the calls, without results and without closing. Returns the connection."""
-        connection, self._connection, self._opening = self._connection, None, None
-        self._forget()
-        return connection
-
-    def end(self) -> None:
-        """Fails the calls under way, and closes the connection."""
-        self._end()
-        self._drop()
-
-
-async def _addresses(host: str, port: int) -> list[tuple[str, int]]:
-    """Returns the addresses of a host. Only names are resolved in a thread of the loop, not addresses."""
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, host)
-            return [(host, port)]
-        except OSError:
-            pass
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys((str(address[0]), port) for *_, address in found))
 
 
 class _Client:
@@ -561,7 +404,7 @@ class Client(_Client):
             if self.ignore_exc:
                 return {}
             raise
-        return {name: _plain._converted(name, value) for name, value in page}
+        return {name: _admin._converted(name, value) for name, value in page}
 
 
 class HashClient(_Client):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from . import _plain
+from . import _admin
 from ._native import BaseClient, check_key_helper
 from .serde import Deserializer, LegacyWrappingSerde, Serde, Serializer
 
@@ -106,7 +106,7 @@ class _Client(BaseClient):
         """Returns a page of statistics: the general one, or the one that the arguments name. Numbers are `int`, other
         values `bytes`, except for some that pymemcache converts to `float` or `bool`."""
         try:
-            return _plain.stats(self, args)
+            return _admin.stats(self, args)
         except Exception:
             if self.ignore_exc:
                 return {}
@@ -114,15 +114,15 @@ class _Client(BaseClient):
 
     def cache_memlimit(self, memlimit: int) -> bool:
         """Sets the server's memory limit for items, in megabytes. Returns True."""
-        return _plain.cache_memlimit(self, memlimit)
+        return _admin.cache_memlimit(self, memlimit)
 
     def raw_command(self, command: str | bytes, end_tokens: str | bytes = "\r\n") -> bytes:
         """Sends a command over a connection of its own, and returns the reply up to `end_tokens`."""
-        return _plain.raw_command(self, command, end_tokens)
+        return _admin.raw_command(self, command, end_tokens)
 
     def shutdown(self, graceful: bool = False) -> None:
         """Shuts the server down, if it was started with shutdown by clients enabled."""
-        _plain.shutdown(self, graceful)
+        _admin.shutdown(self, graceful)
 
 
 class Client(_Client):

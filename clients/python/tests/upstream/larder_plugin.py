@@ -165,7 +165,7 @@ def replace():
     """Replaces the names that tests import from pymemcache."""
     is_real = "LARDER_UPSTREAM_PORT" in os.environ
     if not is_real:
-        larder_client._plain._connect = connect_to_script
+        larder_client._admin._connect = connect_to_script
     classes = {
         "Client": larder_client.Client if is_real else ScriptedClient,
         "PooledClient": larder_client.PooledClient if is_real else ScriptedPooledClient,
