@@ -16,7 +16,9 @@ use crate::keys::Keys;
 use crate::lineage::Succession;
 use crate::slot_set::SlotSet;
 use larder_store::journal::{Journals, Overrun, Reader};
-use larder_store::{Access, Begun, Delivery, Engine, HashedKey, Lookup, Now, WalkState, Wanted};
+use larder_store::{
+    Access, Delivery, Engine, HashedKey, Lookup, Now, ReadRequest, ReadStart, WalkState,
+};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -96,7 +98,7 @@ pub struct Sender<E: Engine> {
     /// The time of the oldest unsent change, in milliseconds.
     oldest: u64,
     large: Option<Large<E::Lease>>,
-    fetches: Vec<E::Fetch>,
+    fetches: Vec<E::PendingRead>,
     batch: u64,
     /// The offsets of the last watermark; `None` until a sync is complete.
     sent_offsets: Option<Vec<u64>>,
@@ -424,8 +426,8 @@ impl<E: Engine> Sender<E> {
                     batch.push(out, &State { key: bytes, item: None });
                 }
                 Lookup::Pending => {
-                    let wanted = Wanted { hash, is_ahead: false };
-                    if engine.fetch(wanted, waker, fetches) == Begun::Nothing {
+                    let wanted = ReadRequest { hash, is_read_ahead: false };
+                    if engine.start_read(wanted, waker, fetches) == ReadStart::NotNeeded {
                         // The read has already ended: the item is available now.
                         waker.wake_by_ref();
                     }
@@ -448,7 +450,7 @@ impl<E: Engine> Sender<E> {
         let Some(walk) = walk else { return WalkState::End };
         let before = batch.len(out);
         let mut later: Vec<Vec<u8>> = Vec::new();
-        let state = engine.walk_on(walk, *walk_items, waker, |key, item| {
+        let state = engine.continue_walk(walk, *walk_items, waker, |key, item| {
             if slots.as_ref().is_some_and(|slots| !slots.has_key(key)) {
                 return;
             }

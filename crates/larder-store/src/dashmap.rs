@@ -165,7 +165,7 @@ impl Map for Parts {
         PartWalk::default()
     }
 
-    fn walk_on(&self, walk: &mut PartWalk, visit: impl FnOnce(&[u8], &Record)) -> bool {
+    fn continue_walk(&self, walk: &mut PartWalk, visit: impl FnOnce(&[u8], &Record)) -> bool {
         let Some((part, key)) = walk.next(&self.parts) else { return false };
         if let Some(record) = part.get(&key) {
             visit(&key, &record);

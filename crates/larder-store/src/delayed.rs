@@ -149,7 +149,7 @@ pub struct Handle<E> {
 
 /// A read that was begun.
 #[derive(Debug)]
-pub struct Fetch {
+pub struct PendingRead {
     hash: u64,
     read: Arc<Wait>,
 }
@@ -335,23 +335,28 @@ impl<E: Engine> Updates for Handle<E> {
 }
 
 impl<E: Engine> SlowStorage for Handle<E> {
-    type Fetch = Fetch;
+    type PendingRead = PendingRead;
 
-    fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Fetch>) -> Begun {
-        let Wanted { hash, .. } = wanted;
+    fn start_read(
+        &mut self,
+        wanted: ReadRequest,
+        waker: &Waker,
+        into: &mut Vec<PendingRead>,
+    ) -> ReadStart {
+        let ReadRequest { hash, .. } = wanted;
         if self.delivered.contains(&hash) || self.storage.draw().is_multiple_of(8) {
-            return Begun::Nothing;
+            return ReadStart::NotNeeded;
         }
         match self.storage.begin(waker) {
             Some(read) => {
-                into.push(Fetch { hash, read });
-                Begun::Begun
+                into.push(PendingRead { hash, read });
+                ReadStart::Started
             }
-            None => Begun::Later,
+            None => ReadStart::Busy,
         }
     }
 
-    fn deliver(&mut self, fetch: &Fetch) -> Delivery {
+    fn deliver(&mut self, fetch: &PendingRead) -> Delivery {
         let is_done = fetch.read.is_done.load(Ordering::Acquire);
         if is_done {
             self.delivered.push(fetch.hash);
@@ -372,15 +377,19 @@ impl<E: Engine> Acknowledge for Handle<E> {
         waits.then(Position::default)
     }
 
-    fn is_acknowledged(&mut self, position: &Position, waker: &Waker) -> Acknowledged {
+    fn ack_state(&mut self, position: &Position, waker: &Waker) -> AckState {
         let Some(wait) = position.0.get() else {
             // If there is no room for it, the waker is called when asking again may work.
             if let Some(wait) = self.storage.begin(waker) {
                 let _ = position.0.set(wait);
             }
-            return Acknowledged::NotYet;
+            return AckState::Pending;
         };
-        if wait.is_done.load(Ordering::Acquire) { Acknowledged::Yes } else { Acknowledged::NotYet }
+        if wait.is_done.load(Ordering::Acquire) {
+            AckState::Acknowledged
+        } else {
+            AckState::Pending
+        }
     }
 }
 
@@ -395,11 +404,11 @@ impl<E: Engine> Walks for Handle<E> {
         Walk { walk: self.engine.walk_from(place), wait: None }
     }
 
-    fn walk_place(&self, walk: &Self::Walk) -> WalkPlace {
-        self.engine.walk_place(&walk.walk)
+    fn walk_position(&self, walk: &Self::Walk) -> WalkPosition {
+        self.engine.walk_position(&walk.walk)
     }
 
-    fn walk_on(
+    fn continue_walk(
         &mut self,
         walk: &mut Self::Walk,
         items: usize,
@@ -415,7 +424,7 @@ impl<E: Engine> Walks for Handle<E> {
             walk.wait = self.storage.begin(waker);
             return WalkState::Waiting;
         }
-        self.engine.walk_on(&mut walk.walk, items, waker, visit)
+        self.engine.continue_walk(&mut walk.walk, items, waker, visit)
     }
 }
 

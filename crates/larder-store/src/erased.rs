@@ -140,7 +140,7 @@ boxed! {
     /// A walk of any engine.
     Walk;
     /// A read of slower storage of any engine.
-    Fetch;
+    PendingRead;
     /// An acknowledged position of any engine.
     Position;
 }
@@ -187,18 +187,23 @@ trait AnyEngine: Send {
     fn tag(&mut self, name: &[u8]) -> Result<Tag, Refusal>;
     fn drop_tag(&mut self, name: &[u8]) -> bool;
     fn has_tags(&self) -> bool;
-    fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Fetch>) -> Begun;
-    fn deliver(&mut self, fetch: &Fetch) -> Delivery;
+    fn start_read(
+        &mut self,
+        wanted: ReadRequest,
+        waker: &Waker,
+        into: &mut Vec<PendingRead>,
+    ) -> ReadStart;
+    fn deliver(&mut self, fetch: &PendingRead) -> Delivery;
     fn submit(&mut self);
     #[cfg(unix)]
-    fn poll_reads(&mut self) -> Option<std::os::fd::RawFd>;
-    fn turn_reads(&mut self);
+    fn reads_fd(&mut self) -> Option<std::os::fd::RawFd>;
+    fn drive_reads(&mut self);
     fn ack_position(&mut self) -> Option<Position>;
-    fn is_acknowledged(&mut self, position: &Position, waker: &Waker) -> Acknowledged;
+    fn ack_state(&mut self, position: &Position, waker: &Waker) -> AckState;
     fn upload_len_min(&self) -> usize;
     fn upload(&mut self, len: usize) -> Result<Upload, Refusal>;
     fn extend(&mut self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal>;
-    fn overheld(&self) -> Overheld;
+    fn excess_memory(&self) -> ExcessMemory;
     fn flush(&mut self, at: Option<Seconds>);
     fn flush_generation(&self) -> u64;
     fn maintain(&mut self, now: Seconds) -> bool;
@@ -206,8 +211,8 @@ trait AnyEngine: Send {
     fn crawl_soon(&mut self);
     fn walk(&self) -> Walk;
     fn walk_from(&self, place: u64) -> Walk;
-    fn walk_place(&self, walk: &Walk) -> WalkPlace;
-    fn walk_on(
+    fn walk_position(&self, walk: &Walk) -> WalkPosition;
+    fn continue_walk(
         &mut self,
         walk: &mut Walk,
         items: usize,
@@ -351,14 +356,19 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
         Updates::has_tags(self)
     }
 
-    fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Fetch>) -> Begun {
+    fn start_read(
+        &mut self,
+        wanted: ReadRequest,
+        waker: &Waker,
+        into: &mut Vec<PendingRead>,
+    ) -> ReadStart {
         let mut begun = Vec::new();
-        let result = SlowStorage::fetch(self, wanted, waker, &mut begun);
-        into.extend(begun.into_iter().map(|fetch| Fetch(Box::new(fetch))));
+        let result = SlowStorage::start_read(self, wanted, waker, &mut begun);
+        into.extend(begun.into_iter().map(|fetch| PendingRead(Box::new(fetch))));
         result
     }
 
-    fn deliver(&mut self, fetch: &Fetch) -> Delivery {
+    fn deliver(&mut self, fetch: &PendingRead) -> Delivery {
         SlowStorage::deliver(self, own(&*fetch.0))
     }
 
@@ -367,20 +377,20 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
     }
 
     #[cfg(unix)]
-    fn poll_reads(&mut self) -> Option<std::os::fd::RawFd> {
-        SlowStorage::poll_reads(self)
+    fn reads_fd(&mut self) -> Option<std::os::fd::RawFd> {
+        SlowStorage::reads_fd(self)
     }
 
-    fn turn_reads(&mut self) {
-        SlowStorage::turn_reads(self);
+    fn drive_reads(&mut self) {
+        SlowStorage::drive_reads(self);
     }
 
     fn ack_position(&mut self) -> Option<Position> {
         Acknowledge::ack_position(self).map(|position| Position(Box::new(position)))
     }
 
-    fn is_acknowledged(&mut self, position: &Position, waker: &Waker) -> Acknowledged {
-        Acknowledge::is_acknowledged(self, own(&*position.0), waker)
+    fn ack_state(&mut self, position: &Position, waker: &Waker) -> AckState {
+        Acknowledge::ack_state(self, own(&*position.0), waker)
     }
 
     fn upload_len_min(&self) -> usize {
@@ -396,8 +406,8 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
         Uploads::extend(self, own.ok_or(Refusal::WrongUpload)?, bytes)
     }
 
-    fn overheld(&self) -> Overheld {
-        Uploads::overheld(self)
+    fn excess_memory(&self) -> ExcessMemory {
+        Uploads::excess_memory(self)
     }
 
     fn flush(&mut self, at: Option<Seconds>) {
@@ -428,11 +438,11 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
         Walk(Box::new(Walks::walk_from(self, place)))
     }
 
-    fn walk_place(&self, walk: &Walk) -> WalkPlace {
-        Walks::walk_place(self, own(&*walk.0))
+    fn walk_position(&self, walk: &Walk) -> WalkPosition {
+        Walks::walk_position(self, own(&*walk.0))
     }
 
-    fn walk_on(
+    fn continue_walk(
         &mut self,
         walk: &mut Walk,
         items: usize,
@@ -440,7 +450,7 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
         visit: &mut dyn FnMut(&[u8], &Item<'_, Lease>),
     ) -> WalkState {
         let own = walk.0.downcast_mut().expect("walks are used with the cache that made them");
-        Walks::walk_on(self, own, items, waker, |key, item| visit(key, &erase(item)))
+        Walks::continue_walk(self, own, items, waker, |key, item| visit(key, &erase(item)))
     }
 
     fn gauges(&self) -> Gauges {
@@ -536,8 +546,8 @@ impl Uploads for Handle {
         self.0.extend(upload, bytes)
     }
 
-    fn overheld(&self) -> Overheld {
-        self.0.overheld()
+    fn excess_memory(&self) -> ExcessMemory {
+        self.0.excess_memory()
     }
 }
 
@@ -594,13 +604,18 @@ impl Updates for Handle {
 }
 
 impl SlowStorage for Handle {
-    type Fetch = Fetch;
+    type PendingRead = PendingRead;
 
-    fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Fetch>) -> Begun {
-        self.0.fetch(wanted, waker, into)
+    fn start_read(
+        &mut self,
+        wanted: ReadRequest,
+        waker: &Waker,
+        into: &mut Vec<PendingRead>,
+    ) -> ReadStart {
+        self.0.start_read(wanted, waker, into)
     }
 
-    fn deliver(&mut self, fetch: &Fetch) -> Delivery {
+    fn deliver(&mut self, fetch: &PendingRead) -> Delivery {
         self.0.deliver(fetch)
     }
 
@@ -609,12 +624,12 @@ impl SlowStorage for Handle {
     }
 
     #[cfg(unix)]
-    fn poll_reads(&mut self) -> Option<std::os::fd::RawFd> {
-        self.0.poll_reads()
+    fn reads_fd(&mut self) -> Option<std::os::fd::RawFd> {
+        self.0.reads_fd()
     }
 
-    fn turn_reads(&mut self) {
-        self.0.turn_reads();
+    fn drive_reads(&mut self) {
+        self.0.drive_reads();
     }
 }
 
@@ -625,8 +640,8 @@ impl Acknowledge for Handle {
         self.0.ack_position()
     }
 
-    fn is_acknowledged(&mut self, position: &Position, waker: &Waker) -> Acknowledged {
-        self.0.is_acknowledged(position, waker)
+    fn ack_state(&mut self, position: &Position, waker: &Waker) -> AckState {
+        self.0.ack_state(position, waker)
     }
 }
 
@@ -641,18 +656,18 @@ impl Walks for Handle {
         self.0.walk_from(place)
     }
 
-    fn walk_place(&self, walk: &Walk) -> WalkPlace {
-        self.0.walk_place(walk)
+    fn walk_position(&self, walk: &Walk) -> WalkPosition {
+        self.0.walk_position(walk)
     }
 
-    fn walk_on(
+    fn continue_walk(
         &mut self,
         walk: &mut Walk,
         items: usize,
         waker: &Waker,
         mut visit: impl FnMut(&[u8], &Item<'_, Lease>),
     ) -> WalkState {
-        self.0.walk_on(walk, items, waker, &mut visit)
+        self.0.continue_walk(walk, items, waker, &mut visit)
     }
 }
 

@@ -22,7 +22,7 @@ pub struct FlashConfig {
 
 /// Which of the evicted items are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Admit {
+pub enum Admission {
     /// All of them.
     #[default]
     All,
@@ -51,7 +51,7 @@ pub struct FlashSettings {
     /// Items that were never read are given up where a page is rewritten.
     pub drop_unread: bool,
     /// Which items are written.
-    pub admit: Admit,
+    pub admit: Admission,
 }
 
 impl Default for FlashSettings {
@@ -65,7 +65,7 @@ impl Default for FlashSettings {
             drop_under: 1,
             max_frag: 0.8,
             drop_unread: false,
-            admit: Admit::All,
+            admit: Admission::All,
         }
     }
 }

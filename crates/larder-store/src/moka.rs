@@ -198,7 +198,7 @@ impl Map for Records {
         RecordWalk::new(Arc::clone(self), |records| records.cache.iter())
     }
 
-    fn walk_on(&self, walk: &mut RecordWalk, visit: impl FnOnce(&[u8], &Record)) -> bool {
+    fn continue_walk(&self, walk: &mut RecordWalk, visit: impl FnOnce(&[u8], &Record)) -> bool {
         let next = walk.with_dependent_mut(|_, entries| entries.next());
         next.inspect(|(key, record)| visit(key, record)).is_some()
     }

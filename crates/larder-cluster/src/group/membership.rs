@@ -237,7 +237,7 @@ impl Group {
             std::thread::sleep(TRANSFER_TICK);
         }
         // The senders close the connections of followers, so that these read the record at once.
-        journals.bell().ring();
+        journals.notifier().notify();
         match self.role() {
             Role::Follower { leader, .. } => {
                 tracing::info!("transferred the leadership to {}", leader.node)

@@ -8,7 +8,7 @@ use crate::peers::{HeartbeatSchedule, PeerStream, Stop, is_silence};
 use crate::replication::{JournalWaker, ReplicatedCache};
 use larder_replica::{Frame, HANDSHAKE_FRAME_LEN_MAX, Migration, Sender, Step};
 use larder_store::cache::Cache;
-use larder_store::journal::Bell;
+use larder_store::journal::Notifier;
 use larder_support::clock::boot_millis;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -55,7 +55,7 @@ impl Export<'_> {
             return Err(stream.refuse(LocalError::FlushPending));
         }
         let (has_requested, mut has_released) = (AtomicBool::new(false), false);
-        let notifier = self.cache.journals.bell();
+        let notifier = self.cache.journals.notifier();
         let ended = std::thread::scope(|scope| {
             let reader = std::thread::Builder::new().name("acks".to_owned());
             let reader = reader.spawn_scoped(scope, || {
@@ -82,7 +82,7 @@ impl Export<'_> {
         let journals = &self.cache.journals;
         let (engine, slots) = (self.cache.plain.engine(), planned.slots.clone());
         let mut sender = Sender::for_export(engine, Arc::clone(journals), slots);
-        let journal_waker = Arc::new(JournalWaker::new(journals.bell()));
+        let journal_waker = Arc::new(JournalWaker::new(journals.notifier()));
         let waker = Waker::from(Arc::clone(&journal_waker));
         let (mut heartbeats, mut out) = (HeartbeatSchedule::default(), Vec::new());
         let (mut released, mut under_way, mut ends, mut is_done) = (None, Vec::new(), None, false);
@@ -123,10 +123,10 @@ impl Export<'_> {
                     let has_more = || sender.has_more() || self.stop.is_set();
                     let is_requested =
                         || released.is_none() && has_requested.load(Ordering::Acquire);
-                    journals.bell().wait(heartbeats.left(), || has_more() || is_requested());
+                    journals.notifier().wait(heartbeats.left(), || has_more() || is_requested());
                 }
                 Step::Waiting => {
-                    journals.bell().wait(heartbeats.left(), || journal_waker.take());
+                    journals.notifier().wait(heartbeats.left(), || journal_waker.take());
                 }
             }
         }
@@ -138,7 +138,7 @@ impl Export<'_> {
 fn read(
     mut stream: &PeerStream,
     has_requested: &AtomicBool,
-    notifier: &Bell,
+    notifier: &Notifier,
 ) -> Result<(), PeerError> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     let (mut input, mut bytes) = (Vec::new(), [0; 4096]);
@@ -158,7 +158,7 @@ fn read(
                 Frame::Ack { .. } => (),
                 Frame::ReleaseSlots => {
                     has_requested.store(true, Ordering::Release);
-                    notifier.ring();
+                    notifier.notify();
                 }
                 _ => return Err(Violation::UnexpectedFrame.into()),
             }

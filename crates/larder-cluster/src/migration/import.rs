@@ -397,7 +397,7 @@ impl Importer {
             }
             let own = self.group.topology.own_slots();
             let mut foreign: Vec<Vec<u8>> = Vec::new();
-            let walked = engine.walk_on(&mut walk, WALK_ITEMS, Waker::noop(), |key, _| {
+            let walked = engine.continue_walk(&mut walk, WALK_ITEMS, Waker::noop(), |key, _| {
                 if !own.has_key(key) {
                     foreign.push(key.to_vec());
                 }

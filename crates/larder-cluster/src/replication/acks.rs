@@ -67,7 +67,7 @@ pub(super) fn read_acks(
                 let keys = changed_keys.bytes()?.to_vec();
                 // The sender may have ended.
                 let _ = keys_sender.send(ChangedKeysPart { keys, is_last: changed_keys.is_last });
-                journals.bell().ring();
+                journals.notifier().notify();
                 input.drain(..len);
                 continue;
             }

@@ -1,6 +1,6 @@
 //! The waker of a sender that waits for reads of slower storage. The sender waits at the notifier of its journals.
 
-use larder_store::journal::Bell;
+use larder_store::journal::Notifier;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
@@ -8,12 +8,12 @@ use std::task::Wake;
 /// Wakes the thread that waits at the notifier of the journals, and remembers that.
 #[derive(Debug)]
 pub(crate) struct JournalWaker {
-    notifier: Arc<Bell>,
+    notifier: Arc<Notifier>,
     was_woken: AtomicBool,
 }
 
 impl JournalWaker {
-    pub(crate) fn new(notifier: &Arc<Bell>) -> Self {
+    pub(crate) fn new(notifier: &Arc<Notifier>) -> Self {
         Self { notifier: Arc::clone(notifier), was_woken: false.into() }
     }
 
@@ -26,6 +26,6 @@ impl JournalWaker {
 impl Wake for JournalWaker {
     fn wake(self: Arc<Self>) {
         self.was_woken.store(true, Ordering::Release);
-        self.notifier.ring();
+        self.notifier.notify();
     }
 }

@@ -126,13 +126,13 @@ impl Leader {
         member: Option<&FollowingMember<'_>>,
         changed_keys: &mpsc::Receiver<ChangedKeysPart>,
     ) -> Result<(), PeerError> {
-        let journal_waker = Arc::new(JournalWaker::new(journals.bell()));
+        let journal_waker = Arc::new(JournalWaker::new(journals.notifier()));
         let waker = Waker::from(Arc::clone(&journal_waker));
         let clock = self.node.clock;
         let (mut out, mut heartbeats) = (Vec::new(), HeartbeatSchedule::default());
         let (mut sent_bytes, mut rested_after) = (0, 0);
         while !self.stop.is_set() {
-            let heard = journals.bell().rings();
+            let heard = journals.notifier().generation();
             if member.is_some_and(|member| member.group.leads_since() != Some(member.leadership)) {
                 return Err(LocalError::LeadershipLost.into());
             }
@@ -169,14 +169,15 @@ impl Leader {
                 Step::More => (),
                 Step::Idle if rests => {
                     rested_after = sender.batch();
-                    journals.bell().rest(REST, heard);
+                    journals.notifier().pause(REST, heard);
                 }
                 Step::Idle => {
-                    let has_rung = || journals.bell().rings() != heard || self.stop.is_set();
-                    journals.bell().wait(heartbeats.left(), || sender.has_more() || has_rung());
+                    let has_rung =
+                        || journals.notifier().generation() != heard || self.stop.is_set();
+                    journals.notifier().wait(heartbeats.left(), || sender.has_more() || has_rung());
                 }
                 Step::Waiting => {
-                    journals.bell().wait(heartbeats.left(), || journal_waker.take());
+                    journals.notifier().wait(heartbeats.left(), || journal_waker.take());
                 }
             }
         }

@@ -6,7 +6,7 @@ use crate::abort::Abort;
 use larder_operations::OpContext;
 use larder_store::erased;
 use larder_store::{
-    Acknowledge, Acknowledged, Begun, Delivery, HashedKey, Lookups, SlowStorage, Wanted,
+    AckState, Acknowledge, Delivery, HashedKey, Lookups, ReadRequest, ReadStart, SlowStorage,
 };
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
@@ -28,7 +28,7 @@ fn attempt<R>(
     cx: &mut OpContext<'_, erased::Handle>,
     bytes: Option<&[u8]>,
     waker: &Waker,
-    fetches: &mut Vec<erased::Fetch>,
+    fetches: &mut Vec<erased::PendingRead>,
     run: &mut impl FnMut(&mut OpContext<'_, erased::Handle>, HashedKey<'_>) -> Option<R>,
 ) -> Attempt<R> {
     let key = bytes.unwrap_or_default();
@@ -48,10 +48,10 @@ fn attempt<R>(
         }
         return Attempt::Done(result, cx.engine.ack_position());
     }
-    let wanted = Wanted { hash: key.hash, is_ahead: false };
-    let started = cx.engine.fetch(wanted, waker, fetches);
+    let wanted = ReadRequest { hash: key.hash, is_read_ahead: false };
+    let started = cx.engine.start_read(wanted, waker, fetches);
     cx.engine.submit();
-    if started == Begun::Nothing { Attempt::Retry } else { Attempt::Waiting }
+    if started == ReadStart::NotNeeded { Attempt::Retry } else { Attempt::Waiting }
 }
 
 impl CacheItems {
@@ -87,14 +87,14 @@ impl CacheItems {
         let (result, position) = attempted.await?;
         if let Some(position) = position {
             let acknowledged = poll_fn(move |task| {
-                let is_acknowledged =
-                    |engine: &mut erased::Handle| engine.is_acknowledged(&position, task.waker());
-                match self.with_engine(is_acknowledged) {
-                    Acknowledged::NotYet => Poll::Pending,
+                let ack_state =
+                    |engine: &mut erased::Handle| engine.ack_state(&position, task.waker());
+                match self.with_engine(ack_state) {
+                    AckState::Pending => Poll::Pending,
                     state => Poll::Ready(state),
                 }
             });
-            if acknowledged.await == Acknowledged::Never && !is_lookup {
+            if acknowledged.await == AckState::Lost && !is_lookup {
                 return end(Abort::Unconfirmed).await;
             }
         }

@@ -189,7 +189,7 @@ impl Items for CacheItems {
     }
 
     fn lacks_memory(&self) -> bool {
-        self.with_engine(|engine| engine.overheld().uploaded > 0)
+        self.with_engine(|engine| engine.excess_memory().uploaded > 0)
     }
 
     fn extend(&self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal> {

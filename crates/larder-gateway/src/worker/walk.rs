@@ -3,7 +3,7 @@
 use super::CacheItems;
 use super::memory::CountGuard;
 use crate::items::{ListedItem, Page};
-use larder_store::{WalkPlace, WalkState, Walks};
+use larder_store::{WalkPosition, WalkState, Walks};
 use std::future::poll_fn;
 use std::task::Poll;
 use tokio::task::yield_now;
@@ -22,15 +22,16 @@ impl CacheItems {
                 let state = self.with_context(|cx| {
                     let (now, mut seen) = (cx.now, 0);
                     let step = left.min(ITEMS_PER_STEP);
-                    let state = cx.engine.walk_on(&mut walk, step, task.waker(), |key, item| {
-                        seen += 1;
-                        let ttl = item.attributes.expiry.left(now);
-                        found.push(ListedItem {
-                            key: key.to_vec(),
-                            value_len: item.value.len(),
-                            ttl,
+                    let state =
+                        cx.engine.continue_walk(&mut walk, step, task.waker(), |key, item| {
+                            seen += 1;
+                            let ttl = item.attributes.expiry.left(now);
+                            found.push(ListedItem {
+                                key: key.to_vec(),
+                                value_len: item.value.len(),
+                                ttl,
+                            });
                         });
-                    });
                     // Steps through an empty index count, too.
                     left = left.saturating_sub(seen.max(1));
                     state
@@ -42,10 +43,10 @@ impl CacheItems {
                 return Some(Page { items: found, next: None });
             }
             if left == 0 {
-                match self.with_engine(|engine| engine.walk_place(&walk)) {
-                    WalkPlace::At(next) => return Some(Page { items: found, next: Some(next) }),
-                    WalkPlace::Unsettled => (),
-                    WalkPlace::Nowhere => return None,
+                match self.with_engine(|engine| engine.walk_position(&walk)) {
+                    WalkPosition::At(next) => return Some(Page { items: found, next: Some(next) }),
+                    WalkPosition::Unsettled => (),
+                    WalkPosition::Unsupported => return None,
                 }
             }
             yield_now().await;

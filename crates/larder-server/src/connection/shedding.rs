@@ -15,7 +15,7 @@
 use crate::connection::holdings::Kind;
 use crate::connection::list::ConnectionInfo;
 use crate::server::Server;
-use larder_store::Overheld;
+use larder_store::ExcessMemory;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
@@ -69,7 +69,7 @@ impl Server {
 
     /// Closes connections to free this much cache memory. Only stalled connections lose their leases: while no
     /// connection has stalled, the engine copies values.
-    pub(crate) fn free_cache(&self, over: Overheld) {
+    pub(crate) fn free_cache(&self, over: ExcessMemory) {
         self.shed(Kind::Leased, over.leased, STALL_MIN, 0);
         self.shed(Kind::Uploaded, over.uploaded, STALL_MIN, 0);
         self.shed(Kind::Uploaded, over.uploaded_by_any, Duration::ZERO, 0);

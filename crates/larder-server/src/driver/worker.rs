@@ -12,7 +12,7 @@ use crate::timing::Timing;
 use crate::tls::channel::Channel;
 use larder_operations::{Counters, OpContext};
 use larder_session::{Context, Session, Settings};
-use larder_store::{Engine, Overheld, Seconds};
+use larder_store::{Engine, ExcessMemory, Seconds};
 use larder_support::clock::Moment;
 use socket2::Socket;
 use std::io::{self, Read, Write};
@@ -64,14 +64,14 @@ impl<E: Engine + 'static> WorkerContext<E> {
     }
 
     /// The descriptor that becomes readable when flash reads complete. The driver then calls
-    /// [`WorkerContext::turn_reads`].
-    pub(super) fn poll_reads(&mut self) -> Option<RawFd> {
-        self.engine.poll_reads()
+    /// [`WorkerContext::drive_reads`].
+    pub(super) fn reads_fd(&mut self) -> Option<RawFd> {
+        self.engine.reads_fd()
     }
 
     /// Submits queued flash reads, and completes the finished ones.
-    pub(super) fn turn_reads(&mut self) {
-        self.engine.turn_reads();
+    pub(super) fn drive_reads(&mut self) {
+        self.engine.drive_reads();
     }
 
     /// Starts an event-loop iteration.
@@ -191,8 +191,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
 
     /// Closes stalled connections if values in transfer pin too much of the cache.
     fn free_cache(&self) {
-        let over = self.engine.overheld();
-        if over != Overheld::default() {
+        let over = self.engine.excess_memory();
+        if over != ExcessMemory::default() {
             self.server.free_cache(over);
         }
     }

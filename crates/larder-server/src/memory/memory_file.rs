@@ -321,7 +321,7 @@ pub fn settle(cache: &Cache) {
     let settling = move || {
         cache.populate();
         std::thread::park_timeout(PANIC_SOON);
-        cache.forget_panics();
+        cache.reset_panics();
     };
     // Without the thread, the system maps memory at the first access of each page.
     let _ = std::thread::Builder::new().name("restart".into()).spawn(settling);

@@ -213,7 +213,7 @@ impl Bucket {
 mod tests {
     use super::*;
     use crate::options::suboptions::Suboptions;
-    use larder_store::Admit;
+    use larder_store::Admission;
 
     fn parse(list: &str) -> FlashOptions {
         Suboptions::parse([list]).unwrap().flash
@@ -293,7 +293,7 @@ mod tests {
             drop_under: 5,
             max_frag: 0.5,
             drop_unread: true,
-            admit: Admit::Reused,
+            admit: Admission::Reused,
         };
         assert_eq!((options.settings, options.settings_for(1000)), (settings, settings));
         assert_eq!(options.shown, FlashShown { wbuf_size: 2 << 20, max_sleep: 1000 });

@@ -2,7 +2,7 @@
 
 use super::flash::FlashFile;
 use super::suboptions::Suboptions;
-use larder_store::Admit;
+use larder_store::Admission;
 use larder_support::tls::{KeyFormat, VerifyMode, Version};
 use std::ops::RangeInclusive;
 
@@ -329,7 +329,7 @@ pub(super) const TABLE: &[Row] = &{
              again after an eviction",
             |o, v| {
                 let is_reused = v.text.eq_ignore_ascii_case("reused");
-                o.flash.settings.admit = if is_reused { Admit::Reused } else { Admit::All };
+                o.flash.settings.admit = if is_reused { Admission::Reused } else { Admission::All };
             },
         ),
         set("ssl_chain_cert", Text, "certificate chain file in PEM format", |o, v| {

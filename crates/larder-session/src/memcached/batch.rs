@@ -9,7 +9,7 @@ use larder_operations::{AnsweredCounts, CommandClass, OpContext};
 use larder_protocol::{
     FastGet, FastSet, KEY_LEN_MAX, Key, Parsed, Parser, Recovery, Request, Store,
 };
-use larder_store::{Begun, Delivery, Engine, HashedKey, Wanted};
+use larder_store::{Delivery, Engine, HashedKey, ReadRequest, ReadStart};
 
 /// The largest batch: long enough to hide the latency of memory, short enough for the CPU cache.
 const BATCH_MAX: usize = 32;
@@ -212,24 +212,24 @@ impl<E: Engine> Session<E> {
         });
         let (waker, mut begun) = ((cx.waker)(), Vec::new());
         for (i, hash) in hashes.into_iter().enumerate() {
-            let is_waited_for = |fetching: &PendingRead<E::Fetch>| {
+            let is_waited_for = |fetching: &PendingRead<E::PendingRead>| {
                 fetching.hash == hash && fetching.delivery == Delivery::UnderWay
             };
-            let wanted = Wanted { hash, is_ahead: i > 0 };
+            let wanted = ReadRequest { hash, is_read_ahead: i > 0 };
             let answer = match fetches.reads.iter().any(is_waited_for) {
-                true => Begun::Begun,
-                false => engine.fetch(wanted, &waker, &mut begun),
+                true => ReadStart::Started,
+                false => engine.start_read(wanted, &waker, &mut begun),
             };
             let begun = begun.drain(..);
             fetches.reads.extend(begun.map(|fetch| {
                 let delivery = Delivery::UnderWay;
                 PendingRead { hash, fetch, delivery }
             }));
-            if i == 0 && answer != Begun::Nothing {
+            if i == 0 && answer != ReadStart::NotNeeded {
                 next = Next::Wait;
             }
             // The engine has no room for more reads, so it would refuse those for later requests, too.
-            if answer == Begun::Later {
+            if answer == ReadStart::Busy {
                 break;
             }
         }

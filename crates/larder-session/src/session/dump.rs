@@ -76,26 +76,27 @@ impl<E: Engine> Dump<E> {
         let Self { walk, style, selection, items_left, bytes_left, sizes, format } = self;
         let classes = &cx.operations.limits.classes;
         let waker = (cx.waker)();
-        let mut state = cx.operations.engine.walk_on(walk, ITEMS_PER_STEP, &waker, |key, item| {
-            let item = describe(key, item, classes);
-            if *items_left == 0 || !selection.includes(item.class.into()) {
-                return;
-            }
-            if *style == Style::Sizes {
-                *sizes.entry(item.size.div_ceil(SIZE_STEP)).or_default() += 1;
-                return;
-            }
-            let before = output.len();
-            show(*style, &item, output);
-            let len = output.len() - before;
-            if len > *bytes_left {
-                output.truncate(before);
-                *items_left = 0;
-            } else if len > 0 {
-                *bytes_left -= len;
-                *items_left -= 1;
-            }
-        });
+        let mut state =
+            cx.operations.engine.continue_walk(walk, ITEMS_PER_STEP, &waker, |key, item| {
+                let item = describe(key, item, classes);
+                if *items_left == 0 || !selection.includes(item.class.into()) {
+                    return;
+                }
+                if *style == Style::Sizes {
+                    *sizes.entry(item.size.div_ceil(SIZE_STEP)).or_default() += 1;
+                    return;
+                }
+                let before = output.len();
+                show(*style, &item, output);
+                let len = output.len() - before;
+                if len > *bytes_left {
+                    output.truncate(before);
+                    *items_left = 0;
+                } else if len > 0 {
+                    *bytes_left -= len;
+                    *items_left -= 1;
+                }
+            });
         if *items_left == 0 {
             state = WalkState::End;
         }

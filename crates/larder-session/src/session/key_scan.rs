@@ -5,7 +5,7 @@ use crate::Host;
 use crate::context::Context;
 use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{self as protocol, CommandError, Scan};
-use larder_store::{Engine, WalkPlace, WalkState};
+use larder_store::{Engine, WalkPosition, WalkState};
 
 /// The approximate number of items that one step examines.
 const ITEMS_PER_STEP: usize = 256;
@@ -70,10 +70,10 @@ impl<E: Engine> KeyScan<E> {
         let state = self.look(cx);
         let cursor = match state {
             WalkState::End => Some(0),
-            _ if self.left == Some(0) => match cx.operations.engine.walk_place(&self.walk) {
-                WalkPlace::At(place) => Some(place),
-                WalkPlace::Unsettled => None,
-                WalkPlace::Nowhere => {
+            _ if self.left == Some(0) => match cx.operations.engine.walk_position(&self.walk) {
+                WalkPosition::At(position) => Some(position),
+                WalkPosition::Unsettled => None,
+                WalkPosition::Unsupported => {
                     self.left = None;
                     None
                 }
@@ -100,7 +100,7 @@ impl<E: Engine> KeyScan<E> {
         let items = left.unwrap_or(usize::MAX).min(ITEMS_PER_STEP);
         let mut seen = 0;
         let waker = (cx.waker)();
-        let state = cx.operations.engine.walk_on(walk, items, &waker, |key, _| {
+        let state = cx.operations.engine.continue_walk(walk, items, &waker, |key, _| {
             seen += 1;
             let is_wanted =
                 || pattern.as_ref().is_none_or(|pattern| protocol::matches(pattern, key));

@@ -12,7 +12,7 @@ use crate::session::pending::Pending;
 use crate::session::resp_state as state;
 use larder_operations::{AnsweredCounts, Tags};
 use larder_protocol::{KEY_LEN_MAX, Parser, Streams};
-use larder_store::{Acknowledged, Delivery, Engine};
+use larder_store::{AckState, Delivery, Engine};
 
 /// The protocol state of one connection. A connection of memcached's protocols holds no heap memory between requests,
 /// except while the session receives or sends a large value or waits for another component.
@@ -61,7 +61,7 @@ pub struct Session<E: Engine> {
 /// The state of sessions that wait for slower storage, forward requests, or wait for replicas.
 pub(crate) struct RareState<E: Engine> {
     /// The state of requests that wait for slower storage.
-    pub(crate) storage_wait: StorageWait<E::Fetch>,
+    pub(crate) storage_wait: StorageWait<E::PendingRead>,
     /// The position that replicas must acknowledge before the driver may send the replies of the last poll.
     held: Option<E::Position>,
     /// The routes to other groups.
@@ -262,9 +262,9 @@ impl<E: Engine> Session<E> {
         {
             let answered = AnsweredCounts::default();
             let (hold, next) = match self.hold(cx, position) {
-                Acknowledged::Never => (false, Next::Abandon),
-                state if self.closes_after_hold => (state == Acknowledged::NotYet, Next::Close),
-                state => (state == Acknowledged::NotYet, Next::Yield),
+                AckState::Lost => (false, Next::Abandon),
+                state if self.closes_after_hold => (state == AckState::Pending, Next::Close),
+                state => (state == AckState::Pending, Next::Yield),
             };
             return Progress { consumed: 0, hold, next, answered };
         }
@@ -294,9 +294,11 @@ impl<E: Engine> Session<E> {
         self.closes_after_hold = next == Next::Close;
         let answered = poll.answered;
         match position.map(|position| self.hold(cx, position)) {
-            None | Some(Acknowledged::Yes) => Progress { consumed, hold: false, next, answered },
-            Some(Acknowledged::NotYet) => Progress { consumed, hold: true, next, answered },
-            Some(Acknowledged::Never) => {
+            None | Some(AckState::Acknowledged) => {
+                Progress { consumed, hold: false, next, answered }
+            }
+            Some(AckState::Pending) => Progress { consumed, hold: true, next, answered },
+            Some(AckState::Lost) => {
                 Progress { consumed, hold: false, next: Next::Abandon, answered }
             }
         }
@@ -304,9 +306,9 @@ impl<E: Engine> Session<E> {
 
     /// Whether the replicas have acknowledged `position`. If not yet, stores the position for the next poll.
     #[cold]
-    fn hold<H: Host>(&mut self, cx: &mut Context<'_, E, H>, position: E::Position) -> Acknowledged {
-        let state = cx.operations.engine.is_acknowledged(&position, &(cx.waker)());
-        if state == Acknowledged::NotYet {
+    fn hold<H: Host>(&mut self, cx: &mut Context<'_, E, H>, position: E::Position) -> AckState {
+        let state = cx.operations.engine.ack_state(&position, &(cx.waker)());
+        if state == AckState::Pending {
             self.rare().held = Some(position);
         }
         state
@@ -359,7 +361,7 @@ impl<E: Engine> Session<E> {
     fn retain_reads(
         &mut self,
         keeps_tags: bool,
-        is_merged: impl Fn(&PendingRead<E::Fetch>) -> bool,
+        is_merged: impl Fn(&PendingRead<E::PendingRead>) -> bool,
     ) {
         let Some(rare) = &mut self.rare else { return };
         rare.storage_wait.reads.retain(is_merged);

@@ -4,13 +4,13 @@ use std::task::Waker;
 
 /// Whether others have a change that answers depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Acknowledged {
+pub enum AckState {
     /// They have it.
-    Yes,
+    Acknowledged,
     /// They don't have it yet.
-    NotYet,
+    Pending,
     /// Nobody knows whether they have it, and nobody will: no answer may be sent.
-    Never,
+    Lost,
 }
 
 /// Acknowledgements of changes. The defaults are for engines whose changes nobody acknowledges.
@@ -27,7 +27,7 @@ pub trait Acknowledge {
 
     /// Whether everything up to `position` is acknowledged. If not, `waker` is called once something has become of
     /// it.
-    fn is_acknowledged(&mut self, _position: &Self::Position, _waker: &Waker) -> Acknowledged {
-        Acknowledged::Yes
+    fn ack_state(&mut self, _position: &Self::Position, _waker: &Waker) -> AckState {
+        AckState::Acknowledged
     }
 }

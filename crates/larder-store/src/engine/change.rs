@@ -106,7 +106,7 @@ pub enum Refusal {
     /// The engine has no tags.
     NoTags,
     /// The item is on slower storage: the closure was not called, or its answer does not count. Begin
-    /// to read the item with [`SlowStorage::fetch`], and repeat the update when the waker was called.
+    /// to read the item with [`SlowStorage::start_read`], and repeat the update when the waker was called.
     Pending,
 }
 
@@ -121,7 +121,7 @@ pub struct Updated<R> {
 
 /// Why an item is removed that can't be shown any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Death {
+pub(crate) enum RemovalReason {
     /// It has expired.
     Expired,
     /// It was flushed with all others.

@@ -4,9 +4,9 @@
 //! trait of this module, which passes its functions to the inner engine.
 
 use super::{
-    Access, Acknowledge, Acknowledged, Begun, Content, Delivery, Engine, Gauges, HashedKey, Item,
-    Lookup, Lookups, Maintenance, Overheld, Refusal, Seconds, SlowStorage, Uploads, WalkPlace,
-    WalkState, Walks, Wanted,
+    Access, AckState, Acknowledge, Content, Delivery, Engine, ExcessMemory, Gauges, HashedKey,
+    Item, Lookup, Lookups, Maintenance, ReadRequest, ReadStart, Refusal, Seconds, SlowStorage,
+    Uploads, WalkPosition, WalkState, Walks,
 };
 use std::task::Waker;
 
@@ -88,8 +88,8 @@ impl<T: DelegateUploads> Uploads for T {
         self.inner_mut().extend(upload, bytes)
     }
 
-    fn overheld(&self) -> Overheld {
-        self.inner().overheld()
+    fn excess_memory(&self) -> ExcessMemory {
+        self.inner().excess_memory()
     }
 }
 
@@ -97,13 +97,18 @@ impl<T: DelegateUploads> Uploads for T {
 pub trait DelegateSlowStorage: Layer {}
 
 impl<T: DelegateSlowStorage> SlowStorage for T {
-    type Fetch = <T::Inner as SlowStorage>::Fetch;
+    type PendingRead = <T::Inner as SlowStorage>::PendingRead;
 
-    fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Self::Fetch>) -> Begun {
-        self.inner_mut().fetch(wanted, waker, into)
+    fn start_read(
+        &mut self,
+        wanted: ReadRequest,
+        waker: &Waker,
+        into: &mut Vec<Self::PendingRead>,
+    ) -> ReadStart {
+        self.inner_mut().start_read(wanted, waker, into)
     }
 
-    fn deliver(&mut self, fetch: &Self::Fetch) -> Delivery {
+    fn deliver(&mut self, fetch: &Self::PendingRead) -> Delivery {
         self.inner_mut().deliver(fetch)
     }
 
@@ -112,12 +117,12 @@ impl<T: DelegateSlowStorage> SlowStorage for T {
     }
 
     #[cfg(unix)]
-    fn poll_reads(&mut self) -> Option<std::os::fd::RawFd> {
-        self.inner_mut().poll_reads()
+    fn reads_fd(&mut self) -> Option<std::os::fd::RawFd> {
+        self.inner_mut().reads_fd()
     }
 
-    fn turn_reads(&mut self) {
-        self.inner_mut().turn_reads();
+    fn drive_reads(&mut self) {
+        self.inner_mut().drive_reads();
     }
 }
 
@@ -131,8 +136,8 @@ impl<T: DelegateAcknowledge> Acknowledge for T {
         self.inner_mut().ack_position()
     }
 
-    fn is_acknowledged(&mut self, position: &Self::Position, waker: &Waker) -> Acknowledged {
-        self.inner_mut().is_acknowledged(position, waker)
+    fn ack_state(&mut self, position: &Self::Position, waker: &Waker) -> AckState {
+        self.inner_mut().ack_state(position, waker)
     }
 }
 
@@ -150,18 +155,18 @@ impl<T: DelegateWalks + Lookups<Lease = <T::Inner as Lookups>::Lease>> Walks for
         self.inner().walk_from(place)
     }
 
-    fn walk_place(&self, walk: &Self::Walk) -> WalkPlace {
-        self.inner().walk_place(walk)
+    fn walk_position(&self, walk: &Self::Walk) -> WalkPosition {
+        self.inner().walk_position(walk)
     }
 
-    fn walk_on(
+    fn continue_walk(
         &mut self,
         walk: &mut Self::Walk,
         items: usize,
         waker: &Waker,
         visit: impl FnMut(&[u8], &Item<'_, Self::Lease>),
     ) -> WalkState {
-        self.inner_mut().walk_on(walk, items, waker, visit)
+        self.inner_mut().continue_walk(walk, items, waker, visit)
     }
 }
 

@@ -14,7 +14,7 @@ pub enum Lookup<R> {
     /// There was an item, which [`Updates::flush`] has invalidated.
     Flushed,
     /// The item is on slower storage and the closure was not called. Begin to read it with
-    /// [`SlowStorage::fetch`], and repeat the look-up when the waker was called. The closure of
+    /// [`SlowStorage::start_read`], and repeat the look-up when the waker was called. The closure of
     /// [`Updates::update`] is never shown this: see [`Refusal::Pending`].
     Pending,
 }

@@ -4,7 +4,7 @@ use super::{Change, HashedKey, Item, Lookup, Lookups, Refusal, Seconds, Tag, Upd
 
 /// How much leases and uploads hold above their shares of memory, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Overheld {
+pub struct ExcessMemory {
     /// Held by leases above the share from which stalled peers are disconnected.
     pub leased: usize,
     /// Held by uploads above the share from which stalled peers are disconnected.
@@ -36,8 +36,8 @@ pub trait Uploads {
 
     /// How much memory leases and uploads hold above the shares that slow peers may hold. The server
     /// disconnects some of these peers before it has to refuse others.
-    fn overheld(&self) -> Overheld {
-        Overheld::default()
+    fn excess_memory(&self) -> ExcessMemory {
+        ExcessMemory::default()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Item, Lookups};
 use std::task::Waker;
 
-/// The result of [`Walks::walk_on`].
+/// The result of [`Walks::continue_walk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkState {
     /// There may be more to show: continue the walk.
@@ -15,16 +15,16 @@ pub enum WalkState {
     End,
 }
 
-/// Where another walk can go on after one: see [`Walks::walk_place`].
+/// Where another walk can go on after one: see [`Walks::walk_position`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WalkPlace {
+pub enum WalkPosition {
     /// There, for [`Walks::walk_from`]; never 0.
     At(u64),
-    /// Nowhere yet: items that the walk has come by are still to be shown. [`Walks::walk_on`] with 0 items does
+    /// Nowhere yet: items that the walk has come by are still to be shown. [`Walks::continue_walk`] with 0 items does
     /// that without going on.
     Unsettled,
     /// Nowhere: the engine's walks have to be continued themselves.
-    Nowhere,
+    Unsupported,
 }
 
 /// Walks over all items, some at a time.
@@ -44,8 +44,8 @@ pub trait Walks: Lookups {
     }
 
     /// Where a walk that has not ended can be continued by another one.
-    fn walk_place(&self, _walk: &Self::Walk) -> WalkPlace {
-        WalkPlace::Nowhere
+    fn walk_position(&self, _walk: &Self::Walk) -> WalkPosition {
+        WalkPosition::Unsupported
     }
 
     /// Shows the next live items to `visit`, about `items` of them. This counts as no access. An item that
@@ -56,7 +56,7 @@ pub trait Walks: Lookups {
     ///
     /// # Panics
     /// An engine may panic if the walk belongs to another cache.
-    fn walk_on(
+    fn continue_walk(
         &mut self,
         walk: &mut Self::Walk,
         items: usize,

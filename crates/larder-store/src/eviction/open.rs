@@ -85,7 +85,7 @@ mod tests {
         let some = &[(Small, 0, 2), (Small, 3, 5), (Main, 0, 2)][..];
         let main = &[(Main, 0, 2), (Main, 0, 5)][..];
         let cases = [
-            // Wanted, open, budget, where to.
+            // ReadRequest, open, budget, where to.
             ((Small, 0, 2), some, 9, Open(0)),
             ((Small, 0, 3), some, 9, New),
             ((Small, 0, 3), some, 6, New),

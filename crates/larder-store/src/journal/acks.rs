@@ -4,8 +4,8 @@
 //! those have what the batch has written to its handle's journal. Each of these functions takes one lock for a short
 //! time; under [`AckMode::None`] nothing waits, and none is called.
 
-use super::ring::Kind;
-use crate::Acknowledged;
+use super::ring::ChangeKind;
+use crate::AckState;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -143,9 +143,10 @@ impl Acknowledgements {
 
     /// Whether a change of this kind waits.
     #[inline]
-    pub(super) fn waits_for(&self, kind: Kind) -> bool {
+    pub(super) fn waits_for(&self, kind: ChangeKind) -> bool {
         let mode = self.mode.load(Ordering::Relaxed);
-        mode == AckMode::Writes as u8 || mode == AckMode::Deletes as u8 && kind == Kind::Removal
+        mode == AckMode::Writes as u8
+            || mode == AckMode::Deletes as u8 && kind == ChangeKind::Removal
     }
 
     /// The term of the leader, to be read before a batch asks whether it may be answered here.
@@ -169,14 +170,14 @@ impl Acknowledgements {
 
     /// Whether a position is acknowledged; if not, `waker` is called once something becomes of it.
     #[cold]
-    pub(super) fn state_of(&self, position: &AckPosition, waker: &Waker) -> Acknowledged {
+    pub(super) fn state_of(&self, position: &AckPosition, waker: &Waker) -> AckState {
         let mut state = self.lock();
         if position.term != state.term || state.late.remove(&position.number) {
             self.lost.fetch_add(1, Ordering::Relaxed);
-            return Acknowledged::Never;
+            return AckState::Lost;
         }
         if state.is_given(position) {
-            return Acknowledged::Yes;
+            return AckState::Acknowledged;
         }
         match state.waiting.iter_mut().find(|waiting| waiting.position == *position) {
             Some(known) => known.waker.clone_from(waker),
@@ -186,7 +187,7 @@ impl Acknowledgements {
                 self.holds.fetch_add(1, Ordering::Relaxed);
             }
         }
-        Acknowledged::NotYet
+        AckState::Pending
     }
 
     /// From now on answers wait also for this follower, which has acknowledged nothing yet.
@@ -304,19 +305,19 @@ mod tests {
         let (acks, calls) = (Acknowledgements::default(), Arc::new(Calls::default()));
         let waker = Waker::from(Arc::clone(&calls));
         let position = acks.position(0, (1, 10), 2);
-        assert_eq!(acks.state_of(&position, &waker), Acknowledged::Yes, "nobody is required");
+        assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged, "nobody is required");
         acks.require(7);
         acks.require(8);
-        assert_eq!(acks.state_of(&position, &waker), Acknowledged::NotYet);
+        assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
         acks.note(9, &[99, 99], 9);
         for (offsets, generation) in [(&[99][..], 2), (&[0, 9], 2), (&[0, 10], 1), (&[0, 10], 2)] {
-            assert_eq!(acks.state_of(&position, &waker), Acknowledged::NotYet, "{offsets:?}");
+            assert_eq!(acks.state_of(&position, &waker), AckState::Pending, "{offsets:?}");
             acks.note(7, offsets, generation);
         }
         assert_eq!(calls.0.load(Ordering::Relaxed), 0);
         acks.note(8, &[0, 11], 3);
         assert_eq!(calls.0.load(Ordering::Relaxed), 1);
-        assert_eq!(acks.state_of(&position, &waker), Acknowledged::Yes);
+        assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged);
         assert_eq!(acks.holds(), 1);
     }
 
@@ -326,12 +327,12 @@ mod tests {
         let waker = Waker::from(Arc::clone(&calls));
         acks.require(7);
         let position = acks.position(acks.term(), (0, 1), 0);
-        assert_eq!(acks.state_of(&position, &waker), Acknowledged::NotYet);
+        assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
         acks.retain(|follower| follower == 7);
         assert_eq!(calls.0.load(Ordering::Relaxed), 0);
         acks.retain(|_| false);
         assert_eq!(calls.0.load(Ordering::Relaxed), 1);
-        assert_eq!(acks.state_of(&position, &waker), Acknowledged::Yes);
+        assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged);
     }
 
     #[test]
@@ -340,15 +341,15 @@ mod tests {
         let waker = Waker::from(Arc::clone(&calls));
         acks.require(7);
         let position = acks.position(acks.term(), (0, 1), 0);
-        assert_eq!(acks.state_of(&position, &waker), Acknowledged::NotYet);
+        assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
         acks.abandon();
         assert_eq!(calls.0.load(Ordering::Relaxed), 1);
-        assert_eq!(acks.state_of(&position, &waker), Acknowledged::Never);
+        assert_eq!(acks.state_of(&position, &waker), AckState::Lost);
         // Nor is that of a batch that began before.
         let position = acks.position(0, (0, 1), 0);
-        assert_eq!(acks.state_of(&position, &waker), Acknowledged::Never);
+        assert_eq!(acks.state_of(&position, &waker), AckState::Lost);
         let position = acks.position(acks.term(), (0, 1), 0);
-        assert_eq!(acks.state_of(&position, &waker), Acknowledged::Yes);
+        assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged);
     }
 
     #[test]
@@ -357,15 +358,15 @@ mod tests {
         let waker = Waker::from(Arc::clone(&calls));
         acks.require(7);
         let position = acks.position(acks.term(), (0, 1), 0);
-        assert_eq!(acks.state_of(&position, &waker), Acknowledged::NotYet);
+        assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
         #[expect(clippy::disallowed_methods, reason = "a test")]
         let now = Instant::now();
         acks.end_late(now);
         acks.end_late(now + WAIT_MAX);
-        assert_eq!(acks.state_of(&position, &waker), Acknowledged::NotYet);
+        assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
         acks.end_late(now + WAIT_MAX + Duration::from_millis(1));
         assert_eq!(calls.0.load(Ordering::Relaxed), 1);
-        assert_eq!(acks.state_of(&position, &waker), Acknowledged::Never);
+        assert_eq!(acks.state_of(&position, &waker), AckState::Lost);
         assert_eq!((acks.holds(), acks.lost()), (1, 1));
     }
 
@@ -378,8 +379,8 @@ mod tests {
             (AckMode::Writes, true, true),
         ] {
             acks.set_mode(mode);
-            assert_eq!(acks.waits_for(Kind::Removal), removals, "{mode:?}");
-            assert_eq!(acks.waits_for(Kind::Other), others, "{mode:?}");
+            assert_eq!(acks.waits_for(ChangeKind::Removal), removals, "{mode:?}");
+            assert_eq!(acks.waits_for(ChangeKind::Other), others, "{mode:?}");
         }
     }
 }

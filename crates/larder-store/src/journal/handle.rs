@@ -2,7 +2,7 @@
 
 use super::acks::AckPosition;
 use super::journals::{Journal, Journals};
-use super::ring::{Kind, Writer};
+use super::ring::{ChangeKind, Writer};
 use crate::engine::layer::*;
 use crate::engine::*;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl<E> Drop for Journaled<E> {
 
 impl<E> Journaled<E> {
     /// Writes what has changed to the journal.
-    fn note(&mut self, key: HashedKey<'_>, kind: Option<Kind>) {
+    fn note(&mut self, key: HashedKey<'_>, kind: Option<ChangeKind>) {
         if let Some(kind) = kind {
             self.journal.append(kind, key.bytes, self.now.in_millis());
             self.has_written = true;
@@ -85,19 +85,19 @@ impl<E> Journaled<E> {
 
 /// What a change is for a journal, if it is to be there.
 #[inline]
-fn kind(change: &Change<'_>, now: Now) -> Option<Kind> {
+fn kind(change: &Change<'_>, now: Now) -> Option<ChangeKind> {
     match change {
         // It expires at once.
         Change::Put { attributes, .. } | Change::SetAttributes { attributes, .. }
             if attributes.expiry.is_past(now) =>
         {
-            Some(Kind::Removal)
+            Some(ChangeKind::Removal)
         }
         Change::Keep | Change::MarkAccessed | Change::Promote => None,
-        Change::Remove => Some(Kind::Removal),
-        Change::SetAttributes { attributes, .. } if attributes.stale => Some(Kind::Removal),
-        Change::Put { value: NewValue::Bytes([]), .. } => Some(Kind::Removal),
-        Change::SetAttributes { .. } | Change::Put { .. } => Some(Kind::Other),
+        Change::Remove => Some(ChangeKind::Removal),
+        Change::SetAttributes { attributes, .. } if attributes.stale => Some(ChangeKind::Removal),
+        Change::Put { value: NewValue::Bytes([]), .. } => Some(ChangeKind::Removal),
+        Change::SetAttributes { .. } | Change::Put { .. } => Some(ChangeKind::Other),
     }
 }
 
@@ -106,7 +106,7 @@ fn kind(change: &Change<'_>, now: Now) -> Option<Kind> {
 fn noted<'v, L: Lease, R>(
     mut decide: impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R),
     now: Now,
-    into: &mut Option<Kind>,
+    into: &mut Option<ChangeKind>,
 ) -> impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R) {
     move |found| {
         let (change, result) = decide(found);
@@ -159,9 +159,9 @@ impl<E: Engine> Batches for Journaled<E> {
             let is_much = end - self.told_until >= self.journal.capacity() / 4;
             if std::mem::take(&mut self.is_waited_for) || is_much {
                 self.told_until = end;
-                self.journals.bell().ring();
+                self.journals.notifier().notify();
             } else {
-                self.journals.bell().ring_softly();
+                self.journals.notifier().notify_waiting();
             }
         }
     }
@@ -215,12 +215,12 @@ impl<E: Engine> Updates for Journaled<E> {
         if at.is_none() {
             let generation = self.engine.flush_generation();
             self.journals.acks().note_flush(generation);
-            if self.journals.acks().waits_for(Kind::Removal) {
+            if self.journals.acks().waits_for(ChangeKind::Removal) {
                 let offset = self.waits_for.map_or(0, |(offset, _)| offset);
                 self.waits_for = Some((offset, generation));
             }
         }
-        self.journals.bell().ring();
+        self.journals.notifier().notify();
     }
 
     fn flush_generation(&self) -> u64 {
@@ -240,14 +240,16 @@ impl<E: Engine> Acknowledge for Journaled<E> {
         waits.then_some(Position { engine, copies })
     }
 
-    fn is_acknowledged(&mut self, position: &Self::Position, waker: &Waker) -> Acknowledged {
+    fn ack_state(&mut self, position: &Self::Position, waker: &Waker) -> AckState {
         if let Some(engine) = &position.engine {
-            let acknowledged = self.engine.is_acknowledged(engine, waker);
-            if acknowledged != Acknowledged::Yes {
+            let acknowledged = self.engine.ack_state(engine, waker);
+            if acknowledged != AckState::Acknowledged {
                 return acknowledged;
             }
         }
         let copies = position.copies.as_ref();
-        copies.map_or(Acknowledged::Yes, |position| self.journals.acks().state_of(position, waker))
+        copies.map_or(AckState::Acknowledged, |position| {
+            self.journals.acks().state_of(position, waker)
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! The journals of a cache, which outlive the handles that write them.
 
 use super::acks::Acknowledgements;
-use super::bell::Bell;
+use super::notifier::Notifier;
 use super::ring::{Overrun, Reader, Ring, Writer};
 use crate::Seconds;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -13,7 +13,7 @@ pub struct Journals {
     /// The length of each, in bytes.
     each: usize,
     all: Mutex<All>,
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
     acks: Acknowledgements,
     /// The latest second for which a flush was asked that was not to come at once.
     flush_at: AtomicU32,
@@ -40,8 +40,8 @@ impl Journals {
     #[must_use]
     pub fn new(bytes: usize, handles: usize) -> Arc<Self> {
         let each = bytes / handles.max(1);
-        let (all, bell, acks, flush_at) = Default::default();
-        Arc::new(Self { each, all, bell, acks, flush_at })
+        let (all, notifier, acks, flush_at) = Default::default();
+        Arc::new(Self { each, all, notifier, acks, flush_at })
     }
 
     fn all(&self) -> MutexGuard<'_, All> {
@@ -50,8 +50,8 @@ impl Journals {
 
     /// Rings after each batch in which something was written.
     #[must_use]
-    pub fn bell(&self) -> &Arc<Bell> {
-        &self.bell
+    pub fn notifier(&self) -> &Arc<Notifier> {
+        &self.notifier
     }
 
     /// What followers have acknowledged.

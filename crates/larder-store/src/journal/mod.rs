@@ -8,17 +8,17 @@
 //! Evictions and expiries are not changes. Flushes are counted by the engine: [`crate::Engine::flush_generation`].
 
 mod acks;
-mod bell;
 mod cache;
 mod handle;
 mod journals;
 #[cfg(all(test, any(loom, shuttle)))]
 mod models;
+mod notifier;
 mod ring;
 
 pub use acks::{AckMode, AckPosition, Acknowledgements};
-pub use bell::Bell;
 pub use cache::JournaledCache;
 pub use handle::{Journaled, Position};
 pub use journals::Journals;
-pub use ring::{Entry, Kind, Overrun, Reader, Ring, Writer};
+pub use notifier::Notifier;
+pub use ring::{ChangeKind, Entry, Overrun, Reader, Ring, Writer};

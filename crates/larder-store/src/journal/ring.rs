@@ -38,7 +38,7 @@ const ENTRY_WORDS_MAX: usize = 1 + KEY_LEN_MAX.div_ceil(WORD);
 
 /// What a change did, as far as it matters to those who wait for it to be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ChangeKind {
     /// The item was removed, marked as stale, or left without a value: nobody may find it as it was.
     Removal,
     /// Any other change.
@@ -49,7 +49,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'k> {
     /// What happened.
-    pub kind: Kind,
+    pub kind: ChangeKind,
     /// The key that was changed.
     pub key: &'k [u8],
     /// When, in milliseconds on the writer's clock, modulo 2^40.
@@ -156,7 +156,7 @@ impl Writer {
     }
 
     /// Appends an entry. The key has [`KEY_LEN_MAX`] bytes at most.
-    pub fn append(&mut self, kind: Kind, key: &[u8], millis: u64) {
+    pub fn append(&mut self, kind: ChangeKind, key: &[u8], millis: u64) {
         debug_assert!(key.len() <= KEY_LEN_MAX, "no item has such a key");
         let ring = &*self.ring;
         let end = self.at + 1 + key.len().div_ceil(WORD) as u64;
@@ -279,8 +279,11 @@ impl Reader {
         self.key.truncate(len);
         self.at += 1 + words;
         self.passed += 1;
-        let kind =
-            if header >> KIND_SHIFT == Kind::Removal as u64 { Kind::Removal } else { Kind::Other };
+        let kind = if header >> KIND_SHIFT == ChangeKind::Removal as u64 {
+            ChangeKind::Removal
+        } else {
+            ChangeKind::Other
+        };
         Ok(Some(Entry { kind, key: &self.key, millis: header & MILLIS_MASK }))
     }
 }
@@ -302,7 +305,7 @@ mod tests {
             let (mut written, mut read) = (0_u64, 0_u64);
             for (len, reads) in keys {
                 let key: Vec<u8> = (0..len).map(|i| (written as usize + i) as u8).collect();
-                writer.append(Kind::Other, &key, written);
+                writer.append(ChangeKind::Other, &key, written);
                 written += 1;
                 for _ in 0..reads {
                     match reader.take() {
@@ -328,17 +331,17 @@ mod tests {
     #[test]
     fn an_offset_can_be_gone_back_to_while_it_is_there() {
         let mut writer = Writer::new(0);
-        writer.append(Kind::Removal, b"a", 1);
+        writer.append(ChangeKind::Removal, b"a", 1);
         let ring = Arc::clone(writer.ring());
         let offset = Reader::at_end(&ring).offset();
-        writer.append(Kind::Other, b"b", 2);
+        writer.append(ChangeKind::Other, b"b", 2);
         let mut again = Reader::at(&ring, offset).unwrap();
         assert_eq!((again.lag_entries(), again.lag_bytes()), (1, 16));
-        assert_eq!(again.take(), Ok(Some(Entry { kind: Kind::Other, key: b"b", millis: 2 })));
+        assert_eq!(again.take(), Ok(Some(Entry { kind: ChangeKind::Other, key: b"b", millis: 2 })));
         assert_eq!((again.lag_entries(), again.lag_bytes()), (0, 0));
         assert_eq!(Reader::at(&ring, 1 << 40).unwrap_err(), Overrun);
         while !ring.is_overrun(offset) {
-            writer.append(Kind::Other, &[7; KEY_LEN_MAX], 3);
+            writer.append(ChangeKind::Other, &[7; KEY_LEN_MAX], 3);
         }
         assert_eq!(Reader::at(&ring, offset).unwrap_err(), Overrun);
         assert_eq!(Reader::at_start(&ring).take(), Err(Overrun));
@@ -349,7 +352,7 @@ mod tests {
     fn any_offset_comes_to_an_end() {
         let mut writer = Writer::new(0);
         for number in 0..200_u8 {
-            writer.append(Kind::Other, &[0xff; 40], u64::MAX - u64::from(number));
+            writer.append(ChangeKind::Other, &[0xff; 40], u64::MAX - u64::from(number));
         }
         let ring = Arc::clone(writer.ring());
         for offset in 0..=ring.end() + 1 {
@@ -381,7 +384,7 @@ pub(super) mod model {
         let mut reader = Reader::at_start(writer.ring());
         let join = spawn(Box::new(move || {
             for number in 1..=2_u8 {
-                writer.append(Kind::Other, &[number], number.into());
+                writer.append(ChangeKind::Other, &[number], number.into());
             }
         }));
         let mut last = 0;

@@ -70,7 +70,7 @@ pub trait Map: fmt::Debug + Send + Sync + Sized + 'static {
 
     /// Shows `visit` the next item of a walk, unless it was removed in the meantime; false at the
     /// end.
-    fn walk_on(&self, walk: &mut Self::Walk, visit: impl FnOnce(&[u8], &Record)) -> bool;
+    fn continue_walk(&self, walk: &mut Self::Walk, visit: impl FnOnce(&[u8], &Record)) -> bool;
 
     /// The memory limit in bytes.
     fn limit_bytes(&self) -> usize;
@@ -243,7 +243,7 @@ impl<M: Map> Updates for Handle<M> {
 }
 
 impl<M: Map> SlowStorage for Handle<M> {
-    type Fetch = std::convert::Infallible;
+    type PendingRead = std::convert::Infallible;
 }
 
 impl<M: Map> Acknowledge for Handle<M> {
@@ -257,7 +257,7 @@ impl<M: Map> Walks for Handle<M> {
         self.map.walk()
     }
 
-    fn walk_on(
+    fn continue_walk(
         &mut self,
         walk: &mut M::Walk,
         items: usize,
@@ -270,7 +270,7 @@ impl<M: Map> Walks for Handle<M> {
                 visit(key, &record.lend());
             }
         };
-        let has_more = (0..items).all(|_| map.walk_on(walk, &mut show));
+        let has_more = (0..items).all(|_| map.continue_walk(walk, &mut show));
         if has_more { WalkState::More } else { WalkState::End }
     }
 }

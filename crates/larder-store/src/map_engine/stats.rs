@@ -1,7 +1,7 @@
 //! Counters of the size classes, under locks that all handles share: these engines are for comparison.
 
 use super::Record;
-use crate::engine::Death;
+use crate::engine::RemovalReason;
 use crate::{ClassGauges, Gauges, Seconds};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -39,10 +39,10 @@ impl MapStats {
         });
     }
 
-    pub(super) fn reclaim(&self, class: usize, death: Death, fetched: bool, crawled: bool) {
+    pub(super) fn reclaim(&self, class: usize, death: RemovalReason, fetched: bool, crawled: bool) {
         self.change(class, |class| {
             class.reclaimed += 1;
-            class.reclaimed_flushed += u64::from(death == Death::Flushed);
+            class.reclaimed_flushed += u64::from(death == RemovalReason::Flushed);
             class.expired_unfetched += u64::from(!fetched);
             class.crawler_reclaimed += u64::from(crawled);
         });

@@ -5,7 +5,7 @@ use super::hash::Hasher;
 use super::record::{Record, SharedLease};
 use super::stats::MapStats;
 use super::upload::{Budget, Upload};
-use crate::engine::{Death, Liveness, SPACES};
+use crate::engine::{Liveness, RemovalReason, SPACES};
 use crate::{
     Access, Attributes, Change, Eviction, EvictionObserver, Gauges, HashedKey, Item, KEY_LEN_MAX,
     Lookup, NewCas, NewValue, Now, Refusal, Seconds, SizeClasses, Updated,
@@ -141,8 +141,8 @@ impl Core {
     pub(crate) fn count_reclaimed(&self, key_len: usize, record: &Record, crawled: bool) {
         if record.count_once() {
             let death = match self.liveness(record, self.now()) {
-                Liveness::Flushed => Death::Flushed,
-                Liveness::Expired | Liveness::Live => Death::Expired,
+                Liveness::Flushed => RemovalReason::Flushed,
+                Liveness::Expired | Liveness::Live => RemovalReason::Expired,
             };
             self.stats.reclaim(self.class_of(key_len, record).0, death, record.fetched(), crawled);
         }

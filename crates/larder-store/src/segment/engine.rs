@@ -3,7 +3,7 @@
 use super::cache::shared::Shared;
 use super::flash::pending_read::{self, Reading};
 use super::flash::tier::Flash;
-use super::handle::batch_reads::Fetch;
+use super::handle::batch_reads::PendingRead;
 use super::handle::state::{Handle, Hint, lend, liveness, value};
 use super::index::buckets::{count_hit, scan};
 use super::index::slot::{FREQ_MAX, Slot, tag};
@@ -184,8 +184,8 @@ impl Uploads for Handle {
         }
     }
 
-    fn overheld(&self) -> Overheld {
-        self.shared.overheld()
+    fn excess_memory(&self) -> ExcessMemory {
+        self.shared.excess_memory()
     }
 }
 
@@ -238,13 +238,18 @@ impl Updates for Handle {
 }
 
 impl SlowStorage for Handle {
-    type Fetch = Fetch;
+    type PendingRead = PendingRead;
 
-    fn fetch(&mut self, wanted: Wanted, waker: &Waker, into: &mut Vec<Fetch>) -> Begun {
+    fn start_read(
+        &mut self,
+        wanted: ReadRequest,
+        waker: &Waker,
+        into: &mut Vec<PendingRead>,
+    ) -> ReadStart {
         self.fetch_item(wanted, waker, into)
     }
 
-    fn deliver(&mut self, fetch: &Fetch) -> Delivery {
+    fn deliver(&mut self, fetch: &PendingRead) -> Delivery {
         self.deliver_item(fetch)
     }
 
@@ -253,12 +258,12 @@ impl SlowStorage for Handle {
     }
 
     #[cfg(unix)]
-    fn poll_reads(&mut self) -> Option<RawFd> {
+    fn reads_fd(&mut self) -> Option<RawFd> {
         let flash = self.shared.flash.as_ref()?;
         self.fetching.poll(flash)
     }
 
-    fn turn_reads(&mut self) {
+    fn drive_reads(&mut self) {
         self.fetching.turn();
     }
 }
@@ -278,11 +283,11 @@ impl Walks for Handle {
         Walk::from(&self.shared, place)
     }
 
-    fn walk_place(&self, walk: &Walk) -> WalkPlace {
+    fn walk_position(&self, walk: &Walk) -> WalkPosition {
         walk.place()
     }
 
-    fn walk_on(
+    fn continue_walk(
         &mut self,
         walk: &mut Walk,
         items: usize,

@@ -62,7 +62,7 @@ mod walk;
 mod write;
 
 pub use cache::config::{Config, ConfigError};
-pub use handle::batch_reads::Fetch;
+pub use handle::batch_reads::PendingRead;
 pub use handle::state::Handle;
 pub use large_value::lease::ChainLease;
 pub use large_value::upload::Upload;
@@ -219,7 +219,7 @@ impl Cache {
     }
 
     /// Says that this process has worked for a while; see [`Cache::count_panic`].
-    pub fn forget_panics(&self) {
+    pub fn reset_panics(&self) {
         self.shared.table().header_page().uses.panics.store(0, Ordering::Relaxed);
     }
 

@@ -630,7 +630,7 @@ fn a_walk_misses_nothing_while_others_insert() {
         let mut walk = handle.walk();
         let mut shown = Vec::new();
         let mut step = |shown: &mut Vec<_>| {
-            handle.walk_on(&mut walk, 16, Waker::noop(), |key, _| shown.push(key.to_vec()))
+            handle.continue_walk(&mut walk, 16, Waker::noop(), |key, _| shown.push(key.to_vec()))
         };
         while step(&mut shown) == WalkState::More {
             thread::yield_now();

@@ -400,7 +400,7 @@ fn a_walk_that_was_told_too_much_begins_its_stripe_again() {
     let mut shown = std::collections::HashMap::new();
     let mut walk = handle.walk();
     for step in 0.. {
-        let state = handle.walk_on(&mut walk, 50, Waker::noop(), |key, _| {
+        let state = handle.continue_walk(&mut walk, 50, Waker::noop(), |key, _| {
             *shown.entry(key.to_vec()).or_insert(0) += 1;
         });
         if state == WalkState::End {

@@ -12,7 +12,7 @@ use super::index::moved_items::{LostReports, WalkId};
 use super::item::record::Record;
 use super::item::witness::Witness;
 use super::large_value::lease::ChainLease;
-use crate::{Item, Now, WalkPlace, WalkState};
+use crate::{Item, Now, WalkPosition, WalkState};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -61,14 +61,14 @@ impl Walk {
     }
 
     /// Where another walk can go on: the number of the next bucket plus one. The stripe follows from it.
-    pub(crate) fn place(&self) -> WalkPlace {
+    pub(crate) fn place(&self) -> WalkPosition {
         if !self.moved.is_empty() || self.seeking.len() > 0 {
-            return WalkPlace::Unsettled;
+            return WalkPosition::Unsettled;
         }
         let is_over = self.bucket.is_none() && self.stripe == self.shared.index.stripes();
         // The first bucket of a stripe has its number.
         let next = self.bucket.unwrap_or(self.stripe) as u64 + 1;
-        WalkPlace::At(if is_over { PLACE_END } else { next })
+        WalkPosition::At(if is_over { PLACE_END } else { next })
     }
 
     /// Enters the next stripe; false if there is none.

@@ -6,7 +6,7 @@ use larder_store::layer::{
 };
 use larder_store::{
     Access, Batches, Change, Content, Engine, HashedKey, Item, Layer, Lookup, Lookups, Now,
-    Refusal, Seconds, Updated, Updates, WalkPlace, WalkState, Walks,
+    Refusal, Seconds, Updated, Updates, WalkPosition, WalkState, Walks,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -184,11 +184,11 @@ impl<E: Engine> Walks for Hooked<E> {
         self.engine.walk_from(place)
     }
 
-    fn walk_place(&self, walk: &Self::Walk) -> WalkPlace {
-        self.engine.walk_place(walk)
+    fn walk_position(&self, walk: &Self::Walk) -> WalkPosition {
+        self.engine.walk_position(walk)
     }
 
-    fn walk_on(
+    fn continue_walk(
         &mut self,
         walk: &mut Self::Walk,
         items: usize,
@@ -196,6 +196,6 @@ impl<E: Engine> Walks for Hooked<E> {
         visit: impl FnMut(&[u8], &Item<'_, Self::Lease>),
     ) -> WalkState {
         hook(self.role);
-        self.engine.walk_on(walk, items, waker, visit)
+        self.engine.continue_walk(walk, items, waker, visit)
     }
 }

@@ -129,7 +129,7 @@ impl<E: Engine + 'static> EventLoop<E> {
 
     /// Registers the descriptor of completed flash reads.
     fn watch_reads(&mut self) -> io::Result<()> {
-        match self.worker.poll_reads() {
+        match self.worker.reads_fd() {
             Some(fd) => {
                 self.poll.registry().register(&mut SourceFd(&fd), READS, Interest::READABLE)
             }
@@ -138,11 +138,11 @@ impl<E: Engine + 'static> EventLoop<E> {
     }
 
     /// Submits queued flash reads, and resumes the requests of the completed ones.
-    fn turn_reads(&mut self, now: Moment) {
-        self.worker.turn_reads();
+    fn drive_reads(&mut self, now: Moment) {
+        self.worker.drive_reads();
         if !self.resumed.is_empty() {
             self.resume(now);
-            self.worker.turn_reads();
+            self.worker.drive_reads();
         }
     }
 
@@ -196,7 +196,7 @@ impl<E: Engine + 'static> EventLoop<E> {
                     None => break,
                 }
             }
-            self.turn_reads(now);
+            self.drive_reads(now);
             self.serve_handshakes(now);
             self.accept_pending();
             self.close_shed();
@@ -206,7 +206,7 @@ impl<E: Engine + 'static> EventLoop<E> {
                 self.drain(now);
             }
             // The polls above may have queued flash reads.
-            self.worker.turn_reads();
+            self.worker.drive_reads();
         }
     }
 

@@ -1,7 +1,7 @@
 //! The counters of a handle, from its start. Each has one writer; the sums over all handles are the
 //! cache's totals. The counts of items are in the region (`memory::handle_block`).
 
-use crate::engine::Death;
+use crate::engine::RemovalReason;
 use crate::{ClassGauges, Gauges, Seconds};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -107,11 +107,11 @@ impl HandleStats {
     }
 
     /// Counts an item that was removed because it could not be shown any more. `crawled`: maintenance has found it.
-    pub(crate) fn reclaim(&self, class: usize, death: Death, fetched: bool, crawled: bool) {
+    pub(crate) fn reclaim(&self, class: usize, death: RemovalReason, fetched: bool, crawled: bool) {
         let class = &self.classes[class];
         class.reclaimed.add(1);
-        class.reclaimed_flushed.add((death == Death::Flushed).into());
-        class.reclaimed_untagged.add((death == Death::Untagged).into());
+        class.reclaimed_flushed.add((death == RemovalReason::Flushed).into());
+        class.reclaimed_untagged.add((death == RemovalReason::Untagged).into());
         class.expired_unfetched.add((!fetched).into());
         class.crawler_reclaimed.add(crawled.into());
     }

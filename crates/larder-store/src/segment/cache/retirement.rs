@@ -1,7 +1,7 @@
 //! Records that die, segments and chains that are retired and used again, and leases that delay that.
 
 use super::shared::Shared;
-use crate::Overheld;
+use crate::ExcessMemory;
 use crate::segment::item::record::{Chain, Record};
 use crate::segment::memory::allocator::{RetiredMemory, dead_level};
 use crate::segment::memory::table::{RETIRED, SegmentState};
@@ -119,10 +119,10 @@ impl Shared {
     /// How much memory leases and uploads hold above the shares from which slow peers are
     /// disconnected. The rest up to their limits (half, and `large_value::upload::UPLOAD_SHARE`) is for peers that
     /// do read and send.
-    pub(crate) fn overheld(&self) -> Overheld {
+    pub(crate) fn excess_memory(&self) -> ExcessMemory {
         let (limit, uploading) = (self.limit_segments(), self.alloc().uploading);
         let over = |held: usize, max: usize| held.saturating_sub(max) * self.segment_len();
-        Overheld {
+        ExcessMemory {
             leased: over(self.leased.load(Ordering::Relaxed), limit * 3 / 8),
             uploaded: over(uploading, limit / 2),
             uploaded_by_any: over(uploading, limit * 9 / 16),

@@ -80,8 +80,8 @@ fn until_done<R>(
         });
         let done = request(handle, key);
         if done.is_none() && !waits {
-            let wanted = Wanted { hash: key.hash, is_ahead: false };
-            waits = handle.fetch(wanted, &waker, &mut fetches) != Begun::Nothing;
+            let wanted = ReadRequest { hash: key.hash, is_read_ahead: false };
+            waits = handle.start_read(wanted, &waker, &mut fetches) != ReadStart::NotNeeded;
         }
         handle.submit();
         handle.end_batch();

@@ -10,7 +10,7 @@ use crate::segment::memory::header_page::FlashContent;
 use crate::segment::memory::read_buffers::{Buffer, Buffers};
 use crate::segment::memory::table::{Sequence, Table};
 use crate::segment::sync::{Ordering, fence};
-use crate::{Admit, FlashConfig, FlashGauges, FlashPage, FlashSettings, Seconds};
+use crate::{Admission, FlashConfig, FlashGauges, FlashPage, FlashSettings, Seconds};
 use larder_device::{Device, Pool};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -136,7 +136,7 @@ impl Flash {
         self.low_ttl.store(settings.low_ttl, Relaxed);
         self.item_age.store(settings.item_age.unwrap_or(u32::MAX), Relaxed);
         self.recache_rate.store(settings.recache_rate, Relaxed);
-        self.admits_all.store(settings.admit == Admit::All, Relaxed);
+        self.admits_all.store(settings.admit == Admission::All, Relaxed);
         self.queue.notify();
     }
 
@@ -325,12 +325,12 @@ impl Flash {
         table: &Table,
         len: usize,
         now: Seconds,
-        is_ahead: bool,
+        is_read_ahead: bool,
     ) -> Option<Buffer> {
         let begin = |segment| table.entry(segment).begin_buffers(now);
         let take = || lock(&self.buffers).take(&table.layout, len, begin);
         let taken = take();
-        if taken.is_some() || is_ahead {
+        if taken.is_some() || is_read_ahead {
             return taken;
         }
         lock(&self.buffers).make_room(&table.layout, len);

@@ -7,18 +7,18 @@ use crate::segment::cache::shared::Shared;
 use crate::segment::flash::format::Origin;
 use crate::segment::flash::pending_read::{ReadState, Reading};
 use crate::segment::flash::tier::Flash;
-use crate::segment::handle::batch_reads::Fetch;
+use crate::segment::handle::batch_reads::PendingRead;
 use crate::segment::handle::state::Handle;
 use crate::segment::index::slot::{LARGE_SPAN, Slot};
 use crate::segment::large_value::upload::Upload;
 use crate::segment::sync::{Ordering, fence};
-use crate::{Begun, Delivery, Seconds, Wanted};
+use crate::{Delivery, ReadRequest, ReadStart, Seconds};
 use std::sync::Arc;
 use std::task::Waker;
 
 /// The outcome of an attempt to read.
 pub(crate) enum Attempt {
-    Begun(Arc<dyn Reading>),
+    ReadStart(Arc<dyn Reading>),
     /// The item is not there any more.
     Gone,
     Later,
@@ -27,8 +27,8 @@ pub(crate) enum Attempt {
 /// What an item is read for.
 #[derive(Clone, Copy)]
 pub(crate) struct Purpose {
-    /// There is something else to wait for: see [`Wanted::is_ahead`].
-    pub(crate) is_ahead: bool,
+    /// There is something else to wait for: see [`ReadRequest::is_read_ahead`].
+    pub(crate) is_read_ahead: bool,
     /// It is read for a walk, whose reads give way to those of requests.
     pub(crate) is_walk: bool,
 }
@@ -37,10 +37,10 @@ impl Handle {
     /// Begins to read what may be the item with this hash.
     pub(crate) fn fetch_item(
         &mut self,
-        Wanted { hash, is_ahead }: Wanted,
+        ReadRequest { hash, is_read_ahead }: ReadRequest,
         waker: &Waker,
-        into: &mut Vec<Fetch>,
-    ) -> Begun {
+        into: &mut Vec<PendingRead>,
+    ) -> ReadStart {
         let mut wanted: [Option<Slot>; 4] = [None; 4];
         self.pinned(|shared, _, now| {
             let Some(flash) = &shared.flash else { return };
@@ -55,18 +55,18 @@ impl Handle {
                 None
             });
         });
-        let mut begun = Begun::Nothing;
+        let mut begun = ReadStart::NotNeeded;
         for slot in wanted.into_iter().flatten() {
             if self.fetching.find(slot).is_some() {
                 continue;
             }
-            match self.begin_read((hash, slot), Purpose { is_ahead, is_walk: false }, waker) {
-                Attempt::Begun(read) => {
-                    into.push(Fetch(read));
-                    begun = Begun::Begun;
+            match self.begin_read((hash, slot), Purpose { is_read_ahead, is_walk: false }, waker) {
+                Attempt::ReadStart(read) => {
+                    into.push(PendingRead(read));
+                    begun = ReadStart::Started;
                 }
                 Attempt::Gone => (),
-                Attempt::Later => return Begun::Later,
+                Attempt::Later => return ReadStart::Busy,
             }
         }
         begun
@@ -78,30 +78,30 @@ impl Handle {
         purpose: Purpose,
         waker: &Waker,
     ) -> Attempt {
-        let Purpose { is_ahead, is_walk } = purpose;
+        let Purpose { is_read_ahead, is_walk } = purpose;
         let shared = Arc::clone(&self.shared);
         let Some(flash) = &shared.flash else { return Attempt::Gone };
         if let Some(read) = flash.known_read(slot)
             && read.join(waker)
         {
-            return Attempt::Begun(read);
+            return Attempt::ReadStart(read);
         }
         let Some((page, sequence)) = flash.readable(shared.table(), slot, self.now.secs) else {
             return Attempt::Gone;
         };
         let openings = flash.openings();
         // Nothing is taken that those who wait for it need first.
-        let is_refused = is_ahead && flash.has_waiters() || !self.fetching.has_room(flash);
+        let is_refused = is_read_ahead && flash.has_waiters() || !self.fetching.has_room(flash);
         let extent = flash.format.extent(slot, flash.device.align());
         let len = usize::try_from(extent.1 - extent.0).expect("an item fits a segment");
         let large = (slot.span() == LARGE_SPAN && !is_refused)
-            .then(|| self.begin_value(&shared, flash, slot, is_ahead));
+            .then(|| self.begin_value(&shared, flash, slot, is_read_ahead));
         let is_refused = is_refused || large.as_ref().is_some_and(Option::is_none);
-        let take = || flash.take_buffer(shared.table(), len, self.now.secs, is_ahead);
+        let take = || flash.take_buffer(shared.table(), len, self.now.secs, is_read_ahead);
         let buffer = if is_refused { None } else { take() };
         let Some(buffer) = buffer else {
             flash.counts.without_buffer.add((!is_walk).into());
-            if !is_ahead {
+            if !is_read_ahead {
                 flash.wait_for_reads(waker, openings);
             }
             return Attempt::Later;
@@ -128,7 +128,7 @@ impl Handle {
         let own: Arc<dyn Reading> = Arc::clone(&read) as Arc<dyn Reading>;
         if let Some(other) = flash.note_read(&own) {
             if other.join(waker) {
-                return Attempt::Begun(other);
+                return Attempt::ReadStart(other);
             }
             flash.wait_for_reads(waker, openings);
             return Attempt::Later;
@@ -140,7 +140,7 @@ impl Handle {
         let begun = reader.begin(read);
         assert!(begun.is_ok(), "there was room for it");
         Arc::clone(&own).begin_more(reader);
-        Attempt::Begun(own)
+        Attempt::ReadStart(own)
     }
 
     /// Takes segments for a large value; `None` if that has to wait until other reads have ended. If there
@@ -150,10 +150,10 @@ impl Handle {
         shared: &Arc<Shared>,
         flash: &Flash,
         slot: Slot,
-        is_ahead: bool,
+        is_read_ahead: bool,
     ) -> Option<LargeValue> {
         let (start, len) = flash.format.value_extent(slot);
-        if is_ahead {
+        if is_read_ahead {
             // It would take memory from items that others use.
             return None;
         }
@@ -176,7 +176,7 @@ impl Handle {
     }
 
     /// Has look-ups find what was read, until the batch ends.
-    pub(crate) fn deliver_item(&mut self, fetch: &Fetch) -> Delivery {
+    pub(crate) fn deliver_item(&mut self, fetch: &PendingRead) -> Delivery {
         let read = &fetch.0;
         match read.ask() {
             ReadState::UnderWay => {

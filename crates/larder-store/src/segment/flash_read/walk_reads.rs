@@ -173,9 +173,9 @@ impl Handle {
             if will_be_woken && !self.leaves_room(flash) {
                 break;
             }
-            let purpose = Purpose { is_ahead: will_be_woken, is_walk: true };
+            let purpose = Purpose { is_read_ahead: will_be_woken, is_walk: true };
             match self.begin_read((hash, slot), purpose, &waker) {
-                Attempt::Begun(read) => {
+                Attempt::ReadStart(read) => {
                     seeking.sought[at].read = Some(read);
                     will_be_woken = true;
                     at += 1;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// A read that a request waits for.
 #[derive(Debug)]
-pub struct Fetch(pub(crate) Arc<dyn Reading>);
+pub struct PendingRead(pub(crate) Arc<dyn Reading>);
 
 /// What a handle has under way.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! Open segments: what a handle appends items to, and how items are put together there.
 
-use crate::engine::Death;
+use crate::engine::RemovalReason;
 use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, chained_max, place};
 use crate::segment::cache::counters::EvictedItem;
 use crate::segment::cache::member::{Member, Writing};
@@ -475,11 +475,11 @@ impl Writer<'_> {
     pub(crate) fn count_reclaimed(&self, shared: &Shared, record: &Record<'_>, crawled: bool) {
         let (class, _) = shared.class_of(record);
         let death = if shared.is_flushed(record) {
-            Death::Flushed
+            RemovalReason::Flushed
         } else if record.is_past(self.now) {
-            Death::Expired
+            RemovalReason::Expired
         } else {
-            Death::Untagged
+            RemovalReason::Untagged
         };
         self.member.stats.reclaim(class, death, record.header.has(State::Fetched), crawled);
     }

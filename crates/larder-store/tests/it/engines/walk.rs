@@ -22,7 +22,7 @@ fn walked<E: Engine>(
     let mut walk = engine.walk();
     loop {
         let mut seen = 0;
-        let state = engine.walk_on(&mut walk, 100, Waker::noop(), |key, _| {
+        let state = engine.continue_walk(&mut walk, 100, Waker::noop(), |key, _| {
             *shown.entry(key.to_vec()).or_insert(0) += 1;
             seen += 1;
         });
@@ -59,7 +59,7 @@ fn a_walk_shows_every_live_item_once<S: Subject>() {
     engine.begin_batch(after(4));
     let mut walk = engine.walk();
     let mut step = || {
-        engine.walk_on(&mut walk, 1000, Waker::noop(), |key, item| {
+        engine.continue_walk(&mut walk, 1000, Waker::noop(), |key, item| {
             if key == b"mortal" {
                 ends.push((item.attributes.expiry, item.value.len()));
             }

@@ -3,9 +3,9 @@
 use larder_device::Memory;
 use larder_store::segment::{Cache, Config, Handle, Walk};
 use larder_store::{
-    Access, Attributes, Batches, Begun, Change, Delivery, Expiry, FlashConfig, FlashSettings,
-    HashedKey, Item, Lease, Lookup, Lookups, Maintenance, NewCas, NewTags, NewValue, Refusal,
-    Seconds, SizeClasses, SlowStorage, Updates, Value, WalkState, Walks, Wanted,
+    Access, Attributes, Batches, Change, Delivery, Expiry, FlashConfig, FlashSettings, HashedKey,
+    Item, Lease, Lookup, Lookups, Maintenance, NewCas, NewTags, NewValue, ReadRequest, ReadStart,
+    Refusal, Seconds, SizeClasses, SlowStorage, Updates, Value, WalkState, Walks,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -107,10 +107,10 @@ impl Client {
             let done = request(&mut self.handle, hashed);
             let begins = match done {
                 None if under_way == 0 => {
-                    let wanted = Wanted { hash: hashed.hash, is_ahead: false };
-                    self.handle.fetch(wanted, &self.waker, &mut fetches)
+                    let wanted = ReadRequest { hash: hashed.hash, is_read_ahead: false };
+                    self.handle.start_read(wanted, &self.waker, &mut fetches)
                 }
-                _ => Begun::Begun,
+                _ => ReadStart::Started,
             };
             self.handle.submit();
             self.handle.end_batch();
@@ -118,7 +118,7 @@ impl Client {
                 return done;
             }
             assert!(begun.elapsed() < PATIENCE, "a request hangs: {begins:?}, {fetches:?}");
-            if begins != Begun::Nothing {
+            if begins != ReadStart::NotNeeded {
                 std::thread::park_timeout(Duration::from_millis(100));
                 self.handle.maintain(self.now());
             }
@@ -139,10 +139,14 @@ impl Client {
     }
 
     /// Begins to read an item, and does not wait for it.
-    pub(crate) fn begin(&mut self, key: &[u8], into: &mut Vec<<Handle as SlowStorage>::Fetch>) {
+    pub(crate) fn begin(
+        &mut self,
+        key: &[u8],
+        into: &mut Vec<<Handle as SlowStorage>::PendingRead>,
+    ) {
         self.handle.begin_batch(self.now());
-        let wanted = Wanted { hash: self.handle.hash(key), is_ahead: false };
-        self.handle.fetch(wanted, &self.waker, into);
+        let wanted = ReadRequest { hash: self.handle.hash(key), is_read_ahead: false };
+        self.handle.start_read(wanted, &self.waker, into);
         self.handle.submit();
         self.handle.end_batch();
     }
@@ -208,7 +212,7 @@ impl Client {
     }
 
     /// A step of a walk, which shows keys and values.
-    pub(crate) fn walk_on(
+    pub(crate) fn continue_walk(
         &mut self,
         walk: &mut Walk,
         items: usize,
@@ -216,7 +220,7 @@ impl Client {
     ) -> WalkState {
         self.handle.begin_batch(self.now());
         let waker = Waker::from(Arc::clone(&self.woken));
-        let state = self.handle.walk_on(walk, items, &waker, |key, item| {
+        let state = self.handle.continue_walk(walk, items, &waker, |key, item| {
             visit(key, &copied(&item.value));
         });
         self.handle.end_batch();

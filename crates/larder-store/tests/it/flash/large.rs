@@ -365,7 +365,7 @@ fn values_that_were_read_and_that_nobody_takes_keep_no_others_out() {
         settle(&cache);
     }
     assert!(held.len() > 3, "{}", held.len());
-    assert_eq!(client.handle.overheld().uploaded_by_any, 0, "nobody uploads anything");
+    assert_eq!(client.handle.excess_memory().uploaded_by_any, 0, "nobody uploads anything");
     now.fetch_add(1, Ordering::Relaxed);
     let found = (30..60).filter(|i| {
         let found = client.get(&key(*i));

@@ -3,7 +3,9 @@
 use super::common::*;
 use larder_device::{Faults, Memory};
 use larder_store::segment::{Cache, Handle};
-use larder_store::{Batches, Begun, Lookups, Maintenance, Seconds, SlowStorage, Updates, Wanted};
+use larder_store::{
+    Batches, Lookups, Maintenance, ReadRequest, ReadStart, Seconds, SlowStorage, Updates,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Wake, Waker};
@@ -88,14 +90,17 @@ fn a_lower_limit_is_reached_with_a_device_that_hangs() {
 
 /// A peer that has asked for so many items that all buffers are in use, and does not read what it gets: its
 /// requests do not go on.
-fn hold_all_buffers(cache: &Cache, now: Seconds) -> (Handle, Vec<<Handle as SlowStorage>::Fetch>) {
+fn hold_all_buffers(
+    cache: &Cache,
+    now: Seconds,
+) -> (Handle, Vec<<Handle as SlowStorage>::PendingRead>) {
     let mut stalled = cache.handle();
     let mut held = Vec::new();
     let mut refused = 0;
     for i in 0..60_000 {
         stalled.begin_batch(now);
-        let wanted = Wanted { hash: stalled.hash(&key(i)), is_ahead: false };
-        if stalled.fetch(wanted, Waker::noop(), &mut held) == Begun::Later {
+        let wanted = ReadRequest { hash: stalled.hash(&key(i)), is_read_ahead: false };
+        if stalled.start_read(wanted, Waker::noop(), &mut held) == ReadStart::Busy {
             refused += 1;
             if refused > 1_000 && cache.flash_gauges().unwrap().io_queue == 0 {
                 break;
@@ -132,14 +137,14 @@ fn who_waits_for_a_buffer_is_woken_when_there_is_one() {
     let handle = &mut client.handle;
     let mut begin = |i: usize, now: u32| {
         handle.begin_batch(Seconds(now));
-        let wanted = Wanted { hash: handle.hash(&key(i)), is_ahead: false };
-        let begun = handle.fetch(wanted, &waker, &mut fetches);
+        let wanted = ReadRequest { hash: handle.hash(&key(i)), is_read_ahead: false };
+        let begun = handle.start_read(wanted, &waker, &mut fetches);
         handle.submit();
         handle.end_batch();
         begun
     };
     let seconds = now.load(Relaxed);
-    let waits = |i: &usize| begin(*i, seconds) == Begun::Later;
+    let waits = |i: &usize| begin(*i, seconds) == ReadStart::Busy;
     let wanted = (0..60_000).rev().find(waits).unwrap();
     // The ends of the last reads may still wake it a few times.
     let (begun, mut asked, mut seen) = (Instant::now(), 0, 0);
@@ -147,7 +152,7 @@ fn who_waits_for_a_buffer_is_woken_when_there_is_one() {
         let called = calls.0.load(Relaxed);
         if called > seen {
             (asked, seen) = (asked + 1, called);
-            assert_eq!(begin(wanted, seconds), Begun::Later);
+            assert_eq!(begin(wanted, seconds), ReadStart::Busy);
         }
         std::thread::sleep(Duration::from_micros(100));
     }

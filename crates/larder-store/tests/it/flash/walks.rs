@@ -3,7 +3,7 @@
 use super::common::*;
 use larder_device::{Faults, Memory};
 use larder_store::segment::Cache;
-use larder_store::{Lookup, Maintenance, Seconds, WalkPlace, WalkState, Walks};
+use larder_store::{Lookup, Maintenance, Seconds, WalkPosition, WalkState, Walks};
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn walk(
 ) {
     let mut walk = client.handle.walk();
     loop {
-        let state = client.walk_on(&mut walk, items, |key, value| visit(number(key), value));
+        let state = client.continue_walk(&mut walk, items, |key, value| visit(number(key), value));
         if state == WalkState::End {
             return;
         }
@@ -95,11 +95,11 @@ fn walk_in_parts(client: &mut Client, items: usize, mut visit: impl FnMut(usize)
         let mut walk = client.handle.walk_from(place);
         let mut items = items;
         place = loop {
-            match client.walk_on(&mut walk, items, |key, _| visit(number(key))) {
+            match client.continue_walk(&mut walk, items, |key, _| visit(number(key))) {
                 WalkState::End => return parts,
                 state => {
                     items = 0;
-                    if let WalkPlace::At(place) = client.handle.walk_place(&walk) {
+                    if let WalkPosition::At(place) = client.handle.walk_position(&walk) {
                         break place;
                     }
                     wait(client, state);
@@ -126,7 +126,7 @@ fn walks_in_parts_show_everything_once() {
     }
     for place in [1, 12_345, u64::from(u32::MAX), u64::MAX] {
         let mut walk = client.handle.walk_from(place);
-        while client.walk_on(&mut walk, 1_000, |_, _| ()) != WalkState::End {}
+        while client.continue_walk(&mut walk, 1_000, |_, _| ()) != WalkState::End {}
     }
 }
 
@@ -350,7 +350,7 @@ fn requests_read_beside_a_walk_that_stands_still() {
     let (cache, mut client, _) = full(ITEMS, &Memory::new(128 * MIB, 12));
     let mut walks: Vec<_> = (0..20).map(|_| client.handle.walk()).collect();
     for walk in &mut walks {
-        while client.walk_on(walk, 100, |_, _| ()) == WalkState::More {}
+        while client.continue_walk(walk, 100, |_, _| ()) == WalkState::More {}
     }
     let begun = Instant::now();
     let found = (0..2_000).filter(|i| client.get(&key(*i)).is_some()).count();

@@ -103,7 +103,7 @@ fn a_walk_sees_attributes_and_cas_of_one_moment() {
     check(&cache(MIB), amend_to, |engine| {
         let mut walk = engine.walk();
         let mut step = || {
-            engine.walk_on(&mut walk, 100, Waker::noop(), |key, item| {
+            engine.continue_walk(&mut walk, 100, Waker::noop(), |key, item| {
                 assert_eq!(key, KEY);
                 assert_eq!(item.attributes, attributes(item.cas), "with CAS {}", item.cas);
             })

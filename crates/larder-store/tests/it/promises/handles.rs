@@ -176,9 +176,10 @@ fn who_rests_is_woken_before_much_of_a_journal_is_written() {
     let journals = Journals::new(1 << 16, 1);
     let cache = JournaledCache::new(cache(64 * MIB), Arc::clone(&journals));
     let mut engine = cache.engine();
-    let heard = journals.bell().rings();
+    let heard = journals.notifier().generation();
     let resting = Arc::clone(&journals);
-    let rests = std::thread::spawn(move || resting.bell().rest(Duration::from_secs(3600), heard));
+    let rests =
+        std::thread::spawn(move || resting.notifier().pause(Duration::from_secs(3600), heard));
     let (mut last_end, mut last_rings, mut quiet_batches) = (0, heard, 0);
     for i in 0..20 * WORDS / 3 {
         engine.begin_batch(START);
@@ -186,7 +187,8 @@ fn who_rests_is_woken_before_much_of_a_journal_is_written() {
         let key = HashedKey { bytes: &key, hash: engine.hash(&key) };
         engine.update(key, &mut None, |_| (Change::Remove, ())).unwrap();
         engine.end_batch();
-        let (end, rings): (u64, _) = (journals.ends().iter().sum(), journals.bell().rings());
+        let (end, rings): (u64, _) =
+            (journals.ends().iter().sum(), journals.notifier().generation());
         if rings == last_rings {
             quiet_batches += 1;
             assert!(end - last_end < WORDS / 4, "{} of {WORDS} words", end - last_end);

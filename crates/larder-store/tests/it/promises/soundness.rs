@@ -219,7 +219,7 @@ fn check_by_walking(engine: &mut Handle, len: usize) {
         wrong += u32::from(id.is_none_or(|id| value != pattern(id, len)));
     };
     let mut show = |key: &[u8], item: &larder_store::Item<'_, ChainLease>| visit(key, copied(item));
-    while engine.walk_on(&mut walk, 100, Waker::noop(), &mut show) == WalkState::More {}
+    while engine.continue_walk(&mut walk, 100, Waker::noop(), &mut show) == WalkState::More {}
     assert_eq!(wrong, 0, "items that are no items");
 }
 
@@ -291,7 +291,8 @@ fn a_panic_of_a_reader_leaves_the_cache_usable() {
             let mut walk = engine.walk();
             let walked = tried(|| {
                 let show = |_: &[u8], _: &larder_store::Item<'_, _>| panic!("the caller's own");
-                while engine.walk_on(&mut walk, 100, Waker::noop(), show) == WalkState::More {}
+                while engine.continue_walk(&mut walk, 100, Waker::noop(), show) == WalkState::More {
+                }
             });
             assert!(walked.is_none());
             engine.end_batch();

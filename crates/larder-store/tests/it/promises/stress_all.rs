@@ -194,7 +194,7 @@ impl Test {
         engine.begin_batch(self.now());
         let mut shown = 0;
         let mut walk = engine.walk();
-        let mut step = || engine.walk_on(&mut walk, 1000, Waker::noop(), |_, _| shown += 1);
+        let mut step = || engine.continue_walk(&mut walk, 1000, Waker::noop(), |_, _| shown += 1);
         while step() == WalkState::More {}
         assert!(shown <= gauges.items, "{shown} items, but {} are counted", gauges.items);
         if !scenario.evict {
@@ -531,7 +531,7 @@ impl<'t> Worker<'t> {
             self.test.shared.iter().map(|key| key.floor.load(Ordering::SeqCst)).collect();
         let mut walk = self.engine.walk();
         for _ in 0..1 + self.random.below(20) {
-            let state = self.engine.walk_on(&mut walk, 100, Waker::noop(), |key, item| {
+            let state = self.engine.continue_walk(&mut walk, 100, Waker::noop(), |key, item| {
                 let id = u64::from_le_bytes(key.try_into().expect("a key of ours"));
                 if id >= COUNTER {
                     number(&copied(item));

@@ -53,7 +53,7 @@ fn walked(
     let mut walk = engine.walk();
     loop {
         engine.begin_batch(START);
-        let state = engine.walk_on(&mut walk, items, Waker::noop(), |key, _| {
+        let state = engine.continue_walk(&mut walk, items, Waker::noop(), |key, _| {
             let id = u32::from_le_bytes(key.try_into().expect("a key of this test"));
             *shown.entry(id).or_default() += 1;
         });
@@ -127,5 +127,5 @@ fn a_walk_misses_nothing_while_another_thread_inserts() {
 #[should_panic(expected = "the walk belongs to another cache")]
 fn a_walk_does_not_go_on_in_another_cache() {
     let mut walk = cache(MIB).handle().walk();
-    cache(2 * MIB).handle().walk_on(&mut walk, 100, Waker::noop(), |_, _| ());
+    cache(2 * MIB).handle().continue_walk(&mut walk, 100, Waker::noop(), |_, _| ());
 }
