@@ -8,7 +8,7 @@
 use super::cache::shared::Shared;
 use super::index::buckets::Buckets;
 use super::item::witness::Witness;
-use super::memory::allocator::Use;
+use super::memory::allocator::RestoredUse;
 use super::memory::layout::limit_min;
 use super::memory::raw::Region;
 use super::memory::table::SegmentState;
@@ -67,8 +67,8 @@ fn reopened(shared: &Shared, config: &Config) -> (Cache, Restart) {
     let bytes = unsafe { shared.table().region.bytes(0, len) };
     // SAFETY: nobody else knows the copy.
     unsafe { copy.write(0, bytes) };
-    let (shared, restart) =
-        region_file::reuse(config.clone(), copy, len, 0, Use::Free).expect("it is no damage");
+    let (shared, restart) = region_file::reuse(config.clone(), copy, len, 0, RestoredUse::Free)
+        .expect("it is no damage");
     (Cache { shared: Arc::new(shared) }, restart)
 }
 
@@ -397,6 +397,6 @@ fn a_header_page_of_something_else_is_refused() {
     let cache = Cache::new(config.clone()).unwrap();
     let len = cache.shared.table().layout.region_len();
     let copy = Region::new(len).unwrap();
-    let refused = region_file::reuse(config, copy, len, 0, Use::Free);
+    let refused = region_file::reuse(config, copy, len, 0, RestoredUse::Free);
     assert_eq!(refused.err(), Some(Unusable::NoRegion));
 }

@@ -23,9 +23,11 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// How many lines of an announced item are prefetched at once: the header and the key, and short values.
+/// The number of lines of an announced item that are prefetched at once: the header, the key, and
+/// short values.
 const ITEM_LINES: usize = 2;
-/// How much of a longer item is prefetched before it is read. The processor itself goes on with the rest.
+/// The number of bytes of a longer item that are prefetched before it is read. The processor
+/// prefetches the rest itself.
 const AHEAD_LEN_MAX: usize = 2048;
 
 impl Batches for Handle {
@@ -73,7 +75,7 @@ impl Lookups for Handle {
         let mut is_complete = true;
         for hint in &mut self.hints {
             if !hint.seek(region, 0) {
-                // Few items are in their second bucket, so it is not fetched before.
+                // Few items are in their second bucket, so it is not prefetched earlier.
                 region.prefetch(hint.buckets[1]);
                 is_complete = false;
             }
@@ -264,7 +266,7 @@ impl SlowStorage for Handle {
     }
 
     fn drive_reads(&mut self) {
-        self.fetching.turn();
+        self.fetching.drive();
     }
 }
 
@@ -344,7 +346,8 @@ impl Maintenance for Handle {
 }
 
 impl Hint {
-    /// Looks for an index word with the key's tag in one of the two buckets, and prefetches its item.
+    /// Searches one of the two buckets for an index word with the key's tag, and prefetches its
+    /// item.
     #[inline]
     fn seek(&mut self, region: &Region, choice: usize) -> bool {
         let (bucket, pattern) = (self.buckets[choice], self.patterns[choice]);
@@ -359,7 +362,8 @@ impl Hint {
 }
 
 impl Handle {
-    /// The index word with the key's tag that was found when the items of this batch were prefetched.
+    /// The index word with the key's tag that was found when the items of this batch were
+    /// prefetched.
     #[inline]
     fn hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
         match self.hints.get(self.next_hint) {
@@ -371,9 +375,8 @@ impl Handle {
         }
     }
 
-    /// The hint of a look-up that is not the next announced one, because it is the second look-up of
-    /// its request, or because look-ups in between were left out. The hints of later look-ups are
-    /// kept.
+    /// The hint of a lookup that is not the next announced one, because it is the second lookup of
+    /// its request, or because lookups in between were left out. Keeps the hints of later lookups.
     #[cold]
     fn seek_hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
         let first = self.next_hint.saturating_sub(1);
@@ -382,7 +385,7 @@ impl Handle {
         self.hints.get(first + ahead)?.word
     }
 
-    /// Looks a key up without a lock, and shows a live item to `read`.
+    /// Looks a key up without a lock, and passes a live item to `read`.
     #[inline]
     fn find<R>(
         &mut self,
@@ -454,8 +457,8 @@ impl Handle {
     }
 }
 
-/// Prefetches the rest of a long item that will be read after the next one. Its header has arrived by
-/// now, so its length is known.
+/// Prefetches the rest of a long item that will be read after the next one. Its header has arrived
+/// by now, so its length is known.
 #[inline]
 fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
     let region = &shared.table().region;
@@ -465,7 +468,7 @@ fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
     }
     let (start, header) = (slot.offset(), shared.record(slot, witness).header);
     let end = start + (header.key_len() + header.inline_len()).min(AHEAD_LEN_MAX) + 16;
-    // To the line of the last byte, because the end is copied first.
+    // Up to the line of the last byte, because a copy starts with the end.
     let mut at = (start & !(CACHE_LINE - 1)) + ITEM_LINES * CACHE_LINE;
     while at < end {
         region.prefetch(at);
@@ -473,7 +476,7 @@ fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
     }
 }
 
-/// The item of an index word, if it is that of the key.
+/// The item of an index word, if it has the key.
 #[inline]
 fn verified<'p>(
     shared: &'p Shared,
@@ -486,7 +489,7 @@ fn verified<'p>(
     if record.has_key(key.bytes) { Some(Found { word, slot, record }) } else { None }
 }
 
-/// Looks a key up that was not announced, or whose item was not found then.
+/// Looks up a key that was not announced, or whose item was not found then.
 #[inline(never)]
 fn find_in_memory<'p>(
     shared: &'p Shared,
@@ -496,16 +499,17 @@ fn find_in_memory<'p>(
     shared.index.lookup(key.hash, |word, slot| verified(shared, key, word, slot, witness))
 }
 
-/// The outcome of a look-up for a key that is not in memory.
+/// The result of a lookup for a key that was not found in memory.
 enum Elsewhere<'p> {
     Found(Found<'p>),
-    /// It may be on flash, where nothing was read yet.
+    /// The item may be on flash, and was not read yet.
     Pending,
     Flushed,
     Nothing,
 }
 
-/// Looks a key up that was not found in memory. It may have come back meanwhile.
+/// Looks up a key that was not found in memory: on flash, and in memory again, because it may have
+/// been copied back.
 #[cold]
 #[inline(never)]
 fn find_elsewhere<'p>(
@@ -546,7 +550,7 @@ fn find_elsewhere<'p>(
     }
 }
 
-/// An item that a look-up has found, and its index word.
+/// An item that a lookup has found, and its index word.
 pub(super) struct Found<'p> {
     pub(super) word: &'p AtomicU64,
     pub(super) slot: Slot,
@@ -563,7 +567,8 @@ impl Found<'_> {
         self.record.note_access(now);
     }
 
-    /// The index word, if the item is on flash, was just hit there again, and is to be copied to memory.
+    /// The index word, if the item is on flash, was just hit there again, and should be copied to
+    /// memory.
     #[cold]
     #[inline(never)]
     fn second_hit(&self, shared: &Shared) -> Option<Slot> {

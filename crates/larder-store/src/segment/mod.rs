@@ -1,46 +1,46 @@
 //! The default engine: one region of memory, divided into segments.
 //!
 //! Items are appended to open segments, found through an index of 8-byte words, evicted by S3-FIFO
-//! a segment at a time, and read without a lock. Nothing but offsets is stored in the region.
+//! a segment at a time, and read without a lock. The region stores offsets, never pointers.
 //!
-//! A folder imports only from folders in rows below its own; its `mod.rs` lists its files, which do not import
-//! each other in a circle either.
+//! A folder imports only from folders in rows below its own. Its `mod.rs` lists its files; these do
+//! not import each other in a circle either.
 //!
 //! | folder or file | subject |
 //! |---|---|
 //! | `engine`, `walk`, `tags` | the operations of [`crate::Engine`]; the walk over all items; tags |
 //! | `update` | one update of one key |
 //! | `reclaim` | emptying segments: eviction, cleaning, expired items, a lower limit |
-//! | `flash_read`, `flash_write` | items read from flash; items written to flash, and pages emptied |
-//! | `write` | records written to open segments, and room made for them |
+//! | `flash_read`, `flash_write` | reads from flash; demotion to flash, and reclaiming its pages |
+//! | `write` | records written to open segments, and freeing memory for them |
 //! | `handle` | the state of a handle: one thread's access to the cache |
-//! | `large_value` | large values: uploads, leases, values that are put together |
-//! | `restart` | a region that an earlier process has left, and images of it |
+//! | `large_value` | large values: uploads, leases, values that are assembled |
+//! | `restart` | restoring a region of an earlier process, and images of a region |
 //! | `cache` | the state that all handles share, settings, counters, flushes |
-//! | `flash` | the state of the flash tier: pages, format, reads and writes under way |
+//! | `flash` | the state of the flash tier: pages, format, pending reads and writes |
 //! | `item` | an item in its segment: record, header, links |
 //! | `memory` | the region: its layout, the segment table, the allocator, reuse of memory |
-//! | `index` | which key is where |
-//! | `miss_ratio` | the hit ratio under other limits, from a sample of the keys |
-//! | `sync` | atomics and locks, which model checks replace |
+//! | `index` | from a key's hash to the location of its item |
+//! | `miss_ratio` | an estimate of the hit ratio under other limits, from a sample of the keys |
+//! | `sync` | atomics and locks, which model checkers replace |
 //!
 //! # Invariants
 //! 1. The three rules of `memory::raw`.
 //! 2. At most one index word refers to a live key, except during a move, when two equal words do.
 //!    Index words change only under the lock of their stripe; readers only raise frequencies.
 //! 3. A sealed segment is in exactly one queue or owned by exactly one handle.
-//! 4. A segment is retired when no index word refers into it, and free one epoch and its last lease
-//!    later; so is a chain. The place of a dead record in a segment that is not retired may be written
-//!    to again one epoch later, by one record of the same length, which the segment's count of dead
-//!    bytes decides.
+//! 4. A segment is retired when no index word refers into it. It is free one epoch later, when its
+//!    last lease has ended too. The same holds for a chain. The bytes of a dead record in a segment
+//!    that is not retired may be overwritten one epoch later, by one record of the same length; the
+//!    segment's count of dead bytes decides which thread overwrites them.
 //! 5. Lock order: growth, then a stripe, then the allocator, the list of walks or the pool of free
 //!    blocks. No thread holds two stripes. The list of members is locked before the idle state of a
 //!    member, and that before the allocator; a thread that holds the allocator, the list of walks or the
 //!    pool takes no other lock.
 //! 6. All items that were stored before a flush are in segments whose sequence is below the floor,
-//!    and no thread appends to these or copies out of them afterwards: the floor rises, and segments
-//!    get their sequence, under the allocator's lock, and a writer reads the floor after its segment
-//!    was opened.
+//!    and no thread appends to these segments or copies items out of them afterwards. To ensure
+//!    this, the floor rises and segments get their sequence under the allocator's lock, and a
+//!    writer reads the floor after its segment was opened.
 
 mod cache;
 mod engine;
@@ -81,7 +81,7 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use sync::Ordering;
 
-/// A cache. Clones are the same cache.
+/// A cache. Clones share the cache.
 ///
 /// ```
 /// use larder_store::segment::{Cache, Config};
@@ -134,7 +134,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Sets a cache up. Address space is reserved now, and memory is taken as the cache fills.
+    /// Creates a cache. Reserves the address space now and takes memory as the cache fills.
     ///
     /// # Errors
     /// [`ConfigError`]: the limit is out of range, or the system refuses the memory.
@@ -142,8 +142,8 @@ impl Cache {
         Self::growable(config, 0)
     }
 
-    /// Like [`Cache::new`], with address space for a limit that [`Cache::set_limit`] may raise to
-    /// `limit_bytes_max`, if the system grants that much.
+    /// Like [`Cache::new`], but reserves address space so that [`Cache::set_limit`] may raise the
+    /// limit to `limit_bytes_max`, if the system grants that much.
     ///
     /// # Errors
     /// [`ConfigError`], as for [`Cache::new`].
@@ -151,17 +151,17 @@ impl Cache {
         Shared::new(config, limit_bytes_max).map(|shared| Self { shared: Arc::new(shared) })
     }
 
-    /// A cache whose memory is a file, best on tmpfs: a later process that opens the file has the items
-    /// again, also if this one is killed. `file` is open for reading and writing, empty or as an earlier
-    /// cache has left it; it is this process's alone. `boot` tells the starts of the machine apart.
+    /// A cache whose memory is a file, best on tmpfs. A later process that opens the file has the
+    /// same items, even if this process is killed. `file` is open for reading and writing, and is
+    /// empty or was left by an earlier cache. No other process may use it. `boot` identifies the
+    /// machine's current boot.
     ///
-    /// What an earlier cache was made for is kept: its segments' length, its hash function, and how far
-    /// the limit can be raised. If what is there can't be used, it is given up, and the [`Restart`]
-    /// says why.
+    /// The file keeps the segment length, the hash function and the maximum limit of the cache that
+    /// created it. If its content can't be used, the cache starts empty, and [`Restart`] contains
+    /// the reason.
     ///
     /// # Errors
-    /// [`ConfigError`]: as for [`Cache::new`], or the file can't be mapped, or its file system has no
-    /// room.
+    /// [`ConfigError`]: as for [`Cache::new`], or the file can't be mapped, or its file system is full.
     pub fn in_file(
         config: Config,
         limit_bytes_max: usize,
@@ -172,13 +172,13 @@ impl Cache {
         Ok((Self { shared: Arc::new(shared) }, restart))
     }
 
-    /// A cache of what an image contains (see [`Cache::write_image`]), and the image's note: in `file`, which
-    /// is as for [`Cache::in_file`] and whose content is given up, or without one in memory that ends with
-    /// the process.
+    /// A cache with the items of an image (see [`Cache::write_image`]), and the image's note. With
+    /// `file`, which is as for [`Cache::in_file`], the memory is that file and the image replaces
+    /// its content. Without one, the memory ends with the process.
     ///
     /// # Errors
-    /// [`ConfigError`], as for [`Cache::in_file`]. Where the image can't be used, the result contains the
-    /// reason.
+    /// [`ConfigError`], as for [`Cache::in_file`]. If the image can't be used, the inner result
+    /// contains the reason.
     pub fn from_image(
         config: &Config,
         file: Option<&File>,
@@ -189,8 +189,8 @@ impl Cache {
         Ok(loaded.map(|(shared, note)| (Self { shared: Arc::new(shared) }, note)))
     }
 
-    /// Writes all items to an image, for a process that begins after the machine was started again. There
-    /// must be no handles: `note` is a word for whoever reads the image.
+    /// Writes all items to an image, for a process that starts after a reboot. There must be no
+    /// handles. The image contains `note` for its reader.
     ///
     /// # Errors
     /// The writer's, or `ResourceBusy` while there are handles.
@@ -201,7 +201,8 @@ impl Cache {
         self.shared.write_image(note, to)
     }
 
-    /// A word that the next process finds again, 0 at first: for example what it takes to continue a clock.
+    /// A number that the next process can read, 0 at first: for example, an offset that continues a
+    /// clock.
     #[must_use]
     pub fn note(&self) -> u64 {
         self.shared.table().header_page().uses.note.load(Ordering::Relaxed)
@@ -212,25 +213,25 @@ impl Cache {
         self.shared.table().header_page().uses.note.store(note, Ordering::Relaxed);
     }
 
-    /// Says that this process has panicked soon after its start. After the second such process in succession
-    /// the region is given up, because it may be what they have failed of.
+    /// Records that this process panicked soon after its start. After two such processes in
+    /// succession, the next one discards the region, because the region may be the cause.
     pub fn count_panic(&self) {
         self.shared.table().header_page().uses.panics.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Says that this process has worked for a while; see [`Cache::count_panic`].
+    /// Records that this process has run for a while; see [`Cache::count_panic`].
     pub fn reset_panics(&self) {
         self.shared.table().header_page().uses.panics.store(0, Ordering::Relaxed);
     }
 
-    /// Has the system map all memory in use at once, after a restart. Otherwise each page is mapped when
-    /// it is touched first, which takes a request about a microsecond.
+    /// Makes the system map all used memory at once, after a restart. Otherwise the system maps
+    /// each page at its first access, which delays a request by about a microsecond.
     pub fn populate(&self) {
         self.shared.populate();
     }
 
-    /// Asks the system for huge pages, for all memory that is not in use yet. There are fewer TLB
-    /// misses with them, but memory is taken in larger pieces.
+    /// Requests huge pages from the system for all memory that is not in use yet. They reduce TLB
+    /// misses, but the cache takes memory in larger pieces.
     ///
     /// # Errors
     /// The system has no huge pages. The cache works without them.
@@ -238,7 +239,7 @@ impl Cache {
         self.shared.table().region.use_huge_pages()
     }
 
-    /// A handle for one thread, made on that thread.
+    /// Makes a handle for one thread. Call it on that thread.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Shared::start_flash(&self.shared);
@@ -277,14 +278,14 @@ impl Cache {
         self.shared.gauges()
     }
 
-    /// An estimate of the hit ratio with less or more memory, from a sample of recent look-ups.
+    /// An estimate of the hit ratio with less or more memory, from a sample of recent lookups.
     #[must_use]
     pub fn miss_ratio_curve(&self) -> MissRatioCurve {
         self.shared.mrc.estimate()
     }
 
-    /// Changes the memory limit. A higher one can be used at once; under a lower one items are
-    /// evicted and memory is given back step by step, by [`crate::Engine::maintain`].
+    /// Changes the memory limit. A higher limit takes effect now. Under a lower one
+    /// [`crate::Engine::maintain`] evicts items and returns memory to the system step by step.
     ///
     /// # Errors
     /// [`LimitRefused`]: the limit is above what was reserved, or too low for the index.
@@ -311,10 +312,10 @@ impl Cache {
         u32::try_from(at).ok().filter(|at| *at != 0).map(Seconds)
     }
 
-    /// Has `observer` called for every eviction from now on. Only the first observer counts. If it
-    /// panics, the process is aborted, because the item is half removed.
+    /// Makes the cache call `observer` for every eviction from now on. Only the first call has an
+    /// effect. If the observer panics, the process aborts, because the item is half removed.
     pub fn observe_evictions(&self, observer: EvictionObserver) {
-        // An error says that there is an observer already.
+        // Fails if there is an observer already.
         let _ = self.shared.observer.set(observer);
     }
 

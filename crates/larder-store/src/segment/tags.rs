@@ -1,9 +1,9 @@
-//! Tags: names that items carry, by which they are dropped together.
+//! Tags: names by which items are invalidated together.
 //!
-//! An item has a word for each of its tags, before its key. The word says where the tag is in a table, and
-//! which generation of it was the current one when the item was stored. If the table has another one now, the
-//! item is flushed. So dropping a tag is one addition, however many items carry it; their memory is used again
-//! when they are evicted or found by maintenance.
+//! An item has a word for each of its tags, before its key. The word contains the tag's place in a
+//! table, and its generation when the item was stored. If the table has another generation now, the
+//! item is flushed. So dropping a tag is one addition, however many items have it. Their memory is
+//! reused when they are evicted or found by maintenance.
 //!
 //! ```text
 //! a word of the table                                 a word of an item
@@ -12,13 +12,15 @@
 //! │ fingerprint │ used │ generation   │               │ place   │ generation   │
 //! └─────────────┴──────┴──────────────┘               └─────────┴──────────────┘
 //! ```
-//! The table is made for the first tag, in segments of its own: a 64th of the limit, 16 MiB at most. A tag is in
-//! one of the two buckets of eight words that its hash names, in the emptier one when it came. If all sixteen words
-//! are in use, a new tag takes the one that was used least, with the next generation: items of the tag that was
-//! there are flushed early, never late. So are those of two tags that agree in a bucket and in the fingerprint,
-//! when one of them is dropped. Generations never wrap: 40 bits last for 34 years at a thousand drops a second.
+//! The table is made for the first tag, in segments of its own: a 64th of the limit, at most 16
+//! MiB. A tag is in one of the two buckets of eight words that its hash selects: the emptier one
+//! when it was added. If all sixteen words are in use, a new tag replaces the least used one, with
+//! the next generation: items of the replaced tag are flushed early, never late. The same happens
+//! to items of two tags with a common bucket and fingerprint when one of them is dropped.
+//! Generations never wrap: 40 bits last for 34 years at a thousand drops a second.
 //!
-//! Two threads may enter one tag at the same time, in two words. A drop therefore changes every word of the tag.
+//! Two threads may add one tag at the same time, in two words. A drop therefore changes every word
+//! of the tag.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 use super::cache::shared::Shared;
@@ -30,7 +32,8 @@ use super::sync::{AtomicU64, Ordering, wait_for_others};
 use crate::{Refusal, Tag};
 
 const BUCKET_WORDS: usize = TAG_BUCKET_LEN / size_of::<u64>();
-/// The table takes one byte in this many of the limit, and at most so many bytes.
+/// The table takes at most one byte in `TABLE_SHARE` of the limit, and at most `TABLE_LEN_MAX`
+/// bytes.
 const TABLE_SHARE: usize = 64;
 const TABLE_LEN_MAX: usize = 16 << 20;
 
@@ -43,7 +46,7 @@ const USED_SHIFT: u32 = GENERATION_BITS;
 const USED_MAX: u64 = 3;
 const FINGERPRINT_SHIFT: u32 = 42;
 
-/// A word of the table; 0 if no tag is there.
+/// A word of the table; 0 if it has no tag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Entry(u64);
 
@@ -84,16 +87,17 @@ impl Tag {
     }
 }
 
-/// Where the tag of a name may be.
-struct Home {
+/// The possible places of a tag.
+struct Candidates {
     buckets: [usize; 2],
     fingerprint: u64,
 }
 
-impl Home {
+impl Candidates {
     fn of(hash: u64, buckets: usize) -> Self {
         let mask = buckets - 1;
-        // The table has 2^18 buckets at most, so these bits and those of the fingerprint are apart.
+        // The table has at most 2^18 buckets, so these bits do not overlap those of the
+        // fingerprint.
         let buckets = [hash as usize & mask, (hash >> 20) as usize & mask];
         Self { buckets, fingerprint: hash >> FINGERPRINT_SHIFT }
     }
@@ -108,17 +112,17 @@ fn loaded((place, word): (usize, &AtomicU64)) -> (usize, Entry) {
 }
 
 impl Table {
-    /// The buckets of the table of tags; 0 before there is one.
+    /// The number of buckets of the table of tags; 0 before the first tag.
     pub(crate) fn tag_buckets(&self) -> usize {
         self.header_page().tags.buckets.load(Ordering::Acquire) as usize
     }
 
-    /// The bytes of the table of tags.
+    /// The length of the table of tags in bytes.
     pub(crate) fn tags_len(&self) -> usize {
         self.tag_buckets() * TAG_BUCKET_LEN
     }
 
-    /// The generation of the tag that is at this place now.
+    /// The current generation of the tag at this place.
     fn tag_generation(&self, place: usize) -> u64 {
         let (bucket, word) = (place / BUCKET_WORDS, place % BUCKET_WORDS);
         if bucket >= self.tag_buckets() {
@@ -127,27 +131,27 @@ impl Table {
         Entry(self.tag_bucket(bucket)[word].load(Ordering::Acquire)).generation()
     }
 
-    /// Whether an item with these words of tags was flushed by one of them.
+    /// Whether an item with these tags was flushed by dropping one of them.
     pub(crate) fn has_dropped(&self, tags: &[u8]) -> bool {
         let (tags, _) = tags.as_chunks();
         let tags = tags.iter().map(|word| Tag(u64::from_ne_bytes(*word)));
         tags.into_iter().any(|tag| self.tag_generation(tag.place()) != tag.generation())
     }
 
-    /// The words in which the tag may be, with their places.
-    fn tag_words(&self, home: &Home) -> impl Iterator<Item = (usize, &AtomicU64)> {
+    /// The words that may contain the tag, with their places.
+    fn tag_words(&self, home: &Candidates) -> impl Iterator<Item = (usize, &AtomicU64)> {
         home.buckets.into_iter().flat_map(|bucket| {
             let words = self.tag_bucket(bucket).iter().enumerate();
             words.map(move |(i, word)| (bucket * BUCKET_WORDS + i, word))
         })
     }
 
-    /// The tag that belongs there, which takes a word if it has none; whether another tag had to go.
-    fn enter_tag(&self, home: &Home) -> (Tag, bool) {
+    /// Finds or adds a tag. Returns it, and whether another tag was replaced.
+    fn enter_tag(&self, home: &Candidates) -> (Tag, bool) {
         loop {
             let mut entries = self.tag_words(home).map(loaded);
             if let Some((place, entry)) = entries.find(|(_, entry)| home.has(*entry)) {
-                // Losing a race costs one count.
+                // A lost race loses one count.
                 if entry.used() < USED_MAX {
                     self.replace_tag(place, entry, entry.with_used(entry.used() + 1));
                 }
@@ -157,14 +161,14 @@ impl Table {
             if entries.iter().any(|(_, entry)| home.has(*entry)) {
                 continue;
             }
-            // How many words of the bucket of a place are in use.
+            // The number of used words in the bucket of a place.
             let in_use = |place: usize| {
                 let bucket = entries
                     .iter()
                     .filter(|(other, _)| other / BUCKET_WORDS == place / BUCKET_WORDS);
                 bucket.filter(|(_, entry)| entry.0 != 0).count()
             };
-            // Of those that were used as little, any: which one depends on the name.
+            // Among equally used words the name decides.
             let order = |place: usize| (place ^ home.fingerprint as usize) % BUCKET_WORDS;
             let least = entries.iter().min_by_key(|(place, entry)| {
                 let is_free = entry.0 == 0;
@@ -176,7 +180,7 @@ impl Table {
                 continue;
             }
             if old.0 != 0 {
-                // The others have to be used again, or go before this one.
+                // Age the other words: a tag that is not used again is replaced before this one.
                 for (other, entry) in entries.iter().filter(|(other, _)| *other != place) {
                     if entry.used() > 0 {
                         self.replace_tag(*other, *entry, entry.with_used(entry.used() - 1));
@@ -192,8 +196,8 @@ impl Table {
         word.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Drops a tag; false if no item can have it.
-    fn drop_tag(&self, home: &Home) -> bool {
+    /// Drops a tag. Returns false if no item can have it.
+    fn drop_tag(&self, home: &Candidates) -> bool {
         let mut is_found = false;
         for (place, word) in self.tag_words(home) {
             loop {
@@ -218,26 +222,26 @@ impl Shared {
         self.table().has_dropped(record.tags())
     }
 
-    /// How often tags were dropped, here and in earlier processes.
+    /// The number of dropped tags, including those of earlier processes.
     pub(crate) fn tag_drops(&self) -> u64 {
         self.table().header_page().tags.drops.load(Ordering::Acquire)
     }
 
-    /// Drops a tag; false if no item can have it.
+    /// Drops a tag. Returns false if no item can have it.
     pub(crate) fn drop_tag_named(&self, name: &[u8]) -> bool {
         let table = self.table();
         let buckets = table.tag_buckets();
         if buckets == 0 {
             return false;
         }
-        let is_found = table.drop_tag(&Home::of(self.hash(name), buckets));
+        let is_found = table.drop_tag(&Candidates::of(self.hash(name), buckets));
         if is_found {
             table.header_page().tags.drops.fetch_add(1, Ordering::Release);
         }
         is_found
     }
 
-    /// The segments for the table of tags: a power of two.
+    /// The number of segments for the table of tags: a power of two.
     fn segments_for_tags(&self) -> usize {
         let limit = self.limit_bytes.load(Ordering::Relaxed);
         let len = (limit / TABLE_SHARE).min(TABLE_LEN_MAX) / self.segment_len();
@@ -251,12 +255,12 @@ impl Handle {
             self.make_tag_table()?;
         }
         let table = self.shared.table();
-        let home = Home::of(self.shared.hash(name), table.tag_buckets());
+        let home = Candidates::of(self.shared.hash(name), table.tag_buckets());
         let (tag, has_displaced) = table.enter_tag(&home);
         if has_displaced {
             let words = &table.header_page().tags;
             words.displaced.fetch_add(1, Ordering::Relaxed);
-            // Maintenance searches for its items, too.
+            // Makes maintenance search for the items of the replaced tag.
             words.drops.fetch_add(1, Ordering::Release);
         }
         Ok(tag)
@@ -270,11 +274,12 @@ impl Handle {
             if shared.table().tag_buckets() != 0 {
                 return Ok(());
             }
-            // The index does not grow meanwhile.
+            // The index cannot grow while this lock is held.
             if let Ok(_growing) = shared.growth.try_lock() {
                 return self.fill_tag_table(&shared);
             }
-            // Whoever makes it may need memory that this handle keeps from being used.
+            // The handle that makes the table may need memory that this handle keeps from being
+            // used.
             self.pin.pause();
             self.end_writing();
             wait_for_others(round);
@@ -318,7 +323,7 @@ mod tests {
         let mut handle = cache.handle();
         let first = handle.tag(b"a").unwrap();
         let table = handle.shared.table();
-        let home = Home::of(handle.shared.hash(b"a"), table.tag_buckets());
+        let home = Candidates::of(handle.shared.hash(b"a"), table.tag_buckets());
         let word = table.tag_words(&home).find(|(place, _)| *place != first.place()).unwrap();
         word.1.store(Entry::new(home.fingerprint, 1, 7).0, Ordering::Release);
         let second = Tag::new(word.0, 7);

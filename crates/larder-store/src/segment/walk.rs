@@ -1,8 +1,9 @@
 //! The walk over all items, a few buckets at a time and without a lock.
 //!
-//! An item that is there during the whole walk is shown at least once, because the walk is told of the
-//! items that move behind it; see `index::moved_items`. Items that move may be shown twice. Items on flash are read while
-//! the walk goes on (`flash_read::walk_reads`), some at a time; what the walk has not shown is bounded.
+//! The walk shows an item that exists during the whole walk at least once, because items that move
+//! behind the walk are reported to it; see `index::moved_items`. It may show items that move twice.
+//! It reads items on flash while it continues (`flash_read::walk_reads`), a bounded number at a
+//! time.
 
 use super::cache::shared::Shared;
 use super::flash_read::walk_reads::{SOUGHT_MAX, Seeking};
@@ -16,22 +17,22 @@ use crate::{Item, Now, WalkPosition, WalkState};
 use std::sync::Arc;
 use std::task::Waker;
 
-/// How far a walk over all items is.
+/// The state of a walk over all items.
 #[derive(Debug)]
 pub struct Walk {
     shared: Arc<Shared>,
     id: WalkId,
-    /// The next bucket of the stripe that the walk is in; `None` between two stripes.
+    /// The next bucket of the walk's stripe; `None` between two stripes.
     bucket: Option<usize>,
-    /// The stripe that the walk is in or enters next.
+    /// The stripe that the walk reads now or enters next.
     stripe: usize,
-    /// The hashes of moved items that are still to be shown.
+    /// The hashes of moved items that the walk has yet to show.
     moved: Vec<u64>,
-    /// The items on flash that are still to be shown.
+    /// The items on flash that the walk has yet to show.
     pub(crate) seeking: Seeking,
 }
 
-/// The place behind all buckets, whose numbers have 32 bits.
+/// The position behind all buckets, whose numbers have 32 bits.
 const PLACE_END: u64 = 1 << 32;
 /// The maximum number of buckets in one step, for an index that is nearly empty.
 const BUCKETS_MAX: usize = 2048;
@@ -45,7 +46,7 @@ impl Walk {
         Self { shared, id, bucket: None, stripe: 0, moved: Vec::new(), seeking }
     }
 
-    /// A walk that goes on at a place that [`Walk::place`] has named, or begins at 0.
+    /// A walk that continues at a position that [`Walk::place`] returned, or starts at 0.
     pub(crate) fn from(shared: &Arc<Shared>, place: u64) -> Self {
         let mut walk = Self::new(shared);
         let stripes = shared.index.stripes();
@@ -60,18 +61,19 @@ impl Walk {
         walk
     }
 
-    /// Where another walk can go on: the number of the next bucket plus one. The stripe follows from it.
+    /// The position for another walk: the number of the next bucket plus one. It determines the
+    /// stripe.
     pub(crate) fn place(&self) -> WalkPosition {
         if !self.moved.is_empty() || self.seeking.len() > 0 {
             return WalkPosition::Unsettled;
         }
         let is_over = self.bucket.is_none() && self.stripe == self.shared.index.stripes();
-        // The first bucket of a stripe has its number.
+        // The number of a stripe is that of its first bucket.
         let next = self.bucket.unwrap_or(self.stripe) as u64 + 1;
         WalkPosition::At(if is_over { PLACE_END } else { next })
     }
 
-    /// Enters the next stripe; false if there is none.
+    /// Enters the next stripe. Returns false if there is none.
     fn enter(&mut self) -> bool {
         let index = &self.shared.index;
         if self.stripe == index.stripes() {
@@ -82,7 +84,7 @@ impl Walk {
         true
     }
 
-    /// Leaves a stripe whose buckets were all read.
+    /// Leaves a stripe after its last bucket.
     fn leave(&mut self) {
         match self.shared.index.walks.leave(self.id, &mut self.moved) {
             Ok(()) => {
@@ -93,8 +95,8 @@ impl Walk {
         }
     }
 
-    /// Takes the reports since the last step. While the walk has not shown the previous ones, they are
-    /// left where their number is bounded.
+    /// Takes the reports since the last step. If the walk has not shown the previous ones, leaves
+    /// them in the list, which is bounded.
     fn take_reports(&mut self) {
         if self.bucket.is_some()
             && self.moved.is_empty()
@@ -104,13 +106,13 @@ impl Walk {
         }
     }
 
-    /// Whoever moved an item before the reports were lost had stored it in its new place by then.
+    /// Restarting is enough: an item whose report was lost had been stored in its new slot before.
     fn begin_stripe_again(&mut self) {
         self.bucket = Some(self.stripe);
         self.moved.clear();
     }
 
-    /// So much is to be read that nothing is added before some of it was.
+    /// Whether so many reads are pending that none may be added before some have ended.
     fn is_full(&self) -> bool {
         self.seeking.len() >= SOUGHT_MAX
     }
@@ -123,8 +125,8 @@ impl Drop for Walk {
 }
 
 impl Handle {
-    /// Shows the next items, until about `items` were shown or [`BUCKETS_MAX`] buckets were read, or others
-    /// have to be read from flash first.
+    /// Shows the next items, until about `items` were shown, [`BUCKETS_MAX`] buckets were read, or
+    /// items must be read from flash first.
     pub(crate) fn walk_step(
         &mut self,
         walk: &mut Walk,
@@ -140,8 +142,8 @@ impl Handle {
             self.show_moved(walk, BUCKETS_MAX, &mut visit);
             if walk.moved.is_empty() { WalkState::Waiting } else { WalkState::More }
         } else {
-            // Half of the step is left for buckets, so that each step advances. A stripe is begun again each
-            // time that more items move than are reported, without limit.
+            // Half of the step is left for buckets, so that each step advances. A stripe is started
+            // again each time that more items move than are reported, without limit.
             shown += self.show_moved(walk, items / 2, &mut visit);
             self.go_through_buckets(walk, items, shown, &mut visit)
         };
@@ -153,8 +155,8 @@ impl Handle {
         }
     }
 
-    /// The part of a step in which buckets are read; `shown` items were shown before. `Waiting`: not until some
-    /// items were read from flash.
+    /// The part of a step that reads buckets, after `shown` items were shown. Returns `Waiting` if
+    /// items must be read from flash first.
     fn go_through_buckets(
         &mut self,
         walk: &mut Walk,
@@ -177,7 +179,7 @@ impl Handle {
                 }
                 continue;
             };
-            // The length is read after the last bucket was, because a split may have moved items from
+            // The length is read after the last bucket, because a split may have moved items from
             // it to a new one.
             let index = &walk.shared.index;
             let left = index.len().saturating_sub(bucket).div_ceil(index.stripes());
@@ -197,7 +199,8 @@ impl Handle {
         }
     }
 
-    /// Shows the items of these buckets that are in memory, and adds those on flash to what is sought.
+    /// Shows the items of these buckets that are in memory, and adds those on flash to the pending
+    /// reads.
     fn show_buckets(
         &mut self,
         seeking: &mut Seeking,
@@ -247,8 +250,8 @@ impl Handle {
         shown
     }
 
-    /// Shows the items in memory whose words match a hash, and adds those on flash to what is sought. Of two
-    /// keys that match both may be wanted, so the look-up never ends early.
+    /// Shows the items in memory whose words match a hash, and adds those on flash to the pending
+    /// reads. Does not stop at the first match, because two keys that match may both be wanted.
     pub(crate) fn show_matching(
         &mut self,
         seeking: &mut Seeking,
@@ -271,7 +274,7 @@ impl Handle {
     }
 }
 
-/// Shows an item if it is live, and returns whether it is.
+/// Shows an item if it is live. Returns whether it is.
 fn show(
     shared: &Arc<Shared>,
     record: &Record<'_>,
@@ -287,5 +290,5 @@ fn show(
 
 const _: () = assert!(
     BUCKETS_AHEAD * BUCKET_SLOTS <= 64,
-    "prefetched items have to stay in the processor's cache"
+    "prefetched items must stay in the processor's cache until they are shown"
 );

@@ -1,33 +1,33 @@
-//! How a segment cache is set up.
+//! The configuration of a segment cache.
 
 use crate::segment::index::slot::REGION_MAX;
 use crate::segment::memory::layout::{Shape, limit_min};
 use crate::{FlashConfig, SizeClasses};
 use std::fmt;
 
-/// How a cache is set up.
+/// The configuration of a cache.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The memory for items, index and bookkeeping together, in bytes.
     pub limit_bytes: usize,
     /// Keep a CAS for each item: 8 bytes.
     pub cas: bool,
-    /// How items are counted by size.
+    /// The size classes of the statistics.
     pub classes: SizeClasses,
     /// The seed of the hash function. The program that starts a cache draws it at random, so that
     /// clients can't choose keys that collide.
     pub seed: u64,
     /// Evict items to make room. Otherwise a full cache refuses stores.
     pub evict: bool,
-    /// The largest value, in bytes. Values above half of the limit are refused in any case.
+    /// The largest value, in bytes. The cache always refuses values above half of the limit.
     pub item_size_max: usize,
     /// The number of handles that write. It determines the reserve of free segments, and how many
     /// segments each handle may have open.
     pub threads: usize,
-    /// How much item size counts in eviction, from 0, not at all, to 1: as few items as possible are
-    /// evicted, however large they are. The default is [`crate::eviction::SIZE_EXPONENT`].
+    /// The weight of item size in eviction, from 0 (none) to 1 (evict as few items as possible,
+    /// however large). The default is [`crate::eviction::SIZE_EXPONENT`].
     pub size_exponent: f64,
-    /// Where evicted items are written, if they are.
+    /// The flash tier for evicted items, if there is one.
     pub flash: Option<FlashConfig>,
 }
 
@@ -39,32 +39,32 @@ impl Config {
         shape.ok_or(ConfigError::Limit { min: limit_min(classes), max: REGION_MAX })
     }
 
-    /// The bytes that a typical item takes beside key and value, index word and ghosts included.
+    /// The bytes of a typical item besides key and value, index word and ghosts included.
     pub(crate) fn overhead(&self) -> usize {
         if self.cas { 31 } else { 23 }
     }
 }
 
-/// Why a cache could not be set up.
+/// Why a cache could not be created.
 #[derive(Debug)]
 pub enum ConfigError {
     /// The limit is too low for index, queues and reserve, or higher than index words can address.
     Limit {
         /// The smallest limit, in bytes.
         min: usize,
-        /// The largest limit, also for what it may be raised to later, in bytes.
+        /// The largest limit, also after it is raised, in bytes.
         max: u64,
     },
-    /// There are too many pages on flash: their table would take more than a quarter of the limit.
+    /// The flash has too many pages: their table would take more than a quarter of the limit.
     Pages {
-        /// The most pages that there may be.
+        /// The maximum number of pages.
         max: usize,
     },
-    /// Memory that was used before has no room for what reads of flash need.
+    /// A restored region has no free memory for the buffers of flash reads.
     NoRoomForFlash,
-    /// The flash can't be written to.
+    /// Writing to the flash failed.
     Flash(std::io::Error),
-    /// The file contains something else than the memory of a cache, or an image of it.
+    /// The file contains something other than the memory of a cache or its image.
     Occupied,
     /// The system refused the memory.
     Map(std::io::Error),

@@ -1,5 +1,5 @@
-//! The counters of a handle, from its start. Each has one writer; the sums over all handles are the
-//! cache's totals. The counts of items are in the region (`memory::handle_block`).
+//! The counters of a handle since its start. Each has one writer; their sums over all handles are
+//! the cache's totals. The counts of items are in the region (`memory::handle_block`).
 
 use crate::engine::RemovalReason;
 use crate::{ClassGauges, Gauges, Seconds};
@@ -54,7 +54,7 @@ impl Count {
     }
 }
 
-/// The second of the last eviction, and below it, in 32 bits, how long its item had not been used. So
+/// The second of the last eviction, and below it, in 32 bits, how long its item had been idle. So
 /// the greatest of several is the last.
 #[derive(Debug, Default)]
 struct LastEviction(Count);
@@ -69,7 +69,7 @@ impl LastEviction {
     }
 }
 
-/// The counters of a handle. They are aligned so that those of two handles never share a cache line.
+/// The counters of a handle. Their alignment prevents two handles from sharing a cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct HandleStats {
@@ -77,7 +77,7 @@ pub(crate) struct HandleStats {
     classes: Box<[ClassStats]>,
 }
 
-/// The properties of an evicted item that are counted.
+/// The properties of an evicted item for the counters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EvictedItem {
     pub(crate) fetched: bool,
@@ -106,7 +106,8 @@ impl HandleStats {
         class.last_eviction.set(now, item.idle_secs);
     }
 
-    /// Counts an item that was removed because it could not be shown any more. `crawled`: maintenance has found it.
+    /// Counts an item that was removed because it was no longer valid. `crawled`: maintenance found
+    /// it.
     pub(crate) fn reclaim(&self, class: usize, death: RemovalReason, fetched: bool, crawled: bool) {
         let class = &self.classes[class];
         class.reclaimed.add(1);
@@ -136,7 +137,7 @@ impl HandleStats {
         }
     }
 
-    /// Adds the counters of a handle that is dropped.
+    /// Adds the counters of a dropped handle.
     pub(crate) fn absorb(&self, other: &Self) {
         self.stored.add(other.stored.get());
         self.classes.iter().zip(&other.classes).for_each(|(own, other)| own.absorb(other));
@@ -155,7 +156,8 @@ impl HandleStats {
         gauges
     }
 
-    /// Adds this handle's counts to the totals, where `evicted_time` is a [`LastEviction`] still.
+    /// Adds this handle's counts to the totals, in which `evicted_time` is still a
+    /// [`LastEviction`].
     fn add_to(&self, gauges: &mut Gauges) {
         gauges.items_total = gauges.items_total.wrapping_add(self.stored.get());
         let sums = gauges.classes.iter_mut();

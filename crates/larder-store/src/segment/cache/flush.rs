@@ -1,9 +1,9 @@
-//! Flushes. Segments and flushes are ordered by one sequence: a segment takes its number when it is
-//! opened, a flush makes the next one the floor, both under the allocator's lock. What is in segments
-//! below the floor is flushed.
+//! Flushes. One sequence orders segments and flushes: a segment gets its number when it is opened,
+//! and a flush makes the next number the floor, both under the allocator's lock. All items in
+//! segments below the floor are flushed.
 //!
-//! A writer reads the floor after its segment was opened, so that nothing is appended to a flushed
-//! segment, nor copied out of one into a later segment.
+//! A writer reads the floor after its segment was opened, so that it neither appends to a flushed
+//! segment nor copies items out of one into a later segment.
 
 use super::shared::Shared;
 use crate::Seconds;
@@ -27,7 +27,7 @@ impl HeaderPage {
         floor != 0 && entry.sequence().load(Ordering::Acquire) < floor
     }
 
-    /// The sequence for a segment that is opened now.
+    /// The sequence of a segment that is opened now.
     pub(crate) fn next_sequence(&self, _: &mut Alloc) -> Sequence {
         self.order.sequence.fetch_add(1, Ordering::Relaxed)
     }
@@ -55,8 +55,8 @@ impl Shared {
         self.table().header_page().flush_floor()
     }
 
-    /// The number of flushes that took effect. Segments for what is stored later are opened under the allocator's
-    /// lock, under which it was counted.
+    /// The number of flushes that took effect. A flush is counted under the allocator's lock, and
+    /// segments for items that are stored later are opened under the same lock.
     pub(crate) fn flush_generation(&self) -> u64 {
         self.table().header_page().order.flush_generation.load(Ordering::Acquire)
     }
@@ -74,7 +74,7 @@ impl Shared {
         self.mrc.clear();
     }
 
-    /// Schedules a flush for `at`, in place of a pending one.
+    /// Schedules a flush for `at`. Replaces a pending one.
     pub(crate) fn flush_later(&self, at: Seconds) {
         let _alloc = self.alloc();
         let word = &self.table().header_page().shared.flush_at;
@@ -88,8 +88,8 @@ impl Shared {
             return;
         }
         let mut alloc = self.alloc();
-        // Another thread may have flushed meanwhile; a second flush would invalidate what was stored
-        // since.
+        // Another thread may have flushed since the check; a second flush would invalidate items
+        // that were stored after it.
         if page.is_flush_due(now) {
             page.flush(&mut alloc);
             drop(alloc);

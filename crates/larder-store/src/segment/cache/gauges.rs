@@ -38,7 +38,8 @@ impl Shared {
         };
         let (items, bytes, evictions) = (sum(|c| c.items), sum(|c| c.bytes), sum(|c| c.evicted));
         let bytes = bytes.cast_signed().max(0).cast_unsigned();
-        // After a repair an item may be counted in another class than its own: the sum of all is right nonetheless.
+        // After a repair an item may be counted in a wrong class, but the sum over all classes is
+        // right.
         let is_negative = |class: &ClassGauges| class.items.cast_signed() < 0;
         for class in gauges.classes.iter_mut().filter(|class| is_negative(class)) {
             (class.items, class.bytes) = (0, 0);

@@ -1,6 +1,5 @@
-//! What the cache knows of each of its handles: the state that other handles read, and the state for
-//! writing that a handle leaves here between two batches, so that others can use it when memory is
-//! short.
+//! The cache's record of each handle: the state that other handles read, and the writing state that
+//! a handle leaves here between two batches, so that other handles can use it when memory is short.
 
 use super::counters::HandleStats;
 use crate::eviction::{KeepLimit, Queue};
@@ -14,7 +13,7 @@ use crate::segment::memory::open_segment::Open;
 use crate::segment::sync::Mutex;
 use std::sync::{Arc, PoisonError};
 
-/// A handle as the other handles see it.
+/// The part of a handle that other handles can access.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Member {
@@ -24,21 +23,22 @@ pub(crate) struct Member {
     idle: Mutex<Option<Box<Writing>>>,
 }
 
-/// The state of a handle for writing. A handle has it for itself from the first write of a batch to the
-/// end of the batch. Otherwise it is with its [`Member`], and other handles may take parts of it.
+/// The writing state of a handle. The handle owns it from the first write of a batch to the end of
+/// the batch. At other times its [`Member`] has it, and other handles may take parts of it.
 #[derive(Debug, Default)]
 pub(crate) struct Writing {
     /// The open segments, at most one of each kind.
     pub(crate) open: Vec<Open>,
-    /// The write buffers for items that are demoted to flash: one for each bucket of pages, and one for a large item.
+    /// The write buffers for items that are demoted to flash: one for each bucket of pages, and one
+    /// for a large item.
     pub(crate) write_buffers: [Option<Open>; BUCKETS + 1],
-    /// The segment that is being emptied.
+    /// The segment that the handle is emptying.
     pub(crate) evacuation: Option<Evacuation>,
     keep_limit: Option<KeepLimit>,
     pub(crate) cas: CasBlock,
     pub(crate) free: FreeLists,
-    /// Index words that were taken, less those that were cleared, since the last
-    /// `Shared::count_slots`.
+    /// The number of index words that this handle took minus the number that it cleared, since the
+    /// last `Shared::count_slots`.
     pub(crate) slots: isize,
 }
 
@@ -51,23 +51,25 @@ pub(crate) struct Evacuation {
     /// The hash of the next record's key, if its buckets were prefetched.
     pub(crate) hash: Option<u64>,
     pub(crate) end: usize,
-    pub(crate) reason: Reason,
+    pub(crate) reason: EvacuationReason,
     /// The number of records that each write evacuates.
     pub(crate) rate: usize,
-    /// Items that were evicted.
+    /// The number of evicted items.
     pub(crate) evicted: u64,
-    /// Items that were demoted to flash.
+    /// The number of items that were demoted to flash.
     pub(crate) demoted: usize,
 }
 
-/// Why a segment is emptied, which says what happens to its live items.
+/// Why a segment is emptied. Determines what happens to its live items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
-    /// Much of it is dead: all live items are moved.
+pub(crate) enum EvacuationReason {
+    /// Much of the segment is dead: all live items are moved.
     Clean,
-    /// It is the next victim of the policy, which says which items are moved; the others are evicted.
+    /// The segment is the next victim of the eviction policy, which decides for each item whether
+    /// it is moved or evicted.
     Evict(Queue),
-    /// It is so many seconds old: items that were idle for as long are demoted to flash, the others are moved.
+    /// The segment is this many seconds old. Items that were idle for as long are demoted to flash,
+    /// the others are moved.
     Age(u32),
 }
 
@@ -84,17 +86,17 @@ impl Member {
         Self { pin: PinSlot::default(), stats, block, idle: Mutex::default() }
     }
 
-    /// Takes the state for writing, for the handle that it belongs to.
+    /// Takes the writing state, for the handle that owns the member.
     pub(crate) fn take_writing(&self) -> Box<Writing> {
         self.idle(|idle| idle.take()).unwrap_or_default()
     }
 
-    /// Leaves the state for writing here until the next batch.
+    /// Leaves the writing state here until the next batch.
     pub(crate) fn leave_writing(&self, writing: Box<Writing>) {
         self.idle(|idle| *idle = Some(writing));
     }
 
-    /// Lets another handle take parts of the state; `None` if its handle is using it.
+    /// Gives another handle access to the writing state; `None` if the owner is using it.
     pub(crate) fn with_idle<R>(&self, f: impl FnOnce(&mut Writing) -> R) -> Option<R> {
         self.idle(|idle| idle.as_deref_mut().map(f))
     }
@@ -105,7 +107,7 @@ impl Member {
     }
 }
 
-/// The pin slot of a member, for the handle that it belongs to.
+/// The pin slot of a member, for the handle that owns the member.
 #[derive(Debug)]
 pub(crate) struct Own(pub(crate) Arc<Member>);
 

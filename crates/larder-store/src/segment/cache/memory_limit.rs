@@ -1,4 +1,4 @@
-//! The memory limit, what follows from it, and segments that are taken within it.
+//! The memory limit, the budgets derived from it, and taking segments within it.
 
 use super::shared::Shared;
 use crate::segment::memory::allocator::Alloc;
@@ -7,11 +7,11 @@ use crate::segment::memory::open_segment::{OPEN_SHARE_MAX, lifetime_count};
 use crate::segment::sync::Ordering;
 use crate::{LimitRefused, Seconds};
 
-/// Handles take turns if there are fewer segments than this for each of them.
+/// Handles alternate if there are fewer segments than this for each of them.
 const TIGHT_SHARE: usize = 8;
 
 impl Shared {
-    /// Sets what depends on the number of segments that there may be.
+    /// Sets the budgets that depend on the number of segments.
     pub(crate) fn divide(&self, segments: usize) {
         let threads = self.config.threads;
         self.limit_segments.store(segments, Ordering::Relaxed);
@@ -22,7 +22,7 @@ impl Shared {
         self.open_budget.store(budget, Ordering::Relaxed);
     }
 
-    /// Whether there are so few segments for each handle that handles take turns; see `write::room`.
+    /// Whether there are so few segments for each handle that handles alternate; see `write::room`.
     pub(crate) fn is_tight(&self) -> bool {
         self.handles.load(Ordering::Relaxed) * TIGHT_SHARE > self.limit_segments()
     }
@@ -32,20 +32,22 @@ impl Shared {
         self.limit_segments.load(Ordering::Relaxed)
     }
 
-    /// Segments that may be open before a handle appends to an open segment of another.
+    /// The number of open segments from which a handle appends to an open segment of another
+    /// handle.
     pub(crate) fn open_max(&self) -> usize {
         let budget = self.open_budget.load(Ordering::Relaxed) * self.config.threads.max(1);
         budget.min(self.limit_segments() / OPEN_SHARE_MAX)
     }
 
-    /// Free segments that are kept for evacuations: ordinary writes leave them.
+    /// The number of free segments that are reserved for evacuations. Ordinary writes do not take
+    /// them.
     pub(crate) fn reserve(&self) -> usize {
         self.reserve_of(self.limit_segments())
     }
 
     fn reserve_of(&self, segments: usize) -> usize {
         let each = 2 + 2 * self.config.threads;
-        // Whatever is evicted to flash takes memory before it frees any.
+        // Demoting a segment to flash takes memory before it frees any.
         let wanted = if self.flash.is_some() { 2 * each } else { each };
         wanted.min(segments / 8)
     }
@@ -68,8 +70,8 @@ impl Shared {
         self.commit(segment)
     }
 
-    /// Takes the memory of the free segments that are taken last, so that items can always be moved. The
-    /// system may refuse it.
+    /// Takes the memory of the free segments that are taken last, so that items can always be
+    /// moved. The system may refuse it.
     pub(super) fn commit_reserve(&self, alloc: &Alloc, segments: usize) {
         for segment in alloc.last_free(self.reserve_of(segments)) {
             if self.table().commit(segment).is_err() {
@@ -78,8 +80,8 @@ impl Shared {
         }
     }
 
-    /// Takes the memory of a segment from the system. If that is refused, no more memory is used than
-    /// until now: the limit is lowered.
+    /// Takes the memory of a segment from the system. If the system refuses it, lowers the limit so
+    /// that the cache uses no more memory than until now.
     fn commit(&self, segment: u32) -> Option<u32> {
         if self.table().commit(segment).is_ok() {
             return Some(segment);
@@ -99,7 +101,7 @@ impl Shared {
         let layout = &self.table().layout;
         let mut alloc = self.alloc();
         let min = layout.limit_for(alloc.limit_min());
-        // A remainder in which no segment fits is accepted.
+        // A remainder that is shorter than a segment is accepted.
         let max = layout.limit_for(layout.segments + 1) - 1;
         if bytes > max || bytes < min {
             return Err(LimitRefused { min, max });
@@ -112,25 +114,26 @@ impl Shared {
         self.commit_reserve(&alloc, segments);
         self.limit_bytes.store(bytes, Ordering::Relaxed);
         self.divide(segments);
-        // Handles seal their open segments, which may be too many under the new limit.
+        // Makes handles seal their open segments, which may be too many under the new limit.
         self.limits.fetch_add(1, Ordering::Release);
         drop(alloc);
         self.mrc.set_limit(bytes);
         Ok(())
     }
 
-    /// Whether a segment is so old that its free blocks are not used any more.
+    /// Whether a segment is so old that its free blocks are not reused.
     pub(crate) fn is_aged(&self, segment: u32, now: Seconds) -> bool {
         now.0.saturating_sub(self.table().entry(segment).base().0) >= age_max(segment)
     }
 
-    /// Whether there are free lists: while some memory beside the reserve was never used.
+    /// Whether there are free lists. They exist while some memory besides the reserve was never
+    /// used.
     #[inline]
     pub(crate) fn has_free_lists(&self) -> bool {
         self.unused_left.load(Ordering::Relaxed) != 0
     }
 
-    /// Notes whether some memory beside the reserve was never used.
+    /// Records whether some memory besides the reserve was never used.
     pub(crate) fn note_unused(&self, is_left: bool) {
         if self.has_free_lists() != is_left {
             self.unused_left.store(is_left.into(), Ordering::Relaxed);

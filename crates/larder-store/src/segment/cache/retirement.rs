@@ -1,4 +1,5 @@
-//! Records that die, segments and chains that are retired and used again, and leases that delay that.
+//! Records that die, segments and chains that are retired and reused, and leases that delay the
+//! reuse.
 
 use super::shared::Shared;
 use crate::ExcessMemory;
@@ -9,8 +10,8 @@ use crate::segment::sync::Ordering;
 use std::sync::Arc;
 
 impl Shared {
-    /// Marks a record dead that no index word refers to any more, and retires its chain, unless
-    /// another record has taken over the chain (`keep_chain`).
+    /// Marks a record dead that no index word refers to any more. Retires its chain, unless another
+    /// record has taken it over (`keep_chain`).
     #[inline]
     pub(crate) fn mark_dead(self: &Arc<Self>, record: &Record<'_>, keep_chain: bool) {
         if let (Some(chain), false) = (record.chain(), keep_chain) {
@@ -22,7 +23,10 @@ impl Shared {
     #[cold]
     fn retire_chain(&self, record: &Record<'_>, chain: Chain) {
         let segments = self.chain_segments_of(record);
-        strict_assert!(self.chain_segments(chain.first).count() == segments, "none is lost");
+        strict_assert!(
+            self.chain_segments(chain.first).count() == segments,
+            "the chain has all segments of its value"
+        );
         self.take_chain_off(record.segment(), segments);
         self.retire(chain.first, segments);
     }
@@ -34,7 +38,7 @@ impl Shared {
         self.note_dead(record.segment(), dead, before);
     }
 
-    /// Notes that the dead bytes of a segment have changed.
+    /// Reports that the dead bytes of a segment have changed.
     #[inline]
     pub(crate) fn note_dead(&self, segment: u32, dead: u32, before: u32) {
         let entry = self.table().entry(segment);
@@ -52,24 +56,24 @@ impl Shared {
     #[inline(never)]
     fn change_dead_level(&self, segment: u32, written: u32) {
         let mut alloc = self.alloc();
-        // Read under the lock: other threads may have set a later level.
+        // Read under the lock: another thread may have set a higher level.
         let dead = self.table().entry(segment).dead();
         alloc.set_dead_level(segment, dead_level(self.table(), dead, written));
     }
 
-    /// Counts out the chain of an item in `segment`, which has moved or was retired.
+    /// Subtracts the chain of an item of `segment` that has moved or was retired.
     pub(crate) fn take_chain_off(&self, segment: u32, segments: usize) {
         let segments = u32::try_from(segments).expect("segments are counted in 32 bits");
         self.alloc().queues.remove_chain(segment, segments);
     }
 
-    /// Retires a segment that was emptied. It is free when the epoch is over and the last lease was
-    /// dropped.
+    /// Retires a segment that was emptied. It is free when the epoch has ended and the last lease
+    /// was dropped.
     pub(crate) fn retire_segment(&self, segment: u32) {
         let entry = self.table().entry(segment);
         strict_assert!(
             entry.dead() == entry.written().load(Ordering::Relaxed),
-            "no item in it is live"
+            "no item of a retired segment is live"
         );
         entry.set_state(SegmentState::Retired);
         self.retire(segment, 1);
@@ -81,7 +85,7 @@ impl Shared {
         alloc.retire(RetiredMemory { epoch, first, segments });
     }
 
-    /// Recycles retired memory that no reader can find any more, or leaves that to its last lease.
+    /// Frees retired memory that no reader can find any more, or leaves that to its last lease.
     pub(crate) fn release(&self, first: u32) {
         let leases = self.table().entry(first).leases().fetch_or(RETIRED, Ordering::AcqRel);
         if leases == 0 {
@@ -89,13 +93,13 @@ impl Shared {
         }
     }
 
-    /// Makes a segment, or the chain that begins there, free again.
+    /// Frees a segment, or the chain that starts there.
     pub(crate) fn recycle(&self, first: u32) {
         let segments: Vec<u32> = self.chain_segments(first).collect();
         self.free(&segments);
     }
 
-    /// Makes segments free again that nothing refers to.
+    /// Frees segments that nothing refers to.
     pub(crate) fn free(&self, segments: &[u32]) {
         for &segment in segments {
             self.table().entry(segment).set_state(SegmentState::Free);
@@ -110,15 +114,15 @@ impl Shared {
         })
     }
 
-    /// Counts `segments` as leased; false if more than half of all segments are leased now.
+    /// Counts `segments` as leased. Returns false if more than half of all segments are leased now.
     pub(crate) fn charge_lease(&self, segments: usize) -> bool {
         let leased = self.leased.fetch_add(segments, Ordering::Relaxed) + segments;
         leased <= self.limit_segments() / 2
     }
 
-    /// How much memory leases and uploads hold above the shares from which slow peers are
-    /// disconnected. The rest up to their limits (half, and `large_value::upload::UPLOAD_SHARE`) is for peers that
-    /// do read and send.
+    /// The memory that leases and uploads use above the shares at which the server disconnects slow
+    /// peers. The rest up to their limits (half, and `large_value::upload::UPLOAD_SHARE`) is for
+    /// peers that read and send.
     pub(crate) fn excess_memory(&self) -> ExcessMemory {
         let (limit, uploading) = (self.limit_segments(), self.alloc().uploading);
         let over = |held: usize, max: usize| held.saturating_sub(max) * self.segment_len();

@@ -1,4 +1,4 @@
-//! Setting up the shared state, over a region of zeroes or of what is in it.
+//! Creates the shared state, over a region of zeroes or over a restored one.
 
 use super::config::{Config, ConfigError};
 use super::counters::HandleStats;
@@ -86,14 +86,15 @@ impl Shared {
         Ok(Self::assemble(config, index, alloc, 0, flash))
     }
 
-    /// An empty flash tier, whose table of pages is in segments.
+    /// An empty flash tier, with its table of pages in segments.
     pub(crate) fn begin_flash(
         flash: &FlashConfig,
         config: &Config,
         table: &Table,
         alloc: &mut Alloc,
     ) -> Result<Flash, ConfigError> {
-        // Whoever starts a cache draws the seed at random: no earlier content has this id.
+        // The program that starts a cache draws the seed at random, so no earlier content has this
+        // id.
         let id = u128::from(config.seed) << 64 | 1;
         let format = Format::new(flash, table.layout.segment_len, config.cas, id);
         let segments = table.segments_for_pages(format.pages);
@@ -114,7 +115,7 @@ impl Shared {
         Ok(Flash::new(flash, format, Lists::new(narrow(format.pages)), buffers))
     }
 
-    /// The segments for reads of items, and the one for blocks.
+    /// The segments for reads of items, and the segment for blocks.
     pub(crate) fn begin_buffers(
         table: &Table,
         alloc: &mut Alloc,
@@ -128,11 +129,11 @@ impl Shared {
             table.entry(segment).open_for_buffers(kind, Seconds(0));
             segments.push(segment);
         }
-        let last = segments.pop().expect("there is one for blocks");
+        let last = segments.pop().expect("`segments` includes one for blocks");
         Ok((Buffers::new(segments.into_iter()), last))
     }
 
-    /// A cache of its parts: the index over its region, and `items` items in it.
+    /// Assembles a cache from its parts: the index over its region, with `items` items.
     pub(crate) fn assemble(
         config: Config,
         index: Index<Table>,

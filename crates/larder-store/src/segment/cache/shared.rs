@@ -1,4 +1,4 @@
-//! What all handles of a cache share.
+//! The state that all handles of a cache share.
 
 use super::config::Config;
 use super::counters::HandleStats;
@@ -23,8 +23,8 @@ use rapidhash::v3::RapidSecrets;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError};
 
-/// The state that all handles share. It is aligned so that the reference count of its `Arc`, which
-/// changes often, is on another cache line.
+/// The state that all handles share. Its alignment keeps the reference count of its `Arc`, which
+/// changes often, on another cache line.
 #[repr(align(128))]
 pub(crate) struct Shared {
     pub(crate) index: Index<Table>,
@@ -32,15 +32,15 @@ pub(crate) struct Shared {
     /// Locked by the handle that grows the index.
     pub(crate) growth: Mutex<()>,
     pub(crate) members: Mutex<Vec<Arc<Member>>>,
-    /// The counters of handles that were dropped.
+    /// The counters of dropped handles.
     pub(crate) departed: HandleStats,
     pub(crate) epoch: Epoch,
     /// The number of handles.
     pub(crate) handles: AtomicUsize,
-    /// Locked by the handle that empties segments while handles take turns (see `write::room`).
+    /// Locked by the handle that empties segments while handles alternate (see `write::room`).
     pub(crate) evacuating: Mutex<()>,
-    /// The epoch of retired memory that a write has waited for in vain, because a reader does not end
-    /// its batch; 0 if there was none.
+    /// The epoch of retired memory for which a write waited without success, because a reader does
+    /// not end its batch; 0 if there is none.
     pub(crate) stalled_epoch: AtomicU64,
     pub(crate) secrets: RapidSecrets,
     pub(crate) config: Config,
@@ -50,17 +50,17 @@ pub(crate) struct Shared {
     pub(crate) limit_segments: AtomicUsize,
     /// The number of lifetime classes, 1 to 8.
     pub(crate) lifetimes: AtomicU32,
-    /// Segments that one handle may have open.
+    /// The number of segments that one handle may have open.
     pub(crate) open_budget: AtomicUsize,
     /// 1 while some memory was never used and there are free lists; 0 afterwards.
     pub(crate) unused_left: AtomicU32,
-    /// Free blocks that no handle keeps for itself.
+    /// Free blocks that all handles may take.
     pub(crate) pool: Pool,
     /// Index words in use. Handles add to it in steps of several words.
     pub(crate) slots_used: AtomicUsize,
-    /// Segments with leases, each counted once however many leases it has.
+    /// The number of segments with leases. A segment with several leases counts once.
     pub(crate) leased: AtomicUsize,
-    /// Called for each eviction.
+    /// The function that is called for each eviction.
     pub(crate) observer: OnceLock<EvictionObserver>,
     /// The number of [`crate::Engine::crawl_soon`] calls.
     pub(crate) crawls: AtomicU32,
@@ -68,7 +68,7 @@ pub(crate) struct Shared {
     pub(crate) limits: AtomicU32,
     /// The sample of keys for the miss-ratio curve.
     pub(crate) mrc: Mrc,
-    /// Where evicted items are written.
+    /// The flash tier for evicted items.
     pub(crate) flash: Option<Flash>,
 }
 
@@ -78,11 +78,12 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Buckets per stripe at first. With fewer, some stripes fill up long before the others by chance.
+/// The number of buckets per stripe at first. With fewer, some stripes by chance fill up long
+/// before the others.
 const STRIPE_BUCKETS: usize = 64;
 
-/// Aborts the process if it is dropped, which happens only while a panic unwinds in the middle of a
-/// change. `std::mem::forget` disarms it after the change.
+/// Aborts the process if it is dropped, which happens only if a panic unwinds during a change.
+/// `std::mem::forget` disarms it after the change.
 pub(crate) struct AbortOnUnwind;
 
 impl Drop for AbortOnUnwind {
@@ -102,12 +103,12 @@ pub(crate) fn hash_of(secrets: &RapidSecrets, key: &[u8]) -> u64 {
     rapidhash::v3::rapidhash_v3_seeded(key, secrets)
 }
 
-/// Segments are counted in 32 bits: no region has more.
+/// Converts a number of segments to 32 bits, which are enough for any region.
 pub(crate) fn narrow(segments: usize) -> u32 {
     u32::try_from(segments).expect("segments are counted in 32 bits")
 }
 
-/// What tells size classes from others.
+/// A hash that identifies size classes.
 pub(crate) fn class_fingerprint(classes: &SizeClasses) -> u64 {
     let bounds = (0..classes.count()).map(|class| classes.bound(class) as u64);
     let words: Vec<u64> = bounds.chain([classes.footprint(0, 0, 0) as u64]).collect();
@@ -115,7 +116,7 @@ pub(crate) fn class_fingerprint(classes: &SizeClasses) -> u64 {
 }
 
 impl Shared {
-    /// A new handle's member, with a block of its own if there is one.
+    /// The member of a new handle, with a block of its own if one is free.
     pub(crate) fn join(&self) -> Arc<Member> {
         let (table, mut members) = (self.table(), self.members());
         let own = (0..table.layout.blocks - 1).find(|number| {
@@ -142,7 +143,7 @@ impl Shared {
         self.table().layout.segment_len
     }
 
-    /// Counts an item that was dropped, though it could have been demoted to flash.
+    /// Counts a dropped item that could have been demoted to flash.
     pub(crate) fn count_dropped(&self) {
         if let Some(flash) = &self.flash {
             flash.counts.dropped.add(1);
@@ -166,16 +167,16 @@ impl Shared {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A handle was dropped: its counters are kept.
+    /// Removes a dropped handle and keeps its counters.
     pub(crate) fn depart(&self, member: &Arc<Member>) {
         let mut members = self.members();
         members.retain(|other| !Arc::ptr_eq(other, member));
         self.handles.fetch_sub(1, Ordering::Relaxed);
         if members.is_empty() {
-            // The next process finds nothing in the middle of a change.
+            // The last handle was dropped, so the next process finds no unfinished change.
             self.table().header_page().uses.running.store(0, Ordering::Release);
         }
-        // Under the lock of the list, so that the counters are summed up once.
+        // Under the lock of the list, so that totals count these counters exactly once.
         self.departed.absorb(&member.stats);
     }
 
@@ -194,7 +195,7 @@ impl Shared {
         let record = Record::at(self.table(), slot.offset(), self.config.cas, witness);
         strict_assert!(
             slot::tag(self.hash(record.key())) == slot.tag(),
-            "index word and item are of one key"
+            "the index word and the item have the same key"
         );
         record
     }
@@ -217,7 +218,7 @@ impl Shared {
         self.class_of_parts(record.key_len(), record.value_len(), record.client_flags())
     }
 
-    /// The statistics class of an item and the bytes that it counts for.
+    /// The statistics class of an item, and the bytes that it counts for.
     pub(crate) fn class_of_parts(
         &self,
         key_len: usize,
@@ -228,7 +229,7 @@ impl Shared {
         (self.config.classes.class_of(footprint), footprint)
     }
 
-    /// Calls `f` for each handle that there is.
+    /// Calls `f` for each handle.
     pub(crate) fn for_each_member(&self, mut f: impl FnMut(&Member)) {
         self.members().iter().for_each(|member| f(member));
     }

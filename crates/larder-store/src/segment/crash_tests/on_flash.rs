@@ -536,8 +536,8 @@ fn a_process_may_die_while_it_gives_up_flash() {
             // SAFETY: nobody else knows the copy.
             unsafe { copy.write(0, bytes) };
             let config = flash_config(ROOMY, &device.copy());
-            let (shared, restart) =
-                region_file::reuse(config, copy, len, 0, Use::Free).expect("it is no damage");
+            let (shared, restart) = region_file::reuse(config, copy, len, 0, RestoredUse::Free)
+                .expect("it is no damage");
             assert_ne!(restart, Restart::Cold(None));
             let cache = Cache { shared: Arc::new(shared) };
             check_books(&cache);
@@ -552,7 +552,7 @@ fn a_process_may_die_while_it_gives_up_flash() {
     };
     at_each_store(Some(Box::new(look)));
     let without = Config { flash: None, ..config };
-    region_file::reuse(without, region, len, 0, Use::Free).expect("it is no damage");
+    region_file::reuse(without, region, len, 0, RestoredUse::Free).expect("it is no damage");
     at_each_store(None);
     assert!(*deaths.borrow() > 100, "{} points of death", deaths.borrow());
 }

@@ -1,4 +1,5 @@
-//! The counters of a flash tier. Whatever is counted here takes microseconds, so all handles share them.
+//! The counters of a flash tier. All handles share them, because every counted event takes
+//! microseconds.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -28,7 +29,7 @@ impl Counter {
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) reads: Counter,
-    /// Of these, those before the last reset, and those for walks.
+    /// The reads of `reads` before the last reset, and those of walks.
     pub(crate) reads_before: Counter,
     pub(crate) aborted: Counter,
     pub(crate) without_buffer: Counter,
@@ -48,14 +49,14 @@ pub(crate) struct Counts {
     pub(crate) objects_written: Counter,
     pub(crate) bytes_written: Counter,
     pub(crate) bytes_read: Counter,
-    /// Reads under way.
+    /// The number of reads under way.
     pub(crate) reading: Counter,
-    /// Reads and writes that have failed since the last minute began.
+    /// The number of reads and writes that failed in the current minute.
     pub(crate) errors: Counter,
 }
 
 impl Counts {
-    /// Zeroes what `stats reset` zeroes in memcached: what look-ups and rewrites have counted.
+    /// Zeroes the counters that `stats reset` zeroes in memcached: those of lookups and rewrites.
     pub(crate) fn reset(&self) {
         self.reads_before.set(self.reads.get());
         let Self { aborted, without_buffer, recached, returned, missed, bad_checksums, .. } = self;

@@ -1,13 +1,13 @@
-//! Items as they lie on flash, and what an index word says of them.
+//! The format of items on flash, and of the index words that refer to them.
 //!
-//! An item on flash is a record (see `item::header`) whose expiry, if it has one, is exact, followed by a word of
-//! checksum, up to the next multiple of the unit. It was part of a *write buffer* in memory, which was
-//! written as one *block*; blocks follow each other in a page.
+//! An item on flash is a record (see `item::header`) with an exact expiry, if it has one, followed
+//! by a checksum of one word, up to the next multiple of the unit. It was part of a *write buffer*
+//! in memory, which was written as one *block*. Blocks follow each other in a page.
 //!
-//! The *place* of an item is its offset on the device in units, of 8 bytes up to a TiB. Its *span* is a
-//! class of lengths: so much is read to get it.
+//! The *place* of an item is its offset on the device in units; a unit is 8 bytes on devices of up
+//! to a TiB. Its *span* is a class of lengths: a read of the item reads this many bytes.
 //!
-//! A large value, whose front has segments of its own in memory, is written apart, in blocks of its own:
+//! A large value, whose front is in segments of its own in memory, is written to separate blocks:
 //!
 //! ```text
 //! ┌─────────────────────────────────────────┬──────────────────┬────────┐
@@ -16,7 +16,8 @@
 //! └─────────────────────────────────────────┴──────────────────┴────────┘
 //!  1536 bytes, or a sector if that is longer
 //! ```
-//! It begins a block, so the lower bits of its place are free: they say how long it is.
+//! A large item starts a block, so the lower bits of its place are not needed for its offset: they
+//! contain its length.
 #![expect(clippy::cast_possible_truncation, reason = "offsets on flash have 64 bits")]
 
 use crate::FlashConfig;
@@ -25,11 +26,11 @@ use crate::segment::item::header::{Header, State};
 use crate::segment::memory::header_page::FlashContent;
 use crate::segment::memory::layout::ITEM_HEAD_MAX;
 
-/// The bytes of a checksum.
+/// The length of a checksum in bytes.
 pub(crate) const CHECKSUM_LEN: usize = 8;
 
-/// The most bytes that a record takes on flash beside those in memory: an exact expiry, the checksum, and
-/// what is left of its last unit.
+/// The maximum number of bytes that a record takes on flash in addition to those in memory: an
+/// exact expiry, the checksum, and the rest of its last unit.
 pub(crate) const LEN_ADDED_MAX: usize = 8 + CHECKSUM_LEN + 127;
 
 /// The shortest head of a large item in bytes: longer than any record without a value.
@@ -37,7 +38,7 @@ const HEAD_LEN_MIN: usize = 1536;
 
 const _: () = assert!(ITEM_HEAD_MAX + 2 * CHECKSUM_LEN <= HEAD_LEN_MIN);
 
-/// The length of each other span in bytes.
+/// The length of each span except [`LARGE_SPAN`] in bytes.
 const SPANS: [u32; LARGE_SPAN as usize] = [
     512,
     1 << 10,
@@ -66,29 +67,29 @@ fn span_len(span: u8) -> usize {
     SPANS[usize::from(span)] as usize
 }
 
-/// Sizes on flash.
+/// The sizes and offsets of a flash tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Format {
     unit_shift: u32,
     page_shift: u32,
     /// The length of the head of a large item.
     pub(crate) head_len: usize,
-    /// The length of a block, which is that of a segment of memory.
+    /// The length of a block, equal to that of a segment.
     pub(crate) block_len: usize,
     /// The number of pages.
     pub(crate) pages: usize,
     /// Whether items have a CAS.
     cas: bool,
-    /// What tells this content of the device from earlier ones.
+    /// An identifier that distinguishes this content of the device from earlier ones.
     pub(crate) id: u128,
 }
 
-/// Where an item is, and what its bytes have to agree with.
+/// The location of an item on flash. Its checksum covers both fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// Its offset on the device.
+    /// The item's offset on the device.
     pub(crate) offset: u64,
-    /// The sequence of its page.
+    /// The sequence of the item's page.
     pub(crate) sequence: u64,
 }
 
@@ -96,14 +97,14 @@ impl Format {
     pub(crate) fn new(config: &FlashConfig, block_len: usize, cas: bool, id: u128) -> Self {
         let len = config.device.len();
         let page_shift = config.page_len.ilog2();
-        // The first unit of 8 bytes or more with which places reach the end.
+        // The smallest unit, at least 8 bytes, with which places can address the whole device.
         let unit_shift = len.div_ceil(1 << PLACE_BITS).next_power_of_two().ilog2().max(3);
         let pages = (len >> page_shift) as usize;
         let head_len = HEAD_LEN_MIN.next_multiple_of(config.device.align());
         Self { unit_shift, page_shift, head_len, block_len, pages, cas, id }
     }
 
-    /// What the region keeps of it.
+    /// The description of the format that the region stores.
     pub(crate) fn content(&self) -> FlashContent {
         FlashContent {
             id: self.id,
@@ -135,18 +136,18 @@ impl Format {
         (slot.place() & !len_mask) << self.unit_shift
     }
 
-    /// The bits of a place that are 0 where a block begins.
+    /// The number of low bits of a place that are 0 at the start of a block.
     fn large_bits(&self) -> u32 {
         self.block_len.ilog2().saturating_sub(self.unit_shift)
     }
 
-    /// log2 of the steps in which the length of a large item is known, in bytes.
+    /// log2 of the unit, in bytes, in which the place of a large item contains its length.
     fn large_shift(&self) -> u32 {
         self.page_shift.saturating_sub(self.large_bits()).max(self.head_len.ilog2())
     }
 
-    /// The bytes that a large item with a value of `value_len` bytes takes, if it fits a page and its length
-    /// can be told.
+    /// The bytes that a large item with a value of `value_len` bytes takes; `None` if it does not
+    /// fit a page or its length does not fit the place.
     pub(crate) fn large_len(&self, value_len: usize) -> Option<usize> {
         let len = (self.head_len + value_len).next_multiple_of(1 << self.large_shift());
         let is_possible =
@@ -154,12 +155,12 @@ impl Format {
         is_possible.then_some(len)
     }
 
-    /// The place of a large item of `len` bytes, which begins a block.
+    /// The place of a large item of `len` bytes that starts a block.
     pub(crate) fn large_place(&self, offset: u64, len: usize) -> u64 {
         self.place_of(offset) | (len >> self.large_shift()) as u64
     }
 
-    /// The offset on the device of the value of a large item, and how many bytes it has at most.
+    /// The offset on the device of a large item's value, and its maximum length in bytes.
     pub(crate) fn value_extent(&self, slot: Slot) -> (u64, usize) {
         let len = self.large_len_of(slot).saturating_sub(self.head_len);
         (self.offset_of(slot) + self.head_len as u64, len)
@@ -170,8 +171,8 @@ impl Format {
         (steps as usize) << self.large_shift()
     }
 
-    /// The bytes that an item counts for: those of a large one, or the middle of those that one with its span
-    /// may have.
+    /// The bytes that an item counts for: the length of a large item, or the middle of the lengths
+    /// of the item's span.
     pub(crate) fn counted_len(&self, slot: Slot) -> usize {
         if slot.span() == LARGE_SPAN {
             return self.large_len_of(slot);
@@ -180,7 +181,7 @@ impl Format {
         usize::midpoint(shortest, span_len(slot.span()))
     }
 
-    /// The bytes that are read first for an item.
+    /// The number of bytes to read first for an item.
     pub(crate) fn read_len(&self, slot: Slot) -> usize {
         if slot.span() == LARGE_SPAN { self.head_len } else { span_len(slot.span()) }
     }
@@ -189,8 +190,8 @@ impl Format {
         (self.offset_of(slot) >> self.page_shift) as usize
     }
 
-    /// The bytes of a device that have to be read for an item: from the first to the one behind the last,
-    /// at multiples of `align`. They are in one block.
+    /// The byte range of the device to read for an item, at multiples of `align`. It is in one
+    /// block.
     pub(crate) fn extent(&self, slot: Slot, align: usize) -> (u64, u64) {
         let (offset, align, block) = (self.offset_of(slot), align as u64, self.block_len as u64);
         let block_end = (offset / block + 1) * block;
@@ -203,9 +204,9 @@ impl Format {
         (header.record_len(self.cas) + CHECKSUM_LEN).next_multiple_of(1 << self.unit_shift)
     }
 
-    /// The checksum of a record, whose bytes behind the header are `rest`.
+    /// The checksum of a record with the bytes `rest` behind its header.
     pub(crate) fn checksum(&self, header: Header, rest: &[u8], origin: Origin) -> u64 {
-        // Readers may change these while the item is written.
+        // Readers may change these fields while the item is written.
         let fixed = header.with_access_code(0).with(State::Fetched, false).with(State::Dead, false);
         let content = rapidhash::v3::rapidhash_v3(rest);
         let (low, high) = (self.id as u64, (self.id >> 64) as u64);
@@ -213,8 +214,8 @@ impl Format {
     }
 }
 
-/// The checksum of a large value, from that of the pieces before and the next one. All but the last are as
-/// long as a block.
+/// Extends the checksum of a large value by the next piece. All pieces but the last are as long as
+/// a block.
 pub(crate) fn add_piece(sum: u64, piece: &[u8]) -> u64 {
     mix(sum, rapidhash::v3::rapidhash_v3(piece))
 }

@@ -1,4 +1,5 @@
-//! The pages on flash: what is known of each, in a line of the region each, and which are free.
+//! The pages on flash: the state of each, in a line of the region, and the lists of free and full
+//! pages.
 //!
 //! ```text
 //!   Free ──▶ Open (blocks are written to it) ──▶ Full ──▶ Emptying (its words are removed) ──▶ Free
@@ -10,7 +11,7 @@ use crate::segment::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::{Expiry, Seconds};
 use std::collections::VecDeque;
 
-/// What a page is used for; see the drawing.
+/// The state of a page; see the drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum PageState {
@@ -18,11 +19,11 @@ pub(crate) enum PageState {
     Open,
     Full,
     Emptying,
-    /// It could not be written or read, and is not used again.
+    /// The page could not be written or read. It is never used again.
     Bad,
 }
 
-/// What is known of a page.
+/// The state of a page.
 #[derive(Clone, Copy)]
 pub(crate) struct Page<'t> {
     table: &'t Table,
@@ -42,12 +43,12 @@ impl<'t> Page<'t> {
         self.table.region.word(self.at + 8 * i)
     }
 
-    /// The sequence with which it was opened; 0 while it is free.
+    /// The sequence that the page got when it was opened; 0 while it is free.
     pub(crate) fn sequence(&self) -> Sequence {
         self.word(0).load(Ordering::Acquire)
     }
 
-    /// When it was opened.
+    /// When the page was opened.
     pub(crate) fn base(&self) -> Seconds {
         Seconds(self.half(2).load(Ordering::Relaxed))
     }
@@ -62,44 +63,44 @@ impl<'t> Page<'t> {
         self.half(3).store(state as u32, Ordering::Release);
     }
 
-    /// Index words that refer to it.
+    /// The number of index words that refer to the page.
     pub(crate) fn items(&self) -> u32 {
         self.half(4).load(Ordering::Acquire)
     }
 
-    /// Its items that were hit since they are there.
+    /// The number of the page's items that were hit since they were written.
     pub(crate) fn hits(&self) -> &'t AtomicU32 {
         self.half(5)
     }
 
-    /// The bytes of its items, by their spans.
+    /// The bytes of the page's items, by their spans.
     pub(crate) fn bytes(&self) -> u64 {
         self.word(3).load(Ordering::Relaxed)
     }
 
-    /// All of its items have expired by then; `u32::MAX` if some never expire.
+    /// The second by which all items of the page have expired; `u32::MAX` if some never expire.
     pub(crate) fn last_expiry(&self) -> u32 {
         self.half(8).load(Ordering::Relaxed)
     }
 
-    /// How many blocks were written to it.
+    /// The number of blocks that were written to the page.
     pub(crate) fn blocks(&self) -> &'t AtomicU32 {
         self.half(9)
     }
 
-    /// Reads of it that are under way or in use, and writes to it that have not ended. It is not written to
-    /// again before they have ended.
+    /// The number of reads of the page that are under way or in use, and of writes to it that are
+    /// under way. The page is not overwritten before they have ended.
     pub(crate) fn reads(&self) -> &'t AtomicU32 {
         self.half(10)
     }
 
-    /// Reads of it that have failed.
+    /// The number of failed reads of the page.
     pub(crate) fn errors(&self) -> &'t AtomicU32 {
         self.half(11)
     }
 
-    /// Its items that were copied to memory, and need no write if they are evicted from there unchanged. Those
-    /// that were changed or removed meanwhile count, too.
+    /// The number of the page's items that were copied to memory. Evicting such a copy needs no
+    /// write if it is unchanged. Copies that have changed or were removed count, too.
     pub(crate) fn copies(&self) -> &'t AtomicU32 {
         self.half(13)
     }
@@ -108,7 +109,7 @@ impl<'t> Page<'t> {
         self.half(12)
     }
 
-    /// Counts an index word that refers to it.
+    /// Counts an index word that refers to the page.
     pub(crate) fn add(&self, bytes: usize, expiry: Expiry) {
         let last = expiry.second().map_or(u32::MAX, |at| at.0);
         self.half(8).fetch_max(last, Ordering::Relaxed);
@@ -116,13 +117,13 @@ impl<'t> Page<'t> {
         self.word(3).fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Counts an index word out.
+    /// Subtracts an index word that referred to the page.
     pub(crate) fn remove(&self, bytes: usize) {
         self.word(3).fetch_sub(bytes as u64, Ordering::Relaxed);
         self.half(4).fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Sets what is counted, after a restart.
+    /// Sets the counts after a restart.
     pub(crate) fn restore(&self, items: u32, bytes: u64) {
         self.half(4).store(items, Ordering::Relaxed);
         self.word(3).store(bytes, Ordering::Relaxed);
@@ -148,26 +149,26 @@ impl<'t> Page<'t> {
     }
 }
 
-/// The kinds of items that have pages of their own: those that expire soon, and all others.
+/// The number of groups of items with pages of their own: items that expire soon, and all others.
 pub(crate) const BUCKETS: usize = 2;
 
-/// Which pages are free, and in which order the others were filled.
+/// The free pages, and the full ones in the order in which they were filled.
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
     free: Vec<u32>,
     /// In the order of their sequences.
     full: VecDeque<u32>,
-    /// The page of each bucket that blocks are written to, and the next block.
+    /// The open page of each bucket, and its next block.
     open: [Option<(u32, u32)>; BUCKETS],
 }
 
 impl Lists {
-    /// All pages are free.
+    /// The lists of a tier whose pages are all free.
     pub(crate) fn new(pages: u32) -> Self {
         Self { free: (0..pages).rev().collect(), ..Self::default() }
     }
 
-    /// The lists after a restart: `full` are in order.
+    /// The lists after a restart. `full` is in order.
     pub(crate) fn restored(free: Vec<u32>, full: VecDeque<u32>) -> Self {
         Self { free, full, open: [None; BUCKETS] }
     }
@@ -180,8 +181,9 @@ impl Lists {
         self.full.iter().copied()
     }
 
-    /// The next `count` blocks of the open page of a bucket, and the first of them, unless that page has fewer
-    /// left of its `blocks` or is older than `floor`: then it is full.
+    /// Reserves the next `count` blocks of a bucket's open page, and returns the page and the first
+    /// block. If the page has fewer of its `blocks` left or is older than `floor`, it is full, and
+    /// this returns `None`.
     pub(crate) fn next_blocks(
         &mut self,
         table: &Table,
@@ -199,7 +201,7 @@ impl Lists {
         self.open[bucket] = Some((page, block + count));
         let entry = Page::new(table, page as usize);
         entry.blocks().store(block + count, Ordering::Relaxed);
-        // It is not emptied before they have ended.
+        // Keeps the page from being emptied until these writes have ended.
         entry.reads().fetch_add(1, Ordering::AcqRel);
         Some((page, block))
     }
@@ -219,8 +221,8 @@ impl Lists {
         true
     }
 
-    /// Gives up the open page of a bucket, which can't be written to. What was written to it before is still
-    /// read.
+    /// Closes the open page of a bucket, because writing to it failed. Its earlier blocks can still
+    /// be read.
     pub(crate) fn abandon(&mut self, table: &Table, page: u32) {
         if let Some(open) = self.open.iter_mut().find(|open| open.is_some_and(|(p, _)| p == page)) {
             *open = None;
@@ -229,26 +231,26 @@ impl Lists {
         }
     }
 
-    /// Takes a full page to empty it.
+    /// Takes a full page for emptying.
     pub(crate) fn take(&mut self, table: &Table, page: u32) {
         self.full.retain(|other| *other != page);
         Page::new(table, page as usize).set_state(PageState::Emptying);
     }
 
-    /// Puts a page back that could not be emptied.
+    /// Returns a page that could not be emptied.
     pub(crate) fn put_back(&mut self, table: &Table, page: u32) {
         Page::new(table, page as usize).set_state(PageState::Full);
         self.full.push_front(page);
     }
 
-    /// Makes an emptied page free again, or takes it out of use.
+    /// Frees an emptied page, or retires it for good.
     pub(crate) fn give_back(&mut self, table: &Table, page: u32, is_bad: bool) {
         let entry = Page::new(table, page as usize);
         if is_bad {
             entry.set_state(PageState::Bad);
         } else {
             entry.free();
-            // The page that was freed last is written to last, so that all wear alike.
+            // The most recently freed page is reused last, so that all pages wear evenly.
             self.free.insert(0, page);
         }
     }

@@ -1,4 +1,4 @@
-//! A read of an item, as those see it that wait for it or use it.
+//! A read of an item, for the requests that wait for it or use it.
 
 use super::format::Origin;
 use crate::Seconds;
@@ -13,7 +13,7 @@ use std::task::Waker;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadState {
     UnderWay,
-    /// It can be used until [`Reading::leave`].
+    /// The item can be used until [`Reading::leave`].
     Whole,
     Failed,
     Aborted,
@@ -21,52 +21,55 @@ pub(crate) enum ReadState {
 
 /// A read of an item.
 pub(crate) trait Reading: Send + Sync + fmt::Debug {
-    /// The index word for which it was begun.
+    /// The index word for which the read was started.
     fn slot(&self) -> Slot;
 
-    /// The hash of the key for which it was begun.
+    /// The hash of the key for which the read was started.
     fn hash(&self) -> u64;
 
     fn origin(&self) -> Origin;
 
-    /// When it was begun.
+    /// When the read was started.
     fn begun(&self) -> Seconds;
 
-    /// Whether it takes too long.
+    /// Whether the read takes too long.
     fn is_late(&self, now: Seconds) -> bool;
 
-    /// Whether the value is there: there may have been no memory for a large one.
+    /// Whether the value was read, too. For a large value there may have been no memory.
     fn has_value(&self) -> bool;
 
-    /// The index has an item now with the chain of this one, if it is large.
+    /// Gives the chain of a large item to the item that the index has now.
     fn give_value_away(&self);
 
-    /// Begins reads of further pieces of a large value, as many as `reader` has room for.
+    /// Starts reads of further pieces of a large value, as many as `reader` has room for.
     fn begin_more(self: Arc<Self>, reader: &mut Reader);
 
     /// The offset of the item in the region, and the buffer that it is in.
     fn item(&self) -> (usize, &Buffer);
 
-    /// Has another waker called when it ends, or at once; false if it was aborted or has failed.
+    /// Adds a waker, which is called when the read ends, or now if it has ended. Returns false if
+    /// the read was aborted or has failed.
     fn join(&self, waker: &Waker) -> bool;
 
     /// Whether [`Reading::join`] would be true.
     fn can_be_joined(&self) -> bool;
 
-    /// Asks for the item, to use it for a batch.
+    /// Returns the state. If the item was read, the calling batch uses it until [`Reading::leave`].
     fn ask(&self) -> ReadState;
 
-    /// A batch that has used it ends.
+    /// Ends a batch's use of the item.
     fn leave(&self);
 
-    /// Gives up its buffer and its hold on the page, if it has ended and nobody uses it; true if so.
+    /// Releases the buffer and the page if the read has ended and no batch uses it. Returns whether
+    /// it did.
     fn abort(&self) -> bool;
 
-    /// Has all who wait go on without the item. The device may still write to the buffer.
+    /// Makes all waiting requests continue without the item. The device may still write to the
+    /// buffer.
     fn give_up(&self);
 }
 
-/// The read of an item, among those that were delivered.
+/// The read of an item among the delivered ones.
 pub(crate) fn find(delivered: &[Arc<dyn Reading>], slot: Slot) -> Option<&Arc<dyn Reading>> {
     delivered.iter().find(|read| read.slot().is_same_item(slot))
 }

@@ -1,4 +1,4 @@
-//! What all handles share of the flash tier.
+//! The shared state of the flash tier.
 
 use super::counters::Counts;
 use super::format::Format;
@@ -24,54 +24,54 @@ pub(crate) struct Flash {
     pub(crate) format: Format,
     pub(crate) counts: Counts,
     pub(crate) queue: Queue,
-    /// The threads that read where there are no rings.
+    /// The threads that read if the system has no io_uring.
     pub(crate) pool: Pool,
-    /// Reads that one handle may have under way.
+    /// The maximum number of reads that one handle may have under way.
     pub(crate) depth: usize,
     settings: Mutex<FlashSettings>,
-    /// What evictions and look-ups need of the settings.
+    /// Copies of the settings that evictions and lookups need.
     item_size: AtomicUsize,
     low_ttl: AtomicU32,
-    /// `u32::MAX` if there is none.
+    /// `u32::MAX` if the setting is `None`.
     item_age: AtomicU32,
     recache_rate: AtomicU32,
     admits_all: AtomicBool,
     lists: Mutex<Lists>,
     buffers: Mutex<Buffers>,
-    /// Where blocks are read again.
+    /// The segment into which blocks are read when pages are emptied.
     pub(crate) block_segment: u32,
-    /// Those that were told to ask again later.
+    /// The wakers of requests that found no room for their read.
     waiters: Mutex<VecDeque<Waker>>,
     has_waiters: AtomicBool,
-    /// How often a read has ended, or a buffer was given back.
+    /// The number of times that a read ended or a buffer was returned.
     openings: AtomicU64,
-    /// The reads that there are, by their places.
+    /// The current reads by their places.
     reads: [Mutex<HashMap<u64, Weak<dyn Reading>>>; READ_MAPS],
-    /// How many pages had been opened when one was last rewritten.
+    /// The number of pages that had been opened when a page was last rewritten.
     rewritten_at: AtomicU64,
-    /// Second hits, of which one in so many is copied to memory.
+    /// The number of second hits. One in `recache_rate` is copied to memory.
     second_hits: AtomicU32,
     /// The time, for threads that serve no requests.
     now: AtomicU32,
     is_off: AtomicBool,
-    /// Writes that have failed in succession.
+    /// The number of successive failed writes.
     failed_writes: AtomicU32,
-    /// When the last write ended, or there was nothing to write.
+    /// When the last write ended, or when there was nothing to write.
     written_at: AtomicU32,
     /// The number of the tier's threads.
     threads: Mutex<usize>,
     threads_ended: Condvar,
 }
 
-/// The number of maps of reads, so that threads seldom need the same one.
+/// The number of maps of reads: enough that threads rarely need the same one.
 const READ_MAPS: usize = 16;
-/// After this many failed reads of a page since it was opened it is not used any more.
+/// A page is not used any more after this many failed reads since it was opened.
 const PAGE_ERRORS_MAX: u32 = 16;
-/// After this many errors within a minute flash is turned off.
+/// Flash is switched off after this many errors within a minute.
 const ERRORS_MAX: u64 = 256;
-/// After this many failed writes in succession, too.
+/// Flash is also switched off after this many successive failed writes.
 const FAILED_WRITES_MAX: u32 = 3;
-/// A device that ends no write for so many seconds has stopped.
+/// A device that completes no write for this many seconds has stopped.
 const WRITE_SECONDS_MAX: u32 = 2;
 
 impl std::fmt::Debug for Flash {
@@ -86,7 +86,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Flash {
-    /// The tier of a cache. Whoever empties pages reads blocks to `block_segment`.
+    /// The tier of a cache. Emptying a page reads its blocks to `block_segment`.
     pub(crate) fn new(
         config: &FlashConfig,
         format: Format,
@@ -148,7 +148,7 @@ impl Flash {
         self.low_ttl.load(Relaxed)
     }
 
-    /// After how many seconds without an access items are demoted.
+    /// The idle time in seconds after which items are demoted.
     pub(crate) fn item_age(&self) -> Option<u32> {
         Some(self.item_age.load(Relaxed)).filter(|age| *age != u32::MAX)
     }
@@ -157,7 +157,7 @@ impl Flash {
         self.admits_all.load(Relaxed)
     }
 
-    /// Whether an item that is hit once more on flash is copied to memory.
+    /// Whether an item that was hit again on flash is copied to memory.
     pub(crate) fn is_recached(&self) -> bool {
         let rate = self.recache_rate.load(Relaxed);
         rate != 0 && self.second_hits.fetch_add(1, Relaxed).is_multiple_of(rate)
@@ -167,7 +167,7 @@ impl Flash {
         Seconds(self.now.load(Relaxed))
     }
 
-    /// Notes the time, and does what is done once a second: reads that take too long have failed.
+    /// Records the time. Once a second, fails the reads that take too long.
     pub(crate) fn note_time(&self, now: Seconds) {
         let before = self.now.swap(now.0, Relaxed);
         if before == now.0 {
@@ -183,13 +183,13 @@ impl Flash {
             let reads: Vec<_> = lock(map).values().filter_map(Weak::upgrade).collect();
             reads.iter().filter(|read| read.is_late(now)).for_each(|read| read.give_up());
         }
-        // One that was woken may have gone away without waking the next.
+        // A request that was woken may have ended without waking the next one.
         self.wake(usize::MAX);
         self.queue.notify();
     }
 
-    /// Whether a page may be rewritten: no more than one for each page that is opened. What is rewritten fills
-    /// less than a page, so rewriting comes to an end.
+    /// Whether a page may be rewritten: at most one for each page that is opened. The rewritten
+    /// items fill less than a page, so rewriting ends.
     pub(crate) fn may_rewrite(&self) -> bool {
         self.counts.page_allocs.get() > self.rewritten_at.load(Relaxed)
     }
@@ -215,7 +215,7 @@ impl Flash {
         }
     }
 
-    /// Counts a write that has failed, or has not.
+    /// Records the end of a write.
     pub(crate) fn note_write(&self, table: &Table, has_failed: bool) {
         self.written_at.store(self.now.load(Relaxed), Relaxed);
         if !has_failed {
@@ -225,18 +225,18 @@ impl Flash {
         }
     }
 
-    /// Has nothing be written or read any more. What is on flash is not found by a later process either,
-    /// because it may be deleted or replaced until then without being read.
+    /// Stops all reads and writes. A later process does not use the items on flash either, because
+    /// this process may remove or replace them without reading them.
     fn turn_off(&self, table: &Table) {
         if !self.is_off() {
-            // First, because from then on keys are stored without a look at what is there, and the process may
-            // die at any moment.
+            // First, because afterwards keys are stored without looking for them on flash, and the
+            // process may die at any moment.
             table.header_page().flash.store(FlashContent::NONE);
             self.is_off.store(true, Ordering::Release);
         }
     }
 
-    /// Whether a write has ended a short while ago.
+    /// Whether a write has ended recently.
     pub(crate) fn is_writing(&self) -> bool {
         self.now.load(Relaxed).saturating_sub(self.written_at.load(Relaxed)) <= WRITE_SECONDS_MAX
     }
@@ -250,7 +250,8 @@ impl Flash {
         lock(&self.lists)
     }
 
-    /// The page of an item that can be read: it is in use, and was neither flushed nor has it expired.
+    /// The page of an item if the item can be read: the page is in use, not flushed and not
+    /// expired.
     pub(crate) fn readable<'t>(
         &self,
         table: &'t Table,
@@ -269,7 +270,7 @@ impl Flash {
         is_there.then_some((page, sequence))
     }
 
-    /// Removes a read that ends from those that others may join.
+    /// Removes a read that ends from the reads that others may join.
     pub(crate) fn forget(&self, slot: Slot, read: *const ()) {
         let mut reads = lock(self.reads_of(slot));
         if reads.get(&slot.place()).is_some_and(|other| std::ptr::addr_eq(other.as_ptr(), read)) {
@@ -282,12 +283,12 @@ impl Flash {
         &self.reads[usize::try_from(number).expect("four bits") % READ_MAPS]
     }
 
-    /// A read of the same item that there is.
+    /// The current read of the same item, if there is one.
     pub(crate) fn known_read(&self, slot: Slot) -> Option<Arc<dyn Reading>> {
         lock(self.reads_of(slot)).get(&slot.place()).and_then(Weak::upgrade)
     }
 
-    /// Has others join a read, unless there is one of the same item already: that is returned.
+    /// Lets others join a read. If there is another read of the same item, returns that instead.
     pub(crate) fn note_read(&self, read: &Arc<dyn Reading>) -> Option<Arc<dyn Reading>> {
         let slot = read.slot();
         let mut reads = lock(self.reads_of(slot));
@@ -301,8 +302,8 @@ impl Flash {
         other
     }
 
-    /// Has reads that have ended, and whose items nobody uses, give up their buffers: those that were begun
-    /// before `before`, of one page or of all. True if there were any.
+    /// Aborts the reads that have ended and whose items no batch uses: those started before
+    /// `before`, of one page or of all pages. Returns true if there were any.
     pub(crate) fn abort_reads(&self, before: Seconds, page: Option<usize>) -> bool {
         let is_wanted = |read: &&Arc<dyn Reading>| {
             read.begun() < before
@@ -310,16 +311,17 @@ impl Flash {
         };
         let mut any = false;
         for map in &self.reads {
-            // They are dropped after the lock, which dropping takes, too.
+            // The reads are dropped after the lock is released, because dropping a read takes the
+            // lock, too.
             let reads: Vec<_> = lock(map).values().filter_map(Weak::upgrade).collect();
             any |= reads.iter().filter(is_wanted).filter(|read| read.abort()).count() > 0;
         }
         any
     }
 
-    /// Takes a buffer. If there is none, whoever is not ahead of other requests takes one from a read whose
-    /// item nobody has asked for since an earlier second, because the requests that need it can't go on; and a
-    /// segment with other buffers is emptied for it.
+    /// Takes a buffer. If none is free and the read is not a read-ahead, takes the buffer of a
+    /// finished read whose item was not requested since an earlier second, because the requests
+    /// that need it cannot continue; and selects a segment with other buffers to be emptied.
     pub(crate) fn take_buffer(
         &self,
         table: &Table,
@@ -337,25 +339,25 @@ impl Flash {
         if self.abort_reads(now, None) { take() } else { None }
     }
 
-    /// Gives the buffer of a read back, and its hold on the page.
+    /// Returns the buffer of a read, and releases the page.
     pub(crate) fn end_read(&self, table: &Table, slot: Slot, buffer: Buffer) {
         lock(&self.buffers).give(&table.layout, buffer);
         Page::new(table, self.format.page_of(slot)).reads().fetch_sub(1, Ordering::AcqRel);
         self.wake_waiters();
     }
 
-    /// How often there was room for another read since the start.
+    /// The number of times that there was room for another read since the start.
     pub(crate) fn openings(&self) -> u64 {
         self.openings.load(Ordering::SeqCst)
     }
 
-    /// Has `waker` called when there is room for another read, after those that waited before. `seen` is
-    /// [`Flash::openings`] from before an attempt that found no room.
+    /// Calls `waker` when there is room for another read, after those that waited before. `seen` is
+    /// the value of [`Flash::openings`] before an attempt that found no room.
     pub(crate) fn wait_for_reads(&self, waker: &Waker, seen: u64) {
         lock(&self.waiters).push_back(waker.clone());
         self.has_waiters.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        // There may have been room before the waker was there.
+        // There may have been room before the waker was added.
         if self.openings() != seen {
             self.wake_next();
         }
@@ -365,8 +367,8 @@ impl Flash {
         self.has_waiters.load(Relaxed)
     }
 
-    /// There is room for another read: wakes the one that has waited longest, or all if no read is under way
-    /// whose end would wake others.
+    /// Announces room for another read: wakes the request that has waited longest, or all requests
+    /// if no read is under way whose end would wake others.
     pub(crate) fn wake_waiters(&self) {
         self.openings.fetch_add(1, Ordering::SeqCst);
         self.wake_next();
@@ -392,7 +394,7 @@ impl Flash {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Counts the threads of the tier in; false if there are any.
+    /// Adds to the count of the tier's threads. Returns false if there are threads already.
     pub(crate) fn begin_threads(&self, count: usize) -> bool {
         let mut threads = lock(&self.threads);
         let begins = *threads == 0;
@@ -411,7 +413,7 @@ impl Flash {
         *lock(&self.threads)
     }
 
-    /// Ends the threads, and waits for them for a while: a device that hangs may keep one.
+    /// Stops the threads and waits for them up to `patience`: a device that hangs may block one.
     pub(crate) fn stop(&self, patience: Duration) {
         self.queue.set_stopping(true);
         let threads = lock(&self.threads);

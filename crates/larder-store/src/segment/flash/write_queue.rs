@@ -1,4 +1,4 @@
-//! Write buffers that wait to be written.
+//! Write buffers that wait for their write.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,11 +13,11 @@ pub(crate) struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The segments, each with the number of those of its large value.
+    /// The segments, each with the number of segments of its large value.
     waiting: VecDeque<(u32, usize)>,
-    /// Taken and not yet done.
+    /// The number of segments that were taken and are not written yet.
     under_way: usize,
-    /// The segments of large values of those that wait or are under way.
+    /// The number of segments of large values that wait or are under way.
     large: usize,
     is_stopping: bool,
 }

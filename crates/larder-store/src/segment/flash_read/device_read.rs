@@ -1,4 +1,4 @@
-//! One read of an item from flash.
+//! A read of an item from flash.
 
 use super::large_read::{LargeValue, PartOutcome};
 use crate::Seconds;
@@ -19,15 +19,15 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-/// A read that takes longer than so many seconds has failed.
+/// The time in seconds after which a read counts as failed.
 const SECONDS_MAX: u32 = 5;
-/// Large items have a second more for each of so many bytes.
+/// Reads of large items get a second more for each this many bytes.
 const LEN_PER_SECOND: usize = 16 << 20;
 
 /// A read of an item.
 pub(crate) struct Read {
     shared: Arc<Shared>,
-    /// The hash and the index word for which it was begun.
+    /// The hash and the index word for which the read was started.
     hash: u64,
     slot: Slot,
     origin: Origin,
@@ -35,27 +35,28 @@ pub(crate) struct Read {
     base: Seconds,
     begun: Seconds,
     buffer: Buffer,
-    /// What is read from the device.
+    /// The range of the device that is read.
     start: u64,
     len: usize,
-    /// The value, if the item is large: then only the head goes to the buffer.
+    /// The value, if the item is large. Then only the head is read to the buffer.
     large: Option<LargeValue>,
     progress: Mutex<Progress>,
-    /// Its buffer and its hold on the page were given back.
+    /// Whether the buffer and the page were released.
     is_released: AtomicBool,
 }
 
-/// How far a read is.
+/// The progress of a read.
 enum Progress {
-    /// These are called when it ends. The device may write to the buffer.
+    /// The read is under way. Its end calls these wakers. The device may write to the buffer.
     UnderWay(Vec<Waker>),
-    /// It takes too long: whoever waited was told, and the device may still write to the buffer.
+    /// The read took too long: its waiters were woken without the item. The device may still write
+    /// to the buffer.
     GivenUp,
-    /// The item is there, and so many batches use it.
+    /// The item was read. This many batches use it.
     Whole { users: usize },
-    /// The item is not there.
+    /// The item could not be read.
     Failed,
-    /// It was there, but nobody asked, and its buffer was needed for another.
+    /// The item was read, but no request took it, and another read needed the buffer.
     Aborted,
 }
 
@@ -66,8 +67,8 @@ impl fmt::Debug for Read {
 }
 
 impl Read {
-    /// A read of the item that `slot` refers to, from `start` on. The page's count of reads was raised for
-    /// it.
+    /// A read of the item that `slot` refers to, from `start` on. The caller has already added it
+    /// to the page's count of reads.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         (hash, slot): (u64, Slot),
@@ -102,11 +103,13 @@ impl Read {
     }
 
     fn record_offset(&self) -> usize {
-        let skipped = usize::try_from(self.origin.offset - self.start).expect("a read is short");
+        let skipped = usize::try_from(self.origin.offset - self.start)
+            .expect("a read is shorter than a segment");
         self.buffer.offset + skipped
     }
 
-    /// Whether what was read is the item that was written there. A large item gets its chain.
+    /// Whether the bytes are those of the item that was written there. If the item is large, links
+    /// its chain.
     fn is_whole(&self) -> bool {
         let Some(flash) = &self.shared.flash else { return false };
         let (table, at) = (self.shared.table(), self.record_offset());
@@ -121,7 +124,8 @@ impl Read {
         {
             return false;
         }
-        // SAFETY: the buffer belongs to this read, the device is done with it, and it is inside of it.
+        // SAFETY: the range is inside the buffer, which belongs to this read, and the device is
+        // done with it.
         let rest = unsafe { table.region.bytes(at + 8, checked_len - 8) };
         let sum = table.region.word(at + checked_len).load(Relaxed);
         if sum != flash.format.checksum(header, rest, self.origin) {
@@ -130,7 +134,8 @@ impl Read {
         if self.large.as_ref().is_some_and(|large| !self.has_whole_value(large)) {
             return false;
         }
-        // Accesses are relative to the base of a segment, and the item was not in this one.
+        // Access times are relative to the base of a segment, and the item comes from another
+        // segment.
         let entry = table.entry(table.layout.segment_of(at));
         let header = header
             .with_access_code(access_code(entry.base(), self.base))
@@ -140,7 +145,7 @@ impl Read {
         true
     }
 
-    /// Whether a large value is the one that belongs to the head. It becomes the chain of the item.
+    /// Whether a large value belongs to the head. If so, links it as the chain of the item.
     fn has_whole_value(&self, large: &LargeValue) -> bool {
         let (table, at) = (self.shared.table(), self.record_offset());
         let record = Record::at(table, at, self.shared.config.cas, Witness::buffered(&self.buffer));
@@ -155,7 +160,7 @@ impl Read {
         first.inspect(|first| record.set_chain(*first)).is_some()
     }
 
-    /// Notes that a read of `len` bytes has ended.
+    /// Records the end of a read of `len` bytes.
     fn end_part(self: &Arc<Self>, result: io::Result<()>, len: usize) {
         let Some(flash) = &self.shared.flash else { return };
         let counts = &flash.counts;
@@ -168,7 +173,7 @@ impl Read {
             Some(large) => match large.end_one(result.is_err()) {
                 PartOutcome::Last(is_there) => !is_there,
                 PartOutcome::UnderWay => return flash.wake_waiters(),
-                // Whoever waits begins the others.
+                // A waiting request starts the other reads.
                 PartOutcome::GoOn => {
                     let is_wanted = match &*self.progress() {
                         Progress::UnderWay(wakers) => {
@@ -196,7 +201,7 @@ impl Read {
             let mut progress = self.progress();
             let wakers = match &mut *progress {
                 Progress::UnderWay(wakers) => std::mem::take(wakers),
-                // Nobody waits any more, and the word was removed.
+                // No request waits any more, and the index word was removed.
                 _ => {
                     is_usable = false;
                     Vec::new()
@@ -206,14 +211,16 @@ impl Read {
             wakers
         };
         if !is_usable {
-            // Whoever waits may be kept from asking by a peer that does not read.
+            // Release now: a waiting request may never take the item, because its peer does not
+            // read replies.
             self.release();
         }
         wakers.into_iter().for_each(Waker::wake);
         flash.wake_waiters();
     }
 
-    /// Gives back what it holds, once. No read is under way any more, and nobody uses the item.
+    /// Releases the buffer and the page, once. Called when no read is under way and no batch uses
+    /// the item.
     fn release(&self) {
         if self.is_released.swap(true, Relaxed) {
             return;
@@ -268,7 +275,7 @@ impl Reading for Read {
         {
             flash.counts.reading.add(1);
             let begun = reader.begin(Arc::new(Piece { read: Arc::clone(&self), place }));
-            assert!(begun.is_ok(), "there was room for it");
+            assert!(begun.is_ok(), "`has_room` was checked before");
         }
         if large.is_stalled()
             && let Progress::UnderWay(wakers) = &*self.progress()
@@ -323,7 +330,7 @@ impl Reading for Read {
         let mut progress = self.progress();
         let wakers = match &mut *progress {
             Progress::Whole { users: 0 } => Vec::new(),
-            // Whoever waits for it does not begin the reads that are left.
+            // The waiters must not start the remaining reads.
             Progress::UnderWay(wakers) if self.large.as_ref().is_some_and(LargeValue::stop) => {
                 std::mem::take(wakers)
             }
@@ -353,9 +360,9 @@ impl Reading for Read {
     }
 }
 
-// SAFETY: the buffer is this read's alone: it is given back by `release`, which is called when no read is under
-// way any more: by whoever ends the last one, by `abort` after that, or when this is dropped, which the reader
-// prevents until it has called `finish`.
+// SAFETY: the buffer belongs only to this read until `release`. That is called when no read is
+// under way any more: by the end of the last one, by `abort` after that, or when this is dropped,
+// which the reader prevents until it has called `finish`.
 unsafe impl Target for Read {
     fn place(&self) -> Place {
         let into = self.shared.table().region.place(self.buffer.offset, self.len);
@@ -367,15 +374,15 @@ unsafe impl Target for Read {
     }
 }
 
-/// The read of one piece of a large value: where it is on the device, the offset in the region that it goes to,
-/// and its length.
+/// A read of one piece of a large value: its offset on the device, the offset in the region that it
+/// is read to, and its length.
 struct Piece {
     read: Arc<Read>,
     place: (u64, usize, usize),
 }
 
-// SAFETY: the segment belongs to the value of the read, which keeps it until all of its reads have ended, and
-// this keeps the read.
+// SAFETY: the segment belongs to the value of the read, which keeps it until all of its reads have
+// ended. This piece keeps the read.
 unsafe impl Target for Piece {
     fn place(&self) -> Place {
         let (offset, at, len) = self.place;

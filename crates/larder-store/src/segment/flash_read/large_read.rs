@@ -1,5 +1,5 @@
-//! Reading large items: the head into a buffer like any other item, and the value into segments of its own,
-//! which become the chain of the item.
+//! Reading large items: the head into a buffer, like any other item, and the value into segments of
+//! its own, which become the chain of the item.
 
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::format::add_piece;
@@ -7,38 +7,39 @@ use crate::segment::large_value::upload::Upload;
 use crate::segment::memory::table::Table;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The value of a large item that is read.
+/// The value of a large item that is being read.
 pub(crate) struct LargeValue {
-    /// Its first byte on the device, and how many are read.
+    /// The value's offset on the device, and the number of bytes to read.
     start: u64,
     len: usize,
     state: Mutex<State>,
 }
 
 struct State {
-    /// The segments. `None` if there was no memory for them, or if the index has an item with them now.
+    /// The segments. `None` if there was no memory for them, or if an item in the index has them
+    /// now.
     upload: Option<Upload>,
-    /// They are a chain that look-ups may have found.
+    /// Whether the segments are linked as a chain that lookups may have found.
     is_linked: bool,
-    /// Reads of the head and of pieces that were begun, and that have ended.
+    /// The number of reads of the head and of pieces that were started, and that have ended.
     begun: usize,
     ended: usize,
     has_failed: bool,
 }
 
-/// What follows from the end of one read of a large item.
+/// The consequence of the end of one read of a large item.
 pub(crate) enum PartOutcome {
-    /// Others are under way.
+    /// Other reads are under way.
     UnderWay,
-    /// Others have to be begun.
+    /// Other reads must be started.
     GoOn,
-    /// It was the last; whether all have succeeded.
+    /// This was the last read; true if all have succeeded.
     Last(bool),
 }
 
 impl LargeValue {
-    /// The value of `len` bytes at most, from `start` on, for which there are enough segments in `upload`;
-    /// without them only the head is read. One read has begun, that of the head.
+    /// The value of at most `len` bytes, from `start` on, with enough segments in `upload`. Without
+    /// segments, only the head is read. One read has started, that of the head.
     pub(crate) fn new((start, len): (u64, usize), upload: Option<Upload>) -> Self {
         let state = State { upload, is_linked: false, begun: 1, ended: 0, has_failed: false };
         Self { start, len, state: Mutex::new(state) }
@@ -53,14 +54,14 @@ impl LargeValue {
         self.len
     }
 
-    /// Whether there are segments for the value, or were until the index has taken them.
+    /// Whether there are segments for the value, or were until the index took them.
     pub(crate) fn has_memory(&self) -> bool {
         let state = self.state();
         state.upload.is_some() || state.is_linked
     }
 
-    /// The next piece that is to be read, if there is one: where it is on the device, the offset in the region
-    /// that it goes to, and how long it is.
+    /// The next piece to read, if there is one: its offset on the device, the offset in the region
+    /// to read it to, and its length.
     pub(crate) fn begin_next(&self, table: &Table) -> Option<(u64, usize, usize)> {
         let mut state = self.state();
         let number = state.begun - 1;
@@ -74,14 +75,15 @@ impl LargeValue {
         Some((self.start + at as u64, table.layout.start(segment), len))
     }
 
-    /// Whether pieces are to be read, and no read is under way whose end would have others begun.
+    /// Whether pieces remain to be read while no read is under way whose end would start them.
     pub(crate) fn is_stalled(&self) -> bool {
         let state = self.state();
         let pieces = state.upload.as_ref().map_or(0, |upload| upload.segments.len());
         state.ended == state.begun && state.begun < 1 + pieces && !state.has_failed
     }
 
-    /// Has no more pieces be read, if no read is under way and not all were read; false if it is not so.
+    /// Cancels the remaining pieces if no read is under way. Returns false if one is, or if all
+    /// pieces were read.
     pub(crate) fn stop(&self) -> bool {
         let mut state = self.state();
         let pieces = state.upload.as_ref().map_or(0, |upload| upload.segments.len());
@@ -90,7 +92,7 @@ impl LargeValue {
         is_stalled
     }
 
-    /// A read of a piece ends, or that of the head.
+    /// Records the end of the read of a piece or of the head.
     pub(crate) fn end_one(&self, has_failed: bool) -> PartOutcome {
         let mut state = self.state();
         state.ended += 1;
@@ -105,7 +107,8 @@ impl LargeValue {
         }
     }
 
-    /// The checksum of a value of `len` bytes that was read completely; `None` if it can't have that length.
+    /// The checksum of a value of `len` bytes that was read completely; `None` if the value can't
+    /// have that length.
     pub(crate) fn checksum(&self, len: usize) -> Option<u64> {
         let mut state = self.state();
         let upload = state.upload.as_mut()?;
@@ -117,7 +120,7 @@ impl LargeValue {
         Some(pieces.fold(0, add_piece))
     }
 
-    /// Makes the segments a chain, and returns the first; `None` if there are none.
+    /// Links the segments as a chain, and returns the first; `None` if there are none.
     pub(crate) fn link(&self) -> Option<u32> {
         let mut state = self.state();
         let first = state.upload.as_ref()?.link_all();
@@ -125,14 +128,15 @@ impl LargeValue {
         first
     }
 
-    /// The index has an item with the chain now.
+    /// Gives the segments away: an item in the index has the chain now.
     pub(crate) fn give_away(&self) {
         if let Some(upload) = self.state().upload.take() {
             upload.release_all();
         }
     }
 
-    /// Frees the segments, unless the index has them: those of a chain when no reader can see it any more.
+    /// Frees the segments, unless the index has them. Segments of a chain are freed when no reader
+    /// can see it any more.
     pub(crate) fn free(&self, shared: &Shared) {
         let (upload, is_linked) = {
             let mut state = self.state();

@@ -1,7 +1,7 @@
-//! Items on flash in look-ups and updates.
+//! Items on flash in lookups and updates.
 //!
-//! A key whose index word refers to flash is `Pending` until what is there was delivered. Only then it is
-//! known whether the item is the key's: index words are compared in 14 to 20 bits.
+//! A key whose index word refers to flash is `Pending` until the item was read and delivered. Only
+//! then the cache knows whether the item has this key: index words compare only 14 to 20 bits.
 
 use crate::engine::Liveness;
 use crate::eviction::Queue;
@@ -21,20 +21,20 @@ use crate::segment::write::writer::Writer;
 use crate::{HashedKey, Now};
 use std::sync::Arc;
 
-/// What an update has found on flash.
+/// The result of an update's search on flash.
 pub(crate) enum OnFlash<'i> {
     Nothing,
-    /// The item has to be read first.
+    /// The update must read the item first.
     Pending,
-    /// Index words that may be the key's, which need not be read.
+    /// Index words that may be the key's. The update need not read them.
     Unread,
-    /// The item, but there was no memory for its value.
+    /// The item was read, but there was no memory for its value.
     NoRoom,
-    /// The item.
+    /// The item, which was read.
     Item(LockedSlot<'i>, Arc<dyn Reading>),
 }
 
-/// Whether an item that was read from flash can be shown.
+/// The liveness of an item that was read from flash.
 pub(crate) fn liveness_on_flash(
     shared: &Shared,
     read: &dyn Reading,
@@ -74,7 +74,7 @@ impl Handle {
         let (len, expiry) = (record.len(), record.expiry());
         let (_, mut writer) = self.writer();
         let kind = writer.kind(&shared, Queue::Main, expiry, record.item_len());
-        // It gets a link, and may get an exact expiry.
+        // 16 bytes more, for a link and an exact expiry.
         if !writer.has_room(&shared, kind, len + 16) {
             let Ok(segment) = self.try_segment() else { return };
             let (_, mut writer) = self.writer();
@@ -111,7 +111,7 @@ impl Handle {
 }
 
 impl Writer<'_> {
-    /// What an update finds on flash for a key that is not in memory. `is_shown`: it depends on the item.
+    /// Searches flash for a key that is not in memory. `is_shown`: the update depends on the item.
     pub(crate) fn find_on_flash<'i>(
         &self,
         shared: &Shared,
@@ -141,8 +141,9 @@ impl Writer<'_> {
         found
     }
 
-    /// Removes index words of a key whose pages have expired or were flushed, before the key gets another word.
-    /// Such a page becomes readable again if it is not full, and something with a later expiry lands there.
+    /// Removes index words of a key whose pages have expired or were flushed, before the key gets
+    /// another word. Otherwise such a page could become readable again: if it is not full, an item
+    /// with a later expiry may be written there.
     pub(crate) fn remove_unreadable(&mut self, shared: &Shared, stripe: &Locked<'_, Table>) {
         let Some(flash) = shared.flash.as_ref().filter(|flash| !flash.is_off()) else { return };
         for place in stripe.on_flash() {
@@ -152,7 +153,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Counts out an item whose index word does not refer to flash any more.
+    /// Subtracts an item whose index word no longer refers to flash from the counts.
     pub(crate) fn count_off_flash(&self, shared: &Shared, slot: Slot) {
         let Some(flash) = &shared.flash else { return };
         let bytes = flash.format.counted_len(slot);
@@ -160,7 +161,7 @@ impl Writer<'_> {
         self.member.block.remove_item(shared.table(), 0, bytes);
     }
 
-    /// Counts an item that has come back to memory from flash.
+    /// Counts an item that was copied back to memory from flash.
     pub(crate) fn count_back_in_memory(&self, shared: &Shared, slot: Slot, record: &Record<'_>) {
         let (class, footprint) = shared.class_of(record);
         self.member.block.add_item(shared.table(), class, footprint);
@@ -179,7 +180,7 @@ impl Writer<'_> {
         self.count_off_flash(shared, place.slot);
     }
 
-    /// Removes the index word of an item on flash, if it is there still.
+    /// Removes the index word of an item on flash, if it still exists.
     pub(crate) fn remove_word(&mut self, shared: &Shared, hash: u64, slot: Slot) -> bool {
         let stripe = shared.index.lock(hash);
         let place = stripe.on_flash().find(|place| place.slot.is_same_item(slot));
@@ -192,7 +193,7 @@ impl Writer<'_> {
 }
 
 impl Shared {
-    /// An item that was read from flash, and that its read says is whole.
+    /// An item that was read from flash. The read must be complete.
     pub(crate) fn record_in_buffer<'r>(&'r self, read: &'r dyn Reading) -> Record<'r> {
         let (offset, buffer) = read.item();
         Record::at(self.table(), offset, self.config.cas, Witness::buffered(buffer))

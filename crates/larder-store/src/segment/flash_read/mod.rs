@@ -1,16 +1,16 @@
-//! Items read from flash.
+//! Reading items from flash.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `walk_reads` | items on flash in walks |
-//! | `lookup` | items on flash in look-ups and updates |
-//! | `request` | reads: beginning them, delivering what was read |
+//! | `lookup` | items on flash in lookups and updates |
+//! | `request` | starting reads, and delivering their items |
 //! | `device_read` | one read of an item |
-//! | `large_read` | the value of a large item that is read |
+//! | `large_read` | reading the value of a large item |
 //!
 //! # Invariants
-//! - Whether a word on flash is the key's is known only after its item was read.
-//! - The buffer of a read is not used again before the device is done with it and no batch uses it.
+//! - Whether an index word on flash belongs to a key is known only after its item was read.
+//! - The buffer of a read is not reused before the device is done with it and no batch uses it.
 
 pub(crate) mod device_read;
 pub(crate) mod large_read;

@@ -1,5 +1,5 @@
-//! Reading items: requests begin reads for keys whose index words refer to flash, and use what was read
-//! until their batch ends.
+//! Reads for requests: requests start reads of keys whose index words refer to flash, and use the
+//! items until their batch ends.
 
 use super::device_read::Read;
 use super::large_read::LargeValue;
@@ -17,24 +17,24 @@ use std::sync::Arc;
 use std::task::Waker;
 
 /// The outcome of an attempt to read.
-pub(crate) enum Attempt {
-    ReadStart(Arc<dyn Reading>),
-    /// The item is not there any more.
+pub(crate) enum ReadAttempt {
+    Started(Arc<dyn Reading>),
+    /// The item is not on flash any more.
     Gone,
-    Later,
+    Busy,
 }
 
-/// What an item is read for.
+/// The purpose of a read.
 #[derive(Clone, Copy)]
 pub(crate) struct Purpose {
-    /// There is something else to wait for: see [`ReadRequest::is_read_ahead`].
+    /// The request can wait for another read: see [`ReadRequest::is_read_ahead`].
     pub(crate) is_read_ahead: bool,
-    /// It is read for a walk, whose reads give way to those of requests.
+    /// The read is for a walk. Its result gives way to requests.
     pub(crate) is_walk: bool,
 }
 
 impl Handle {
-    /// Begins to read what may be the item with this hash.
+    /// Starts reading the possible item with this hash.
     pub(crate) fn fetch_item(
         &mut self,
         ReadRequest { hash, is_read_ahead }: ReadRequest,
@@ -47,7 +47,7 @@ impl Handle {
             let mut places = wanted.iter_mut();
             shared.index.lookup_in_any_tier(hash, |_, slot| -> Option<()> {
                 if slot.is_on_flash() && flash.readable(shared.table(), slot, now.secs).is_some() {
-                    // More than one is another key's that agrees in the bits that words keep.
+                    // Further words belong to other keys that agree in the bits that words keep.
                     if let Some(place) = places.next() {
                         *place = Some(slot);
                     }
@@ -61,12 +61,12 @@ impl Handle {
                 continue;
             }
             match self.begin_read((hash, slot), Purpose { is_read_ahead, is_walk: false }, waker) {
-                Attempt::ReadStart(read) => {
+                ReadAttempt::Started(read) => {
                     into.push(PendingRead(read));
                     begun = ReadStart::Started;
                 }
-                Attempt::Gone => (),
-                Attempt::Later => return ReadStart::Busy,
+                ReadAttempt::Gone => (),
+                ReadAttempt::Busy => return ReadStart::Busy,
             }
         }
         begun
@@ -77,20 +77,20 @@ impl Handle {
         (hash, slot): (u64, Slot),
         purpose: Purpose,
         waker: &Waker,
-    ) -> Attempt {
+    ) -> ReadAttempt {
         let Purpose { is_read_ahead, is_walk } = purpose;
         let shared = Arc::clone(&self.shared);
-        let Some(flash) = &shared.flash else { return Attempt::Gone };
+        let Some(flash) = &shared.flash else { return ReadAttempt::Gone };
         if let Some(read) = flash.known_read(slot)
             && read.join(waker)
         {
-            return Attempt::ReadStart(read);
+            return ReadAttempt::Started(read);
         }
         let Some((page, sequence)) = flash.readable(shared.table(), slot, self.now.secs) else {
-            return Attempt::Gone;
+            return ReadAttempt::Gone;
         };
         let openings = flash.openings();
-        // Nothing is taken that those who wait for it need first.
+        // A read-ahead must not take resources that waiting requests need first.
         let is_refused = is_read_ahead && flash.has_waiters() || !self.fetching.has_room(flash);
         let extent = flash.format.extent(slot, flash.device.align());
         let len = usize::try_from(extent.1 - extent.0).expect("an item fits a segment");
@@ -104,10 +104,10 @@ impl Handle {
             if !is_read_ahead {
                 flash.wait_for_reads(waker, openings);
             }
-            return Attempt::Later;
+            return ReadAttempt::Busy;
         };
-        // Either this thread sees that the word has changed, or the thread that empties the page sees the
-        // read.
+        // Either this thread sees that the word has changed, or the thread that empties the page
+        // sees the read.
         page.reads().fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         let is_there = self.pinned(|shared, _, _| {
@@ -117,34 +117,35 @@ impl Handle {
         let origin = Origin { offset: flash.format.offset_of(slot), sequence };
         if !is_there || page.sequence() != sequence {
             flash.end_read(shared.table(), slot, buffer);
-            return Attempt::Gone;
+            return ReadAttempt::Gone;
         }
-        // A request may take the buffer as soon as the item was read.
+        // A request may take a walk's buffer as soon as the item was read, so a walk's read counts
+        // as a second older.
         let begun = Seconds(self.now.secs.0.saturating_sub(is_walk.into()));
         let (times, extent) = ((page.base(), begun), (extent.0, len));
         let parts = (buffer, large.flatten());
         let read = Arc::new(Read::new(&shared, (hash, slot), origin, extent, parts, times, waker));
-        // Another thread may have begun to read it meanwhile.
+        // Another thread may have started the same read at the same time.
         let own: Arc<dyn Reading> = Arc::clone(&read) as Arc<dyn Reading>;
         if let Some(other) = flash.note_read(&own) {
             if other.join(waker) {
-                return Attempt::ReadStart(other);
+                return ReadAttempt::Started(other);
             }
             flash.wait_for_reads(waker, openings);
-            return Attempt::Later;
+            return ReadAttempt::Busy;
         }
         flash.counts.reading.add(1);
         flash.counts.reads.add(1);
         flash.counts.reads_before.add(is_walk.into());
         let reader = self.fetching.reader(flash);
         let begun = reader.begin(read);
-        assert!(begun.is_ok(), "there was room for it");
+        assert!(begun.is_ok(), "`has_room` was checked before");
         Arc::clone(&own).begin_more(reader);
-        Attempt::ReadStart(own)
+        ReadAttempt::Started(own)
     }
 
-    /// Takes segments for a large value; `None` if that has to wait until other reads have ended. If there
-    /// would be no memory then either, the value is not read.
+    /// Takes segments for a large value. `None` if that must wait for other reads to end. If there
+    /// would be no memory even then, reads no value.
     fn begin_value(
         &mut self,
         shared: &Arc<Shared>,
@@ -154,13 +155,13 @@ impl Handle {
     ) -> Option<LargeValue> {
         let (start, len) = flash.format.value_extent(slot);
         if is_read_ahead {
-            // It would take memory from items that others use.
+            // A walk must not take memory from items that others use.
             return None;
         }
         self.evacuate_before_write();
         let mut upload = self.with_all_segments(Upload::for_flash_read(shared, len));
         if upload.is_err() && flash.abort_reads(self.now.secs, None) {
-            // Values that were read for peers that take no answers gave their memory up.
+            // Values that were read for peers that take no replies have released their memory.
             upload = self.with_all_segments(Upload::for_flash_read(shared, len));
         }
         self.evacuate_after_write();
@@ -175,7 +176,7 @@ impl Handle {
         Some(LargeValue::new((start, len), upload.ok()))
     }
 
-    /// Has look-ups find what was read, until the batch ends.
+    /// Makes lookups find the item of a read until the batch ends.
     pub(crate) fn deliver_item(&mut self, fetch: &PendingRead) -> Delivery {
         let read = &fetch.0;
         match read.ask() {
@@ -187,7 +188,7 @@ impl Handle {
             }
             ReadState::Whole if self.fetching.find(read.slot()).is_some() => read.leave(),
             ReadState::Whole => self.fetching.delivered.push(Arc::clone(read)),
-            // The request is repeated, and the item read again.
+            // The caller repeats the request, which reads the item again.
             ReadState::Aborted => return Delivery::Gone,
             ReadState::Failed => {
                 self.remove_lost(&**read);

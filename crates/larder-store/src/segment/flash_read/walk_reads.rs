@@ -1,18 +1,19 @@
 //! Items on flash in walks.
 //!
-//! A walk that comes to an index word on flash *seeks* its item: it begins to read it, goes on, and shows the
-//! item when it was read, if the word is there still. If the word has changed meanwhile, the item was
-//! removed, has come back to memory, or is elsewhere on flash: then its two buckets are looked through again.
-//! They follow from the word and its bucket, so that this takes no key, and it does not matter where in the
+//! A walk that reaches an index word on flash *seeks* its item: it starts a read, continues, and
+//! shows the item after the read if the word still exists. If the word has changed, the item was
+//! removed, copied back to memory, or moved on flash; then the walk searches its two buckets again.
+//! The buckets follow from the word and its bucket, so this needs no key, and works wherever in the
 //! index the walk is by then.
 //!
-//! Requests come first: beyond one read, which waits for room as a request's would, a walk begins reads only
-//! while nobody waits for room and half of those that a handle may have are left; and what was read for a
-//! walk is given up for a request at once. Large items are read one by one, because each takes memory from
-//! others; one that finds no memory is not shown.
+//! Requests have priority. One read of a walk waits for room like a request's. The walk starts
+//! further reads only while no request waits for room and fewer than half of the handle's reads are
+//! under way, and a request may take the buffer of a walk's read at once. Large items are read one
+//! at a time, because each takes memory from others. A large item for which there is no memory is
+//! not shown.
 
 use super::lookup::liveness_on_flash;
-use super::request::{Attempt, Purpose};
+use super::request::{Purpose, ReadAttempt};
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::pending_read::{ReadState, Reading};
 use crate::segment::flash::tier::Flash;
@@ -23,11 +24,11 @@ use crate::{Item, Seconds};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
-/// The number of items from which no more are sought before some were read.
+/// The number of pending items at which a walk seeks no more until some were read.
 pub(crate) const SOUGHT_MAX: usize = 64;
 
-/// The items on flash that a walk has yet to show. They are fewer than [`SOUGHT_MAX`] and what one group of
-/// buckets adds.
+/// The items on flash that a walk has yet to show: fewer than [`SOUGHT_MAX`] plus the items of one
+/// group of buckets.
 #[derive(Debug, Default)]
 pub(crate) struct Seeking {
     sought: Vec<Sought>,
@@ -37,15 +38,15 @@ pub(crate) struct Seeking {
 /// An item that a walk has yet to show.
 #[derive(Debug)]
 struct Sought {
-    /// A hash with the tag and the buckets of its key.
+    /// A hash with the tag and the buckets of the item's key.
     hash: u64,
     /// The index word that was found.
     slot: Slot,
-    /// `None`: the read has not begun.
+    /// `None` if the read has not started.
     read: Option<Arc<dyn Reading>>,
 }
 
-/// Wakes whoever continues the walk once, however many reads end before that.
+/// A waker that wakes the walk's caller once, however many reads end before the walk continues.
 #[derive(Debug, Default)]
 struct Alarm(Mutex<Option<Waker>>);
 
@@ -70,12 +71,12 @@ impl Seeking {
         self.sought.len()
     }
 
-    /// Has `waker` called when the next read ends.
+    /// Sets the waker that the next end of a read calls.
     pub(crate) fn wake_later(&self, waker: &Waker) {
         *self.alarm.waker() = Some(waker.clone());
     }
 
-    /// Adds an item, unless it was flushed, has expired, or is sought already.
+    /// Adds an item, unless it was flushed, has expired, or is pending already.
     pub(crate) fn add(&mut self, shared: &Shared, hash: u64, slot: Slot, now: Seconds) {
         let Some(flash) = &shared.flash else { return };
         let is_known = || self.sought.iter().any(|sought| sought.slot.is_same_item(slot));
@@ -86,14 +87,14 @@ impl Seeking {
 }
 
 impl Drop for Seeking {
-    /// Reads that are under way go on, and wake nobody.
+    /// The reads continue, and wake no one.
     fn drop(&mut self) {
         *self.alarm.waker() = None;
     }
 }
 
 impl Handle {
-    /// Shows the items that were read, and returns how many it has shown.
+    /// Shows the items that were read. Returns how many it has shown.
     pub(crate) fn show_read(
         &mut self,
         seeking: &mut Seeking,
@@ -129,8 +130,8 @@ impl Handle {
         shown
     }
 
-    /// Shows an item that was read, if its index word is there still, it is live, and there was memory for its
-    /// value; false if the word is not there.
+    /// Shows an item that was read if its index word still exists, it is live, and there was memory
+    /// for its value. Returns false if the word does not exist.
     fn show_if_there(
         &mut self,
         hash: u64,
@@ -153,7 +154,8 @@ impl Handle {
         is_there
     }
 
-    /// Begins to read what is sought, as far as requests leave room. Returns whether the walk will be woken.
+    /// Starts reads of the pending items, as far as requests leave room. Returns whether the walk's
+    /// waker will be called.
     pub(crate) fn begin_walk_reads(
         &mut self,
         seeking: &mut Seeking,
@@ -175,16 +177,16 @@ impl Handle {
             }
             let purpose = Purpose { is_read_ahead: will_be_woken, is_walk: true };
             match self.begin_read((hash, slot), purpose, &waker) {
-                Attempt::ReadStart(read) => {
+                ReadAttempt::Started(read) => {
                     seeking.sought[at].read = Some(read);
                     will_be_woken = true;
                     at += 1;
                 }
-                Attempt::Gone => {
+                ReadAttempt::Gone => {
                     seeking.sought.swap_remove(at);
                     self.show_matching(seeking, hash, visit);
                 }
-                Attempt::Later => {
+                ReadAttempt::Busy => {
                     will_be_woken = true;
                     break;
                 }
@@ -196,7 +198,7 @@ impl Handle {
         will_be_woken
     }
 
-    /// Whether a walk may begin another read.
+    /// Whether a walk may start another read.
     fn leaves_room(&mut self, flash: &Flash) -> bool {
         !flash.has_waiters() && self.fetching.reader(flash).under_way() < flash.depth / 2
     }

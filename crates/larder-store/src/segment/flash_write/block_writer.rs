@@ -1,7 +1,8 @@
-//! The threads that write buffers of demoted items to flash, and have index words refer to what was written.
+//! The threads that write buffers of demoted items to flash, and then make index words refer to the
+//! written items.
 //!
-//! A write blocks its thread, and no other. If writes are slower than evictions, the queue fills up, and
-//! what is evicted meanwhile is dropped.
+//! A write blocks only its own thread. If writes are slower than evictions, the queue fills up, and
+//! further evicted items are dropped.
 
 use super::demotion::LARGE_BUCKET;
 use super::large_write::LargeWrite;
@@ -20,44 +21,44 @@ use crate::segment::sync::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The number of threads that write. Most devices take several blocks at once faster than one after the
-/// other.
+/// The number of writing threads. Most devices write several blocks faster at the same time than
+/// one after the other.
 const WRITERS: usize = 4;
-/// How long the last handle waits for the threads of the tier to end.
+/// The maximum time that the last handle waits for the threads of the tier to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
-/// How long to wait for a free page before looking again whether one is wanted still.
+/// The maximum time to wait for a free page before checking again whether one is still needed.
 const PAGE_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A block that was written.
 #[derive(Clone, Copy, Debug)]
 struct Written {
-    /// Its first byte on the device.
+    /// The block's offset on the device.
     offset: u64,
     page: u32,
 }
 
-/// Blocks that are written to.
+/// Blocks that are reserved for a write.
 #[derive(Clone, Copy, Debug)]
 struct Blocks {
     page: u32,
-    /// The first byte on the device.
+    /// The offset of the first block on the device.
     offset: u64,
     /// The sequence of the page.
     sequence: Sequence,
 }
 
-/// What has become of a block.
+/// The outcome of writing a block.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
     Written(Written),
-    /// It could not be written, or nothing in it is wanted any more.
+    /// The write failed, or no item of the block is needed any more.
     Failed,
-    /// The tier stops.
+    /// The tier is stopping.
     Stopped,
 }
 
 impl Shared {
-    /// Starts the threads of the flash tier, unless they are there.
+    /// Starts the threads of the flash tier, unless they are running.
     pub(crate) fn start_flash(shared: &Arc<Self>) {
         let Some(flash) = &shared.flash else { return };
         flash.queue.set_stopping(false);
@@ -67,7 +68,7 @@ impl Shared {
         }
     }
 
-    /// Ends the threads of the flash tier when no other handles are left.
+    /// Stops the threads of the flash tier if no other handles are left.
     pub(crate) fn stop_flash_if_last(&self) {
         if let Some(flash) = &self.flash
             && self.handles.load(Ordering::Acquire) <= flash.thread_count()
@@ -89,7 +90,8 @@ fn spawn(shared: &Arc<Shared>, name: &str, run: impl FnOnce(&mut Handle, &Flash)
             flash.end_thread();
         }
     });
-    // Without the thread nothing is written: the queue is full soon, and items are dropped as without flash.
+    // Without the thread nothing is written: the queue fills up, and items are dropped as without
+    // flash.
     if spawned.is_err()
         && let Some(flash) = &shared.flash
     {
@@ -104,7 +106,7 @@ fn run(handle: &mut Handle, flash: &Flash) {
     }
 }
 
-/// Writes the next segment of the queue on the calling thread; false if there is none.
+/// Writes the next segment of the queue on the calling thread. Returns false if the queue is empty.
 #[cfg(all(test, not(any(loom, shuttle, miri))))]
 pub(crate) fn write_next(handle: &mut Handle, flash: &Flash) -> bool {
     let next = flash.queue.try_next();
@@ -116,7 +118,7 @@ pub(crate) fn write_next(handle: &mut Handle, flash: &Flash) -> bool {
 }
 
 impl Handle {
-    /// Writes a write buffer, and frees it.
+    /// Writes a write buffer to flash, and frees it.
     fn write_out(&mut self, flash: &Flash, (segment, chained): (u32, usize)) {
         let shared = Arc::clone(&self.shared);
         self.now = flash.now().into();
@@ -130,12 +132,12 @@ impl Handle {
         let written = match outcome {
             Outcome::Written(written) => Some(written),
             Outcome::Failed => None,
-            // The next process finds it as it is, or the next threads of this one.
+            // Back to the queue, for the next threads of this process or for the next process.
             Outcome::Stopped => return flash.queue.push(segment, chained),
         };
         let evicted = self.switch_words(&shared, flash, &owned, written);
         if let Some(written) = written {
-            // Until here the page was not emptied.
+            // The page could not be emptied until now.
             let page = Page::new(shared.table(), written.page as usize);
             page.reads().fetch_sub(1, Ordering::AcqRel);
         }
@@ -149,7 +151,7 @@ impl Handle {
         }
     }
 
-    /// The next `count` blocks for a write buffer.
+    /// Reserves the next `count` blocks for a write buffer.
     fn next_blocks(
         &self,
         shared: &Shared,
@@ -176,7 +178,7 @@ impl Handle {
                 flash.counts.page_allocs.add(1);
                 flash.queue.notify();
             } else {
-                // With so few pages that no other will be free, all items share one.
+                // With so few pages that no other page will become free, all items share one.
                 let patience = if flash.lists().full().next().is_some() {
                     PAGE_PATIENCE
                 } else {
@@ -204,7 +206,7 @@ impl Handle {
         let end = start + entry.written().load(Ordering::Acquire) as usize;
         for (at, header) in records(shared, flash, segment) {
             let record_len = header.record_len(shared.config.cas);
-            // SAFETY: the segment is this thread's, and but for the header nothing in it changes.
+            // SAFETY: the segment belongs to this thread, and nothing in it changes except headers.
             let rest = unsafe { table.region.bytes(at + 8, record_len - 8) };
             let origin = Origin { offset: offset + (at - start) as u64, sequence };
             let sum = flash.format.checksum(header, rest, origin);
@@ -212,12 +214,12 @@ impl Handle {
         }
         let len = (end - start).next_multiple_of(flash.device.align());
         if end < start + len {
-            // Whoever reads the block again stops there.
+            // A zero word, which ends a later read of the block.
             table.region.word(end).store(0, Ordering::Relaxed);
         }
         let from = table.region.place(start, len);
-        // SAFETY: the place is in the region, all of which is initialised; others change headers alone, through
-        // atomics.
+        // SAFETY: the range is in the region, all of which is initialised. Other threads change
+        // only headers, through atomics.
         let result = unsafe { flash.device.write(offset, from, len) };
         self.end_write(shared, flash, blocks, len, result.is_ok())
     }
@@ -260,8 +262,8 @@ impl Handle {
         Outcome::Failed
     }
 
-    /// Has the index words of a segment's items refer to flash, or evicts the items if they were not written.
-    /// Returns how many were evicted.
+    /// Makes the index words of a segment's items refer to flash, or evicts the items if their
+    /// write failed. Returns how many were evicted.
     fn switch_words(
         &mut self,
         shared: &Arc<Shared>,
@@ -281,7 +283,8 @@ impl Handle {
         for (at, header) in records(shared, flash, segment) {
             let hash = shared.hash(Record::at(table, at, cas, Witness::owner(segment)).key());
             if header.has(State::Dead) {
-                // Whoever has marked it holds the stripe until its bytes are counted as dead, in this segment.
+                // Wait for the thread that marked the item: it holds the stripe until it has
+                // counted the bytes as dead in this segment.
                 drop(shared.index.lock(hash));
                 continue;
             }
@@ -317,7 +320,7 @@ impl Handle {
     }
 }
 
-/// The records of a write buffer that nobody appends to any more, with their headers.
+/// The records of a complete write buffer, with their headers.
 fn records<'s>(
     shared: &'s Shared,
     flash: &'s Flash,

@@ -1,5 +1,5 @@
-//! Demotion without a write: an item that was copied from flash to memory, and is evicted again as it was, has its
-//! index word refer to flash again, unless its page was emptied.
+//! Demotion without a write: if an item was copied from flash to memory and has not changed, its
+//! eviction makes its index word refer to flash again, unless its page was emptied.
 
 use crate::Seconds;
 use crate::segment::cache::shared::Shared;
@@ -13,7 +13,7 @@ use crate::segment::sync::{Ordering, fence};
 use crate::segment::write::writer::Writer;
 
 impl Shared {
-    /// Whether an item can be evicted without a write, unless its page is emptied meanwhile.
+    /// Whether an item can be evicted without a write, unless its page is emptied at the same time.
     pub(crate) fn has_copy_on_flash(&self, slot: Slot, record: &Record<'_>) -> bool {
         self.copy_on_flash(slot, record).is_some()
     }
@@ -31,8 +31,8 @@ impl Shared {
 }
 
 impl Writer<'_> {
-    /// Has the index word of an item refer to its copy on flash; false if there is none. The caller marks the
-    /// record dead.
+    /// Makes the index word of an item refer to its copy on flash. Returns false if there is no
+    /// copy. The caller marks the record dead.
     pub(crate) fn demote_to_copy(
         &mut self,
         shared: &Shared,
@@ -41,8 +41,8 @@ impl Writer<'_> {
         record: &Record<'_>,
     ) -> bool {
         let Some((slot, page)) = shared.copy_on_flash(place.slot, record) else { return false };
-        // As for a read: either this thread sees that the page is emptied, or the thread that empties it waits,
-        // and then removes this word, too.
+        // As for a read: either this thread sees that the page is being emptied, or the thread that
+        // empties it waits, and then removes this word, too.
         page.reads().fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         let is_there = shared.has_copy_on_flash(place.slot, record);
@@ -57,7 +57,7 @@ impl Writer<'_> {
         is_there
     }
 
-    /// Makes the index word of an item in memory one on flash, and counts the item there.
+    /// Makes the index word of an item in memory refer to flash, and counts the item there.
     pub(crate) fn move_to_flash(
         &self,
         shared: &Shared,
@@ -70,7 +70,7 @@ impl Writer<'_> {
         let (table, block) = (shared.table(), self.member.block);
         let (class, footprint) = shared.class_of(record);
         let bytes = flash.format.counted_len(slot);
-        // Whoever finds the word finds a page with items.
+        // Count first: a thread that finds the word must find a page with items.
         Page::new(table, flash.format.page_of(slot)).add(bytes, record.expiry());
         stripe.move_to_flash(place, slot);
         block.remove_item(table, class, footprint);

@@ -1,4 +1,5 @@
-//! Demotion: what would be evicted is copied to write buffers, segments that are written to flash.
+//! Demotion: items that would be evicted are copied to write buffers, which are segments that are
+//! written to flash.
 
 use crate::eviction::{Kind, Queue, SizeClass};
 use crate::segment::cache::shared::Shared;
@@ -15,15 +16,17 @@ use crate::segment::sync::Ordering;
 use crate::segment::write::writer::Writer;
 use std::sync::Arc;
 
-/// The part of all segments that may wait to be written, and how many always may.
+/// At most one segment in `WAITING_SHARE` may wait to be written, but always `WAITING_MIN`.
 const WAITING_SHARE: usize = 32;
 const WAITING_MIN: usize = 4;
-/// The part of all segments whose large values may wait to be written beside them.
+/// At most one segment in this many may belong to large values that wait to be written, in
+/// addition.
 const LARGE_SHARE: usize = 16;
-/// One that is longer than this part of all segments is not written at all.
+/// A large value of more than one segment in this many is not written at all.
 const LARGE_MAX_SHARE: usize = 8;
 
-/// The write buffers of large items: one for each, which is queued at once.
+/// The index of the write buffers for large items. Each has its own buffer, which is queued at
+/// once.
 pub(crate) const LARGE_BUCKET: usize = BUCKETS;
 
 impl Shared {
@@ -44,15 +47,16 @@ impl Shared {
         Some(usize::from(left.is_some_and(|left| left < flash.low_ttl())))
     }
 
-    /// How many segments wait to be written, and how many may. Those of large values do not count.
+    /// The number of segments that wait to be written, and its maximum. Segments of large values do
+    /// not count.
     pub(crate) fn write_backlog(&self) -> (usize, usize) {
         let max = || (self.limit_segments() / WAITING_SHARE).max(WAITING_MIN);
         self.flash.as_ref().map_or((0, 0), |flash| (flash.queue.len(), max()))
     }
 
-    /// Whether free segments, and those that will be free when they were written, are as few as writes may need
-    /// soon. The memory of large values is free only when they were written, so they are demoted before
-    /// there is no other.
+    /// Whether the free segments, including those that will be free after their write, are fewer
+    /// than writes may need soon. The memory of large values is free only after their write, so
+    /// they are demoted before memory runs out.
     pub(crate) fn needs_evictions(&self) -> bool {
         let (free_or_pending, chained) = {
             let alloc = self.alloc();
@@ -73,7 +77,7 @@ impl Shared {
             && self.needs_evictions()
     }
 
-    /// Whether a large value of so many segments may wait to be written, too.
+    /// Whether a large value of this many segments may wait to be written, too.
     fn has_room_for_large(&self, segments: usize) -> bool {
         let waiting = self.flash.as_ref().map_or(0, |flash| flash.queue.large());
         let limit = self.limit_segments();
@@ -81,8 +85,8 @@ impl Shared {
             || waiting == 0 && segments <= limit / LARGE_MAX_SHARE
     }
 
-    /// Whether maintenance had better evict nothing now: but for the one that is filled, as many segments wait
-    /// to be written as may, and the device takes writes.
+    /// Whether maintenance should evict nothing now: except for the one that is being filled, as
+    /// many segments wait to be written as may, and the device completes writes.
     pub(crate) fn waits_for_writes(&self) -> bool {
         let Some(flash) = &self.flash else { return false };
         let (waiting, max) = self.write_backlog();
@@ -102,8 +106,8 @@ impl Shared {
 }
 
 impl Handle {
-    /// Makes sure that there is a write buffer for an item of `len` bytes, whose value has `chained` segments of
-    /// its own; false if none can be had now: no eviction waits for flash.
+    /// Ensures that there is a write buffer for an item of `len` bytes whose value has `chained`
+    /// segments of its own. Returns false if there is none now: evictions never wait for flash.
     pub(crate) fn prepare_demotion(&mut self, bucket: usize, len: usize, chained: usize) -> bool {
         let (shared, writer) = self.writer();
         if chained > 0 && !shared.has_room_for_large(chained) {
@@ -120,7 +124,7 @@ impl Handle {
         }
         let (waiting, waiting_max) = shared.write_backlog();
         if waiting >= waiting_max {
-            // The thread that writes may wait for this core alone.
+            // Yield, because the thread that writes may wait for this core.
             std::thread::yield_now();
             return false;
         }
@@ -142,7 +146,7 @@ impl Handle {
 }
 
 impl Handle {
-    /// Takes any free segment, from the reserve if need be: it will be free again soon.
+    /// Takes any free segment, even from the reserve: it will be free again soon.
     fn take_write_buffer(&mut self) -> Option<u32> {
         let taken = self.shared.take(0);
         if taken.is_none() {
@@ -154,8 +158,9 @@ impl Handle {
 }
 
 impl Writer<'_> {
-    /// Demotes the item whose index word is `place`: it is copied to the write buffer of its bucket, along
-    /// with its chain. False if there is no room, or a flush has taken effect since the segment was opened.
+    /// Demotes the item whose index word is `place`: copies it to the write buffer of its bucket,
+    /// along with its chain. Returns false if there is no room, or if a flush has taken effect
+    /// since the segment was opened.
     pub(crate) fn demote(
         &mut self,
         shared: &Arc<Shared>,
@@ -196,7 +201,7 @@ impl Writer<'_> {
         let offset = open.at;
         open.at += len;
         open.items += 1;
-        // SAFETY: the place is in this handle's own write buffer, behind all published items.
+        // SAFETY: the bytes are in this handle's own write buffer, behind all published items.
         unsafe { copy.write(shared.table(), offset, header, shared.config.cas) };
         Some(offset)
     }

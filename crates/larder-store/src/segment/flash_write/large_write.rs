@@ -1,4 +1,4 @@
-//! Writing a large item to flash: its head, and its value out of the segments that it has in memory.
+//! Writing a large item to flash: its head, and its value from the segments of its chain.
 
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::format::{CHECKSUM_LEN, Origin, add_piece};
@@ -11,16 +11,16 @@ use crate::{Expiry, Lease};
 use std::io;
 use std::sync::Arc;
 
-/// A large item that is demoted, with a lease on its value.
+/// A large item that is being demoted, with a lease on its value.
 pub(crate) struct LargeWrite {
     value: ChainLease,
     pub(crate) expiry: Expiry,
-    /// The bytes that it takes on flash.
+    /// The bytes that the item takes on flash.
     pub(crate) len: usize,
 }
 
 impl LargeWrite {
-    /// The item of a write buffer; `None` if its key has another item by now, or none.
+    /// The item of a write buffer; `None` if its key has another item now, or none.
     pub(crate) fn of(shared: &Arc<Shared>, flash: &Flash, segment: &OwnedSegment) -> Option<Self> {
         let (table, cas) = (shared.table(), shared.config.cas);
         let start = table.layout.start(segment.0);
@@ -28,7 +28,7 @@ impl LargeWrite {
             return None;
         }
         let hash = shared.hash(Record::at(table, start, cas, Witness::owner(segment)).key());
-        // While the stripe is locked, nobody frees the chain.
+        // While the stripe is locked, no thread frees the chain.
         let stripe = shared.index.lock(hash);
         stripe.find(|slot| slot.offset() == start)?;
         let record = Record::at(table, start, cas, Witness::locked(&stripe));
@@ -38,7 +38,7 @@ impl LargeWrite {
         Some(Self { value, expiry, len })
     }
 
-    /// Writes it to the blocks at `origin`.
+    /// Writes the item to the blocks at `origin`.
     pub(crate) fn write(
         &self,
         shared: &Shared,
@@ -55,7 +55,8 @@ impl LargeWrite {
             let piece = self.value.piece(written);
             sum = add_piece(sum, piece);
             let len = piece.len().next_multiple_of(align);
-            // What is in the item's own segment is at any offset, and what is behind it is not its own.
+            // The tail in the item's own segment may have any alignment, and the bytes behind it
+            // belong to other items.
             let copy;
             let bytes = if piece.as_ptr().addr().is_multiple_of(align) && len == piece.len() {
                 piece
@@ -66,7 +67,7 @@ impl LargeWrite {
             flash.device.write_bytes(at, bytes)?;
             (at, written) = (at + len as u64, written + piece.len());
         }
-        // On flash all of the value is behind the head.
+        // On flash the whole value is behind the head.
         let header = record.header_without_value();
         let record_len = header.record_len(cas);
         let kept = record.fields_and_key();
@@ -82,7 +83,7 @@ impl LargeWrite {
     }
 }
 
-/// Bytes at an address that the device can be written from, with zeroes behind them.
+/// A copy of bytes at an aligned address, which the device can write, with zeroes behind them.
 struct Sectors {
     memory: Vec<u8>,
     start: usize,
@@ -90,7 +91,7 @@ struct Sectors {
 }
 
 impl Sectors {
-    /// A copy of some pieces, followed by zeroes up to `len` bytes.
+    /// Copies some pieces, followed by zeroes up to `len` bytes.
     fn of<const N: usize>(pieces: [&[u8]; N], len: usize, align: usize) -> Self {
         let mut memory = vec![0; len + align];
         let start = memory.as_ptr().align_offset(align).min(align);

@@ -1,12 +1,12 @@
-//! Items written to flash, and the pages that they are written to emptied again.
+//! Writing items to flash, and emptying pages.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `block_writer` | the threads that write full buffers as blocks, and have index words refer to them |
+//! | `block_writer` | the threads that write full buffers as blocks, and make index words refer to them |
 //! | `large_write` | writing a large item |
 //! | `page_reclaim` | emptying pages when few are free |
-//! | `demotion` | copying items that are evicted to write buffers |
-//! | `copy_reuse` | evicting items that are on flash already |
+//! | `demotion` | copying evicted items to write buffers |
+//! | `copy_reuse` | evicting items that are already on flash |
 //!
 //! # Invariants
 //! - No index word refers to flash before the write has completed.

@@ -1,8 +1,9 @@
-//! Emptying pages when few are free, on a thread of its own.
+//! Emptying pages when few are free, on a separate thread.
 //!
-//! A page of which nothing is wanted any more is emptied at once. A page of which no item was hit is given up without being read: its index words are removed in one walk
-//! over the index. Otherwise the page is read again, block by block, and items that are kept are copied to
-//! write buffers, from where they are written to another page.
+//! A page without wanted items is emptied at once. A page without hits is dropped without being
+//! read: one walk over the index removes its index words. Any other page is read again, block by
+//! block, and the items to keep are copied to write buffers, from which they are written to another
+//! page.
 
 use super::demotion::LARGE_BUCKET;
 use crate::Seconds;
@@ -20,44 +21,46 @@ use crate::segment::sync::{Ordering, fence};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The part of a page, in percent, that is kept of items that were hit, where the oldest page is given up.
+/// The share of a page, in percent, that may be kept for items with hits when the oldest page is
+/// dropped.
 const KEPT_SHARE: u64 = 15;
-/// How long to wait for a change before looking again.
+/// The maximum time to wait for a change before checking again.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How long to wait for the queue of writes, or for reads of a page to end.
+/// The maximum time to wait for the write queue, or for reads of a page to end.
 const SHORT_PATIENCE: Duration = Duration::from_millis(1);
-/// How often the emptying of a page waits for the queue of writes; then what can't be kept is given up.
+/// How often emptying a page waits for the write queue. Afterwards, items that can't be kept are
+/// dropped.
 const WAITS_MAX: u32 = 100;
 
-/// As many of the pages that were filled last may have blocks that are being written, a page for each bucket and
-/// each thread that writes.
+/// The maximum number of recently filled pages with blocks that are still being written: one for
+/// each bucket and each writing thread.
 const LANDING_PAGES_MAX: usize = 8;
 
-/// How often the index is walked through for the words into a page.
+/// The maximum number of walks over the index for the words that refer to a page.
 const WALKS_MAX: u32 = 16;
 
-/// Why a page is emptied, which says what is kept of it.
+/// Why a page is emptied. Determines which items are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
-    /// None of its items is wanted.
+    /// No item of the page is wanted.
     Void,
-    /// It is the oldest, and pages are needed: items that were hit are kept, up to a share.
+    /// The page is the oldest, and free pages are needed: items with hits are kept, up to a share.
     Drop,
-    /// Much of it is free: all items are kept, or those that were hit.
+    /// Much of the page is free: all items are kept, or those with hits.
     Compact { unread: bool },
-    /// It fails.
+    /// Reads of the page fail.
     Failing,
 }
 
-/// A page that is being emptied, and what is left of it to keep.
+/// A page that is being emptied, and the budget for items to keep.
 struct Emptying {
     page: u32,
     sequence: u64,
     reason: Reason,
-    /// The bytes that may be kept still.
+    /// The number of bytes that may still be kept.
     budget: u64,
     rescued: u64,
-    /// How often it has waited for the queue of writes.
+    /// How often emptying the page has waited for the write queue.
     waits: u32,
 }
 
@@ -75,7 +78,8 @@ pub(crate) fn run(handle: &mut Handle, flash: &Flash) {
     }
 }
 
-/// Empties a page on the calling thread, if one has to be. `before` is told whether items may be lost.
+/// Empties a page on the calling thread, if one must be emptied. Calls `before` with whether items
+/// may be lost.
 #[cfg(all(test, not(any(loom, shuttle, miri))))]
 pub(crate) fn empty_next(handle: &mut Handle, flash: &Flash, before: impl FnOnce(bool)) -> bool {
     let shared = Arc::clone(&handle.shared);
@@ -85,33 +89,33 @@ pub(crate) fn empty_next(handle: &mut Handle, flash: &Flash, before: impl FnOnce
     true
 }
 
-/// The page that is emptied next, if one has to be.
+/// The next page to empty, if one must be emptied.
 fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<Emptying> {
     let (table, settings) = (shared.table(), flash.settings());
     let mut lists = flash.lists();
     let page = |number: u32| Page::new(table, number as usize);
-    // What can't be read any more takes index words alone.
+    // Items that can't be read any more only take index words.
     let is_lost = |number: &u32| flash.is_off() || Flash::is_failing(page(*number));
     let failing = lists.full().find(is_lost);
     let free = lists.free();
-    // One free page is kept for what is rewritten.
+    // One free page is reserved for rewritten items.
     let drops_under = (settings.drop_under as usize).max(2).min(flash.format.pages.div_ceil(4));
     let is_short = free < drops_under.max(settings.compact_under as usize);
     let is_void = |number: &u32| {
         let page = page(*number);
-        // As long as others are free, its items that were copied to memory can come back.
+        // While other pages are free, items that were copied to memory can return to this page.
         let is_unused =
             page.items() == 0 && (is_short || page.copies().load(Ordering::Relaxed) == 0);
         let is_void =
             is_unused || page.sequence() < shared.flush_floor() || page.last_expiry() <= now.0;
-        // What is being written to it counts when the write has ended.
+        // Blocks that are being written count when their write has ended.
         is_void && page.reads().load(Ordering::Acquire) == 0
     };
     let compacts = || {
         if free >= settings.compact_under as usize || !flash.may_rewrite() {
             return None;
         }
-        // What the last ones hold may be on its way, and counts when its write has ended.
+        // The items of the last pages may still be in writes, and count when these have ended.
         let is_written = |(age, number): &(usize, u32)| {
             *age >= LANDING_PAGES_MAX || page(*number).reads().load(Ordering::Acquire) == 0
         };
@@ -120,9 +124,9 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<Emptying> {
         let (sum, count) = lists
             .full()
             .fold((0, 0), |(sum, count), number| (sum + page(number).bytes(), count + 1_u64));
-        // Half a page at most: what is rewritten is written twice.
+        // At most half a page, because rewritten items are written twice.
         let mean = (sum / count).min(flash.format.page_len() / 2);
-        #[expect(clippy::cast_precision_loss, reason = "a share need not be exact")]
+        #[expect(clippy::cast_precision_loss, reason = "the share is approximate")]
         let is_sparse = (page(least).bytes() as f64) < mean as f64 * settings.max_frag;
         let reason = Reason::Compact { unread: !settings.drop_unread };
         is_sparse.then_some((reason, least))
@@ -167,7 +171,7 @@ impl Handle {
             }
         }
         if flash.queue.is_stopping() {
-            // What could not be kept for lack of threads is found by the next process.
+            // If the tier stops, the next process finds the items that could not be kept.
             self.end_writing();
             return flash.lists().put_back(shared.table(), emptying.page);
         }
@@ -175,7 +179,7 @@ impl Handle {
         self.flush_slot_delta();
         self.end_writing();
         self.wait_for_readers_of(flash, page, &emptying);
-        // Writes to it have ended that were under way when it was chosen.
+        // Sweep again: writes that were under way when the page was chosen have ended since.
         evicted += self.sweep(&shared, flash, &emptying);
         self.flush_slot_delta();
         self.end_writing();
@@ -189,7 +193,7 @@ impl Handle {
         self.wait_for_readers_of(flash, page, &emptying);
         let is_bad = emptying.reason == Reason::Failing;
         if page.reads().load(Ordering::Acquire) == 0 {
-            // One that is put back is emptied again, and counts then.
+            // A page that is put back counts when it is emptied again.
             match emptying.reason {
                 Reason::Drop => flash.counts.page_evictions.add(1),
                 Reason::Compact { .. } | Reason::Void | Reason::Failing => {
@@ -203,18 +207,19 @@ impl Handle {
         flash.queue.notify();
     }
 
-    /// Waits until no read of a page that no index word refers to is under way or in use.
+    /// Waits until no read of a page is under way or in use. No index word refers to the page any
+    /// more.
     fn wait_for_readers_of(&self, flash: &Flash, page: Page<'_>, emptying: &Emptying) {
         fence(Ordering::SeqCst);
         while page.reads().load(Ordering::Acquire) > 0 && !flash.queue.is_stopping() {
-            // Some may have ended, while the request that waits for them can't go on.
+            // Some reads may have ended while the requests that wait for them cannot continue.
             flash.abort_reads(Seconds(u32::MAX), Some(emptying.page as usize));
             flash.queue.wait(SHORT_PATIENCE);
         }
     }
 
-    /// Reads a block again and copies what is kept of it, or of the large item that begins there. Returns how
-    /// many blocks that were.
+    /// Reads a block again and copies the items to keep, or the large item that starts there.
+    /// Returns the number of blocks read.
     fn read_block(
         &mut self,
         shared: &Arc<Shared>,
@@ -228,7 +233,7 @@ impl Handle {
         let len = flash.format.block_len;
         let offset = flash.format.block_offset(emptying.page, block);
         let into = table.region.place(start, len);
-        // SAFETY: the segment is this thread's alone.
+        // SAFETY: the segment belongs only to this thread.
         if unsafe { flash.device.read(offset, into, len) }.is_err() {
             flash.note_error(table, None);
             return 1;
@@ -244,11 +249,11 @@ impl Handle {
             }
             let origin =
                 Origin { offset: offset + (at - start) as u64, sequence: emptying.sequence };
-            // SAFETY: as above, and it is inside of the segment.
+            // SAFETY: as above, and the range is inside the segment.
             let rest = unsafe { table.region.bytes(at + 8, checked_len - 8) };
             let sum = table.region.word(at + checked_len).load(Ordering::Relaxed);
             if sum != flash.format.checksum(header, rest, origin) {
-                // What is behind it is found by the walk over the index.
+                // The walk over the index finds the items behind this one.
                 return 1;
             }
             table.region.word(at).store(header.with(State::Dead, false).0, Ordering::Relaxed);
@@ -263,7 +268,7 @@ impl Handle {
         1
     }
 
-    /// The same for a large item, of which only the head was read.
+    /// Like `read_block`, for a large item of which only the head was read.
     fn keep_large(
         &mut self,
         shared: &Arc<Shared>,
@@ -293,8 +298,8 @@ impl Handle {
         blocks
     }
 
-    /// Reads a large value into segments of its own; `None` if there is no memory for it, or if it is not
-    /// what was written there.
+    /// Reads a large value into segments of its own; `None` if there is no memory, or if the
+    /// checksum does not match.
     fn read_value(
         &mut self,
         shared: &Shared,
@@ -320,7 +325,7 @@ impl Handle {
         (pieces.fold(0, add_piece) == sum).then_some(upload)
     }
 
-    /// Whether the item at a place is kept.
+    /// Whether the item with this index word is kept.
     fn is_kept(
         &self,
         shared: &Shared,
@@ -341,8 +346,8 @@ impl Handle {
             && !shared.has_dropped_tag(record)
     }
 
-    /// Copies an item to a write buffer if it is kept, along with its chain of `chained` segments; true if
-    /// it was. Otherwise its index word stays, for [`Handle::sweep`].
+    /// Copies an item to a write buffer if it is to be kept, along with its chain of `chained`
+    /// segments. Returns whether it did. Otherwise the index word stays, for [`Handle::sweep`].
     fn keep_item(
         &mut self,
         shared: &Arc<Shared>,
@@ -387,15 +392,16 @@ impl Handle {
         is_kept
     }
 
-    /// Removes all index words that refer to a page, and returns how many there were.
+    /// Removes all index words that refer to a page. Returns their number.
     fn sweep(&mut self, shared: &Arc<Shared>, flash: &Flash, emptying: &Emptying) -> u64 {
         let mut removed = 0;
         let mut bucket = 0;
         let is_of_page =
             |slot: Slot| slot.is_on_flash() && flash.format.page_of(slot) == emptying.page as usize;
-        // The index may grow meanwhile: what is split moves to buckets behind those that were read. An insert
-        // may move a word to an earlier bucket, so the walk is repeated until no word is left. Words that are
-        // not found now would not find anything later: their sequence will be another.
+        // The index may grow at the same time: a split moves words to buckets behind those that
+        // were read. An insert may move a word to an earlier bucket, so the walk is repeated until
+        // no word is left. If a word is still left after the last walk, it does no harm: the page's
+        // later use has another sequence, so the word finds nothing.
         for _ in 0..WALKS_MAX {
             if Page::new(shared.table(), emptying.page as usize).items() == 0 {
                 break;

@@ -1,4 +1,4 @@
-//! The reads of a handle: those that it has begun, and what it uses until its batch ends.
+//! The reads from flash of a handle: those under way, and those whose items its batch uses.
 
 use crate::segment::flash::pending_read::{Reading, find};
 use crate::segment::flash::tier::Flash;
@@ -12,13 +12,13 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct PendingRead(pub(crate) Arc<dyn Reading>);
 
-/// What a handle has under way.
+/// The reads of a handle.
 #[derive(Debug, Default)]
 pub(crate) struct BatchReads {
     reader: Option<Reader>,
-    /// What was read, and is used until the batch ends.
+    /// Reads whose items the current batch uses.
     pub(crate) delivered: Vec<Arc<dyn Reading>>,
-    /// The caller polls the reader's descriptor.
+    /// Whether the caller polls the reader's descriptor.
     is_polled: bool,
 }
 
@@ -32,8 +32,8 @@ impl BatchReads {
         })
     }
 
-    /// The descriptor that becomes readable when reads have ended, for a caller that calls
-    /// [`BatchReads::turn`] then; `None` where threads read.
+    /// The descriptor that becomes readable when reads end, for a caller that then calls
+    /// [`BatchReads::drive`]; `None` if threads read.
     #[cfg(unix)]
     pub(crate) fn poll(&mut self, flash: &Flash) -> Option<RawFd> {
         self.is_polled = true;
@@ -44,8 +44,8 @@ impl BatchReads {
         fd
     }
 
-    /// Submits what was begun, and ends what is done.
-    pub(crate) fn turn(&mut self) {
+    /// Submits the started reads, and completes the finished ones.
+    pub(crate) fn drive(&mut self) {
         if let Some(reader) = self.reader.as_mut().filter(|reader| reader.under_way() > 0) {
             reader.submit();
             reader.reap();
@@ -58,17 +58,17 @@ impl BatchReads {
         }
     }
 
-    /// What was read of this item, if it was delivered.
+    /// The read of this item, if it was delivered.
     pub(crate) fn find(&self, slot: Slot) -> Option<&Arc<dyn Reading>> {
         find(&self.delivered, slot)
     }
 
-    /// Whether another read can be begun.
+    /// Whether the handle may start another read.
     pub(crate) fn has_room(&mut self, flash: &Flash) -> bool {
         self.reader(flash).under_way() < flash.depth
     }
 
-    /// Ends the use of what was delivered.
+    /// Ends the batch's use of the delivered items.
     pub(crate) fn end_batch(&mut self) {
         self.delivered.drain(..).for_each(|read| read.leave());
     }

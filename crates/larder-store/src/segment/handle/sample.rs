@@ -8,7 +8,7 @@ use crate::segment::miss_ratio::lru_stack::Extent;
 use crate::segment::sync::Ordering::Relaxed;
 
 impl Handle {
-    /// Counts a look-up, and samples it if its key is in the sample.
+    /// Counts a lookup, and samples it if its key is in the sample.
     #[inline]
     pub(crate) fn sample_read(&mut self, key: HashedKey<'_>) {
         self.sampler.reads += 1;
@@ -41,7 +41,7 @@ impl Handle {
         }
     }
 
-    /// The extent of the live item under a key. This counts as no access.
+    /// The size and expiry of the live item under a key. This is not an access.
     fn extent(&mut self, key: HashedKey<'_>) -> Option<Extent> {
         self.pinned(|shared, pinned, now| {
             let witness = Witness::pinned(pinned);

@@ -1,4 +1,4 @@
-//! One thread's access to a cache: its state, and what it reads under its pin.
+//! The state of a handle, and reads under its pin.
 
 use super::batch_reads::BatchReads;
 use crate::engine::Liveness;
@@ -23,27 +23,27 @@ pub struct Handle {
     pub(crate) pin: Pin<Own>,
     pub(crate) member: Arc<Member>,
     pub(crate) now: Now,
-    /// The state for writing, from the first write of a batch to its end; otherwise it is with the
-    /// [`Member`].
+    /// The writing state, from the first write of a batch to its end. At other times the [`Member`]
+    /// has it.
     pub(crate) writing: Option<Box<Writing>>,
-    /// How far the search for expired items is.
+    /// The progress of the search for expired items.
     pub(crate) crawl: Crawl,
     /// The value of [`Shared::limits`] when this handle last sealed its segments.
     pub(crate) limits: u32,
-    /// A large value that is put together from pieces before it is stored.
+    /// A large value that is being assembled from pieces.
     pub(crate) value_builder: Option<ValueBuilder>,
-    /// The announced look-ups in their order, and the position of the next one.
+    /// The announced lookups in their order, and the position of the next one.
     pub(crate) hints: Vec<Hint>,
     pub(crate) next_hint: usize,
-    /// All look-ups of the batch were announced: the next announcement begins another batch.
+    /// Whether all lookups of the batch were announced: the next announcement starts another batch.
     pub(crate) hinted: bool,
     pub(crate) sampler: Sampler,
     pub(crate) fetching: BatchReads,
-    /// It is that of a thread of the flash tier.
+    /// Whether the handle belongs to a thread of the flash tier.
     pub(crate) is_of_flash: bool,
 }
 
-/// What is known of an announced look-up. Buckets and word are offsets in the region.
+/// The prefetch hint of an announced lookup. Buckets and word are offsets in the region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hint {
     pub(crate) hash: u64,
@@ -53,25 +53,25 @@ pub(crate) struct Hint {
     pub(crate) word: Option<NonZeroUsize>,
 }
 
-/// How far a handle's search for expired items is; see `reclaim::expiry`.
+/// The progress of a handle's search for expired items; see `reclaim::expiry`.
 #[derive(Debug, Default)]
 pub(crate) struct Crawl {
-    /// The segment to look at next.
+    /// The next segment to search.
     pub(crate) segment: u32,
     /// The segment whose records are being read.
     pub(crate) walk: Option<SegmentWalk>,
-    /// The count of requested searches (`Shared::crawls`) at the last look.
+    /// The count of requested searches (`Shared::crawls`) when the last search started.
     pub(crate) begun: u32,
-    /// Pauses are skipped in this round, because an operator has asked for it.
+    /// Whether this search skips the pauses, because an operator requested it.
     pub(crate) at_once: bool,
 }
 
-/// How far the search is in a segment.
+/// The progress of the search within a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentWalk {
     pub(crate) segment: u32,
     pub(crate) sequence: u64,
-    /// The next record's offset in the region.
+    /// The offset of the next record in the region.
     pub(crate) at: usize,
     /// The earliest expiry among the items that have not expired.
     pub(crate) first_expiry: u32,
@@ -98,14 +98,14 @@ impl Handle {
         }
     }
 
-    /// Runs `f` under the pin of the batch, or outside a batch under a pin of its own.
+    /// Runs `f` under the pin of the batch, or outside a batch under a temporary pin.
     #[inline]
     pub(crate) fn pinned<R>(&mut self, f: impl FnOnce(&Arc<Shared>, Pinned<'_>, Now) -> R) -> R {
         let reading = self.pin.read(&self.shared.epoch);
         f(&self.shared, reading.witness(), self.now)
     }
 
-    /// The same, with what was read from flash for this batch.
+    /// [`Handle::pinned`], with the delivered reads of this batch.
     #[inline]
     pub(crate) fn pinned_beside_reads<R>(
         &mut self,
@@ -116,7 +116,7 @@ impl Handle {
     }
 }
 
-/// Whether an item that the index refers to can be shown.
+/// The liveness of an item that the index refers to.
 #[inline]
 pub(crate) fn liveness(shared: &Shared, record: &Record<'_>, now: Now) -> Liveness {
     if shared.is_flushed(record) {
@@ -139,7 +139,7 @@ pub(crate) fn value<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Value<'p, 
     }
 }
 
-/// The item as the closures of callers see it.
+/// The item in the form that callers' closures get.
 #[inline]
 pub(crate) fn lend<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Item<'p, ChainLease> {
     let value = value(shared, record);
@@ -153,7 +153,7 @@ pub(crate) fn lend<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Item<'p, Ch
 }
 
 impl Drop for Handle {
-    /// Leaves open segments, counters and unfinished work to the other handles.
+    /// Gives open segments, counters and unfinished work to the other handles.
     fn drop(&mut self) {
         self.value_builder = None;
         self.abandon_walk();
@@ -167,7 +167,7 @@ impl Drop for Handle {
         for open in writing.write_buffers.iter_mut().filter_map(Option::take) {
             self.shared.queue_write(&open);
         }
-        // The device may write to buffers until their reads have ended.
+        // Waits for the reads to end, because the device may write to their buffers until then.
         self.fetching = BatchReads::default();
         self.shared.depart(&self.member);
         if !self.is_of_flash {

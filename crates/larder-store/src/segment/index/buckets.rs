@@ -1,23 +1,24 @@
-//! Which key lives where: buckets of eight words, two candidate buckets a key, growing one bucket at
+//! The index: buckets of eight words, two candidate buckets for each key, growing by one bucket at
 //! a time (linear hashing, Litwin 1980; partial-key cuckoo hashing, Fan et al., CoNEXT 2014).
 //!
-//! The index never touches items. Its callers pass a `verify`, which returns whether a location holds
-//! the key. A `rehash`, which reads an item's key again, is needed only once the index has grown more
-//! than 64-fold.
+//! The index never reads items. Its callers pass `verify`, which returns whether a location holds
+//! the key, and `rehash`, which reads and hashes an item's key again. Only an index that has grown
+//! more than 64-fold calls `rehash`.
 //!
-//! **Homes.** A home is a number of 32 bits; as many of its low bits as there are buckets for choose
-//! the bucket. A key's first home is the low half of its hash, its second the first with bits flipped
-//! that depend on its tag alone: from either home and the tag the other follows. A word keeps six
-//! bits of the home of the bucket that it is in, and the bucket's number gives those below.
+//! **Homes.** A home is a number of 32 bits. Its lowest bits, as many as the number of buckets
+//! requires, choose the bucket. A key's first home is the low half of its hash. Its second home is
+//! the first with bits flipped that depend only on its tag, so that either home and the tag
+//! determine the other home. A word keeps six bits of its bucket's home; the bucket's number gives
+//! the bits below them.
 //!
-//! **Stripes.** The low bits of a home choose its stripe, and both homes share these bits. So one
-//! lock covers everything a writer of one key can touch, at every size of the index, and a split
-//! locks just the stripe of the bucket that it splits.
+//! **Stripes.** The low bits of a home choose its stripe, and both homes of a key share these bits.
+//! So one lock covers all buckets that a writer of the key can change, at every size of the index,
+//! and a split locks only the stripe of the bucket that it splits.
 //!
-//! **Readers** take no lock. A word is published whole. A word that moves is first stored in its new
-//! place, then the stripe's version goes up, then the old place is cleared: a reader that found
-//! neither sees the version change and looks again. A walk, which reads each bucket once, is told of
-//! items that move behind its back (`moved_items`).
+//! **Readers** take no lock. A word is published with one store. A move stores the word in its new
+//! slot, raises the stripe's version, and then clears the old slot. A reader that found the word in
+//! neither slot sees that the version changed and looks again. A walk reads each bucket once;
+//! `moved_items` reports the items that move behind it.
 #![expect(clippy::cast_possible_truncation, reason = "homes and bucket numbers have 32 bits")]
 
 use super::moved_items::{WalkId, Walks};
@@ -28,17 +29,18 @@ use std::collections::HashSet;
 /// Words in a bucket: one cache line.
 pub(crate) const BUCKET_SLOTS: usize = 8;
 
-/// Buckets that an insert looks through for a free word, by way of items that can move. With so many
-/// the index fills to 95 %; each may be a miss of the processor's caches, under the stripe's lock.
+/// The maximum number of buckets that an insert searches for a free word by moving other words.
+/// With this many the index fills to 95 %. Each bucket may be a cache miss under the stripe's lock.
 const SEARCHED_MAX: usize = 64;
 
-/// Empty words that the first bucket of a key has at least if the key goes there, and not to the emptier
-/// bucket. By simulation with 85 % of all words in use, 84 % of the keys are in their first bucket then,
-/// and both buckets of a tenth of the new keys are full; without this, 90 % and a quarter, and if all
-/// keys went to the emptier bucket, 68 % and 4 %.
+/// An insert uses the first bucket of a key if that has at least this many empty words, and
+/// otherwise the emptier bucket. By simulation with 85 % of all words in use, 84 % of the keys are
+/// then in their first bucket, and both buckets are full for a tenth of the new keys. Always
+/// filling the first bucket gives 90 % and a quarter; always choosing the emptier bucket gives 68 %
+/// and 4 %.
 const ROOM_MIN: usize = 3;
 
-/// The memory of the buckets, of their number and of the stripes.
+/// The memory of the buckets, of their count and of the stripes.
 pub(crate) trait Buckets {
     /// The words of a bucket. The memory of a bucket below [`Index::len`] never moves.
     fn bucket(&self, index: usize) -> &[AtomicU64; BUCKET_SLOTS];
@@ -52,7 +54,7 @@ pub(crate) trait Buckets {
 #[derive(Debug)]
 pub(crate) struct Index<B> {
     pub(crate) buckets: B,
-    /// The walks that are told of items that move.
+    /// The walks to which moves are reported.
     pub(crate) walks: Walks,
     /// The bits of a home that choose its stripe.
     stripe_mask: u32,
@@ -64,7 +66,7 @@ pub(crate) struct Index<B> {
 #[derive(Clone, Copy, Debug)]
 struct Stripe<'i>(&'i AtomicU32);
 
-/// A word that was found, valid while the stripe is locked.
+/// A word that was found; valid while the stripe is locked.
 #[derive(Debug)]
 pub(crate) struct LockedSlot<'i> {
     word: &'i AtomicU64,
@@ -79,12 +81,12 @@ impl LockedSlot<'_> {
     }
 }
 
-/// Both candidate buckets of a key are full, and so are those that their items could move to.
+/// Both candidate buckets of a key are full, and so are all buckets that their words could move to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
 impl<B: Buckets> Index<B> {
-    /// An index over `buckets`, of which `len` are used at first, with `stripes` stripes. Both are
+    /// An index over `buckets`, with `len` buckets in use at first and `stripes` stripes. Both are
     /// powers of two, and `2 * stripes <= len`.
     pub(crate) fn new(buckets: B, len: usize, stripes: usize) -> Self {
         let index = Self::over(buckets, len, stripes);
@@ -92,7 +94,7 @@ impl<B: Buckets> Index<B> {
         index
     }
 
-    /// An index over `buckets` that are in use already, and were `first_len` at first.
+    /// An index over `buckets` that are in use already. `first_len` was their first number.
     pub(crate) fn over(buckets: B, first_len: usize, stripes: usize) -> Self {
         assert!(first_len.is_power_of_two() && stripes.is_power_of_two());
         assert!(2 * stripes <= first_len);
@@ -100,16 +102,16 @@ impl<B: Buckets> Index<B> {
         Self { buckets, walks: Walks::new(), stripe_mask, growth_shift }
     }
 
-    /// Calls `f` with each word that is not empty; an empty word takes the place of those for which it
-    /// returns false. Nobody else uses the index.
+    /// Calls `f` with each word that is not empty, and clears the words for which it returns false.
+    /// The caller has exclusive use of the index.
     pub(crate) fn retain<'i>(&'i self, mut f: impl FnMut(&'i AtomicU64, Slot) -> bool) {
         for bucket in 0..self.len() {
             self.retain_in(bucket, &mut f);
         }
     }
 
-    /// Like [`Index::retain`], and words outside of their buckets are removed, as far as that can be seen
-    /// without their keys.
+    /// Like [`Index::retain`], but also clears words that are in a wrong bucket, as far as this is
+    /// known without their keys.
     pub(crate) fn retain_at_home<'i>(&'i self, mut f: impl FnMut(&'i AtomicU64, Slot) -> bool) {
         let len = self.len();
         let is_known = len as u64 <= 1 << (self.growth_shift + GROWTH_BITS);
@@ -130,9 +132,10 @@ impl<B: Buckets> Index<B> {
         }
     }
 
-    /// Unlocks the stripes that a process has left locked when it died, and ends the moves in them: of
-    /// two words of an item one stays. Words for which `is_valid` is false are removed. Returns how many
-    /// stripes were locked. Nobody else uses the index.
+    /// Unlocks the stripes that a process left locked when it died, and completes the moves in
+    /// them: if two words refer to the same item, one is cleared. Also clears the words for which
+    /// `is_valid` is false. Returns the number of locked stripes. The caller has exclusive use of
+    /// the index.
     pub(crate) fn repair(
         &self,
         is_valid: impl Fn(Slot) -> bool,
@@ -159,17 +162,17 @@ impl<B: Buckets> Index<B> {
         locked
     }
 
-    /// Whether another bucket can be added without reading keys again.
+    /// Whether the index can add a bucket without reading keys again.
     pub(crate) fn can_grow_without_keys(&self) -> bool {
         (self.len() as u64) < 1 << (self.growth_shift + GROWTH_BITS)
     }
 
-    /// Whether moving a word may take its key.
+    /// Whether moving a word may require its key.
     pub(crate) fn has_forgotten_bits(&self) -> bool {
         self.len() as u64 > 1 << (self.growth_shift + GROWTH_BITS)
     }
 
-    /// Calls `f` with each word that is not empty, without a lock.
+    /// Calls `f` with each word of the bucket that is not empty. Takes no lock.
     pub(crate) fn for_each_in(&self, bucket: usize, mut f: impl FnMut(Slot)) {
         for word in self.buckets.bucket(bucket) {
             let slot = Slot(word.load(Ordering::Acquire));
@@ -220,7 +223,7 @@ impl<B: Buckets> Index<B> {
         Stripe(self.buckets.stripe(self.stripe_number(hash)))
     }
 
-    /// The numbers of the two candidate buckets, in the order in which a look-up reads them.
+    /// The numbers of the two candidate buckets, in the order in which a lookup reads them.
     #[inline]
     pub(crate) fn candidates_of(&self, hash: u64) -> [usize; 2] {
         let len = self.len();
@@ -232,8 +235,8 @@ impl<B: Buckets> Index<B> {
         self.candidates_of(hash).map(|bucket| self.buckets.bucket(bucket))
     }
 
-    /// Looks `hash` up without a lock: the first word for which `verify` returns something. The
-    /// caller holds an epoch pin.
+    /// Looks `hash` up without a lock. Returns the result of `verify` for the first word for which
+    /// it is not `None`. The caller holds an epoch pin.
     #[inline]
     pub(crate) fn lookup<'i, R>(
         &'i self,
@@ -256,8 +259,8 @@ impl<B: Buckets> Index<B> {
         }
     }
 
-    /// [`Index::lookup`] for items in memory and on flash. Each word is read once, so that an item is found
-    /// that moves between them meanwhile.
+    /// [`Index::lookup`] for items in memory and on flash. Reads each word once, so that it finds
+    /// an item that moves between the tiers at the same time.
     pub(crate) fn lookup_in_any_tier<'i, R>(
         &'i self,
         hash: u64,
@@ -291,22 +294,22 @@ impl<B: Buckets> Index<B> {
         Locked { index: self, stripe, hash }
     }
 
-    /// Has a walk told of moves within `stripe`, whose buckets it reads from now on. Each move is either
-    /// reported to it or has ended, so that the walk finds the item in its new place.
+    /// Enters a walk into `stripe`, whose buckets it reads from now on. Every move in the stripe is
+    /// either reported to the walk or complete when this returns, so that the walk finds the item
+    /// in its new slot.
     pub(crate) fn enter_stripe(&self, walk: WalkId, stripe: usize) {
         self.walks.enter(walk, stripe);
         drop(self.lock(stripe as u64));
     }
 
-    /// A hash that has the tag and the two buckets of the key of a word in `bucket`, at any length of the
-    /// index, as long as it can grow without keys.
+    /// A hash with the tag and the two buckets of the key of a word in `bucket`. Valid at any
+    /// length of the index at which it can grow without keys.
     pub(crate) fn hash_like(&self, bucket: usize, slot: Slot) -> u64 {
         slot.hash_with(self.home_of(bucket, slot, [self.len(); 2], &|_| 0))
     }
 
-    /// The home of the bucket that a word is in while there are `len` buckets, with as many bits as
-    /// choose among `wanted_len` buckets. `rehash` is called if bucket and word do not have these
-    /// bits.
+    /// The home of a word's bucket while there are `len` buckets, with enough bits to choose among
+    /// `wanted_len` buckets. Calls `rehash` if bucket and word do not contain these bits.
     fn home_of(
         &self,
         bucket: usize,
@@ -324,7 +327,7 @@ impl<B: Buckets> Index<B> {
     }
 
     /// Adds one bucket, which must exist in [`Buckets`] and be empty. Only one thread may grow the
-    /// index at a time. `on_split` is called with the old and the new bucket under their lock.
+    /// index at a time. Calls `on_split` with the old and the new bucket under their lock.
     pub(crate) fn grow(&self, rehash: impl Fn(Slot) -> u64, on_split: impl FnOnce(usize, usize)) {
         let new = self.len();
         let source = new - (1 << new.ilog2());
@@ -349,7 +352,8 @@ impl<B: Buckets> Index<B> {
     }
 }
 
-/// The first word of a bucket that matches `pattern` and for which `verify` returns something.
+/// The result of `verify` for the first word of a bucket that matches `pattern` and for which it is
+/// not `None`.
 #[inline]
 pub(crate) fn scan<'i, R>(
     bucket: &'i [AtomicU64; BUCKET_SLOTS],
@@ -383,8 +387,8 @@ fn fold(home: u32, len: usize) -> usize {
     bucket as usize
 }
 
-/// Raises a slot's frequency unless it is [`FREQ_MAX`]; true if this was the first counted hit. A lost
-/// race loses one count.
+/// Raises a slot's frequency unless it is [`FREQ_MAX`]. Returns true for the first counted hit. A
+/// lost race loses one count.
 #[inline]
 pub(crate) fn count_hit(word: &AtomicU64, slot: Slot) -> bool {
     if slot.freq() == FREQ_MAX {
@@ -395,7 +399,7 @@ pub(crate) fn count_hit(word: &AtomicU64, slot: Slot) -> bool {
     slot.freq() == 0 && counted.is_ok()
 }
 
-/// A locked stripe and the operations under its lock. Dropping it unlocks the stripe.
+/// A locked stripe and the operations that need its lock. Dropping it unlocks the stripe.
 pub(crate) struct Locked<'i, B: Buckets> {
     index: &'i Index<B>,
     stripe: Stripe<'i>,
@@ -406,7 +410,7 @@ pub(crate) struct Locked<'i, B: Buckets> {
 #[derive(Clone, Copy, Default)]
 struct Visit {
     bucket: u32,
-    /// The visit whose word would move to this bucket, and the position of that word.
+    /// The visit from which a word would move to this bucket, and the position of that word there.
     from: u16,
     word: u8,
 }
@@ -426,8 +430,8 @@ impl<'i, B: Buckets> Locked<'i, B> {
         scan(first, patterns[0], &mut place).or_else(|| scan(second, patterns[1], &mut place))
     }
 
-    /// The words of this hash whose items are on flash: nearly always one at most, which may be another
-    /// key's, because only 14 to 20 bits are compared.
+    /// The words of this hash whose items are on flash. Nearly always at most one, which may belong
+    /// to another key, because only 14 to 20 bits are compared.
     pub(crate) fn on_flash(&self) -> impl Iterator<Item = LockedSlot<'i>> + use<'i, B> {
         let buckets = self.index.buckets_of(self.hash).into_iter();
         let patterns = self.index.patterns(self.hash);
@@ -452,7 +456,7 @@ impl<'i, B: Buckets> Locked<'i, B> {
         })
     }
 
-    /// Has a found word become that of the same item on flash.
+    /// Makes a found word refer to the same item on flash.
     pub(crate) fn move_to_flash(&self, found: &LockedSlot<'i>, slot: Slot) {
         found.word.store(slot.0, Ordering::Release);
     }
@@ -462,17 +466,17 @@ impl<'i, B: Buckets> Locked<'i, B> {
         fold(self.hash as u32, self.index.len())
     }
 
-    /// Makes a found word refer to another location of the same key.
+    /// Makes a found word refer to another location of the same key's item.
     pub(crate) fn replace(&self, place: &LockedSlot<'i>, offset: usize, freq: u8) {
         place.word.store(place.slot.with_place(offset, freq).0, Ordering::Release);
     }
 
-    /// Tells walks that the key may have moved to an earlier bucket.
+    /// Reports to walks that the key may have moved to an earlier bucket.
     pub(crate) fn report_to_walks(&self) {
         self.index.walks.report(self.index.stripe_number(self.hash), || self.hash);
     }
 
-    /// Counts a found item as read; true if this was the first counted hit.
+    /// Counts a hit of a found item. Returns true for the first counted hit.
     pub(crate) fn count_hit(&self, place: &LockedSlot<'i>) -> bool {
         count_hit(place.word, Slot(place.word.load(Ordering::Relaxed)))
     }
@@ -482,9 +486,9 @@ impl<'i, B: Buckets> Locked<'i, B> {
         place.word.store(Slot::EMPTY.0, Ordering::Release);
     }
 
-    /// Publishes a word for a key that has none: in the first bucket as long as it has room for more,
-    /// so that most look-ups read one bucket, and then in the emptier one; if both are full, items that
-    /// have room elsewhere move over.
+    /// Publishes a word for a key that has none. It goes to the first bucket while that has
+    /// [`ROOM_MIN`] empty words, so that most lookups read one bucket, and then to the emptier one.
+    /// If both are full, moves other words to make room.
     pub(crate) fn insert(
         &self,
         offset: usize,
@@ -504,7 +508,7 @@ impl<'i, B: Buckets> Locked<'i, B> {
         Ok(())
     }
 
-    /// The word with the lowest frequency in either bucket, which is evicted if the index can't grow.
+    /// The word with the lowest frequency in either bucket. It is evicted if the index can't grow.
     pub(crate) fn coldest(&self) -> Option<LockedSlot<'i>> {
         self.words()
             .map(|word| LockedSlot { word, slot: Slot(word.load(Ordering::Acquire)) })
@@ -512,9 +516,9 @@ impl<'i, B: Buckets> Locked<'i, B> {
             .min_by_key(|place| place.slot.freq())
     }
 
-    /// Frees a word in one of two full buckets by moving its content, and returns the bucket's position
-    /// and the word. It searches breadth first for the shortest sequence of moves to a free word,
-    /// within this stripe.
+    /// Frees a word in one of two full buckets by moving words within the stripe. Returns the
+    /// position of the bucket and the freed word. Searches breadth first for the shortest sequence
+    /// of moves that ends at an empty word.
     fn make_room(
         &self,
         buckets: [usize; 2],
@@ -549,8 +553,9 @@ impl<'i, B: Buckets> Locked<'i, B> {
         None
     }
 
-    /// Moves the words from `last` back to one of the first two buckets, each to the place that the one
-    /// before it has left. Returns the word that is free then, and its bucket's position.
+    /// Moves the words on the path from `last` back to one of the first two buckets, each into the
+    /// slot that the previous move freed. Returns the position of that bucket and the word that is
+    /// free then.
     fn shift(
         &self,
         visits: &[Visit],
@@ -570,7 +575,7 @@ impl<'i, B: Buckets> Locked<'i, B> {
             room.store(slot.with_growth(growth).0, Ordering::Release);
             self.stripe.count_move();
             if visit.bucket < from.bucket {
-                // Before the caller or the next move overwrites the old place.
+                // Report before the caller or the next move overwrites the old slot.
                 let stripe = self.index.stripe_number(self.hash);
                 self.index.walks.report(stripe, || match slot.is_on_flash() {
                     true => slot.hash_with(home),
@@ -620,13 +625,13 @@ impl Stripe<'_> {
         }
     }
 
-    /// Only the holder changes a locked stripe, so an atomic addition is not needed.
+    /// Only the lock's holder changes a locked stripe, so no atomic addition is needed.
     fn unlock(self) {
         self.0.store(self.version(), Ordering::Release);
     }
 
-    /// Raises the version. The holder calls it after a word was stored in its new place and before it
-    /// is cleared in the old one.
+    /// Raises the version. The holder calls it after it stored a word in its new slot and before it
+    /// clears the old one.
     fn count_move(self) {
         let locked = self.0.load(Ordering::Relaxed);
         self.0.store(locked.wrapping_add(Self::MOVE), Ordering::Release);
@@ -710,11 +715,15 @@ mod tests {
                 index.grow(rehash, |_, _| ());
             }
             if index.len() <= 64 * 16 {
-                assert_eq!(rehashed.get(), 0, "words say enough up to 64 times the first length");
+                assert_eq!(
+                    rehashed.get(),
+                    0,
+                    "words have enough bits up to 64 times the first length"
+                );
             }
         }
         assert!(rehashed.get() > 0 && index.len() > 64 * 16, "and it has grown beyond that");
-        assert!(kept.values().filter(|kept| !**kept).count() < 10, "few find no place");
+        assert!(kept.values().filter(|kept| !**kept).count() < 10, "few keys find no room");
         assert!(kept.iter().all(|(id, kept)| has(&index, *id) == *kept));
         assert!(!has(&index, 70_000));
     }
@@ -724,10 +733,10 @@ mod tests {
         for stripes in [1, 16, 64] {
             let index = Index::new(Plain::new(4096), 4096, stripes);
             let filled = (1..).take_while(|&id| put(&index, id).is_ok()).count();
-            // With more stripes chance fills one of them before the others.
+            // With more stripes, one of them fills earlier by chance.
             let percent = if stripes == 64 { 87 } else { 94 };
             assert!(filled > 4096 * 8 * percent / 100, "{filled} of {}, {stripes}", 4096 * 8);
-            assert!((1..=filled as u64).all(|id| has(&index, id)), "all are there still");
+            assert!((1..=filled as u64).all(|id| has(&index, id)), "all keys are still found");
         }
     }
 
@@ -751,7 +760,11 @@ mod tests {
                 index.grow(rehash, |_, _| ());
             }
         }
-        assert_eq!(index.len(), 64 * 16, "words have no more bits than for this length");
+        assert_eq!(
+            index.len(),
+            64 * 16,
+            "this is the greatest length for which words have enough bits"
+        );
         let mut words = 0;
         for bucket in 0..index.len() {
             index.for_each_in(bucket, |slot| {

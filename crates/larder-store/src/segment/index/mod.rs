@@ -1,15 +1,17 @@
-//! The index: which key is where.
+//! The index: finds the location of a key's item.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `buckets` | the index: look-ups, inserts, moves, splits and repair |
-//! | `moved_items` | the walks under way, and the items that move behind them |
+//! | `buckets` | the index: lookups, inserts, moves, splits and repair |
+//! | `moved_items` | the walks in progress, and the items that move behind them |
 //! | `slot` | the packed index word |
 //!
 //! # Invariants
-//! - Index words change only under the lock of their stripe, but for frequencies, which readers raise.
-//! - A word that moves is in its new place before it leaves the old one, so that readers without a lock find it.
-//! - What is moved behind a walk is reported to it before the old place is cleared.
+//! - Index words change only under the lock of their stripe, except for frequencies, which readers
+//!   raise.
+//! - A word that moves is stored in its new slot before its old slot is cleared, so that readers
+//!   without a lock find it.
+//! - A move that a walk would miss is reported to the walk before the old slot is cleared.
 
 pub(crate) mod buckets;
 pub(crate) mod moved_items;

@@ -1,31 +1,33 @@
-//! The walks under way, and the items that inserts have moved to buckets which these walks have read.
+//! Walks in progress, and the items that inserts moved to buckets which these walks have already
+//! read.
 //!
-//! A walk goes through one stripe after the other, and through the buckets of a stripe in ascending
-//! order. Items never leave their stripe. A split moves them to a bucket that comes later. So a walk
-//! can miss an item only if an insert moves it to an earlier bucket of the stripe that the walk is in.
-//! Such a move is *reported* before the item's old place is cleared. Hence, when a walk has found the
-//! old place cleared, the report is there.
+//! A walk reads one stripe after the other, and the buckets of a stripe in ascending order. Items
+//! never leave their stripe. A split moves them to a later bucket. So a walk can miss an item only
+//! if an insert moves it to an earlier bucket of the walk's current stripe. The insert *reports*
+//! such a move before it clears the old slot. So when a walk finds the old slot empty, the report
+//! exists.
 //!
-//! Reports are hashes, because locations and keys may be gone when the walk looks at them. Those of items on
-//! flash, whose keys are not in memory, are other hashes with the same tag and the same buckets.
+//! Reports are hashes, because the location and the key may be gone when the walk reads the report.
+//! For an item on flash, whose key is not in memory, the report is another hash with the same tag
+//! and the same buckets.
 //!
-//! An update that removes one of several index words on flash that look the same, without reading, reports
-//! its key, too: the new item may be in the bucket of another of them.
+//! An update without a read that removes one of several equal index words on flash also reports its
+//! key: the new item may be in the bucket of another of these words.
 
 use crate::segment::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use std::sync::PoisonError;
 
-/// Reports that are kept for one walk between two of its steps (32 KiB). If there are more, the walk
-/// begins its stripe again. That takes thousands of moves within one stripe while the walk stands still,
-/// for the length of a step or because the client of a dump does not read.
+/// The maximum number of reports that are kept for one walk between two of its steps (32 KiB). If
+/// there are more, the walk starts its stripe again. That takes thousands of moves within one
+/// stripe during a step, or while the walk is paused because the client of a dump does not read.
 const REPORTS_MAX: usize = 4096;
 
 /// The walks under way.
 #[derive(Debug)]
 pub(crate) struct Walks {
-    /// Their number. Whoever changes it locks `list`.
+    /// The number of walks. It changes only under the lock of `list`.
     count: AtomicUsize,
-    /// Locked under a stripe's lock, and for no longer than it takes to copy the reports.
+    /// Locked under a stripe's lock, and only for the time that copying the reports takes.
     list: Mutex<List>,
 }
 
@@ -35,15 +37,15 @@ struct List {
     walks: Vec<Reports>,
 }
 
-/// What a walk has to be told.
+/// The reports for one walk.
 #[derive(Debug)]
 struct Reports {
     walk: WalkId,
-    /// The stripe that the walk is in.
+    /// The stripe that the walk reads now.
     stripe: Option<usize>,
     /// The hashes of items of this stripe that have moved to an earlier bucket.
     hashes: Vec<u64>,
-    /// There were more than [`REPORTS_MAX`].
+    /// More than [`REPORTS_MAX`] items moved.
     has_lost: bool,
 }
 
@@ -51,7 +53,7 @@ struct Reports {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WalkId(u64);
 
-/// Some reports were lost: the walk has to begin its stripe again.
+/// Some reports were lost: the walk must start its stripe again.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LostReports;
 
@@ -60,7 +62,7 @@ impl Walks {
         Self { count: AtomicUsize::new(0), list: Mutex::new(List::default()) }
     }
 
-    /// Begins a walk. It is told nothing before it enters a stripe.
+    /// Starts a walk. It gets no reports before it enters a stripe.
     pub(crate) fn begin(&self) -> WalkId {
         let mut list = self.list();
         list.begun += 1;
@@ -76,8 +78,8 @@ impl Walks {
         self.count.store(list.walks.len(), Ordering::Relaxed);
     }
 
-    /// From now on the walk is told of moves in this stripe, except of one that is under way. The
-    /// caller locks the stripe once, which waits for the end of that move, before it reads.
+    /// Reports moves in this stripe to the walk from now on, except for a move that has already
+    /// started. The caller locks the stripe once before it reads, to wait for the end of that move.
     pub(crate) fn enter(&self, walk: WalkId, stripe: usize) {
         self.with(walk, |reports| reports.stripe = Some(stripe));
     }
@@ -87,8 +89,8 @@ impl Walks {
         self.with(walk, |reports| reports.take(hashes))
     }
 
-    /// Moves the last reports on this stripe to `hashes`. Unless some were lost, the walk is told nothing
-    /// more before it enters another stripe.
+    /// Moves the last reports on this stripe to `hashes`. Unless some were lost, the walk gets no
+    /// more reports before it enters another stripe.
     pub(crate) fn leave(&self, walk: WalkId, hashes: &mut Vec<u64>) -> Result<(), LostReports> {
         self.with(walk, |reports| {
             reports.take(hashes)?;
@@ -98,10 +100,10 @@ impl Walks {
     }
 
     /// Reports an item that moves to an earlier bucket of its stripe. The caller holds the stripe's
-    /// lock, and clears the old place afterwards.
+    /// lock, and clears the old slot afterwards.
     #[inline]
     pub(crate) fn report(&self, stripe: usize, hash: impl FnOnce() -> u64) {
-        // Relaxed, because walks lock the stripe after they were counted.
+        // Relaxed suffices, because a walk locks the stripe after it was counted.
         if self.count.load(Ordering::Relaxed) > 0 {
             self.report_to_walks(stripe, hash);
         }
@@ -125,7 +127,8 @@ impl Walks {
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
-        // Each change is complete even if the next step panics.
+        // Recovering from a poisoned lock is safe: each change of the list is complete at every
+        // step.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -156,20 +159,20 @@ mod tests {
     #[test]
     fn a_walk_is_told_of_moves_in_its_stripe_alone() {
         let walks = Walks::new();
-        walks.report(1, || panic!("nobody walks"));
+        walks.report(1, || panic!("no walk is in progress"));
         let [first, second] = [walks.begin(), walks.begin()];
         walks.enter(first, 1);
         walks.enter(second, 2);
         for (stripe, hash) in [(1, 11), (2, 22), (1, 12)] {
             walks.report(stripe, || hash);
         }
-        walks.report(3, || panic!("nobody walks there"));
+        walks.report(3, || panic!("no walk is in this stripe"));
         let mut told = Vec::new();
         assert_eq!((walks.take(first, &mut told), &told[..]), (Ok(()), &[11, 12][..]));
         assert_eq!((walks.leave(second, &mut told), &told[..]), (Ok(()), &[11, 12, 22][..]));
-        walks.report(2, || panic!("it has left"));
+        walks.report(2, || panic!("the walk has left the stripe"));
         walks.end(first);
-        walks.report(1, || panic!("it has ended"));
+        walks.report(1, || panic!("the walk has ended"));
     }
 
     #[test]

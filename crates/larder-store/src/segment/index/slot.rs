@@ -1,4 +1,4 @@
-//! The index word: the location of an item and what the index knows of it.
+//! The index word: the location of an item, and its frequency.
 //!
 //! ```text
 //! 63        50 49  48 47   46    41 40                    0
@@ -9,9 +9,9 @@
 //! └───────────┴──────┴────┴────────┴────────┴──────────────┘
 //!                                   40    37 36           0
 //! ```
-//! The tag is the top of the key's hash. Growth is six bits of the home (see `buckets`) of the bucket
-//! that the word is in, those above the bits that choose among the first buckets: with them a word
-//! can be moved when the index grows, and to its other bucket, without its key. Between them is the tier.
+//! The tag is the top of the key's hash. Growth is six bits of the home (see `buckets`) of the
+//! word's bucket: those above the bits that choose among the first buckets. With them the index can
+//! move a word without its key, when it grows and to the word's other bucket. Bit 47 is the tier.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 pub(crate) const LOCATION_BITS: u32 = 41;
@@ -21,10 +21,10 @@ const FREQ_SHIFT: u32 = 48;
 const TAG_SHIFT: u32 = 50;
 const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
 const TIER: u64 = 1 << TIER_SHIFT;
-/// The number of bits of a place on flash.
+/// The number of bits of an item's place on flash.
 pub(crate) const PLACE_BITS: u32 = 37;
 const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
-/// The span of large items on flash, whose place says how long they are.
+/// The span of large items on flash. The place of such an item contains its length.
 pub(crate) const LARGE_SPAN: u8 = 15;
 /// The bits of a word that must match a key: tag, tier and growth.
 const PATTERN_MASK: u64 = u64::MAX << TAG_SHIFT | TIER | GROWTH_MASK << GROWTH_SHIFT;
@@ -42,7 +42,7 @@ pub(crate) const REGION_MAX: u64 = (1 << LOCATION_BITS) * 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(pub(crate) u64);
 
-/// The bits by which the word of a key is recognised in one of its two buckets.
+/// The bits that identify the word of a key in one of its two buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern(u64);
 
@@ -65,14 +65,14 @@ impl Slot {
         Self(pattern.0 | u64::from(freq) << FREQ_SHIFT | location)
     }
 
-    /// The word of the same key whose item is on flash. Nothing has hit it there yet.
+    /// The word of the same key for its item on flash, without hits.
     #[must_use]
     pub(crate) fn on_flash(self, place: u64, span: u8) -> Self {
         strict_assert!(place <= PLACE_MASK && span < 16);
         Self(self.0 & PATTERN_MASK | TIER | u64::from(span) << PLACE_BITS | place)
     }
 
-    /// The same for a location as [`Slot::location`] has it.
+    /// Like [`Slot::on_flash`], for a location in the form of [`Slot::location`].
     #[must_use]
     pub(crate) fn at_location_on_flash(self, location: u64) -> Self {
         Self(self.0 & PATTERN_MASK | TIER | location & LOCATION_MASK)
@@ -83,12 +83,12 @@ impl Slot {
         self.0 & TIER != 0
     }
 
-    /// The bits that say where the item is: on flash, span and place.
+    /// The bits that locate the item; on flash, span and place.
     pub(crate) fn location(self) -> u64 {
         self.0 & LOCATION_MASK
     }
 
-    /// Where the item is on flash.
+    /// The place of the item on flash; see `flash::format`.
     pub(crate) fn place(self) -> u64 {
         self.0 & PLACE_MASK
     }
@@ -98,7 +98,7 @@ impl Slot {
         (self.0 >> PLACE_BITS) as u8 & 15
     }
 
-    /// Whether both words are of the same item, whatever bucket they are in and however often it was hit.
+    /// Whether both words refer to the same item, in any bucket and with any frequency.
     pub(crate) fn is_same_item(self, other: Self) -> bool {
         let mask = u64::MAX << TAG_SHIFT | TIER | LOCATION_MASK;
         self.0 & mask == other.0 & mask
@@ -108,27 +108,27 @@ impl Slot {
         self == Self::EMPTY
     }
 
-    /// Whether it may be the word of the key with this pattern.
+    /// Whether the word may be that of the key with this pattern.
     #[inline]
     pub(crate) fn matches(self, pattern: Pattern) -> bool {
         // No tag is 0, so an empty word matches nothing.
         self.0 & PATTERN_MASK == pattern.0
     }
 
-    /// The same, whether the item is in memory or on flash.
+    /// [`Slot::matches`] for items in memory and on flash.
     #[inline]
     pub(crate) fn matches_in_any_tier(self, pattern: Pattern) -> bool {
         self.0 & PATTERN_MASK & !TIER == pattern.0
     }
 
-    /// Whether it is the word of an item in memory whose key has this tag.
+    /// Whether the word refers to an item in memory whose key has this tag.
     #[inline]
     pub(crate) fn is_in_memory_with(self, tag: u16) -> bool {
         let mask = u64::MAX << TAG_SHIFT | TIER;
         self.0 & mask == u64::from(tag) << TAG_SHIFT
     }
 
-    /// A hash with the tag of the word, and with these bits that choose its buckets.
+    /// A hash with the tag of the word and these low bits, which choose its buckets.
     pub(crate) fn hash_with(self, home: u32) -> u64 {
         self.0 & (u64::MAX << TAG_SHIFT) | u64::from(home)
     }
@@ -143,7 +143,7 @@ impl Slot {
         (self.0 >> GROWTH_SHIFT & GROWTH_MASK) as u8
     }
 
-    /// The word for a bucket whose home has these growth bits.
+    /// The same word for a bucket whose home has these growth bits.
     #[must_use]
     pub(crate) fn with_growth(self, growth: u8) -> Self {
         let others = self.0 & !(GROWTH_MASK << GROWTH_SHIFT);
@@ -173,8 +173,8 @@ impl Slot {
     }
 }
 
-/// The tag of a hash: its highest bits, and never 0, so that no empty word has a tag. The lowest bits
-/// choose the buckets.
+/// The tag of a hash: its highest bits, but never 0, so that no empty word has a tag. The lowest
+/// bits of a hash choose the buckets.
 #[inline]
 pub(crate) fn tag(hash: u64) -> u16 {
     ((hash >> TAG_SHIFT) as u16).max(1)

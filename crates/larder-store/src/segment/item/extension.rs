@@ -1,4 +1,4 @@
-//! The extension: a word behind the CAS of items that have what the header has no bits for.
+//! The extension: a word behind the CAS, for fields that do not fit the header.
 //!
 //! ```text
 //! 63           48 47                  38 37         36    34 33       0
@@ -6,8 +6,8 @@
 //! │ key length   │ expiry is early, ms  │ binary key │ tags   │ zero   │
 //! └──────────────┴──────────────────────┴────────────┴────────┴────────┘
 //! ```
-//! The header's key length is that of the key, or [`SHORT_KEY_MAX`] if it is shorter, and its inline length
-//! counts the rest of the key and the tags, too, which are before the key.
+//! The header's key length is the length of the key, but at most [`SHORT_KEY_MAX`]. The header's
+//! inline length includes the rest of the key and the tags. The tags are before the key.
 
 use super::header::{Header, SHORT_KEY_MAX};
 use crate::{Early, KEY_LEN_MAX};
@@ -20,7 +20,7 @@ const BINARY_KEY: u64 = 1 << 37;
 const TAGS_SHIFT: u32 = 34;
 const TAGS_MASK: u64 = 7;
 
-/// The bytes of a tag.
+/// The length of a tag in bytes.
 const TAG_LEN: usize = 8;
 
 /// The content of an extension.
@@ -28,7 +28,7 @@ const TAG_LEN: usize = 8;
 pub(crate) struct Extension(NonZeroU64);
 
 impl Extension {
-    /// The extension for an item with all of this, lengths in bytes; `None` if it needs none.
+    /// The extension of an item with these fields, lengths in bytes; `None` if the item needs none.
     #[inline]
     pub(crate) fn of(
         key_len: usize,
@@ -47,7 +47,7 @@ impl Extension {
         Self::from_word(lens | early | binary_key)
     }
 
-    /// `None` if no item has such a word.
+    /// `None` if no item can have this word.
     #[inline]
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         NonZeroU64::new(word).map(Self)
@@ -73,19 +73,19 @@ impl Extension {
         self.word() & BINARY_KEY != 0
     }
 
-    /// The bytes of the tags.
+    /// The length of all tags in bytes.
     #[inline]
     pub(crate) fn tags_len(self) -> usize {
         TAG_LEN * (self.word() >> TAGS_SHIFT & TAGS_MASK) as usize
     }
 
-    /// The length of the inline value in bytes, in an item with this header.
+    /// The length of the inline value in bytes, for an item with this header.
     #[inline]
     pub(crate) fn inline_len(self, header: Header) -> usize {
         header.key_len() + header.inline_len() - self.key_len() - self.tags_len()
     }
 
-    /// Whether an item with this header can have it.
+    /// Whether an item with this header can have the extension.
     pub(crate) fn fits(self, header: Header) -> bool {
         let len = header.key_len() + header.inline_len();
         (1..=KEY_LEN_MAX).contains(&self.key_len()) && self.key_len() + self.tags_len() <= len

@@ -1,5 +1,5 @@
-//! Where an item in memory is on flash, too: a record that was copied from there says so in its link, until the
-//! item is changed.
+//! The link from an item in memory to its copy on flash. A record that was copied from flash has
+//! such a link until the item changes.
 //!
 //! ```text
 //! 63  62               41 40    37 36           0
@@ -7,8 +7,9 @@
 //! │ 1 │ sequence of page │ span   │ place        │   the link; 0 in bit 63: the link is a chain
 //! └───┴──────────────────┴────────┴──────────────┘
 //! ```
-//! Of the sequence these are the lowest bits. Should they be those of a later content of the page, then
-//! reading what is there shows by its checksum or its key that it is something else: a miss.
+//! The link holds the lowest bits of the page's sequence. If a later content of the page has the
+//! same bits, the checksum or the key shows that the bytes belong to another item, and the read is
+//! a miss.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 use crate::segment::index::slot::{LARGE_SPAN, LOCATION_BITS, Slot};
@@ -17,21 +18,21 @@ use crate::segment::memory::table::Sequence;
 const IS_COPY: u32 = 1 << 31;
 const SEQUENCE_MASK: u64 = (1 << (63 - LOCATION_BITS)) - 1;
 
-/// Where an item that is in memory is on flash, too.
+/// The location of the copy on flash of an item in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlashCopy(u64);
 
 impl FlashCopy {
-    /// The first half of a link to what is not a copy any more: no such item is large.
+    /// The first half of a link whose copy is no longer valid. No chain starts with it.
     pub(crate) const FORGOTTEN: u32 = u32::MAX;
 
-    /// The copy that `slot` refers to, in a page with this sequence; none of a large item.
+    /// The copy that `slot` refers to, in a page with this sequence; `None` for a large item.
     pub(crate) fn of(slot: Slot, sequence: Sequence) -> Option<Self> {
         let is_small = slot.span() != LARGE_SPAN;
         is_small.then(|| Self((sequence & SEQUENCE_MASK) << LOCATION_BITS | slot.location()))
     }
 
-    /// Whether a link is one to a copy, or to what was one.
+    /// Whether a link refers to a copy, valid or not.
     #[inline]
     pub(crate) fn is_one([first, _]: [u32; 2]) -> bool {
         first & IS_COPY != 0
@@ -43,18 +44,19 @@ impl FlashCopy {
         is_known.then(|| Self(u64::from(first & !IS_COPY) << 32 | u64::from(second)))
     }
 
-    /// The halves of the link to it.
+    /// The two halves of the link to the copy.
     pub(crate) fn link(self) -> [u32; 2] {
         [(self.0 >> 32) as u32 | IS_COPY, self.0 as u32]
     }
 
-    /// The index word that refers to it, from that of the item in memory.
+    /// The index word that refers to the copy, from that of the item in memory.
     pub(crate) fn slot(self, in_memory: Slot) -> Slot {
-        // It was hit, so that the next hit counts as its second one.
+        // Frequency 1, so that the next hit counts as the item's second.
         in_memory.at_location_on_flash(self.0).with_freq(1)
     }
 
-    /// Whether it is in a page with this sequence, and not in an earlier or later one of that place.
+    /// Whether the copy is in a page with this sequence, and not in an earlier or later use of the
+    /// page.
     pub(crate) fn is_of(self, sequence: Sequence) -> bool {
         self.0 >> LOCATION_BITS == sequence & SEQUENCE_MASK
     }
@@ -80,7 +82,7 @@ mod tests {
             }
         }
         assert_eq!(FlashCopy::from_link([FlashCopy::FORGOTTEN, 7]), None);
-        assert!(FlashCopy::is_one([FlashCopy::FORGOTTEN, 7]), "it is no chain");
+        assert!(FlashCopy::is_one([FlashCopy::FORGOTTEN, 7]), "a link to a copy is not a chain");
         assert!(!FlashCopy::is_one([1 << 28, u32::MAX]), "a chain");
         assert_eq!(FlashCopy::of(in_memory.on_flash(9, LARGE_SPAN), 5), None);
     }

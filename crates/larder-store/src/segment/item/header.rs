@@ -6,13 +6,13 @@
 //! │ key len │ state    │ expiry     │ accessed    │ inline value len│
 //! └─────────┴──────────┴────────────┴─────────────┴─────────────────┘
 //! ```
-//! After it follow, each only if it is used: CAS (8 bytes, unless the region keeps none), the extension (8,
-//! see `extension`), client flags (4), exact expiry (4), a link (8): the chain (first segment 4, whole
-//! length 4), or a copy on flash (see `flash_copy`); then key and inline value, up to the next multiple of
-//! 8. Expiry and access are seconds after the segment's base.
+//! After the header follow, each only if used: CAS (8 bytes, unless the region keeps none), the
+//! extension (8, see `extension`), client flags (4), exact expiry (4), a link (8), key and inline
+//! value, up to the next multiple of 8. The link is a chain (first segment 4, whole length 4) or a
+//! copy on flash (see `flash_copy`). Expiry and access are seconds after the segment's base.
 //!
-//! With an extension, the two lengths count other bytes than their names say, but their sum is still what
-//! follows the fields: the length of a record is always known from this word alone.
+//! With an extension the two lengths are split differently, but their sum is still the number of
+//! bytes after the fields. So this word alone determines the length of a record.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 use crate::Seconds;
@@ -20,15 +20,16 @@ use crate::Seconds;
 /// The longest inline value, in bytes.
 pub(crate) const INLINE_LEN_MAX: usize = (1 << 20) - 1;
 
-/// The longest key whose length the header can say.
+/// The longest key whose length fits the header.
 pub(crate) const SHORT_KEY_MAX: usize = 255;
 
 /// The expiry code of items that never expire.
 const NEVER: u16 = 0;
-/// The expiry code of items that expire too long after the base: the exact expiry follows the header.
+/// The expiry code of items that expire too long after the base. The exact expiry follows the
+/// header.
 pub(crate) const WIDE: u16 = u16::MAX;
 
-/// One bit each of the state byte.
+/// The bits of the state byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum State {
@@ -42,12 +43,13 @@ pub(crate) enum State {
     Fetched = 1 << 3,
     /// An extension follows the header.
     Extended = 1 << 4,
-    /// It says where its value's front is, in a chain of segments, or where a copy of it is on flash.
+    /// A link follows the header: to the front of a large value, in a chain of segments, or to a
+    /// copy on flash.
     Link = 1 << 5,
-    /// An exact expiry follows the header. It counts if the expiry code is [`WIDE`].
+    /// An exact expiry follows the header. It is valid if the expiry code is [`WIDE`].
     Wide = 1 << 6,
-    /// No index word refers to the item any more. This saves a look-up in the index, which decides if
-    /// the bit is not set.
+    /// No index word refers to the item any more. If the bit is set, a lookup in the index is
+    /// unnecessary; if not, the index decides.
     Dead = 1 << 7,
 }
 
@@ -55,7 +57,7 @@ pub(crate) enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header(pub(crate) u64);
 
-/// The states with which more fields follow the header.
+/// The states that add fields behind the header.
 const EXTRAS: u64 =
     (State::Flags as u64 | State::Wide as u64 | State::Link as u64 | State::Extended as u64) << 48;
 
@@ -119,13 +121,14 @@ impl Header {
         Self(self.0 & !(u64::from(ACCESS_MAX) << 20) | u64::from(code) << 20)
     }
 
-    /// Whether no field but a CAS follows: it has no client flags, its value is all in its segment, and so on.
+    /// Whether the only field behind the header is a CAS: no client flags, no large value, and so
+    /// on.
     #[inline]
     pub(crate) fn is_plain(self) -> bool {
         self.0 & EXTRAS == 0
     }
 
-    /// Bytes between the header word and the key, or the tags.
+    /// Bytes between the header word and the tags or the key.
     #[inline]
     pub(crate) fn extras_len(self, cas: bool) -> usize {
         let cas = 8 * usize::from(cas);
@@ -145,9 +148,9 @@ impl Header {
     }
 }
 
-/// The code of an expiry `at`, for a segment that began at `base`; `None` if it needs [`WIDE`].
-/// Expiries at or before the base become one second after it, which is past already, because a base is
-/// one second before its segment was opened.
+/// The code of expiry `at` for a segment with this base; `None` if it needs [`WIDE`]. An expiry at
+/// or before the base becomes one second after it. That is in the past already, because the base is
+/// one second before the segment was opened.
 pub(crate) fn expiry_code(base: Seconds, at: Option<Seconds>) -> Option<u16> {
     let Some(at) = at else { return Some(NEVER) };
     let delta = at.0.saturating_sub(base.0).max(1);
@@ -165,8 +168,8 @@ const ACCESS_MAX: u16 = (1 << 12) - 1;
 const ACCESS_BEFORE: u16 = 1 << 11;
 
 /// The time of an access as a small float: the seconds between the segment's base and the access,
-/// exact up to 255, and with 8 significant bits above. Items that were moved may have been read before
-/// the base.
+/// exact up to 255, and with 8 significant bits above. The access may be before the base, because
+/// items move to newer segments.
 #[inline]
 pub(crate) fn access_code(base: Seconds, at: Seconds) -> u16 {
     match at.0.checked_sub(base.0) {
@@ -227,7 +230,7 @@ mod tests {
                 let read = accessed_at(base, access_code(base, at));
                 let error = at.0.abs_diff(read.0);
                 assert!(error == 0 || secs >= 256 && error <= secs >> 7, "{secs} {error}");
-                assert!(read.0.abs_diff(base.0) <= secs, "never past it");
+                assert!(read.0.abs_diff(base.0) <= secs, "codes round towards the base");
             }
         }
     }

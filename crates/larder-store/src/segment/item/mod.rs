@@ -2,15 +2,16 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `new_record` | an item that is written |
+//! | `new_record` | an item before it is written |
 //! | `record` | a published item: reading it, changing its attributes |
-//! | `witness` | why published bytes do not change while they are read |
-//! | `flash_copy` | the link of an item in memory that is on flash, too |
-//! | `extension` | the word for what the header has no bits for |
+//! | `witness` | proofs that published bytes do not change while a thread reads them |
+//! | `flash_copy` | the link from an item in memory to its copy on flash |
+//! | `extension` | the word for fields that do not fit the header |
 //! | `header` | the packed first word of an item |
 //!
 //! # Invariants
-//! - After an item was published, only its attributes change, all in one word, and its links.
+//! - After an item was published, only its links and its attributes change, and all attributes are
+//!   in one word.
 //! - Bytes of an item are read only with a `Witness` that they do not change.
 
 pub(crate) mod extension;

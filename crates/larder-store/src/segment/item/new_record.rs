@@ -1,4 +1,4 @@
-//! An item that is about to be written to its segment.
+//! An item before it is written to a segment.
 
 use super::extension::Extension;
 use super::flash_copy::FlashCopy;
@@ -8,7 +8,7 @@ use crate::segment::memory::table::Table;
 use crate::segment::sync::Ordering;
 use crate::{Attributes, Expiry, Seconds};
 
-/// An item that is about to be written.
+/// An item before it is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewRecord<'v> {
     pub(crate) attributes: Attributes,
@@ -16,17 +16,17 @@ pub(crate) struct NewRecord<'v> {
     pub(crate) fetched: bool,
     pub(crate) accessed: Seconds,
     pub(crate) extension: Option<Extension>,
-    /// The words of its tags, and the key behind them.
+    /// The item's tags, as words, and the key behind them.
     pub(crate) tags_and_key: &'v [u8],
     /// The inline value, in up to three pieces.
     pub(crate) value: [&'v [u8]; 3],
     pub(crate) chain: Option<Chain>,
-    /// Where the same item is on flash; never if it has a chain.
+    /// The item's copy on flash; `None` if it has a chain.
     pub(crate) flash_copy: Option<FlashCopy>,
 }
 
 impl<'v> NewRecord<'v> {
-    /// A copy of an item, to be written to another segment.
+    /// A copy of an item, for another segment.
     pub(crate) fn copy_of(record: &Record<'v>) -> Self {
         Self {
             attributes: record.attributes(),
@@ -43,20 +43,21 @@ impl<'v> NewRecord<'v> {
 }
 
 impl NewRecord<'_> {
-    /// Whether it has tags.
+    /// Whether the item has tags.
     #[inline]
     pub(crate) fn has_tags(&self) -> bool {
         self.extension.is_some_and(|extension| extension.tags_len() > 0)
     }
 
-    /// Its header in a segment with this base that is written to flash: its expiry is exact.
+    /// The item's header in a segment with this base that will be written to flash: it has an exact
+    /// expiry.
     pub(crate) fn header_for_flash(&self, base: Seconds) -> Header {
         let header = self.header(base);
         let expires = self.attributes.expiry != Expiry::Never;
         if expires { header.with(State::Wide, true).with_expiry_code(WIDE) } else { header }
     }
 
-    /// Its header with the lengths alone.
+    /// The header with only the lengths.
     #[inline]
     fn plain_header(&self) -> Header {
         if let Some(extension) = self.extension {
@@ -73,7 +74,7 @@ impl NewRecord<'_> {
         Header::new(short, rest + self.inline_len()).with(State::Extended, true)
     }
 
-    /// Its header in a segment with this base.
+    /// The item's header in a segment with this base.
     #[expect(clippy::inline_always, reason = "a call costs `set` 2 % of its instructions")]
     #[inline(always)]
     pub(crate) fn header(&self, base: Seconds) -> Header {
@@ -90,7 +91,7 @@ impl NewRecord<'_> {
             .with_access_code(access_code(base, self.accessed))
     }
 
-    /// Its header in a segment with this base, if it is known for another one.
+    /// The item's header in a segment with this base, derived from its header for another base.
     #[inline]
     pub(crate) fn header_at(&self, header: Header, base: Seconds) -> Header {
         match self.attributes.expiry {
@@ -99,7 +100,7 @@ impl NewRecord<'_> {
         }
     }
 
-    /// The maximum of bytes that it takes in any segment.
+    /// The maximum length of the record in any segment, in bytes.
     pub(crate) fn len_at_most(&self) -> usize {
         let wide = self.plain_header().with(State::Wide, true);
         let wide = wide.with(State::Link, self.link().is_some());
@@ -111,12 +112,12 @@ impl NewRecord<'_> {
         chain.or_else(|| self.flash_copy.map(FlashCopy::link))
     }
 
-    /// The bytes of the value that are inline.
+    /// The length of the value's inline part in bytes.
     pub(crate) fn inline_len(&self) -> usize {
         self.value.iter().map(|piece| piece.len()).sum()
     }
 
-    /// The bytes of the value that are in its chain.
+    /// The length of the value's part in the chain, in bytes.
     pub(crate) fn chain_len(&self) -> usize {
         self.chain.map_or(0, |chain| chain.value_len as usize - self.inline_len())
     }
@@ -124,13 +125,14 @@ impl NewRecord<'_> {
     /// Writes the item at `offset`.
     ///
     /// # Safety
-    /// `header` is that of [`NewRecord::header`] for the segment of `offset`. The bytes from `offset` on
-    /// that this header counts belong to the caller's open segment and were not published, or were a dead
-    /// record of the same length that the caller has taken and that no reader can find any more.
+    /// `header` is the result of [`NewRecord::header`] for the segment of `offset`. The bytes from
+    /// `offset` on that the header counts belong to the caller's open segment and were not
+    /// published, or are those of a dead record of the same length that the caller has claimed and
+    /// that no reader can find any more.
     #[inline]
     pub(crate) unsafe fn write(&self, table: &Table, offset: usize, header: Header, cas: bool) {
         let region = &table.region;
-        strict_assert!(is_in_place(table, offset, header, cas), "no item can begin at {offset}");
+        strict_assert!(is_in_place(table, offset, header, cas), "no item can start at {offset}");
         let at = self.attributes.expiry.second();
         let mut here = offset + 8;
         if cas {
@@ -149,16 +151,16 @@ impl NewRecord<'_> {
             here += 4;
         }
         for piece in [self.tags_and_key].into_iter().chain(self.value) {
-            // SAFETY: the caller owns these bytes, and `len` has counted them all.
+            // SAFETY: the caller owns these bytes, and `len` counts all of them.
             unsafe { region.write(here, piece) };
             here += piece.len();
         }
         strict_assert!(
             here.next_multiple_of(8) == offset + header.record_len(cas),
-            "the header says how long the item is"
+            "the header contains the length of the item"
         );
-        // Last, because a thread that reads the segment from front to back must pass over the place of a
-        // dead record until the new one is complete.
+        // The header comes last: a thread that reads the segment from front to back must skip the
+        // bytes of a dead record until the new record is complete.
         region.word(offset).store(header.0, Ordering::Release);
     }
 }

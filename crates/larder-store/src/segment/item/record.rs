@@ -18,7 +18,7 @@ pub(crate) struct Record<'p> {
     witness: Witness<'p>,
 }
 
-/// The front of a large value.
+/// The chain of a large value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
     /// The first segment of the chain.
@@ -28,16 +28,16 @@ pub(crate) struct Chain {
 }
 
 impl<'p> Record<'p> {
-    /// The item that begins at `offset`; `cas` says whether items have a CAS.
+    /// The item that starts at `offset`; `cas` is whether items have a CAS.
     #[inline]
     pub(crate) fn at(table: &'p Table, offset: usize, cas: bool, witness: Witness<'p>) -> Self {
         let record = Self::perhaps_at(table, offset, cas, witness);
         let is_in_place = || is_in_place(table, offset, record.header, cas);
-        strict_assert!(is_in_place(), "no item begins at {offset}");
+        strict_assert!(is_in_place(), "no item starts at {offset}");
         record
     }
 
-    /// What may be an item at `offset`, after a restart.
+    /// A possible item at `offset`, after a restart.
     #[inline]
     pub(crate) fn perhaps_at(
         table: &'p Table,
@@ -71,8 +71,8 @@ impl<'p> Record<'p> {
     #[inline]
     fn published(&self, offset: usize, len: usize) -> &'p [u8] {
         let _: Witness<'p> = self.witness;
-        // SAFETY: the witness keeps this item's segment from being recycled for 'p, and `at` is
-        // only given offsets where an item was published.
+        // SAFETY: the witness keeps the item's segment from being recycled for 'p, and callers pass
+        // only offsets at which an item was published.
         unsafe { self.table.region.bytes(offset, len) }
     }
 
@@ -85,7 +85,7 @@ impl<'p> Record<'p> {
         Extension::from_word(word.load(Ordering::Relaxed))
     }
 
-    /// Whether its fields can be those of an item, as far as it says itself.
+    /// Whether the item's fields are consistent with each other.
     pub(crate) fn is_plausible(&self) -> bool {
         let is_extended = self.header.has(State::Extended);
         self.header.key_len() > 0
@@ -137,7 +137,7 @@ impl<'p> Record<'p> {
         self.published(offset, len)
     }
 
-    /// Whether its key is this one.
+    /// Whether the item has this key.
     #[inline]
     pub(crate) fn has_key(&self, key: &[u8]) -> bool {
         if !self.header.is_plain() {
@@ -151,7 +151,7 @@ impl<'p> Record<'p> {
         self.key() == key
     }
 
-    /// The words of its tags, and the key behind them.
+    /// The item's tags, as words, and the key behind them.
     pub(crate) fn tags_and_key(&self) -> &'p [u8] {
         let (key_offset, key_len) = self.key_place();
         let start = self.fields_end();
@@ -163,24 +163,24 @@ impl<'p> Record<'p> {
         self.header.has(State::Extended)
     }
 
-    /// The words of its tags.
+    /// The item's tags, as words.
     #[cold]
     pub(crate) fn tags(&self) -> &'p [u8] {
         self.published(self.fields_end(), self.tags_len())
     }
 
-    /// The bytes of the words of its tags.
+    /// The length of the item's tags in bytes.
     pub(crate) fn tags_len(&self) -> usize {
         self.extension().map_or(0, Extension::tags_len)
     }
 
-    /// What is between the header and the value.
+    /// The bytes between the header and the value.
     pub(crate) fn fields_and_key(&self) -> &'p [u8] {
         let start = self.offset + 8;
         self.published(start, self.value_offset() - start)
     }
 
-    /// The offset of the value in the region, or of its tail if there is a chain.
+    /// The offset in the region of the value, or of its tail if there is a chain.
     #[inline]
     pub(crate) fn value_offset(&self) -> usize {
         let (offset, len) = self.key_place();
@@ -208,7 +208,7 @@ impl<'p> Record<'p> {
         self.published(self.value_offset(), self.inline_len())
     }
 
-    /// The value of a plain item, which has no client flags and is all here.
+    /// The value of a plain item, which has no client flags and no chain.
     #[inline]
     pub(crate) fn plain_value(&self) -> Option<&'p [u8]> {
         self.header.is_plain().then(|| {
@@ -217,7 +217,7 @@ impl<'p> Record<'p> {
         })
     }
 
-    /// Its header if it had no inline value.
+    /// The item's header without the inline value.
     pub(crate) fn header_without_value(&self) -> Header {
         self.header.with_inline_len(self.header.inline_len() - self.inline_len())
     }
@@ -237,7 +237,7 @@ impl<'p> Record<'p> {
         self.cas_word().map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// The half word at this place behind the CAS and the extension.
+    /// The half word at this offset behind the CAS and the extension.
     fn half(&self, at: usize) -> &'p crate::segment::sync::AtomicU32 {
         let words = usize::from(self.cas) + usize::from(self.header.has(State::Extended));
         self.table.region.half(self.offset + 8 + 8 * words + at)
@@ -264,25 +264,25 @@ impl<'p> Record<'p> {
         })
     }
 
-    /// The front of its value, if that is large.
+    /// The chain of the item, if its value is large.
     #[inline]
     pub(crate) fn chain(&self) -> Option<Chain> {
         let [first, value_len] = self.link().filter(|link| !FlashCopy::is_one(*link))?;
         Some(Chain { first, value_len })
     }
 
-    /// Says where the chain of an item is that was read from flash, and that nobody else knows yet.
+    /// Sets the chain of an item that was read from flash. No other thread can find the item yet.
     pub(crate) fn set_chain(&self, first: u32) {
         self.half(self.link_at()).store(first, Ordering::Relaxed);
     }
 
-    /// Where a copy of the item is on flash, if it was copied from there and is still the same.
+    /// The item's copy on flash, if the item was read from there and has not changed since.
     #[inline]
     pub(crate) fn flash_copy(&self) -> Option<FlashCopy> {
         FlashCopy::from_link(self.link()?)
     }
 
-    /// Notes that what is on flash is no copy any more, before the item is changed.
+    /// Invalidates the link to the copy on flash, before the item changes.
     fn forget_flash_copy(&self) {
         if self.flash_copy().is_some() {
             self.half(self.link_at()).store(FlashCopy::FORGOTTEN, Ordering::Release);
@@ -324,7 +324,8 @@ impl<'p> Record<'p> {
         }
     }
 
-    /// Marks the item read at `now`. That is at most one write a second, and no thread waits for it.
+    /// Records that the item was read at `now`. Writes at most once a second, and never waits for
+    /// another thread.
     #[inline]
     pub(crate) fn note_access(&self, now: Seconds) {
         let word = self.word();
@@ -332,7 +333,7 @@ impl<'p> Record<'p> {
         let code = access_code(self.entry().base(), now);
         let read = seen.with_access_code(code).with(State::Fetched, true);
         if read != seen {
-            // A lost race loses one mark.
+            // A lost race loses one access.
             let _ = word.compare_exchange(seen.0, read.0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
@@ -349,11 +350,11 @@ impl<'p> Record<'p> {
         self.len() + in_chain
     }
 
-    /// Marks that no index word refers to the item any more, so that an evacuation need not look it up.
-    /// The mark is read with `Acquire`, so that a thread that sees it also sees the index without the
-    /// word. The bytes are counted after the mark was set: once all of a segment are counted, it may be
-    /// freed and written to again. Returns how many bytes of the segment are dead now, and how many were
-    /// before.
+    /// Marks that no index word refers to the item any more, so that an evacuation need not look it
+    /// up. The mark is read with `Acquire`, so that a thread that sees it also sees the index
+    /// without the word. Counts the bytes after it sets the mark, because a segment whose bytes are
+    /// all counted as dead may be freed and overwritten. Returns how many bytes of the segment are
+    /// dead now, and how many were before.
     pub(crate) fn mark_dead(&self) -> (u32, u32) {
         let len = u32::try_from(self.len()).expect("an item fits a segment");
         self.word().fetch_or((State::Dead as u64) << 48, Ordering::Release);
@@ -361,7 +362,7 @@ impl<'p> Record<'p> {
         (before + len, before)
     }
 
-    /// Marks a record dead whose bytes the caller counts, after a restart.
+    /// Marks a record dead after a restart. The caller counts its bytes.
     pub(crate) fn restore_dead(&self) {
         self.word().fetch_or((State::Dead as u64) << 48, Ordering::Release);
     }
@@ -371,11 +372,11 @@ impl<'p> Record<'p> {
         (self.item_len() - self.len()).div_ceil(segment_len)
     }
 
-    /// Changes attributes in place, in one word, so that readers see all of the change or nothing of
-    /// it; false if that is not possible. The caller holds the lock of the stripe.
+    /// Changes attributes in place, in one word, so that readers see either all of the change or
+    /// none of it. Returns false if that is not possible. The caller holds the lock of the stripe.
     pub(crate) fn set_attributes(&self, attributes: &Attributes) -> bool {
         let entry = self.entry();
-        // What is being written to flash, or was read from there, is not changed where it is.
+        // An item in a write buffer or read buffer does not change in place.
         let is_frozen = entry.is(SegmentState::WriteBuffer) || entry.is(SegmentState::ReadBuffers);
         let extension = self.extension();
         let is_same_key = attributes.binary_key == extension.is_some_and(Extension::binary_key);
@@ -411,7 +412,7 @@ impl<'p> Record<'p> {
             }
         }
         self.forget_flash_copy();
-        // Readers may mark accesses in the same word meanwhile.
+        // At the same time, readers may record accesses in the same word.
         let _ = self
             .word()
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |seen| Some(changed(seen)));
@@ -420,8 +421,8 @@ impl<'p> Record<'p> {
     }
 }
 
-/// Whether an item with this header can be at `offset`: it has a key, ends in the segment where it
-/// begins, and that segment holds items.
+/// Whether an item with this header can be at `offset`: it has a key and ends in its segment, and
+/// the segment holds items.
 pub(super) fn is_in_place(table: &Table, offset: usize, header: Header, cas: bool) -> bool {
     let segment = table.layout.segment_of(offset);
     let end = table.layout.start(segment) + table.layout.segment_len;
@@ -432,8 +433,9 @@ pub(super) fn is_in_place(table: &Table, offset: usize, header: Header, cas: boo
         && table.entry(segment).holds_items()
 }
 
-/// Notes an expiry in the segment's entry after the item has it. Maintenance resets the noted expiry
-/// before it reads the items: either it reads the new expiry, or the expiry is noted afterwards.
+/// Notes a new expiry in the segment's entry, after the item was changed. Maintenance resets the
+/// noted expiry before it reads the items: either it reads the new expiry, or the expiry is noted
+/// afterwards.
 pub(crate) fn note_changed_expiry(entry: Entry<'_>, expiry: Expiry) {
     fence(Ordering::SeqCst);
     entry.note_expiry(expiry);

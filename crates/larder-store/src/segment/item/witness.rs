@@ -1,4 +1,4 @@
-//! Reasons why published bytes do not change while they are read.
+//! Proofs that published bytes do not change while a thread reads them.
 
 use crate::segment::index::buckets::{Buckets, Locked};
 use crate::segment::memory::epoch::Pinned;
@@ -11,28 +11,29 @@ use std::marker::PhantomData;
 pub(crate) struct Witness<'p>(PhantomData<&'p ()>);
 
 impl<'p> Witness<'p> {
-    /// By an epoch pin: memory that could be found under it is not recycled before it ends.
+    /// Proof by an epoch pin: memory that a reader could find under the pin is not recycled before
+    /// it ends.
     pub(crate) fn pinned(_: Pinned<'p>) -> Self {
         Self(PhantomData)
     }
 
-    /// By the stripe lock, for the keys of that stripe, whose index words do not change.
+    /// Proof by the stripe lock, for the keys of that stripe: their index words do not change.
     pub(crate) fn locked<B: Buckets>(_: &'p Locked<'_, B>) -> Self {
         Self(PhantomData)
     }
 
-    /// By nobody else using the region, after a restart.
+    /// Proof by exclusive use of the region, after a restart.
     pub(crate) fn alone(_: &'p Table) -> Self {
         Self(PhantomData)
     }
 
-    /// By the read that owns the buffer, and that has ended.
+    /// Proof by the finished read that owns the buffer.
     pub(crate) fn buffered(_: &'p Buffer) -> Self {
         Self(PhantomData)
     }
 
-    /// By owning the sealed segment, which only its owner retires, and in which no dead record is replaced
-    /// meanwhile. Records that are marked dead are not covered.
+    /// Proof by ownership of the sealed segment: only its owner retires it, and no dead record in
+    /// it is replaced while it is owned. Does not cover records that are marked dead.
     pub(crate) fn owner(_: &'p OwnedSegment) -> Self {
         Self(PhantomData)
     }

@@ -1,6 +1,6 @@
-//! Large values that are put together from an old value and the bytes that are appended or prepended.
-//! They are copied before the stripe is locked, so that no other thread waits for the copy, and are
-//! stored only if the old value has not changed.
+//! Assembling large values from an old value and the bytes that are appended or prepended. They are
+//! copied before the stripe is locked, so that no other thread waits for the copy. They are stored
+//! only if the old value has not changed.
 
 use super::upload::Upload;
 use crate::NewValue;
@@ -11,14 +11,15 @@ use crate::segment::memory::table::{SegmentState, Sequence};
 use crate::segment::sync::Ordering;
 use std::ops::Range;
 
-/// What a value is put together from.
+/// The parts of an assembled value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// The length in bytes.
     pub(crate) len: usize,
-    /// Bytes at the front of the added ones that are not part of it.
+    /// The number of added bytes at the front that are not part of the value.
     pub(crate) skipped: usize,
-    /// Whether it follows a chain that stays as it is: only the tail of the old value is part of it.
+    /// Whether the value follows a chain that does not change. Then only the tail of the old value
+    /// is part of it.
     pub(crate) is_suffix: bool,
 }
 
@@ -29,12 +30,12 @@ pub(crate) struct ValueBuilder {
     pub(crate) upload: Upload,
     /// The old record, if there was one.
     based_on: Option<Identity>,
-    /// How often it was copied.
+    /// How often the value was copied.
     pub(crate) rounds: u32,
 }
 
-/// What tells a record from all others, of all times: its offset, the sequence of its segment, and how
-/// many dead records in it were replaced.
+/// The identity of a record among all records, past and present: its offset, the sequence of its
+/// segment, and how many dead records of the segment were replaced.
 type Identity = (Sequence, u64, usize);
 
 fn identity(record: &Record<'_>) -> Identity {
@@ -43,7 +44,8 @@ fn identity(record: &Record<'_>) -> Identity {
 }
 
 impl ValueBuilder {
-    /// After this many copies of values that changed, the next one is made while the stripe is locked.
+    /// After this many copies of values that changed, the next copy is made while the stripe is
+    /// locked.
     pub(crate) const ROUNDS_MAX: u32 = 4;
 
     pub(crate) fn filled(plan: Plan, upload: Upload, old: Option<&Record<'_>>) -> Self {
@@ -54,7 +56,7 @@ impl ValueBuilder {
         self.upload.filled == self.plan.len && self.based_on == old.map(identity)
     }
 
-    /// Copies all pieces into the segments of the upload. It stops if the old value does not have the
+    /// Copies all pieces into the segments of the upload. Stops if the old value does not have the
     /// planned length.
     pub(crate) fn fill(
         &mut self,
@@ -96,7 +98,7 @@ impl ValueBuilder {
     }
 }
 
-/// The bytes that are added, if they came in one piece.
+/// The added bytes, if they arrived in one piece.
 fn bytes_of(value: NewValue<'_>) -> Option<&[u8]> {
     match value {
         NewValue::Bytes(bytes) | NewValue::Append(bytes) | NewValue::Prepend(bytes) => Some(bytes),
@@ -149,7 +151,7 @@ impl Shared {
                 strict_assert!(self.table().entry(segment).is(SegmentState::Chain), "{segment}");
                 let len = left.min(self.segment_len());
                 let start = self.table().layout.start(segment);
-                // SAFETY: the witness keeps the item, and so its chain, from being recycled.
+                // SAFETY: the witness keeps the item, and thereby its chain, from being recycled.
                 piece(unsafe { self.table().region.bytes(start, len) });
                 left -= len;
                 if left == 0 {

@@ -8,28 +8,28 @@ use crate::segment::sync::Ordering;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// A reader's access to a large value. The segments of its chain, and the segment of the item with its
-/// tail, are not reused as long as the lease lives. Making a lease takes the same time for any
-/// length.
+/// A reader's access to a large value. While the lease exists, the segments of the value's chain
+/// and the segment of the item with its tail are not reused. Making a lease takes the same time for
+/// any length.
 #[derive(Debug)]
 pub struct ChainLease {
     shared: Arc<Shared>,
     /// The first segment of the chain.
     first: u32,
-    /// Bytes in the chain.
+    /// The number of bytes in the chain.
     chain_len: usize,
-    /// Offset of the tail in the region, and its length.
+    /// The offset and the length of the tail in the region.
     tail: (usize, usize),
     /// The number and the segment of the piece of the chain that was read last. Later pieces are
-    /// found from it.
+    /// found from there.
     cursor: Cell<(usize, u32)>,
-    /// False if too much memory was leased already when it was made.
+    /// False if too much memory was already leased when the lease was made.
     may_be_kept: bool,
 }
 
 impl ChainLease {
-    /// A lease on the value of `record`, most of which is in `chain`. The record's witness
-    /// protects it meanwhile.
+    /// A lease on the value of `record`, most of which is in `chain`. The record's witness protects
+    /// the value until this returns.
     #[cold]
     #[inline(never)]
     pub(crate) fn new(shared: &Arc<Shared>, record: &Record<'_>, chain: Chain) -> Self {
@@ -46,16 +46,16 @@ impl ChainLease {
         (self.tail.1 > 0).then(|| self.shared.table().layout.segment_of(self.tail.0))
     }
 
-    /// The segments whose entries count this lease, each with the number of segments that it protects:
-    /// the first of the chain for all of them, and that of the tail.
+    /// The segments whose entries count this lease, each with the number of segments that it
+    /// protects: the first segment of the chain for the whole chain, and the segment of the tail.
     fn counted(&self) -> impl Iterator<Item = (u32, usize)> {
         let chain = (self.first, self.chain_len.div_ceil(self.shared.segment_len()));
         [chain].into_iter().chain(self.tail_segment().map(|segment| (segment, 1)))
     }
 
-    /// Protects the value's segments from reuse. Only the first lease on a segment is charged for it,
-    /// because further leases hold no more memory. False if this lease was charged and more is leased
-    /// now than may be.
+    /// Protects the value's segments from reuse. Charges only the first lease on a segment, because
+    /// further leases hold no more memory. Returns false if this lease was charged and more memory
+    /// is leased now than allowed.
     fn hold(&self) -> bool {
         let mut fits = true;
         for (segment, charge) in self.counted() {
@@ -77,7 +77,7 @@ impl ChainLease {
         let without = |word: u64| if count(word) == 1 { word & RETIRED } else { word - 1 };
         let before = leases
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| Some(without(word)))
-            .expect("there is always a next word");
+            .expect("the closure never returns `None`");
         if count(before) == 1 {
             let charged = (before & !RETIRED) / LEASE_CHARGE;
             self.shared.unlease(usize::try_from(charged).expect("segments fit in memory"));
@@ -87,12 +87,13 @@ impl ChainLease {
         }
     }
 
-    /// The `piece`th segment of the chain.
+    /// The segment of the chain's piece number `piece`.
     fn segment(&self, piece: usize) -> u32 {
         let (at, segment) = self.cursor.get();
         let (at, segment) = if at <= piece { (at, segment) } else { (0, self.first) };
         let mut segments = self.shared.chain_segments(segment);
-        let segment = segments.nth(piece - at).expect("a chain is as long as its value");
+        let segment =
+            segments.nth(piece - at).expect("a chain has a segment for each piece of its value");
         self.cursor.set((piece, segment));
         strict_assert!(self.shared.table().entry(segment).is(SegmentState::Chain), "{segment}");
         segment
@@ -101,7 +102,7 @@ impl ChainLease {
 
 impl Clone for ChainLease {
     fn clone(&self) -> Self {
-        // It is never the first lease, so it is not charged: `self` holds the same segments.
+        // Not the first lease, so not charged: `self` holds the same segments.
         self.hold();
         let cursor = self.cursor.clone();
         Self { shared: Arc::clone(&self.shared), cursor, ..*self }
@@ -122,15 +123,16 @@ impl Lease for ChainLease {
         if let Some(at) = offset.checked_sub(self.chain_len) {
             let (start, len) = self.tail;
             let at = at.min(len);
-            // SAFETY: published with the item, and the lease keeps the item's segment from being
-            // recycled.
+            // SAFETY: the bytes were published with the item, and the lease keeps the item's
+            // segment from being recycled.
             return unsafe { table.region.bytes(start + at, len - at) };
         }
         let segment_len = self.shared.segment_len();
         let at = offset % segment_len;
         let len = (segment_len - at).min(self.chain_len - offset);
         let start = table.layout.start(self.segment(offset / segment_len));
-        // SAFETY: published with the item, and the lease keeps the chain from being recycled.
+        // SAFETY: the bytes were published with the item, and the lease keeps the chain from being
+        // recycled.
         unsafe { table.region.bytes(start + at, len) }
     }
 }

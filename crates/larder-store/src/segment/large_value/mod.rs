@@ -1,10 +1,10 @@
-//! Large values, whose front has whole segments of its own (a chain).
+//! Large values, whose front is in whole segments of its own (a chain).
 //!
 //! | file | subject |
 //! |---|---|
-//! | `builder` | values that are put together from an old value and added bytes |
+//! | `builder` | values that are assembled from an old value and added bytes |
 //! | `upload` | values that arrive in pieces, in segments of their own |
-//! | `lease` | readers that keep the segments of a value |
+//! | `lease` | leases, by which readers keep the segments of a value |
 //!
 //! # Invariants
 //! - The segments of an upload belong to it until its chain is published with an item.

@@ -1,4 +1,4 @@
-//! Uploads: large values that arrive in pieces. An upload fills segments of its own as bytes arrive.
+//! Uploads: large values that arrive in pieces. An upload fills its own segments as bytes arrive.
 
 use crate::Refusal;
 use crate::segment::cache::shared::Shared;
@@ -6,13 +6,15 @@ use crate::segment::memory::table::SegmentState;
 use crate::segment::sync::Ordering;
 use std::sync::Arc;
 
-/// The share of all segments that uploads may hold, in percent. One of half the limit always fits.
+/// The maximum share of all segments for uploads, in percent. An upload of half the limit always
+/// fits.
 const UPLOAD_SHARE: usize = 62;
-/// Values that are read from flash may hold one in so many segments: they wait for each other.
+/// Values that are being read from flash may have at most one segment in this many. Further ones
+/// wait.
 const FLASH_READ_PART: usize = 4;
 
-/// A value that arrives in pieces. Its segments belong to it alone until it is stored. If it is dropped
-/// before, they are free again at once, because no reader has seen them.
+/// A value that arrives in pieces. Its segments belong only to it until it is stored. If it is
+/// dropped before, they are free at once, because no reader has seen them.
 #[derive(Debug)]
 pub struct Upload {
     shared: Arc<Shared>,
@@ -20,7 +22,7 @@ pub struct Upload {
     /// The announced length in bytes.
     pub(crate) len: usize,
     pub(crate) filled: usize,
-    /// It is read from flash: see `Alloc::reading`.
+    /// Whether the value is read from flash: see `Alloc::reading`.
     is_flash_read: bool,
 }
 
@@ -30,19 +32,19 @@ impl Upload {
         Self { shared, segments: Vec::new(), len, filled: 0, is_flash_read: false }
     }
 
-    /// A value that is read from flash.
+    /// An upload for a value that is read from flash.
     pub(crate) fn for_flash_read(shared: &Arc<Shared>, len: usize) -> Self {
         let mut upload = Self::new(shared, len);
         upload.is_flash_read = true;
         upload
     }
 
-    /// Whether it may not have more memory.
+    /// Whether the upload may not take more memory.
     pub(crate) fn is_at_limit(&self) -> bool {
         let limit = self.shared.limit_segments();
         let alloc = self.shared.alloc();
         let (held, max) = if self.is_flash_read {
-            // The only one may need more than that.
+            // The only upload may need more than its share.
             let is_only = alloc.reading == self.segments.len();
             (
                 alloc.reading,
@@ -54,13 +56,13 @@ impl Upload {
         held >= max
     }
 
-    /// Adds a segment, which it fills later.
+    /// Adds an empty segment.
     pub(crate) fn add_segment(&mut self, segment: u32) {
         self.segments.push(segment);
         *self.shared.alloc().held_by_values(self.is_flash_read) += 1;
     }
 
-    /// Counts segments out that are not its own any more.
+    /// Subtracts segments that no longer belong to the upload from the counts.
     fn count_out(&self, count: usize) {
         *self.shared.alloc().held_by_values(self.is_flash_read) -= count;
     }
@@ -70,7 +72,8 @@ impl Upload {
         if Arc::ptr_eq(&self.shared, shared) { Ok(()) } else { Err(Refusal::WrongUpload) }
     }
 
-    /// Refuses an upload that can't be stored, because it is of another cache or incomplete.
+    /// Refuses an upload that can't be stored, because it belongs to another cache or is
+    /// incomplete.
     pub(crate) fn check_complete(&self, shared: &Arc<Shared>) -> Result<(), Refusal> {
         self.check_owner(shared)?;
         if self.filled == self.len { Ok(()) } else { Err(Refusal::WrongUpload) }
@@ -81,7 +84,7 @@ impl Upload {
         self.len.div_ceil(self.shared.segment_len())
     }
 
-    /// Copies as many of `bytes` as fit into its segments, and returns how many these are.
+    /// Copies as many of `bytes` as fit into the segments. Returns how many.
     pub(crate) fn fill(&mut self, bytes: &[u8]) -> usize {
         let segment_len = self.shared.segment_len();
         let room = self.segments.len() * segment_len - self.filled;
@@ -100,12 +103,12 @@ impl Upload {
     pub(crate) fn fill_all(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let taken = self.fill(bytes);
-            assert!(taken > 0, "the segments were taken beforehand");
+            assert!(taken > 0, "the caller has taken enough segments");
             bytes = &bytes[taken..];
         }
     }
 
-    /// The bytes in its `i`th segment.
+    /// The bytes of segment number `i`.
     pub(crate) fn piece(&self, i: usize) -> &[u8] {
         let Some(&segment) = self.segments.get(i) else { return &[] };
         let table = self.shared.table();
@@ -115,8 +118,8 @@ impl Upload {
         unsafe { table.region.bytes(table.layout.start(segment), len) }
     }
 
-    /// The number of segments that become the chain: all, unless the content of the last one fits into
-    /// the item.
+    /// The number of segments of the chain: all, unless the content of the last one fits into the
+    /// item.
     pub(crate) fn chain_len(&self) -> usize {
         let rest = self.len % self.shared.segment_len();
         let inline = rest <= self.shared.table().layout.inline_max();
@@ -128,12 +131,12 @@ impl Upload {
         if self.chain_len() < self.segments.len() { self.piece(self.chain_len()) } else { &[] }
     }
 
-    /// Links the segments that become the chain, and returns the first of them.
+    /// Links the segments of the chain, and returns the first one.
     pub(crate) fn link_chain(&self) -> Option<u32> {
         self.link(self.segments.get(..self.chain_len())?)
     }
 
-    /// Links all segments, of which the last need not be full, and returns the first of them.
+    /// Links all segments, of which the last need not be full, and returns the first one.
     pub(crate) fn link_all(&self) -> Option<u32> {
         self.link(&self.segments)
     }
@@ -151,19 +154,19 @@ impl Upload {
         let first = chain.first().copied();
         strict_assert!(
             first.is_none_or(|first| self.shared.chain_segments(first).eq(chain.iter().copied())),
-            "the chain that was linked is read back"
+            "the linked chain has the same segments"
         );
         first
     }
 
-    /// Gives up the chain, which an item owns now, and frees the other segments; returns the number of
-    /// segments in the chain.
+    /// Gives the chain to an item, and frees the other segments. Returns the number of segments in
+    /// the chain.
     pub(crate) fn release_chain(self) -> usize {
         let chain_len = self.chain_len();
         self.release(chain_len)
     }
 
-    /// The same for one that [`Upload::link_all`] has linked.
+    /// [`Upload::release_chain`] for a chain that [`Upload::link_all`] has linked.
     pub(crate) fn release_all(self) -> usize {
         let len = self.segments.len();
         self.release(len)
@@ -175,8 +178,8 @@ impl Upload {
         count
     }
 
-    /// Says that its segments were filled with `len` bytes in another way, and frees those that are not
-    /// needed. There are as many as are needed.
+    /// Marks the segments as filled with `len` bytes, after a device has written them. Frees the
+    /// segments that are not needed. There must be enough of them.
     pub(crate) fn fill_with(&mut self, len: usize) {
         (self.len, self.filled) = (len, len);
         let unused = self.segments.split_off(self.segments_wanted());

@@ -1,6 +1,6 @@
-//! Which segments are free, which wait in which queue, and which is emptied next. All of it is under
-//! one lock, which is taken about once per segment: a request that finds room in its open segment does
-//! not take it.
+//! The allocator: free segments, queues of sealed segments, and the choice of the next segment to
+//! empty. One lock protects all of it. A handle takes the lock about once per segment, and not for
+//! a request that finds room in its open segment.
 
 use super::layout::SEGMENTS_MIN;
 use super::open_segment::Open;
@@ -10,16 +10,17 @@ use crate::eviction::{GhostClock, Kind, Queues, Sealed, Sweep, Victim};
 use crate::segment::sync::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 
-/// The share of all segments that index and ghosts may have after the limit was lowered, in percent.
+/// The maximum share of all segments for index and ghosts after the limit was lowered, in percent.
 /// The index does not shrink, and items need the rest.
 const INDEX_SHARE_MAX: usize = 60;
-/// The same with flash, where index words are most of what memory is for. The index grows up to it.
+/// The same with flash, where most of the memory is for index words. The index grows up to this
+/// share.
 pub(crate) const INDEX_SHARE_FLASH: usize = 75;
 
-/// The number of levels of the dead share of a segment. With 35, level 6 begins at 17 %.
+/// The number of levels of a segment's dead share. With 35, level 6 starts at 17 %.
 pub(crate) const DEAD_LEVELS: usize = 35;
 
-/// Memory that no index word refers to any more, and that readers may have found until an epoch ended.
+/// Memory that no index word refers to any more. Readers may still find it until an epoch ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetiredMemory {
     /// The last epoch in which readers could find it.
@@ -30,7 +31,7 @@ pub(crate) struct RetiredMemory {
     pub(crate) segments: usize,
 }
 
-/// A segment on its way into its queue.
+/// A sealed segment and the properties that its queue needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueEntry {
     pub(crate) segment: u32,
@@ -41,22 +42,23 @@ pub(crate) struct QueueEntry {
 }
 
 impl QueueEntry {
-    /// The current properties of a segment. The caller has set its state before: a thread that marks an
-    /// item dead afterwards sees the state and changes the level.
+    /// The current properties of a segment. The caller has set its state before, so that a thread
+    /// that marks an item dead afterwards sees the state and updates the level.
     pub(crate) fn of(table: &Table, segment: u32) -> Self {
         let entry = table.entry(segment);
         let last_expiry = entry.last_expiry().load(Ordering::Relaxed);
         let dead = entry.dead_before_changes();
         let written = entry.written().load(Ordering::Relaxed);
         let dead_level = dead_level(table, dead, written);
-        // The last expiry is 0 if the segment was sealed without an item; `Alloc` uses 0 for none.
+        // A segment that was sealed without an item has a last expiry of 0, which `Alloc` uses for
+        // none.
         let last_expiry = (last_expiry != u32::MAX).then_some(last_expiry.max(1));
         Self { segment, dead_level, last_expiry }
     }
 }
 
-/// The level of a segment's dead share, in proportion to the length of a segment. It is the highest if no
-/// item in it is live.
+/// The level of a segment's dead share, relative to the length of a segment. The highest level
+/// means that no item of the segment is live.
 pub(crate) fn dead_level(table: &Table, dead: u32, written: u32) -> usize {
     if dead >= written {
         return DEAD_LEVELS;
@@ -64,23 +66,23 @@ pub(crate) fn dead_level(table: &Table, dead: u32, written: u32) -> usize {
     (dead as usize * DEAD_LEVELS) >> table.layout.segment_shift
 }
 
-/// What a segment is used for after a restart.
+/// The use of a segment after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
-    /// Its memory was never touched, or was given back.
+pub(crate) enum RestoredUse {
+    /// The memory was never touched, or was returned to the system.
     Untouched,
     Free,
     /// For items or the index.
     Taken,
 }
 
-/// Free segments and queues.
+/// The allocator: free segments and queues.
 #[derive(Debug)]
 pub(crate) struct Alloc {
     /// A stack: the last one is taken first. Segments that were never used are at the bottom.
     free: Vec<u32>,
-    /// How many segments at the bottom of `free` have memory that was never touched, or was given back to
-    /// the system.
+    /// The number of segments at the bottom of `free` whose memory was never touched, or was
+    /// returned to the system.
     untouched: usize,
     /// Sealed segments, in the order of eviction.
     pub(crate) queues: Queues,
@@ -88,39 +90,41 @@ pub(crate) struct Alloc {
     dead_levels: Lists<{ DEAD_LEVELS + 1 }>,
     /// The level of each segment plus one; 0 if it is not queued.
     dead_level: Vec<u8>,
-    /// The sealed segments whose items all expire, by the time when the last one does.
+    /// The sealed segments whose items all expire, by their last expiry.
     expiries: BTreeSet<(u32, u32)>,
-    /// The time under which each segment is in `expiries`; 0 if it is not there.
+    /// The key of each segment in `expiries`; 0 if it is not there.
     expiry: Vec<u32>,
-    /// Retired memory that readers may still see, in the order of epochs.
+    /// Retired memory that readers may still see, in the order of its epochs.
     limbo: VecDeque<RetiredMemory>,
     limbo_segments: usize,
-    /// Open segments of handles that were dropped.
+    /// Open segments of dropped handles.
     pub(crate) orphans: Vec<Open>,
     /// The number of open segments.
     pub(crate) open: usize,
     /// The number of segments that uploads hold.
     pub(crate) uploading: usize,
-    /// The number of segments with values that are read from flash, or were and have not been used yet.
+    /// The number of segments with values that are being read from flash, or were read and not used
+    /// yet.
     pub(crate) reading: usize,
     /// The number of segments that the index and the ghosts use.
     pub(crate) indexing: usize,
-    /// Segments above the limit, whose memory was given back. A higher limit takes them from here.
+    /// Segments above the limit, whose memory was returned to the system. A higher limit takes them
+    /// from here.
     decommissioned: Vec<u32>,
     /// The number of segments within the limit.
     limit: usize,
-    /// The number of segments in use or free: more than the limit after it was lowered.
+    /// The number of segments in use or free: above the limit after it was lowered.
     present: usize,
-    /// Segments with a lower sequence are flushed; 0 if no such segment is queued.
+    /// Segments with a lower sequence are flushed; 0 if none of them is queued.
     flushed_before: Sequence,
-    /// When ghosts are outdated.
+    /// The clock by which ghosts age.
     pub(crate) ghosts: GhostClock,
-    /// The share of all segments that index and ghosts may have, in percent.
+    /// The maximum share of all segments for index and ghosts, in percent.
     pub(crate) index_share_max: usize,
 }
 
 impl Alloc {
-    /// An allocator of `limit` free segments, and of up to `segments` after the limit was raised.
+    /// An allocator of `limit` free segments, which can grow to `segments`.
     pub(crate) fn new(limit: u32, segments: u32, size_exponent: f64) -> Self {
         let present = limit as usize;
         Self {
@@ -147,24 +151,24 @@ impl Alloc {
         }
     }
 
-    /// An allocator of a region that was used before: `uses` says what the first segments are used for,
-    /// and the others are untouched. More than `limit` segments may be in use or free; see
+    /// An allocator for a region that was used before. `uses` are the uses of the first segments;
+    /// the others are untouched. More than `limit` segments may be in use or free; see
     /// [`Alloc::excess`].
     pub(crate) fn restored(
         limit: u32,
         segments: u32,
         size_exponent: f64,
-        uses: &[Use],
+        uses: &[RestoredUse],
         ghosts: GhostClock,
     ) -> Self {
-        let of = |wanted: Use| {
+        let of = |wanted: RestoredUse| {
             let segments = (0..segments).zip(uses).filter(move |(_, used)| **used == wanted);
             segments.map(|(segment, _)| segment)
         };
-        let mut free: Vec<u32> = of(Use::Free).collect();
-        let touched = free.len() + of(Use::Taken).count();
+        let mut free: Vec<u32> = of(RestoredUse::Free).collect();
+        let touched = free.len() + of(RestoredUse::Taken).count();
         let seen = u32::try_from(uses.len()).expect("segments are counted in 32 bits");
-        let mut untouched: Vec<u32> = of(Use::Untouched).chain(seen..segments).collect();
+        let mut untouched: Vec<u32> = of(RestoredUse::Untouched).chain(seen..segments).collect();
         let decommissioned =
             untouched.split_off(untouched.len().min((limit as usize).saturating_sub(touched)));
         let mut alloc = Self::new(0, 0, size_exponent);
@@ -179,7 +183,7 @@ impl Alloc {
         alloc
     }
 
-    /// Makes room for what is known of the segments below `segments`.
+    /// Extends the arrays to segments below `segments`.
     fn extend(&mut self, segments: usize) {
         self.queues.extend(segments);
         self.dead_levels.extend(segments);
@@ -187,9 +191,9 @@ impl Alloc {
         self.expiry.resize(segments.max(self.expiry.len()), 0);
     }
 
-    /// Takes back a segment that was just taken and whose memory the system has refused, and all others
-    /// whose memory was never touched, but for the `kept` that are taken last; returns the limit in segments
-    /// that is left.
+    /// Takes back a segment that was just taken and whose memory the system refused. Removes all
+    /// other untouched segments except the `kept` that are taken last. Returns the remaining limit
+    /// in segments.
     pub(crate) fn refuse(&mut self, segment: u32, kept: usize) -> usize {
         let kept = kept.min(self.untouched);
         let given = self.free.drain(kept..self.untouched);
@@ -201,7 +205,7 @@ impl Alloc {
         self.limit
     }
 
-    /// The free segments that are taken last, up to `count`.
+    /// Up to `count` of the free segments that are taken last.
     pub(crate) fn last_free(&self, count: usize) -> impl Iterator<Item = u32> {
         self.free.iter().take(count).copied()
     }
@@ -222,14 +226,14 @@ impl Alloc {
         Some(self.free.remove(self.untouched))
     }
 
-    /// Whether fewer than two segments that were used before are free or will be soon, while there are
-    /// free segments that were never used.
+    /// Whether the next segments will be ones that were never used: there are such segments, and
+    /// fewer than two used segments are free or will be soon.
     pub(crate) fn is_about_to_use_more_memory(&self) -> bool {
         let used = self.free.len() - self.untouched;
         used + self.limbo_segments < 2 && self.untouched > 0
     }
 
-    /// The number of free segments whose memory was never touched, or was given back to the system.
+    /// The number of free segments whose memory was never touched, or was returned to the system.
     pub(crate) fn untouched(&self) -> usize {
         self.untouched
     }
@@ -244,7 +248,7 @@ impl Alloc {
         self.free.len()
     }
 
-    /// The count of segments of uploads, or of values that are read from flash.
+    /// The count of segments of uploads, or of values that are being read from flash.
     pub(crate) fn held_by_values(&mut self, is_flash_read: bool) -> &mut usize {
         if is_flash_read { &mut self.reading } else { &mut self.uploading }
     }
@@ -254,12 +258,12 @@ impl Alloc {
         self.limbo_segments
     }
 
-    /// The number of segments that are free, or will be when all present readers have ended.
+    /// The number of segments that are free, or will be when all current readers have ended.
     pub(crate) fn free_or_pending(&self) -> usize {
         self.free.len() + self.limbo_segments
     }
 
-    /// Keeps memory from reuse until its epoch is over.
+    /// Keeps retired memory until its epoch ends.
     pub(crate) fn retire(&mut self, retired: RetiredMemory) {
         strict_assert!(self.limbo.back().is_none_or(|last| last.epoch <= retired.epoch));
         self.limbo_segments += retired.segments;
@@ -271,7 +275,7 @@ impl Alloc {
         self.limbo.front().map(|retired| retired.epoch)
     }
 
-    /// The next memory that no reader of `oldest` or later can see.
+    /// The next retired memory that no reader of epoch `oldest` or later can see.
     pub(crate) fn take_retired(&mut self, oldest: u64) -> Option<RetiredMemory> {
         self.next_epoch().filter(|&epoch| epoch < oldest)?;
         let retired = self.limbo.pop_front()?;
@@ -294,8 +298,8 @@ impl Alloc {
         SEGMENTS_MIN.max((self.indexing * 100).div_ceil(self.index_share_max))
     }
 
-    /// Changes the limit in segments. Additional segments are free at once; for a lower limit see
-    /// [`Alloc::excess`].
+    /// Changes the limit in segments. A higher limit adds free segments at once. For a lower limit
+    /// see [`Alloc::excess`].
     pub(crate) fn set_limit(&mut self, segments: usize) {
         self.limit = segments;
         let more = self.limit.saturating_sub(self.present).min(self.decommissioned.len());
@@ -313,8 +317,8 @@ impl Alloc {
         self.present.saturating_sub(self.limit)
     }
 
-    /// Takes a segment out of use that was free and whose memory was given back. If the limit was
-    /// raised meanwhile, the segment is free again.
+    /// Removes a free segment whose memory was returned to the system. If the limit was raised in
+    /// between, the segment becomes free again.
     pub(crate) fn decommission(&mut self, segment: u32) {
         if self.excess() == 0 {
             return self.free.push(segment);
@@ -323,13 +327,13 @@ impl Alloc {
         self.present -= 1;
     }
 
-    /// Puts a segment that was just sealed into its queue.
+    /// Adds a segment that was just sealed to its queue.
     pub(crate) fn enqueue(&mut self, queued: QueueEntry, sealed: Sealed) {
         self.queues.push(queued.segment, sealed);
         self.list(queued);
     }
 
-    /// Puts a segment back into its queue that could not be emptied.
+    /// Returns a segment that could not be emptied to its queue.
     pub(crate) fn put_back(&mut self, queued: QueueEntry) {
         self.queues.put_back(queued.segment);
         self.list(queued);
@@ -361,8 +365,7 @@ impl Alloc {
         usize::from(self.dead_level[segment as usize]).checked_sub(1)
     }
 
-    /// Notes that a segment has reached another dead level. It has no effect unless the segment is
-    /// queued.
+    /// Records a segment's new dead level. Has no effect unless the segment is queued.
     pub(crate) fn set_dead_level(&mut self, segment: u32, level: usize) {
         if let Some(old) = self.level_of(segment).filter(|old| *old != level) {
             self.dead_levels.remove(old, segment);
@@ -380,14 +383,14 @@ impl Alloc {
         Some(segment)
     }
 
-    /// Notes that a flush took effect on all segments with a lower sequence.
+    /// Records that a flush took effect on all segments with a lower sequence.
     pub(crate) fn note_flush(&mut self, sequence: Sequence) {
         self.flushed_before = sequence;
     }
 
-    /// Takes a segment without live items: all have expired by `now`, or were flushed. `last_expiry` is
-    /// asked again, because it may be later than when the segment was queued; `sequence` says when
-    /// the segment was opened.
+    /// Takes a segment without live items: all have expired by `now`, or were flushed. Reads
+    /// `last_expiry` again, because it may have risen since the segment was queued. `sequence`
+    /// returns the sequence with which the segment was opened.
     pub(crate) fn take_expired(
         &mut self,
         now: u32,
@@ -419,21 +422,21 @@ impl Alloc {
         self.take_dead_if(level, |_| true)
     }
 
-    /// Takes a segment with at least this dead level for which `may` is true, if there is one among
-    /// those that reached each level first.
+    /// Takes a segment with at least this dead level for which `may` is true, if one of the first
+    /// segments of each level is such.
     pub(crate) fn take_dead_if(&mut self, level: usize, may: impl Fn(u32) -> bool) -> Option<u32> {
         let mut levels = (level..=DEAD_LEVELS).rev();
         let segment = levels.find_map(|level| self.dead_levels.front(level).filter(|s| may(*s)))?;
         self.dequeue(segment)
     }
 
-    /// Takes a segment for which `may` is true, if there is one among the oldest of each kind.
+    /// Takes a segment for which `may` is true, if one of the oldest of each kind is such.
     pub(crate) fn take_front_if(&mut self, may: impl Fn(u32) -> bool) -> Option<u32> {
         let segment = self.queues.fronts().find(|segment| may(*segment))?;
         self.dequeue(segment)
     }
 
-    /// Takes the segment that is evicted next. `hit_bytes` returns how many bytes of a segment's items
+    /// Takes the next segment to evict. `hit_bytes` returns how many bytes of a segment's items
     /// were hit since they were written.
     pub(crate) fn take_victim(&mut self, hit_bytes: impl Fn(u32) -> u64) -> Option<Victim> {
         let victim = self.queues.victim(hit_bytes)?;
@@ -441,12 +444,12 @@ impl Alloc {
         Some(victim)
     }
 
-    /// Counts evicted items, and returns the buckets to sweep of outdated ghosts.
+    /// Counts evicted items, and returns the buckets whose outdated ghosts have to be swept.
     pub(crate) fn count_evictions(&mut self, evicted: u64, live: u64, buckets: usize) -> Sweep {
         self.ghosts.count_evictions(evicted, live, buckets)
     }
 
-    /// Takes an open segment of this kind that a dropped handle has left, with room for `len` bytes.
+    /// Takes an open segment of this kind from a dropped handle, with room for `len` bytes.
     pub(crate) fn adopt(&mut self, kind: Kind, len: usize, floor: Sequence) -> Option<Open> {
         let fits = |open: &Open| open.kind == kind && open.has_room(len) && open.sequence >= floor;
         let i = self.orphans.iter().position(fits)?;
@@ -497,11 +500,19 @@ mod tests {
         let sequence = |segment| u64::from(segment) + 1;
         assert_eq!(alloc.take_expired(99, expiries, sequence), None);
         assert_eq!(alloc.take_expired(103, expiries, sequence), Some(0));
-        assert_eq!(alloc.take_expired(103, expiries, sequence), None, "a touch has moved it");
+        assert_eq!(
+            alloc.take_expired(103, expiries, sequence),
+            None,
+            "a touch has moved its expiry"
+        );
         assert_eq!(alloc.take_expired(105, expiries, sequence), Some(1));
         alloc.note_flush(4);
         assert_eq!(alloc.take_expired(105, expiries, sequence), Some(2));
-        assert_eq!(alloc.take_expired(105, expiries, sequence), None, "it came after the flush");
+        assert_eq!(
+            alloc.take_expired(105, expiries, sequence),
+            None,
+            "the segment was opened after the flush"
+        );
     }
 
     #[test]
@@ -520,7 +531,7 @@ mod tests {
 
     #[test]
     fn a_restored_allocator_has_what_is_free_and_the_limit() {
-        use Use::{Free, Taken, Untouched};
+        use RestoredUse::{Free, Taken, Untouched};
         let uses = [Taken, Free, Untouched, Taken, Free];
         let restored = |limit| Alloc::restored(limit, 10, 0.7, &uses, GhostClock::default());
         let taken =
@@ -553,7 +564,7 @@ mod tests {
         alloc.set_limit(6);
         alloc.give_back(&taken[..1]);
         let segment = alloc.take(0).unwrap();
-        assert_eq!(alloc.refuse(segment, 3), 6, "it never raises the limit");
+        assert_eq!(alloc.refuse(segment, 3), 6, "a refusal never raises the limit");
     }
 
     #[test]
@@ -570,11 +581,11 @@ mod tests {
         assert!(alloc.is_about_to_use_more_memory());
         alloc.give_back(&taken[7..9]);
         alloc.set_limit(40);
-        assert!(!alloc.is_about_to_use_more_memory(), "two were used before");
+        assert!(!alloc.is_about_to_use_more_memory(), "two free segments were used before");
         let next = [0; 3].map(|reserve| alloc.take(reserve).unwrap());
         assert_eq!(next, [8, 7, 16]);
         alloc.give_back(&[7]);
-        assert_eq!(alloc.take_fresh(0), Some(17), "though one was used before");
+        assert_eq!(alloc.take_fresh(0), Some(17), "although a used segment is free");
     }
 
     #[test]
@@ -612,9 +623,9 @@ mod tests {
         assert_eq!(alloc.free(), 31);
     }
 
-    /// The sorted times of single choices among `segments` segments. In turn one with expired items, a
-    /// dead one and the next victim is taken, and queued again.
-    #[expect(clippy::disallowed_methods, reason = "it measures")]
+    /// The sorted times of single choices among `segments` segments. Takes a segment with expired
+    /// items, a dead one and the next victim alternately, and queues each again.
+    #[expect(clippy::disallowed_methods, reason = "this test measures time")]
     fn choices(segments: u32) -> Vec<std::time::Duration> {
         let mut alloc = Alloc::new(segments, segments, 0.7);
         let seal = |alloc: &mut Alloc, segment: u32, age: u32| {
@@ -634,7 +645,7 @@ mod tests {
                 1 => alloc.take_dead(3),
                 _ => alloc.take_victim(|_| 1000).map(|victim| victim.segment),
             };
-            let segment = segment.or_else(|| alloc.take_dead(0)).expect("all are queued");
+            let segment = segment.or_else(|| alloc.take_dead(0)).expect("all segments are queued");
             seal(&mut alloc, segment, segments + i);
             alloc.set_dead_level(segment, 5);
             begun.elapsed()
@@ -644,7 +655,7 @@ mod tests {
         times
     }
 
-    /// Only the median is judged, because the highest times depend on what else the machine does.
+    /// Checks only the median, because the highest times depend on the machine's other load.
     #[test]
     fn a_choice_takes_about_the_same_time_among_a_thousand_segments_and_among_128_thousand() {
         let rounds = (0..5).map(|_| [1 << 10, 1 << 17].map(choices));

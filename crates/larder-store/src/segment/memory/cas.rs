@@ -1,4 +1,4 @@
-//! CAS values: unique in the cache, and higher than the last one of the item that they are for.
+//! CAS values: unique in the cache, and higher than the previous CAS of the item.
 //!
 //! ```text
 //! 63 62      48 47                     0
@@ -6,25 +6,25 @@
 //! │0│ epoch    │ counter                │   the epoch of a cache that is not replicated is 0
 //! └─┴──────────┴────────────────────────┘
 //! ```
-//! Handles take blocks of the counter, so that they do not meet at it; where the last CAS of an item
-//! is above what is left of a handle's block, the handle takes another one. Blocks are short, so that
-//! a key that many handles write in turn uses the counter up no faster than 32 a write: at a million
-//! such writes a second it lasts for over three months, and at a million others for nine years. Then
-//! it starts over. A new epoch moves the counter to its beginning; what is left of a handle's block is of an epoch in
-//! which nobody else drew.
+//! Handles take blocks of the counter, so that they do not contend for it. If the last CAS of an
+//! item is above the rest of a handle's block, the handle takes another block. Blocks are short, so
+//! that a key that many handles write alternately uses at most 32 values for each write: at a
+//! million such writes a second the counter lasts for over three months, and at a million other
+//! writes for nine years. Then it starts over. A new epoch moves the counter to the epoch's start.
+//! The rest of a handle's block then belongs to an epoch in which no other server drew values.
 
 use super::header_page::CasWords;
 use crate::segment::sync::Ordering;
 
-/// Values that a handle takes at a time.
+/// The number of values that a handle takes at a time.
 const BLOCK: u64 = 32;
-/// The counter of epoch 0 is below this, and those of others are as long.
+/// The end of epoch 0's counter, and the length of every epoch's.
 const COUNTER_END: u64 = 1 << 48;
-/// Values that a client chose are followed up to here, lest nothing higher be left; beyond, as far as
-/// the counter has come by itself.
+/// Drawn values exceed a client's value below this bound. Above it, they do so only up to the
+/// counter's position, so that a client cannot use the counter up.
 const FOLLOWED_END: u64 = 1 << 47;
 
-/// CAS values that no other handle will use.
+/// CAS values that only this handle uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CasBlock {
     next: u64,
@@ -32,13 +32,13 @@ pub(crate) struct CasBlock {
 }
 
 impl CasWords {
-    /// Has values be drawn in this epoch from here on.
+    /// Makes handles draw values of this epoch from now on.
     pub(crate) fn set_epoch(&self, epoch: u32) {
         self.next.fetch_max(u64::from(epoch) * COUNTER_END + 1, Ordering::Relaxed);
     }
 
-    /// Has sets that replace an item without reading it draw values above `cas`, as far as values are
-    /// followed that clients choose.
+    /// Makes sets that replace an item without reading it draw values above `cas`, unless a client
+    /// chose a value that is too high to follow.
     pub(crate) fn raise_floor(&self, cas: u64) {
         let is_followed = cas < FOLLOWED_END || cas < self.next.load(Ordering::Relaxed);
         self.floor.fetch_max(if is_followed { cas } else { 0 }, Ordering::Release);
@@ -46,10 +46,10 @@ impl CasWords {
 }
 
 impl CasBlock {
-    /// A CAS that no item has had, other than `old` and, unless a client chose that very high, above
-    /// it.
+    /// A CAS that no item has had. It differs from `old`, and is above `old` unless a client chose
+    /// that too high to follow.
     pub(crate) fn draw(&mut self, words: &CasWords, old: u64) -> u64 {
-        // Above the end a value is followed too that another handle may have drawn.
+        // Beyond the bound, `old` may still be a value that another handle drew.
         let is_followed = old < FOLLOWED_END || old < words.next.load(Ordering::Relaxed);
         let above = if is_followed { old } else { 0 };
         if self.next == self.end || self.next <= above {
@@ -57,11 +57,11 @@ impl CasBlock {
         }
         let cas = self.next;
         self.next += 1;
-        // A client may have chosen a value that is not followed and that the counter has reached.
+        // The counter has reached a value that a client chose and that was too high to follow.
         if cas == old { self.draw(words, old) } else { cas }
     }
 
-    /// The last value that was drawn, if one was since it was as `before`, is not used.
+    /// Returns the last drawn value, unused, if one was drawn since the block was as `before`.
     pub(crate) fn put_back_to(&mut self, before: Self) {
         if *self != before {
             self.next -= 1;
@@ -99,7 +99,7 @@ mod tests {
         let mut seen = std::collections::HashSet::new();
         let mut old = 0;
         for i in 0..10_000 {
-            // A client runs ahead now and then.
+            // A client sometimes chooses a higher value.
             old = if i % 100 == 99 { old + 1000 } else { old };
             let cas = handles[i % 2].draw(&words, old);
             assert!(cas > old && seen.insert(cas), "{cas} after {old}");
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_choose_stays_inside_the_counter() {
+    fn values_chosen_by_clients_stay_inside_the_counter() {
         let words = words(1);
         let mut handle = CasBlock::default();
         for old in [FOLLOWED_END - 1, FOLLOWED_END, COUNTER_END - 1, 1 << 62, u64::MAX] {
@@ -134,10 +134,11 @@ mod tests {
         for epoch in [1, 2, 32_767] {
             words.set_epoch(epoch);
             words.set_epoch(epoch - 1);
-            // What one handle has left of its block is of an epoch in which nobody else drew.
+            // The rest of a handle's block belongs to an epoch in which no other server drew
+            // values.
             let left = handles[0].draw(&words, 0);
             assert!(seen.insert(left) && left >> 48 < u64::from(epoch), "{left:x}");
-            // An item of another leader is replaced.
+            // Replace an item of another leader.
             old = old.max((u64::from(epoch) << 48) - 5);
             for i in 0..1000 {
                 let cas = handles[i % 2].draw(&words, old);

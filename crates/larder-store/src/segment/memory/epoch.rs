@@ -1,17 +1,18 @@
-//! When memory that was taken out of the index can be used again: epoch-based reclamation (Fraser
-//! 2004), with one slot for each handle instead of one for each thread.
+//! Epoch-based reclamation (Fraser 2004) with one slot for each handle instead of each thread:
+//! decides when memory that was removed from the index can be reused.
 //!
 //! A reader announces the current epoch in its slot before it reads the index, and clears the slot
-//! when it no longer uses anything that it found. A writer that has removed the last index word into
-//! a segment ends the epoch with [`Epoch::advance`]: readers that announce a later epoch cannot find
-//! the segment any more, so it is free once [`Epoch::oldest`] has passed the epoch that ended.
+//! when it no longer uses anything that it found. A writer that has removed the last index word
+//! into a segment ends the epoch with [`Epoch::advance`]: readers that announce a later epoch
+//! cannot find the segment. So the segment is free when [`Epoch::oldest`] has passed the epoch that
+//! ended.
 //!
 //! ```text
 //!   reader: slot = epoch ── fence ── reads the index ──────────── slot = 0
 //!   writer: clears the index word ── fence ── epoch += 1 ── … ── fence ── reads all slots
 //! ```
-//! Either the writer sees the reader's slot, or the reader sees the cleared word: both fences are
-//! sequentially consistent, and one of them comes first.
+//! Both fences are sequentially consistent, so one of them comes first: either the writer sees the
+//! reader's slot, or the reader sees the cleared word.
 
 use crate::segment::sync::{AtomicU64, Ordering, fence};
 use std::marker::PhantomData;
@@ -35,9 +36,9 @@ impl Epoch {
         self.0.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// The oldest epoch in which a reader of these slots may still be, or the current one if no handle
-    /// reads. It is never later than the current epoch at the time of the call, because memory that
-    /// is retired while the slots are read may be found by readers that began meanwhile.
+    /// The oldest epoch in which a reader of these slots may still be, or the current epoch if no
+    /// handle reads. Never later than the current epoch at the time of the call, because readers
+    /// that start during the call may find memory that is retired during the call.
     pub(crate) fn oldest<'s>(&self, slots: impl Iterator<Item = &'s PinSlot>) -> u64 {
         let current = self.0.load(Ordering::Acquire);
         fence(Ordering::SeqCst);
@@ -46,21 +47,21 @@ impl Epoch {
     }
 }
 
-/// The epoch in which a handle began to read, visible to all handles.
+/// The epoch in which a handle started to read, visible to all handles.
 #[derive(Debug, Default)]
 pub(crate) struct PinSlot(AtomicU64);
 
 impl PinSlot {
-    /// Begins to read. Only the owner of the slot calls this. If the slot was entered before, the old
-    /// epoch is given up: the store is `Release`, because a thread that sees the new epoch may reuse
-    /// memory that was read until now.
+    /// Starts reading. Only the owner of the slot calls this. If the slot was entered before, this
+    /// ends the old epoch's reading: the store is `Release`, because a thread that sees the new
+    /// epoch may reuse memory that this handle read until now.
     #[inline]
     pub(crate) fn enter(&self, epoch: &Epoch) {
         self.0.store(epoch.0.load(Ordering::Acquire), Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
-    /// Ends reading: nothing that was read is used any more.
+    /// Ends reading: the handle no longer uses anything that it read.
     #[inline]
     pub(crate) fn leave(&self) {
         self.0.store(NOT_PINNED, Ordering::Release);
@@ -81,12 +82,13 @@ pub(crate) struct Pin<S: AsRef<PinSlot>> {
 }
 
 impl<S: AsRef<PinSlot>> Pin<S> {
-    /// `slot` must not have another owner.
+    /// `slot` must have no other owner.
     pub(crate) fn new(slot: S) -> Self {
         Self { slot, in_batch: false, is_entered: false }
     }
 
-    /// Enters the slot until [`Pin::end_batch`]. An open batch continues.
+    /// Enters the slot until [`Pin::end_batch`]. In an open batch, enters it again if it was
+    /// paused.
     pub(crate) fn begin_batch(&mut self, epoch: &Epoch) {
         self.in_batch = true;
         self.resume(epoch);
@@ -101,8 +103,8 @@ impl<S: AsRef<PinSlot>> Pin<S> {
         self.in_batch
     }
 
-    /// Leaves the slot until [`Pin::resume`], though a batch is open. Nothing that was read so far may
-    /// be used any more, and no thread waits for this pin meanwhile.
+    /// Leaves the slot until [`Pin::resume`], although a batch is open. Nothing that was read
+    /// before may be used afterwards. Until then, no thread waits for this pin.
     pub(crate) fn pause(&mut self) {
         self.slot.as_ref().leave();
         self.is_entered = false;
@@ -117,15 +119,15 @@ impl<S: AsRef<PinSlot>> Pin<S> {
         }
     }
 
-    /// Enters the slot in the current epoch, if it is entered, so that memory that was read so far can
-    /// be reused.
+    /// Moves an entered slot to the current epoch, so that memory that was read before can be
+    /// reused.
     pub(crate) fn renew(&mut self, epoch: &Epoch) {
         if self.is_entered {
             self.slot.as_ref().enter(epoch);
         }
     }
 
-    /// Reads under the pin of the batch, or under a pin that ends with the guard.
+    /// A guard for reading, under the pin of the batch or under a pin that ends with the guard.
     #[inline]
     pub(crate) fn read(&mut self, epoch: &Epoch) -> Reading<'_, S> {
         if !self.is_entered {
@@ -176,34 +178,34 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_is_over_when_all_who_began_in_it_have_left() {
+    fn an_epoch_ends_when_all_its_readers_have_left() {
         let epoch = Epoch::new();
         let slots = [Arc::new(PinSlot::default()), Arc::new(PinSlot::default())];
         let [mut first, mut second] = slots.clone().map(|slot| Pin::new(Slot(slot)));
         let oldest = || epoch.oldest(slots.iter().map(|slot| &**slot));
-        assert_eq!(oldest(), 1, "nobody reads");
+        assert_eq!(oldest(), 1, "no handle reads");
         first.begin_batch(&epoch);
         let ended = epoch.advance();
-        assert!(oldest() <= ended, "the first may still see it");
+        assert!(oldest() <= ended, "the first reader may still see it");
         second.begin_batch(&epoch);
         drop(first.read(&epoch));
         assert!(oldest() <= ended, "a read inside a batch does not end it");
         first.renew(&epoch);
-        assert!(oldest() > ended, "both began later");
+        assert!(oldest() > ended, "both readers started later");
         let ended = epoch.advance();
         second.end_batch();
         assert!(oldest() <= ended);
         drop(first);
-        assert!(oldest() > ended, "nobody reads");
+        assert!(oldest() > ended, "no handle reads");
     }
 
     #[test]
-    fn what_is_retired_after_the_slots_were_read_is_not_over() {
+    fn memory_retired_after_the_slots_were_read_is_not_free() {
         let epoch = Epoch::new();
         let slots = [PinSlot::default()];
         let oldest = epoch.oldest(slots.iter());
         // This reader finds memory that is retired afterwards.
         slots[0].enter(&epoch);
-        assert!(epoch.advance() >= oldest, "whoever read the slots before does not know of it");
+        assert!(epoch.advance() >= oldest, "a scan of the slots before that does not cover it");
     }
 }

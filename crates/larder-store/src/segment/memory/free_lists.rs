@@ -1,40 +1,41 @@
-//! Free lists: the places of dead records, by length, for new records of the same length.
+//! Free lists: the blocks of dead records, by length, for new records of the same length.
 //!
-//! In a cache that is not full, every item that is overwritten or deleted leaves a free block in its
-//! segment, and the next item of the same length is written there. So memory that was never used stays
-//! unused, and no live item has to be moved for that. Once all memory was used, cleaning and eviction
-//! make room instead, and there are no free lists.
+//! In a cache that is not full, every item that is overwritten or deleted leaves a free block in
+//! its segment, and a later item of the same length is written there. So the cache needs no new
+//! memory for it and moves no live item. Once all memory was used, cleaning and eviction free
+//! memory instead, and there are no free lists.
 //!
 //! ```text
 //!   record dies          the epoch ends             readers of that epoch have ended         overflow
 //!  ─────────────▶ young ────────────────▶ waiting ──────────────────────────────────▶ ready ◀────────▶ pool
 //! ```
-//! The place of a dead record is in one of these lists at most. Its segment may be emptied meanwhile:
-//! that is found out when the block is taken ([`super::table::Entry::take_dead`]).
+//! A block is in at most one of these lists. Its segment may be emptied while it is listed;
+//! [`super::table::Entry::take_dead`] detects that when the block is taken.
 
 use super::epoch::Epoch;
 use super::table::Sequence;
 use crate::segment::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use std::sync::PoisonError;
 
-/// The longest record in bytes whose place is used again. Few longer ones have the same length.
+/// The longest record in bytes whose block is reused. Few longer records have the same length.
 pub(crate) const LEN_MAX: usize = 8192;
 /// The length of a record is a multiple of this many bytes.
 const LEN_UNIT: usize = 8;
 const LENGTHS: usize = LEN_MAX / LEN_UNIT + 1;
-/// Young blocks after which their epoch is ended. Models have few.
+/// The number of young blocks at which their epoch ends. Model checks use few.
 const YOUNG_MIN: usize = if cfg!(shuttle) { 2 } else { 32 };
-/// Young blocks after which a handle that waits for a reader keeps no more of them.
+/// The maximum number of young blocks of a handle that waits for a reader.
 const YOUNG_MAX: usize = 8192;
-/// The bytes in the blocks of one length that a handle keeps for itself. It gives half of them to the
-/// pool if there are more, so that no handle uses new memory while another one has free blocks.
+/// The bytes of blocks of one length that a handle keeps. If it has more, it gives half of them to
+/// the pool, so that no handle uses new memory while another one has free blocks.
 const OWN_BYTES: usize = if cfg!(shuttle) { 1 << 10 } else { 16 << 10 };
-/// A handle keeps this many blocks of one length at least.
+/// The minimum number of blocks of one length that a handle keeps.
 const OWN_MIN: usize = if cfg!(shuttle) { 2 } else { 4 };
-/// The pool has at most one block for this many bytes of the limit, so that it takes 0.4 % of it.
+/// The pool has at most one block for this many bytes of the limit, so that it takes at most 0.4 %
+/// of the limit.
 const POOL_SHARE: usize = 4096;
 
-/// The place of a dead record.
+/// The memory of a dead record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FreeBlock {
     /// The offset of the record in the region.
@@ -43,7 +44,7 @@ pub(crate) struct FreeBlock {
     pub(crate) sequence: Sequence,
 }
 
-/// The blocks of one length that a handle takes from the pool or gives to it at once.
+/// The number of blocks of one length that a handle takes from the pool or gives to it at once.
 fn share(len: usize) -> usize {
     (OWN_BYTES / 2 / len.max(1)).max(OWN_MIN / 2)
 }
@@ -51,18 +52,18 @@ fn share(len: usize) -> usize {
 /// The free blocks of one handle.
 #[derive(Debug, Default)]
 pub(crate) struct FreeLists {
-    /// Blocks with their lengths, which readers may still see.
+    /// Blocks that readers may still see, with their lengths.
     young: Vec<(usize, FreeBlock)>,
-    /// The same, after [`FreeLists::epoch`] was ended for them.
+    /// Blocks that wait until all readers of [`FreeLists::epoch`] have ended, with their lengths.
     waiting: Vec<(usize, FreeBlock)>,
     epoch: u64,
-    /// Blocks that can be written to, by length; no lists before the first block.
+    /// Blocks that can be overwritten, by length; no lists before the first block.
     ready: Vec<Vec<FreeBlock>>,
 }
 
 impl FreeLists {
-    /// Adds the place of a record of `len` bytes, at most [`LEN_MAX`], that no index word refers to any
-    /// more.
+    /// Adds the block of a record of `len` bytes, at most [`LEN_MAX`], that no index word refers to
+    /// any more.
     #[inline]
     pub(crate) fn add(&mut self, len: usize, block: FreeBlock) {
         strict_assert!(len <= LEN_MAX);
@@ -71,8 +72,8 @@ impl FreeLists {
         }
     }
 
-    /// Ends the epoch for young blocks if there are enough, and makes those ready that no reader can see
-    /// any more.
+    /// Ends the epoch of the young blocks if there are enough, and makes the blocks ready that no
+    /// reader can see any more.
     pub(crate) fn advance(&mut self, pool: &Pool, epoch: &Epoch, oldest_pin: impl Fn() -> u64) {
         if self.young.len() < YOUNG_MIN {
             return;
@@ -101,7 +102,7 @@ impl FreeLists {
         }
     }
 
-    /// Takes the block of `len` bytes that was made ready last.
+    /// Takes the most recently readied block of `len` bytes.
     #[inline]
     pub(crate) fn take(&mut self, pool: &Pool, len: usize) -> Option<FreeBlock> {
         if self.ready.is_empty() && pool.has(len) {
@@ -114,12 +115,12 @@ impl FreeLists {
         ready.pop()
     }
 
-    /// Forgets all blocks.
+    /// Drops all blocks.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Gives the blocks that are ready to the other handles.
+    /// Gives the ready blocks to the other handles.
     pub(crate) fn give_all(&mut self, pool: &Pool) {
         for (i, ready) in self.ready.iter_mut().enumerate() {
             pool.give(i * LEN_UNIT, ready.drain(..));
@@ -127,7 +128,7 @@ impl FreeLists {
     }
 }
 
-/// The free blocks that handles leave to each other.
+/// The free blocks that handles share.
 #[derive(Debug)]
 pub(crate) struct Pool {
     /// The number of blocks of each length, readable without the lock.
@@ -162,7 +163,8 @@ impl Pool {
         }
         let mut lists = self.lists();
         if lists.total + blocks.len() > lists.max {
-            // Many blocks are of lengths that are not stored any more, or in segments that were emptied.
+            // Many blocks have lengths that are not stored any more, or are in segments that were
+            // emptied.
             self.forget(&mut lists);
         }
         if lists.by_len.is_empty() {
@@ -183,7 +185,7 @@ impl Pool {
     #[cold]
     fn take(&self, len: usize, into: &mut Vec<FreeBlock>) {
         let mut lists = self.lists();
-        // Another handle may have cleared the pool meanwhile.
+        // Another handle may have cleared the pool since the caller looked at the count.
         let Some(list) = lists.by_len.get_mut(len / LEN_UNIT) else { return };
         let rest = list.len().saturating_sub(share(len));
         let before = into.len();
@@ -197,15 +199,15 @@ impl Pool {
         self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     }
 
-    /// Forgets all blocks.
+    /// Drops all blocks.
     pub(crate) fn clear(&self) {
         self.forget(&mut self.lists());
     }
 }
 
-/// The age in seconds from which the blocks of a segment are not used any more, because the access times
-/// of its items are only exact to 255 s: 128 to 255 s, not the same for all segments, so that those of a
-/// cache that was filled at once do not reach it at once.
+/// The age in seconds from which the blocks of a segment are not reused any more, because the
+/// access times of its items are exact only to 255 s. 128 to 255 s, different for each segment, so
+/// that the segments of a cache that was filled at once do not all reach it at once.
 pub(crate) fn age_max(segment: u32) -> u32 {
     128 + segment.wrapping_mul(37) % 128
 }
@@ -218,7 +220,7 @@ mod tests {
         FreeBlock { offset: 64 * i, sequence: 1 }
     }
 
-    /// Adds so many blocks, and lets the epochs pass.
+    /// Adds this many blocks, and lets the epochs pass.
     fn add(lists: &mut FreeLists, pool: &Pool, epoch: &Epoch, len: usize, blocks: usize) {
         for i in 0..blocks {
             lists.add(len, block(i));
@@ -235,13 +237,13 @@ mod tests {
         let (pool, epoch, mut lists) = (Pool::new(1 << 30), Epoch::new(), FreeLists::default());
         for round in 0..4 {
             (0..YOUNG_MIN).for_each(|i| lists.add(64, block(i)));
-            // A reader that began in the epoch that the first round has ended.
+            // A reader that started in the epoch that the first round ended.
             lists.advance(&pool, &epoch, || 1);
             assert_eq!(lists.take(&pool, 64), None, "round {round}");
         }
         lists.advance(&pool, &epoch, || 2);
         let taken = (0..2 * YOUNG_MIN).map_while(|_| lists.take(&pool, 64)).count();
-        assert_eq!(taken, YOUNG_MIN, "those of the first round");
+        assert_eq!(taken, YOUNG_MIN, "the blocks of the first round");
     }
 
     #[test]

@@ -1,15 +1,16 @@
-//! What each handle keeps in the region for a later process: how many items of each size class it has
-//! added, and which segments it is changing.
+//! The words that each handle keeps in the region for a later process: how many items of each size
+//! class it has added, and which segments it is changing.
 //!
 //! ```text
 //! byte 0  dying    the segment of the item that it removed last, plus one
-//!      4  filled   the segment in which it last took the place of a dead record, plus one
+//!      4  filled   the segment in which it last overwrote a dead record, plus one
 //!      8  searched the segment that it last searched for expired items, plus one
 //!     64  items and bytes of each size class, 8 bytes each
 //! ```
-//! The counts wrap around, because one handle may remove what another has added; their sums are the
-//! cache's. The segments are never cleared: after a process has died in the middle of a change, their
-//! dead bytes are counted again, and for a segment that was not being changed that changes nothing.
+//! The counts wrap around, because one handle may remove items that another has added; their sums
+//! over all handles are the cache's. The segments are never cleared. After a process died during a
+//! change, the next process counts the dead bytes of these segments again; for a segment that was
+//! not being changed, the result is the same.
 
 use super::layout::BLOCK_HEAD_LEN;
 use super::table::Table;
@@ -19,9 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// The block of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// Its first byte in the region.
+    /// The offset of its first byte in the region.
     at: usize,
-    /// The last block belongs to all handles that found no other.
+    /// Whether the block is shared: the last block serves all handles for which there is no other.
     is_shared: bool,
 }
 
@@ -63,12 +64,12 @@ impl Block {
         self.add(table, class, 1_u64.wrapping_neg(), (bytes as u64).wrapping_neg());
     }
 
-    /// The items and bytes that were counted in a class.
+    /// The items and bytes counted in a class.
     pub(crate) fn counts(self, table: &Table, class: usize) -> [u64; 2] {
         self.words(table, class).each_ref().map(|word| word.load(Relaxed))
     }
 
-    /// Sets the items and bytes of a class, while nobody else counts.
+    /// Sets the items and bytes of a class. No other thread may count at the same time.
     pub(crate) fn set_counts(self, table: &Table, class: usize, counts: [u64; 2]) {
         for (word, count) in self.words(table, class).iter().zip(counts) {
             word.store(count, Relaxed);
@@ -79,19 +80,19 @@ impl Block {
         table.region.half(self.at + 4 * i)
     }
 
-    /// Notes that an item of `segment` is being removed, before its index word is changed.
+    /// Records that an item of `segment` is being removed. Called before its index word changes.
     #[inline]
     pub(crate) fn note_dying(self, table: &Table, segment: u32) {
         self.segment(table, 0).store(segment + 1, Relaxed);
     }
 
-    /// Notes that the place of a dead record of `segment` is being taken.
+    /// Records that a dead record of `segment` is being overwritten.
     #[inline]
     pub(crate) fn note_filled(self, table: &Table, segment: u32) {
         self.segment(table, 1).store(segment + 1, Relaxed);
     }
 
-    /// Notes that a segment is being searched for expired items.
+    /// Records that a segment is being searched for expired items.
     pub(crate) fn note_searched(self, table: &Table, segment: u32) {
         self.segment(table, 2).store(segment + 1, Relaxed);
     }
@@ -101,7 +102,7 @@ impl Block {
         self.segment(table, 2).load(Relaxed).checked_sub(1)
     }
 
-    /// The segments that were noted last as being changed.
+    /// The segments that were recorded last as being changed.
     pub(crate) fn noted(self, table: &Table) -> impl Iterator<Item = u32> {
         let segments = [0, 1].map(|i| self.segment(table, i).load(Relaxed));
         segments.into_iter().filter_map(|segment| segment.checked_sub(1))

@@ -1,15 +1,15 @@
-//! The first page of the region, which describes the region in words that a later process reads.
+//! The first page of the region. It describes the region to a later process.
 //!
 //! ```text
 //! byte    0  magic, versions, sizes, seed, settings, boot, checksum              written once
 //!       128  index length, flush floor, pending flush                          read by every request
 //!       256  sequence, flush generation, ghost epoch                           written once a segment
 //!       384  next CAS, CAS floor                                               written once a block
-//!       512  use by processes: running, panics, note, size classes, segments    written seldom
+//!       512  use by processes: running, panics, note, size classes, segments    written rarely
 //!       640  flash: its content's id, pages                                     written once
-//!       768  tags: buckets, drops                                              written seldom
+//!       768  tags: buckets, drops                                              written rarely
 //! ```
-//! Words that are written often are on other cache lines than those that every request reads.
+//! Frequently written words are on other cache lines than words that every request reads.
 
 #![expect(clippy::cast_possible_truncation, reason = "words are cut into fields")]
 
@@ -18,7 +18,7 @@ use crate::segment::sync::{AtomicU64, Ordering};
 
 /// The first word of every region.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"larder\0\0");
-/// Changes with the meaning of any byte in the region.
+/// The layout version, which changes with the meaning of any byte in the region.
 const LAYOUT_VERSION: u64 = 6;
 
 /// The header page. A new region is all zeroes.
@@ -27,10 +27,10 @@ const LAYOUT_VERSION: u64 = 6;
 #[repr(C)]
 pub(crate) struct HeaderPage {
     identity: Identity,
-    pub(crate) shared: ReadByAll,
-    pub(crate) order: Order,
+    pub(crate) shared: HotWords,
+    pub(crate) order: OrderWords,
     pub(crate) cas: CasWords,
-    pub(crate) uses: Uses,
+    pub(crate) uses: ProcessWords,
     pub(crate) flash: FlashWords,
     pub(crate) tags: TagWords,
 }
@@ -52,18 +52,18 @@ struct Identity {
     settings: AtomicU64,
     /// Handle blocks, and from bit 32 on the size classes of each.
     blocks: AtomicU64,
-    /// The boot of the machine that made the region.
+    /// The machine's boot in which the region was made.
     boot: [AtomicU64; 2],
-    /// Of the words above.
+    /// The checksum of the words above.
     checksum: AtomicU64,
 }
 
-/// Words that every request reads and that are seldom written.
+/// Words that every request reads and that are rarely written.
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
-pub(crate) struct ReadByAll {
-    /// Buckets in use.
+pub(crate) struct HotWords {
+    /// The number of buckets in use.
     pub(crate) index_len: AtomicU64,
     /// Items in segments that were opened before this sequence number are flushed; 0: none are.
     pub(crate) flush_floor: AtomicU64,
@@ -76,12 +76,12 @@ pub(crate) struct ReadByAll {
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
-pub(crate) struct Order {
+pub(crate) struct OrderWords {
     /// The sequence number of the next segment to be opened, from 1. 64 bits never wrap.
     pub(crate) sequence: AtomicU64,
-    /// Flushes that took effect.
+    /// The number of flushes that took effect.
     pub(crate) flush_generation: AtomicU64,
-    /// Which eighth of the ghosts' memory is written now.
+    /// The number of the ghosts' current epoch: which eighth of their memory is written now.
     pub(crate) ghost_epoch: AtomicU64,
 }
 
@@ -92,23 +92,24 @@ pub(crate) struct Order {
 pub(crate) struct CasWords {
     /// The first CAS that no handle has taken yet.
     pub(crate) next: AtomicU64,
-    /// Sets that replace an item without reading it draw a CAS above this. Nothing raises it while
-    /// all items are in memory.
+    /// Sets that replace an item without reading it draw a CAS above this. Only caches with items
+    /// on flash raise it.
     pub(crate) floor: AtomicU64,
 }
 
-/// What a process leaves for the next one.
+/// State that a process leaves for the next one.
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
-pub(crate) struct Uses {
+pub(crate) struct ProcessWords {
     /// 1 while a process uses the region.
     pub(crate) running: AtomicU64,
-    /// Processes that have panicked soon after their start, since one has worked for a while.
+    /// The number of processes that panicked soon after their start, since the last one that worked
+    /// for a while.
     pub(crate) panics: AtomicU64,
-    /// Processes in succession that have begun to put the region in order.
+    /// The number of successive processes that have started to repair the region.
     pub(crate) attempts: AtomicU64,
-    /// Whatever the owner of the cache wants to find again; see [`crate::segment::Cache::note`].
+    /// A number for the owner of the cache; see [`crate::segment::Cache::note`].
     pub(crate) note: AtomicU64,
     /// A hash of the size classes by which items are counted.
     pub(crate) classes: AtomicU64,
@@ -123,15 +124,15 @@ pub(crate) struct Uses {
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
 pub(crate) struct TagWords {
-    /// Its buckets; 0 before there is one.
+    /// The number of buckets; 0 before the table exists.
     pub(crate) buckets: AtomicU64,
-    /// How often tags were dropped, those included that had to make room.
+    /// The number of dropped tags, including those dropped to make room.
     pub(crate) drops: AtomicU64,
-    /// Tags that had to make room for others.
+    /// The number of tags that were dropped to make room for others.
     pub(crate) displaced: AtomicU64,
 }
 
-/// What index words of items on flash refer to.
+/// The content of the flash device to which index words refer.
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
@@ -145,11 +146,11 @@ pub(crate) struct FlashWords {
 /// The content of a flash device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlashContent {
-    /// What tells it from others; 0 if there is none.
+    /// The identifier of the content; 0 if there is none.
     pub(crate) id: u128,
     pub(crate) pages: u64,
     pub(crate) page_len: u64,
-    /// The bytes before the value of a large item.
+    /// The number of bytes before the value of a large item.
     pub(crate) head_len: u64,
 }
 
@@ -184,7 +185,7 @@ impl FlashWords {
     }
 }
 
-/// What a region was made for: it never changes.
+/// The parameters that a region was created with. They never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegionParameters {
     pub(crate) segment_len: usize,
@@ -192,11 +193,11 @@ pub(crate) struct RegionParameters {
     pub(crate) seed: u64,
     pub(crate) cas: bool,
     pub(crate) buckets_first: usize,
-    /// Handle blocks.
+    /// The number of handle blocks.
     pub(crate) blocks: usize,
-    /// The size classes of a handle block.
+    /// The number of size classes of a handle block.
     pub(crate) classes: usize,
-    /// The boot of the machine, and the length of its pages in bytes.
+    /// The machine's boot, and the length of its pages in bytes.
     pub(crate) boot: u128,
     pub(crate) page_len: usize,
 }
@@ -204,11 +205,11 @@ pub(crate) struct RegionParameters {
 /// Why a region can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Foreign {
-    /// It is no region.
+    /// The file contains no region.
     Magic,
-    /// Another version of Larder, or one for another kind of machine, has made it.
+    /// Another version of Larder, or one for another kind of machine, made the region.
     Version,
-    /// Some of its first words were changed.
+    /// The checksum of the first words is wrong.
     Checksum,
 }
 
@@ -229,7 +230,7 @@ impl RegionParameters {
 }
 
 impl Identity {
-    /// All words but the magic and the checksum.
+    /// All words except the magic and the checksum.
     fn words(&self) -> [&AtomicU64; 9] {
         let [boot_low, boot_high] = &self.boot;
         [
@@ -247,7 +248,7 @@ impl Identity {
 }
 
 impl HeaderPage {
-    /// Changes what the region was made for, of one that was copied.
+    /// Changes the parameters of a copied region.
     pub(crate) fn begin_again(&self, made: RegionParameters) {
         let words = made.words();
         for (word, value) in self.identity.words().into_iter().zip(words) {
@@ -256,7 +257,7 @@ impl HeaderPage {
         self.identity.checksum.store(layout::checksum(&words), Ordering::Relaxed);
     }
 
-    /// Fills in the page of a new region.
+    /// Initialises the page of a new region.
     pub(crate) fn begin(&self, made: RegionParameters) {
         self.begin_again(made);
         for (word, value) in [
@@ -268,15 +269,15 @@ impl HeaderPage {
         }
     }
 
-    /// Says that the region is complete.
+    /// Marks the region as complete.
     pub(crate) fn complete(&self) {
         self.identity.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// What the region was made for, on a machine whose pages have `page_len` bytes.
+    /// The region's parameters, for a machine whose pages have `page_len` bytes.
     ///
     /// # Errors
-    /// [`Foreign`]: it can't be used.
+    /// [`Foreign`]: the region can't be used.
     pub(crate) fn read(&self, page_len: usize) -> Result<RegionParameters, Foreign> {
         let identity = &self.identity;
         if identity.magic.load(Ordering::Acquire) != MAGIC {

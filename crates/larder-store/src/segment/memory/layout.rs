@@ -1,4 +1,4 @@
-//! The places of everything in the region, computed once from the memory limit.
+//! The layout of the region, computed once from the memory limit.
 //!
 //! ```text
 //! ┌─────────────┬─────────┬───────────────┬───────────────┬────────────┬───────────┬───────────┬───┐
@@ -6,8 +6,8 @@
 //! │ 4 KiB       │ 4 KiB   │ ≈ 1 KiB each  │ 64 B each     │ 4 B each   │ segment_len bytes each    │
 //! └─────────────┴─────────┴───────────────┴───────────────┴────────────┴───────────┴───────────┴───┘
 //! ```
-//! The index and its ghosts live in segments too, taken as they grow, so that they count against
-//! the limit and small caches pay little for them.
+//! The index, its ghosts and the tables of pages and tags are in segments too, taken as they grow.
+//! So they count against the limit, and small caches use little memory for them.
 #![expect(clippy::cast_possible_truncation, reason = "segments are counted in 32 bits")]
 
 use crate::KEY_LEN_MAX;
@@ -15,11 +15,11 @@ use crate::segment::index::slot::{LOCATION_BITS, REGION_MAX};
 use rapidhash::v3::RapidSecrets;
 use std::ops::Range;
 
-/// The bytes of the header page, whatever the length of the system's pages.
+/// The length of the header page in bytes, independent of the system's page length.
 pub(crate) const HEADER_PAGE_LEN: usize = 4096;
-/// The table's bytes for each segment: one line.
+/// The length of a segment's table entry: one line.
 const ENTRY_LEN: usize = 64;
-/// Bytes for each segment that count the first hits of its items.
+/// The bytes of each segment's counter of first hits.
 const FIRST_HITS_LEN: usize = 4;
 /// The bytes of a handle block before its counts.
 pub(crate) const BLOCK_HEAD_LEN: usize = 64;
@@ -31,36 +31,37 @@ pub(crate) const BUCKET_LEN: usize = 64;
 pub(crate) const PAGE_ENTRY_LEN: usize = 64;
 /// Bytes of a bucket of the table of tags.
 pub(crate) const TAG_BUCKET_LEN: usize = 64;
-/// Bytes of ghosts that go with a bucket.
+/// The bytes of ghosts for each bucket.
 pub(crate) const GHOSTS_LEN: usize = 16;
 
-/// The maximum number of stripes: enough that two writers seldom need the same one.
+/// The maximum number of stripes: enough that two writers rarely need the same one.
 pub(crate) const STRIPES_MAX: usize = 1024;
 /// Bytes of a stripe.
 const STRIPE_LEN: usize = 4;
 /// The bytes before the handle blocks.
 const FIXED_LEN: usize = HEADER_PAGE_LEN + STRIPES_MAX * STRIPE_LEN;
 
-/// The shortest segments, in bytes. Shorter ones could not hold the longest inline items. Model checks
-/// use shorter ones, because they have to fill many of them.
+/// The length of the shortest segments, in bytes. Shorter ones could not hold the longest inline
+/// items. Model checks use shorter ones, because they have to fill many of them.
 const SEGMENT_LEN_MIN: usize = if cfg!(any(loom, shuttle)) { 2 << 10 } else { 16 << 10 };
-/// The longest segments, in bytes. Longer ones gained nothing in measurements, and chains and uploads
-/// take whole segments.
+/// The length of the longest segments, in bytes. Measurements showed no gain from longer ones, and
+/// chains and uploads take whole segments.
 const SEGMENT_LEN_MAX: usize = 1 << 20;
-/// The number of segments to aim for. With fewer, one open segment for each queue and thread is too
+/// The desired number of segments. With fewer, one open segment for each queue and thread takes too
 /// large a share.
 const SEGMENTS_AIM: usize = 1024;
-/// If segments would be shorter than this, [`SEGMENTS_AIM_SHORT`] are enough: the rest of a segment in
-/// which an item does not fit costs more than open segments then.
+/// If segments would be shorter than this, [`SEGMENTS_AIM_SHORT`] are enough: the unused ends of
+/// segments then cost more than open segments.
 const SEGMENT_LEN_SHORT: usize = 64 << 10;
 const SEGMENTS_AIM_SHORT: usize = 256;
 /// The minimum number of segments for index, ghosts, open segments and reserve.
 pub(crate) const SEGMENTS_MIN: usize = 32;
 
-/// Handle blocks take one byte in this many of the limit at most: two if need be, of which one is shared.
+/// Handle blocks take at most one byte in this many of the limit, but there are at least two, one
+/// of them shared.
 const BLOCKS_SHARE: usize = 64;
 const BLOCKS_MIN: usize = 2;
-/// Where there is room, this many handles have blocks of their own, also if there are fewer at first.
+/// If there is room, this many handles have blocks of their own, even if there are fewer at first.
 const BLOCKS_USUAL: usize = 16;
 
 /// The smallest limit that works, in bytes, if items are counted in `classes` classes.
@@ -68,11 +69,11 @@ pub(crate) const fn limit_min(classes: usize) -> usize {
     FIXED_LEN + BLOCKS_MIN * block_len(classes) + SEGMENTS_MIN * (SEGMENT_LEN_MIN + PER_SEGMENT_LEN)
 }
 
-/// What the places in a region depend on.
+/// The parameters that determine a region's layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) segment_len: usize,
-    /// The number of segments after the limit was raised as far as possible.
+    /// The number of segments at the maximum limit.
     pub(crate) segments: usize,
     /// The number of handle blocks (see `handle_block`).
     pub(crate) blocks: usize,
@@ -81,8 +82,9 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape for a limit that may grow to `limit_max`, with blocks for `threads` handles, which count
-    /// items in `classes` classes; `None` if the limit is too low, or above what locations reach.
+    /// The shape for a limit that may grow to `limit_max`, with blocks for `threads` handles, which
+    /// count items in `classes` classes. `None` if the limit is too low, or higher than locations
+    /// can address.
     pub(crate) fn new(
         limit: usize,
         limit_max: usize,
@@ -93,7 +95,7 @@ impl Shape {
         if limit < limit_min(classes) || limit_max as u64 > REGION_MAX {
             return None;
         }
-        // The last block is shared by all further handles.
+        // All further handles share the last block.
         let room = (limit - limit_min(classes)) / block_len(classes) + BLOCKS_MIN;
         let blocks_max = (limit / BLOCKS_SHARE / block_len(classes)).clamp(BLOCKS_MIN, room);
         let blocks = (threads.max(BLOCKS_USUAL).saturating_add(1)).clamp(BLOCKS_MIN, blocks_max);
@@ -129,7 +131,7 @@ pub(crate) struct Layout {
     pub(crate) segment_len: usize,
     /// log2 of `segment_len`.
     pub(crate) segment_shift: u32,
-    /// The number of segments after the limit was raised as far as possible.
+    /// The number of segments at the maximum limit.
     pub(crate) segments: usize,
     /// The number of segments at first.
     pub(crate) segments_first: usize,
@@ -139,8 +141,8 @@ pub(crate) struct Layout {
     table: usize,
     first_hits: usize,
     first_segment: usize,
-    /// Segments begin and end at pages, so that the memory of one can be given back without that of
-    /// its neighbours.
+    /// Whether segments start and end at system pages, so that the memory of one can be returned
+    /// without that of its neighbours.
     pub(crate) has_whole_pages: bool,
 }
 
@@ -167,18 +169,18 @@ impl Layout {
         layout
     }
 
-    /// How many segments a limit has room for, with what belongs to them elsewhere.
+    /// The number of segments that fit into a limit, together with their bookkeeping.
     pub(crate) fn segments_within(&self, limit: usize) -> usize {
         let room = limit.saturating_sub(self.table);
         (room / (self.segment_len + PER_SEGMENT_LEN)).min(self.segments)
     }
 
-    /// The lowest limit that has room for `segments`.
+    /// The lowest limit that allows `segments` segments.
     pub(crate) fn limit_for(&self, segments: usize) -> usize {
         self.table + segments * (self.segment_len + PER_SEGMENT_LEN)
     }
 
-    /// The places before the first segment that are used while there are `segments` segments.
+    /// The bytes before the first segment that are used by `segments` segments.
     pub(crate) fn bookkeeping(&self, segments: usize) -> [Range<usize>; 2] {
         [
             0..self.table + segments * ENTRY_LEN,
@@ -190,52 +192,52 @@ impl Layout {
         self.first_segment + self.segments * self.segment_len
     }
 
-    /// The word of a stripe's lock.
+    /// The offset of a stripe's word.
     #[inline]
     pub(crate) fn stripe(&self, stripe: usize) -> usize {
         HEADER_PAGE_LEN + stripe * STRIPE_LEN
     }
 
-    /// The first byte of a handle block.
+    /// The offset of a handle block.
     pub(crate) fn block(&self, block: usize) -> usize {
         FIXED_LEN + block * self.block_len
     }
 
-    /// The table line of a segment.
+    /// The offset of a segment's table entry.
     #[inline]
     pub(crate) fn entry(&self, segment: u32) -> usize {
         self.table + segment as usize * ENTRY_LEN
     }
 
-    /// The word that counts the first hits of a segment's items.
+    /// The offset of the word that counts the first hits of a segment's items.
     #[inline]
     pub(crate) fn first_hits(&self, segment: u32) -> usize {
         self.first_hits + segment as usize * FIRST_HITS_LEN
     }
 
-    /// The first byte of a segment.
+    /// The offset of a segment.
     #[inline]
     pub(crate) fn start(&self, segment: u32) -> usize {
         self.first_segment + segment as usize * self.segment_len
     }
 
-    /// The segment that a location is in. Segment lengths are powers of two.
+    /// The segment of a location. Segment lengths are powers of two.
     #[inline]
     pub(crate) fn segment_of(&self, offset: usize) -> u32 {
         ((offset - self.first_segment) >> self.segment_shift) as u32
     }
 
-    /// The largest value that is stored inline as a whole. Larger ones have a chain of segments for
-    /// their front. A value of L bytes in a segment of S bytes wastes S - L bytes in a chain. Inline it
-    /// wastes about L² / 2S bytes at the end of segments in which it does not fit. Both are equal at
-    /// 0.73 S.
+    /// The largest value that is stored inline as a whole. A larger one has a chain of segments for
+    /// its front. A value of L bytes in a segment of S bytes wastes S - L bytes in a chain. Inline
+    /// it wastes about L² / 2S bytes at the ends of segments in which it does not fit. Both are
+    /// equal at 0.73 S.
     pub(crate) fn inline_max(&self) -> usize {
         self.segment_len / 4 * 3 - ITEM_HEAD_MAX
     }
 
-    /// The number of segments that the index has at first: a power of two, under 1 % of all segments
-    /// except in small regions. Beside flash it is a 64th or more, because such an index does not grow
-    /// beyond 64 times that: it can't read keys again.
+    /// The number of segments of the index at first: a power of two, under 1 % of all segments
+    /// except in small regions. With flash it is at least a 64th of all segments: an index with
+    /// items on flash can grow only 64-fold, because it cannot read their keys.
     pub(crate) fn index_segments_first(&self, has_flash: bool) -> usize {
         if has_flash {
             return (self.segments_first / 64).next_power_of_two();
@@ -248,14 +250,15 @@ impl Layout {
     }
 }
 
-/// The bytes of a handle block: a line for the segments that its handle changes, and two words for each
-/// class, up to a multiple of what one core's write takes from the others.
+/// The length of a handle block in bytes: a line for the segments that its handle changes, and two
+/// words for each class, rounded up to a pair of cache lines, so that handles do not write to each
+/// other's lines.
 const fn block_len(classes: usize) -> usize {
     (BLOCK_HEAD_LEN + 16 * classes).next_multiple_of(128)
 }
 
-/// A hash of what the meaning of a region's bytes depends on, beside the layout version: a region is only
-/// used again where all of it is the same.
+/// A hash of everything besides the layout version that the meaning of a region's bytes depends on.
+/// A region is reused only if all of it is the same.
 pub(crate) fn constants(page_len: usize) -> u64 {
     checksum(&[
         page_len as u64,
@@ -278,7 +281,7 @@ pub(crate) fn checksum(words: &[u64]) -> u64 {
     rapidhash::v3::rapidhash_v3(&bytes)
 }
 
-/// The maximum that an item takes beside its value, in bytes: header, CAS, extension, flags, expiry, chain,
+/// The maximum bytes of an item besides its value: header, CAS, extension, flags, expiry, link,
 /// tags, key and padding.
 pub(crate) const ITEM_HEAD_MAX: usize = 8 + 8 + 8 + 4 + 4 + 8 + 7 * 8 + KEY_LEN_MAX + 7;
 

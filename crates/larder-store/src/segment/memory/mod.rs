@@ -1,23 +1,24 @@
-//! The region: its layout, what is known of its segments, and the reuse of their memory.
+//! The region: its layout, the state of its segments, and the reuse of their memory.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `allocator` | the free segments and the queues, in the order of [`crate::eviction`] |
-//! | `free_lists` | the places of dead records, for new records of the same length |
-//! | `open_segment` | a segment that is appended to; budgets of open segments |
-//! | `read_buffers` | segments cut into buffers for reads from flash |
-//! | `handle_block` | what each handle leaves in the region for a later process |
+//! | `free_lists` | the blocks of dead records, for new records of the same length |
+//! | `open_segment` | a segment that a handle appends to; budgets of open segments |
+//! | `read_buffers` | segments divided into buffers for reads from flash |
+//! | `handle_block` | the words that each handle keeps in the region for a later process |
 //! | `table` | the segment table, and the arrays that grow by segments: index, ghosts, pages, tags |
-//! | `raw` | access to bytes and words by their offsets: the unsafe code, and the rules that it relies on |
+//! | `raw` | access to bytes and words by their offsets: the unsafe code, and its rules |
 //! | `cas` | CAS values |
 //! | `header_page` | the first page of the region |
-//! | `layout` | the places of everything in the region |
-//! | `epoch` | when memory that was removed from the index can be used again |
+//! | `layout` | the offsets of everything in the region |
+//! | `epoch` | when memory that was removed from the index can be reused |
 //!
 //! # Invariants
-//! - Nothing but offsets is stored in the region.
-//! - A segment goes through the states that `table` draws, and is free only in the allocator.
-//! - Memory is used again one epoch after the last index word into it was removed, and after its last lease.
+//! - The region contains offsets, never pointers.
+//! - A segment goes through the states that `table` draws. Free segments are only in the allocator.
+//! - Memory is reused one epoch after the last index word into it was removed, and after its last
+//!   lease ended.
 
 pub(crate) mod allocator;
 pub(crate) mod cas;

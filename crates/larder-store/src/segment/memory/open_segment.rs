@@ -4,7 +4,7 @@ use super::table::Sequence;
 use crate::eviction::{Kind, Queue, open_budget};
 use crate::{Expiry, Seconds};
 
-/// A segment that one handle appends to.
+/// A segment to which one handle appends.
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) segment: u32,
@@ -14,8 +14,9 @@ pub(crate) struct Open {
     /// The offset of the next item in the region.
     pub(crate) at: usize,
     pub(crate) end: usize,
-    /// The last expiry that was noted in its table entry. Other threads write to that cache line
-    /// whenever an item of the segment dies, so an expiry is not noted twice in succession.
+    /// The last expiry that the handle noted in the segment's table entry. Other threads write to
+    /// that cache line whenever an item of the segment dies, so the handle does not note an expiry
+    /// twice in succession.
     pub(crate) noted: Option<Expiry>,
     /// The number of segments in the chains of its items.
     pub(crate) chained: usize,
@@ -28,22 +29,22 @@ impl Open {
     }
 }
 
-/// One segment in this many may be open. Above that a write takes over an open segment that another
-/// handle has left, and waits for one while handles take turns (see `write::room`).
+/// At most one segment in this many is open. Above that, a write takes over an idle open segment of
+/// another handle, and waits for one if the handles are used alternately (see `write::room`).
 pub(crate) const OPEN_SHARE_MAX: usize = 3;
 
 /// The maximum number of lifetime classes.
 const LIFETIMES_MAX: usize = 8;
 
-/// The number of lifetime classes, which is low if few segments may be open.
+/// The number of lifetime classes. Low if few segments may be open.
 pub(crate) fn lifetime_count(segments: usize, threads: usize) -> u32 {
     let each = open_budget(segments, threads) / Queue::ALL.len();
     u32::try_from(each.clamp(1, LIFETIMES_MAX)).expect("at most 8")
 }
 
-/// The lifetime class of an item. Items that expire at about the same time share segments, so that all
-/// items of a segment expire together. Items of class 0 never expire; the other classes are spaced
-/// logarithmically up to about 50 days.
+/// The lifetime class of an item. Items that expire at about the same time share segments, so that
+/// all items of a segment expire together. Items of class 0 never expire. The other classes are
+/// spaced logarithmically up to about 50 days.
 pub(crate) fn lifetime_class(expiry: Expiry, now: Seconds, classes: u32) -> u8 {
     const SPAN_BITS: u32 = 22;
     let mortal = classes - 1;

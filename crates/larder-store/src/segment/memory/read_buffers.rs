@@ -1,7 +1,7 @@
-//! Buffers for reads, in segments of the region: each segment is cut into buffers of one length.
+//! Read buffers: segments of the region, each divided into buffers of one length.
 //!
-//! They are few, a 64th of the memory limit at most. The last of their segments is for long reads alone,
-//! so that these never wait for all short ones to end.
+//! They use at most a 64th of the memory limit. The last segment is only for long reads, so that
+//! these never wait for all short reads to end.
 
 use super::layout::Layout;
 
@@ -9,12 +9,12 @@ use super::layout::Layout;
 const LEN_MIN: usize = 1 << 10;
 /// Buffers of more than this part of a segment are long.
 const LONG_PART: usize = 8;
-/// The part of the memory limit that buffers may have.
+/// The share of the memory limit that buffers may use.
 const SHARE: usize = 64;
 const SEGMENTS_MIN: usize = 4;
 const BYTES_MAX: usize = 64 << 20;
 
-/// A place in the region that a read goes to.
+/// The memory that a read writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Buffer {
     /// Its first byte in the region.
@@ -29,9 +29,10 @@ struct Part {
     segment: u32,
     /// The length of its buffers; 0 if none is in use.
     len: usize,
-    /// The free ones, by their numbers.
+    /// The numbers of the free buffers.
     free: Vec<u32>,
-    /// None of them is taken, so that buffers of another length come here when all are free.
+    /// No buffer of the segment is handed out, so that it can be divided differently when all are
+    /// free.
     is_draining: bool,
 }
 
@@ -55,8 +56,8 @@ impl Buffers {
         }
     }
 
-    /// Takes a buffer of at least `wanted` bytes, which fit into a segment.
-    /// `begin` is called for a segment of which no buffer was in use.
+    /// Takes a buffer of at least `wanted` bytes, which fit into a segment. Calls `begin` for a
+    /// segment of which no buffer was in use.
     pub(crate) fn take(
         &mut self,
         layout: &Layout,
@@ -77,11 +78,11 @@ impl Buffers {
             let count = u32::try_from(layout.segment_len / len).expect("a segment is short");
             (part.len, part.free) = (len, (0..count).rev().collect());
         }
-        let number = part.free.pop().expect("one is free");
+        let number = part.free.pop().expect("the segment was chosen because it has a free buffer");
         Some(Buffer { offset: layout.start(part.segment) + number as usize * len, len })
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer.
     pub(crate) fn give(&mut self, layout: &Layout, buffer: Buffer) {
         let segment = layout.segment_of(buffer.offset);
         let part = self.parts.iter_mut().find(|part| part.segment == segment);
@@ -93,7 +94,8 @@ impl Buffers {
         }
     }
 
-    /// Has the segment with the most free bytes emptied for buffers of another length, unless one is already.
+    /// Selects the segment with the most free bytes to be emptied for buffers of another length,
+    /// unless one is selected.
     pub(crate) fn make_room(&mut self, layout: &Layout, wanted: usize) {
         let len = wanted.next_power_of_two().max(LEN_MIN);
         let is_long = len > layout.segment_len / LONG_PART;
@@ -121,7 +123,7 @@ mod tests {
             assert_eq!(buffer.len, 2048);
             taken.push(buffer.offset);
         }
-        assert_eq!(taken.len(), 2 * segment_len / 2048, "all but the last segment");
+        assert_eq!(taken.len(), 2 * segment_len / 2048, "all segments except the last");
         taken.sort_unstable();
         assert!(taken.windows(2).all(|two| two[1] - two[0] >= 2048));
         let long = buffers.take(&layout, segment_len, |_| ()).unwrap();
@@ -132,7 +134,7 @@ mod tests {
         }
         assert!(
             (0..3).all(|_| buffers.take(&layout, segment_len, |_| ()).is_some()),
-            "all are unused again"
+            "all buffers are free again"
         );
     }
 }

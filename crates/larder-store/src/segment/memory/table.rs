@@ -1,5 +1,5 @@
-//! The segment table: what is known of each segment, in one cache line of the region each; and the
-//! growing arrays of buckets and ghosts, which are in segments of their own.
+//! The segment table, with the state of each segment in one cache line of the region; and the
+//! growing arrays (buckets, ghosts, pages, tags), which are in segments of their own.
 //!
 //! ```text
 //!   Fresh ──▶ Taken                                     never used, or given back to the system
@@ -11,8 +11,8 @@
 //!                     ├──▶ WriteBuffer ── written to flash, then retire() ─────┘
 //!                     └──▶ Buckets, Ghosts, Pages, ReadBuffers, Tags (permanently)
 //! ```
-//! A segment that is being cleaned or evicted stays Sealed, but is out of the queues: it belongs to
-//! the handle that empties it. An upload's segments are Taken until their value is stored.
+//! A segment that is being cleaned or evicted stays Sealed, but is in no queue: the handle that
+//! empties it owns it. An upload's segments are Taken until its value is stored.
 
 use super::header_page::HeaderPage;
 use super::layout::{BUCKET_LEN, GHOSTS_LEN, Layout, PAGE_ENTRY_LEN, TAG_BUCKET_LEN};
@@ -23,11 +23,11 @@ use crate::segment::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::{Expiry, Seconds};
 use std::io;
 
-/// What a segment is used for; see the drawing.
+/// The use of a segment; see the drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum SegmentState {
-    /// Its memory reads as zeroes and was not taken from the system, or was given back to it.
+    /// The memory reads as zeroes and was not taken from the system, or was returned to it.
     Fresh = 0,
     Free,
     Taken,
@@ -37,23 +37,24 @@ pub(crate) enum SegmentState {
     Chain,
     Buckets,
     Ghosts,
-    /// Items that are demoted to flash: it is appended to, or waits to be written, or its items move.
+    /// Holds items that are demoted to flash: a handle appends to it, it waits for its write, or
+    /// its items are moving.
     WriteBuffer,
     /// A part of the table of pages on flash.
     Pages,
-    /// Items are read from flash to it.
+    /// Holds buffers for reads from flash.
     ReadBuffers,
     /// A part of the table of tags.
     Tags,
 }
 
 impl SegmentState {
-    /// The states that this one may come after.
+    /// The states from which a segment may enter this one.
     fn predecessors(self) -> &'static [Self] {
         match self {
-            // Its memory was given back to the system.
+            // The memory was returned to the system.
             Self::Fresh => &[Self::Fresh, Self::Free],
-            // A segment that is used at once after it was taken is not marked as taken.
+            // A segment that is used right after it was taken is not marked as taken.
             Self::Taken => &[Self::Fresh, Self::Free],
             Self::Open
             | Self::Buckets
@@ -86,12 +87,12 @@ pub(crate) struct Entry<'r> {
     first_hits: usize,
 }
 
-/// The order in which segments were opened. A flush invalidates those with a lower sequence.
+/// The order in which segments were opened. A flush invalidates all segments with a lower sequence.
 pub(crate) type Sequence = u64;
 
 impl<'r> Entry<'r> {
-    /// Of the first segment of a chain: the offset of the record that the chain belongs to, which was
-    /// stored after the record was written and before its index word was. 0 for other segments of chains.
+    /// For the first segment of a chain: the offset of the chain's record, stored after the record
+    /// was written and before its index word. 0 for the other segments of a chain.
     fn owner_word(&self) -> &'r AtomicU64 {
         self.sequence()
     }
@@ -102,12 +103,12 @@ impl<'r> Entry<'r> {
         usize::try_from(owner & !OWNED).ok().filter(|_| owner & OWNED != 0)
     }
 
-    /// Says which record a chain belongs to that begins here.
+    /// Sets the record of the chain that starts here.
     pub(crate) fn set_owner(&self, offset: usize) {
         self.owner_word().store(OWNED | offset as u64, Ordering::Release);
     }
 
-    /// Says that no chain begins here.
+    /// Marks that no chain starts here.
     pub(crate) fn clear_owner(&self) {
         self.owner_word().store(0, Ordering::Relaxed);
     }
@@ -116,52 +117,54 @@ impl<'r> Entry<'r> {
         self.region.half(self.at + 4 * i)
     }
 
-    /// The sequence with which it was opened; 0 for a segment that never held items. A chain has its owner
-    /// there.
+    /// The segment's sequence, assigned when it was opened; 0 if it never held items. For a chain,
+    /// this word is the owner.
     #[inline]
     pub(crate) fn sequence(&self) -> &'r AtomicU64 {
         self.region.word(self.at)
     }
 
-    /// One second before it was opened: expiry and access codes are relative to this.
+    /// One second before the segment was opened. Expiry and access codes are relative to this.
     #[inline]
     pub(crate) fn base(&self) -> Seconds {
         Seconds(self.half(2).load(Ordering::Relaxed))
     }
 
-    /// The bytes of items in it, after it was sealed.
+    /// The bytes of the segment's items, set when it is sealed.
     pub(crate) fn written(&self) -> &'r AtomicU32 {
         self.half(3)
     }
 
-    /// The bytes of dead items in it in the low 31 bits, [`CLOSED`], and above that how many dead records
-    /// were taken.
+    /// The bytes of dead items in the low 31 bits, [`CLOSED`], and above that the number of dead
+    /// records that were taken.
     fn dead_word(&self) -> &'r AtomicU64 {
         self.region.word(self.at + 16)
     }
 
-    /// The bytes of dead items in it.
+    /// The bytes of dead items.
     pub(crate) fn dead(&self) -> u32 {
         dead_bytes(self.dead_word().load(Ordering::Acquire))
     }
 
-    /// The bytes of dead items, read in such a way that a thread that changes them later sees what this
-    /// thread wrote before.
+    /// The bytes of dead items, read so that a thread that changes them later sees everything that
+    /// this thread wrote before.
     pub(crate) fn dead_before_changes(&self) -> u32 {
         dead_bytes(self.dead_word().fetch_add(0, Ordering::AcqRel))
     }
 
-    /// Adds to the bytes of dead items, and returns how many there were before.
+    /// Adds to the bytes of dead items, and returns the previous value.
     #[inline]
     pub(crate) fn add_dead(&self, len: u32) -> u32 {
         dead_bytes(self.dead_word().fetch_add(len.into(), Ordering::AcqRel))
     }
 
-    /// Takes a dead record of `len` bytes from those that are counted, so that another one can be written
-    /// in its place, and returns how many bytes there were before. `sequence` is that of the segment when
-    /// the record died. It is refused if the segment is being emptied or was emptied since.
+    /// Takes a dead record of `len` bytes, so that another record can overwrite it. Subtracts it
+    /// from the bytes of dead items, and returns their previous value. `sequence` is the segment's
+    /// sequence at the time when the record died. Fails if the segment is being emptied or was
+    /// emptied since.
     ///
-    /// A segment is retired only if all of its bytes are dead, so not before the new record is dead, too.
+    /// A segment is retired only when all of its bytes are dead, and therefore not before the new
+    /// record is dead.
     #[inline]
     pub(crate) fn take_dead(&self, sequence: Sequence, len: u32) -> Option<u32> {
         if self.sequence().load(Ordering::Relaxed) != sequence {
@@ -174,25 +177,25 @@ impl<'r> Entry<'r> {
         let word =
             self.dead_word().fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).ok()?;
         if self.sequence().load(Ordering::Acquire) != sequence {
-            // Until here the segment of another time can't be retired either.
+            // Until this addition, the segment's later use can't be retired either.
             self.add_dead(len);
             return None;
         }
         Some(dead_bytes(word))
     }
 
-    /// How many dead records were taken: an offset in a segment refers to the same record as long as
-    /// neither the sequence nor this number has changed.
+    /// The number of dead records that were taken. An offset in a segment refers to the same record
+    /// while neither the sequence nor this number changes.
     pub(crate) fn taken_dead(&self) -> u64 {
         self.dead_word().load(Ordering::Acquire) / TAKEN_ONE
     }
 
-    /// Has [`Entry::take_dead`] refused from now on, because the segment is being emptied.
+    /// Makes [`Entry::take_dead`] fail from now on, because the segment is being emptied.
     pub(crate) fn close(&self) {
         self.dead_word().fetch_or(CLOSED, Ordering::AcqRel);
     }
 
-    /// Whether [`Entry::take_dead`] is refused.
+    /// Whether [`Entry::take_dead`] fails.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.dead_word().load(Ordering::Relaxed) & CLOSED != 0
@@ -203,17 +206,17 @@ impl<'r> Entry<'r> {
         self.dead_word().fetch_and(!CLOSED, Ordering::AcqRel);
     }
 
-    /// No item in it expires before this; `u32::MAX` if none expires.
+    /// No item of the segment expires before this second; `u32::MAX` if none expires.
     pub(crate) fn first_expiry(&self) -> &'r AtomicU32 {
         self.half(13)
     }
 
-    /// All items in it have expired by then; `u32::MAX` if some never expire.
+    /// The second by which all items of the segment have expired; `u32::MAX` if some never expire.
     pub(crate) fn last_expiry(&self) -> &'r AtomicU32 {
         self.half(6)
     }
 
-    /// Whether all items in it expire at some time.
+    /// Whether all items of the segment have an expiry.
     pub(crate) fn may_all_expire(&self) -> bool {
         self.last_expiry().load(Ordering::Relaxed) != u32::MAX
     }
@@ -223,8 +226,9 @@ impl<'r> Entry<'r> {
         self.half(7)
     }
 
-    /// Leases on a chain that begins here, or on values whose tail is here: their number in the low 32
-    /// bits, the segments that are charged for them in units of [`LEASE_CHARGE`], and [`RETIRED`].
+    /// The leases on a chain that starts here, or on values whose tail is here: their number in the
+    /// low 32 bits, the segments that are charged for them in units of [`LEASE_CHARGE`], and
+    /// [`RETIRED`].
     pub(crate) fn leases(&self) -> &'r AtomicU64 {
         self.region.word(self.at + 56)
     }
@@ -234,7 +238,7 @@ impl<'r> Entry<'r> {
         kind_of(self.half(9).load(Ordering::Relaxed))
     }
 
-    /// Whether it is of this queue and lifetime class.
+    /// Whether the segment is of this queue and lifetime class.
     #[inline]
     pub(crate) fn is_for(&self, kind: Kind) -> bool {
         let others = self.half(9).load(Ordering::Relaxed) ^ word_of(kind);
@@ -246,7 +250,7 @@ impl<'r> Entry<'r> {
         self.half(10)
     }
 
-    /// Changes the state, along one of the arrows in the drawing.
+    /// Changes the state. Only the transitions in the drawing are valid.
     pub(crate) fn set_state(&self, state: SegmentState) {
         strict_assert!(
             state.predecessors().iter().any(|before| self.is(*before)),
@@ -256,7 +260,7 @@ impl<'r> Entry<'r> {
         self.state_word().store(state as u32, Ordering::Release);
     }
 
-    /// The state; `None` if the number has no meaning.
+    /// The state; `None` if the number is not a state.
     pub(crate) fn state(&self) -> Option<SegmentState> {
         use SegmentState::{
             Buckets, Chain, Free, Fresh, Ghosts, Open, Pages, ReadBuffers, Retired, Sealed, Tags,
@@ -280,12 +284,12 @@ impl<'r> Entry<'r> {
         states.get(self.state_word().load(Ordering::Acquire) as usize).copied()
     }
 
-    /// Sets the state, whatever it was, after a restart.
+    /// Sets the state after a restart, without a check of the transition.
     pub(crate) fn restore_state(&self, state: SegmentState) {
         self.state_word().store(state as u32, Ordering::Release);
     }
 
-    /// Sets the bytes of dead items, and allows dead records to be taken, after a restart.
+    /// Sets the bytes of dead items after a restart, and allows dead records to be taken.
     pub(crate) fn restore_dead(&self, dead: u32) {
         self.dead_word().store(dead.into(), Ordering::Release);
     }
@@ -294,29 +298,30 @@ impl<'r> Entry<'r> {
         self.state_word().load(Ordering::Acquire) == state as u32
     }
 
-    /// Whether readers may find items in it.
+    /// Whether readers may find items in the segment.
     pub(crate) fn holds_items(&self) -> bool {
         use SegmentState::{Open, ReadBuffers, Retired, Sealed, WriteBuffer};
         [Open, Sealed, Retired, WriteBuffer, ReadBuffers].into_iter().any(|state| self.is(state))
     }
 
-    /// The number of its part of the buckets or ghosts.
+    /// The number of the part of the growing array that is in this segment.
     pub(crate) fn part(&self) -> &'r AtomicU32 {
         self.half(11)
     }
 
-    /// When maintenance searches it for expired items next, in seconds.
+    /// The second at which maintenance next searches the segment for expired items.
     pub(crate) fn next_crawl(&self) -> &'r AtomicU32 {
         self.half(12)
     }
 
-    /// Whether maintenance has to search it for items whose tags were dropped: [`NO_TAGS`], [`UNSEARCHED`], or
-    /// how often tags were dropped before it was searched last (see [`drops_word`]).
+    /// Whether maintenance has to search the segment for items whose tags were dropped:
+    /// [`NO_TAGS`], [`UNSEARCHED`], or the number of dropped tags at the last search (see
+    /// [`drops_word`]).
     fn tags_searched(&self) -> &'r AtomicU32 {
         self.half(8)
     }
 
-    /// Notes that there is an item with tags in it.
+    /// Records that an item of the segment has tags.
     pub(crate) fn note_tags(&self) {
         if self.tags_searched().load(Ordering::Relaxed) != UNSEARCHED {
             self.tags_searched().store(UNSEARCHED, Ordering::Relaxed);
@@ -330,47 +335,48 @@ impl<'r> Entry<'r> {
         }
     }
 
-    /// Whether items in it may have tags that were dropped since it was searched.
+    /// Whether items of the segment may have tags that were dropped since its last search.
     pub(crate) fn may_have_dropped_tags(&self, drops: u64) -> bool {
         let searched = self.tags_searched().load(Ordering::Relaxed);
         searched != NO_TAGS && drops > 0 && searched != drops_word(drops)
     }
 
-    /// Notes that it is about to be searched, after tags were dropped so often.
+    /// Records the start of a search, after `drops` tags were dropped.
     pub(crate) fn begin_tag_search(&self, drops: u64) {
         if self.tags_searched().load(Ordering::Relaxed) != NO_TAGS {
             self.tags_searched().store(drops_word(drops), Ordering::Relaxed);
         }
     }
 
-    /// The bytes of its items that were hit since they were written to it.
+    /// The bytes of the segment's items that were hit since they were written to it.
     #[inline]
     pub(crate) fn first_hits(&self) -> &'r AtomicU32 {
         self.region.half(self.first_hits)
     }
 
-    /// Resets the entry for a segment that is opened.
+    /// Resets the entry of a segment that is opened.
     pub(crate) fn open(&self, kind: Kind, sequence: Sequence, now: Seconds) {
         self.reset(kind, sequence, now);
         self.set_state(SegmentState::Open);
     }
 
-    /// Resets the entry for a segment that is filled with items for flash. None of its places is taken
-    /// again.
+    /// Resets the entry of a segment that will hold items for flash. Dead records in it are never
+    /// overwritten.
     pub(crate) fn open_write_buffer(&self, kind: Kind, sequence: Sequence, now: Seconds) {
         self.reset(kind, sequence, now);
         self.close();
         self.set_state(SegmentState::WriteBuffer);
     }
 
-    /// Resets the entry for a segment of buffers. No flush reaches it: pages have sequences of their own.
+    /// Resets the entry of a segment of read buffers. Its sequence is above every flush, because
+    /// pages have sequences of their own.
     pub(crate) fn open_for_buffers(&self, kind: Kind, now: Seconds) {
         self.reset(kind, OWNED - 1, now);
         self.close();
         self.set_state(SegmentState::ReadBuffers);
     }
 
-    /// Has access times in a segment of buffers that are all free count from now on.
+    /// Restarts the time base of a segment of read buffers, all of which are free.
     pub(crate) fn begin_buffers(&self, now: Seconds) {
         self.half(2).store(now.0, Ordering::Relaxed);
     }
@@ -394,12 +400,12 @@ impl<'r> Entry<'r> {
         self.sequence().store(sequence, Ordering::Release);
     }
 
-    /// Notes the expiry of an item in the first and the last expiry.
+    /// Includes the expiry of an item in the first and the last expiry.
     pub(crate) fn note_expiry(&self, at: Expiry) {
         let at = at.second().map_or(u32::MAX, |at| at.0);
         self.last_expiry().fetch_max(at, Ordering::Relaxed);
         if self.first_expiry().fetch_min(at, Ordering::Relaxed) > at {
-            // It expires before all others: maintenance has to search the segment in time.
+            // The item expires before all others, so maintenance has to search the segment in time.
             self.next_crawl().fetch_min(at, Ordering::Relaxed);
         }
     }
@@ -407,18 +413,19 @@ impl<'r> Entry<'r> {
 
 /// No item has tags.
 const NO_TAGS: u32 = 0;
-/// Items with tags were added since the last search, or before any.
+/// Items with tags were added since the last search, or there was none.
 const UNSEARCHED: u32 = 1;
 
-/// A count of dropped tags as an entry keeps it: it differs from the others for two billion drops.
+/// The count of dropped tags in the form that an entry stores. Equal values are two billion drops
+/// apart.
 fn drops_word(drops: u64) -> u32 {
     2 + (drops & 0x7fff_ffff) as u32
 }
 
-/// The place of the size class in a stored kind.
+/// The bit offset of the size class in a stored kind.
 const SIZE_SHIFT: u32 = 8;
 
-/// A kind as it is stored: queue, size class and lifetime class, a byte each.
+/// The stored form of a kind: queue, size class and lifetime class, a byte each.
 fn word_of(kind: Kind) -> u32 {
     u32::from_le_bytes([kind.lifetime, kind.size.index(), kind.queue as u8, 0])
 }
@@ -429,23 +436,24 @@ fn kind_of(word: u32) -> Kind {
     Kind { queue, lifetime, size: SizeClass::from_index(size) }
 }
 
-/// A bit of [`Entry::owner_word`]: the rest is an owner. No sequence has it.
+/// A bit of [`Entry::owner_word`]: the other bits are an owner. No sequence has this bit.
 const OWNED: u64 = 1 << 63;
-/// A bit of [`Entry::dead_word`]: no dead record is taken any more.
+/// A bit of [`Entry::dead_word`]: no more dead records may be taken.
 const CLOSED: u64 = 1 << 31;
-/// One dead record that was taken, in the same word.
+/// The unit of the count of taken dead records in [`Entry::dead_word`].
 const TAKEN_ONE: u64 = 1 << 32;
 
 fn dead_bytes(word: u64) -> u32 {
     (word & (CLOSED - 1)) as u32
 }
 
-/// A bit of [`Entry::leases`]: no index word refers to it any more, and the last lease frees it.
+/// A bit of [`Entry::leases`]: no index word refers to the memory any more, and the last lease
+/// frees it.
 pub(crate) const RETIRED: u64 = 1 << 63;
 /// One charged segment in [`Entry::leases`].
 pub(crate) const LEASE_CHARGE: u64 = 1 << 32;
 
-/// Buckets and ghosts, in segments that the index has taken.
+/// The region with its layout, and the directories of the growing arrays.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) region: Region,
@@ -456,18 +464,18 @@ pub(crate) struct Table {
     tag_segments: Directory,
 }
 
-/// The places of the parts of a growing array, each of which is in a segment of its own.
+/// The offsets of the parts of a growing array. Each part is a segment.
 #[derive(Debug)]
 struct Directory {
-    /// The first byte of each part, or 0.
+    /// The offset of each part; 0 if it does not exist.
     starts: Box<[AtomicUsize]>,
     /// log2 of the elements in a part.
     shift: u32,
-    /// The bits of an index that choose the element within a part.
+    /// The mask of an index that selects the element within a part.
     mask: usize,
     /// log2 of an element's length in bytes.
     len_shift: u32,
-    /// The state of the segments of its parts.
+    /// The state of the segments of the array.
     state: SegmentState,
 }
 
@@ -494,7 +502,7 @@ impl Directory {
         len.div_ceil(self.mask + 1)
     }
 
-    /// Whether all parts for `len` elements were entered.
+    /// Whether all parts for `len` elements exist.
     fn has_parts(&self, len: usize) -> bool {
         let parts = self.starts.get(..self.parts(len));
         parts.is_some_and(|parts| parts.iter().all(|at| at.load(Ordering::Relaxed) != 0))
@@ -510,22 +518,22 @@ impl Table {
         Self { region, layout, bucket_segments, ghost_segments, page_segments, tag_segments }
     }
 
-    /// The number of segments for a table of `pages` pages on flash.
+    /// The number of segments of a table of `pages` pages on flash.
     pub(crate) fn segments_for_pages(&self, pages: usize) -> usize {
         self.page_segments.parts(pages)
     }
 
-    /// The number of pages that so many segments have room for.
+    /// The number of pages that fit into this many segments.
     pub(crate) fn pages_within(&self, segments: usize) -> usize {
         segments * (self.page_segments.mask + 1)
     }
 
-    /// Adds a segment to the table of pages, whose entries are zeroes.
+    /// Adds a segment to the table of pages. The new entries are zeroes.
     pub(crate) fn extend_pages(&self, part: usize, segment: u32) {
         self.add_part(&self.page_segments, part, segment);
     }
 
-    /// Adds a segment to the table of tags, whose words are zeroes.
+    /// Adds a segment to the table of tags. The new words are zeroes.
     pub(crate) fn extend_tags(&self, part: usize, segment: u32) {
         self.add_part(&self.tag_segments, part, segment);
     }
@@ -536,7 +544,7 @@ impl Table {
         self.region.bucket(self.tag_segments.place(bucket))
     }
 
-    /// Adds a segment to a growing array. One that was used before is zeroed.
+    /// Adds a segment to a growing array. Zeroes it if it was used before.
     fn add_part(&self, directory: &Directory, part: usize, segment: u32) {
         let entry = self.entry(segment);
         if !entry.is(SegmentState::Fresh) {
@@ -547,7 +555,7 @@ impl Table {
         directory.starts[part].store(self.layout.start(segment), Ordering::Release);
     }
 
-    /// The first byte of the entry of a page on flash.
+    /// The offset of a page's table entry.
     #[inline]
     pub(crate) fn page_entry(&self, page: usize) -> usize {
         self.page_segments.place(page)
@@ -566,8 +574,8 @@ impl Table {
         entries.filter(Entry::holds_items).map(|entry| u64::from(entry.dead())).sum()
     }
 
-    /// Says that a record is about to have an index word to which the chain belongs that begins at
-    /// `first`, if there is one.
+    /// Sets the owner of the chain that starts at `first`, if there is one. Called before the
+    /// record's index word is stored.
     #[inline]
     pub(crate) fn set_chain_owner(&self, first: Option<u32>, record: usize) {
         if let Some(first) = first {
@@ -575,7 +583,7 @@ impl Table {
         }
     }
 
-    /// Takes the memory of a segment from the system, if that has not been done yet.
+    /// Takes the memory of a segment from the system, unless this was done before.
     ///
     /// # Errors
     /// The region is in a file, and its file system has no room.
@@ -586,7 +594,7 @@ impl Table {
         self.region.commit(self.layout.start(segment), self.layout.segment_len)
     }
 
-    /// Takes the memory of what belongs to the first `segments` segments elsewhere.
+    /// Takes the memory of the bookkeeping of the first `segments` segments.
     ///
     /// # Errors
     /// As for [`Table::commit`].
@@ -600,24 +608,27 @@ impl Table {
         self.region.header_page()
     }
 
-    /// The number of segments that are needed before `bucket` can be used: for it and for its ghosts.
+    /// The number of segments that the index needs before `bucket` can be used, for the bucket and
+    /// its ghosts.
     pub(crate) fn wants(&self, bucket: usize) -> usize {
         usize::from(self.bucket_segments.starts_part(bucket))
             + usize::from(self.ghost_segments.starts_part(bucket))
     }
 
-    /// Adds the segments that [`Table::wants`] has counted for `bucket`.
+    /// Adds the segments that [`Table::wants`] counted for `bucket`.
     pub(crate) fn extend(&self, bucket: usize, mut segments: impl Iterator<Item = u32>) {
         for directory in [&self.bucket_segments, &self.ghost_segments] {
             if directory.starts_part(bucket) {
-                let segment = segments.next().expect("the caller passes as many as are needed");
+                let segment = segments
+                    .next()
+                    .expect("the caller passes as many segments as `wants` returned");
                 self.add_part(directory, bucket >> directory.shift, segment);
             }
         }
     }
 
-    /// Enters a part that a segment holds since before a restart; false if `buckets` buckets do not need it
-    /// or another segment holds it, too.
+    /// Restores a part from a segment after a restart. Returns false if an index of `buckets`
+    /// buckets does not need the part, or if another segment is that part.
     pub(crate) fn restore_part(&self, segment: u32, state: SegmentState, buckets: usize) -> bool {
         let directory = match state {
             SegmentState::Buckets => &self.bucket_segments,
@@ -635,22 +646,22 @@ impl Table {
         })
     }
 
-    /// Whether all parts that `buckets` buckets need were entered.
+    /// Whether all parts for `buckets` buckets exist.
     pub(crate) fn has_parts(&self, buckets: usize) -> bool {
         self.bucket_segments.has_parts(buckets) && self.ghost_segments.has_parts(buckets)
     }
 
-    /// Whether all parts of the table of pages were entered.
+    /// Whether all parts of the table of pages exist.
     pub(crate) fn has_page_parts(&self, pages: usize) -> bool {
         self.page_segments.has_parts(pages)
     }
 
-    /// Whether all parts of the table of tags were entered.
+    /// Whether all parts of the table of tags exist.
     pub(crate) fn has_tag_parts(&self, buckets: usize) -> bool {
         self.tag_segments.has_parts(buckets)
     }
 
-    /// Empties a bucket and its ghosts, if there is memory for them.
+    /// Empties a bucket and its ghosts, if their memory exists.
     pub(crate) fn clear_bucket(&self, bucket: usize) {
         if self.wants(bucket) == 0 {
             self.bucket(bucket).iter().for_each(|word| word.store(0, Ordering::Relaxed));
@@ -669,7 +680,7 @@ impl Table {
         self.bucket_segments.place(bucket)
     }
 
-    /// The two words of ghosts that go with a bucket.
+    /// The two words of ghosts of a bucket.
     pub(crate) fn ghosts(&self, bucket: usize) -> [&AtomicU64; 2] {
         let at = self.ghost_segments.place(bucket);
         [self.region.word(at), self.region.word(at + 8)]

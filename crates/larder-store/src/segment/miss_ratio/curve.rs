@@ -1,29 +1,30 @@
-//! The miss-ratio curve: an estimate of the hit ratio with less or more memory, made while the cache
-//! runs.
+//! The miss-ratio curve: an estimate of the hit ratio with less or more memory, made while the
+//! cache runs.
 //!
-//! Keys whose hash is below a threshold represent all others: spatially hashed sampling, with a sample
-//! of bounded size (Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST 2015).
-//! The sampled keys are kept in the order of their last use. The bytes above a key, scaled up, are the
-//! memory with which an LRU cache would still hold it. Keys stay in the order after the cache has
-//! evicted them, as long as a cache with the last of [`FACTORS`] would keep them.
+//! Keys whose hash is below a threshold represent all others: spatially hashed sampling, with a
+//! sample of bounded size (Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST
+//! 2015). The sampled keys are kept in the order of their last use. The bytes above a key, scaled
+//! up, are the memory with which an LRU cache would still have it. A key that the cache has evicted
+//! stays in the order while a cache with the last of [`FACTORS`] would keep it.
 //!
-//! A look-up that is not sampled costs a count and a comparison. Samples wait in their handle, which
-//! passes several at a time under the lock.
+//! A lookup that is not sampled costs a count and a comparison. Samples wait in their handle, which
+//! adds several at a time to the curve under the lock.
 
 use super::lru_stack::{Extent, Stack};
 use crate::Seconds;
 use crate::segment::sync::Ordering::Relaxed;
 use std::sync::atomic::AtomicU64;
-// The lock is taken last and held briefly, so model checks need not explore it.
+// The lock is taken last and held briefly, so model checks need not cover it.
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The memory sizes of the curve, as multiples of the limit.
 const FACTORS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 
-/// The part of memory that holds live items in a full cache. The rest is index, reserve and dead items.
+/// The share of memory that holds live items in a full cache. The rest is index, reserve and dead
+/// items.
 const LIVE_SHARE: f64 = 0.95;
 
-/// At most one key in this many is sampled. More would cost over 1 % of a look-up.
+/// At most one key in this many is sampled. More would cost over 1 % of a lookup.
 const ONE_IN_MIN: u64 = 128;
 const THRESHOLD_MAX: u64 = u64::MAX / ONE_IN_MIN;
 
@@ -32,27 +33,27 @@ const KEYS_MAX: usize = 8192;
 /// A thinned sample starts over if it has fewer keys than this although they fill the memory.
 const KEYS_MIN: usize = KEYS_MAX / 32;
 
-/// Counts are halved after this many sampled look-ups, so that the estimate follows the load.
+/// Counts are halved after this many sampled lookups, so that the estimate follows the load.
 const READS_MAX: f64 = 65_536.0;
 
-/// The number of samples that wait in a handle before they are passed on.
+/// The number of samples that wait in a handle before they are added.
 pub(crate) const WAITING_MAX: usize = 32;
 
-/// What the hit ratio of look-ups would be under other memory limits, if the cache were LRU.
+/// An estimate of the hit ratio under other memory limits, if the cache were LRU.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MissRatioCurve {
-    /// Multiples of the present limit, ascending, each with the hit ratio there, 0 to 1. Empty
-    /// before any look-up was sampled.
+    /// Multiples of the current limit, ascending, each with its hit ratio, 0 to 1. Empty before the
+    /// first sampled lookup.
     pub hit_ratios: Vec<(f64, f64)>,
-    /// The number of sampled look-ups behind the estimate. Older ones count less.
+    /// The number of sampled lookups in the estimate. Older ones count less.
     pub samples: u64,
     /// The number of keys in the sample.
     pub keys: usize,
-    /// The part of all keys that is sampled, 0 to 1.
+    /// The share of all keys that is sampled, 0 to 1.
     pub sampled: f64,
 }
 
-/// The curve and the threshold of sampling, which all handles share.
+/// The curve and the sampling threshold, which all handles share.
 #[derive(Debug)]
 pub(crate) struct Mrc {
     /// A copy of [`Curve::threshold`] that is read without the lock.
@@ -61,7 +62,7 @@ pub(crate) struct Mrc {
 }
 
 impl Mrc {
-    /// For a memory limit in bytes.
+    /// An empty curve for a memory limit in bytes.
     pub(crate) fn new(limit_bytes: usize) -> Self {
         let curve = Mutex::new(Curve::new(limit_bytes));
         Self { threshold: AtomicU64::new(THRESHOLD_MAX), curve }
@@ -93,12 +94,12 @@ impl Mrc {
     }
 }
 
-/// The samples of a handle that were not passed on yet.
+/// The samples of a handle that were not added to the curve yet.
 #[derive(Debug, Default)]
 pub(crate) struct Sampler {
-    /// [`Mrc::threshold`] at the beginning of the batch.
+    /// [`Mrc::threshold`] at the start of the batch.
     threshold: u64,
-    /// The number of look-ups, sampled or not.
+    /// The number of lookups, sampled or not.
     pub(crate) reads: u64,
     pub(crate) waiting: Vec<Sample>,
 }
@@ -107,15 +108,15 @@ pub(crate) struct Sampler {
 #[derive(Debug)]
 pub(crate) struct Sample {
     pub(crate) hash: u64,
-    /// The number of look-ups in succession; 0 for a write.
+    /// The number of successive lookups; 0 for a write.
     pub(crate) reads: u32,
-    /// The item afterwards, if there is one.
+    /// The size and expiry of the item afterwards, if there is one.
     pub(crate) found: Option<Extent>,
     pub(crate) now: Seconds,
 }
 
 impl Sampler {
-    /// Takes over the current threshold.
+    /// Reads the current threshold.
     #[inline]
     pub(crate) fn follow(&mut self, mrc: &Mrc) {
         self.threshold = mrc.threshold.load(Relaxed);
@@ -126,8 +127,8 @@ impl Sampler {
         hash < self.threshold
     }
 
-    /// Counts a look-up that repeats the last sample, so that even the most frequent key costs little
-    /// if it is sampled.
+    /// Counts a lookup that repeats the last sample, so that even the most frequent key costs
+    /// little if it is sampled.
     pub(crate) fn repeats(&mut self, hash: u64) -> bool {
         let last = self.waiting.last_mut().filter(|last| last.hash == hash && last.reads > 0);
         last.map(|last| last.reads += 1).is_some()
@@ -142,14 +143,14 @@ pub(crate) struct Curve {
     counts: Counts,
 }
 
-/// Counts of look-ups. They are fractions after the sampling rate has changed or they were halved.
+/// Counts of lookups. They become fractions when the sampling rate changes or they are halved.
 #[derive(Clone, Debug, Default)]
 struct Counts {
-    /// Sampled look-ups.
+    /// The number of sampled lookups.
     reads: f64,
-    /// Look-ups that should have been sampled: the sampled part of all look-ups.
+    /// The expected number of sampled lookups: the sampling rate times all lookups.
     due: f64,
-    /// Hits among the sampled look-ups, for each memory size.
+    /// The number of hits among the sampled lookups, for each memory size.
     hits: [f64; FACTORS.len()],
 }
 
@@ -168,12 +169,13 @@ impl Counts {
 
 impl Curve {
     fn new(limit_bytes: usize) -> Self {
-        // Twice the maximum number of keys and of waiting samples, so that it is compacted rarely.
+        // Twice the maximum number of keys and of waiting samples, so that the stack is rarely
+        // compacted.
         let stack = Stack::new(2 * KEYS_MAX + WAITING_MAX);
         Self { stack, threshold: THRESHOLD_MAX, limit_bytes, counts: Counts::default() }
     }
 
-    /// The part of all keys that is sampled.
+    /// The share of all keys that is sampled.
     fn rate(&self) -> f64 {
         self.threshold as f64 / u64::MAX as f64
     }
@@ -213,7 +215,7 @@ impl Curve {
         self.counts.read(1.0, |factor| needed.is_some_and(|bytes| bytes <= capacity * factor));
         let known = touched.map(|(extent, _)| extent);
         if let Some(extent) = sample.found.filter(|&found| known != Some(found)) {
-            // An LRU cache would have missed, and stored the item now; or the item has changed.
+            // An LRU cache would have missed and stored the item now, or the item has changed.
             self.stack.put(sample.hash, extent);
         }
         let there = touched.is_some() || sample.found.is_some();
@@ -230,7 +232,8 @@ impl Curve {
         if self.stack.len() > KEYS_MAX {
             self.thin();
         } else if full && self.stack.len() < KEYS_MIN && self.threshold < THRESHOLD_MAX {
-            // Items have become larger. The history of keys that were not sampled is not known.
+            // Items have become larger. Keys that were not sampled before have no history, so start
+            // over.
             *self = Self::new(self.limit_bytes);
         }
     }
@@ -264,7 +267,8 @@ mod tests {
 
     const LIMIT: usize = 64 << 20;
 
-    /// Keys of equal chance, stored when they miss: an LRU cache hits as often as its share of them.
+    /// A load of equally likely keys, stored on a miss: an LRU cache's hit ratio is the share of
+    /// the keys that it holds.
     struct Load {
         curve: Curve,
         sampler: Sampler,
@@ -291,7 +295,7 @@ mod tests {
             }
         }
 
-        /// Runs until the sample is what the load is, and then for the estimate.
+        /// Runs until the sample reflects the load, and then for the estimate.
         #[track_caller]
         fn check(&mut self, keys: u64, len: u64) {
             self.run(10_000_000, keys, len);

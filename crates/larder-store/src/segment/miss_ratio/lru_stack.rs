@@ -1,4 +1,4 @@
-//! An LRU stack that knows how many bytes are above each item.
+//! An LRU stack with the number of bytes above each item.
 
 use crate::{Expiry, Seconds};
 use rapidhash::fast::RandomState;
@@ -12,24 +12,25 @@ pub(crate) struct Extent {
     pub(crate) expiry: Expiry,
 }
 
-/// Items by the hash of their key.
+/// An LRU stack of items, by the hash of their key.
 #[derive(Debug)]
 pub(crate) struct Stack {
     items: HashMap<u64, (usize, Extent), RandomState>,
-    /// Hashes in the order of use, the most recent at the end; [`REMOVED`] where an item was removed.
+    /// Hashes in the order of use, the most recent last; [`REMOVED`] for a removed item.
     places: Vec<u64>,
-    /// Lengths by place.
+    /// The length of the item at each position.
     lens: Sums,
-    /// There is no item before this place.
+    /// The lowest position that may have an item.
     oldest: usize,
     bytes: u64,
 }
 
-/// This is no hash of a sampled key.
+/// A value that is not the hash of a sampled key.
 const REMOVED: u64 = u64::MAX;
 
 impl Stack {
-    /// An empty stack. It is compacted when all `places` are used, so there should be far fewer items.
+    /// An empty stack. It is compacted when all `places` positions are used, so the items should be
+    /// far fewer.
     pub(crate) fn new(places: usize) -> Self {
         Self {
             items: HashMap::default(),
@@ -50,8 +51,8 @@ impl Stack {
         self.bytes
     }
 
-    /// Moves an item to the top, and returns its extent and the bytes that were above it. An expired
-    /// item is removed.
+    /// Moves an item to the top. Returns its extent and the bytes that were above it. Removes an
+    /// expired item.
     pub(crate) fn touch(&mut self, hash: u64, now: Seconds) -> Option<(Extent, u64)> {
         let above = |place| self.bytes - self.lens.up_to(place);
         let above = self.items.get(&hash).map(|&(place, _)| above(place))?;
@@ -60,7 +61,7 @@ impl Stack {
         Some((extent, above))
     }
 
-    /// Puts an item on top, in place of one with the same hash.
+    /// Puts an item on top. Replaces an item with the same hash.
     pub(crate) fn put(&mut self, hash: u64, extent: Extent) {
         self.remove(hash);
         self.push(hash, extent);
@@ -112,7 +113,7 @@ impl Stack {
         self.places.iter().filter_map(|&hash| Some((hash, self.items.get(&hash)?.1)))
     }
 
-    /// Replaces all items by these, in this order. There are fewer than places.
+    /// Replaces all items by these, in this order. They must be fewer than the positions.
     fn refill(&mut self, items: Vec<(u64, Extent)>) {
         self.items.clear();
         self.places.clear();
@@ -122,7 +123,7 @@ impl Stack {
     }
 }
 
-/// Numbers by place, and the sums up to any place: a Fenwick tree, whose indices begin at 1.
+/// Numbers by position, and the sums up to any position: a Fenwick tree, whose indices start at 1.
 #[derive(Debug)]
 struct Sums(Vec<u64>);
 
@@ -136,7 +137,7 @@ impl Sums {
         }
     }
 
-    /// The sum of all numbers up to a place, its own included.
+    /// The sum of all numbers up to and including a position.
     fn up_to(&self, place: usize) -> u64 {
         let (mut i, mut sum) = (place + 1, 0_u64);
         while i > 0 {
@@ -169,7 +170,7 @@ mod tests {
     proptest! {
         /// Compares the stack with a list, most recent first.
         #[test]
-        fn it_is_a_list_in_order_of_use(
+        fn the_stack_equals_a_list_in_order_of_use(
             steps in prop::collection::vec((0..5_u8, 0..12_u64, 1..100_u64), 1..300),
         ) {
             let (mut stack, mut list) = (Stack::new(32), Vec::<(u64, u64)>::new());

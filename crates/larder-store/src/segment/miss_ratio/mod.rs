@@ -1,4 +1,4 @@
-//! The hit ratio under other limits, from a sample of the keys.
+//! An estimate of the hit ratio under other limits, from a sample of the keys.
 //!
 //! | file | subject |
 //! |---|---|
@@ -6,7 +6,8 @@
 //! | `lru_stack` | the sampled keys in the order of their use |
 //!
 //! # Invariants
-//! - A key is in the sample or not by its hash alone, so that all look-ups of it count or none.
+//! - Only its hash determines whether a key is in the sample, so either all lookups of it count or
+//!   none.
 
 pub(crate) mod curve;
 pub(crate) mod lru_stack;

@@ -4,12 +4,12 @@ use crate::segment::handle::state::Handle;
 use crate::segment::memory::table::SegmentState;
 use std::sync::Arc;
 
-/// The number of records that one step evacuates: some hundred microseconds at most.
+/// The maximum number of records that one step evacuates: some hundred microseconds of work.
 const STEP: usize = 256;
 
 impl Handle {
-    /// Returns one segment above the limit to the system, or evacuates records to free one; true if
-    /// there is more to do. The reserve for writes is kept meanwhile.
+    /// Returns one segment above the limit to the system, or evacuates records to free one. Returns
+    /// true if there is more to do. Leaves the reserve for writes.
     pub(crate) fn give_back(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         let free = {
@@ -23,8 +23,8 @@ impl Handle {
             let layout = &shared.table().layout;
             if layout.has_whole_pages {
                 let (start, len) = (layout.start(segment), layout.segment_len);
-                // SAFETY: the segment was free and belongs to this handle until it is decommissioned;
-                // it begins and ends at pages.
+                // SAFETY: the segment was free and belongs to this handle until it is
+                // decommissioned. It starts and ends at pages.
                 let is_zero = unsafe { shared.table().region.discard(start, len) };
                 if is_zero {
                     shared.table().entry(segment).set_state(SegmentState::Fresh);
@@ -34,11 +34,11 @@ impl Handle {
             return true;
         }
         if shared.waits_for_writes() {
-            // The thread that writes may wait for this core alone.
+            // Yield, because the thread that writes to flash may wait for this core.
             std::thread::yield_now();
             return true;
         }
-        // One record may own many segments, so this is checked before each.
+        // Checked before each record, because one record may own many segments.
         let enough = || {
             let alloc = shared.alloc();
             alloc.free_or_pending() >= alloc.excess() + shared.reserve()

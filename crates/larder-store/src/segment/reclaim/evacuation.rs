@@ -1,11 +1,11 @@
-//! Emptying a segment: cleaning one that is partly dead, or evicting one by the policy.
+//! Emptying a segment: cleaning a partly dead one, or evicting one that the policy chose.
 //!
-//! An evacuation reads one sealed segment from front to back and moves or drops each item under the
-//! lock of its stripe. The writes that need room do it, a few items each, so that none of them takes
-//! long; only a write that finds no free segment at all empties a whole one.
+//! An evacuation reads one sealed segment from front to back, and moves or drops each item under
+//! the lock of its stripe. Writes that need room do this work, a few items each, so that none takes
+//! long. Only a write that finds no free segment empties a whole one.
 
 use crate::eviction::{Kind, Queue, Verdict};
-use crate::segment::cache::member::{Evacuation, Reason};
+use crate::segment::cache::member::{Evacuation, EvacuationReason};
 use crate::segment::cache::shared::{AbortOnUnwind, Shared};
 use crate::segment::flash::tier::Flash;
 use crate::segment::handle::state::{Handle, liveness};
@@ -18,25 +18,25 @@ use crate::segment::memory::allocator::{Alloc, QueueEntry};
 use crate::segment::sync::Ordering;
 use std::sync::Arc;
 
-/// The dead level (see `allocator`) from which a segment is cleaned before anything is evicted: 17 %. By
-/// measurement: with three overwrites in ten sets, live items have 90 % of the segments, and 83 % with
-/// 20 % here; in return a set takes a tenth more time.
+/// The dead level (see `allocator`) from which a segment is cleaned before anything is evicted: 17
+/// %. By measurement with three overwrites in ten sets, live items use 90 % of the segments,
+/// compared with 83 % at a level of 20 %; in return a set takes a tenth more time.
 const CLEAN_LEVEL: usize = 6;
-/// The dead level for cleaning in a cache that does not evict: any gain counts, from 3 % on.
+/// The dead level for cleaning in a cache that does not evict: 3 %, because any gain counts.
 const CLEAN_LEVEL_FULL: usize = 1;
-/// The dead level for cleaning before memory is used that was never used, 91 %: it may move few items.
-/// With random overwrites, live items then have a third of the used memory. By measurement: with 75 %
-/// they have half of it, but sets with Zipf-distributed keys take a third longer.
+/// The dead level for cleaning before the cache uses new memory: 91 %, so that few items move. With
+/// random overwrites, live items then use a third of the used memory. By measurement, a level of 75
+/// % lets them use half of it, but sets with Zipf-distributed keys take a third longer.
 const CLEAN_LEVEL_EARLY: usize = 32;
-/// The same for segments that are too old for `free_lists`, 49 %. An item is moved for this once in two
-/// minutes at most.
+/// The level for early cleaning of segments that are too old for `free_lists`: 49 %. It moves an
+/// item at most once in two minutes.
 const CLEAN_LEVEL_AGED: usize = 17;
-/// Records that a write evacuates: usually so few that each was prefetched before it is read, and more
-/// if free segments run short.
+/// The number of records that each write evacuates. Few, so that each was prefetched before it is
+/// read; more if free segments run short.
 const RATE: usize = 2;
 const RATE_SHORT: usize = 8;
 
-/// Records of old segments that one step of maintenance looks at.
+/// The number of records of old segments that one step of maintenance reads.
 const AGING_STEP: usize = 256;
 
 impl Handle {
@@ -44,7 +44,7 @@ impl Handle {
         &mut self.writer().1.writing.evacuation
     }
 
-    /// Chooses a segment to empty, unless one is being emptied; true if there is one.
+    /// Chooses a segment to empty, unless one is being emptied. Returns true if there is one.
     pub(crate) fn begin_evacuation(&mut self) -> bool {
         if self.evacuation().is_some() {
             return true;
@@ -82,11 +82,11 @@ impl Handle {
             }
         };
         if let Some(segment) = chosen {
-            self.begin(Reason::Clean, segment);
+            self.begin(EvacuationReason::Clean, segment);
         }
     }
 
-    fn begin(&mut self, reason: Reason, segment: u32) {
+    fn begin(&mut self, reason: EvacuationReason, segment: u32) {
         let table = self.shared.table();
         table.entry(segment).close();
         let at = table.layout.start(segment);
@@ -97,29 +97,30 @@ impl Handle {
         *self.evacuation() = Some(evacuation);
     }
 
-    fn choose(&self, clean_level: usize) -> Option<(Reason, u32)> {
+    fn choose(&self, clean_level: usize) -> Option<(EvacuationReason, u32)> {
         let shared = &self.shared;
         let mut alloc = shared.alloc();
         let clean = self.take_expired(&mut alloc).or_else(|| alloc.take_dead(clean_level));
         if let Some(segment) = clean {
-            return Some((Reason::Clean, segment));
+            return Some((EvacuationReason::Clean, segment));
         }
         if !shared.config.evict {
             return None;
         }
         let first_hits = |segment| shared.table().entry(segment).first_hits();
         let victim = alloc.take_victim(|s| first_hits(s).load(Ordering::Relaxed).into())?;
-        Some((Reason::Evict(victim.queue), victim.segment))
+        Some((EvacuationReason::Evict(victim.queue), victim.segment))
     }
 
-    /// Demotes items to flash that were idle for as long as `ext_item_age` says, if it was given; true if
-    /// there is more to do.
+    /// Demotes items to flash that were idle for `ext_item_age` seconds, if that is set. Returns
+    /// true if there is more to do.
     pub(crate) fn age_on(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         let age = shared.flash.as_ref().filter(|flash| !flash.is_off()).and_then(Flash::item_age);
-        // What is on flash is dropped there to make room, which a cache that does not evict must not do.
+        // Flash drops items to make room, which a cache without eviction must not do.
         let Some(age) = age.filter(|_| shared.config.evict) else { return false };
-        let is_aging = |evacuation: &Evacuation| matches!(evacuation.reason, Reason::Age(_));
+        let is_aging =
+            |evacuation: &Evacuation| matches!(evacuation.reason, EvacuationReason::Age(_));
         if self.evacuation().is_none() && !shared.waits_for_writes() {
             let base = |segment| shared.table().entry(segment).base().0;
             let is_old = |segment| self.now.secs.0.saturating_sub(base(segment)) > age;
@@ -129,7 +130,7 @@ impl Handle {
                 if has_room { alloc.take_front_if(is_old) } else { None }
             };
             if let Some(segment) = chosen {
-                self.begin(Reason::Age(age), segment);
+                self.begin(EvacuationReason::Age(age), segment);
             }
         }
         let demoted = |handle: &mut Self| handle.evacuation().as_ref().map_or(0, |e| e.demoted);
@@ -147,7 +148,7 @@ impl Handle {
         }
         self.pin.renew(&shared.epoch);
         shared.collect();
-        // Where most items stay, the others are not worth more than a step now and then.
+        // Where most items stay, demoting the others is worth only an occasional step.
         records > 0 && demotions * 2 >= records
     }
 
@@ -164,15 +165,15 @@ impl Handle {
     pub(crate) fn set_evacuation_rate(&mut self, free_or_pending: usize, reserve: usize) {
         if let Some(evacuation) = self.evacuation() {
             let is_short = match evacuation.reason {
-                // Cleaning frees only a small part of what it reads.
-                Reason::Clean | Reason::Age(_) => free_or_pending <= reserve,
-                Reason::Evict(_) => free_or_pending < reserve * 3 / 4,
+                // Cleaning frees only a small part of the memory that it reads.
+                EvacuationReason::Clean | EvacuationReason::Age(_) => free_or_pending <= reserve,
+                EvacuationReason::Evict(_) => free_or_pending < reserve * 3 / 4,
             };
             evacuation.rate = if is_short { RATE_SHORT } else { RATE };
         }
     }
 
-    /// Evacuates one record before a write, during which the next one is prefetched.
+    /// Evacuates one record before a write. The next one is prefetched during the write.
     pub(crate) fn evacuate_before_write(&mut self) {
         if self.evacuation().is_some() {
             self.evacuate_records(1);
@@ -186,13 +187,15 @@ impl Handle {
         }
     }
 
-    /// Evacuates up to `records` records, but drops no large items: that frees many segments, which may not be
-    /// needed. They are demoted to flash.
+    /// Evacuates up to `records` records. Drops no large items, because each frees many segments,
+    /// which may not be needed; demotes them to flash instead.
     fn evacuate_records(&mut self, records: usize) {
         for _ in 0..records {
             let (shared, writer) = self.writer();
             let Some(evacuation) = &writer.writing.evacuation else { return };
-            if evacuation.at < evacuation.end && matches!(evacuation.reason, Reason::Evict(_)) {
+            if evacuation.at < evacuation.end
+                && matches!(evacuation.reason, EvacuationReason::Evict(_))
+            {
                 let witness = Witness::owner(&evacuation.segment);
                 let (table, cas) = (shared.table(), shared.config.cas);
                 let record = Record::at(table, evacuation.at, cas, witness);
@@ -205,8 +208,8 @@ impl Handle {
         }
     }
 
-    /// Evacuates the next record of the segment that is being emptied, or ends the evacuation; false if
-    /// a record can be neither moved nor dropped now.
+    /// Evacuates the next record of the segment that is being emptied, or ends the evacuation.
+    /// Returns false if the record can be neither moved nor dropped now.
     pub(crate) fn evacuate_next(&mut self) -> bool {
         let Some(mut evacuation) = self.evacuation().take() else { return false };
         if evacuation.at >= evacuation.end {
@@ -222,7 +225,7 @@ impl Handle {
                 *self.evacuation() = Some(evacuation);
                 true
             }
-            // There is no room to move it: the segment is put back.
+            // No room to move the item: put the segment back.
             None => {
                 self.shared.put_back(&evacuation);
                 false
@@ -230,7 +233,7 @@ impl Handle {
         }
     }
 
-    /// Starts fetching what the next record needs, and the head of the one behind it.
+    /// Prefetches the memory for the next record, and the head of the one behind it.
     fn look_ahead(&self, evacuation: &mut Evacuation) {
         evacuation.hash = None;
         if evacuation.at >= evacuation.end {
@@ -249,8 +252,8 @@ impl Handle {
         }
     }
 
-    /// Retires the segment; false if an item was written to it meanwhile, in the place of a dead record
-    /// that had been taken before the segment was closed.
+    /// Retires the segment. Returns false if an item was written to it in the meantime: a handle
+    /// may have taken a dead record before the segment was closed.
     fn finish(&mut self, evacuation: &Evacuation) -> bool {
         let entry = self.shared.table().entry(evacuation.segment.0);
         let is_empty = entry.dead() == entry.written().load(Ordering::Relaxed);
@@ -264,8 +267,8 @@ impl Handle {
         }
         self.pin.renew(&self.shared.epoch);
         self.shared.collect();
-        // The moved items have used some of the freed memory. If memory is full, the next segment is
-        // emptied only when it is needed, because until then more of it may die.
+        // The moved items have used some of the freed memory. If memory is full, the next segment
+        // is emptied only when it is needed, because more of it may die until then.
         if is_empty {
             self.begin_early_cleaning();
         }
@@ -282,17 +285,23 @@ impl Handle {
             return Some(len);
         }
         let queue = match evacuation.reason {
-            Reason::Clean | Reason::Age(_) => record.entry().kind().queue,
-            Reason::Evict(_) => Queue::Main,
+            EvacuationReason::Clean | EvacuationReason::Age(_) => record.entry().kind().queue,
+            EvacuationReason::Evict(_) => Queue::Main,
         };
         let (expiry, item_len) = (record.expiry(), record.item_len());
         let chained = self.shared.chain_segments_of(&record);
         let flash_bucket = match evacuation.reason {
-            Reason::Clean => None,
-            Reason::Age(age) if self.now.secs.0.saturating_sub(record.accessed().0) < age => None,
-            Reason::Evict(_) | Reason::Age(_) => self.shared.bucket_for(&record, self.now.secs),
+            EvacuationReason::Clean => None,
+            EvacuationReason::Age(age)
+                if self.now.secs.0.saturating_sub(record.accessed().0) < age =>
+            {
+                None
+            }
+            EvacuationReason::Evict(_) | EvacuationReason::Age(_) => {
+                self.shared.bucket_for(&record, self.now.secs)
+            }
         };
-        // Whether it does is known only under the lock; here this saves taking a segment.
+        // A check without the lock, which may avoid taking a segment. The lock decides.
         let has_copy =
             flash_bucket.is_some() && self.shared.has_copy_on_flash(Slot::EMPTY, &record);
         let hash = evacuation.hash.unwrap_or_else(|| self.shared.hash(record.key()));
@@ -313,9 +322,9 @@ impl Handle {
             return Some(len);
         }
         let kept = match evacuation.reason {
-            Reason::Clean => Some(place.freq()),
-            Reason::Age(_) => flash_bucket.is_none().then(|| place.freq()),
-            Reason::Evict(queue) => {
+            EvacuationReason::Clean => Some(place.freq()),
+            EvacuationReason::Age(_) => flash_bucket.is_none().then(|| place.freq()),
+            EvacuationReason::Evict(queue) => {
                 match writer.writing.keep_limit(shared.segment_len()).verdict(
                     queue,
                     place.freq(),
@@ -344,16 +353,18 @@ impl Handle {
             return Some(len);
         }
         if !liveness(shared, &record, writer.now).is_live() {
-            // A flush has taken effect meanwhile, so that the open segment can't be used either.
+            // A flush has taken effect in the meantime, so that the open segment can't be used
+            // either.
             writer.count_reclaimed(shared, &record, false);
             writer.remove(shared, &stripe, &place, &record);
             return Some(len);
         }
         let may_evict = shared.config.evict && shared.alloc().limbo() == 0;
-        if evacuation.reason == Reason::Clean && !may_evict {
+        if evacuation.reason == EvacuationReason::Clean && !may_evict {
             return None;
         }
-        let is_idle = flash_bucket.is_some() || !matches!(evacuation.reason, Reason::Age(_));
+        let is_idle =
+            flash_bucket.is_some() || !matches!(evacuation.reason, EvacuationReason::Age(_));
         if is_idle && writer.demote_to_copy(shared, &stripe, &place, &record) {
             shared.mark_dead(&record, true);
             evacuation.demoted += 1;
@@ -368,12 +379,12 @@ impl Handle {
                 evacuation.demoted += 1;
                 return Some(len);
             }
-            if !matches!(evacuation.reason, Reason::Age(_)) {
+            if !matches!(evacuation.reason, EvacuationReason::Age(_)) {
                 shared.count_dropped();
             }
         }
-        if matches!(evacuation.reason, Reason::Age(_)) {
-            // It stays until it is evicted.
+        if matches!(evacuation.reason, EvacuationReason::Age(_)) {
+            // The record stays until it is evicted.
             return None;
         }
         writer.evict(shared, &stripe, &place, &record, hash);
@@ -381,8 +392,8 @@ impl Handle {
         Some(len)
     }
 
-    /// Opens a segment, from the reserve if necessary, if no open segment of `kind` has room for `len`
-    /// bytes; true if there is room.
+    /// Opens a segment, from the reserve if necessary, if no open segment of `kind` has room for
+    /// `len` bytes. Returns true if there is room.
     fn reserve_room(&mut self, kind: Kind, len: usize) -> bool {
         let (shared, mut writer) = self.writer();
         if writer.has_room(shared, kind, len) {
@@ -397,14 +408,15 @@ impl Handle {
 }
 
 impl Shared {
-    /// Puts a segment back into its queue that was not emptied completely.
+    /// Returns a segment that was not emptied completely to its queue.
     pub(crate) fn put_back(&self, evacuation: &Evacuation) {
         self.table().entry(evacuation.segment.0).reopen();
         let segment = evacuation.segment.0;
         self.alloc().put_back(QueueEntry::of(self.table(), segment));
     }
 
-    /// Counts evictions in ghost epochs, and clears outdated ghosts of the buckets that are due.
+    /// Counts evictions in ghost epochs, and clears the outdated ghosts of the buckets that are
+    /// due.
     pub(crate) fn age_ghosts(&self, evicted: u64) {
         let live = self.slots_used.load(Ordering::Relaxed).cast_signed().max(0);
         let buckets = self.index.len();

@@ -1,9 +1,10 @@
-//! Maintenance: the search for items that can't be shown any more, a few at a time.
+//! Maintenance: the search for invalid items, a few at a time.
 //!
 //! Each handle visits all segments in turn. It reads the records of those in which an item may have
-//! expired, or lost a tag, since they were read last, its own open segments included; and of flushed ones, if
-//! a search was asked for (otherwise writes use their memory first). The number of segments and
-//! records of one step is bounded, so that requests do not wait long for it.
+//! expired or lost a tag since the last search, including its own open segments. If an operator
+//! requested a search, it also reads flushed segments; otherwise writes reuse their memory first.
+//! The number of segments and records of one step is bounded, so that requests do not wait long for
+//! it.
 
 use crate::engine::Liveness;
 use crate::segment::cache::shared::Shared;
@@ -17,18 +18,18 @@ use crate::segment::sync::{Ordering, fence};
 use crate::{Expiry, Seconds};
 use std::sync::Arc;
 
-/// Records that one step looks at.
+/// The maximum number of records that one step reads.
 const RECORDS_MAX: usize = 256;
-/// Segments that one step looks at.
+/// The maximum number of segments that one step visits.
 const SEGMENTS_MAX: usize = 1024;
-/// The pause before a segment is searched again is this part of the time since it was opened, so that
-/// long-lived items cost little work and few expired items go unnoticed.
+/// The pause before the next search of a segment is this part of the time since it was opened, so
+/// that long-lived items cost little work and few expired items stay undetected.
 const PAUSE_PART: u32 = 16;
 /// The longest such pause in seconds.
 const PAUSE_MAX: u32 = 300;
 
 impl Handle {
-    /// Does one step of the search; true if there is more to do now.
+    /// Does one step of the search. Returns true if there is more to do now.
     pub(crate) fn crawl_on(&mut self) -> bool {
         let crawls = self.shared.crawls.load(Ordering::Relaxed);
         if std::mem::replace(&mut self.crawl.begun, crawls) != crawls {
@@ -59,8 +60,8 @@ impl Handle {
         end < segments
     }
 
-    /// Resets the earliest expiry of a segment. Expiries that are noted from here on are kept, also
-    /// those of records that the search has passed.
+    /// Resets the earliest expiry of a segment. The segment keeps all expiries that are noted from
+    /// now on, including those of records that the search has passed.
     fn begin_walk(&mut self, segment: u32) {
         let (shared, writer) = self.writer();
         writer.member.block.note_searched(shared.table(), segment);
@@ -68,7 +69,7 @@ impl Handle {
         entry.first_expiry().store(u32::MAX, Ordering::Relaxed);
         entry.begin_tag_search(shared.tag_drops());
         fence(Ordering::SeqCst);
-        // The next item in it notes its expiry again.
+        // Makes the handle note the expiry of its next item in the segment again.
         let own = writer.writing.open.iter_mut().find(|open| open.segment == segment);
         if let Some(open) = own {
             open.noted = None;
@@ -104,10 +105,11 @@ impl Handle {
     }
 
     /// Removes the expired items among the next records of a segment. Another handle may empty the
-    /// segment meanwhile: the pin protects its bytes, and the index says which records are live.
+    /// segment at the same time: the pin protects its bytes, and the index determines which records
+    /// are live.
     fn walk_on_segment(&mut self, mut walk: SegmentWalk) {
-        // The pin begins before the check that the segment is in use, and ends after the last record
-        // was read.
+        // The pin starts before the check that the segment is in use, and ends after the last
+        // record was read.
         let was_in_batch = self.pin.is_in_batch();
         self.pin.begin_batch(&self.shared.epoch);
         if let Some(end) = self.written_end(walk.segment)
@@ -136,7 +138,7 @@ impl Handle {
             let (expiry, dead_hash, len) = self.pinned(|shared, pinned, _| {
                 let record = Record::at(table, walk.at, cas, Witness::pinned(pinned));
                 let is_removed = record.header.has(State::Dead);
-                // A new record may be written in the place of a removed one right now.
+                // A new record may be overwriting a removed one right now.
                 let expiry = if is_removed { Expiry::Never } else { record.expiry() };
                 let is_dead = !is_removed && liveness(shared, &record, now) != Liveness::Live;
                 (expiry, is_dead.then(|| shared.hash(record.key())), record.len())
@@ -150,7 +152,7 @@ impl Handle {
         }
     }
 
-    /// Removes an item if it has expired; otherwise returns when it expires, if it does.
+    /// Removes an item if it has expired. Otherwise returns its expiry, if it has one.
     fn expire(&mut self, shared: &Arc<Shared>, offset: usize, hash: u64) -> Option<u32> {
         let (_, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
@@ -164,8 +166,7 @@ impl Handle {
         record.expiry().second().map(|at| at.0)
     }
 
-    /// Notes after the last record of a segment when the next item expires, and when to search it
-    /// again.
+    /// After the last record of a segment, notes the next expiry and the time of the next search.
     fn note_walk(&self, walk: &SegmentWalk) {
         let entry = self.shared.table().entry(walk.segment);
         let age = self.now.secs.0.saturating_sub(entry.base().0);
@@ -174,7 +175,7 @@ impl Handle {
         entry.first_expiry().fetch_min(walk.first_expiry, Ordering::Relaxed);
     }
 
-    /// Gives up a search of a segment, so that other handles do it.
+    /// Abandons the search of a segment, so that other handles can do it.
     pub(crate) fn abandon_walk(&mut self) {
         if let Some(walk) = self.crawl.walk.take() {
             let entry = self.shared.table().entry(walk.segment);
@@ -185,8 +186,8 @@ impl Handle {
 }
 
 impl Shared {
-    /// Seals the open segments of dropped handles in which an item has expired or may have lost a tag, because
-    /// only sealed segments are searched by other handles.
+    /// Seals the open segments of dropped handles in which an item has expired or may have lost a
+    /// tag, because other handles search only sealed segments.
     fn seal_expired_orphans(&self, now: Seconds) {
         let has_ended = |open: &mut Open| {
             let entry = self.table().entry(open.segment);

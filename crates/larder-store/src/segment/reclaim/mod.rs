@@ -2,12 +2,12 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `evacuation` | cleaning a segment that is partly dead, or evicting one by the policy |
-//! | `expiry` | maintenance: the search for items that expired, or whose tag was dropped |
-//! | `decommission` | giving segments back after the limit was lowered |
+//! | `evacuation` | cleaning a partly dead segment, or evicting one that the policy chose |
+//! | `expiry` | maintenance: the search for items that expired or whose tag was dropped |
+//! | `decommission` | returning segments after the limit was lowered |
 //!
 //! # Invariants
-//! - A segment that is emptied is owned by one handle, and in no queue.
+//! - One handle owns a segment that is being emptied, and no queue contains it.
 //! - The work of one write or of one step of maintenance is bounded.
 
 pub(crate) mod decommission;

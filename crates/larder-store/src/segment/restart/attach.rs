@@ -1,25 +1,25 @@
-//! Using a region again that an earlier process has left, as it lies.
+//! Restoring the region of an earlier process in place.
 //!
-//! The earlier process may have died at any point. What it had answered for is in the region: an item's
-//! bytes are written before its index word, and the word before the answer. Of the changes that it was in
-//! the middle of, at most one a thread, each is found done or not done, and what lies around them is
-//! put in order:
+//! The earlier process may have died at any point. Everything that it had acknowledged is in the
+//! region: an item's bytes are written before its index word, and the word before the reply. At
+//! most one change a thread was unfinished. This module finds each of these changes done or not
+//! done, and repairs the region around it:
 //!
-//! | left by a thread that died | what is done |
+//! | left by a thread that died | repair |
 //! |---|---|
 //! | a locked stripe, with a word in two places or in a bucket that was split | one word stays ([`Index::repair`]) |
-//! | a new bucket before it counted | it is emptied |
-//! | an open segment | it ends behind its last record with an index word, and the next handle that looks for one appends to it |
+//! | a new bucket before it was counted | it is emptied |
+//! | an open segment | it ends behind its last record with an index word, and a handle may append to it |
 //! | a record without a word, dead bytes that were not counted | the segments that blocks name, those that were open and those that were being emptied are read, and their dead bytes counted again |
-//! | a write buffer of items that are demoted to flash | it is written to flash again, with those items that index words refer to |
-//! | a page on flash that was written to | what was written completely is found there, and the page is full |
+//! | a write buffer of items that are demoted to flash | those of its items that index words refer to are written to flash again |
+//! | a page on flash that was being written to | its complete items stay, and it is full |
 //! | a chain that its record does not refer to, or not yet | the record under its owner's key decides |
 //! | segments that were taken, or retired | they are free |
-//! | no free segments for the flash tier that a start asks for | the oldest segments are given up |
-//! | an item that was counted without its word, or the reverse | the items are the words, and are put right in one size class |
+//! | no free segments for a requested flash tier | the oldest segments are dropped |
+//! | an item that was counted without its word, or the reverse | the words are right, and one size class is corrected |
 //!
-//! Only the index is read as a whole, and of segments only those named above. So a start takes a few
-//! milliseconds for a million items, and items are read when they are asked for.
+//! Only the index is read completely, and of the segments only those named above. So a start takes
+//! a few milliseconds for a million items, and items are read when requests need them.
 
 use super::survey::{CorruptRegion, Survey};
 use crate::segment::cache::config::Config;
@@ -28,38 +28,39 @@ use crate::segment::flash::format::Format;
 use crate::segment::flash::pages::Lists;
 use crate::segment::index::buckets::Index;
 use crate::segment::index::slot::Slot;
-use crate::segment::memory::allocator::{Alloc, Use};
+use crate::segment::memory::allocator::{Alloc, RestoredUse};
 use crate::segment::memory::header_page::RegionParameters;
 use crate::segment::memory::read_buffers;
 use crate::segment::memory::table::{SegmentState, Table};
 use crate::segment::sync::Ordering;
 use rapidhash::v3::RapidSecrets;
 
-/// A region that was put in order.
+/// A restored region.
 pub(crate) struct RestoredRegion {
     pub(crate) index: Index<Table>,
     pub(crate) alloc: Alloc,
     /// The number of items.
     pub(crate) items: usize,
-    /// Whether a process had died in the middle of a change.
+    /// Whether a process had died during a change.
     pub(crate) was_repaired: bool,
     /// The pages of the flash, if its content is known.
     pub(crate) pages: Option<Lists>,
-    /// Segments that are to be written to flash, each with the number of those of its large value.
+    /// Segments that have to be written to flash, each with the number of segments of its large
+    /// value.
     pub(crate) write_buffers: Vec<(u32, usize)>,
 }
 
-/// Puts a region in order that nobody uses. `free` says what its free segments are: in a copy, their memory
-/// was never touched. `flash` says what items on flash are like, and `is_known` that index words may refer to
-/// them.
+/// Restores a region of which the caller has exclusive use. `free` is the use of its free segments:
+/// in a copy of a region, their memory was never touched. `flash` is the format of items on flash,
+/// and `is_known` whether index words may refer to them.
 ///
 /// # Errors
-/// [`CorruptRegion`]: it can't be used. Some of it may have been changed.
+/// [`CorruptRegion`]: the region can't be used. It may have been partly changed.
 pub(crate) fn attach(
     table: Table,
     made: &RegionParameters,
     config: &Config,
-    free: Use,
+    free: RestoredUse,
     (flash, is_known): (Option<Format>, bool),
 ) -> Result<RestoredRegion, CorruptRegion> {
     let (page, layout) = (table.header_page(), table.layout);
@@ -72,7 +73,7 @@ pub(crate) fn attach(
     let seen = seen.ok().filter(|seen| *seen <= layout.segments);
     let seen = seen.ok_or(CorruptRegion("the number of segments is out of range"))?;
     if page.flush_floor() > page.order.sequence.load(Ordering::Relaxed) {
-        return Err(CorruptRegion("a flush is of a later time"));
+        return Err(CorruptRegion("a flush has a sequence from the future"));
     }
     let was_running = page.uses.running.load(Ordering::Relaxed) != 0;
     let secrets = RapidSecrets::seed(made.seed);
@@ -91,7 +92,7 @@ pub(crate) fn attach(
     let mut survey = Survey { table: &index.buckets, cas: made.cas, found, flash, pages };
     if was_running {
         survey.suspect_blocks();
-        // A tag may have been dropped and not counted, so maintenance searches for its items.
+        // A tag may have been dropped and not counted, so make maintenance search for its items.
         survey.table.header_page().tags.drops.fetch_add(1, Ordering::Relaxed);
     }
     let rehash = |slot: Slot| hash_of(&secrets, survey.record(slot.offset()).key());

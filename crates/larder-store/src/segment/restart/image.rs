@@ -1,17 +1,17 @@
-//! The region as an image on disk, which outlives a planned restart of the machine.
+//! The region as an image on disk, which survives a planned reboot.
 //!
 //! ```text
 //! magic, version, region length, note, checksum ─ pieces ─ 0, 0 ─ checksum of all checksums
 //!                                                  └─ offset, length, checksum, bytes (at most a MiB)
 //! ```
-//! All numbers are words of 8 bytes, the lowest first. Memory that was never used is left out, and so are
-//! free segments.
+//! All numbers are words of 8 bytes, little-endian. Free segments and memory that was never used
+//! are left out.
 
 use super::region_file::{self, Unusable};
 use crate::segment::cache::config::{Config, ConfigError};
 use crate::segment::cache::shared::Shared;
 use crate::segment::index::slot::REGION_MAX;
-use crate::segment::memory::allocator::Use;
+use crate::segment::memory::allocator::RestoredUse;
 use crate::segment::memory::header_page::RegionParameters;
 use crate::segment::memory::layout::checksum;
 use crate::segment::memory::raw::Region;
@@ -46,11 +46,12 @@ fn read_words<const N: usize>(from: &mut impl Read) -> io::Result<[u64; N]> {
 }
 
 impl Shared {
-    /// Writes an image of the region while nobody changes it; `note` is for whoever reads it.
+    /// Writes an image of the region, which no thread may change until this returns. `note` is for
+    /// the reader of the image.
     pub(crate) fn write_image(&self, note: u64, to: &mut impl Write) -> io::Result<()> {
         let (table, layout) = (self.table(), &self.table().layout);
         if let Some(flash) = &self.flash {
-            // Index words refer to it.
+            // Index words refer to items on flash.
             flash.device.sync()?;
         }
         let header = [MAGIC, VERSION, layout.region_len() as u64, note];
@@ -61,7 +62,7 @@ impl Shared {
         let mut write = |place: Range<usize>| {
             for offset in place.clone().step_by(PIECE_LEN) {
                 let len = PIECE_LEN.min(place.end - offset);
-                // SAFETY: nobody changes the region, by the caller's promise to this function.
+                // SAFETY: no thread changes the region, by the caller's promise to this function.
                 let bytes = unsafe { table.region.bytes(offset, len) };
                 let sum = sum_of(bytes);
                 sums.push(sum);
@@ -83,7 +84,7 @@ impl Shared {
     }
 }
 
-/// Whether what is read begins as an image does.
+/// Whether the input starts like an image.
 ///
 /// # Errors
 /// The reader's.
@@ -95,14 +96,14 @@ pub fn is_image(from: &mut impl Read) -> io::Result<bool> {
     }
 }
 
-/// Why there is no cache of an image.
+/// Why an image could not be loaded.
 enum ImageError {
     Unusable(Unusable),
     Config(ConfigError),
 }
 
-/// A cache of what an image contains, and its note: in memory, or in an empty file. The region is
-/// anonymous without a file.
+/// Loads an image: a cache with its items, and its note. The cache is in an empty file, or without
+/// a file in anonymous memory.
 pub(crate) fn load(
     config: &Config,
     file: Option<&File>,
@@ -172,18 +173,20 @@ fn load_region(
         }
         sums.push(sum);
         region.commit(offset, len).map_err(map)?;
-        // A region whose first word is missing is of no use to anybody who finds it half read.
+        // The first word is written last, so that a half-loaded region is never mistaken for a
+        // complete one.
         let skipped = if offset == 0 { 8.min(len) } else { 0 };
-        // SAFETY: nobody else knows the region yet.
+        // SAFETY: no other thread knows the region yet.
         unsafe { region.write(offset + skipped, &bytes[skipped..]) };
     }
     let page = region.header_page();
     page.complete();
     let made = page.read(page_len()).map_err(|foreign| ImageError::Unusable(foreign.into()))?;
-    // The note was that of another process.
+    // The note belonged to another process.
     page.uses.note.store(0, Ordering::Relaxed);
     page.begin_again(RegionParameters { boot, ..made });
-    let (shared, _) = region_file::reuse(config.clone(), region, region_len, boot, Use::Untouched)
-        .map_err(ImageError::Unusable)?;
+    let (shared, _) =
+        region_file::reuse(config.clone(), region, region_len, boot, RestoredUse::Untouched)
+            .map_err(ImageError::Unusable)?;
     Ok((shared, note))
 }

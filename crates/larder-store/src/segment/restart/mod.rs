@@ -1,17 +1,17 @@
-//! A region that an earlier process has left, and images of it.
+//! Restoring a region of an earlier process, and images of it.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `image` | writing the region to disk, and reading it |
+//! | `image` | writing the region to disk, and loading it |
 //! | `region_file` | opening a region in a file |
-//! | `attach` | putting a region in order: what a thread that died may have left, and the steps |
+//! | `attach` | restoring a region: the traces of threads that died, and the steps |
 //! | `segment_repair` | dead bytes, write buffers of flash, pages and chains |
 //! | `totals` | the allocator and the counts of items |
 //! | `survey` | the states of segments, and which index words and records are valid |
 //!
 //! # Invariants
-//! - Whatever was acknowledged is found again, at whatever point the earlier process has died.
-//! - A region that contradicts itself is given up, never repaired by guesses.
+//! - Everything that was acknowledged is found again, at whatever point the earlier process died.
+//! - A region that contradicts itself is discarded, never repaired by guesses.
 
 mod attach;
 pub(crate) mod image;

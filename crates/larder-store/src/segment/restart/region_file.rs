@@ -1,4 +1,4 @@
-//! Opening a region in a file: a new one, or the one that an earlier process has left there.
+//! Opening a region in a file: a new one, or the one of an earlier process.
 
 use super::attach::{RestoredRegion, attach};
 use super::survey::CorruptRegion;
@@ -6,7 +6,7 @@ use crate::segment::cache::config::{Config, ConfigError};
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::format::Format;
 use crate::segment::flash::tier::Flash;
-use crate::segment::memory::allocator::{INDEX_SHARE_FLASH, Use};
+use crate::segment::memory::allocator::{INDEX_SHARE_FLASH, RestoredUse};
 use crate::segment::memory::header_page::{FlashContent, Foreign, MAGIC, RegionParameters};
 use crate::segment::memory::layout::{HEADER_PAGE_LEN, Layout, Shape};
 use crate::segment::memory::raw::Region;
@@ -17,36 +17,37 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// How a cache began.
+/// How a cache started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
-    /// Without items. The reason is that of a region which was there and could not be used.
+    /// Without items. If the file contained a region that could not be used, this is the reason.
     Cold(Option<Unusable>),
-    /// With the items of an earlier process, which had ended in good order.
+    /// With the items of an earlier process that ended normally.
     Warm,
-    /// With the items of an earlier process that had died. Changes which it was in the middle of were
-    /// found done or not done.
+    /// With the items of an earlier process that died. Each of its unfinished changes is either
+    /// done or not done.
     Repaired,
 }
 
-/// Why a region that was there can't be used.
+/// Why an existing region can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
     /// The file contains no region.
     NoRegion,
-    /// Another version of Larder has made it, or one for another kind of machine.
+    /// Another version of Larder, or one for another kind of machine, made the region.
     OtherVersion,
-    /// The machine was started again since.
+    /// The machine has rebooted since.
     OtherBoot,
-    /// Its items have a CAS and those of this cache have none, or the reverse.
+    /// The region's items have a CAS and those of this cache have none, or the reverse.
     OtherCas,
-    /// Its index and bookkeeping do not fit under this limit.
+    /// The region's index and bookkeeping do not fit under this limit.
     LimitTooLow,
-    /// It is too full for what a flash tier needs beside items, which it was made without.
+    /// The region was made without a flash tier, and is too full for one.
     NoRoomForFlash,
-    /// Two processes in succession have panicked soon after they began to use it, or three have ended before.
+    /// Two processes in succession panicked soon after their start, or three ended while they
+    /// restored the region.
     Panics,
-    /// It contradicts itself.
+    /// The region contradicts itself.
     Damaged(&'static str),
 }
 
@@ -75,12 +76,12 @@ impl From<Foreign> for Unusable {
     }
 }
 
-/// How many processes may panic in succession before their region is given up.
+/// The number of successive processes that may panic before their region is discarded.
 const PANICS_MAX: u64 = 2;
-/// How many processes in succession may end while they put it in order.
+/// The number of successive processes that may end while they restore a region.
 const ATTEMPTS_MAX: u64 = 3;
 
-/// Opens the region in a file that this process alone uses.
+/// Opens the region in a file that only this process uses.
 pub(crate) fn open(
     config: Config,
     limit_bytes_max: usize,
@@ -99,14 +100,14 @@ pub(crate) fn open(
     match Shared::begin(config, Table::new(region, layout), shape, boot) {
         Ok(shared) => Ok((shared, Restart::Cold(unusable))),
         Err(error) => {
-            // Nothing is mapped any more.
+            // The file is not mapped any more.
             file.set_len(0).map_err(ConfigError::Map)?;
             Err(error)
         }
     }
 }
 
-/// A region of zeroes in a file, whose content is given up.
+/// A region of zeroes in a file, whose content is discarded.
 pub(crate) fn begin_file(file: &File, region_len: usize) -> io::Result<Region> {
     file.set_len(0)?;
     file.set_len(Region::memory_len(region_len) as u64)?;
@@ -125,8 +126,8 @@ impl From<Unusable> for ReopenError {
     }
 }
 
-/// The first word of a file; `None` if it is shorter. It is not read from mapped memory, because there may
-/// be a hole, and the file system may have no room.
+/// The first word of a file; `None` if it is shorter. Read from the file and not from mapped
+/// memory, because there may be a hole, and the file system may be full.
 fn first_word(file: &File) -> io::Result<Option<u64>> {
     let mut file = file;
     let mut word = [0; 8];
@@ -138,7 +139,8 @@ fn first_word(file: &File) -> io::Result<Option<u64>> {
     }
 }
 
-/// Opens the region in a file as it lies; `None` if the file is empty, or was never completed.
+/// Opens the region in a file in place; `None` if the file is empty, or its region was never
+/// completed.
 fn reopen(
     config: &Config,
     file: &File,
@@ -155,16 +157,16 @@ fn reopen(
     let region_len = len.checked_sub(Region::memory_len(0)).filter(|len| *len >= HEADER_PAGE_LEN);
     let region_len = region_len.ok_or(Unusable::NoRegion)?;
     let region = Region::of_file(file.try_clone().map_err(map)?, region_len).map_err(map)?;
-    Ok(Some(reuse(config.clone(), region, region_len, boot, Use::Free)?))
+    Ok(Some(reuse(config.clone(), region, region_len, boot, RestoredUse::Free)?))
 }
 
-/// Uses a region as it lies; `free` is what its free segments are.
+/// Restores a region in place. `free` is the use of its free segments.
 pub(crate) fn reuse(
     mut config: Config,
     region: Region,
     region_len: usize,
     boot: u128,
-    free: Use,
+    free: RestoredUse,
 ) -> Result<(Shared, Restart), Unusable> {
     let page = region.header_page();
     let made = page.read(page_len()).map_err(Unusable::from)?;
@@ -190,14 +192,14 @@ pub(crate) fn reuse(
     if largest.region_len() != region_len {
         return Err(Unusable::Damaged("the file does not have the length of its memory"));
     }
-    // A limit above what the table has room for is lowered to that.
+    // A limit that is too high for the table is lowered.
     config.limit_bytes = config.limit_bytes.min(largest.limit_for(largest.segments + 1) - 1);
     let mut layout = Layout::new(shape, config.limit_bytes, page_len());
     if config.classes.count() > made.classes {
         return Err(Unusable::Damaged("it counts items in fewer classes"));
     }
     if !has_room(&region, &layout) {
-        // The file system is full: the limit stays where it was.
+        // The file system is full: keep the old limit.
         let seen = region.header_page().uses.segments_seen.load(Ordering::Relaxed);
         let seen = usize::try_from(seen).unwrap_or(0).min(layout.segments_first);
         config.limit_bytes = layout.limit_for(seen);
@@ -212,8 +214,8 @@ pub(crate) fn reuse(
     });
     let is_known = content.id != 0 && format.is_some_and(|format| format.content() == content);
     if !is_known {
-        // Its words and its table of pages are given up. If this process dies then, the next one must not look
-        // for them.
+        // Discard the words and the table of pages of the old flash content. If this process dies
+        // now, the next one must not look for them.
         table.header_page().flash.store(FlashContent::NONE);
     }
     let mut attached = attach(table, &made, &config, free, (format, is_known))
@@ -234,8 +236,7 @@ pub(crate) fn reuse(
     Ok((Shared::assemble(config, attached.index, attached.alloc, attached.items, flash), restart))
 }
 
-/// The flash tier of a region that was used before: with what is known to be there, in the format `known`, or
-/// empty.
+/// The flash tier of a restored region: with its old content, in the format `known`, or empty.
 fn reopen_flash(
     config: &Config,
     seed: u64,
@@ -251,7 +252,7 @@ fn reopen_flash(
             Flash::new(flash, format, lists, buffers)
         }
         _ => {
-            // The id of what is written from now on is new.
+            // New content gets a new id.
             let config = Config { seed, ..config.clone() };
             Shared::begin_flash(flash, &config, table, &mut attached.alloc).map_err(no_room)?
         }
@@ -262,7 +263,7 @@ fn reopen_flash(
     Ok(Some(tier))
 }
 
-/// Whether the file system has room for what belongs to all segments of a layout.
+/// Whether the file system has room for the bookkeeping of all segments of a layout.
 fn has_room(region: &Region, layout: &Layout) -> bool {
     let mut places = layout.bookkeeping(layout.segments_first).into_iter();
     places.all(|place| region.commit(place.start, place.len()).is_ok())
@@ -274,7 +275,7 @@ fn shape_of(made: &RegionParameters) -> Shape {
 }
 
 impl Shared {
-    /// Has the system map the memory of all items, which takes a while.
+    /// Makes the system map the memory of all items, which takes a while.
     pub(crate) fn populate(&self) {
         let (table, layout) = (self.table(), &self.table().layout);
         let seen = table.header_page().uses.segments_seen.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Dead bytes, write buffers of flash, pages and chains of a region that an earlier process has left.
+//! Repairs of segments: dead bytes, write buffers of flash, pages and chains.
 
 use super::survey::{CorruptRegion, Reference, Survey};
 use crate::segment::cache::shared::{hash_of, narrow};
@@ -56,8 +56,9 @@ impl<'t> Survey<'t> {
         }
     }
 
-    /// Makes a write buffer ready to be written again. It ends behind the last record with an
-    /// index word, and records without one are marked dead. It is free if there are none, or no flash.
+    /// Prepares a write buffer for another write. It ends behind the last record with an index
+    /// word, and records without one are marked dead. It is freed if there are no such records, or
+    /// no flash.
     fn restore_write_buffer(&mut self, segment: u32, references: &[Reference<'_>]) {
         let start = self.table.layout.start(segment);
         let found = self.found[segment as usize];
@@ -89,15 +90,16 @@ impl<'t> Survey<'t> {
         }
     }
 
-    /// The bytes of dead records in a place that is full of records. Those without an index word are
-    /// marked dead. `None` if there is something else than records, or a word refers to none.
+    /// The bytes of dead records in a range of records. Marks the records without an index word
+    /// dead. `None` if the range contains anything else, or if a word refers to no record.
     fn dead_bytes(&self, start: usize, end: usize, references: &[Reference<'_>]) -> Option<u32> {
         let mut references = references.iter().peekable();
         let (mut at, mut dead) = (start, 0);
         while at < end {
             let record = self.record(at);
-            // The place of a dead record may have been half overwritten by one that was never published. It still
-            // ends where its header says, but the words behind that are of both.
+            // A record that was never published may have half overwritten a dead one. The block
+            // still ends where the dead record's header says, but the words behind the header
+            // belong to both.
             let is_dead_place = record.header.has(State::Dead)
                 && record.header.key_len() > 0
                 && at + record.len() <= end;
@@ -132,7 +134,7 @@ impl<'t> Survey<'t> {
                 _ => full.push((page.sequence(), number)),
             }
             if page.sequence() >= next {
-                return Err(CorruptRegion("a page is of a later time"));
+                return Err(CorruptRegion("a page has a sequence from the future"));
             }
         }
         full.sort_unstable();
@@ -143,8 +145,8 @@ impl<'t> Survey<'t> {
         Ok(Lists::restored(free, full))
     }
 
-    /// Keeps the chains that items refer to, and frees the segments of others. Returns how many items were
-    /// removed because some of their chain is not there.
+    /// Keeps the chains that items refer to, and frees the segments of others. Returns the number
+    /// of items that were removed because part of their chain is missing.
     pub(super) fn keep_chains(&mut self, index: &Index<Table>, secrets: &RapidSecrets) -> usize {
         let segments = 0..narrow(self.found.len());
         let mut is_kept = vec![false; self.found.len()];
@@ -198,7 +200,8 @@ impl<'t> Survey<'t> {
         removed
     }
 
-    /// The first `wanted` segments of a chain, none of which belongs to another; `None` if it is shorter.
+    /// The first `wanted` segments of a chain, if none belongs to another chain; `None` if the
+    /// chain is shorter.
     fn chain(&self, first: u32, wanted: usize, is_kept: &[bool]) -> Option<Vec<u32>> {
         let mut chain = Vec::with_capacity(wanted);
         let mut next = Some(first);

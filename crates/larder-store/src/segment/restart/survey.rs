@@ -1,5 +1,5 @@
-//! What is found in a region that an earlier process has left: the states of its segments, and which index words
-//! and records are valid.
+//! A survey of a region that an earlier process has left: the states of its segments, and which
+//! index words and records are valid.
 
 use crate::segment::cache::shared::narrow;
 use crate::segment::flash::format::Format;
@@ -16,37 +16,37 @@ use crate::segment::sync::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CorruptRegion(pub(crate) &'static str);
 
-/// What was found of a segment.
+/// The findings about a segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SegmentFindings {
     pub(super) state: SegmentState,
-    /// Index words that refer to it.
+    /// The number of index words that refer to the segment.
     pub(super) items: u32,
-    /// The segments of chains of its items.
+    /// The number of segments in the chains of its items.
     pub(super) chained: u32,
-    /// Records may begin before this offset of the region.
+    /// Records start before this offset of the region.
     pub(super) end: usize,
-    /// Its dead bytes are counted again.
+    /// Whether the segment's dead bytes have to be counted again.
     pub(super) is_suspect: bool,
-    /// It was open.
+    /// Whether the segment was open.
     pub(super) was_open: bool,
 }
 
-/// An index word into a segment whose dead bytes are counted again.
+/// An index word into a segment whose dead bytes have to be counted again.
 #[derive(Clone, Copy)]
 pub(super) struct Reference<'t> {
     pub(super) offset: usize,
     pub(super) word: &'t AtomicU64,
 }
 
-/// What was found in a region.
+/// The findings about a region.
 pub(super) struct Survey<'t> {
     pub(super) table: &'t Table,
     pub(super) cas: bool,
     pub(super) found: Vec<SegmentFindings>,
-    /// What items on flash are like, if there is flash.
+    /// The format of items on flash, if there is flash.
     pub(super) flash: Option<Format>,
-    /// The items and bytes of each page, if the content of the flash is known.
+    /// The number of items and bytes of each page, if the content of the flash is known.
     pub(super) pages: Vec<(u32, u64)>,
 }
 
@@ -78,8 +78,8 @@ impl<'t> Survey<'t> {
         found.collect()
     }
 
-    /// Finds the segments of the index, of ghosts and of tags again, and returns how many there are. Those that a
-    /// process was about to add are free.
+    /// Finds the segments of the index, of ghosts and of tags, and returns how many there are.
+    /// Segments that a process was about to add become free.
     pub(super) fn restore_index_parts(
         table: &Table,
         found: &[SegmentFindings],
@@ -120,8 +120,9 @@ impl<'t> Survey<'t> {
             .ok_or(CorruptRegion("a part of the index is missing"))
     }
 
-    /// Gives up the oldest segments of items unless `wanted` segments are free, so that a cache that was full
-    /// can have a flash tier. Words that refer to what they held are removed like others that refer to nothing.
+    /// Drops the oldest segments of items unless `wanted` segments are free, so that a cache that
+    /// was full can have a flash tier. The index words into them are removed like all words that
+    /// refer to no item.
     pub(super) fn make_room(table: &Table, found: &mut [SegmentFindings], wanted: usize) {
         let is_taken = |segment: u32| {
             use SegmentState::{Buckets, Chain, Ghosts, Open, Pages, Sealed, Tags, WriteBuffer};
@@ -159,14 +160,14 @@ impl<'t> Survey<'t> {
         Record::at(self.table, offset, self.cas, Witness::alone(self.table))
     }
 
-    /// Suspects the segments that handles were changing.
+    /// Marks the segments that handles were changing as suspect.
     pub(super) fn suspect_blocks(&mut self) {
         for number in 0..self.table.layout.blocks {
             let block = Block::new(self.table, number);
             if let Some(segment) = block.searched(self.table)
                 && (segment as usize) < self.found.len()
             {
-                // The search may not have come to its end.
+                // The search may be incomplete.
                 self.entry(segment).first_expiry().store(0, Ordering::Relaxed);
             }
             for segment in block.noted(self.table) {
@@ -181,7 +182,7 @@ impl<'t> Survey<'t> {
         }
     }
 
-    /// The segment of an offset at which an item can begin.
+    /// The segment of an offset at which an item can start.
     pub(super) fn segment_of(&self, offset: usize) -> Option<u32> {
         let layout = &self.table.layout;
         let is_in_segments = offset >= layout.start(0) && offset.is_multiple_of(8);
@@ -190,18 +191,18 @@ impl<'t> Survey<'t> {
         (offset < found.end).then_some(segment)
     }
 
-    /// Whether the record at `offset` is one, as far as its header says.
+    /// Whether the header of the record at `offset` is consistent.
     pub(super) fn is_valid(&self, offset: usize) -> bool {
         let Some(segment) = self.segment_of(offset) else { return false };
         self.has_fields(offset, self.found[segment as usize].end)
     }
 
-    /// Whether an index word refers to something that may be an item.
+    /// Whether an index word refers to a possible item.
     pub(super) fn is_valid_word(&self, slot: Slot) -> bool {
         if slot.is_on_flash() { self.page_of(slot).is_some() } else { self.is_valid(slot.offset()) }
     }
 
-    /// The page of an index word that refers to flash, if there are items in it.
+    /// The page of an index word that refers to flash, if the page has items.
     pub(super) fn page_of(&self, slot: Slot) -> Option<usize> {
         let page = self.flash?.page_of(slot);
         let is_used = self.pages.get(page).is_some_and(|_| {
@@ -212,7 +213,7 @@ impl<'t> Survey<'t> {
         is_used.then_some(page)
     }
 
-    /// Whether a record could be at `offset`, which may have been written behind those that count.
+    /// Whether a record could be at `offset`, even behind the last counted record.
     pub(super) fn may_be_record(&self, offset: usize) -> bool {
         let layout = &self.table.layout;
         let segments = layout.start(0)..layout.start(narrow(self.found.len()));
@@ -223,18 +224,18 @@ impl<'t> Survey<'t> {
         self.has_fields(offset, layout.start(segment) + layout.segment_len)
     }
 
-    /// Whether what is at `offset` can be a record that ends before `end`.
+    /// Whether the bytes at `offset` can be a record that ends before `end`.
     fn has_fields(&self, offset: usize, end: usize) -> bool {
         let record = Record::perhaps_at(self.table, offset, self.cas, Witness::alone(self.table));
         offset + record.len() <= end && record.is_plausible()
     }
 
-    /// The key of what could be a record.
+    /// The key of a possible record.
     pub(super) fn key(&self, offset: usize) -> &'t [u8] {
         Record::perhaps_at(self.table, offset, self.cas, Witness::alone(self.table)).key()
     }
 
-    /// Counts the index words into each segment, removes those that refer to no place of an item, and
+    /// Counts the index words into each segment, removes those that refer to no possible item, and
     /// returns those into suspect segments.
     pub(super) fn count_items(&mut self, index: &'t Index<Table>) -> Vec<Reference<'t>> {
         let mut references = Vec::new();

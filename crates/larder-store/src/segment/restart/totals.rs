@@ -1,37 +1,37 @@
-//! The allocator and the counts of items for a region that was put in order.
+//! The allocator and the counts of items of a restored region.
 
 use super::survey::{CorruptRegion, Survey};
 use crate::eviction::{GhostClock, GhostEpoch, Sealed};
 use crate::segment::cache::config::Config;
 use crate::segment::cache::shared::{class_fingerprint, narrow};
 use crate::segment::index::buckets::Index;
-use crate::segment::memory::allocator::{Alloc, QueueEntry, Use};
+use crate::segment::memory::allocator::{Alloc, QueueEntry, RestoredUse};
 use crate::segment::memory::handle_block::Block;
 use crate::segment::memory::open_segment::Open;
 use crate::segment::memory::table::{SegmentState, Table};
 use crate::segment::sync::Ordering;
 
 impl Survey<'_> {
-    /// Makes sure that a free segment has memory, which may have been given back just before its state was
-    /// changed.
-    fn restore_free(&self, segment: u32, free: Use) -> Use {
+    /// Ensures that a free segment has memory: a process may have returned it to the system just
+    /// before it changed the segment's state.
+    fn restore_free(&self, segment: u32, free: RestoredUse) -> RestoredUse {
         let (entry, layout) = (self.entry(segment), &self.table.layout);
         let (start, len) = (layout.start(segment), layout.segment_len);
-        if free == Use::Untouched {
+        if free == RestoredUse::Untouched {
             entry.restore_state(SegmentState::Fresh);
             return free;
         }
         let region = &self.table.region;
         if region.commit(start, len).is_err() && layout.has_whole_pages {
-            // SAFETY: nobody uses the segment, and it begins and ends at pages.
+            // SAFETY: no thread uses the segment, and it starts and ends at pages.
             let is_zero = unsafe { region.discard(start, len) };
             if is_zero {
                 entry.restore_state(SegmentState::Fresh);
-                return Use::Untouched;
+                return RestoredUse::Untouched;
             }
         }
         entry.restore_state(SegmentState::Free);
-        Use::Free
+        RestoredUse::Free
     }
 
     /// An allocator with all sealed segments queued in the order in which they were opened.
@@ -39,26 +39,26 @@ impl Survey<'_> {
         &self,
         config: &Config,
         indexing: usize,
-        free: Use,
+        free: RestoredUse,
     ) -> Result<Alloc, CorruptRegion> {
         let (table, layout) = (self.table, &self.table.layout);
         let page = table.header_page();
-        let mut uses: Vec<Use> = (0..)
+        let mut uses: Vec<RestoredUse> = (0..)
             .zip(&self.found)
             .map(|(segment, found)| match found.state {
-                SegmentState::Fresh => Use::Untouched,
+                SegmentState::Fresh => RestoredUse::Untouched,
                 SegmentState::Sealed | SegmentState::Chain | SegmentState::WriteBuffer => {
-                    Use::Taken
+                    RestoredUse::Taken
                 }
-                _ if table.entry(segment).is(SegmentState::Pages) => Use::Taken,
-                _ if table.entry(segment).is(SegmentState::Tags) => Use::Taken,
-                _ if table.entry(segment).is(SegmentState::Buckets) => Use::Taken,
-                _ if table.entry(segment).is(SegmentState::Ghosts) => Use::Taken,
-                _ => Use::Free,
+                _ if table.entry(segment).is(SegmentState::Pages) => RestoredUse::Taken,
+                _ if table.entry(segment).is(SegmentState::Tags) => RestoredUse::Taken,
+                _ if table.entry(segment).is(SegmentState::Buckets) => RestoredUse::Taken,
+                _ if table.entry(segment).is(SegmentState::Ghosts) => RestoredUse::Taken,
+                _ => RestoredUse::Free,
             })
             .collect();
         for (segment, used) in (0..).zip(&mut uses) {
-            if *used == Use::Free {
+            if *used == RestoredUse::Free {
                 *used = self.restore_free(segment, free);
             }
         }
@@ -75,7 +75,7 @@ impl Survey<'_> {
         sealed.sort_unstable();
         let next = page.order.sequence.load(Ordering::Relaxed);
         if sealed.last().is_some_and(|(sequence, _)| *sequence >= next) {
-            return Err(CorruptRegion("a segment is of a later time"));
+            return Err(CorruptRegion("a segment has a sequence from the future"));
         }
         for (_, segment) in sealed {
             let (entry, found) = (table.entry(segment), &self.found[segment as usize]);
@@ -104,8 +104,8 @@ impl Survey<'_> {
         Ok(alloc)
     }
 
-    /// Makes the counts of items by size agree with the number of items. If they can't be relied on, all
-    /// items are read.
+    /// Makes the counts of items by size agree with the number of items. If they are unreliable,
+    /// reads all items.
     pub(super) fn restore_counts(&self, config: &Config, items: usize, index: &Index<Table>) {
         let (table, uses) = (self.table, &self.table.header_page().uses);
         let blocks = || (0..table.layout.blocks).map(|number| Block::new(table, number));
@@ -143,7 +143,7 @@ impl Survey<'_> {
             let added = mean.wrapping_mul(off.cast_unsigned());
             *largest = [count.wrapping_add_signed(off), bytes.wrapping_add(added)];
         }
-        // If this process dies here, the next one reads all items.
+        // If this process dies now, the next one reads all items.
         uses.classes.store(0, Ordering::Release);
         for (i, block) in blocks().enumerate() {
             for (class, sum) in sums.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Atomics, locks, and waiting for them. Model checks replace all of them: with `--cfg shuttle` a
-//! scheduler may switch threads between any two steps, and with `--cfg loom` each load may also return
+//! Atomics, locks, and waiting for them. Model checkers replace all of them. With `--cfg shuttle` a
+//! scheduler may switch threads between any two steps. With `--cfg loom` each load may also return
 //! any older value that its ordering allows. In unit tests, a process may die before each store.
 
 #[cfg(all(any(shuttle, test), not(any(loom, miri))))]
@@ -66,18 +66,22 @@ mod real {
         if round < 64 {
             std::hint::spin_loop();
         } else {
-            // The holder may wait for the core of this thread.
+            // The holder may need the core of this thread.
             std::thread::yield_now();
         }
     }
 
     /// Waits for other threads to finish a batch: yields at first, then sleeps.
-    #[expect(clippy::disallowed_methods, reason = "a bounded number of times, for other threads")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "other threads need the core; the number of waits is bounded"
+    )]
     pub(crate) fn wait_for_others(round: u32) {
         if round < 32 {
             std::thread::yield_now();
         } else {
-            // With more threads than cores, a thread that only yields keeps taking the core from them.
+            // With more threads than cores, a thread that only yields keeps taking the core from
+            // the others.
             std::thread::sleep(std::time::Duration::from_micros(50));
         }
     }

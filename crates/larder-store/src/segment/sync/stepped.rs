@@ -1,17 +1,17 @@
-//! Atomics that call a function before each step: for model checks under shuttle, whose scheduler may run
-//! another thread there, and for tests of restarts, in which the process may die there.
+//! Atomics that call a function before each step. Model checks under shuttle let the scheduler run
+//! another thread there; tests of restarts let the process die there.
 
 use super::steps::{before_load, before_store};
 use std::sync::atomic::Ordering;
 
 macro_rules! atomics {
     ($($name:ident $number:ty),*) => {$(
-        /// An atomic of `std`, so that it can be laid over mapped memory.
+        /// An atomic of `std`, so that it can be placed in mapped memory.
         #[derive(Debug, Default)]
         #[repr(transparent)]
         pub(crate) struct $name(std::sync::atomic::$name);
 
-        #[allow(dead_code, reason = "all have the methods that any of them needs")]
+        #[allow(dead_code, reason = "every type has all methods")]
         impl $name {
             pub(crate) fn new(number: $number) -> Self {
                 Self(std::sync::atomic::$name::new(number))

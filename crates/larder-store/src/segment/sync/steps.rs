@@ -1,5 +1,5 @@
-//! What happens before each step of the atomics in `stepped`: under shuttle its scheduler chooses the next
-//! thread; in unit tests, a test may look at the region as it would be if the process died there.
+//! The hook before each step of the atomics in `stepped`. Under shuttle its scheduler chooses the
+//! next thread; a unit test may inspect the region as it would be if the process died there.
 
 #[cfg(not(shuttle))]
 pub(crate) use mortal::{at_each_store, before_load, before_store};
@@ -28,7 +28,7 @@ mod mortal {
     pub(crate) fn before_load() {}
 
     pub(crate) fn before_store() {
-        // What the test itself does is no step, nor what comes after its end.
+        // Not for the test's own accesses, nor for those after the thread's end.
         let _ = DEATH.try_with(|death| {
             if let Ok(mut death) = death.try_borrow_mut()
                 && let Some(look) = &mut *death
@@ -38,7 +38,7 @@ mod mortal {
         });
     }
 
-    /// Has `look` called before each store of this thread, until [`None`] is given.
+    /// Calls `look` before each store of this thread from now on; [`None`] ends that.
     pub(crate) fn at_each_store(look: Option<Box<dyn FnMut()>>) {
         DEATH.with(|death| *death.borrow_mut() = look);
     }

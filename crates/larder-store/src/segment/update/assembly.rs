@@ -1,4 +1,4 @@
-//! Putting a large value together before the update that stores it.
+//! Assembling a large value before the update that stores it.
 
 use crate::segment::handle::state::{Handle, liveness};
 use crate::segment::item::witness::Witness;
@@ -7,8 +7,8 @@ use crate::segment::large_value::upload::Upload;
 use crate::{HashedKey, NewValue, Refusal};
 
 impl Handle {
-    /// Puts a large value together without a lock. If the item changes meanwhile, the update detects it
-    /// and asks for another copy.
+    /// Assembles a large value without a lock. If the item changes at the same time, the update
+    /// detects it and requests another copy.
     pub(crate) fn build_value(
         &mut self,
         key: HashedKey<'_>,

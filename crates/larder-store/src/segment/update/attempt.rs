@@ -1,5 +1,6 @@
-//! Attempts of an update: each finds the item under the lock of its stripe, has the caller decide, and applies the
-//! change. What an attempt lacks is provided without the lock, then there is another one.
+//! Attempts of an update. Each finds the item under the lock of its stripe, lets the caller decide,
+//! and applies the change. If an attempt lacks a resource, the update provides it without the lock
+//! and tries again.
 
 use super::change::{FoundItem, Shortage, Update};
 use crate::engine::Liveness;
@@ -14,8 +15,8 @@ use crate::{Change, HashedKey, Item, Lookup, Refusal, Updated};
 use std::sync::Arc;
 
 impl Handle {
-    /// Applies what `decide` answers about the item under `key`. A live item is shown as a `Miss`
-    /// unless `is_shown`.
+    /// Applies the decision of `decide` about the item under `key`. Unless `is_shown`, `decide`
+    /// gets a `Miss` for a live item.
     pub(crate) fn update_item<'v, R>(
         &mut self,
         key: HashedKey<'_>,
@@ -107,11 +108,11 @@ impl Writer<'_> {
             _ => decide(Lookup::Miss),
         };
         if let (Change::Put { .. }, None) = (&change, &found) {
-            // Under the stripe of another hash no look-up would find it, and an evacuation would not
-            // move it.
+            // Under the stripe of another hash no lookup would find the item, and an evacuation
+            // would not move it.
             assert_eq!(key.hash, shared.hash(key.bytes), "the hash is not the key's own");
         }
-        // No thread may see half of a change.
+        // A panic here aborts the process, so that no thread sees half of a change.
         let whole = AbortOnUnwind;
         let cas_before = self.writing.cas;
         let mut update =

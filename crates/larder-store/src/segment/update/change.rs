@@ -1,4 +1,4 @@
-//! What an update of one key does to the item that it has found, under the lock of its stripe.
+//! The changes of an update to the item that it has found, under the lock of its stripe.
 
 use crate::engine::Liveness;
 use crate::eviction::Kind;
@@ -20,16 +20,16 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// What an update lacks. The shortage is resolved without any lock held, then the update starts over.
+/// A missing resource of an update. The update resolves it without a lock, then starts over.
 #[derive(Debug)]
 pub(crate) enum Shortage<'v> {
     /// An open segment with room for an item of this kind and length.
     Room(Kind, usize),
     /// An index word.
     Slot,
-    /// A large value that has to be put together in segments of its own.
+    /// A large value that has to be assembled in segments of its own.
     LargeValue(Plan, NewValue<'v>),
-    /// The update is refused.
+    /// The update must be refused.
     Refused(Refusal),
 }
 
@@ -43,7 +43,7 @@ pub(super) struct FoundItem<'i> {
 }
 
 impl FoundItem<'_> {
-    /// What says that it was read from flash.
+    /// Whether the item was read from flash.
     pub(super) fn is_on_flash(&self) -> bool {
         self.place.slot.is_on_flash()
     }
@@ -56,11 +56,11 @@ pub(super) struct Update<'u, 'h> {
     pub(super) key: HashedKey<'u>,
     pub(super) witness: Witness<'u>,
     pub(super) found: Option<FoundItem<'u>>,
-    /// What has read the item that was found, if that is on flash.
+    /// The read that delivered the item, if the item is on flash.
     pub(super) read: Option<&'u dyn Reading>,
-    /// Whether the item that was found is live.
+    /// Whether the item is live.
     pub(super) is_live: bool,
-    /// The item may be on flash, and need not be read.
+    /// The item may be on flash, and the update need not read it.
     pub(super) is_unread: bool,
     pub(super) writer: &'u mut Writer<'h>,
 }
@@ -129,7 +129,7 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    /// Whether an item that is stored with these tags may have some.
+    /// Whether an item that is stored with these tags may have tags.
     fn may_have(&self, tags: NewTags<'_>) -> bool {
         match tags {
             NewTags::None => false,
@@ -138,7 +138,7 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    /// Whether a value of this length in bytes can be stored, and needs no segments of its own.
+    /// Whether a value of this length in bytes can be stored inline.
     fn is_inline(&self, len: usize) -> bool {
         let max = self.shared.table().layout.inline_max();
         len <= max && len <= self.shared.config.item_size_max
@@ -187,7 +187,7 @@ impl<'u> Update<'u, '_> {
             NewCas::Fresh => {
                 let words = &self.shared.table().header_page().cas;
                 if self.is_unread {
-                    // Of the item that it replaces no more is known.
+                    // The CAS of the replaced item is not known, but is at most the floor.
                     old = words.floor.load(Ordering::Relaxed);
                 }
                 self.writer.writing.cas.draw(words, old)
@@ -197,7 +197,7 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    /// The extension of an item of this key.
+    /// The extension of an item with this key.
     #[inline]
     pub(super) fn extension(&self, attributes: &Attributes, tags_len: usize) -> Option<Extension> {
         let early = attributes.expiry.early_millis();
@@ -212,8 +212,8 @@ impl<'u> Update<'u, '_> {
     ) -> Result<u64, Shortage<'v>> {
         let Some(&FoundItem { record, .. }) = self.live() else { return Ok(0) };
         let cas = self.choose_cas(cas);
-        // A reader must not see the old attributes with the new CAS or the other way round, so a new
-        // CAS needs a new record.
+        // A reader must not see the old attributes with the new CAS or the reverse, so a new CAS
+        // needs a new record.
         if cas == record.cas() && record.set_attributes(&attributes) {
             if access == Access::Tracked {
                 self.mark_accessed();

@@ -2,15 +2,15 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `attempt` | attempts, and what is done about what one of them lacks |
-//! | `assembly` | a large value put together before the update that stores it |
-//! | `value` | the value of an item that is stored |
-//! | `publication` | writing a record, publishing it, and counting it |
+//! | `attempt` | attempts, and providing the resources that one lacks |
+//! | `assembly` | assembling a large value before the update that stores it |
+//! | `value` | the value of a stored item |
+//! | `publication` | writing, publishing and counting a record |
 //! | `change` | the item that was found, and the changes that need no new value |
 //!
 //! # Invariants
-//! - An update changes everything or nothing: a panic in the middle of it aborts the process.
-//! - What an update lacks is provided without a lock, then it starts over.
+//! - An update changes everything or nothing: a panic during it aborts the process.
+//! - A missing resource is provided without a lock, then the update starts over.
 
 mod assembly;
 mod attempt;

@@ -6,7 +6,7 @@ use crate::eviction::Queue;
 use crate::segment::item::new_record::NewRecord;
 use crate::segment::item::record::Record;
 
-/// The bytes that a typical item takes beside key and value, for its size class.
+/// The bytes of a typical item besides key and value, for its size class.
 const ITEM_HEAD: usize = 16;
 
 impl Update<'_, '_> {
@@ -45,8 +45,9 @@ impl Update<'_, '_> {
                 self.stripe.replace(&found.place, offset, freq);
             }
             None if let Some(place) = &unread => {
-                // Others are of keys that agree in all bits of the word, or of none. One of them may be the
-                // key's own, which must not outlive this if the process dies.
+                // Other words belong to keys that agree in all bits of the word, or to no key. One
+                // of them may be the key's own, and must not outlive this update if the process
+                // dies.
                 for other in self.stripe.on_flash().skip(1) {
                     self.stripe.report_to_walks();
                     self.writer.remove_from_flash(shared, self.stripe, &other);
@@ -78,7 +79,7 @@ impl Update<'_, '_> {
         Ok(offset)
     }
 
-    /// Counts a published item, and counts out the one that it replaced.
+    /// Counts a published item, and subtracts the one that it replaced.
     fn account(&mut self, new: &NewRecord<'_>, keep_chain: bool) {
         let (shared, attributes) = (self.shared, &new.attributes);
         let value_len = new.chain_len() + new.inline_len();

@@ -1,5 +1,5 @@
-//! The value of an item that is stored: inline, an upload, a chain that is extended, or a large value that was put
-//! together beforehand.
+//! The value of a stored item: inline, an upload, an extended chain, or a large value that was
+//! assembled before.
 
 use super::change::{Shortage, Update};
 use crate::engine::SPACES;
@@ -96,8 +96,8 @@ impl<'u> Update<'u, '_> {
         Ok(())
     }
 
-    /// Appends to a large value in place: the new item takes over the chain, and bytes that do not fit
-    /// into its last segment follow in further segments and in the item.
+    /// Appends to a large value in place: the new item takes over the chain. Bytes that do not fit
+    /// into its last segment go to further segments and to the item.
     fn extend_chain<'v>(
         &mut self,
         new: NewRecord<'_>,
@@ -150,7 +150,7 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    /// Writes after the end of a chain of `chain_len` bytes, into its last segment.
+    /// Writes behind the end of a chain of `chain_len` bytes, into its last segment.
     fn fill_last(
         &self,
         old: &Record<'u>,
@@ -161,14 +161,14 @@ impl<'u> Update<'u, '_> {
         let last = self.shared.last_of_chain(old);
         let mut at = layout.start(last) + chain_len % layout.segment_len;
         pieces(&mut |piece| {
-            // SAFETY: the chain belongs to this item, whose stripe is locked, so nobody else appends;
-            // readers and leases go no further than the length that was published.
+            // SAFETY: the chain belongs to this item, whose stripe is locked, so no other thread
+            // appends. Readers and leases read only the length that was published.
             unsafe { self.shared.table().region.write(at, piece) };
             at += piece.len();
         });
     }
 
-    /// The large value that was put together for this update, if the old value has not changed.
+    /// The large value that was assembled for this update, if the old value has not changed.
     fn built<'v>(
         &mut self,
         plan: Plan,
@@ -191,7 +191,7 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    /// Keeps a built value for another attempt.
+    /// Keeps an assembled value for another attempt.
     fn keep_built(&mut self, plan: Plan, built: Option<Upload>) {
         let old = self.live().map(|found| found.record);
         *self.writer.value_builder =
@@ -205,7 +205,7 @@ impl<'u> Update<'u, '_> {
         upload: &mut Option<Upload>,
     ) -> Result<(), Shortage<'v>> {
         let Some(uploaded) = upload.as_ref() else { return Ok(()) };
-        assert_eq!(uploaded.filled, uploaded.len, "only what has arrived whole is published");
+        assert_eq!(uploaded.filled, uploaded.len, "only complete uploads are published");
         let value_len =
             u32::try_from(uploaded.len).map_err(|_| Shortage::Refused(Refusal::TooLarge))?;
         let chain = uploaded.link_chain().map(|first| Chain { first, value_len });

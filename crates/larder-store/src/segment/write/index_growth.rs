@@ -1,4 +1,4 @@
-//! Growing the index, and making room in it for a key whose buckets are full.
+//! Growing the index, and freeing an index word for a key whose buckets are full.
 
 use crate::Refusal;
 use crate::segment::cache::shared::{AbortOnUnwind, Shared};
@@ -13,11 +13,11 @@ use std::sync::Arc;
 const INDEX_LOAD: usize = 85;
 /// The number of buckets that are added at a time.
 const GROWTH_STEP: usize = 4;
-/// The share of all segments that index and ghosts may have, in percent. The smallest items need this
-/// much.
+/// The maximum share of all segments for index and ghosts, in percent. A cache of the smallest
+/// items needs this much.
 const INDEX_SHARE: usize = 45;
-/// How often a write whose buckets are full waits for another handle that grows the index: about 100 ms in all, as
-/// for a reader (`room.rs`).
+/// How often a write whose buckets are full waits for another handle that grows the index: about
+/// 100 ms in all, as long as for a reader (`room.rs`).
 const WAITS_MAX: u32 = 1000;
 
 /// The outcome of an attempt to grow.
@@ -32,9 +32,9 @@ enum Growth {
 }
 
 impl Handle {
-    /// Makes room in the index for a key whose buckets are full, as are those that their items could
-    /// move to: adds a bucket to every stripe. If there is no memory for that, the item with the
-    /// lowest frequency in the key's buckets is evicted.
+    /// Frees an index word for a key whose buckets are full, and the buckets to which their words
+    /// could move: adds a bucket to every stripe. If there is no memory for that, evicts the item
+    /// with the lowest frequency in the key's buckets.
     pub(crate) fn make_slot(&mut self, hash: u64, rounds: u32) -> Result<(), Refusal> {
         match self.grow(self.shared.index.stripes()) {
             Growth::Done => Ok(()),
@@ -64,7 +64,7 @@ impl Handle {
         writer.remove(shared, &stripe, &place, &record);
     }
 
-    /// Grows the index by a step if `used` words are more than [`INDEX_LOAD`] allows.
+    /// Grows the index by a step if `used` words exceed [`INDEX_LOAD`].
     pub(crate) fn grow_if_full(&mut self, used: usize) {
         let words = self.shared.index.len() * BUCKET_SLOTS;
         if used * 100 > words * INDEX_LOAD {
@@ -78,7 +78,7 @@ impl Handle {
         let Ok(_growing) = shared.growth.try_lock() else { return Growth::Busy };
         for step in 0..steps {
             let new = shared.index.len();
-            // The keys of items on flash can't be read again.
+            // The keys of items on flash are not in memory, so they can't be hashed again.
             if shared.flash.is_some() && !shared.index.can_grow_without_keys() {
                 return if step > 0 { Growth::Done } else { Growth::Full };
             }
@@ -106,10 +106,10 @@ impl Handle {
         if !may(&shared.alloc()) {
             return false;
         }
-        // Segments that were never used are preferred, because others have to be cleared.
+        // Segments that were never used are preferred, because others must be zeroed.
         let taken: Vec<u32> = (0..wants)
             .map_while(|_| {
-                // The reserve may be used, because all inserts wait for the index.
+                // The index may use the reserve, because all inserts wait for it.
                 let fresh = shared.take_fresh(shared.reserve() / 2);
                 let free = fresh.or_else(|| shared.take(1));
                 free.or_else(|| self.take_segment().ok())

@@ -1,4 +1,4 @@
-//! Records written to open segments, and the room for them.
+//! Writing records to open segments, and freeing memory for them.
 //!
 //! | file | subject |
 //! |---|---|
@@ -7,8 +7,8 @@
 //! | `index_growth` | free index words for a write |
 //!
 //! # Invariants
-//! - An open segment is appended to by one handle.
-//! - No segment is opened, and no index grown, while the thread holds a stripe.
+//! - Only one handle appends to an open segment.
+//! - A thread that holds a stripe neither opens a segment nor grows the index.
 
 pub(crate) mod index_growth;
 pub(crate) mod room;

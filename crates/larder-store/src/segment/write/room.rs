@@ -1,11 +1,11 @@
-//! Making room for a write: from free segments, from those that readers may still see, from those that
-//! other handles leave idle, and from those that can be cleaned or evicted. All waiting is bounded; a
-//! write that finds no room is refused.
+//! Finds memory for a write: free segments, retired segments that readers may still see, segments
+//! of idle handles, and segments that can be cleaned or evicted. All waiting is bounded; a write
+//! that finds no memory is refused.
 //!
-//! If there are hardly more segments than handles, and more threads than cores, the threads that have
-//! lost their core hold most of the memory: what they read, append to and empty. Handles then take
-//! turns: each holds segments only during an update, without a pin, and only one at a time empties
-//! segments.
+//! With few segments for each handle and more threads than cores (`Shared::is_tight`), threads that
+//! were preempted hold most of the memory: the segments that they read, append to and empty.
+//! Handles then alternate: each holds segments only during an update, and without a pin, and only
+//! one at a time empties segments.
 
 use crate::Refusal;
 use crate::segment::cache::member::{Evacuation, Writing};
@@ -17,18 +17,18 @@ use crate::segment::memory::table::SegmentState;
 use crate::segment::sync::{Ordering, wait_for_others};
 use std::sync::Arc;
 
-/// If one segment in this many waits for readers, no more is evicted for a write, because evicting more
-/// frees nothing while a reader does not end its batch.
+/// If one segment in this many waits for readers, a write evicts no more: that would free nothing
+/// while a reader does not end its batch.
 const LIMBO_SHARE: usize = 8;
-/// How often a write waits for readers to end their batches: about 100 ms in all, which is usually longer
-/// than a thread that has lost its core needs to get it back, also on a virtual machine that has to wait
-/// for its own.
+/// How often a write waits for readers to end their batches: about 100 ms in all. A preempted
+/// thread usually resumes within that time, even on a virtual machine that itself waits for a core.
 const WAITS_MAX: u32 = 1000;
-/// How often it waits if no memory waits for readers, in a cache that evicts: a few milliseconds.
+/// How often a write waits if no memory waits for readers, in a cache that evicts: a few
+/// milliseconds.
 const WAITS_EARLY: u32 = 64;
-/// How often it waits while handles take turns: up to a second.
+/// How often a write waits while handles alternate: up to a second.
 const WAITS_MAX_TIGHT: u32 = 10_000;
-/// How often a write makes room that other handles take before it is refused.
+/// How often a write frees memory that other handles take before it is refused.
 const ROUNDS_MAX: u32 = 1000;
 
 impl Handle {
@@ -38,7 +38,7 @@ impl Handle {
         self.take_segment_within(waits_max)
     }
 
-    /// Takes a free segment without waiting, for a write that has another choice.
+    /// Takes a free segment without waiting, for a write that has an alternative.
     pub(crate) fn try_segment(&mut self) -> Result<u32, Refusal> {
         self.take_segment_within(0)
     }
@@ -58,7 +58,7 @@ impl Handle {
             }
             let next = self.shared.alloc().next_epoch();
             if std::mem::replace(&mut epoch, next) != next {
-                // Readers do end their batches, but other writes took the memory.
+                // Readers end their batches, but other writes took the memory.
                 waits = 0;
             }
             // Other handles may be emptying all the segments that can be emptied.
@@ -71,8 +71,8 @@ impl Handle {
         Err(Refusal::OutOfMemory)
     }
 
-    /// Frees memory that no reader can see any more. No item is borrowed while a write is under way, so
-    /// this handle's own pin can be renewed.
+    /// Frees memory that no reader can see any more. Renews this handle's own pin, which is safe
+    /// because no item is borrowed during a write.
     fn collect(&mut self) {
         if self.shared.alloc().limbo() > 0 {
             self.pin.renew(&self.shared.epoch);
@@ -80,7 +80,7 @@ impl Handle {
         }
     }
 
-    /// Begins an evacuation if free segments will be needed soon, and sets its rate.
+    /// Starts an evacuation if the cache will need free segments soon, and sets its rate.
     fn ensure_free(&mut self) {
         if self.shared.is_tight() {
             return;
@@ -95,8 +95,8 @@ impl Handle {
         self.set_evacuation_rate(free_or_pending, reserve);
     }
 
-    /// Evacuates records until a segment is free or will be; false if it could not evacuate any. It
-    /// may stop in the middle of a segment, because a single item may own many segments.
+    /// Evacuates records until a segment is free or will be. Returns false if it could not evacuate
+    /// any. May stop in the middle of a segment, because a single item may own many segments.
     fn evacuate_until_free(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         let turn = shared.is_tight().then(|| shared.evacuating.try_lock());
@@ -113,18 +113,18 @@ impl Handle {
         worked
     }
 
-    /// Whether free segments are short and evicting more would help.
+    /// Whether the cache needs more free segments and evicting more would free some.
     fn wants_more(&self) -> bool {
         let alloc = self.shared.alloc();
         let limbo_max = self.shared.reserve().max(self.shared.limit_segments() / LIMBO_SHARE);
         alloc.free() <= self.shared.reserve() / 2 && alloc.limbo() <= limbo_max
     }
 
-    /// Seals and puts back segments that other handles have left open or half emptied; true if there
-    /// were any.
+    /// Seals the segments that other handles left open, and puts back those that they left half
+    /// emptied. Returns true if there were any.
     fn free_idle(&mut self) -> bool {
         if self.shared.is_tight() {
-            // The next handle appends to open segments.
+            // The next handle appends to these open segments.
             return false;
         }
         let (shared, writer) = self.writer();
@@ -134,8 +134,9 @@ impl Handle {
         shared.seal_idle() || has_orphans || has_own
     }
 
-    /// Waits briefly for other handles to end their batches; false if a write has waited for the same
-    /// epoch in vain before, so that only the first write waits for a stalled reader.
+    /// Waits briefly for other handles to end their batches. Returns false if a write already
+    /// waited for the same epoch without success, so that only the first write waits for a stalled
+    /// reader.
     fn wait_for_readers(&mut self, waits: &mut u32, waits_max: u32) -> bool {
         let epoch = self.shared.alloc().next_epoch().unwrap_or(0);
         let shared = Arc::clone(&self.shared);
@@ -144,7 +145,7 @@ impl Handle {
         if !is_tight && epoch != 0 && stalled.load(Ordering::Relaxed) == epoch {
             return false;
         }
-        // Other handles may wait for what this handle holds.
+        // Other handles may wait for the pin or the segments of this handle.
         self.pin.pause();
         self.end_writing();
         wait_for_others(*waits);
@@ -179,8 +180,8 @@ impl Shared {
         }
     }
 
-    /// Takes an open segment that fits from a handle that is between two batches. If there is none, an
-    /// open segment that does not fit is sealed.
+    /// Takes an open segment that fits from a handle between two batches. If there is none, seals
+    /// an open segment that does not fit.
     pub(crate) fn take_idle_open(&self, fits: impl Fn(&Open) -> bool) -> Option<Open> {
         let take = |wanted: &dyn Fn(&Open) -> bool| {
             self.members().iter().find_map(|member| {
@@ -200,14 +201,14 @@ impl Shared {
         taken
     }
 
-    /// Takes over the evacuation of a handle that is between two batches.
+    /// Takes over the evacuation of a handle between two batches.
     pub(crate) fn take_idle_evacuation(&self) -> Option<Evacuation> {
         let take = |writing: &mut Writing| writing.evacuation.take();
         self.members().iter().find_map(|member| member.with_idle(take).flatten())
     }
 
-    /// Seals the open segments of handles that are between two batches, and puts back the segments that
-    /// they were emptying; true if there were any.
+    /// Seals the open segments of handles between two batches, and puts back the segments that they
+    /// were emptying. Returns true if there were any.
     fn seal_idle(&self) -> bool {
         let mut any = false;
         self.for_each_member(|member| {
@@ -223,7 +224,7 @@ impl Shared {
         any
     }
 
-    /// Seals the open segments of dropped handles; true if there were any.
+    /// Seals the open segments of dropped handles. Returns true if there were any.
     fn seal_orphans(&self) -> bool {
         let orphans = std::mem::take(&mut self.alloc().orphans);
         orphans.iter().for_each(|open| self.seal(open));

@@ -1,4 +1,4 @@
-//! Open segments: what a handle appends items to, and how items are put together there.
+//! Writing items to open segments, and removing them.
 
 use crate::engine::RemovalReason;
 use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, chained_max, place};
@@ -21,32 +21,34 @@ use crate::segment::sync::{Ordering, fence, wait_for_others};
 use crate::{Eviction, Expiry, Now, Refusal};
 use std::sync::Arc;
 
-/// How often a write looks for a segment before it is refused, while handles take turns: some seconds.
+/// How often a write looks for a segment before it is refused, while handles alternate: some
+/// seconds.
 const ROUNDS_MAX: u32 = 10_000;
 
-/// An open segment with chains is not sealed before it has this many items. Otherwise the largest
-/// values of a small cache would take a segment each for the few bytes that are not in their chains.
+/// The minimum number of items in a segment with chains before it is sealed. Otherwise each of the
+/// largest values of a small cache would take a segment for the few bytes that are not in its
+/// chain.
 const CHAINED_ITEMS_MIN: u32 = 4;
 
-/// A handle adds its index words to the shared count in steps of this many.
+/// A handle adds its index words to the shared count in steps of this size.
 const SLOTS_STEP: isize = 16;
 
-/// Free blocks that are tried for an item, before it is appended to an open segment.
+/// The number of free blocks that are tried for an item before it is appended to an open segment.
 const BLOCKS_TRIED: usize = 4;
 
-/// How much of the place of a dead record is prefetched, in bytes.
+/// The maximum number of bytes of a dead record that are prefetched.
 const PREFETCHED_MAX: usize = 1024;
 
-/// How many cache lines behind the item that was written last are prefetched.
+/// The number of cache lines behind the last written item that are prefetched.
 const LINES_AHEAD: usize = 4;
 
-/// The parts of a handle that write while a stripe is locked, borrowed apart from its reference to the
-/// cache.
+/// The parts of a handle that write while a stripe is locked, borrowed separately from its
+/// reference to the cache.
 pub(crate) struct Writer<'h> {
     pub(crate) writing: &'h mut Writing,
     pub(crate) value_builder: &'h mut Option<ValueBuilder>,
     pub(crate) member: &'h Member,
-    /// What was read from flash for this batch.
+    /// The reads from flash that were delivered in this batch.
     pub(crate) delivered: &'h [Arc<dyn Reading>],
     pub(crate) now: Now,
     /// The flush floor before the stripe was locked.
@@ -54,7 +56,7 @@ pub(crate) struct Writer<'h> {
 }
 
 impl Handle {
-    /// Takes the state for writing from the [`Member`], where other handles can reach it.
+    /// Takes the writing state from the [`Member`], where other handles can access it.
     #[cold]
     #[inline(never)]
     fn begin_writing(&mut self) {
@@ -66,7 +68,7 @@ impl Handle {
         self.writing = Some(writing);
     }
 
-    /// Leaves the state for writing with the [`Member`] until the next write.
+    /// Returns the writing state to the [`Member`] until the next write.
     pub(crate) fn end_writing(&mut self) {
         if let Some(writing) = self.writing.take() {
             self.member.leave_writing(writing);
@@ -79,13 +81,13 @@ impl Handle {
         if self.writing.is_none() {
             self.begin_writing();
         }
-        let writing = self.writing.as_deref_mut().expect("it was just taken");
+        let writing = self.writing.as_deref_mut().expect("`begin_writing` has taken the state");
         let (value_builder, member, now) = (&mut self.value_builder, &*self.member, self.now);
         let (delivered, floor) = (&self.fetching.delivered[..], self.shared.flush_floor());
         (&self.shared, Writer { writing, value_builder, member, delivered, now, floor })
     }
 
-    /// Makes sure that an open segment has room for an item of this kind and length.
+    /// Ensures that an open segment has room for an item of this kind and length.
     pub(crate) fn open_segment(&mut self, kind: Kind, len: usize) -> Result<(), Refusal> {
         for round in 0.. {
             let (shared, mut writer) = self.writer();
@@ -93,7 +95,7 @@ impl Handle {
                 return Ok(());
             }
             let shared = Arc::clone(shared);
-            // While handles take turns, another handle may leave an open segment first.
+            // While handles alternate, another handle may return an open segment first.
             let takes_turns = shared.is_tight() && round < ROUNDS_MAX;
             if !takes_turns || shared.alloc().open < shared.open_max() {
                 let taken = if takes_turns { self.try_segment() } else { self.take_segment() };
@@ -113,7 +115,8 @@ impl Handle {
         Err(Refusal::OutOfMemory)
     }
 
-    /// Adds the index words that were taken to the shared count, and grows the index if that is high.
+    /// Adds the index words that this handle took to the shared count, and grows the index if the
+    /// count is high.
     pub(crate) fn flush_slot_delta(&mut self) {
         let (shared, writer) = self.writer();
         if writer.writing.slots.abs() < SLOTS_STEP {
@@ -132,12 +135,12 @@ impl Handle {
 }
 
 impl Shared {
-    /// Adds the index words that a handle has taken to the shared count; returns how many are in use.
+    /// Adds the index words that a handle took to the shared count. Returns the number in use.
     pub(crate) fn count_slots(&self, writing: &mut Writing) -> Option<usize> {
         let slots = std::mem::take(&mut writing.slots);
         let before = self.slots_used.fetch_add(slots.cast_unsigned(), Ordering::Relaxed);
         let used = before.wrapping_add_signed(slots);
-        // The sum of differences may be below zero for a moment.
+        // The sum of the differences may be negative for a moment.
         usize::try_from(used.cast_signed()).ok()
     }
 
@@ -145,7 +148,7 @@ impl Shared {
         writing.open.drain(..).for_each(|open| self.seal(&open));
     }
 
-    /// Seals a segment and puts it into its queue.
+    /// Seals a segment and adds it to its queue.
     pub(crate) fn seal(&self, open: &Open) {
         let table = self.table();
         let entry = table.entry(open.segment);
@@ -162,14 +165,15 @@ impl Shared {
 }
 
 impl Writer<'_> {
-    /// The lifetime and size class of an item of `bytes`, chain included.
+    /// The lifetime and size class of an item of `bytes` bytes, chain included.
     pub(crate) fn kind(&self, shared: &Shared, queue: Queue, expiry: Expiry, bytes: usize) -> Kind {
         let lifetimes = shared.lifetimes.load(Ordering::Relaxed);
         let lifetime = lifetime_class(expiry, self.now.secs, lifetimes);
         Kind { queue, lifetime, size: SizeClass::of(bytes as u64) }
     }
 
-    /// The open segment for items of this kind. Not all kinds can have one of their own.
+    /// The position of the open segment for items of this kind. If it has none of its own, another
+    /// kind's.
     fn place(&self, shared: &Shared, wanted: Kind) -> Option<usize> {
         let open = &self.writing.open;
         let own = open.iter().position(|open| open.kind == wanted);
@@ -193,8 +197,8 @@ impl Writer<'_> {
         self.open_of(shared, kind).is_some_and(|open| open.has_room(len))
     }
 
-    /// Takes over an open segment of this kind from a handle that was dropped, or, if too many segments
-    /// are open, from one that is between two batches.
+    /// Takes over an open segment of this kind from a dropped handle, or, if too many segments are
+    /// open, from a handle between two batches.
     fn adopt(&mut self, shared: &Shared, kind: Kind, len: usize) -> bool {
         let floor = shared.flush_floor();
         let (adopted, crowded) = {
@@ -215,7 +219,7 @@ impl Writer<'_> {
         true
     }
 
-    /// Opens `segment` for items of `kind`, in place of the segment that they went to.
+    /// Opens `segment` for items of `kind`, and seals the previous open segment of that kind.
     pub(crate) fn open(&mut self, shared: &Shared, kind: Kind, segment: u32) {
         let table = shared.table();
         let entry = table.entry(segment);
@@ -224,7 +228,7 @@ impl Writer<'_> {
             alloc.open += 1;
             (table.header_page().next_sequence(&mut alloc), alloc.untouched())
         };
-        // The reserve may never be used, although memory is full.
+        // The reserve may never be used, even when memory is full.
         let has_unused = untouched > shared.reserve();
         shared.note_unused(has_unused);
         if !has_unused {
@@ -240,7 +244,7 @@ impl Writer<'_> {
         );
     }
 
-    /// Replaces the open segment that items of its kind went to, which is sealed.
+    /// Replaces and seals the open segment for items of the same kind.
     fn replace(&mut self, shared: &Shared, open: Open) {
         match self.place(shared, open.kind) {
             Some(i) => shared.seal(&std::mem::replace(&mut self.writing.open[i], open)),
@@ -248,8 +252,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes an item that no index word refers to yet, and returns its offset; `None` if there is no
-    /// room. [`Writer::unwrite`] takes the item back.
+    /// Writes an item that no index word refers to yet, and returns its offset; `None` if there is
+    /// no room. [`Writer::unwrite`] undoes it.
     pub(crate) fn write(
         &mut self,
         shared: &Shared,
@@ -259,13 +263,14 @@ impl Writer<'_> {
         let free = self.take_free_block(shared, kind, record);
         let (offset, header) = free.or_else(|| self.append(shared, kind, record))?;
         let table = shared.table();
-        // SAFETY: the place is in this handle's own open segment, behind all published items, or this
-        // handle has taken it from a dead record of the same length. Its segment is the one in which
-        // that record died, and is not retired before the new record is dead; all pins that could have
-        // found the dead record have ended.
+        // SAFETY: the bytes are in this handle's own open segment, behind all published items, or
+        // this handle has taken them from a dead record of the same length. Then the segment is the
+        // one in which that record died, it is not retired before the new record is dead, and all
+        // pins that could have found the dead record have ended.
         unsafe { record.write(table, offset, header, shared.config.cas) };
         if record.has_tags() {
-            // After the item, as an expiry is: either a search reads the item, or it is noted afterwards.
+            // After the item, like an expiry: either a search reads the item, or this records it
+            // afterwards.
             fence(Ordering::SeqCst);
             table.entry(table.layout.segment_of(offset)).note_tags();
         }
@@ -279,7 +284,7 @@ impl Writer<'_> {
         Some(offset)
     }
 
-    /// Reserves room for an item in an open segment; returns its offset and header.
+    /// Reserves room for an item in an open segment. Returns its offset and header.
     fn append(
         &mut self,
         shared: &Shared,
@@ -299,14 +304,14 @@ impl Writer<'_> {
         }
         open.at += len;
         open.items += 1;
-        // The memory behind it is written next. Where it is not in the cache then, the locked
-        // instructions that follow a write wait for it.
+        // The memory behind it is written next. If it is not in the processor's cache by then, the
+        // locked instructions that follow a write wait for it.
         table.region.prefetch_for_write::<LINES_AHEAD>(open.at + CACHE_LINE);
         Some((offset, header))
     }
 
-    /// Takes the place of a dead record of the same length and kind for an item; returns its offset and
-    /// header. `None` if no such place is known.
+    /// Takes the block of a dead record of the same length and kind for an item. Returns its offset
+    /// and header; `None` if no such block is known.
     #[inline]
     fn take_free_block(
         &mut self,
@@ -325,8 +330,8 @@ impl Writer<'_> {
             let segment = table.layout.segment_of(block.offset);
             let entry = table.entry(segment);
             let header = record.header_at(header, entry.base());
-            // If the floor has risen since the writer looked whether the old item is live, that item
-            // was flushed, and the segment may have been opened later.
+            // If the floor has risen since the writer checked whether the old item is live, a flush
+            // has invalidated that item, and the segment may have been opened later.
             let is_flushed = block.sequence < self.floor || shared.flush_floor() != self.floor;
             if is_flushed
                 || !entry.is_for(kind)
@@ -345,7 +350,7 @@ impl Writer<'_> {
         None
     }
 
-    /// Takes back the item that was written last and not published.
+    /// Undoes the last write, which was not published.
     pub(crate) fn unwrite(&mut self, shared: &Shared, record: &Record<'_>) {
         let open = &mut self.writing.open;
         let end = record.offset + record.len();
@@ -354,12 +359,12 @@ impl Writer<'_> {
                 open.at = record.offset;
                 open.items -= 1;
             }
-            // It was written in the place of a dead record.
+            // The record has replaced a dead record.
             None => shared.mark_record_dead(record),
         }
     }
 
-    /// Counts a chain whose item was just written at `offset`.
+    /// Counts the chain of an item that was just written at `offset`.
     pub(crate) fn count_chain(&mut self, shared: &Shared, offset: usize, segments: usize) {
         let segment = shared.table().layout.segment_of(offset);
         let Some(i) = self.writing.open.iter().position(|open| open.segment == segment) else {
@@ -376,8 +381,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Counts out an item that no index word refers to any more, and marks it dead. `keep_chain`:
-    /// another item has taken over its chain.
+    /// Subtracts an item that no index word refers to any more from the counts, and marks it dead.
+    /// `keep_chain`: another item has taken over its chain.
     #[inline]
     pub(crate) fn mark_dead(
         &mut self,
@@ -390,7 +395,7 @@ impl Writer<'_> {
         self.mark_counted_dead(shared, record, keep_chain);
     }
 
-    /// Marks an item dead that was counted out.
+    /// Marks an item dead that was already subtracted from the counts.
     #[inline]
     pub(crate) fn mark_counted_dead(
         &mut self,
@@ -398,16 +403,16 @@ impl Writer<'_> {
         record: &Record<'_>,
         keep_chain: bool,
     ) {
-        // The segment may be retired as soon as the record is dead.
+        // Read before, because the segment may be retired as soon as the record is dead.
         let sequence = record.entry().sequence().load(Ordering::Relaxed);
         shared.mark_dead(record, keep_chain);
-        // The tail of a large value may be leased.
+        // Not for large values: their tail may be leased.
         if shared.has_free_lists() && record.chain().is_none() {
             self.add_free_block(shared, record, sequence);
         }
     }
 
-    /// Notes the place of a dead record, if another record may be written there.
+    /// Adds the block of a dead record to the free lists, if another record may be written there.
     #[inline]
     fn add_free_block(&mut self, shared: &Shared, record: &Record<'_>, sequence: Sequence) {
         let (len, segment) = (record.len(), record.segment());
@@ -416,14 +421,15 @@ impl Writer<'_> {
             && !shared.is_aged(segment, self.now.secs);
         if is_usable {
             self.writing.free.add(len, FreeBlock { offset: record.offset, sequence });
-            // The blocks that were freed last are written to first. The locked instructions that follow
-            // a write would wait for memory that is not in the cache then.
+            // The most recently freed blocks are reused first. The locked instructions that follow
+            // a write would wait for memory that is not in the processor's cache.
             let behind_head = record.offset + CACHE_LINE..record.offset + len.min(PREFETCHED_MAX);
             shared.table().region.prefetch_range_for_write(behind_head);
         }
     }
 
-    /// Evicts an item: it is removed and remembered, so that it goes to the main queue if it comes back soon.
+    /// Evicts an item: removes it and adds a ghost, so that it goes to the main queue if it is
+    /// stored again soon.
     pub(crate) fn evict(
         &mut self,
         shared: &Arc<Shared>,
@@ -471,7 +477,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Counts an item that is removed because it can't be shown any more. `crawled`: maintenance has found it.
+    /// Counts an item that was removed because it was no longer valid. `crawled`: maintenance found
+    /// it.
     pub(crate) fn count_reclaimed(&self, shared: &Shared, record: &Record<'_>, crawled: bool) {
         let (class, _) = shared.class_of(record);
         let death = if shared.is_flushed(record) {

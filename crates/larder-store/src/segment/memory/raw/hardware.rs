@@ -12,7 +12,7 @@ pub(crate) fn prefetch<T>(pointer: *const T) {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(pointer.cast());
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above: the instruction only hints, and reads and writes no register but `pointer`.
+    // SAFETY: as above: the instruction is a hint. It reads `pointer` and writes no register.
     unsafe {
         std::arch::asm!(
             "prfm pldl1keep, [{pointer}]",
@@ -24,13 +24,13 @@ pub(crate) fn prefetch<T>(pointer: *const T) {
     let _ = pointer;
 }
 
-/// Prefetches a cache line that will be written, so that no other core has it meanwhile.
+/// Prefetches a cache line for writing: no other core keeps a copy of it.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn prefetch_for_write<T>(pointer: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch of any address has no effect that the program could observe, and processors
-    // without this instruction execute it as none.
+    // SAFETY: a prefetch of any address has no effect that the program could observe, and
+    // processors without this instruction ignore it.
     unsafe {
         std::arch::asm!(
             "prefetchw [{pointer}]",
@@ -39,7 +39,7 @@ pub(crate) fn prefetch_for_write<T>(pointer: *const T) {
         );
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above: the instruction only hints, and reads and writes no register but `pointer`.
+    // SAFETY: as above: the instruction is a hint. It reads `pointer` and writes no register.
     unsafe {
         std::arch::asm!(
             "prfm pstl1keep, [{pointer}]",
@@ -51,11 +51,11 @@ pub(crate) fn prefetch_for_write<T>(pointer: *const T) {
     let _ = pointer;
 }
 
-/// The length of the system's pages in bytes: memory is given back in units of this.
+/// The length of the system's pages in bytes. Memory is returned to the system in whole pages.
 #[cfg(unix)]
 pub(crate) fn page_len() -> usize {
     let page_len = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
-    // The longest pages of any processor, for systems that do not say.
+    // The longest pages of any processor, if the system does not report a length.
     page_len.ok().flatten().and_then(|len| usize::try_from(len).ok()).unwrap_or(64 << 10)
 }
 

@@ -14,18 +14,18 @@ use std::sync::atomic::AtomicU64 as Counter;
 #[derive(Debug)]
 pub(crate) struct Region {
     memory: Memory,
-    /// The last offset at which words may begin: a bucket's length before the end of the memory.
+    /// The last offset at which words may start: a bucket's length before the end of the memory.
     last: usize,
 }
 
-/// The bytes of a bucket, the longest object of fixed length.
+/// The length of a bucket in bytes. A bucket is the longest object of fixed length.
 const FIXED_LEN: usize = BUCKET_SLOTS * 8;
 
 impl Region {
     /// A region of `len` bytes of zeroes.
     pub(crate) fn new(len: usize) -> io::Result<Self> {
-        // The bytes behind the end are never touched; with them the check of a word's place is one
-        // comparison.
+        // The bytes behind the region's end are never accessed. Because of them, one comparison is
+        // enough to check a word's offset.
         Ok(Self { memory: Memory::new(Self::memory_len(len))?, last: len })
     }
 
@@ -34,7 +34,7 @@ impl Region {
         Ok(Self { memory: Memory::of_file(file, Self::memory_len(len))?, last: len })
     }
 
-    /// The bytes of memory behind a region of `len` bytes.
+    /// The bytes of memory for a region of `len` bytes.
     pub(crate) fn memory_len(len: usize) -> usize {
         len + FIXED_LEN
     }
@@ -44,33 +44,33 @@ impl Region {
         self.memory.is_file()
     }
 
-    /// Takes the memory of a place from the system, if the region is in a file.
+    /// Takes the memory of a range from the system, if the region is in a file.
     ///
     /// # Errors
-    /// The file system has no room.
+    /// The file system is full.
     pub(crate) fn commit(&self, offset: usize, len: usize) -> io::Result<()> {
         self.memory.commit(offset, len)
     }
 
-    /// Has the system map the pages of a place at once.
+    /// Makes the system map the pages of a range now.
     pub(crate) fn populate(&self, offset: usize, len: usize) {
         self.memory.populate(offset, len);
     }
 
-    /// Two counters at a multiple of 8, whose values no other thread relies on: model checks do not look
-    /// at them.
+    /// Two counters at a multiple of 8. No other thread relies on their values, so model checks
+    /// ignore them.
     #[inline]
     pub(crate) fn counters(&self, offset: usize) -> &[Counter; 2] {
         strict_assert!(offset.is_multiple_of(8));
         let pointer = self.fixed(offset).cast::<[Counter; 2]>();
-        // SAFETY: as in `word`, for both.
+        // SAFETY: as in `word`, for both counters.
         unsafe { &*pointer }
     }
 
     /// The address of an object of at most [`FIXED_LEN`] bytes.
     #[inline]
     fn fixed(&self, offset: usize) -> *mut u8 {
-        assert!(offset <= self.last, "inside the region");
+        assert!(offset <= self.last, "the object is inside the region");
         self.memory.start().wrapping_add(offset)
     }
 
@@ -78,7 +78,7 @@ impl Region {
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(
             offset <= self.memory.len() && len <= self.memory.len() - offset,
-            "inside the region"
+            "the bytes are inside the region"
         );
         self.memory.start().wrapping_add(offset)
     }
@@ -88,8 +88,8 @@ impl Region {
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         strict_assert!(offset.is_multiple_of(8));
         let pointer = self.fixed(offset).cast::<AtomicU64>();
-        // SAFETY: inside the memory and aligned (the mapping is page-aligned, all users pass
-        // multiples of 8); rule 1: all accesses are atomic.
+        // SAFETY: the pointer is inside the memory and aligned (the mapping is page-aligned, and
+        // all users pass multiples of 8). Rule 1: all accesses are atomic.
         unsafe { &*pointer }
     }
 
@@ -103,8 +103,8 @@ impl Region {
     #[inline]
     pub(crate) fn header_page(&self) -> &HeaderPage {
         let pointer = self.memory.start().cast::<HeaderPage>();
-        // SAFETY: every region is longer than the header page and is aligned to a page; it consists of
-        // atomics alone, for which all bytes are valid.
+        // SAFETY: every region is longer than the header page and is aligned to a page. The page
+        // consists only of atomics, for which all bytes are valid.
         unsafe { &*pointer }
     }
 
@@ -113,7 +113,7 @@ impl Region {
     pub(crate) fn bucket(&self, offset: usize) -> &[AtomicU64; BUCKET_SLOTS] {
         strict_assert!(offset.is_multiple_of(64));
         let pointer = self.fixed(offset).cast::<[AtomicU64; BUCKET_SLOTS]>();
-        // SAFETY: as in `word`, for all of them.
+        // SAFETY: as in `word`, for all of the words.
         unsafe { &*pointer }
     }
 
@@ -129,46 +129,46 @@ impl Region {
     /// Published bytes.
     ///
     /// # Safety
-    /// The caller holds a pin, stripe lock or lease that keeps these bytes from being recycled for
-    /// as long as the slice is used, and they were published (rules 2 and 3).
+    /// The bytes were published, and the caller holds a pin, stripe lock or lease that keeps them
+    /// from being recycled while the slice is used (rules 2 and 3).
     #[inline]
     pub(crate) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
-        // SAFETY: inside the memory, initialised (mapped memory is zeroed), unchanging by the
-        // caller's promise.
+        // SAFETY: the bytes are inside the memory and initialised (mapped memory is zeroed). They
+        // do not change, by the caller's promise.
         unsafe { std::slice::from_raw_parts(self.at(offset, len), len) }
     }
 
     /// Writes bytes that no other thread can see yet.
     ///
     /// # Safety
-    /// The caller owns the place: it is in its open segment or upload, or a free block that it has taken,
-    /// and no index word refers to it (rules 2 and 3).
+    /// The caller owns the bytes: they are in its open segment or upload, or in a free block that
+    /// it has taken, and no index word refers to them (rules 2 and 3).
     #[inline]
     pub(crate) unsafe fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.at(offset, bytes.len());
-        // SAFETY: inside the memory, not overlapping (a published source never overlaps an
-        // unpublished place), and nobody reads it.
+        // SAFETY: the range is inside the memory. Source and target do not overlap, because a
+        // published source never overlaps unpublished bytes. No thread reads the target.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
-    /// The address of a place that a device reads or writes.
+    /// The address of a range that a device reads or writes.
     #[inline]
     pub(crate) fn place(&self, offset: usize, len: usize) -> *mut u8 {
         self.at(offset, len)
     }
 
-    /// Gives the memory of a place back to the system, and returns whether it reads as zeroes now.
-    /// Otherwise its content is not specified.
+    /// Returns the memory of a range to the system. Returns whether the range reads as zeroes now;
+    /// otherwise its content is not specified.
     ///
     /// # Safety
-    /// Nobody else reads or writes the place until the caller passes it on, and it begins and ends
-    /// at pages of the system.
+    /// No other thread reads or writes the range until the caller passes it on, and it starts and
+    /// ends at system pages.
     pub(crate) unsafe fn discard(&self, offset: usize, len: usize) -> bool {
         // SAFETY: by the caller's promise.
         unsafe { self.memory.discard(offset, len) }
     }
 
-    /// Asks the system for huge pages for memory that is touched from now on.
+    /// Requests huge pages from the system for memory that is first accessed from now on.
     pub(crate) fn use_huge_pages(&self) -> io::Result<()> {
         self.memory.use_huge_pages()
     }
@@ -179,7 +179,7 @@ impl Region {
         prefetch(self.memory.start().wrapping_add(offset));
     }
 
-    /// Prefetches the cache lines of some bytes, which will be written.
+    /// Prefetches the cache lines of a range for writing.
     #[inline]
     pub(crate) fn prefetch_range_for_write(&self, bytes: Range<usize>) {
         let mut line = bytes.start & !(CACHE_LINE - 1);
@@ -189,8 +189,8 @@ impl Region {
         }
     }
 
-    /// Prefetches `LINES` cache lines from `offset` on, which will be written. They may lie behind the
-    /// region's end.
+    /// Prefetches `LINES` cache lines from `offset` on for writing. They may be behind the region's
+    /// end.
     #[inline]
     pub(crate) fn prefetch_for_write<const LINES: usize>(&self, offset: usize) {
         let first = self.memory.start().wrapping_add(offset);

@@ -4,23 +4,25 @@
 //! and `flash_write::{block_writer, demotion, page_reclaim}` call the unsafe ones to read, write and discard
 //! bytes, each with the reason why it may.
 //!
-//! The safety of all this depends on three rules.
+//! The safety of this code depends on three rules.
 //! 1. *Words*: headers, CAS and expiries of items, the index and the segment table are read and written
 //!    through atomics only.
-//! 2. *Bytes*: keys and values are written by the one handle that owns the open segment, the upload or
-//!    the free block, before an index word with their location is stored with `Release`; after that they
-//!    do not change until the segment is recycled or their place becomes a free block (`free_lists`).
-//! 3. *Recycling*: a segment is recycled, and a free block written to, only after no index word refers to
-//!    it and every epoch pin that could have seen one has ended (or no index word ever referred to it). A
-//!    reader of bytes holds such a pin, or the lock of the key's stripe, without which its index word
-//!    does not change, or a lease. Or it owns the sealed segment, which is closed then: no free block in
-//!    it is taken. In a block that was taken before, the header of the dead record stays until the new
-//!    record is complete, and nobody reads the bytes of a record that its header says is dead.
+//! 2. *Bytes*: one handle writes keys and values: the owner of the open segment, of the upload or
+//!    of the free block. It writes them before it stores an index word with their location with
+//!    `Release`. Afterwards they do not change until the segment is recycled or they become a free
+//!    block (`free_lists`).
+//! 3. *Recycling*: a segment is recycled, and a free block overwritten, only after no index word
+//!    refers to it and every epoch pin that could have seen one has ended (or no index word ever
+//!    referred to it). A reader of bytes holds such a pin, or a lease, or the lock of the key's
+//!    stripe, without which the key's index word does not change. Or the reader owns the sealed
+//!    segment; then the segment is closed, and no free block in it is taken. In a block that was
+//!    taken earlier, the header of the dead record stays until the new record is complete, and no
+//!    thread reads the bytes of a record whose header is marked dead.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `mapped` | the region as mapped memory |
-//! | `modelled` | the region of model checks under weak memory |
+//! | `modelled` | the region of model checks under weak memory ordering |
 //! | `system` | the memory behind a mapped region: an anonymous mapping, a file, or an allocation |
 //! | `hardware` | prefetching, the length of cache lines and of pages |
 

@@ -1,9 +1,9 @@
-//! The region for model checks under loom, whose atomics can't be laid over mapped memory: each word
-//! is an atomic of its own, made when it is first asked for, and each byte has a cell beside it that
-//! fails the model where a write and another access are not ordered by happens-before.
+//! The region for model checks under loom, whose atomics can't be placed in mapped memory. Each
+//! word is a separate atomic, made at its first access. Each byte has a cell that fails the model
+//! if a write and another access are not ordered by happens-before.
 //!
-//! All words and bytes that a model's threads share have to be touched before [`Region::freeze`]: an
-//! atomic that is made later would pass on what its maker knows.
+//! A model's threads must touch all words and bytes that they share before [`Region::freeze`]: an
+//! atomic that is made later would carry its maker's knowledge to other threads.
 
 use crate::segment::index::buckets::BUCKET_SLOTS;
 use crate::segment::memory::header_page::HeaderPage;
@@ -16,21 +16,21 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The words of a line: a bucket's length.
+/// The words of a cache line: a bucket's length.
 type Line = [AtomicU64; BUCKET_SLOTS];
 
 /// Objects of one kind by their offset. None is moved or dropped before the region.
 #[derive(Debug, Default)]
-struct RegionParameters<T>(Mutex<HashMap<usize, Box<T>>>);
+struct Objects<T>(Mutex<HashMap<usize, Box<T>>>);
 
-impl<T> RegionParameters<T> {
+impl<T> Objects<T> {
     fn at(&self, offset: usize, is_frozen: bool, make: impl FnOnce() -> T) -> &T {
-        let mut made = self.0.lock().expect("no model goes on after a failure");
+        let mut made = self.0.lock().expect("a model stops at its first failure");
         let made = made.entry(offset).or_insert_with(|| {
             assert!(!is_frozen, "offset {offset} is touched for the first time by a thread");
             Box::new(make())
         });
-        // SAFETY: the box keeps its content where it is until the region is dropped.
+        // SAFETY: the box does not move its content until the region is dropped.
         unsafe { &*std::ptr::from_ref::<T>(made) }
     }
 }
@@ -39,10 +39,10 @@ impl<T> RegionParameters<T> {
 #[derive(Debug)]
 pub(crate) struct Region {
     header_page: HeaderPage,
-    lines: RegionParameters<Line>,
-    halves: RegionParameters<AtomicU32>,
-    counters: RegionParameters<[std::sync::atomic::AtomicU64; 2]>,
-    accesses: RegionParameters<cell::UnsafeCell<()>>,
+    lines: Objects<Line>,
+    halves: Objects<AtomicU32>,
+    counters: Objects<[std::sync::atomic::AtomicU64; 2]>,
+    accesses: Objects<cell::UnsafeCell<()>>,
     bytes: Box<[UnsafeCell<u8>]>,
     is_frozen: AtomicBool,
 }
@@ -54,16 +54,16 @@ impl Region {
     pub(crate) fn new(len: usize) -> io::Result<Self> {
         Ok(Self {
             header_page: HeaderPage::default(),
-            lines: RegionParameters::default(),
-            halves: RegionParameters::default(),
-            counters: RegionParameters::default(),
-            accesses: RegionParameters::default(),
+            lines: Objects::default(),
+            halves: Objects::default(),
+            counters: Objects::default(),
+            accesses: Objects::default(),
             bytes: (0..len).map(|_| UnsafeCell::new(0)).collect(),
             is_frozen: AtomicBool::new(false),
         })
     }
 
-    /// From now on, an access to a place that was not touched before fails the model.
+    /// From now on, the first access to a word or byte fails the model.
     #[cfg(test)]
     pub(crate) fn freeze(&self) {
         self.is_frozen.store(true, Ordering::SeqCst);
@@ -78,11 +78,11 @@ impl Region {
     }
 
     pub(crate) fn place(&self, _: usize, _: usize) -> *mut u8 {
-        unreachable!("no model has flash")
+        unreachable!("models have no flash")
     }
 
     pub(crate) fn offset_of(&self, _: &AtomicU64) -> usize {
-        unreachable!("no model announces its look-ups")
+        unreachable!("models do not announce lookups")
     }
 
     pub(crate) fn header_page(&self) -> &HeaderPage {
@@ -108,8 +108,8 @@ impl Region {
     pub(crate) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         (offset..offset + len).for_each(|at| self.access(at).with(|_| ()));
         let bytes: *const [UnsafeCell<u8>] = &raw const self.bytes[offset..offset + len];
-        // SAFETY: a `UnsafeCell<u8>` is laid out as its byte, and by the caller's promise, which
-        // `access` has just checked, nobody writes there.
+        // SAFETY: a `UnsafeCell<u8>` has the layout of its byte. By the caller's promise, which
+        // `access` has just checked, no thread writes there.
         unsafe { &*(bytes as *const [u8]) }
     }
 
@@ -120,7 +120,7 @@ impl Region {
     pub(crate) unsafe fn write(&self, offset: usize, bytes: &[u8]) {
         for (at, byte) in (offset..).zip(bytes) {
             self.access(at).with_mut(|_| ());
-            // SAFETY: `access` has just checked that nobody else uses it.
+            // SAFETY: `access` has just checked that no other thread uses the byte.
             unsafe { *self.bytes[at].get() = *byte };
         }
     }

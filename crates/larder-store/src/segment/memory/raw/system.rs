@@ -1,5 +1,6 @@
-//! The memory behind the region: an anonymous mapping, a mapped file, or an allocation on systems without
-//! mappings and under Miri, which then knows who may touch which byte of it.
+//! The memory behind the region: an anonymous mapping, a mapped file, or an allocation. The
+//! allocation is for systems without mappings and for Miri, which then tracks the accesses to each
+//! byte.
 
 #[cfg(any(not(unix), miri))]
 pub(crate) use allocated::Memory;
@@ -15,18 +16,18 @@ mod mapped {
     #[derive(Debug)]
     pub(crate) struct Memory {
         map: MmapRaw,
-        /// The file that is mapped, if it is no anonymous mapping.
+        /// The mapped file; `None` for an anonymous mapping.
         file: Option<File>,
     }
 
     impl Memory {
-        /// Maps `len` bytes of zeroes. Pages are taken from the system as they are touched.
+        /// Maps `len` bytes of zeroes. The system provides pages when they are first accessed.
         pub(crate) fn new(len: usize) -> io::Result<Self> {
             let options = MmapOptions::new().len(len).no_reserve_swap().clone();
             Ok(Self { map: MmapRaw::from(options.map_anon()?), file: None })
         }
 
-        /// Maps the first `len` bytes of a file, which has so many.
+        /// Maps the first `len` bytes of a file that is at least this long.
         pub(crate) fn of_file(file: File, len: usize) -> io::Result<Self> {
             Ok(Self { map: MmapOptions::new().len(len).map_raw(&file)?, file: Some(file) })
         }
@@ -45,7 +46,7 @@ mod mapped {
             self.file.is_some()
         }
 
-        /// Takes the memory of a place from the file system, so that no later write to it fails.
+        /// Takes the memory of a range from the file system, so that no later write to it fails.
         pub(crate) fn commit(&self, offset: usize, len: usize) -> io::Result<()> {
             let Some(file) = &self.file else { return Ok(()) };
             #[cfg(target_os = "linux")]
@@ -64,11 +65,12 @@ mod mapped {
             Ok(drop((file, offset, len)))
         }
 
-        /// Gives pages back to the system, and returns whether the place reads as zeroes now. The system
-        /// may refuse them: they are used as before then.
+        /// Returns pages to the system. Returns whether the range reads as zeroes now. If the
+        /// system refuses the pages, they stay in use.
         ///
         /// # Safety
-        /// Nobody else reads or writes the place meanwhile, and it begins and ends at pages.
+        /// No other thread reads or writes the range until this returns, and it starts and ends at
+        /// pages.
         pub(crate) unsafe fn discard(&self, offset: usize, len: usize) -> bool {
             #[cfg(target_os = "linux")]
             if let Some(file) = &self.file {
@@ -84,19 +86,19 @@ mod mapped {
             let (advice, zeroes) = (UncheckedAdvice::DontNeed, true);
             #[cfg(not(target_os = "linux"))]
             let (advice, zeroes) = (UncheckedAdvice::Free, false);
-            // SAFETY: by the caller's promise nobody depends on what these bytes are.
+            // SAFETY: by the caller's promise, no thread relies on the content of these bytes.
             let given = unsafe { self.map.unchecked_advise_range(advice, offset, len) };
             zeroes && given.is_ok()
         }
 
-        /// Has the system map the pages of a place now, which takes less time than one page after the
-        /// other when it is touched. It is done for speed alone.
+        /// Makes the system map the pages of a range now. That takes less time than mapping each at
+        /// its first access. Only an optimisation.
         pub(crate) fn populate(&self, offset: usize, len: usize) {
             #[cfg(target_os = "linux")]
             let populated = self.map.advise_range(memmap2::Advice::PopulateWrite, offset, len);
             #[cfg(not(target_os = "linux"))]
             let populated: io::Result<()> = Ok(drop((offset, len)));
-            // A system that does not know how maps each page when it is touched.
+            // A system without this function maps each page at its first access.
             drop(populated);
         }
 
