@@ -1,5 +1,4 @@
-//! A cache as its threads share it: it makes their handles, and reports and controls the cache as a
-//! whole.
+//! A cache that threads share: makes their handles, and reports and controls the cache as a whole.
 
 use crate::segment::MissRatioCurve;
 use crate::{
@@ -14,7 +13,7 @@ pub trait CacheControl: Send + Sync {
     /// Zeroes the counters that `stats reset` zeroes.
     fn reset_counters(&self);
 
-    /// An estimate of the hit ratio under other limits; `None` from engines that have none.
+    /// An estimate of the hit ratio under other limits; `None` if the engine has no estimate.
     fn miss_ratio_curve(&self) -> Option<MissRatioCurve> {
         None
     }
@@ -43,12 +42,11 @@ pub trait CacheControl: Send + Sync {
     /// [`LimitRefused`]: the limit stays as it was.
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused>;
 
-    /// Has CAS values drawn from here on carry this epoch in their bits 48 to 62, so that no earlier leader of a group
-    /// has given the same ones. Epochs only rise, up to 32,767.
+    /// Sets the epoch that all later CAS values carry in bits 48 to 62, so that no earlier leader
+    /// of a group has issued the same values. Epochs only rise, up to 32,767.
     fn set_cas_epoch(&self, epoch: u32);
 
-    /// Has `observer` called for every eviction. Only the first observer counts: later calls have no
-    /// effect.
+    /// Makes the cache call `observer` for every eviction. Only the first call has an effect.
     fn observe_evictions(&self, observer: EvictionObserver);
 }
 
@@ -57,10 +55,10 @@ pub trait Cache: Clone + Send + Sync + 'static {
     /// The handle of a thread, made and used on that thread.
     type Engine: Engine + Send + 'static;
 
-    /// Makes a handle for the thread that calls.
+    /// Makes a handle for the calling thread.
     fn engine(&self) -> Self::Engine;
 
-    /// The operations on the cache as a whole. A cache that wraps another one returns that of the inner one.
+    /// The operations on the cache as a whole. A wrapper returns those of the inner cache.
     fn control(&self) -> &dyn CacheControl;
 }
 

@@ -1,56 +1,57 @@
-//! What callers set and see of a cache's flash tier: items that are evicted from memory are written to a
-//! [`Device`], and read from there when they are asked for.
+//! Settings and statistics of a cache's flash tier. The cache writes items that it evicts from
+//! memory to a [`Device`], and reads them from there when a request needs them.
 
 use larder_device::Device;
 use std::sync::Arc;
 
-/// How a cache uses flash.
+/// The configuration of a flash tier.
 #[derive(Clone, Debug)]
 pub struct FlashConfig {
-    /// Where items are written.
+    /// The device that items are written to.
     pub device: Arc<dyn Device>,
-    /// The length of a page in bytes: a power of two, which divides the length of the device. A page is
-    /// written from front to back, and freed as a whole.
+    /// The length of a page in bytes: a power of two that divides the length of the device. A page
+    /// is written from front to back, and freed as a whole.
     pub page_len: u64,
-    /// The number of threads that read where the system has no rings (see `larder_device`).
+    /// The number of threads that read if the system has no io_uring (see `larder_device`).
     pub threads: usize,
-    /// Reads that one handle may have under way.
+    /// The maximum number of reads that one handle may have under way.
     pub depth: usize,
-    /// What can be changed while the cache works.
+    /// The settings that can be changed at run time.
     pub settings: FlashSettings,
 }
 
-/// Which of the evicted items are written.
+/// Which evicted items are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
-    /// All of them.
+    /// All items.
     #[default]
     All,
-    /// Those that were read, or that came back soon after an earlier eviction.
+    /// Items that were read, or that were stored again soon after an earlier eviction.
     Reused,
 }
 
-/// What can be changed while the cache works. The names are those of memcached's options, without `ext_`.
+/// The settings that can be changed at run time. The names are those of memcached's options,
+/// without `ext_`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlashSettings {
-    /// Items of fewer bytes are not written.
+    /// The minimum size of an item in bytes. Smaller ones are not written.
     pub item_size: usize,
-    /// Items that were idle for so many seconds leave for flash before they are evicted. `None`: they leave when
-    /// they are evicted.
+    /// Items that were idle for this many seconds are demoted to flash before they would be
+    /// evicted. `None`: they are demoted when they are evicted.
     pub item_age: Option<u32>,
-    /// Items that expire within so many seconds share pages.
+    /// Items that expire within this many seconds are written to separate pages.
     pub low_ttl: u32,
-    /// One in so many items that are read from flash a second time is copied to memory; 0: none is.
+    /// One in this many items that are read from flash a second time is copied to memory; 0: none.
     pub recache_rate: u32,
-    /// With fewer free pages, those that are mostly free are rewritten.
+    /// With fewer free pages than this, mostly free pages are rewritten.
     pub compact_under: u32,
-    /// With fewer free pages, the oldest page is given up.
+    /// With fewer free pages than this, the oldest page is dropped.
     pub drop_under: u32,
     /// Pages whose used share is below this are rewritten.
     pub max_frag: f64,
-    /// Items that were never read are given up where a page is rewritten.
+    /// Rewriting a page drops the items that were never read.
     pub drop_unread: bool,
-    /// Which items are written.
+    /// Which evicted items are written.
     pub admit: Admission,
 }
 
@@ -74,20 +75,20 @@ impl Default for FlashSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are memcached's own")]
 pub struct FlashGauges {
-    /// Look-ups that had to read.
+    /// Lookups that needed a read.
     pub get_extstore: u64,
-    /// Reads that nobody waited for any more.
+    /// Reads whose result was not needed any more.
     pub get_aborted: u64,
     /// Reads that had to wait because there was no buffer.
     pub get_oom: u64,
     pub recache: u64,
-    /// Items that were copied to memory, and evicted again without a write.
+    /// Items that were copied to memory and evicted again without a write.
     pub returned: u64,
-    /// Reads that found nothing: the device failed, or the bytes were not the item's.
+    /// Reads that found no item: the device failed, or the bytes belong to another item.
     pub miss: u64,
-    /// Of these, those whose checksum was wrong.
+    /// Reads of `miss` whose checksum was wrong.
     pub badcrc: u64,
-    /// Items that were dropped because the queue of writes was full.
+    /// Items that were dropped because the write queue was full.
     pub dropped: u64,
     pub compact_lost: u64,
     pub compact_rescues: u64,
@@ -110,16 +111,16 @@ pub struct FlashGauges {
     pub bytes_fragmented: u64,
     /// Reads and writes under way.
     pub io_queue: u64,
-    /// Whether the device has failed so often that it is not used any more.
+    /// Whether the device is switched off after too many failures.
     pub is_off: bool,
 }
 
 /// A page, for `stats extstore`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlashPage {
-    /// A number that is higher for each later use; 0 if the page is free.
+    /// A number that rises with each use of the page; 0 if the page is free.
     pub version: u64,
-    /// Bytes of items that are found in it.
+    /// Bytes of the items that the index refers to.
     pub bytes: u64,
     /// The kind of its items: see [`FlashSettings::low_ttl`].
     pub bucket: u8,

@@ -1,14 +1,15 @@
-//! The cache itself: the [`Engine`] trait and the engines that implement it. The crate can be used
-//! alone, as an embedded cache: see [`segment::Cache`].
+//! The [`Engine`] trait and the engines that implement it. The crate can be used alone, as an
+//! embedded cache: see [`segment::Cache`].
 //!
-//! | engine | evicts | what it is for |
+//! | engine | evicts | purpose |
 //! |---|---|---|
 //! | [`segment`] | S3-FIFO | the default: one region of memory, an exact limit, reads without locks |
-//! | `moka` | LRU or TinyLFU | a cache as it is usually built in Rust |
-//! | `dashmap` | no | a concurrent map: it refuses stores when it is full |
-//! | [`delayed`] | as the engine behind it | for tests: any engine, with answers that are late at random |
+//! | `moka` | LRU or TinyLFU | the usual cache of Rust programs |
+//! | `dashmap` | no | a concurrent map: refuses stores when it is full |
+//! | [`delayed`] | as the inner engine | for tests: any engine, with random delays of its results |
 //!
-//! [`erased::Cache`] hides which of them a cache has. `moka` and `dashmap` are features of that name, on by default.
+//! [`erased::Cache`] hides the engine of a cache. `moka` and `dashmap` are features of that name,
+//! on by default.
 
 #[macro_use]
 mod strict;

@@ -1,32 +1,32 @@
-//! Acknowledgements by replicas, which answers wait for.
+//! Acknowledgements by replicas.
 
 use std::task::Waker;
 
-/// Whether others have a change that answers depend on.
+/// Whether replicas have acknowledged a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckState {
-    /// They have it.
+    /// The required replicas have the change.
     Acknowledged,
-    /// They don't have it yet.
+    /// The required replicas do not have the change yet.
     Pending,
-    /// Nobody knows whether they have it, and nobody will: no answer may be sent.
+    /// Nothing can tell any more whether the replicas have the change: no reply may be sent.
     Lost,
 }
 
-/// Acknowledgements of changes. The defaults are for engines whose changes nobody acknowledges.
+/// Acknowledgements of changes. The default methods are for engines without replicas.
 pub trait Acknowledge {
-    /// A point in the history of changes up to which others have to acknowledge them before the
-    /// answers are sent. [`std::convert::Infallible`] where nothing is acknowledged.
+    /// A position in the history of changes. Replies wait until the replicas have acknowledged all
+    /// changes up to it. [`std::convert::Infallible`] for engines without replicas.
     type Position: Send;
 
-    /// The position that has to be acknowledged before answers of this batch are sent: that of the
-    /// last change of the batch. `None` if nothing was changed that others have to know of.
+    /// The position that replicas have to acknowledge before the replies of this batch are sent:
+    /// that of the batch's last change. `None` if no change of the batch needs an acknowledgement.
     fn ack_position(&mut self) -> Option<Self::Position> {
         None
     }
 
-    /// Whether everything up to `position` is acknowledged. If not, `waker` is called once something has become of
-    /// it.
+    /// Whether replicas have acknowledged all changes up to `position`. If not, the engine calls
+    /// `waker` when the state changes.
     fn ack_state(&mut self, _position: &Self::Position, _waker: &Waker) -> AckState {
         AckState::Acknowledged
     }

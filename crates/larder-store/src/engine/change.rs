@@ -1,37 +1,38 @@
-//! Changes of items, and why an engine refuses one.
+//! Changes of items, and reasons to refuse one.
 
 use super::{Access, Attributes, Tag};
 
-/// What the closure of an update decides about the item that it was shown.
+/// The decision of an update's closure about the item.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'v> {
     /// Leave the item as it is.
     Keep,
-    /// Leave the item as it is, and count an access.
+    /// Leave the item as it is, and record an access.
     MarkAccessed,
-    /// Leave the item as it is, and count a use for eviction. Neither [`Item::fetched`] nor
-    /// [`Item::accessed`] change.
+    /// Leave the item as it is, and count a hit for eviction. [`Item::fetched`] and
+    /// [`Item::accessed`] do not change.
     Promote,
     /// Remove the item.
     Remove,
     /// Keep the value and replace the attributes.
     SetAttributes {
-        /// All attributes that the item has afterwards.
+        /// The new attributes, all of them.
         attributes: Attributes,
-        /// The CAS that the item has afterwards.
+        /// The new CAS of the item.
         cas: NewCas,
-        /// Whether this counts as an access.
+        /// Whether the change counts as an access.
         access: Access,
     },
-    /// Store an item in place of the one that is there, if there is one.
+    /// Store an item. It replaces an existing one.
     Put {
         /// All attributes of the new item.
         attributes: Attributes,
         /// The CAS of the new item.
         cas: NewCas,
-        /// The value of the new item, or how it is made from the old one.
+        /// The new value, or how the engine derives it from the old one.
         value: NewValue<'v>,
-        /// Whether the new item counts as read already (the client that created it was shown it).
+        /// Whether the new item already counts as read (a client that creates an item on a miss has
+        /// seen its value).
         fetched: bool,
         /// The tags of the new item.
         tags: NewTags<'v>,
@@ -41,22 +42,22 @@ pub enum Change<'v> {
 /// The tags of an item that is stored.
 #[derive(Clone, Copy, Debug)]
 pub enum NewTags<'v> {
-    /// It has none.
+    /// No tags.
     None,
-    /// Those that the old item has, if there is one.
+    /// The tags of the old item, if there is one.
     Same,
-    /// These; at most [`TAGS_MAX`].
+    /// These tags; at most [`TAGS_MAX`].
     These(&'v [Tag]),
 }
 
-/// The CAS of an item that is changed or stored.
+/// The new CAS of an item that is changed or stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewCas {
-    /// A CAS that no other item has had, higher than the item's old one.
+    /// A CAS that no other item has had, higher than the item's old CAS.
     Fresh,
-    /// The CAS that the item has.
+    /// The item's old CAS.
     Same,
-    /// This CAS, which the client has chosen.
+    /// This CAS, chosen by the client.
     Exactly(u64),
 }
 
@@ -67,7 +68,7 @@ pub enum NewValue<'v> {
     Bytes(&'v [u8]),
     /// A number: the first `len` bytes of `digits`, then spaces up to `width` bytes in all.
     Number {
-        /// Its decimal digits, followed by unused bytes.
+        /// The decimal digits, followed by unused bytes.
         digits: [u8; 20],
         /// The number of digits.
         len: u8,
@@ -92,21 +93,21 @@ pub const NUMBER_WIDTH_MAX: usize = 4096;
 /// The padding of the widest number.
 pub(crate) static SPACES: [u8; NUMBER_WIDTH_MAX] = [b' '; NUMBER_WIDTH_MAX];
 
-/// Why an update was refused. The item that was there is still there, unchanged.
+/// Why an engine refused an update. An existing item is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is no room and nothing can be evicted. A later attempt may succeed.
+    /// There is no room and nothing to evict. A retry may succeed.
     OutOfMemory,
-    /// The item is larger than this cache can store, or its key has no bytes or more than
-    /// [`KEY_LEN_MAX`]. A later
-    /// attempt will not succeed.
+    /// The item is larger than this cache can store, or its key is empty or longer than
+    /// [`KEY_LEN_MAX`]. A retry cannot succeed.
     TooLarge,
     /// The upload belongs to another cache, or is shorter than its announced length.
     WrongUpload,
-    /// The engine has no tags.
+    /// The engine does not support tags.
     NoTags,
-    /// The item is on slower storage: the closure was not called, or its answer does not count. Begin
-    /// to read the item with [`SlowStorage::start_read`], and repeat the update when the waker was called.
+    /// The item is on slower storage. The closure was not called, or its result does not count.
+    /// Start a read with [`SlowStorage::start_read`], and repeat the update when the waker is
+    /// called.
     Pending,
 }
 
@@ -119,13 +120,13 @@ pub struct Updated<R> {
     pub cas: u64,
 }
 
-/// Why an item is removed that can't be shown any more.
+/// Why the engine removes an item that is no longer valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RemovalReason {
-    /// It has expired.
+    /// The item has expired.
     Expired,
-    /// It was flushed with all others.
+    /// A flush has invalidated the item.
     Flushed,
-    /// One of its tags was dropped.
+    /// One of the item's tags was dropped.
     Untagged,
 }

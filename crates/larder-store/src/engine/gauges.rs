@@ -3,13 +3,13 @@
 /// A cache's totals, for `stats`. Lengths of [`Gauges::classes`] follow [`SizeClasses`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
-    /// Live items, and expired or flushed ones that were not removed yet.
+    /// Items in the cache, including expired and flushed ones that the engine has not removed yet.
     pub items: u64,
     /// Bytes that memcached would count for these items: see [`SizeClasses::footprint`].
     pub bytes: u64,
     /// Items stored since the start, or since the last reset.
     pub items_total: u64,
-    /// Live items that were dropped to make room.
+    /// Live items that the engine dropped to make room.
     pub evictions: u64,
     /// The totals of each size class.
     pub classes: Vec<ClassGauges>,
@@ -17,21 +17,22 @@ pub struct Gauges {
     pub index_bytes: u64,
     /// log2 of the number of slots.
     pub index_power: u32,
-    /// Whether the index is growing at the moment.
+    /// Whether the index is growing now.
     pub index_growing: bool,
     /// Memory that the engine may use, in bytes.
     pub limit_bytes: u64,
     /// Memory that the engine uses, in bytes.
     pub used_bytes: u64,
-    /// What of that is taken by items which are not there any more, until the memory is used again, in bytes.
+    /// The part of `used_bytes` that removed items take until the engine reuses their memory.
     pub dead_bytes: u64,
-    /// What of it the table of tags takes, in bytes; 0 before there are any.
+    /// The part of `used_bytes` that the table of tags takes; 0 before the first tag.
     pub tags_bytes: u64,
-    /// Tags that were dropped, those of earlier processes and those that made room for others included.
+    /// Tags that were dropped, including by earlier processes and to make room for other tags.
     pub tags_dropped: u64,
-    /// Tags that made room for others.
+    /// Tags that were dropped to make room for other tags.
     pub tags_displaced: u64,
-    /// Seconds since the access of the item that was evicted last, of any class.
+    /// Seconds between the last access and the eviction of the item that was evicted last, of any
+    /// class.
     pub evicted_time: u64,
 }
 
@@ -45,13 +46,13 @@ pub struct ClassGauges {
     pub evicted_nonzero: u64,
     pub evicted_unfetched: u64,
     pub evicted_active: u64,
-    /// Seconds since the access of the last evicted item.
+    /// Seconds between the last access and the eviction of the item that was evicted last.
     pub evicted_time: u64,
     pub expired_unfetched: u64,
     pub reclaimed: u64,
-    /// Those of `reclaimed` that had been flushed.
+    /// Items of `reclaimed` that a flush had invalidated.
     pub reclaimed_flushed: u64,
-    /// Those of `reclaimed` one of whose tags had been dropped.
+    /// Items of `reclaimed` that a dropped tag had invalidated.
     pub reclaimed_untagged: u64,
     pub crawler_reclaimed: u64,
     pub out_of_memory: u64,
@@ -68,8 +69,8 @@ pub struct SizeClasses {
 }
 
 impl SizeClasses {
-    /// `bounds` are the largest footprints of each class, ascending, at most 255. Larger items belong
-    /// to the last class. `overhead` bytes are added to each key and value.
+    /// `bounds` are the largest footprints of the classes, ascending, at most 255. The last class
+    /// takes all larger items. `overhead` bytes are added to each key and value.
     #[must_use]
     pub fn new(bounds: Vec<usize>, overhead: usize) -> Self {
         assert!(!bounds.is_empty() && bounds.len() < 256, "1 to 255 classes");

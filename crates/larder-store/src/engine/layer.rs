@@ -1,7 +1,8 @@
 //! Engines around other engines.
 //!
-//! A wrapper implements [`Layer`], the traits of [`super::Engine`] that it changes, and for each of the others the marker
-//! trait of this module, which passes its functions to the inner engine.
+//! A wrapper implements [`Layer`] and those traits of [`super::Engine`] that it changes. For each
+//! other trait it implements the marker trait of this module, which passes the functions to the
+//! inner engine.
 
 use super::{
     Access, AckState, Acknowledge, Content, Delivery, Engine, ExcessMemory, Gauges, HashedKey,
@@ -14,9 +15,9 @@ use std::task::Waker;
 pub trait Layer {
     /// The type of the inner engine.
     type Inner: Engine;
-    /// The inner engine.
+    /// The inner engine, shared.
     fn inner(&self) -> &Self::Inner;
-    /// The inner engine.
+    /// The inner engine, exclusive.
     fn inner_mut(&mut self) -> &mut Self::Inner;
 }
 

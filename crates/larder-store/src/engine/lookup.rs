@@ -2,25 +2,25 @@
 
 use super::{Content, HashedKey, Item, Lease, Now};
 
-/// What [`Lookups::get`] found.
+/// The result of [`Lookups::get`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Lookup<R> {
-    /// The item was there. This is the result of the closure.
+    /// The item exists. This is the result of the closure.
     Hit(R),
     /// There is no item with that key.
     Miss,
-    /// There was an item, which has expired.
+    /// The item has expired.
     Expired,
-    /// There was an item, which [`Updates::flush`] has invalidated.
+    /// [`Updates::flush`] has invalidated the item.
     Flushed,
-    /// The item is on slower storage and the closure was not called. Begin to read it with
-    /// [`SlowStorage::start_read`], and repeat the look-up when the waker was called. The closure of
-    /// [`Updates::update`] is never shown this: see [`Refusal::Pending`].
+    /// The item is on slower storage, and the closure was not called. Start a read with
+    /// [`SlowStorage::start_read`], and repeat the lookup when the waker is called. The closure of
+    /// [`Updates::update`] never receives this: see [`Refusal::Pending`].
     Pending,
 }
 
 impl<R> Lookup<R> {
-    /// The same outcome with `f` applied to the content of a hit.
+    /// The same result with `f` applied to the content of a hit.
     pub fn map<S>(self, f: impl FnOnce(R) -> S) -> Lookup<S> {
         match self {
             Self::Hit(hit) => Lookup::Hit(f(hit)),
@@ -32,13 +32,13 @@ impl<R> Lookup<R> {
     }
 }
 
-/// Whether an item that is stored can be shown, and if not, why.
+/// Whether a stored item is valid, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Liveness {
     Live,
     /// Its expiry is past.
     Expired,
-    /// [`Updates::flush`] came after it was stored.
+    /// [`Updates::flush`] was called after the item was stored.
     Flushed,
 }
 
@@ -48,7 +48,8 @@ impl Liveness {
         self == Self::Live
     }
 
-    /// What a look-up answers that found such an item. `hit` is called for a live one alone.
+    /// The result of a lookup that found an item with this liveness. Calls `hit` only for a live
+    /// item.
     #[inline]
     pub(crate) fn lookup<R>(self, hit: impl FnOnce() -> R) -> Lookup<R> {
         match self {
@@ -59,22 +60,22 @@ impl Liveness {
     }
 }
 
-/// Whether a read leaves traces.
+/// Whether a read is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The read counts for eviction, [`Item::fetched`] and [`Item::accessed`].
     Tracked,
-    /// The read leaves no trace.
+    /// The read is not recorded.
     Untracked,
 }
 
-/// Batches: requests that are answered together.
+/// Batches: groups of requests that are answered together.
 pub trait Batches {
-    /// Begins a batch: until [`Batches::end_batch`], reads need no synchronisation of their own. Sets
-    /// the engine's time to `now`.
+    /// Starts a batch and sets the engine's time to `now`. Until [`Batches::end_batch`], reads need
+    /// no synchronisation of their own.
     fn begin_batch(&mut self, now: impl Into<Now>);
 
-    /// Ends a batch. Memory that was freed during it can be used again.
+    /// Ends a batch. Memory that was freed during it becomes reusable.
     fn end_batch(&mut self);
 }
 
@@ -86,15 +87,15 @@ pub trait Lookups {
     /// Hashes a key with the cache's own seed.
     fn hash(&self, key: &[u8]) -> u64;
 
-    /// Prefetches what a look-up of `hash` reads first. Hashes are announced in the order of their
-    /// look-ups, and before the first of them.
+    /// Prefetches the index bucket of `hash`. Callers announce all hashes before their first
+    /// lookup, and look them up in the order in which they announced them.
     fn announce(&mut self, _hash: u64) {}
 
-    /// Prefetches the announced items. It is called after all of a batch were announced, when their
-    /// index buckets have come from memory.
+    /// Prefetches the announced items. Callers call it after they announced the whole batch, when
+    /// the index buckets have arrived in the processor's cache.
     fn prefetch_announced(&mut self) {}
 
-    /// Looks `key` up and shows the item to `read`. Takes no lock.
+    /// Looks `key` up and passes the item to `read`. Takes no lock.
     fn get<R>(
         &mut self,
         key: HashedKey<'_>,
@@ -102,17 +103,18 @@ pub trait Lookups {
         read: impl FnOnce(&Item<'_, Self::Lease>) -> R,
     ) -> Lookup<R>;
 
-    /// [`Lookups::get`] for a look-up that knows only from the item whether it is the access that counts:
-    /// `read` returns that, too. A request that goes on to change the item records its access with the
-    /// change, so that a change that is `Pending` leaves no trace. A miss counts as an access.
+    /// [`Lookups::get`] for a caller that decides only when it sees the item whether the lookup
+    /// counts as an access: `read` returns that, too. A request that then changes the item records
+    /// its access with the change, so that a change that returns `Pending` records nothing. A miss
+    /// counts as an access.
     fn get_recorded<R>(
         &mut self,
         key: HashedKey<'_>,
         read: impl FnOnce(&Item<'_, Self::Lease>) -> (Access, R),
     ) -> Lookup<R>;
 
-    /// [`Lookups::get_recorded`] for callers that need only an item's content. It is faster because the
-    /// other attributes are not decoded.
+    /// [`Lookups::get_recorded`] for callers that need only the content of an item. It is faster
+    /// because it does not decode the other attributes.
     #[inline]
     fn content<R>(
         &mut self,

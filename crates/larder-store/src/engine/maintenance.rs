@@ -2,7 +2,7 @@
 
 use super::{Attributes, Gauges, Seconds};
 
-/// An evicted item, as an [`EvictionObserver`] sees it.
+/// An evicted item, as passed to an [`EvictionObserver`].
 #[derive(Clone, Copy, Debug)]
 pub struct Eviction<'e> {
     /// The key of the item.
@@ -15,15 +15,15 @@ pub struct Eviction<'e> {
     pub accessed: Seconds,
     /// The length of the value in bytes.
     pub value_len: usize,
-    /// When the item is evicted.
+    /// The time of the eviction.
     pub now: Seconds,
 }
 
-/// A function that is called for every eviction. It is called under locks, so it must be quick and
-/// must not use a cache.
+/// A function that the engine calls for every eviction. The engine calls it under locks, so it must
+/// be fast and must not use a cache.
 pub type EvictionObserver = Box<dyn Fn(&Eviction<'_>) + Send + Sync>;
 
-/// An engine can't work under a memory limit.
+/// The engine can't use a memory limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitRefused {
     /// The lowest limit that would be accepted now, in bytes.
@@ -32,24 +32,25 @@ pub struct LimitRefused {
     pub max: usize,
 }
 
-/// Maintenance, which a worker does between batches, and the totals of the cache.
+/// Maintenance that a worker does between batches, and the totals of the cache.
 pub trait Maintenance {
-    /// Does a short step of maintenance (removing expired items, [`Maintenance::shrink`]); true if there is
-    /// more to do now.
+    /// Does a short step of maintenance (removes expired items, calls [`Maintenance::shrink`]).
+    /// Returns true if there is more to do now.
     fn maintain(&mut self, now: Seconds) -> bool;
 
-    /// Returns some of the memory above a lowered limit to the system; true if there is more to
-    /// return.
+    /// Returns part of the memory above a lowered limit to the system. Returns true if there is
+    /// more to return.
     fn shrink(&mut self) -> bool {
         false
     }
 
-    /// Makes the next [`Maintenance::maintain`] begin a search for expired items, whether one is due or not.
+    /// Makes the next [`Maintenance::maintain`] start a search for expired items, even if none is
+    /// due.
     fn crawl_soon(&mut self) {}
 
-    /// The cache's totals, the same from each handle.
+    /// The cache's totals. Every handle returns the same.
     fn gauges(&self) -> Gauges;
 
-    /// Zeroes what `stats reset` zeroes.
+    /// Zeroes the counters that `stats reset` zeroes.
     fn reset_counters(&self);
 }

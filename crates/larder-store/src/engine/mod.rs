@@ -1,19 +1,19 @@
 //! The interface between a session and a cache: [`Engine`].
 //!
-//! Two verbs carry every command: [`Lookups::get`] reads without a lock, and [`Updates::update`] reads, decides and writes
-//! one key as one step. The caller's closure decides what memcached's commands mean; an engine keeps items, expires them,
-//! and evicts them.
+//! All commands use two operations: [`Lookups::get`] reads without a lock, and [`Updates::update`]
+//! reads, decides and writes one key atomically. The caller's closure implements the meaning of the
+//! command; an engine stores, expires and evicts items.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `combined.rs` | [`Engine`]: all of the following traits |
 //! | `lookup.rs` | [`Batches`], [`Lookups`] |
-//! | `update.rs`, `change.rs` | [`Updates`], [`Uploads`], and the changes that a closure decides on |
-//! | `slow_storage.rs` | [`SlowStorage`]: items that have to be read first |
+//! | `update.rs`, `change.rs` | [`Updates`], [`Uploads`], and the changes that a closure returns |
+//! | `slow_storage.rs` | [`SlowStorage`]: items that must be read before they can be used |
 //! | `acknowledgement.rs` | [`Acknowledge`]: changes that replicas have to confirm |
 //! | `walk.rs` | [`Walks`] |
 //! | `maintenance.rs`, `gauges.rs` | [`Maintenance`], [`Gauges`] |
-//! | `layer.rs` | [`Layer`]: an engine around another one, which defines only what it changes |
+//! | `layer.rs` | [`Layer`]: an engine around another one, which implements only the traits that it changes |
 //! | `item.rs`, `time.rs` | items, expiries |
 
 mod acknowledgement;

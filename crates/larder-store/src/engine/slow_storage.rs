@@ -1,14 +1,14 @@
-//! Items on slower storage, which are read before a request can be answered.
+//! Items on slower storage, which the engine reads before it can answer a request.
 
 use std::task::Waker;
 
-/// An item that [`SlowStorage::start_read`] reads.
+/// A request for [`SlowStorage::start_read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
     /// The hash of its key.
     pub hash: u64,
-    /// Other requests are answered before the one that needs it. Where there is no room for its read, it is
-    /// not waited for.
+    /// This is a read-ahead: other requests are answered before the one that needs the item. If
+    /// there is no room for the read, the caller does not wait for room.
     pub is_read_ahead: bool,
 }
 
@@ -17,33 +17,32 @@ pub struct ReadRequest {
 pub enum Delivery {
     /// The read is still under way.
     UnderWay,
-    /// Look-ups find the item until the batch ends.
+    /// Until the batch ends, lookups find the item.
     Delivered,
-    /// There is nothing to wait for any more: the read has failed, or was given up for another.
+    /// The read has failed, or was abandoned for another one. Do not wait for it.
     Gone,
 }
 
 /// The result of [`SlowStorage::start_read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadStart {
-    /// There is nothing to wait for: no item with this hash is on slower storage, or it has been
-    /// delivered already. Repeat the request at once.
+    /// No read is needed: no item with this hash is on slower storage, or its read was already
+    /// delivered. Repeat the request now.
     NotNeeded,
-    /// A read has begun. The waker will be called when it ends.
+    /// A read has started. The engine calls the waker when the read ends.
     Started,
-    /// Too many reads are under way. The waker will be called when another attempt may succeed.
+    /// Too many reads are under way. The engine calls the waker when another attempt may succeed.
     Busy,
 }
 
-/// Reads of items from slower storage. The defaults are for engines without it.
+/// Reads of items from slower storage. The default methods are for engines without it.
 pub trait SlowStorage {
-    /// A read of slower storage that was begun. Dropping it does not stop the read.
+    /// A read of slower storage that was started. Dropping it does not stop the read.
     /// [`std::convert::Infallible`] for engines without slower storage.
     type PendingRead: Send;
 
-    /// Begins to read an item from slower storage, after a request was answered with
-    /// `Pending`. `waker` is called when the read has ended, also if it failed. The read is pushed to
-    /// `into`.
+    /// Starts reading an item from slower storage, after a request returned `Pending`, and pushes
+    /// the read to `into`. The engine calls `waker` when the read ends, also if it fails.
     fn start_read(
         &mut self,
         _wanted: ReadRequest,
@@ -53,25 +52,26 @@ pub trait SlowStorage {
         ReadStart::NotNeeded
     }
 
-    /// Makes the result of a read visible, if the read has ended: look-ups find the item until the
-    /// batch ends. It may be called in each batch as long as a request waits for this or another read.
+    /// Makes the result of a finished read visible: lookups find the item until the batch ends.
+    /// Call it in each batch in which a request still waits for this read or another one.
     fn deliver(&mut self, _fetch: &Self::PendingRead) -> Delivery {
         Delivery::Gone
     }
 
-    /// Submits the reads that were begun to the device. It is called once for the reads of a batch.
+    /// Submits the reads that were started to the device. The caller calls it once for all reads of
+    /// a batch.
     fn submit(&mut self) {}
 
-    /// The descriptor that becomes readable when reads have ended, for a caller that polls it. From then on
-    /// the caller calls [`SlowStorage::drive_reads`] before it waits for events, and [`SlowStorage::submit`] has no
-    /// effect. `None`: reads end without that. It is asked for once, on the thread that uses the handle, before
-    /// the first read.
+    /// A descriptor that becomes readable when reads end, for a caller that polls it. From then on
+    /// the caller calls [`SlowStorage::drive_reads`] before it waits for events, and
+    /// [`SlowStorage::submit`] has no effect. `None` if reads end without the caller. The caller
+    /// requests the descriptor once, on the thread that uses the handle, before the first read.
     #[cfg(unix)]
     fn reads_fd(&mut self) -> Option<std::os::fd::RawFd> {
         None
     }
 
-    /// Submits the reads that were begun, and ends those that are done: their wakers are called. It takes
-    /// hardly any time if there are none.
+    /// Submits the reads that were started, completes those that the device has finished, and calls
+    /// their wakers. If there are none, this costs almost nothing.
     fn drive_reads(&mut self) {}
 }

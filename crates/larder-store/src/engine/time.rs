@@ -9,14 +9,14 @@ pub struct Seconds(pub u32);
 /// A time on the caller's clock, to the millisecond.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Now {
-    /// The whole seconds.
+    /// Whole seconds.
     pub secs: Seconds,
-    /// Milliseconds since the second began, below 1000.
+    /// Milliseconds within the second, below 1000.
     pub millis: u16,
 }
 
 impl Now {
-    /// All of it in milliseconds.
+    /// The time in milliseconds.
     #[must_use]
     pub fn in_millis(self) -> u64 {
         u64::from(self.secs.0) * 1000 + u64::from(self.millis)
@@ -24,7 +24,7 @@ impl Now {
 }
 
 impl From<Seconds> for Now {
-    /// The beginning of the second.
+    /// The start of the second.
     fn from(secs: Seconds) -> Self {
         Self { secs, millis: 0 }
     }
@@ -36,9 +36,9 @@ pub enum Expiry {
     /// The item stays until it is evicted or removed.
     #[default]
     Never,
-    /// The item has expired from this second on.
+    /// The item has expired at this second.
     At(Seconds),
-    /// The item expires so many milliseconds before this second.
+    /// The item expires this many milliseconds before the second.
     Before(Seconds, Early),
 }
 
@@ -47,7 +47,7 @@ pub enum Expiry {
 pub struct Early(NonZeroU16);
 
 impl Early {
-    /// `None` if there are not 1 to 999.
+    /// `None` unless `millis` is in 1 to 999.
     #[must_use]
     pub fn new(millis: u16) -> Option<Self> {
         NonZeroU16::new(millis).filter(|millis| millis.get() < 1000).map(Self)
@@ -61,7 +61,8 @@ impl Early {
 }
 
 impl Expiry {
-    /// The expiry at this time in milliseconds, exactly. Times too late for the clock are never reached.
+    /// The expiry at this time in milliseconds, exactly. A time beyond the clock's range is never
+    /// reached.
     #[must_use]
     pub fn at_millis(millis: u64) -> Self {
         let at = Seconds(u32::try_from(millis.div_ceil(1000)).unwrap_or(u32::MAX));
@@ -72,7 +73,7 @@ impl Expiry {
         }
     }
 
-    /// The second by which the item has expired, if it does.
+    /// The second by which the item has expired; `None` if it never expires.
     #[inline]
     #[must_use]
     pub fn second(self) -> Option<Seconds> {
@@ -89,7 +90,7 @@ impl Expiry {
         if let Self::Before(_, early) = self { early.millis() } else { 0 }
     }
 
-    /// When the item expires in milliseconds, if it does.
+    /// When the item expires, in milliseconds; `None` if it never expires.
     #[must_use]
     pub fn in_millis(self) -> Option<u64> {
         let at = u64::from(self.second()?.0) * 1000;

@@ -1,41 +1,42 @@
-//! Updates of one key or of all, and values that arrive in pieces.
+//! Updates of one key or of all keys, and uploads.
 
 use super::{Change, HashedKey, Item, Lookup, Lookups, Refusal, Seconds, Tag, Updated};
 
-/// How much leases and uploads hold above their shares of memory, in bytes.
+/// Memory that leases and uploads use above their shares, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExcessMemory {
-    /// Held by leases above the share from which stalled peers are disconnected.
+    /// Memory of leases above the share at which the server disconnects stalled peers.
     pub leased: usize,
-    /// Held by uploads above the share from which stalled peers are disconnected.
+    /// Memory of uploads above the share at which the server disconnects stalled peers.
     pub uploaded: usize,
-    /// Held by uploads above the share from which any peers are disconnected, lest new uploads have to
-    /// be refused.
+    /// Memory of uploads above the share at which the server disconnects any peer, so that new
+    /// uploads need not be refused.
     pub uploaded_by_any: usize,
 }
 
-/// Values that arrive in pieces.
+/// Uploads: values that arrive in pieces.
 pub trait Uploads {
-    /// A value that arrives in pieces. Its memory is freed when it is dropped.
+    /// A value that arrives in pieces. Dropping it frees its memory.
     type Upload: Send;
 
-    /// The length in bytes from which a value should be uploaded rather than passed in one piece.
+    /// The length in bytes from which callers should upload a value rather than pass it in one
+    /// piece.
     fn upload_len_min(&self) -> usize;
 
-    /// Begins a value of `len` bytes that arrives in pieces. Memory is taken as the pieces arrive.
+    /// Starts an upload of `len` bytes. The engine allocates memory as the pieces arrive.
     ///
     /// # Errors
     /// [`Refusal::TooLarge`] if the cache can't store a value of this length.
     fn upload(&mut self, len: usize) -> Result<Self::Upload, Refusal>;
 
-    /// Takes the next piece of an upload.
+    /// Appends the next piece to an upload.
     ///
     /// # Errors
     /// [`Refusal`]: there is no memory for the piece. The caller drops the upload.
     fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal>;
 
-    /// How much memory leases and uploads hold above the shares that slow peers may hold. The server
-    /// disconnects some of these peers before it has to refuse others.
+    /// The memory that leases and uploads use above the shares for slow peers. The server
+    /// disconnects some of these peers before it has to refuse requests of others.
     fn excess_memory(&self) -> ExcessMemory {
         ExcessMemory::default()
     }
@@ -43,12 +44,13 @@ pub trait Uploads {
 
 /// Changes of one item, of the items of a tag, and of all items.
 pub trait Updates: Lookups + Uploads {
-    /// Shows `decide` the item under `key` (`Hit`), or why there is none, and applies its answer
-    /// atomically: no other write to the key happens in between. `decide` is called again if room had
-    /// to be made first, so it must depend on nothing but what it is shown; its last answer counts. The
-    /// update may still be refused, or have to wait because the item has gone to slower storage meanwhile.
+    /// Calls `decide` with the item under `key` (`Hit`) or with the reason why there is none, and
+    /// applies the change that it returns. No other write to the key happens in between. If the
+    /// engine has to free memory first, it calls `decide` again, so `decide` must depend only on
+    /// its argument; the last result counts. The update can still be refused, or return
+    /// [`Refusal::Pending`] because the item moved to slower storage in between.
     ///
-    /// A `Put` of an uploaded value takes `upload`; otherwise it stays where it is.
+    /// A `Put` of an uploaded value takes `upload`; other changes leave it in place.
     ///
     /// # Errors
     /// [`Refusal`]: nothing changed.
@@ -59,8 +61,8 @@ pub trait Updates: Lookups + Uploads {
         decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal>;
 
-    /// [`Updates::update`] for a decision that does not depend on the old item. An old item may be shown
-    /// as a `Miss`, and one on slower storage always is, so this is never refused with
+    /// [`Updates::update`] for a decision that does not depend on the old item. The engine may pass
+    /// `Miss` for an existing item, and always does for one on slower storage, so it never returns
     /// [`Refusal::Pending`].
     ///
     /// # Errors
@@ -75,8 +77,9 @@ pub trait Updates: Lookups + Uploads {
         self.update(key, upload, decide)
     }
 
-    /// The tag of this name, for the items of [`Change::Put`]. If all room for tags is in use, another tag is
-    /// dropped for it. An item that is stored after its tag was dropped is `Flushed`.
+    /// The tag with this name, for the items of [`Change::Put`]. If the table of tags is full, the
+    /// engine drops another tag to make room. An item that is stored after its tag was dropped is
+    /// `Flushed`.
     ///
     /// # Errors
     /// [`Refusal::NoTags`], or [`Refusal::OutOfMemory`] if there is no room for the first tag.
@@ -84,8 +87,9 @@ pub trait Updates: Lookups + Uploads {
         Err(Refusal::NoTags)
     }
 
-    /// Invalidates all items with the tag of this name, in a step that does not depend on their number; false if
-    /// there can be none. Their memory is used again as they are found.
+    /// Invalidates all items that have the tag with this name, in constant time. Returns false if
+    /// no item can have the tag. The engine reclaims the memory of the items when it next finds
+    /// them.
     fn drop_tag(&mut self, _name: &[u8]) -> bool {
         false
     }
@@ -95,11 +99,11 @@ pub trait Updates: Lookups + Uploads {
         false
     }
 
-    /// Invalidates everything that was stored before `at`, or before now. A call replaces an earlier
-    /// one that has not taken effect.
+    /// Invalidates everything that was stored before `at`, or before now. A call replaces a pending
+    /// earlier call.
     fn flush(&mut self, at: Option<Seconds>);
 
-    /// The number of flushes that took effect, delayed ones included. Each is counted after it took effect, and
-    /// before anything that is stored after it can be looked up.
+    /// The number of flushes that took effect, delayed ones included. The engine counts a flush
+    /// after it took effect, and before a lookup can find anything that was stored after it.
     fn flush_generation(&self) -> u64;
 }

@@ -6,53 +6,54 @@ use std::task::Waker;
 /// The result of [`Walks::continue_walk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkState {
-    /// There may be more to show: continue the walk.
+    /// More items may follow: continue the walk.
     More,
-    /// The next items are being read from slower storage. The waker will be called when there is something
-    /// to show; continuing earlier does no harm.
+    /// The next items are being read from slower storage. The engine calls the waker when the walk
+    /// can show more items. Continuing earlier is harmless.
     Waiting,
-    /// All items were shown.
+    /// The walk has shown all items.
     End,
 }
 
-/// Where another walk can go on after one: see [`Walks::walk_position`].
+/// The position from which another walk can continue: see [`Walks::walk_position`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkPosition {
-    /// There, for [`Walks::walk_from`]; never 0.
+    /// A position for [`Walks::walk_from`]; never 0.
     At(u64),
-    /// Nowhere yet: items that the walk has come by are still to be shown. [`Walks::continue_walk`] with 0 items does
-    /// that without going on.
+    /// No position yet, because the walk has passed items that it has not shown.
+    /// [`Walks::continue_walk`] with 0 items shows those and does not advance.
     Unsettled,
-    /// Nowhere: the engine's walks have to be continued themselves.
+    /// The engine has no positions: only the walk itself can be continued.
     Unsupported,
 }
 
 /// Walks over all items, some at a time.
 pub trait Walks: Lookups {
-    /// A walk over all items.
+    /// The state of a walk.
     type Walk: Send;
 
-    /// Begins a walk over all items, which ends when it is dropped.
+    /// Starts a walk over all items. Dropping it ends the walk.
     fn walk(&self) -> Self::Walk;
 
-    /// Begins a walk where another one was, or at the beginning if `place` is 0. Any number will do. Between two
-    /// such walks items move unnoticed: an item that is there all the time may be missed if a write moves it.
+    /// Starts a walk at the position of an earlier walk, or at the start if `place` is 0. Any
+    /// number is valid. Nothing tracks items that move between the two walks: if a write moves an
+    /// item, the walks together may miss it.
     ///
-    /// Engines whose walks have no places begin at the beginning.
+    /// Engines without positions start at the beginning.
     fn walk_from(&self, _place: u64) -> Self::Walk {
         self.walk()
     }
 
-    /// Where a walk that has not ended can be continued by another one.
+    /// The position from which another walk can continue an unfinished one.
     fn walk_position(&self, _walk: &Self::Walk) -> WalkPosition {
         WalkPosition::Unsupported
     }
 
-    /// Shows the next live items to `visit`, about `items` of them. This counts as no access. An item that
-    /// is there during the whole walk is shown at least once, and only once unless writes move items
-    /// meanwhile. Items on slower storage are read for it, some at a time, and shown in a later call, unless
-    /// there is no memory for a large value. After [`WalkState::Waiting`], `waker` is called or that of an
-    /// earlier call.
+    /// Calls `visit` with the next live items, about `items` of them. This is not an access. The
+    /// walk shows an item that exists during the whole walk at least once, and exactly once unless
+    /// writes move items at the same time. The walk reads items on slower storage a few at a time,
+    /// and shows them in a later call. It leaves out a large value if there is no memory for it.
+    /// After [`WalkState::Waiting`], the engine calls `waker` or the waker of an earlier call.
     ///
     /// # Panics
     /// An engine may panic if the walk belongs to another cache.
