@@ -13,28 +13,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use crate::map_engine::{SharedLease, Upload};
 
-/// How a cache is set up.
+/// The configuration of a cache.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Memory for items, uploads and the index, in bytes. An estimate: the allocator's own losses
-    /// are not known here.
+    /// Memory for items, uploads and the index, in bytes. An estimate, because the overhead of the
+    /// memory allocator is not known.
     pub limit_bytes: usize,
     /// Keep a CAS for each item.
     pub cas: bool,
-    /// How items are counted by size.
+    /// The size classes of the statistics.
     pub classes: SizeClasses,
-    /// For the hash function; the program that starts a cache draws it at random.
+    /// The seed of the hash function. The program that starts a cache draws it at random.
     pub seed: u64,
 }
 
-/// A cache. Clones are the same cache.
+/// A cache. Clones share the cache.
 pub type Cache = map_engine::Cache<Parts>;
 
 /// One thread's access to a [`Cache`].
 pub type Handle = map_engine::Handle<Parts>;
 
 impl Cache {
-    /// Sets a cache up. Memory is taken as it fills.
+    /// Creates a cache. It takes memory as it fills.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let Config { limit_bytes, cas, classes, seed } = config;
@@ -49,7 +49,7 @@ impl Cache {
 
 type Part = DashMap<Box<[u8]>, Record, Hasher>;
 
-/// The maps among which the items of a cache are divided by their hash.
+/// The maps of a cache. The hash of an item's key selects its map.
 #[derive(Debug)]
 pub struct Parts {
     core: Core,
@@ -57,24 +57,25 @@ pub struct Parts {
     sweep: Mutex<Sweep>,
 }
 
-/// How far the search for expired items is.
+/// The progress of the search for expired items.
 #[derive(Debug, Default)]
 struct Sweep {
     rounds: Rounds,
-    /// Parts that this round has still to look at.
+    /// The number of parts that this round has still to search.
     left: usize,
 }
 
-/// How many maps; a power of two.
+/// The number of maps; a power of two.
 const PARTS: usize = 256;
 
-/// Bytes that an item takes beside key and value: a slot of a table that is at least half full, and
-/// what the allocator adds to key and value. Measured: 200 to 260 with glibc's allocator.
+/// The bytes of an item besides key and value: a slot of a table that is at least half full, and
+/// the overhead of two allocations. Measured: 200 to 260 with glibc's allocator.
 const OVERHEAD: usize = size_of::<(Box<[u8]>, Record)>() * 2 + 48;
 
 impl Parts {
     fn part(&self, hash: u64) -> &Part {
-        // Bits that the map itself uses neither to find a shard nor, short of 2^32 items, a slot.
+        // Bits that the map uses neither for its shards nor, with fewer than 2^32 items, for its
+        // slots.
         let part = (hash >> 32) as usize % PARTS;
         self.parts.get(part).expect("there are PARTS of them")
     }
@@ -91,7 +92,7 @@ impl Parts {
         });
     }
 
-    /// The next part to look at, and whether others follow.
+    /// The next part to search, and whether others follow.
     fn next_part(&self, now: Seconds) -> Option<(&Part, bool)> {
         let mut sweep = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
         if sweep.left == 0 && sweep.rounds.begin(now, self.core.flush_generation()) {
@@ -102,12 +103,12 @@ impl Parts {
     }
 }
 
-/// How far a walk over all items is. The keys of one part are copied at a time.
+/// The state of a walk over all items. It copies the keys of one part at a time.
 #[derive(Debug, Default)]
 pub struct PartWalk {
-    /// Parts whose keys were copied.
+    /// The number of parts whose keys were copied.
     begun: usize,
-    /// Keys of the last of them that are still to be shown.
+    /// The keys of the last part that the walk has yet to show.
     keys: Vec<Box<[u8]>>,
 }
 
@@ -177,7 +178,8 @@ impl Map for Parts {
         self.core.items.limit()
     }
 
-    /// Nothing is evicted: above a lower limit, stores are refused until enough was removed.
+    /// Nothing is evicted: if the limit is lowered, stores are refused until enough items were
+    /// removed.
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
         self.core.items.set_limit(bytes);
         Ok(())

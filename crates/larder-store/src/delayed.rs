@@ -1,11 +1,11 @@
-//! Any engine, with items that are on slower storage at random, and changes that are acknowledged late:
-//! to its callers it behaves like an engine with a flash tier and replicas. Tests use it to show that
-//! requests which wait are answered like others.
+//! Any engine, with items that are on slower storage at random and changes that are acknowledged
+//! late: to its callers it behaves like an engine with a flash tier and replicas. Tests use it to
+//! show that requests which wait are answered like others.
 //!
-//! A look-up of a key that was not delivered in this batch is `Pending` every other time, every other step of
-//! a walk has to wait, and two batches of three that change something have to be acknowledged. Reads and
-//! acknowledgements end when the test says so ([`Storage::complete`]) or, for a server, on a thread of their
-//! own within two milliseconds, in any order.
+//! A lookup of a key that was not delivered in this batch is `Pending` every other time, every
+//! other step of a walk has to wait, and two of three batches with changes have to be acknowledged.
+//! Reads and acknowledgements end in random order, either when the test calls [`Storage::complete`]
+//! or, for a server, on a separate thread within two milliseconds.
 
 use crate::cache::CacheControl;
 use crate::engine::layer::*;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-/// The slower storage and the replicas: the reads and acknowledgements that are under way.
+/// The slower storage and the replicas: the pending reads and acknowledgements.
 #[derive(Debug)]
 pub struct Storage {
     waits: Mutex<Waits>,
@@ -25,7 +25,7 @@ pub struct Storage {
 #[derive(Debug, Default)]
 struct Waits {
     under_way: Vec<Arc<Wait>>,
-    /// Wakers of those that were told to ask again later, because too many were under way.
+    /// The wakers of callers that were refused because too many waits were under way.
     refused: Vec<Waker>,
 }
 
@@ -37,17 +37,17 @@ struct Wait {
 
 /// The maximum number of reads under way.
 const READS_MAX: usize = 256;
-/// The longest time that a read takes if reads end by themselves.
+/// The maximum time of a read, if a thread ends the reads.
 const READ_TIME_MAX: Duration = Duration::from_millis(2);
 
 impl Storage {
-    /// Storage whose reads end when [`Storage::complete`] is called.
+    /// Storage whose reads end only when [`Storage::complete`] is called.
     #[must_use]
     pub fn new(seed: u64) -> Arc<Self> {
         Arc::new(Self { waits: Mutex::default(), random: AtomicU64::new(seed | 1) })
     }
 
-    /// Storage whose reads end by themselves, on a thread that lives as long as the storage.
+    /// Storage whose reads are ended by a thread. The thread runs while the storage exists.
     ///
     /// # Errors
     /// The system refuses the thread.
@@ -58,8 +58,7 @@ impl Storage {
         Ok(storage)
     }
 
-    /// Ends up to `waits` reads and acknowledgements that are chosen at random, and returns how many
-    /// ended.
+    /// Ends up to `waits` randomly chosen reads and acknowledgements. Returns how many ended.
     pub fn complete(&self, waits: usize) -> usize {
         let mut all = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         let Waits { under_way, refused } = &mut *all;
@@ -99,7 +98,7 @@ impl Storage {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "it stands for a device, which takes time")]
+#[expect(clippy::disallowed_methods, reason = "it simulates a device, which takes time")]
 fn run(storage: &Weak<Storage>) {
     while let Some(storage) = storage.upgrade() {
         let random = storage.draw();
@@ -141,13 +140,13 @@ impl<C: crate::cache::Cache> crate::cache::Cache for Cache<C> {
 pub struct Handle<E> {
     engine: E,
     storage: Arc<Storage>,
-    /// Hashes whose items were delivered in this batch.
+    /// The hashes of the items that were delivered in this batch.
     delivered: Vec<u64>,
-    /// Something was changed in this batch.
+    /// Whether this batch has changed an item.
     has_changed: bool,
 }
 
-/// A read that was begun.
+/// A read that was started.
 #[derive(Debug)]
 pub struct PendingRead {
     hash: u64,
@@ -161,7 +160,8 @@ pub struct Walk<W> {
     wait: Option<Arc<Wait>>,
 }
 
-/// Changes that are to be acknowledged; asked for at the first look.
+/// The position of changes that have to be acknowledged. The wait starts at the first call of
+/// `ack_state`.
 #[derive(Debug, Default)]
 pub struct Position(OnceLock<Arc<Wait>>);
 
@@ -176,7 +176,7 @@ impl<E: Engine> Handle<E> {
         &self.storage
     }
 
-    /// A dead item that was found is not moved to slower storage: whoever removes it need not wait.
+    /// Treats a dead item as delivered: its removal need not wait.
     fn note_dead<R>(&mut self, hash: u64, found: &Lookup<R>) {
         if matches!(found, Lookup::Expired | Lookup::Flushed) {
             self.delivered.push(hash);
@@ -280,7 +280,8 @@ impl<E: Engine> Updates for Handle<E> {
     ) -> Result<Updated<R>, Refusal> {
         if self.is_away(key.hash) {
             if self.storage.draw().is_multiple_of(2) {
-                // It goes there after it was shown, to make room for the change.
+                // The item moves to slower storage after the closure saw it, to make room for the
+                // change.
                 let _ = self.engine.update(key, upload, |found| {
                     let shown = matches!(found, Lookup::Hit(_)).then(|| decide(found));
                     drop(shown);
@@ -379,7 +380,7 @@ impl<E: Engine> Acknowledge for Handle<E> {
 
     fn ack_state(&mut self, position: &Position, waker: &Waker) -> AckState {
         let Some(wait) = position.0.get() else {
-            // If there is no room for it, the waker is called when asking again may work.
+            // If too many waits are under way, `complete` calls the waker later.
             if let Some(wait) = self.storage.begin(waker) {
                 let _ = position.0.set(wait);
             }
@@ -428,7 +429,8 @@ impl<E: Engine> Walks for Handle<E> {
     }
 }
 
-/// A decision that tells whether it changes anything; its last answer counts.
+/// Wraps `decide` to record whether its last change, which is the one that counts, changes
+/// anything.
 fn observed<'v, L: Lease, R>(
     mut decide: impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R),
     changes: &mut bool,
@@ -456,14 +458,18 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_refused_for_now_are_woken_and_take_no_place() {
+    fn refused_waits_are_woken_and_use_no_slot() {
         let (storage, calls) = (Storage::new(1), Arc::new(Calls::default()));
         let waker = Waker::from(Arc::clone(&calls));
         let begun = (0..READS_MAX + 100).filter(|_| storage.begin(&waker).is_some()).count();
         assert_eq!(begun, READS_MAX);
         assert_eq!(storage.complete(1), 1);
-        assert_eq!(calls.0.load(Ordering::Relaxed), 101, "the one that ended, and all refused");
-        assert!(storage.begin(&waker).is_some(), "a place is free");
+        assert_eq!(
+            calls.0.load(Ordering::Relaxed),
+            101,
+            "the wait that ended, and all refused ones"
+        );
+        assert!(storage.begin(&waker).is_some(), "a slot is free");
         while storage.complete(1) > 0 {}
         assert!(storage.begin(&waker).is_some());
     }

@@ -1,8 +1,9 @@
-//! Any cache behind one type, so that code which is generic over the engine is compiled once for all of them.
+//! A cache of any engine behind one type, so that code which is generic over the engine is compiled
+//! once for all engines.
 //!
-//! A call costs an indirect jump; a lease, an upload, a walk and a read from slower storage cost an allocation
-//! each. The server's workers therefore use the default engine directly, and everything off the path of their
-//! requests uses [`Cache`].
+//! A call costs an indirect jump. A lease, an upload, a walk and a read from slower storage each
+//! cost an allocation. The server's workers therefore use the default engine directly, and all code
+//! off their path uses [`Cache`].
 
 use crate::cache::CacheControl;
 use crate::engine::*;
@@ -120,7 +121,8 @@ impl<L: crate::Lease + Send + 'static> AnyLease for L {
     }
 }
 
-// The box of an upload holds an `Option<E::Upload>`, which the engine empties when it takes the value.
+// The box of an upload contains an `Option<E::Upload>`, which the engine empties when it takes the
+// value.
 macro_rules! boxed {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*
@@ -141,15 +143,15 @@ boxed! {
     Walk;
     /// A read of slower storage of any engine.
     PendingRead;
-    /// An acknowledged position of any engine.
+    /// A position for acknowledgements of any engine.
     Position;
 }
 
-/// A function that is shown an item, or why there is none, and decides.
+/// A closure that gets an item, or the reason why there is none, and decides.
 type Decide<'d, 'v> = dyn FnMut(Lookup<&Item<'_, Lease>>) -> Change<'v> + 'd;
 
-/// [`Engine`] with its generic functions replaced by references to closures. A closure passes its result to the
-/// caller by a variable that it has captured.
+/// [`Engine`] with its generic functions replaced by references to closures. A closure passes its
+/// result to the caller in a captured variable.
 trait AnyEngine: Send {
     fn hash(&self, key: &[u8]) -> u64;
     fn announce(&mut self, hash: u64);
@@ -223,7 +225,7 @@ trait AnyEngine: Send {
     fn reset_counters(&self);
 }
 
-/// The item with its lease in a box, if it has one.
+/// The same item, with its lease in a box if it has one.
 fn erase<'a, L: crate::Lease + Send + 'static>(item: &Item<'a, L>) -> Item<'a, Lease> {
     let &Item { attributes, cas, fetched, accessed, ref value } = item;
     Item { attributes, cas, fetched, accessed, value: erase_value(value) }
@@ -249,7 +251,7 @@ fn decide_erased<'v, L: crate::Lease + Send + 'static>(
     }
 }
 
-/// Calls `update` with the engine's own upload in place of the box around it.
+/// Calls `update` with the engine's own upload instead of its box.
 fn with_upload<E: Engine + 'static>(
     upload: &mut Option<Upload>,
     update: impl FnOnce(&mut Option<E::Upload>) -> Result<u64, Refusal>,
@@ -263,7 +265,7 @@ fn with_upload<E: Engine + 'static>(
     updated
 }
 
-/// The value in a box that this engine has made.
+/// The content of a box that this engine has made.
 fn own<T: 'static>(boxed: &dyn Any) -> &T {
     boxed.downcast_ref().expect("walks, reads and positions are used with the cache that made them")
 }
@@ -462,7 +464,7 @@ impl<E: Engine + Send + 'static> AnyEngine for E {
     }
 }
 
-/// The reason why a closure's result is there.
+/// The invariant by which the result of a closure exists.
 const CALLED: &str = "an engine calls the closure of a hit or of an update that it carries out";
 
 impl Batches for Handle {

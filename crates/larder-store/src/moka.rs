@@ -1,7 +1,7 @@
 //! An engine over [`moka`](::moka): a concurrent cache with its own eviction.
 //!
-//! This engine does expiry and flushes itself, because moka's follow a clock of their own. An
-//! untracked look-up counts for moka's eviction nevertheless: moka has no look-up without a trace.
+//! This engine implements expiry and flushes, because moka's use a clock of their own. An untracked
+//! lookup still counts for moka's eviction: moka has no lookup without a trace.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
@@ -14,18 +14,18 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 pub use crate::map_engine::{SharedLease, Upload};
 
-/// How a cache is set up.
+/// The configuration of a cache.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Memory for items and the index, in bytes. An estimate: the allocator's own losses are not
-    /// known here, and eviction is late by some hundred small items or one large one. Uploads take
-    /// up to half as much in addition.
+    /// Memory for items and the index, in bytes. An estimate: the overhead of the memory allocator
+    /// is not known, and eviction is late by some hundred small items or one large one. Uploads
+    /// take up to half as much in addition.
     pub limit_bytes: usize,
     /// Keep a CAS for each item.
     pub cas: bool,
-    /// How items are counted by size.
+    /// The size classes of the statistics.
     pub classes: SizeClasses,
-    /// For the hash function; the program that starts a cache draws it at random.
+    /// The seed of the hash function. The program that starts a cache draws it at random.
     pub seed: u64,
     /// Which items are evicted first.
     pub policy: Policy,
@@ -34,22 +34,22 @@ pub struct Config {
 /// Which items are evicted first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Those that were used least recently. A stored item stays for a while, as in memcached.
+    /// The least recently used items. A stored item stays for a while, as in memcached.
     #[default]
     Lru,
-    /// Those that are used least frequently. A new item that is used less than an old one is not
+    /// The least frequently used items. A new item that is used less than an old one is not
     /// admitted.
     TinyLfu,
 }
 
-/// A cache. Clones are the same cache.
+/// A cache. Clones share the cache.
 pub type Cache = map_engine::Cache<Records>;
 
 /// One thread's access to a [`Cache`].
 pub type Handle = map_engine::Handle<Records>;
 
 impl Cache {
-    /// Sets a cache up. Memory is taken as it fills.
+    /// Creates a cache. It takes memory as it fills.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let Config { limit_bytes, cas, classes, seed, policy } = config;
@@ -102,16 +102,17 @@ pub struct Records {
     sweep: Mutex<Sweep>,
 }
 
-/// The search for expired items. Moka does it, some hundred items at a time.
+/// The search for expired items, which moka does, some hundred items at a time.
 #[derive(Debug, Default)]
 struct Sweep {
     rounds: Rounds,
-    /// Moka holds the other end until the round is over.
+    /// Moka holds the other end until the round ends.
     running: Weak<()>,
 }
 
-/// Bytes that an item takes beside key and value: its record, a key of moka's, an entry in its table
-/// and two queues, and what the allocator adds to each. Measured: 480 to 540 with glibc's allocator.
+/// The bytes of an item besides key and value: its record, moka's key, an entry in moka's table and
+/// in two queues, and the allocator's overhead for each. Measured: 480 to 540 with glibc's
+/// allocator.
 const OVERHEAD: usize = size_of::<Record>() + 430;
 
 impl Records {
@@ -125,7 +126,9 @@ impl Records {
             }
             is_expired
         };
-        self.cache.invalidate_entries_if(is_expired).expect("closures were asked for");
+        self.cache
+            .invalidate_entries_if(is_expired)
+            .expect("the cache was built with support for invalidation closures");
     }
 }
 
@@ -158,8 +161,8 @@ impl Map for Records {
             match decide(entry.as_ref().map(|entry| &**entry.value())) {
                 Verdict::Keep => Op::Nop,
                 Verdict::Remove => {
-                    // Moka forgets to count a store that is removed before it was accounted: its
-                    // sum would drift away from what is there.
+                    // Moka does not count a store that is removed before it was accounted, so its
+                    // sum would drift from the actual bytes.
                     self.cache.run_pending_tasks();
                     Op::Remove
                 }
@@ -170,7 +173,7 @@ impl Map for Records {
             }
         });
         if is_large {
-            // Moka lets hundreds of stores wait before it evicts for them: too many of this size.
+            // Moka delays evictions for hundreds of stores, which are too many of this size.
             self.cache.run_pending_tasks();
         }
     }
@@ -207,13 +210,13 @@ impl Map for Records {
         self.limit_bytes
     }
 
-    /// Moka's limit is fixed when it is built: another one is refused.
+    /// Moka's limit is fixed at construction, so another limit is refused.
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
         let limit = self.limit_bytes;
         if bytes == limit { Ok(()) } else { Err(LimitRefused { min: limit, max: limit }) }
     }
 
-    /// Moka does not say how large its table is: this is the least that holds the items.
+    /// Moka does not report the size of its table. This is the least number of slots for the items.
     fn slots(&self, items: u64) -> (u64, usize) {
         (items.next_power_of_two(), size_of::<usize>())
     }

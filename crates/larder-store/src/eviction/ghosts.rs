@@ -1,15 +1,15 @@
-//! Ghosts: fingerprints of keys that were evicted lately, eight for each index bucket.
+//! Ghosts: fingerprints of recently evicted keys, eight for each index bucket.
 //!
 //! ```text
 //! 15        12 11                                   0
 //! ┌───────────┬──────────────────────────────────────┐
-//! │ epoch     │ fingerprint                          │   fingerprint 0 is an empty place
+//! │ epoch     │ fingerprint                          │   fingerprint 0 is an empty slot
 //! └───────────┴──────────────────────────────────────┘
 //! ```
-//! A key that is set again while its ghost lasts was evicted too early and goes to the main queue.
+//! A key that is set again while its ghost lasts was evicted too early, and goes to the main queue.
 //! A ghost lasts for as many evictions as there are live items: 8 epochs of an eighth each. The 16
-//! epoch numbers come round, so outdated ghosts have to be cleared before their number is current
-//! again: each report of evictions says which buckets to sweep next, so that the whole table is
+//! epoch numbers are reused, so outdated ghosts have to be cleared before their number is current
+//! again. Each count of evictions returns the buckets to sweep next, so that the whole table is
 //! swept once in 4 epochs.
 #![expect(clippy::cast_possible_truncation, reason = "ghosts are cut out of a word")]
 
@@ -43,14 +43,14 @@ impl GhostEpoch {
     }
 }
 
-/// The two words of ghosts that belong to a bucket, as values: the engine loads them under the lock
-/// of the bucket's stripe and stores the result. The youngest ghost is in the lowest bits of the
-/// first word.
+/// The two words of ghosts of a bucket, as values: the engine loads them under the lock of the
+/// bucket's stripe and stores the result. The youngest ghost is in the lowest bits of the first
+/// word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ghosts(pub [u64; 2]);
 
 impl Ghosts {
-    /// Adds a ghost for `hash`. If all places are taken, the oldest ghost is lost.
+    /// Adds a ghost for `hash`. If all slots are taken, removes the oldest ghost.
     #[must_use]
     pub fn remember(self, hash: u64, epoch: GhostEpoch) -> Self {
         let kept = self.forget(hash).places().into_iter().filter(|ghost| counts(*ghost, epoch));
@@ -58,7 +58,7 @@ impl Ghosts {
         Self::from_places(std::iter::once(new).chain(kept))
     }
 
-    /// Whether there is a ghost for `hash` that still counts.
+    /// Whether there is a current ghost for `hash`.
     #[must_use]
     pub fn holds(self, hash: u64, epoch: GhostEpoch) -> bool {
         let wanted = fingerprint(hash);
@@ -74,7 +74,7 @@ impl Ghosts {
         Self::from_places(others)
     }
 
-    /// Removes the ghosts that no longer count.
+    /// Removes outdated ghosts.
     #[must_use]
     pub fn sweep(self, epoch: GhostEpoch) -> Self {
         Self::from_places(self.places().into_iter().filter(|ghost| counts(*ghost, epoch)))
@@ -98,13 +98,14 @@ fn counts(ghost: u16, epoch: GhostEpoch) -> bool {
     ghost & FINGERPRINT_MASK != 0 && age < EPOCHS_LASTING
 }
 
-/// Bits of the hash that are part of neither the bucket number nor the tag; never 0, which is an empty place.
+/// Bits of the hash that are part of neither the bucket number nor the tag. Never 0, which is an
+/// empty slot.
 fn fingerprint(hash: u64) -> u16 {
     ((hash >> 32) as u16 & FINGERPRINT_MASK).max(1)
 }
 
-/// The buckets to sweep after evictions: `count` from `first` on, the first bucket following the
-/// last.
+/// The buckets to sweep after evictions: `count` buckets from `first` on, where the first bucket
+/// follows the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sweep {
     first: usize,
@@ -123,15 +124,15 @@ impl Iterator for Sweep {
     }
 }
 
-/// Counts evictions in epochs.
+/// The clock of ghost epochs, which counts evictions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GhostClock {
     epoch: GhostEpoch,
-    /// Evictions in this epoch.
+    /// The number of evictions in this epoch.
     evictions: u64,
     /// The bucket to sweep next.
     next_bucket: usize,
-    /// The part of a bucket that is due to be swept, in units of 2^-32.
+    /// The fraction of a bucket that is due to be swept, in units of 2^-32.
     due: u64,
 }
 
@@ -148,10 +149,9 @@ impl GhostClock {
         self.epoch
     }
 
-    /// Counts the ghosts that were left by an evicted segment, of a cache that has `live` items and
-    /// `buckets` index buckets now; says which buckets to sweep in the epoch that is current
-    /// afterwards. To be called for every evicted segment, before the next one is evicted: an epoch
-    /// ends at most once a call.
+    /// Counts the ghosts that an evicted segment has left, in a cache that now has `live` items and
+    /// `buckets` index buckets. Returns the buckets to sweep in the new current epoch. Call it for
+    /// every evicted segment, before the next one is evicted: a call ends at most one epoch.
     pub fn count_evictions(&mut self, evictions: u64, live: u64, buckets: usize) -> Sweep {
         let epoch_len = (live / u64::from(EPOCHS_LASTING)).max(1);
         let counted = evictions.min(epoch_len);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_one_ghost_and_fills_the_place_of_a_forgotten_one() {
+    fn a_key_has_one_ghost_and_fills_the_slot_of_a_forgotten_one() {
         let twice = remembered(1..=8).remember(hash(3), EPOCH);
         assert!((1..=8).all(|i| twice.holds(hash(i), EPOCH)));
         let refilled = twice.forget(hash(3)).remember(hash(9), EPOCH);
@@ -214,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_is_never_an_empty_place() {
+    fn a_fingerprint_is_never_an_empty_slot() {
         assert!(!Ghosts::default().holds(0, EPOCH));
         assert!(Ghosts::default().remember(0, EPOCH).holds(0, EPOCH));
     }
 
-    /// Live items, buckets, evictions at a time; epochs that must have passed after as many
-    /// evictions as there are live items.
+    /// Live items, buckets, evictions at a time. After as many evictions as there are live items,
+    /// about 8 epochs must have passed.
     #[test]
     fn as_many_evictions_as_live_items_are_8_epochs() {
         for (live, buckets, batch) in [(800, 100, 1), (800, 100, 50), (8000, 5, 7), (8, 1000, 1)] {
@@ -249,7 +249,7 @@ mod tests {
                 // A ghost of the epoch after the last sweep is outdated 8 epochs later.
                 let late = swept.iter().filter(|at| epochs - **at >= 8).count();
                 assert_eq!(late, 0, "with {live} live items");
-                // A new bucket has the ghosts of the one that was split.
+                // A new bucket has the ghosts of the bucket that was split.
                 (0..growth).for_each(|_| swept.push(swept[swept.len() / 2]));
                 buckets += growth;
             }

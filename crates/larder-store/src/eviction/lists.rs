@@ -1,5 +1,5 @@
-//! Doubly linked lists of segment numbers. A segment is in one list at most, and is removed from any
-//! position in constant time.
+//! Doubly linked lists of segment numbers. A segment is in at most one list, and can be removed
+//! from any position in constant time.
 
 /// No segment.
 const NONE: u32 = u32::MAX;
@@ -32,18 +32,18 @@ impl<const LISTS: usize> Lists<LISTS> {
         lists
     }
 
-    /// Raises the number of segments to `segments`, if there were fewer.
+    /// Raises the number of segments to `segments`, if there are fewer.
     pub(crate) fn extend(&mut self, segments: usize) {
         let segments = segments.max(self.links.len());
         self.links.resize(segments, Links { previous: NONE, next: NONE });
     }
 
-    /// The segment that was pushed first.
+    /// The first segment of a list.
     pub(crate) fn front(&self, list: usize) -> Option<u32> {
         some(self.ends[list].first)
     }
 
-    /// The segment that was pushed next to `segment`.
+    /// The segment behind `segment`.
     #[cfg(test)]
     pub(crate) fn next(&self, segment: u32) -> Option<u32> {
         some(self.links[segment as usize].next)
@@ -59,7 +59,7 @@ impl<const LISTS: usize> Lists<LISTS> {
         }
     }
 
-    /// Takes a segment out of the list that it is in.
+    /// Removes a segment from its list.
     pub(crate) fn remove(&mut self, list: usize, segment: u32) {
         let Links { previous, next } = self.links[segment as usize];
         match some(previous) {

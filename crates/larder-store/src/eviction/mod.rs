@@ -5,20 +5,20 @@
 //! new ─▶ small ──┤                               ▲
 //!                └─ else evicted ─▶ ghosts ──────┘ set again while its ghost lasts
 //! ```
-//! Everything here is a decision about integers: no memory of the cache is read, nothing is shared
-//! between threads, and there is no clock. The segment engine and the simulator of
-//! `larder bench hitratio` run this same code. After construction nothing allocates, and no call
-//! does more work than a few steps for each size class.
+//! This module decides about integers: it reads no memory of the cache, shares nothing between
+//! threads, and has no clock. The segment engine and the simulator of `larder bench hitratio` run
+//! the same code. After construction nothing allocates, and no call takes more than a few steps for
+//! each size class.
 //!
-//! | file | what it decides |
+//! | file | decision |
 //! |---|---|
 //! | `size_class` | which items share segments because of their size |
-//! | `queue` | nothing: the names of the two queues |
+//! | `queue` | none: the names of the two queues |
 //! | `lists` | FIFO order: linked lists of segment numbers |
 //! | `queues` | which segment is evicted next |
 //! | `verdict` | whether an item of that segment is kept |
 //! | `ghosts` | which evicted keys are remembered, and for how long |
-//! | `open` | which open segment a new item is appended to |
+//! | `open` | which open segment receives a new item |
 
 mod ghosts;
 pub(crate) mod lists;

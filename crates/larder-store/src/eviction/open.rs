@@ -1,4 +1,4 @@
-//! Which open segment an item is appended to. Not every kind of item can have one of its own.
+//! Which open segment receives an item. Not every kind of item can have its own.
 
 use super::SizeClass;
 use super::queue::Queue;
@@ -14,9 +14,9 @@ pub struct Kind {
     pub size: SizeClass,
 }
 
-/// The share of all segments that may be open, in percent. By simulation: four threads that share 25 MiB
-/// have too few open segments to keep large and small items apart. Of items with log-normal sizes they
-/// miss 1.3 % more with 3 here, and 1.9 % less with 8; 16 gains nothing more.
+/// The share of all segments that may be open, in percent. By simulation, four threads that share
+/// 25 MiB have too few open segments to separate large and small items. With log-normal sizes they
+/// miss 1.3 % more items at 3 %, and 1.9 % fewer at 8 %; 16 % gains nothing more.
 const OPEN_PERCENT: usize = 4;
 
 /// The number of segments that each of `threads` handles may have open: together 4 % of all
@@ -26,18 +26,18 @@ pub fn open_budget(segments: usize, threads: usize) -> usize {
     (segments * OPEN_PERCENT / 100 / threads.max(1)).max(Queue::ALL.len())
 }
 
-/// One in this many segments, divided by the threads, may be in the chains of one open segment.
+/// The chains of one open segment may have one in this many segments, divided by the threads.
 const CHAINED_SHARE: usize = 64;
 
-/// The number of segments in chains of one open segment from which it is sealed, because items in an
-/// open segment can't be evicted by other handles. By simulation: four threads with this limit undivided miss 3 % more
-/// of items with log-normal sizes (median 1 KiB, sigma 2).
+/// The number of segments in the chains of an open segment at which it is sealed, because other
+/// handles can't evict items of an open segment. By simulation, four threads without the division
+/// miss 3 % more items with log-normal sizes (median 1 KiB, sigma 2).
 #[must_use]
 pub fn chained_max(segments: usize, threads: usize) -> usize {
     (segments / CHAINED_SHARE / threads.max(1)).max(1)
 }
 
-/// The segment that an item is appended to.
+/// The segment that receives an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// The open segment at this position among the given ones.
@@ -46,11 +46,11 @@ pub enum Placement {
     New,
 }
 
-/// Chooses among the segments that a handle has `open`, at most `budget` of them. An item goes to
-/// the segment of its own kind if there is one; to a new one while the budget lasts; else to the
+/// Chooses among the `open` segments of a handle, at most `budget` of them. An item goes to the
+/// segment of its own kind if there is one; to a new one while the budget lasts; else to the
 /// nearest size class of its queue and lifetime class; else to the nearest lifetime class of its
-/// queue. The small queue has at most half of the budget, and the last place is kept for a queue
-/// that has nothing open: the main queue gains more by keeping sizes apart.
+/// queue. The small queue has at most half of the budget, and the last open segment is reserved for
+/// a queue that has none: the main queue gains more by separating sizes.
 ///
 /// If the segment has no room for the item, the caller seals it and opens one of the wanted kind.
 pub fn place(wanted: Kind, open: impl Iterator<Item = Kind> + Clone, budget: usize) -> Placement {
@@ -85,7 +85,7 @@ mod tests {
         let some = &[(Small, 0, 2), (Small, 3, 5), (Main, 0, 2)][..];
         let main = &[(Main, 0, 2), (Main, 0, 5)][..];
         let cases = [
-            // ReadRequest, open, budget, where to.
+            // Wanted, open, budget, placement.
             ((Small, 0, 2), some, 9, Open(0)),
             ((Small, 0, 3), some, 9, New),
             ((Small, 0, 3), some, 6, New),
@@ -98,7 +98,7 @@ mod tests {
             ((Small, 1, 5), some, 3, Open(0)),
             ((Main, 7, 9), some, 3, Open(2)),
             ((Main, 7, 9), &some[..2], 2, New),
-            // The last place is kept for the small queue.
+            // The last open segment is reserved for the small queue.
             ((Main, 0, 3), main, 3, Open(0)),
             ((Main, 0, 3), main, 4, New),
             ((Small, 0, 3), main, 3, New),

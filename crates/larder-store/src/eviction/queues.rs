@@ -1,4 +1,4 @@
-//! Which segment is evicted next.
+//! The choice of the next segment to evict.
 
 use super::SizeClass;
 use super::lists::Lists;
@@ -8,9 +8,11 @@ use super::queue::Queue;
 /// than memcached.
 pub const SIZE_EXPONENT: f64 = 0.7;
 
-/// The share of the small queue in all segments above which it is evicted first, in percent.
+/// The share of the small queue in all segments above which the small queue is evicted first, in
+/// percent.
+/// percent.
 const SMALL_PERCENT: u64 = 10;
-/// The maximum share of the small queue, whatever the yield rule says, in percent.
+/// The maximum share of the small queue, independent of the yield rule, in percent.
 const SMALL_PERCENT_MAX: u64 = 90;
 /// The main queue yields if less than this share of its oldest segment's bytes was hit ...
 const YIELD_SHARE_MIN: f64 = 0.01;
@@ -22,15 +24,15 @@ const LISTS: usize = Queue::ALL.len() * SizeClass::COUNT;
 /// The properties of a segment when it is sealed.
 #[derive(Clone, Copy, Debug)]
 pub struct Sealed {
-    /// The queue that it is appended to.
+    /// The queue that the segment is appended to.
     pub queue: Queue,
-    /// The bytes of all items that were written to it: records and chains.
+    /// The bytes of all items that were written to the segment: records and chains.
     pub bytes: u64,
-    /// The number of items that were written to it.
+    /// The number of items that were written to the segment.
     pub items: u32,
 }
 
-/// The segment that is to be evicted.
+/// The next segment to evict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Victim {
     /// The queue that the segment is in.
@@ -45,7 +47,7 @@ struct Entry {
     queue: Queue,
     size: SizeClass,
     is_queued: bool,
-    /// Segments of chains whose items are in this segment.
+    /// The number of segments in chains whose items are in this segment.
     chained: u32,
     /// Mean item size, raised to the exponent.
     factor: f64,
@@ -68,11 +70,11 @@ const NEW: Entry = Entry {
 /// A queue's totals.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
-    /// Segments in its lists.
+    /// The number of segments in the queue's lists.
     queued: u64,
-    /// Segments of chains.
+    /// The number of segments of chains.
     chained: u64,
-    /// Bytes that were pushed so far: the queue's clock.
+    /// The number of bytes that were pushed so far: the queue's clock.
     pushed: u64,
 }
 
@@ -86,9 +88,10 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Empty queues for the segments 0 to `segments` − 1. Of two size classes the one whose oldest
-    /// segment has the larger `age × mean item size ^ size_exponent` is evicted first: with 0 item
-    /// size does not count, with 1 the fewest items are evicted for the room gained.
+    /// Empty queues for the segments 0 to `segments` − 1. Of two size classes, the one whose oldest
+    /// segment has the larger `age × mean item size ^ size_exponent` is evicted first. With an
+    /// exponent of 0 item size has no effect; with 1 the fewest items are evicted for the memory
+    /// gained.
     #[must_use]
     pub fn new(segments: usize, size_exponent: f64) -> Self {
         Self {
@@ -99,14 +102,14 @@ impl Queues {
         }
     }
 
-    /// Raises the number of segments to `segments`, if there were fewer.
+    /// Raises the number of segments to `segments`, if there are fewer.
     pub fn extend(&mut self, segments: usize) {
         self.lists.extend(segments);
         self.entries.resize(segments.max(self.entries.len()), NEW);
     }
 
-    /// Appends a segment to its queue, when it is sealed: to the list for its mean item size, which
-    /// need not be the size that it was opened for. Its chains were counted before.
+    /// Appends a segment that was just sealed to its queue: to the list for its mean item size,
+    /// which may differ from the size that it was opened for. Its chains were counted before.
     pub fn push(&mut self, segment: u32, sealed: Sealed) {
         let mean = sealed.bytes / u64::from(sealed.items.max(1));
         let factor = (mean.max(1) as f64).powf(self.size_exponent);
@@ -120,7 +123,7 @@ impl Queues {
         self.put_back(segment);
     }
 
-    /// Appends a segment again that was removed and could not be emptied.
+    /// Appends a removed segment again that could not be emptied.
     pub fn put_back(&mut self, segment: u32) {
         let Some(entry) = self.entries.get_mut(segment as usize) else { return };
         if entry.is_queued {
@@ -133,7 +136,7 @@ impl Queues {
         self.lists.push_back(list(entry.queue, entry.size), segment);
     }
 
-    /// Takes a segment out of its queue, to be cleaned or evicted; false if it is in none.
+    /// Removes a segment from its queue, to be cleaned or evicted. Returns false if it is in none.
     pub fn remove(&mut self, segment: u32) -> bool {
         let Some(entry) = self.entries.get_mut(segment as usize) else { return false };
         if !std::mem::take(&mut entry.is_queued) {
@@ -154,7 +157,7 @@ impl Queues {
         self.totals[queue as usize].chained += u64::from(chained);
     }
 
-    /// Counts out the `chained` segments of an item that is dropped or moves to another segment.
+    /// Subtracts the `chained` segments of an item that is dropped or moves to another segment.
     pub fn remove_chain(&mut self, segment: u32, chained: u32) {
         let Some(entry) = self.entries.get_mut(segment as usize) else { return };
         let removed = chained.min(entry.chained);
@@ -162,15 +165,15 @@ impl Queues {
         self.totals[entry.queue as usize].chained -= u64::from(removed);
     }
 
-    /// The segments of all large values.
+    /// The number of segments of all large values.
     #[must_use]
     pub fn chained(&self) -> u64 {
         self.totals.iter().map(|totals| totals.chained).sum()
     }
 
-    /// The segment to evict next; none if no segment is queued. `hit_bytes` says how many bytes of a
-    /// segment's items (records and chains) were hit since it was written; it is asked for one
-    /// segment of each queue at most.
+    /// The next segment to evict; `None` if no segment is queued. `hit_bytes` returns how many
+    /// bytes of a segment's items (records and chains) were hit since it was written. It is called
+    /// for at most one segment of each queue.
     pub fn victim(&self, hit_bytes: impl Fn(u32) -> u64) -> Option<Victim> {
         let (small, main) = match (self.oldest(Queue::Small), self.oldest(Queue::Main)) {
             (Some(small), Some(main)) => (small, main),
@@ -181,7 +184,8 @@ impl Queues {
         let main_yields = || {
             let hit_share = |victim: Victim| {
                 let bytes = self.entries[victim.segment as usize].bytes.max(1);
-                // Items that were written in the place of others were counted, too.
+                // At most `bytes`, because items that have overwritten others count as hit bytes,
+                // too.
                 hit_bytes(victim.segment).min(bytes) as f64 / bytes as f64
             };
             hit_share(main) < (YIELD_RATIO * hit_share(small)).max(YIELD_SHARE_MIN)
@@ -190,14 +194,14 @@ impl Queues {
         Some(if small_goes { small } else { main })
     }
 
-    /// The number of segments in the queue, and in chains of its items.
+    /// The number of segments in the queue and in chains of its items.
     #[must_use]
     pub fn weight(&self, queue: Queue) -> u64 {
         let totals = &self.totals[queue as usize];
         totals.queued + totals.chained
     }
 
-    /// Number of segments in both queues, without chains.
+    /// The number of segments in both queues, without chains.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.totals.iter().map(|totals| totals.queued).sum()
@@ -214,7 +218,7 @@ impl Queues {
         (0..LISTS).filter_map(|list| self.lists.front(list))
     }
 
-    /// The segment that the queue gives up next.
+    /// The next victim of a queue.
     fn oldest(&self, queue: Queue) -> Option<Victim> {
         let now = self.totals[queue as usize].pushed;
         let lists = (0..SizeClass::COUNT).map(|class| queue as usize * SizeClass::COUNT + class);
@@ -268,7 +272,7 @@ mod tests {
         queues.add_chain(2, Main, 20);
         push(&mut queues, Small, 21, 10);
         queues.add_chain(21, Small, 3);
-        assert_eq!(evict(&mut queues), Some((Small, 21)), "chains weigh too");
+        assert_eq!(evict(&mut queues), Some((Small, 21)), "chains count, too");
         assert_eq!([Small, Main].map(|queue| queues.weight(queue)), [3, 27]);
         queues.remove_chain(21, 3);
         assert_eq!(queues.weight(Small), 0);
@@ -301,7 +305,7 @@ mod tests {
 
     #[test]
     fn main_yields_where_it_is_hit_less() {
-        // Small and main segments, hit bytes of their oldest ones of 1000, who gives up.
+        // Small and main segments, hit bytes of their oldest ones of 1000, the queue that yields.
         let cases = [
             (5, 5, 100, 70, Main),
             (5, 5, 100, 90, Small),

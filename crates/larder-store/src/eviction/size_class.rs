@@ -1,11 +1,11 @@
 //! Size classes: one for every factor of 4 in item size.
 
-/// Items whose sizes differ by less than a factor of 4. Class 0 begins at 16 bytes; smaller items
-/// belong to it too, and items of 1 GiB or more to the last class.
+/// A class of items whose sizes differ by less than a factor of 4. Class 0 starts at 16 bytes.
+/// Smaller items belong to it, too, and items of 1 GiB or more to the last class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SizeClass(u8);
 
-/// log2 of the size at which class 0 begins.
+/// log2 of the smallest size of class 0.
 const FIRST_BITS: u32 = 4;
 /// The number of the last class.
 const LAST: u8 = 12;
@@ -15,10 +15,10 @@ const STEP_BITS: u32 = 2;
 impl SizeClass {
     pub(super) const SMALLEST: Self = Self(0);
 
-    /// Number of classes: 16 bytes to 1 GiB.
+    /// The number of classes: 16 bytes to 1 GiB.
     pub const COUNT: usize = LAST as usize + 1;
 
-    /// The class of an item of `bytes`: header, key, value and chain together.
+    /// The class of an item of `bytes` bytes: header, key, value and chain together.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "at most 12")]
     pub fn of(bytes: u64) -> Self {
@@ -26,7 +26,7 @@ impl SizeClass {
         Self(class.min(u32::from(LAST)) as u8)
     }
 
-    /// The class with this number, as stored in a segment table; the last class if there is none.
+    /// The class with this number, as stored in a segment table; the last class for higher numbers.
     #[must_use]
     pub fn from_index(index: u8) -> Self {
         Self(index.min(LAST))

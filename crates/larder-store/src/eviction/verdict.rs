@@ -1,8 +1,8 @@
-//! Which items are kept when their segment is evicted.
+//! Whether an item is kept when its segment is evicted.
 
 use super::queue::Queue;
 
-/// What happens to an item whose segment is evicted.
+/// The decision about an item whose segment is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The item moves from the small queue to the main queue, with frequency 0.
@@ -13,12 +13,13 @@ pub enum Verdict {
     Evict,
 }
 
-/// The main queue may keep items in succession up to the length of this many segments. Then it has to
+/// The length, in segments, of the items that the main queue may keep in succession. Then it has to
 /// evict an item.
 const KEPT_SEGMENTS_MAX: u64 = 16;
 
-/// Bounds the work of an eviction if every item of the main queue was hit: after kept items of 16
-/// segments in length, one item is evicted whatever its frequency. Each handle has its own limit.
+/// A bound on the work of an eviction when every item of the main queue was hit: after kept items
+/// of 16 segments in length, one item is evicted despite its frequency. Each handle has its own
+/// limit.
 #[derive(Clone, Debug)]
 pub struct KeepLimit {
     kept_bytes: u64,
@@ -32,8 +33,8 @@ impl KeepLimit {
         Self { kept_bytes: 0, kept_bytes_max: KEPT_SEGMENTS_MAX * segment_len as u64 }
     }
 
-    /// Decides about an item of `bytes` (its record, without its chain) that has frequency `freq`,
-    /// in an evicted segment of `queue`.
+    /// Decides about an item of `bytes` bytes (its record, without its chain) with frequency
+    /// `freq`, in an evicted segment of `queue`.
     pub fn verdict(&mut self, queue: Queue, freq: u8, bytes: u64) -> Verdict {
         match (queue, freq.checked_sub(1)) {
             (Queue::Small, Some(_)) => Verdict::Promote,

@@ -1,8 +1,9 @@
-//! What followers have acknowledged, and which answers wait for that.
+//! The acknowledgements of followers, and the replies that wait for them.
 //!
-//! A leader says whose acknowledgements count ([`Acknowledgements::require`]). The answers of a batch wait until all of
-//! those have what the batch has written to its handle's journal. Each of these functions takes one lock for a short
-//! time; under [`AckMode::None`] nothing waits, and none is called.
+//! A leader selects the followers whose acknowledgements count ([`Acknowledgements::require`]). The
+//! replies of a batch wait until all of them have the changes that the batch has written to its
+//! handle's journal. Each of these functions takes one lock for a short time. Under
+//! [`AckMode::None`] nothing waits, and none is called.
 
 use super::ring::ChangeKind;
 use crate::AckState;
@@ -12,27 +13,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// How long answers wait. Then nobody can say whether their changes will last.
+/// The maximum time that replies wait. After it, nothing is known about whether their changes will
+/// last.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Which changes wait for acknowledgements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AckMode {
-    /// None.
+    /// No change.
     #[default]
     None,
-    /// Those after which nobody may find the item as it was: removals, invalidations, empty values, and flushes.
+    /// Changes after which no lookup may find the old item: removals, invalidations, empty values,
+    /// and flushes.
     Deletes,
-    /// All.
+    /// All changes.
     Writes,
 }
 
 impl AckMode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Self; 3] = [Self::None, Self::Deletes, Self::Writes];
 
-    /// Its name.
+    /// The name of the mode.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -42,50 +45,50 @@ impl AckMode {
         }
     }
 
-    /// The one of this name.
+    /// The mode with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
     }
 }
 
-/// What has to be acknowledged before answers are sent.
+/// The position that must be acknowledged before replies are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckPosition {
-    /// The number of the handle's journal, and where the last change ends in it.
+    /// The number of the handle's journal, and the end of the last change in it.
     pub(super) journal: usize,
     pub(super) offset: u64,
-    /// The flushes that took effect before it.
+    /// The number of flushes that took effect before.
     pub(super) generation: u64,
     /// The term of the leader, and the number of the position.
     term: u64,
     number: u64,
 }
 
-/// What the followers of a cache have acknowledged.
+/// The acknowledgements of a cache's followers.
 #[derive(Debug, Default)]
 pub struct Acknowledgements {
     mode: AtomicU8,
-    /// Batches whose answers had to wait, and those whose answers were never sent.
+    /// The number of batches whose replies had to wait, and of those whose replies were never sent.
     holds: AtomicU64,
     lost: AtomicU64,
-    /// The number of the last flush that a handle has made.
+    /// The number of the last flush by a handle.
     flushes: AtomicU64,
-    /// That of the state, for those who have no time for the lock.
+    /// A copy of [`State::term`] that is read without the lock.
     term: AtomicU64,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Rises when the leader is deposed: what waited then is never acknowledged.
+    /// Rises when the leader is deposed: positions of earlier terms are never acknowledged.
     term: u64,
-    /// By the number of the follower's process.
+    /// The followers, by the number of their process.
     followers: HashMap<u64, Follower>,
     waiting: Vec<Waiting>,
-    /// How many positions there were.
+    /// The number of positions so far.
     positions: u64,
-    /// Those that have waited for too long.
+    /// The numbers of the positions that have waited for too long.
     late: HashSet<u64>,
 }
 
@@ -93,7 +96,7 @@ struct State {
 struct Waiting {
     position: AckPosition,
     waker: Waker,
-    /// When it was first seen to wait.
+    /// When the position was first seen waiting.
     since: Option<Instant>,
 }
 
@@ -136,7 +139,7 @@ impl Acknowledgements {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says which changes wait.
+    /// Sets which changes wait.
     pub fn set_mode(&self, mode: AckMode) {
         self.mode.store(mode as u8, Ordering::Relaxed);
     }
@@ -149,12 +152,12 @@ impl Acknowledgements {
             || mode == AckMode::Deletes as u8 && kind == ChangeKind::Removal
     }
 
-    /// The term of the leader, to be read before a batch asks whether it may be answered here.
+    /// The term of the leader. A batch reads it before it checks whether it may be answered here.
     pub(super) fn term(&self) -> u64 {
         self.term.load(Ordering::Acquire)
     }
 
-    /// The position that answers of a batch depend on, which began in this term.
+    /// The position on which the replies of a batch depend. The batch started in this term.
     #[cold]
     pub(super) fn position(
         &self,
@@ -168,7 +171,7 @@ impl Acknowledgements {
         AckPosition { journal, offset, generation, term, number }
     }
 
-    /// Whether a position is acknowledged; if not, `waker` is called once something becomes of it.
+    /// The state of a position. If it is pending, calls `waker` when the state changes.
     #[cold]
     pub(super) fn state_of(&self, position: &AckPosition, waker: &Waker) -> AckState {
         let mut state = self.lock();
@@ -190,18 +193,18 @@ impl Acknowledgements {
         AckState::Pending
     }
 
-    /// From now on answers wait also for this follower, which has acknowledged nothing yet.
+    /// Makes replies wait for this follower, too. It has acknowledged nothing yet.
     pub fn require(&self, follower: u64) {
         self.lock().followers.entry(follower).or_default();
     }
 
-    /// Whether answers wait for this follower.
+    /// Whether replies wait for this follower.
     #[must_use]
     pub fn requires(&self, follower: u64) -> bool {
         self.lock().followers.contains_key(&follower)
     }
 
-    /// Answers wait for those followers alone that are to be kept.
+    /// Makes replies wait only for the followers for which `is_kept` is true.
     pub fn retain(&self, is_kept: impl Fn(u64) -> bool) {
         let mut state = self.lock();
         let before = state.followers.len();
@@ -211,7 +214,8 @@ impl Acknowledgements {
         }
     }
 
-    /// A follower has everything up to these offsets, and has followed so many flushes.
+    /// Records that a follower has everything up to these offsets, and the effects of this many
+    /// flushes.
     pub fn note(&self, follower: u64, offsets: &[u64], generation: u64) {
         let mut state = self.lock();
         let Some(known) = state.followers.get_mut(&follower) else { return };
@@ -223,12 +227,13 @@ impl Acknowledgements {
         }
     }
 
-    /// Notes that a handle has flushed all items, and how many flushes there were then.
+    /// Records a flush by a handle, with the number of flushes so far.
     pub(super) fn note_flush(&self, generation: u64) {
         self.flushes.fetch_max(generation, Ordering::Relaxed);
     }
 
-    /// Whether a follower has everything up to these offsets, and all flushes that handles have made.
+    /// Whether a follower has everything up to these offsets, and the effects of all flushes by
+    /// handles.
     #[must_use]
     pub fn has_passed(&self, follower: u64, offsets: &[u64]) -> bool {
         let flushes = self.flushes.load(Ordering::Relaxed);
@@ -240,14 +245,15 @@ impl Acknowledgements {
         })
     }
 
-    /// Whether all that answers wait for have that.
+    /// Whether all required followers have everything up to these offsets.
     #[must_use]
     pub fn all_have_passed(&self, offsets: &[u64]) -> bool {
         let followers: Vec<u64> = self.lock().followers.keys().copied().collect();
         followers.into_iter().all(|follower| self.has_passed(follower, offsets))
     }
 
-    /// This cache is no leader's any more: what waits is never acknowledged, and nobody's acknowledgement counts.
+    /// Marks this cache as no longer a leader's: pending positions are lost, and no acknowledgement
+    /// counts.
     pub fn abandon(&self) {
         let mut state = self.lock();
         state.term += 1;
@@ -257,7 +263,7 @@ impl Acknowledgements {
         state.late.clear();
     }
 
-    /// Ends waits that last for too long. To be called several times a second.
+    /// Ends waits that last too long. Call it several times a second.
     pub fn end_late(&self, now: Instant) {
         let State { waiting, late, .. } = &mut *self.lock();
         waiting.retain_mut(|Waiting { position, waker, since }| {
@@ -271,13 +277,13 @@ impl Acknowledgements {
         });
     }
 
-    /// Batches whose answers had to wait so far.
+    /// The number of batches whose replies had to wait so far.
     #[must_use]
     pub fn holds(&self) -> u64 {
         self.holds.load(Ordering::Relaxed)
     }
 
-    /// Batches whose answers were never sent.
+    /// The number of batches whose replies were never sent.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
@@ -301,11 +307,15 @@ mod tests {
     }
 
     #[test]
-    fn all_that_are_required_have_to_have_it() {
+    fn every_required_follower_must_acknowledge() {
         let (acks, calls) = (Acknowledgements::default(), Arc::new(Calls::default()));
         let waker = Waker::from(Arc::clone(&calls));
         let position = acks.position(0, (1, 10), 2);
-        assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged, "nobody is required");
+        assert_eq!(
+            acks.state_of(&position, &waker),
+            AckState::Acknowledged,
+            "no follower is required"
+        );
         acks.require(7);
         acks.require(8);
         assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
@@ -322,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_is_not_waited_for() {
+    fn a_removed_follower_is_not_waited_for() {
         let (acks, calls) = (Acknowledgements::default(), Arc::new(Calls::default()));
         let waker = Waker::from(Arc::clone(&calls));
         acks.require(7);
@@ -336,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_when_a_leader_is_deposed_is_never_answered() {
+    fn replies_that_wait_when_a_leader_is_deposed_are_lost() {
         let (acks, calls) = (Acknowledgements::default(), Arc::new(Calls::default()));
         let waker = Waker::from(Arc::clone(&calls));
         acks.require(7);
@@ -345,7 +355,7 @@ mod tests {
         acks.abandon();
         assert_eq!(calls.0.load(Ordering::Relaxed), 1);
         assert_eq!(acks.state_of(&position, &waker), AckState::Lost);
-        // Nor is that of a batch that began before.
+        // A batch that started before the leader was deposed is lost, too.
         let position = acks.position(0, (0, 1), 0);
         assert_eq!(acks.state_of(&position, &waker), AckState::Lost);
         let position = acks.position(acks.term(), (0, 1), 0);
@@ -353,13 +363,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_ever() {
+    fn waits_end_after_the_maximum_time() {
         let (acks, calls) = (Acknowledgements::default(), Arc::new(Calls::default()));
         let waker = Waker::from(Arc::clone(&calls));
         acks.require(7);
         let position = acks.position(acks.term(), (0, 1), 0);
         assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
-        #[expect(clippy::disallowed_methods, reason = "a test")]
+        #[expect(clippy::disallowed_methods, reason = "the test chooses the time")]
         let now = Instant::now();
         acks.end_late(now);
         acks.end_late(now + WAIT_MAX);
@@ -371,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_say_what_waits() {
+    fn modes_determine_which_changes_wait() {
         let acks = Acknowledgements::default();
         for (mode, removals, others) in [
             (AckMode::None, false, false),

@@ -13,12 +13,12 @@ pub struct JournaledCache<C> {
 }
 
 impl<C: Cache> JournaledCache<C> {
-    /// The handles of this cache append the keys of changed items to `journals`.
+    /// Makes the handles of `cache` append the keys of changed items to `journals`.
     pub fn new(cache: C, journals: Arc<Journals>) -> Self {
         Self { cache, journals }
     }
 
-    /// The cache itself, whose handles keep no journals.
+    /// The inner cache, whose handles keep no journals.
     pub fn inner(&self) -> &C {
         &self.cache
     }

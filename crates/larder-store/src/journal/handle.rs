@@ -1,4 +1,4 @@
-//! A handle that writes the keys of changed items to a journal.
+//! A handle that appends the keys of changed items to a journal.
 
 use super::acks::AckPosition;
 use super::journals::{Journal, Journals};
@@ -19,19 +19,22 @@ pub struct Journaled<E> {
     journal: Writer,
     /// Odd while a batch is under way.
     batches: Arc<AtomicU64>,
-    /// The time of the batch, and the term in which it began.
+    /// The time of the batch, and the term in which it started.
     now: Now,
     term: u64,
-    /// Something was written in this batch, and some of it waits for acknowledgements.
+    /// Whether this batch has changed an item, and whether a change of it waits for
+    /// acknowledgements.
     has_written: bool,
     is_waited_for: bool,
-    /// The end of the journal when it last woke those that rest.
+    /// The end of the journal at the last wake of paused readers.
     told_until: u64,
-    /// Where the last change of this batch that waits for acknowledgements ends, and the flushes before it.
+    /// The end of this batch's last change that waits for acknowledgements, and the number of
+    /// flushes before it.
     waits_for: Option<(u64, u64)>,
 }
 
-/// What answers of a batch wait for: whatever the engine itself says, and copies.
+/// The position on which the replies of a batch depend: the inner engine's, and that of the
+/// replicas.
 #[derive(Debug)]
 pub struct Position<P> {
     engine: Option<P>,
@@ -61,7 +64,7 @@ impl<E> Journaled<E> {
 
 impl<E> Drop for Journaled<E> {
     fn drop(&mut self) {
-        // It may be given up within a batch.
+        // The handle may be dropped within a batch.
         let batch = self.batches.load(Ordering::Relaxed) | 1;
         self.batches.store(batch.wrapping_add(1), Ordering::Release);
         self.journals.give_back(self.number);
@@ -69,7 +72,7 @@ impl<E> Drop for Journaled<E> {
 }
 
 impl<E> Journaled<E> {
-    /// Writes what has changed to the journal.
+    /// Appends a change to the journal.
     fn note(&mut self, key: HashedKey<'_>, kind: Option<ChangeKind>) {
         if let Some(kind) = kind {
             self.journal.append(kind, key.bytes, self.now.in_millis());
@@ -83,11 +86,11 @@ impl<E> Journaled<E> {
     }
 }
 
-/// What a change is for a journal, if it is to be there.
+/// The kind of a change, if journals contain it.
 #[inline]
 fn kind(change: &Change<'_>, now: Now) -> Option<ChangeKind> {
     match change {
-        // It expires at once.
+        // The item expires at once.
         Change::Put { attributes, .. } | Change::SetAttributes { attributes, .. }
             if attributes.expiry.is_past(now) =>
         {
@@ -101,7 +104,7 @@ fn kind(change: &Change<'_>, now: Now) -> Option<ChangeKind> {
     }
 }
 
-/// A decision that says what its last answer, which counts, is for a journal.
+/// Wraps `decide` to record the kind of its last change, which is the one that counts.
 #[inline]
 fn noted<'v, L: Lease, R>(
     mut decide: impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R),
@@ -138,12 +141,13 @@ impl<E: Engine> Batches for Journaled<E> {
     fn begin_batch(&mut self, now: impl Into<Now>) {
         let now = now.into();
         self.now = now;
-        // Whoever waits for batches sees this one, or this one sees what was said before: see `Journals::settle`.
+        // Either the thread that settles sees this batch, or this batch sees everything before: see
+        // `Journals::settle`.
         let batch = self.batches.load(Ordering::Relaxed) | 1;
         self.batches.store(batch, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.term = self.journals.acks().term();
-        // The last batch may have had nobody to answer.
+        // The last batch may have had no replies.
         self.waits_for = None;
         self.engine.begin_batch(now);
     }
@@ -154,7 +158,7 @@ impl<E: Engine> Batches for Journaled<E> {
         let batch = self.batches.load(Ordering::Relaxed) | 1;
         self.batches.store(batch.wrapping_add(1), Ordering::Release);
         if std::mem::take(&mut self.has_written) {
-            // A reader that rests must not be overrun meanwhile.
+            // A paused reader must not be overrun.
             let end = self.journal.end();
             let is_much = end - self.told_until >= self.journal.capacity() / 4;
             if std::mem::take(&mut self.is_waited_for) || is_much {
@@ -194,7 +198,7 @@ impl<E: Engine> Updates for Journaled<E> {
         updated
     }
 
-    /// Journals have no tags yet, so a cache that keeps journals has none.
+    /// Journals do not support tags yet, so a cache with journals has none.
     fn tag(&mut self, _name: &[u8]) -> Result<Tag, Refusal> {
         Err(Refusal::NoTags)
     }

@@ -1,4 +1,4 @@
-//! The journals of a cache, which outlive the handles that write them.
+//! The journals of a cache, which exist longer than the handles that write them.
 
 use super::acks::Acknowledgements;
 use super::notifier::Notifier;
@@ -7,23 +7,23 @@ use crate::Seconds;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The journals of a cache, one for each handle that was made.
+/// The journals of a cache, one for each handle.
 #[derive(Debug)]
 pub struct Journals {
-    /// The length of each, in bytes.
+    /// The length of each journal in bytes.
     each: usize,
     all: Mutex<All>,
     notifier: Arc<Notifier>,
     acks: Acknowledgements,
-    /// The latest second for which a flush was asked that was not to come at once.
+    /// The latest second for which a delayed flush was requested.
     flush_at: AtomicU32,
 }
 
 #[derive(Debug, Default)]
 struct All {
-    /// The journals by their numbers. None is ever removed.
+    /// The journals by their numbers. No journal is ever removed.
     journals: Vec<Journal>,
-    /// The numbers of those whose handles are gone: the next handles continue them.
+    /// The numbers of the journals of dropped handles. New handles continue them.
     idle: Vec<usize>,
 }
 
@@ -36,7 +36,8 @@ pub(super) struct Journal {
 }
 
 impl Journals {
-    /// Journals of `bytes` together for `handles` handles that there are at the same time. More handles have more.
+    /// Journals of `bytes` bytes in all for `handles` handles at the same time. Further handles get
+    /// further journals.
     #[must_use]
     pub fn new(bytes: usize, handles: usize) -> Arc<Self> {
         let each = bytes / handles.max(1);
@@ -48,36 +49,36 @@ impl Journals {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Rings after each batch in which something was written.
+    /// The notifier, which is notified after each batch that changed an item.
     #[must_use]
     pub fn notifier(&self) -> &Arc<Notifier> {
         &self.notifier
     }
 
-    /// What followers have acknowledged.
+    /// The acknowledgements of the followers.
     #[must_use]
     pub fn acks(&self) -> &Acknowledgements {
         &self.acks
     }
 
-    /// A flush is about to be asked for that comes at this time.
+    /// Records that a flush at this time is about to be requested.
     pub(super) fn note_flush(&self, at: Seconds) {
         self.flush_at.fetch_max(at.0, Ordering::AcqRel);
     }
 
-    /// Whether a flush may have been asked for that has not taken effect. It may have been taken back since.
+    /// Whether a delayed flush may be pending. It may have been cancelled.
     #[must_use]
     pub fn flush_pends(&self, now: Seconds) -> bool {
         self.flush_at.load(Ordering::Acquire) >= now.0
     }
 
-    /// Where each journal ends now.
+    /// The current end of each journal.
     #[must_use]
     pub fn ends(&self) -> Vec<u64> {
         self.all().journals.iter().map(|journal| journal.ring.end()).collect()
     }
 
-    /// The journals from this number on, in the order in which they were made. None is ever removed.
+    /// The journals from this number on, in the order of their creation.
     #[must_use]
     pub fn from(&self, number: usize) -> Vec<Arc<Ring>> {
         let all = self.all();
@@ -85,10 +86,11 @@ impl Journals {
         journals.iter().map(|journal| Arc::clone(&journal.ring)).collect()
     }
 
-    /// Readers at these offsets, one for each journal, and at the beginnings of journals that have come since.
+    /// Readers at these offsets, one for each journal, and at the starts of journals that were
+    /// created since.
     ///
     /// # Errors
-    /// [`Overrun`]: what was there is gone, or has never been there.
+    /// [`Overrun`]: the entries at an offset were overwritten, or never existed.
     pub fn readers_at(&self, offsets: &[u64]) -> Result<Vec<Reader>, Overrun> {
         let rings = self.from(0);
         if offsets.is_empty() || offsets.len() > rings.len() {
@@ -98,8 +100,9 @@ impl Journals {
         rings.iter().zip(offsets).map(|(ring, offset)| Reader::at(ring, offset)).collect()
     }
 
-    /// Whether the batches have ended that were under way at the first call with these numbers, which are empty then.
-    /// A batch that begins later sees what was said before that call.
+    /// Whether all batches that were under way at the first call have ended. `seen` is empty at the
+    /// first call, which fills it. A batch that starts later sees everything that was stored before
+    /// that call.
     pub fn settle(&self, seen: &mut Vec<u64>) -> bool {
         fence(Ordering::SeqCst);
         let all = self.all();
@@ -110,7 +113,7 @@ impl Journals {
         seen.iter().zip(batches()).all(|(before, now)| before % 2 == 0 || now != *before)
     }
 
-    /// A journal for a new handle, and its number: one whose handle is gone, or another one.
+    /// Takes a journal for a new handle, with its number: one of a dropped handle, or a new one.
     pub(super) fn take(&self) -> (usize, Journal) {
         let mut all = self.all();
         let number = all.idle.pop().unwrap_or_else(|| {
@@ -121,7 +124,7 @@ impl Journals {
         (number, all.journals[number].clone())
     }
 
-    /// The handle of a journal is gone.
+    /// Returns the journal of a dropped handle.
     pub(super) fn give_back(&self, number: usize) {
         self.all().idle.push(number);
     }

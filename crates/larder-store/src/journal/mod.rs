@@ -1,11 +1,13 @@
-//! Journals: the keys of the items that were changed, for those who keep a copy of a cache.
+//! Journals: the keys of changed items, for replicas of a cache.
 //!
-//! [`JournaledCache`] wraps any cache. Its handles, [`Journaled`], behave like those of the cache, and each appends
-//! the key of an item to a journal of its own after it has changed the item, and before its caller can answer.
-//! Whoever reads a key from a journal and looks the item up afterwards therefore finds the change, or a later one.
-//! The items themselves are not in journals: a key that is written a thousand times is copied once.
+//! [`JournaledCache`] wraps any cache. Its handles, [`Journaled`], behave like those of the cache.
+//! In addition, each appends the key of an item to its own journal after it has changed the item
+//! and before its caller can reply. So a reader that takes a key from a journal and then looks the
+//! item up finds the change or a later one. Journals do not contain the items: a key that is
+//! written a thousand times is copied once.
 //!
-//! Evictions and expiries are not changes. Flushes are counted by the engine: [`crate::Engine::flush_generation`].
+//! Evictions and expiries are not changes. The engine counts flushes:
+//! [`crate::Engine::flush_generation`].
 
 mod acks;
 mod cache;

@@ -1,13 +1,13 @@
-//! Models of the ring. `loom` lets each load return every value that its ordering allows; `shuttle` tries
-//! thousands of orders of steps. Run with
+//! Model checks of the ring. `loom` lets each load return every value that its ordering allows.
+//! `shuttle` tries thousands of orders of steps. Run with
 //!
 //! ```text
 //! RUSTFLAGS='--cfg loom' cargo test -p larder-store --lib --target-dir target/loom models
 //! RUSTFLAGS='--cfg shuttle' cargo test -p larder-store --lib --target-dir target/shuttle models
 //! ```
 //!
-//! Each of these mutations was made once, and failed the model: a ring that is not announced before it is
-//! written; `append` or `take` without its fence (loom); an entry that is published with Relaxed (loom).
+//! Each of these mutations fails the model: a ring that is not announced before it is written;
+//! `append` or `take` without its fence (loom); an entry that is published with Relaxed (loom).
 
 use super::ring::model::a_reader_takes_no_torn_entry;
 

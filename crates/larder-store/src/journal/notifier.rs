@@ -1,31 +1,33 @@
-//! Wakes those that read journals.
+//! Wakes readers of journals.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::Wake;
 use std::time::Duration;
 
-/// What readers wait at when there is nothing to read. Ringing it costs a fence and a load while nobody waits.
+/// A notifier of changes, at which readers wait when there is nothing to read. A notification costs
+/// a fence and a load while no reader waits.
 ///
-/// A reader that has just read something rests before it waits: as long as changes go on, writers then have nobody to
-/// wake, which costs a system call, and the reader finds more at a time. Network drivers do the same with interrupts
-/// (Mogul and Ramakrishnan, "Eliminating receive livelock in an interrupt-driven kernel", 1997).
+/// A reader that has just read something pauses before it waits. While changes continue, writers
+/// then have no reader to wake, which would cost a system call, and the reader finds more at a
+/// time. Network drivers do the same with interrupts (Mogul and Ramakrishnan, "Eliminating receive
+/// livelock in an interrupt-driven kernel", 1997).
 #[derive(Debug, Default)]
 pub struct Notifier {
     waiting: AtomicUsize,
     paused: AtomicUsize,
-    /// How often it has wakeups for all.
+    /// The number of notifications of all readers.
     generation: AtomicU64,
-    /// How often it has wakeups for somebody.
+    /// The number of notifications while a reader waited or paused.
     wakeups: Mutex<u64>,
     on_wait: Condvar,
     on_pause: Condvar,
 }
 
 impl Notifier {
-    /// Wakes all that wait or rest. What was written before is seen by them.
+    /// Wakes all readers that wait or pause. They see everything that was written before.
     pub fn notify(&self) {
-        // What was written before is seen by whoever reads it.
+        // `Release`: a reader of the generation sees everything that was written before.
         self.generation.fetch_add(1, Ordering::Release);
         fence(Ordering::SeqCst);
         let waiting = self.waiting.load(Ordering::Relaxed) + self.paused.load(Ordering::Relaxed);
@@ -36,7 +38,8 @@ impl Notifier {
         }
     }
 
-    /// Wakes all that wait, for something that is in no hurry: those that rest see it when they have result.
+    /// Wakes only the readers that wait, for a change that is not urgent. Readers that pause see it
+    /// after their pause.
     pub fn notify_waiting(&self) {
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) > 0 {
@@ -45,33 +48,33 @@ impl Notifier {
         }
     }
 
-    /// How often it has wakeups for all, also those that rest. See [`Notifier::pause`].
+    /// The number of notifications of all readers, paused ones included. See [`Notifier::pause`].
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Rests for this time, or until it rings for all. `seen` is what [`Notifier::generation`] said before the caller last
-    /// looked for something to do.
+    /// Pauses for this time, or until the next [`Notifier::notify`]. `seen` is the
+    /// [`Notifier::generation`] from before the caller last looked for something to do.
     pub fn pause(&self, time: Duration, seen: u64) {
         let wakeups = self.wakeups.lock().unwrap_or_else(PoisonError::into_inner);
         self.paused.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        // Whoever rings after this look wakes it.
+        // A later notification sees `paused` and wakes this thread.
         let is_unchanged = |_: &mut u64| self.generation.load(Ordering::Relaxed) == seen;
         let result = self.on_pause.wait_timeout_while(wakeups, time, is_unchanged);
         self.paused.fetch_sub(1, Ordering::Relaxed);
         drop(result);
     }
 
-    /// Waits until it rings, unless `has_more` says that there is something to do, and for no longer than
-    /// `timeout`; false if that has passed.
+    /// Waits for a notification, unless `has_more` returns true, and at most for `timeout`. Returns
+    /// false after a timeout.
     pub fn wait(&self, timeout: Duration, has_more: impl FnOnce() -> bool) -> bool {
         let mut wakeups = self.wakeups.lock().unwrap_or_else(PoisonError::into_inner);
         let before = *wakeups;
         self.waiting.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        // Whoever writes after this look rings.
+        // A writer that writes after this check notifies.
         let mut is_in_time = true;
         if !has_more() {
             let is_unchanged = |wakeups: &mut u64| *wakeups == before;
@@ -96,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_waits_is_woken_by_each_write() {
+    fn a_waiting_reader_is_woken_by_each_write() {
         const WRITES: u64 = 20_000;
         let (notifier, written) = (Notifier::default(), AtomicU64::new(0));
         let seen = AtomicU64::new(0);
@@ -105,7 +108,10 @@ mod tests {
                 while seen.load(Ordering::Acquire) < WRITES {
                     let last = seen.load(Ordering::Relaxed);
                     let has_more = || written.load(Ordering::Relaxed) > last;
-                    assert!(notifier.wait(Duration::from_secs(60), has_more), "a ring was lost");
+                    assert!(
+                        notifier.wait(Duration::from_secs(60), has_more),
+                        "a notification was lost"
+                    );
                     seen.store(written.load(Ordering::Acquire), Ordering::Release);
                 }
             });
@@ -119,7 +125,7 @@ mod tests {
         });
     }
     #[test]
-    fn whoever_rests_is_woken_by_what_is_in_a_hurry_alone() {
+    fn a_pausing_reader_is_woken_only_by_urgent_changes() {
         const LONG: Duration = Duration::from_secs(3600);
         let notifier = Notifier::default();
         std::thread::scope(|scope| {
@@ -129,10 +135,10 @@ mod tests {
             }
             (0..1_000).for_each(|_| notifier.notify_waiting());
             assert!(!paused.is_finished());
-            assert_eq!(notifier.generation(), 0, "what it looks at when it is woken");
+            assert_eq!(notifier.generation(), 0, "the generation that a woken reader compares");
             notifier.notify();
         });
-        // It has wakeups since the caller looked.
+        // A notification since the caller read the generation ends the pause at once.
         let seen = notifier.generation();
         notifier.notify();
         notifier.pause(LONG, seen);

@@ -1,5 +1,5 @@
-//! A ring of entries with one writer and any number of readers, none of which waits for another: a reader that
-//! is too slow finds out that it was overrun.
+//! A ring of entries with one writer and any number of readers, which never wait for each other: a
+//! reader that is too slow detects that it was overrun.
 //!
 //! Offsets are counted in words and only grow. An entry is a header and the bytes of its key:
 //!
@@ -9,9 +9,10 @@
 //!         │ kind  │ key length│ milliseconds     │
 //!         └───────┴───────────┴──────────────────┘
 //! ```
-//! The writer announces how far it is going to write, writes, and then publishes. A reader copies an entry, and
-//! looks afterwards whether the place of the entry was announced for a later one: a sequence lock whose sequence
-//! is the offset (Boehm, "Can seqlocks get along with programming language memory models?", 2012).
+//! The writer announces how far it will write, writes, and then publishes. A reader copies an
+//! entry, and checks afterwards whether its words were announced for a later entry: a sequence lock
+//! whose sequence is the offset (Boehm, "Can seqlocks get along with programming language memory
+//! models?", 2012).
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 #[cfg(loom)]
@@ -30,47 +31,48 @@ const WORD: usize = size_of::<u64>();
 const KIND_SHIFT: u32 = 56;
 const LEN_SHIFT: u32 = 40;
 const LEN_MASK: u64 = (1 << (KIND_SHIFT - LEN_SHIFT)) - 1;
-/// Times are compared within 34 years.
+/// Times are 40 bits of milliseconds, enough to compare times within 34 years.
 const MILLIS_MASK: u64 = (1 << LEN_SHIFT) - 1;
 
-/// The words of the largest entry.
+/// The length of the largest entry in words.
 const ENTRY_WORDS_MAX: usize = 1 + KEY_LEN_MAX.div_ceil(WORD);
 
-/// What a change did, as far as it matters to those who wait for it to be copied.
+/// The kind of a change. Determines whether a reply waits for acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// The item was removed, marked as stale, or left without a value: nobody may find it as it was.
+    /// The item was removed, marked as stale, or left without a value: no lookup may find the old
+    /// item.
     Removal,
     /// Any other change.
     Other,
 }
 
-/// One entry, as a reader sees it.
+/// An entry of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'k> {
-    /// What happened.
+    /// The kind of the change.
     pub kind: ChangeKind,
     /// The key that was changed.
     pub key: &'k [u8],
-    /// When, in milliseconds on the writer's clock, modulo 2^40.
+    /// The time of the change, in milliseconds on the writer's clock, modulo 2^40.
     pub millis: u64,
 }
 
 impl Entry<'_> {
-    /// The milliseconds from the change to `now`.
+    /// The time from the change to `now` in milliseconds.
     #[must_use]
     pub fn age(&self, now_millis: u64) -> u64 {
         age(self.millis, now_millis)
     }
 }
 
-/// The milliseconds from the time in an entry to `now`. A clock that is a little behind gives 0.
+/// The time from an entry's time to `now` in milliseconds. 0 if `now` is slightly earlier.
 pub(super) fn age(millis: u64, now_millis: u64) -> u64 {
     let age = now_millis.wrapping_sub(millis) & MILLIS_MASK;
     if age > MILLIS_MASK / 2 { 0 } else { age }
 }
 
-/// The writer was faster than this reader: entries that it has not read are gone.
+/// The writer overtook this reader: entries that it has not read were overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overrun;
 
@@ -78,11 +80,11 @@ pub struct Overrun;
 #[derive(Debug)]
 pub struct Ring {
     words: Box<[AtomicU64]>,
-    /// Words below this offset are written, or about to be.
+    /// Words below this offset are written, or will be soon.
     announced: AtomicU64,
     /// Words below this offset can be read.
     published: AtomicU64,
-    /// How many entries were written.
+    /// The number of entries that were written.
     entries: AtomicU64,
 }
 
@@ -92,18 +94,18 @@ impl Ring {
         &self.words[offset as usize & mask]
     }
 
-    /// Whether what begins at this offset may have been written over.
+    /// Whether the words at this offset may have been overwritten.
     fn is_overrun(&self, offset: u64) -> bool {
         self.announced.load(Ordering::Relaxed).wrapping_sub(offset) > self.words.len() as u64
     }
 
-    /// Where the next entry will be.
+    /// The offset of the next entry.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.published.load(Ordering::Acquire)
     }
 
-    /// How many entries were written.
+    /// The number of entries that were written.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.entries.load(Ordering::Relaxed)
@@ -114,19 +116,20 @@ impl Ring {
 #[derive(Debug)]
 pub struct Writer {
     ring: Arc<Ring>,
-    /// What is published.
+    /// The published offset.
     at: u64,
 }
 
 impl Writer {
-    /// The writer of a new ring of up to this many bytes, and at least what two of the largest entries need.
+    /// The writer of a new ring of at most this many bytes, but at least room for two of the
+    /// largest entries.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         let words = (bytes / WORD).max(2 * ENTRY_WORDS_MAX);
         Self::with_words(1 << words.ilog2())
     }
 
-    /// Continues a ring whose writer is gone.
+    /// Continues a ring whose writer was dropped.
     pub(super) fn continuing(ring: Arc<Ring>) -> Self {
         let at = ring.end();
         Self { ring, at }
@@ -145,23 +148,23 @@ impl Writer {
         &self.ring
     }
 
-    /// How many words there are for entries.
+    /// The number of words of the ring.
     pub(super) fn capacity(&self) -> u64 {
         self.ring.words.len() as u64
     }
 
-    /// Where the last entry ends.
+    /// The end of the last entry.
     pub(super) fn end(&self) -> u64 {
         self.at
     }
 
-    /// Appends an entry. The key has [`KEY_LEN_MAX`] bytes at most.
+    /// Appends an entry. The key has at most [`KEY_LEN_MAX`] bytes.
     pub fn append(&mut self, kind: ChangeKind, key: &[u8], millis: u64) {
-        debug_assert!(key.len() <= KEY_LEN_MAX, "no item has such a key");
+        debug_assert!(key.len() <= KEY_LEN_MAX, "keys of items are not longer");
         let ring = &*self.ring;
         let end = self.at + 1 + key.len().div_ceil(WORD) as u64;
         ring.announced.store(end, Ordering::Relaxed);
-        // Whoever reads one of the words that follow also sees that they were announced.
+        // A thread that reads one of the following words also sees that they were announced.
         fence(Ordering::Release);
         let header =
             (kind as u64) << KIND_SHIFT | (key.len() as u64) << LEN_SHIFT | (millis & MILLIS_MASK);
@@ -177,42 +180,43 @@ impl Writer {
     }
 }
 
-/// A place in a ring from which entries are read.
+/// A reader of a ring, at a position.
 #[derive(Debug)]
 pub struct Reader {
     ring: Arc<Ring>,
     at: u64,
-    /// How many entries of the ring were passed.
+    /// The number of entries that were passed.
     passed: u64,
     key: Vec<u8>,
 }
 
 impl Reader {
-    /// Reads from the beginning.
+    /// Reads from the start of the ring.
     #[must_use]
     pub fn at_start(ring: &Arc<Ring>) -> Self {
         Self { ring: Arc::clone(ring), at: 0, passed: 0, key: Vec::new() }
     }
 
-    /// Reads what is written from now on.
+    /// Reads only entries that are written from now on.
     #[must_use]
     pub fn at_end(ring: &Arc<Ring>) -> Self {
-        // Entries are counted before they are published, so none is counted that is still to be read, but for
-        // one that is written at this moment.
+        // Entries are counted before they are published. So no entry that is still to be read is
+        // counted, except one that is being written now.
         let passed = ring.entries();
         Self { ring: Arc::clone(ring), at: ring.end(), passed, key: Vec::new() }
     }
 
-    /// Reads from an offset that another reader of the ring was at.
+    /// Reads from the offset of another reader of the ring.
     ///
     /// # Errors
-    /// [`Overrun`]: what was there is gone, or has never been there.
+    /// [`Overrun`]: the entry was overwritten, or never existed.
     pub fn at(ring: &Arc<Ring>, offset: u64) -> Result<Self, Overrun> {
         if offset > ring.end() {
             return Err(Overrun);
         }
         let reader = |at, passed| Self { ring: Arc::clone(ring), at, passed, key: Vec::new() };
-        // What is still to be read is counted, as nobody knows how many entries came before.
+        // The number of earlier entries is not known, so the entries that are still to be read are
+        // counted.
         let (mut ahead, mut counted) = (reader(offset, 0), 0);
         let entries = ring.entries();
         while ahead.take()?.is_some() {
@@ -221,26 +225,26 @@ impl Reader {
         Ok(reader(offset, entries.saturating_sub(counted)))
     }
 
-    /// Where the next entry is, in words.
+    /// The offset of the next entry in words.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.at
     }
 
-    /// Bytes that are still to be read.
+    /// The number of bytes that are still to be read.
     #[must_use]
     pub fn lag_bytes(&self) -> u64 {
         self.ring.end().saturating_sub(self.at) * WORD as u64
     }
 
-    /// Entries that are still to be read; one more or less while the writer writes.
+    /// The number of entries that are still to be read; one more or less while the writer writes.
     #[must_use]
     pub fn lag_entries(&self) -> u64 {
         let is_at_end = self.at == self.ring.end();
         if is_at_end { 0 } else { self.ring.entries().saturating_sub(self.passed).max(1) }
     }
 
-    /// The milliseconds from when the next entry was written, if there is one that was not written over.
+    /// The age of the next entry in milliseconds; `None` if there is none or it was overwritten.
     #[must_use]
     pub fn next_age(&self, now_millis: u64) -> Option<u64> {
         let ring = &*self.ring;
@@ -255,7 +259,7 @@ impl Reader {
     /// Takes the next entry, if there is one.
     ///
     /// # Errors
-    /// [`Overrun`]: it is gone, and all up to where the writer is now may be.
+    /// [`Overrun`]: the entry was overwritten, and all up to the writer's position may be.
     pub fn take(&mut self) -> Result<Option<Entry<'_>>, Overrun> {
         let ring = &*self.ring;
         let end = ring.published.load(Ordering::Acquire);
@@ -264,7 +268,7 @@ impl Reader {
         }
         let header = ring.word(self.at).load(Ordering::Relaxed);
         let len = (header >> LEN_SHIFT & LEN_MASK) as usize;
-        // What is read of a header that was written over makes no sense.
+        // An overwritten header contains arbitrary bits.
         let words = if len > KEY_LEN_MAX { 0 } else { len.div_ceil(WORD) as u64 };
         self.key.clear();
         for offset in self.at + 1..=self.at + words {
@@ -272,7 +276,7 @@ impl Reader {
             self.key.extend_from_slice(&word.to_le_bytes());
         }
         fence(Ordering::Acquire);
-        // A reader that began in the middle of an entry has read nonsense.
+        // A reader that started in the middle of an entry has read arbitrary words.
         if ring.is_overrun(self.at) || self.at + words >= end {
             return Err(Overrun);
         }
@@ -294,10 +298,10 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever is appended and however it is read: a reader sees a part of what was written, in order and
-        /// without a gap, until it is told that it was overrun.
+        /// However entries are appended and read, a reader sees a contiguous part of the written
+        /// entries, in order, until it gets an overrun.
         #[test]
-        fn a_reader_sees_all_or_is_told(
+        fn a_reader_sees_all_entries_or_an_overrun(
             keys in prop::collection::vec((1_usize..=KEY_LEN_MAX, 0_usize..8), 1..400)
         ) {
             let mut writer = Writer::new(0);
@@ -329,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_can_be_gone_back_to_while_it_is_there() {
+    fn a_reader_can_return_to_an_offset_that_was_not_overwritten() {
         let mut writer = Writer::new(0);
         writer.append(ChangeKind::Removal, b"a", 1);
         let ring = Arc::clone(writer.ring());
@@ -347,9 +351,9 @@ mod tests {
         assert_eq!(Reader::at_start(&ring).take(), Err(Overrun));
     }
 
-    /// An offset may come from a peer that makes it up.
+    /// An offset may come from a malicious peer.
     #[test]
-    fn any_offset_comes_to_an_end() {
+    fn reading_from_any_offset_ends() {
         let mut writer = Writer::new(0);
         for number in 0..200_u8 {
             writer.append(ChangeKind::Other, &[0xff; 40], u64::MAX - u64::from(number));
@@ -376,7 +380,8 @@ mod tests {
 pub(super) mod model {
     use super::*;
 
-    /// A writer that overtakes its reader all the time: what the reader takes is what was written.
+    /// A model of a writer that constantly overtakes its reader: each entry that the reader takes
+    /// was written.
     pub(crate) fn a_reader_takes_no_torn_entry(
         spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> Box<dyn FnOnce()>,
     ) {
@@ -391,7 +396,7 @@ pub(super) mod model {
         for _ in 0..2 {
             match reader.take() {
                 Ok(Some(entry)) => {
-                    assert_eq!(entry.key, [entry.millis as u8], "one entry's words");
+                    assert_eq!(entry.key, [entry.millis as u8], "the words belong to one entry");
                     assert_eq!(entry.millis, last + 1);
                     last += 1;
                 }

@@ -1,5 +1,5 @@
-//! The hash function of a cache: rapidhash with secrets that follow from the seed of the cache, and from nothing else,
-//! so that the same seed gives the same hashes in every process. As in the segment engine.
+//! The hash function of a cache: rapidhash with secrets that depend only on the cache's seed, so
+//! that the same seed gives the same hashes in every process. The segment engine does the same.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use std::hash::BuildHasher;
@@ -12,12 +12,12 @@ pub(crate) struct Hasher {
 
 /// The hash of one key.
 pub(crate) struct KeyHasher {
-    /// Those of the cache; their seed changes with each part of the key.
+    /// The cache's secrets. Their seed changes with each part of the key.
     secrets: RapidSecrets,
 }
 
 impl Hasher {
-    /// Secrets from a seed. Where clients choose the keys, nobody else may know the seed.
+    /// Secrets from a seed. If clients choose the keys, the seed must be secret.
     pub(crate) fn new(seed: u64) -> Self {
         Self { secrets: RapidSecrets::seed(seed) }
     }
@@ -44,7 +44,8 @@ impl std::hash::Hasher for KeyHasher {
         self.secrets.seed = rapidhash_v3_seeded(bytes, &self.secrets);
     }
 
-    /// The length of a key, which precedes its bytes. Their hash depends on it anyway.
+    /// Ignores the length of a key, which precedes its bytes. The hash of the bytes depends on it
+    /// anyway.
     #[inline]
     fn write_usize(&mut self, _: usize) {}
 
@@ -58,7 +59,7 @@ impl std::hash::Hasher for KeyHasher {
 mod tests {
     use super::*;
 
-    /// A seed has the same hashes in every process, which a number here shows.
+    /// A seed gives the same hashes in every process; the test compares with a constant.
     #[test]
     fn a_seed_determines_the_hashes() {
         let hash = |seed, key: &[u8]| Hasher::new(seed).hash_one(key);
@@ -67,14 +68,15 @@ mod tests {
             let key = vec![b'k'; len];
             assert_eq!(hash(7, &key), rapidhash_v3_seeded(&key, &secrets));
             assert_ne!(hash(7, &key), hash(8, &key));
-            // Maps hash the keys that they keep, which have other types.
+            // Maps hash the keys that they store, which have other types.
             assert_eq!(hash(7, &key), Hasher::new(7).hash_one(&key));
             assert_eq!(hash(7, &key), Hasher::new(7).hash_one(key.into_boxed_slice()));
         }
         assert_eq!(hash(7, b"key"), 9_737_992_624_913_992_903);
     }
 
-    /// Both change, not the seed alone: otherwise keys could be made that collide under every seed.
+    /// Both the seed and the secrets change. With the seed alone, keys could be made that collide
+    /// under every seed.
     #[test]
     fn secrets_follow_from_the_seed() {
         let (one, other) = (Hasher::new(1).secrets, Hasher::new(2).secrets);

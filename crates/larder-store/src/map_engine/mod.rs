@@ -1,22 +1,22 @@
-//! The engine over a concurrent map of another crate: everything but the map.
+//! The engine over a concurrent map of another crate: everything except the map.
 //!
-//! A map runs a closure on one key while nobody else writes that key ([`Map::write`]). For an update
-//! this is [`Core::step`], which shows the caller's closure the item that is there and says what the
-//! map holds afterwards.
+//! A map runs a closure on one key while no other thread writes that key ([`Map::write`]). For an
+//! update this is [`Core::step`], which passes the existing item to the caller's closure and
+//! returns the record that the map must hold afterwards.
 //!
-//! | file | what it knows |
+//! | file | subject |
 //! |---|---|
 //! | `step` | one update of one key |
 //! | `hash` | the hash function of a cache |
-//! | `record` | an item as it is kept |
-//! | `upload` | values that arrive in pieces; the memory that uploads and items are charged |
+//! | `record` | a stored item |
+//! | `upload` | values that arrive in pieces; the memory budgets of uploads and items |
 //! | `stats` | counts by size class |
-//! | `rounds` | when to look for items that have expired |
+//! | `rounds` | when to search for expired items |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 #![cfg_attr(
     not(all(feature = "dashmap", feature = "moka")),
-    allow(dead_code, reason = "each map uses a part of it")
+    allow(dead_code, reason = "each map uses only part of this module")
 )]
 
 mod hash;
@@ -41,51 +41,51 @@ use std::sync::Arc;
 use std::task::Waker;
 use step::Step;
 
-/// A map of another crate, with the [`Core`] of the cache whose items it holds. The maps are
-/// `dashmap::Parts` and `moka::Records`; there can be no others outside this crate, which alone makes
-/// a [`Core`].
+/// A map of another crate, with the [`Core`] of its cache. The maps are `dashmap::Parts` and
+/// `moka::Records`. Other crates can't add one, because only this crate makes a [`Core`].
 pub trait Map: fmt::Debug + Send + Sync + Sized + 'static {
-    /// How far a walk over all items is.
+    /// The state of a walk over all items.
     type Walk: Send;
 
-    /// The rest of the cache.
+    /// The state of the cache besides the map.
     fn core(&self) -> &Core;
 
-    /// Shows `read` the record under `key`, if there is one.
+    /// Calls `read` with the record under `key`, if there is one.
     fn read<R>(&self, key: HashedKey<'_>, read: impl FnOnce(&Record) -> R) -> Option<R>;
 
-    /// Shows `decide` the record under `key`, if there is one, and does what it says, while nobody
-    /// else writes the key. Records that leave the map are counted out of the [`Core`].
+    /// Calls `decide` with the record under `key`, if there is one, and applies the verdict, while
+    /// no other thread writes the key. Subtracts records that leave the map from the counts of the
+    /// [`Core`].
     fn write(&self, key: HashedKey<'_>, decide: impl FnOnce(Option<&Record>) -> Verdict);
 
-    /// Looks for expired items for a short time, if a round is under way or due; true if the round
-    /// is not over.
+    /// Searches for expired items for a short time, if a round is under way or due. Returns true if
+    /// the round has not ended.
     fn sweep(&self, now: Seconds) -> bool;
 
     /// Makes a round due.
     fn sweep_soon(&self);
 
-    /// Begins a walk over all items.
+    /// Starts a walk over all items.
     fn walk(self: &Arc<Self>) -> Self::Walk;
 
-    /// Shows `visit` the next item of a walk, unless it was removed in the meantime; false at the
-    /// end.
+    /// Calls `visit` with the next item of a walk, unless it was removed in between. Returns false
+    /// at the end.
     fn continue_walk(&self, walk: &mut Self::Walk, visit: impl FnOnce(&[u8], &Record)) -> bool;
 
     /// The memory limit in bytes.
     fn limit_bytes(&self) -> usize;
 
-    /// Changes the memory limit, if the map can.
+    /// Changes the memory limit, if the map supports that.
     ///
     /// # Errors
-    /// [`LimitRefused`]: the limit stays what it was.
+    /// [`LimitRefused`]: the limit is unchanged.
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused>;
 
-    /// Slots of the table in which `items` items are, and the bytes of one.
+    /// The number of slots of a table with `items` items, and the bytes of a slot.
     fn slots(&self, items: u64) -> (u64, usize);
 }
 
-/// A cache over a map. Clones are the same cache.
+/// A cache over a map. Clones share the cache.
 #[derive(Debug)]
 pub struct Cache<M> {
     map: Arc<M>,
@@ -102,7 +102,7 @@ impl<M: Map> Cache<M> {
         Self { map: Arc::new(map) }
     }
 
-    /// A handle for one thread.
+    /// Makes a handle for one thread.
     #[must_use]
     pub fn handle(&self) -> Handle<M> {
         Handle { map: Arc::clone(&self.map), now: self.map.core().now().into() }
@@ -230,7 +230,7 @@ impl<M: Map> Updates for Handle<M> {
             result = Some(updated);
             verdict
         });
-        result.expect("a map asks once for each write")
+        result.expect("a map calls the closure once for each write")
     }
 
     fn flush(&mut self, at: Option<Seconds>) {
@@ -301,8 +301,8 @@ impl<M: Map> Maintenance for Handle<M> {
 }
 
 impl<M: Map> Handle<M> {
-    /// Removes what is under `key` if it has expired or was flushed. It may have been replaced since
-    /// it was found.
+    /// Removes the item under `key` if it has expired or was flushed. It may have been replaced
+    /// since it was found.
     fn remove_expired(&self, key: HashedKey<'_>) {
         let core = self.map.core();
         self.map.write(key, |found| match found {

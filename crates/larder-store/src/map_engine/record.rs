@@ -1,4 +1,4 @@
-//! A stored item, which is immutable except for the marks of its readers.
+//! A stored item, immutable except for the marks of its readers.
 
 use crate::engine::Liveness;
 use crate::{Attributes, Item, Lease, Now, Seconds, Value};
@@ -14,13 +14,13 @@ pub(crate) const LARGE_LEN_MIN: usize = 64 << 10;
 pub struct Record {
     pub(crate) value: Bytes,
     pub(crate) attributes: Attributes,
-    /// 0 if the cache keeps none.
+    /// 0 if the cache keeps no CAS.
     pub(crate) cas: u64,
-    /// The number of flushes before it was stored.
+    /// The number of flushes before the item was stored.
     flush_generation: u64,
     fetched: AtomicBool,
     accessed: AtomicU32,
-    /// Whether it was counted as reclaimed.
+    /// Whether the item was counted as reclaimed.
     counted: AtomicBool,
 }
 
@@ -37,13 +37,13 @@ impl Record {
         Self { value, attributes, cas, flush_generation, fetched, accessed, counted }
     }
 
-    /// The same item with other attributes. The value is shared.
+    /// The same item with other attributes. Shares the value.
     pub(crate) fn with_attributes(&self, attributes: Attributes, cas: u64) -> Self {
         let value = self.value.clone();
         Self::new(value, attributes, cas, self.flush_generation, self.accessed(), self.fetched())
     }
 
-    /// Whether it can be shown when there were `flush_generation` flushes.
+    /// The liveness of the item after `flush_generation` flushes.
     pub(crate) fn liveness(&self, now: Now, flush_generation: u64) -> Liveness {
         if self.flush_generation < flush_generation {
             Liveness::Flushed
@@ -54,12 +54,12 @@ impl Record {
         }
     }
 
-    /// Whether its value is leased rather than borrowed.
+    /// Whether the value is leased rather than borrowed.
     pub(crate) fn is_large(&self) -> bool {
         self.value.len() >= LARGE_LEN_MIN
     }
 
-    /// The item as the closures of callers see it.
+    /// The item in the form that callers' closures get.
     pub(crate) fn lend(&self) -> Item<'_, SharedLease> {
         let value = if self.is_large() {
             Value::Large(SharedLease(self.value.clone()))
@@ -70,9 +70,9 @@ impl Record {
         Item { attributes, cas, fetched: self.fetched(), accessed: self.accessed(), value }
     }
 
-    /// Marks the item read at `now`.
+    /// Records that the item was read at `now`.
     pub(crate) fn note_access(&self, now: Seconds) {
-        // Readers share the cache line, so it is not written if nothing changes.
+        // Readers share the cache line, so do not write it if nothing changes.
         if !self.fetched() {
             self.fetched.store(true, Relaxed);
         }
@@ -81,7 +81,7 @@ impl Record {
         }
     }
 
-    /// True at the first call only, because an expired item may be found more than once.
+    /// True only at the first call, because an expired item may be found more than once.
     pub(crate) fn count_once(&self) -> bool {
         !self.counted.swap(true, Relaxed)
     }
@@ -95,8 +95,8 @@ impl Record {
     }
 }
 
-/// A reader's access to a large value, whose memory it shares. After the item was replaced the memory
-/// is no longer counted, though it is held until the last lease is dropped.
+/// A reader's access to a large value, whose memory it shares. After the item was replaced, the
+/// memory is no longer counted, although it is held until the last lease is dropped.
 #[derive(Clone, Debug)]
 pub struct SharedLease(Bytes);
 

@@ -1,15 +1,15 @@
-//! When to look through all items for those that have expired or were flushed.
+//! When to search all items for those that have expired or were flushed.
 
 use crate::Seconds;
 
-/// Rounds through all items, for one cache.
+/// The rounds of a cache. Each round visits all items.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     last: Option<(Seconds, u64)>,
 }
 
 impl Rounds {
-    /// Whether the next round is due. If so, it begins.
+    /// Starts the next round if it is due. Returns whether it was due.
     pub(crate) fn begin(&mut self, now: Seconds, flush_generation: u64) -> bool {
         let due = self.last.is_none_or(|(begun, begun_generation)| {
             begun_generation != flush_generation || now.0.saturating_sub(begun.0) >= ROUND_SECS
@@ -21,5 +21,5 @@ impl Rounds {
     }
 }
 
-/// The time between two rounds in seconds. A round looks at every item, so it should be rare.
+/// The time between two rounds in seconds. Rounds should be rare, because each visits every item.
 const ROUND_SECS: u32 = 30;

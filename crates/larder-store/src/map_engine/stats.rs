@@ -1,4 +1,5 @@
-//! Counters of the size classes, under locks that all handles share: these engines are for comparison.
+//! Counters of the size classes, under locks that all handles share. That is fast enough, because
+//! these engines exist for comparison.
 
 use super::Record;
 use crate::engine::RemovalReason;
@@ -68,7 +69,7 @@ impl MapStats {
         }
     }
 
-    /// Zeroes all counters but the number and the bytes of live items.
+    /// Zeroes all counters except the number and the bytes of live items.
     pub(crate) fn reset(&self) {
         self.stored.store(0, Relaxed);
         for class in &self.classes {
@@ -92,6 +93,6 @@ impl MapStats {
 }
 
 fn lock(class: &Mutex<ClassGauges>) -> MutexGuard<'_, ClassGauges> {
-    // Counters are valid after a panic too.
+    // Counters are valid even after a panic.
     class.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! One update of one key: which item the caller's closure is shown, and which record the map holds
+//! One update of one key: which item the caller's closure gets, and which record the map must hold
 //! afterwards.
 
 use super::hash::Hasher;
@@ -16,37 +16,37 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The state of a cache beside its items.
+/// The state of a cache besides its items.
 pub struct Core {
     pub(crate) hasher: Hasher,
     pub(crate) classes: SizeClasses,
     pub(crate) stats: MapStats,
-    /// The budget that items are charged to.
+    /// The budget of items.
     pub(crate) items: Arc<Budget>,
-    /// The budget that uploads are charged to. It may be the same.
+    /// The budget of uploads. It may be the same.
     pub(crate) uploads: Arc<Budget>,
-    /// The bytes that an item takes beside key and value.
+    /// The bytes of an item besides key and value.
     overhead: usize,
     /// The last CAS; `None` if items have none.
     pub(super) cas: Option<AtomicU64>,
     /// The number of flushes that took effect. Records with a lower number are flushed.
     flush_generation: AtomicU64,
-    /// When the pending flush is due; 0 if none is.
+    /// When the pending flush is due; 0 if none is pending.
     flush_at: AtomicU32,
     /// The time of the latest batch of any handle.
     now: AtomicU32,
-    /// Called for each eviction.
+    /// The function that is called for each eviction.
     observer: OnceLock<EvictionObserver>,
 }
 
-/// What a map has to do with a key.
+/// The change that a map has to make to a key.
 #[derive(Debug)]
 pub enum Verdict {
-    /// Leave it as it is.
+    /// Leave the record as it is.
     Keep,
     /// Remove the record, if there is one.
     Remove,
-    /// Store this record in place of the one that is there, if there is one.
+    /// Store this record. It replaces an existing one.
     Store(Record),
 }
 
@@ -95,7 +95,7 @@ impl Core {
         self.overhead + key_len + value_len
     }
 
-    /// Sets the time, and does a flush that is due.
+    /// Sets the time, and applies a flush that is due.
     pub(crate) fn advance(&self, now: Seconds) {
         if self.now.load(Ordering::Relaxed) != now.0 {
             self.now.store(now.0, Ordering::Relaxed);
@@ -116,12 +116,12 @@ impl Core {
         self.flush_generation.load(Ordering::Acquire)
     }
 
-    /// Whether a record can be shown at `now`.
+    /// The liveness of a record at `now`.
     pub(crate) fn liveness(&self, record: &Record, now: impl Into<Now>) -> Liveness {
         record.liveness(now.into(), self.flush_generation())
     }
 
-    /// Invalidates everything that is stored before `at`, or before now. Either replaces a pending
+    /// Invalidates everything that was stored before `at`, or before now. Both cancel a pending
     /// flush, as in memcached.
     pub(crate) fn flush(&self, at: Option<Seconds>) {
         self.flush_at.store(at.map_or(0, |at| at.0.max(1)), Ordering::Release);
@@ -130,14 +130,14 @@ impl Core {
         }
     }
 
-    /// Counts out a record that has left the map.
+    /// Subtracts a record that has left the map from the counts.
     pub(crate) fn forget(&self, key_len: usize, record: &Record) {
         self.items.give(self.charge(key_len, record.value.len()));
         let (class, footprint) = self.class_of(key_len, record);
         self.stats.remove_item(class, footprint);
     }
 
-    /// Counts an expired or flushed item that is removed. `crawled`: maintenance has found it.
+    /// Counts a removed item that had expired or was flushed. `crawled`: maintenance found it.
     pub(crate) fn count_reclaimed(&self, key_len: usize, record: &Record, crawled: bool) {
         if record.count_once() {
             let death = match self.liveness(record, self.now()) {
@@ -159,20 +159,21 @@ impl Core {
         }
     }
 
-    /// Has `observer` called for every eviction from now on. Only the first observer counts.
+    /// Makes the cache call `observer` for every eviction from now on. Only the first call has an
+    /// effect.
     pub(crate) fn observe_evictions(&self, observer: EvictionObserver) {
-        // An error says that there is an observer already.
+        // Fails if there is an observer already.
         let _ = self.observer.set(observer);
     }
 
-    /// The statistics class of an item and the bytes that it counts for.
+    /// The statistics class of an item, and the bytes that it counts for.
     fn class_of(&self, key_len: usize, record: &Record) -> (usize, usize) {
         let (value_len, flags) = (record.value.len(), record.attributes.client_flags);
         let footprint = self.classes.footprint(key_len, value_len, flags);
         (self.classes.class_of(footprint), footprint)
     }
 
-    /// One update of one key: asks `decide`, and determines which record the map has to hold.
+    /// Updates one key: calls `decide`, and determines which record the map has to hold.
     pub(crate) fn step<'v, R>(
         &self,
         now: Now,
@@ -204,11 +205,12 @@ impl Core {
     }
 }
 
-/// One update of one key, while no other thread writes it.
+/// One update of one key, while no other thread writes the key.
 struct Update<'u> {
     core: &'u Core,
     now: Now,
-    /// The number of flushes when the update began: a flush meanwhile invalidates what it stores.
+    /// The number of flushes when the update started. A concurrent flush invalidates the item that
+    /// it stores.
     flush_generation: u64,
     key: HashedKey<'u>,
     found: Option<&'u Record>,
@@ -233,7 +235,7 @@ impl Update<'_> {
                 live.note_access(self.now.secs);
                 Ok(Verdict::Keep)
             }
-            // Looking it up has told the crates that evict.
+            // The lookup has already recorded the access in maps that evict.
             (Change::Keep | Change::Promote, Some(_)) => Ok(Verdict::Keep),
             (_, None) => Ok(self.remove_expired()),
         }
@@ -339,12 +341,13 @@ fn fresh_cas(last: &AtomicU64, old: u64) -> u64 {
     if next > old || old >= CAS_FOLLOWED_MAX {
         return next;
     }
-    // A client has chosen a CAS above the counter, which continues after it.
+    // A client has chosen a CAS above the counter, which continues from there.
     last.fetch_max(old, Ordering::Relaxed);
     last.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// The counter follows a CAS that a client has chosen only below this, so that higher ones are left.
+/// The counter follows client-chosen CAS values only below this bound, so that higher values
+/// remain.
 const CAS_FOLLOWED_MAX: u64 = 1 << 63;
 
 /// The pieces of a new value, in order.

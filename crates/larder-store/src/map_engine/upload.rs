@@ -1,4 +1,4 @@
-//! Values that arrive in pieces, and the memory that they and the items are charged.
+//! Values that arrive in pieces, and the memory budgets of uploads and items.
 
 use crate::Refusal;
 use bytes::Bytes;
@@ -19,7 +19,7 @@ impl Budget {
         Self::bounded(limit, limit)
     }
 
-    /// A budget that only counts what is taken, for a map that evicts by itself.
+    /// A budget that only counts, for a map that evicts on its own.
     pub(crate) fn unlimited(len_max: usize) -> Arc<Self> {
         Self::bounded(usize::MAX, len_max)
     }
@@ -28,13 +28,13 @@ impl Budget {
         Arc::new(Self { used: 0.into(), limit: limit.into(), len_max: len_max.into() })
     }
 
-    /// Changes the limit. Bytes that are taken already are not given back.
+    /// Changes the limit. Bytes that were taken before stay taken.
     pub(crate) fn set_limit(&self, limit: usize) {
         self.limit.store(limit, Relaxed);
         self.len_max.store(limit, Relaxed);
     }
 
-    /// The maximum that can be taken in all.
+    /// The maximum of all taken bytes.
     pub(crate) fn limit(&self) -> usize {
         self.limit.load(Relaxed)
     }
@@ -43,7 +43,7 @@ impl Budget {
         self.len_max.load(Relaxed)
     }
 
-    /// Takes `len` bytes. The caller gives back `credit` bytes right afterwards.
+    /// Takes `len` bytes. The caller returns `credit` bytes right afterwards.
     pub(crate) fn take(&self, len: usize, credit: usize) -> Result<(), Refusal> {
         if len > self.len_max() {
             return Err(Refusal::TooLarge);
@@ -58,7 +58,7 @@ impl Budget {
         }
     }
 
-    /// Takes `len` bytes whatever the limit. The caller gives back as many right afterwards.
+    /// Takes `len` bytes even above the limit. The caller returns as many right afterwards.
     pub(crate) fn take_anyway(&self, len: usize) {
         self.used.fetch_add(len, Relaxed);
     }
@@ -72,7 +72,7 @@ impl Budget {
     }
 }
 
-/// Bytes taken from a budget until it is dropped.
+/// Bytes that are taken from a budget until this is dropped.
 #[derive(Debug)]
 struct Charge {
     budget: Arc<Budget>,
@@ -97,7 +97,7 @@ impl Drop for Charge {
     }
 }
 
-/// A value that arrives in pieces. Its memory is freed when it is dropped.
+/// A value that arrives in pieces. Dropping it frees its memory.
 #[derive(Debug)]
 pub struct Upload {
     bytes: Vec<u8>,
@@ -116,7 +116,7 @@ impl Upload {
         Ok(Self { bytes: Vec::new(), len, charge: Charge::none(Arc::clone(budget)) })
     }
 
-    /// Takes the next piece.
+    /// Appends the next piece.
     ///
     /// # Errors
     /// [`Refusal`]: there is no memory for the piece, or the value exceeds the announced length.
@@ -132,7 +132,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Makes room for `filled` bytes, and for more, so that the bytes are not copied for each piece.
+    /// Reserves room for `filled` bytes and more, so that the bytes are not copied for each piece.
     fn grow(&mut self, filled: usize) -> Result<(), Refusal> {
         let capacity = filled.max(2 * self.bytes.capacity()).max(GROWTH_MIN).min(self.len);
         self.charge.grow(capacity - self.bytes.capacity())?;
@@ -148,11 +148,11 @@ impl Upload {
         self.bytes.into()
     }
 
-    /// The bytes that it is charged.
+    /// The number of bytes that the upload is charged.
     pub(crate) fn charged(&self) -> usize {
         self.charge.len
     }
 }
 
-/// The first piece that an upload takes, in bytes.
+/// The minimum capacity of an upload in bytes.
 const GROWTH_MIN: usize = 16 << 10;
