@@ -1,5 +1,5 @@
-//! The segment engine by itself, keys of 20 bytes and values of 100: `cargo bench -p larder-store`.
-//! Times are those of 16 operations in one batch of the engine.
+//! Benchmarks of the segment engine alone, with keys of 20 bytes and values of 100: `cargo bench -p
+//! larder-store`. Times are for a batch of 16 operations.
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
@@ -38,7 +38,7 @@ fn filled() -> segment::Handle {
     engine
 }
 
-/// The keys of these numbers, in an order that no cache line foresees.
+/// The keys of these numbers, in an order that defeats prefetching.
 fn batches(numbers: std::ops::Range<usize>) -> Vec<Vec<String>> {
     let (start, len) = (numbers.start, numbers.len());
     let number = |i| start + i * 7919 % len;
@@ -76,12 +76,12 @@ fn set(engine: &mut segment::Handle, keys: &[String]) {
     for key in keys {
         let (bytes, hash) = (key.as_bytes(), engine.hash(key.as_bytes()));
         let key = HashedKey { bytes, hash };
-        engine.update(key, &mut None, |_| (put(), ())).expect("room can be made");
+        engine.update(key, &mut None, |_| (put(), ())).expect("the cache evicts");
     }
     engine.end_batch();
 }
 
-/// Goes round these keys, a batch each time.
+/// Repeats the batches of keys in a cycle.
 fn run<R>(
     bencher: Bencher<'_, '_>,
     numbers: std::ops::Range<usize>,
@@ -91,7 +91,7 @@ fn run<R>(
     let mut next = batches.iter().cycle();
     bencher
         .counter(ItemsCount::new(BATCH))
-        .bench_local(|| batch(&mut engine, next.next().expect("it goes round")));
+        .bench_local(|| batch(&mut engine, next.next().expect("the cycle does not end")));
 }
 
 #[divan::bench]
@@ -104,13 +104,13 @@ fn get_miss(bencher: Bencher<'_, '_>) {
     run(bencher, ITEMS..2 * ITEMS, |engine, keys| assert_eq!(get(engine, keys), 0));
 }
 
-/// Items that are there.
+/// Overwrites existing items.
 #[divan::bench]
 fn set_again(bencher: Bencher<'_, '_>) {
     run(bencher, 0..ITEMS, set);
 }
 
-/// Eight times what there is room for: each evicts another.
+/// Eight times as many items as fit, so that each set evicts another item.
 #[divan::bench]
 fn set_new(bencher: Bencher<'_, '_>) {
     run(bencher, ITEMS..32 * ITEMS, set);

@@ -1,10 +1,10 @@
-//! How long sets take at worst while the index grows and while memory is full, by the segment engine
-//! itself. Over sockets that drowns in what a shared machine's scheduler does.
+//! Measures the time of sets while the index grows and while memory is full, with the segment
+//! engine alone. Over sockets the noise of a shared machine's scheduler hides it.
 //!
 //! Usage: `growth`. Batches of 16 sets, keys of 20 bytes, values of 16; a line for each state: its
 //! name, the 50th, 99th and 99.9th percentile and the longest of its batches, in nanoseconds.
-#![allow(clippy::disallowed_methods, reason = "it measures")]
-#![expect(clippy::print_stdout, reason = "it is a command")]
+#![allow(clippy::disallowed_methods, reason = "this program measures time")]
+#![expect(clippy::print_stdout, reason = "this is a command-line program")]
 
 use larder_store::{
     Attributes, Batches, Change, HashedKey, Lookups, NewCas, NewTags, NewValue, Seconds,
@@ -17,11 +17,11 @@ use std::time::Instant;
 
 const BATCH: usize = 16;
 const VALUE: [u8; 16] = [b'v'; 16];
-/// What the index grows to.
+/// The number of items to which the index grows.
 const MANY: u32 = 10_000_000;
-/// What fits in the small cache with room to spare.
+/// The number of items that fit in the small cache with room to spare.
 const FEW: u32 = 200_000;
-/// More than fit.
+/// More items than fit.
 const FULL: u32 = 2_000_000;
 
 fn engine(limit_mib: usize) -> segment::Handle {
@@ -51,10 +51,10 @@ fn set(engine: &mut segment::Handle, number: u32) {
         fetched: false,
         tags: NewTags::None,
     };
-    engine.update(key, &mut None, |_| (put(), ())).expect("room can be made");
+    engine.update(key, &mut None, |_| (put(), ())).expect("the cache evicts");
 }
 
-/// Sets these keys, and says how long the batches took.
+/// Sets these keys, and prints how long the batches took.
 fn run(name: &str, engine: &mut segment::Handle, numbers: impl Iterator<Item = u32>) {
     let mut numbers = numbers.peekable();
     let mut taken = Vec::new();

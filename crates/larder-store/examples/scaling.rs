@@ -1,12 +1,13 @@
-//! How much more two threads do than one, and whether many on few cores hold each other up: the
-//! segment engine by itself, without sessions or sockets.
+//! Measures how much more two threads do than one, and whether many threads on few cores block each
+//! other, with the segment engine alone, without sessions or sockets.
 //!
-//! Usage: `scaling SET_PERCENT EXPONENT ROUNDS`. A million keys of 20 bytes by Zipf with this exponent,
-//! 0 for all alike; values of 100 bytes, 16 operations a batch, 512 MiB that are full. Each round
-//! measures one thread, two that share a cache, two with a cache each (what the machine allows), and
-//! sixteen that share one, and prints these rates in a line, in millions of operations a second.
-#![allow(clippy::disallowed_methods, reason = "it measures")]
-#![expect(clippy::print_stdout, reason = "it is a command")]
+//! Usage: `scaling SET_PERCENT EXPONENT ROUNDS`. A million keys of 20 bytes, Zipf-distributed with
+//! this exponent (0: uniform); values of 100 bytes, 16 operations a batch, a full cache of 512 MiB.
+//! Each round measures one thread, two that share a cache, two with a cache each (the machine's
+//! maximum), and sixteen that share one. It prints these rates in a line, in millions of operations
+//! a second.
+#![allow(clippy::disallowed_methods, reason = "this program measures time")]
+#![expect(clippy::print_stdout, reason = "this is a command-line program")]
 
 use larder_store::{
     Access, Attributes, Batches, Change, Engine, HashedKey, Lookups, NewCas, NewTags, NewValue,
@@ -21,13 +22,13 @@ use std::time::{Duration, Instant};
 
 const KEYS: u32 = 1_000_000;
 const BATCH: usize = 16;
-/// How long each of a round's measurements lasts.
+/// The duration of each measurement in a round.
 const MEASURED: Duration = Duration::from_millis(400);
 const VALUE: [u8; 100] = [b'v'; 100];
-/// Sets before it begins: more than fit in memory.
+/// The number of sets before the measurements: more than fit in memory.
 const WARM_UP: usize = 5 * KEYS as usize;
-/// Operations that are drawn beforehand. All threads go round the same ones, each from a place of its
-/// own, so that more threads do not mean more memory to read.
+/// The number of operations that are drawn beforehand. All threads repeat the same ones, each from
+/// another position, so that more threads do not read more memory.
 const DRAWN: usize = 1 << 19;
 
 #[derive(Clone, Copy)]
@@ -44,7 +45,7 @@ fn key(number: u32) -> [u8; 20] {
 }
 
 fn draw(rng: &mut impl Rng, set_percent: u32, exponent: f64) -> Vec<Operation> {
-    let zipf = Zipf::new(f64::from(KEYS), exponent).expect("a distribution");
+    let zipf = Zipf::new(f64::from(KEYS), exponent).expect("the exponent is not negative");
     #[expect(clippy::cast_possible_truncation, reason = "a whole number up to KEYS")]
     let mut one = || Operation {
         key: key(zipf.sample(rng) as u32),
@@ -101,7 +102,8 @@ fn full_cache() -> segment::Cache {
     .expect("memory");
     let mut engine = cache.handle();
     engine.begin_batch(Seconds(1));
-    // So often that all memory was in use before: its first use is the system's work.
+    // So many sets that all memory was used before, because the system takes time for its first
+    // use.
     for number in (0..KEYS).cycle().take(WARM_UP) {
         let key = key(number);
         let hash = engine.hash(&key);
@@ -112,7 +114,7 @@ fn full_cache() -> segment::Cache {
     cache
 }
 
-/// Operations a second of one thread for each of `caches`, in all.
+/// Operations a second, in all, with one thread for each of `caches`.
 fn measure(caches: &[&segment::Cache], operations: &[Operation]) -> f64 {
     let (stop, ready) = (AtomicBool::new(false), Barrier::new(caches.len() + 1));
     let work = |number: usize| {

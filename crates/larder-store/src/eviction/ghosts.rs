@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_eight_are_remembered_until_forgotten() {
+    fn the_last_eight_ghosts_are_remembered_until_removed() {
         let ghosts = remembered(1..=9);
         assert!(!ghosts.holds(hash(1), EPOCH), "pushed out");
         assert!((2..=9).all(|i| ghosts.holds(hash(i), EPOCH)));

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_leave_from_front_middle_and_back() {
+    fn segments_are_removed_from_front_middle_and_back() {
         for (gone, left) in [(3, [1, 4]), (1, [3, 4]), (4, [3, 1])] {
             let mut lists = Lists::<2>::new(6);
             [3, 1, 4].into_iter().for_each(|segment| lists.push_back(1, segment));

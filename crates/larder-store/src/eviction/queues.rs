@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_small_queue_goes_first_above_its_share() {
+    fn the_small_queue_is_evicted_first_above_its_share() {
         let mut queues = queues(&[(Main, 0..10, 10), (Small, 20..21, 10)]);
         assert_eq!(evict(&mut queues), Some((Main, 0)), "1 of 11");
         assert_eq!(evict(&mut queues), Some((Main, 1)), "1 of 10");
@@ -289,7 +289,7 @@ mod tests {
 
     /// Main holds 10 segments of ten items each, then 3 of `items` each.
     #[test]
-    fn larger_items_go_earlier_and_smaller_ones_later() {
+    fn larger_items_are_evicted_earlier_and_smaller_ones_later() {
         let cases = [
             // Ten times as large, 10^0.7 = 5.01: ages 12, 11 and 10 against 2 × 5.01.
             (1, [0, 1, 10]),

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_are_right_where_the_clock_wraps() {
+    fn ages_are_right_when_the_clock_wraps() {
         assert_eq!(age(MILLIS_MASK - 1, MILLIS_MASK + 10), 11);
         assert_eq!(age(10, 9), 0, "another thread has read the clock later");
         assert_eq!(age(10, 15), 5);

@@ -1,8 +1,9 @@
-//! A process may die before any store. A scenario runs on a small region; before each of its stores the
-//! region is copied, the copy is opened as a later process would, and what is found there is compared with
-//! what had been acknowledged. Each change in progress is found done or not done, whole.
+//! A process may die before any store. A scenario runs on a small region. Before each store, the
+//! test copies the region, opens the copy as a later process would, and compares its items with the
+//! acknowledged ones. Each unfinished change must be either completely done or not done at all.
 //!
-//! `LARDER_CRASH_STEP=1` has a process die before each store of a scenario, instead of one in five.
+//! With `LARDER_CRASH_STEP=1` the process dies before each store of a scenario, instead of before
+//! one in five.
 #![expect(clippy::cast_possible_truncation, reason = "test values repeat")]
 
 use super::cache::shared::Shared;
@@ -26,21 +27,21 @@ mod on_flash;
 
 const NOW: Seconds = Seconds(1_000_000);
 
-/// Of how many stores the process dies before one.
+/// The process dies before one in this many stores.
 fn crash_step() -> usize {
     std::env::var("LARDER_CRASH_STEP").map_or(5, |step| step.parse().expect("a number"))
 }
 
-/// What clients know of a key: its value, its flags and when it expires.
+/// The acknowledged state of a key: its value, its flags and its expiry.
 type Known = Option<(Vec<u8>, u32, Expiry)>;
 
 #[derive(Default)]
 struct Oracle {
-    /// What was acknowledged. Keys that the cache has evicted are not there.
+    /// The acknowledged items. Keys that the cache has evicted are not in the map.
     known: HashMap<Vec<u8>, Known>,
-    /// What the change in progress makes of these keys.
+    /// The state of these keys after the unfinished change.
     changing: HashMap<Vec<u8>, Known>,
-    /// Keys that were evicted in the middle of a change.
+    /// Keys that were evicted during a change.
     may_miss: Vec<Vec<u8>>,
     stores: usize,
 }
@@ -59,16 +60,16 @@ fn config(limit_bytes: usize) -> Config {
     }
 }
 
-/// A later process's cache over a copy of the region.
+/// Opens a copy of the region as a later process would.
 fn reopened(shared: &Shared, config: &Config) -> (Cache, Restart) {
     let len = shared.table().layout.region_len();
     let copy = Region::new(len).unwrap();
     // SAFETY: no other thread uses the region.
     let bytes = unsafe { shared.table().region.bytes(0, len) };
-    // SAFETY: nobody else knows the copy.
+    // SAFETY: no other thread knows the copy.
     unsafe { copy.write(0, bytes) };
     let (shared, restart) = region_file::reuse(config.clone(), copy, len, 0, RestoredUse::Free)
-        .expect("it is no damage");
+        .expect("the copy is not damaged");
     (Cache { shared: Arc::new(shared) }, restart)
 }
 
@@ -98,7 +99,7 @@ fn read(handle: &mut Handle, key: &[u8]) -> Known {
 }
 
 impl Oracle {
-    /// Compares a cache with what is known.
+    /// Compares a cache with the acknowledged items.
     fn check(&self, cache: &Cache) {
         let mut handle = cache.handle();
         handle.begin_batch(NOW);
@@ -118,10 +119,10 @@ impl Oracle {
         }
         handle.end_batch();
         let words = cache.shared.slots_used.load(Ordering::Relaxed);
-        assert_eq!(cache.gauges().items, words as u64, "items are counted");
+        assert_eq!(cache.gauges().items, words as u64, "all items are counted");
     }
 
-    /// Removes all items of a cache and stores others: no memory may be lost.
+    /// Removes all items of a cache and stores others. No memory may be lost.
     fn check_nothing_is_lost(&self, cache: &Cache) {
         let mut handle = cache.handle();
         for key in self.known.keys() {
@@ -143,7 +144,7 @@ impl Oracle {
                 fetched: false,
                 tags: NewTags::None,
             };
-            handle.update(key, &mut None, |_| (put(), ())).expect("there is room");
+            handle.update(key, &mut None, |_| (put(), ())).expect("the cache has room");
             handle.end_batch();
         }
         drop(handle);
@@ -151,8 +152,8 @@ impl Oracle {
     }
 }
 
-/// Every byte of a segment is of a live or of a dead record, and every chain belongs to an item. Nobody
-/// uses the cache.
+/// Checks that every byte of a segment belongs to a live or a dead record, and every chain to an
+/// item. No other thread may use the cache.
 fn check_books(cache: &Cache) {
     let shared = &cache.shared;
     let (table, alloc) = (shared.table(), shared.alloc());
@@ -180,7 +181,7 @@ fn check_books(cache: &Cache) {
                 chains += 1;
                 continue;
             }
-            SegmentState::Taken => panic!("segment {segment} belongs to nobody"),
+            SegmentState::Taken => panic!("segment {segment} has no owner"),
             _ => continue,
         };
         let dead = entry.dead() as usize;
@@ -195,21 +196,21 @@ fn check_books(cache: &Cache) {
     }
 }
 
-/// A scenario.
+/// The parameters of a test.
 #[derive(Clone, Copy)]
 struct Scenario {
     seed: u64,
-    /// Bytes beyond the lowest limit.
+    /// The limit above the lowest limit, in bytes.
     room: usize,
     keys: u16,
-    /// Changes during which the process does not die.
+    /// The number of changes during which the process does not die.
     warm_up: usize,
     changes: usize,
-    /// Values are of few lengths, and never large.
+    /// Whether values have few lengths, and are never large.
     is_small: bool,
 }
 
-/// Runs a scenario, and opens a copy of the region before each store; returns the number of stores.
+/// Runs a scenario, and opens a copy of the region before each store. Returns the number of stores.
 fn run(scenario: Scenario) -> usize {
     let config = config(limit_min(3) + scenario.room);
     let cache = Cache::new(config.clone()).unwrap();
@@ -229,7 +230,7 @@ fn run(scenario: Scenario) -> usize {
         let (shared, config) = (Arc::clone(&cache.shared), config);
         let (oracle, evicted) = (Rc::clone(&oracle), Arc::clone(&evicted));
         move || {
-            // The test asks the live cache something.
+            // Not for stores by the test itself.
             let Ok(mut oracle) = oracle.try_borrow_mut() else { return };
             oracle.stores += 1;
             oracle.may_miss.extend(evicted.lock().unwrap().drain(..));
@@ -273,11 +274,11 @@ fn operate(
     let attributes =
         Attributes { client_flags: flags, expiry, binary_key, ..Attributes::default() };
     let len = match rng.random_range(0..12) {
-        // With an extension and a tag, some of these take as much as others without.
+        // With an extension and a tag, some of these have the same length as others without.
         _ if scenario.is_small => [10, 18, 20, 26, 100][rng.random_range(0..5)],
         0 => rng.random_range(12_000..50_000),
         1 | 2 => rng.random_range(500..12_000),
-        // Lengths that come again, for the places of dead records.
+        // Repeated lengths, so that dead records are overwritten.
         _ => [10, 18, 20, 26, 200][rng.random_range(0..5)],
     };
     let tag = if rng.random_ratio(1, 4) { handle.tag(b"t").ok() } else { None };
@@ -322,7 +323,7 @@ fn operate(
         true
     } else if let Some(change) = change {
         let hashed = hashed(handle, &key);
-        // The item may have been evicted for its own change.
+        // The item may have been evicted by its own change.
         let needs_item = matches!(
             change,
             Change::SetAttributes { .. } | Change::Put { value: NewValue::Append(_), .. }
@@ -342,7 +343,7 @@ fn operate(
         let changed = std::mem::take(&mut oracle.changing);
         oracle.known.extend(changed);
     }
-    // The cache may have evicted the key in favour of itself, or another one.
+    // The cache may have evicted the key itself, or another one.
     let gone: Vec<Vec<u8>> = evicted.lock().unwrap().drain(..).collect();
     oracle.may_miss.extend(gone);
     let may_miss = std::mem::take(&mut oracle.may_miss);
@@ -351,7 +352,7 @@ fn operate(
         let found = read(handle, &key);
         assert!(
             found.is_none() || oracle.known.get(&key) == Some(&found),
-            "the live cache is right"
+            "the live cache has the acknowledged items"
         );
         oracle.known.insert(key, found);
     }
@@ -367,7 +368,7 @@ fn run_all(scenarios: &[Scenario]) {
 
 /// Dead records are replaced, and large values are written and appended to.
 #[test]
-fn a_process_may_die_while_memory_is_left() {
+fn a_process_may_die_while_memory_is_free() {
     let room = 1 << 20;
     let scenario =
         |seed| Scenario { seed, room, keys: 24, warm_up: 100, changes: 150, is_small: false };
@@ -392,7 +393,7 @@ fn a_process_may_die_while_the_index_grows() {
 }
 
 #[test]
-fn a_header_page_of_something_else_is_refused() {
+fn a_foreign_header_page_is_refused() {
     let config = config(limit_min(3));
     let cache = Cache::new(config.clone()).unwrap();
     let len = cache.shared.table().layout.region_len();

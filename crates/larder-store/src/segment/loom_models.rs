@@ -1,55 +1,55 @@
-//! Models under weak memory: loom runs every order of the threads' steps, and lets each load return
-//! every value that its ordering allows. Run with
+//! Model checks under weak memory ordering: loom runs every order of the threads' steps, and lets
+//! each load return every value that its ordering allows. Run with
 //!
 //! ```text
 //! RUSTFLAGS='--cfg loom' cargo test -p larder-store --lib --target-dir target/loom loom_models
 //! ```
-//! What is modelled is the code of `epoch`, `buckets`, `slot`, `record`, `flush` and `table` itself, over
-//! a region (`raw/modelled.rs`) that reports each race for a byte. How `Handle` puts these together is
-//! written again here, a few lines each: a whole store takes more steps than loom can go through. That
-//! part is left to the models under `shuttle` (`models.rs`), which know no weak memory.
+//! The models run the code of `epoch`, `buckets`, `slot`, `record`, `flush` and `table`, over a
+//! region (`raw/modelled.rs`) that detects each race for a byte. They repeat the few lines of
+//! `Handle` that combine these modules, because a whole store takes more steps than loom can
+//! explore. The models under `shuttle` (`models.rs`), which have no weak memory, cover that part.
 //!
-//! loom lets a plain store come between the two halves of a compare-exchange. So no reader counts a hit
-//! here while a writer may replace its word.
+//! loom allows a plain store between the two halves of a compare-exchange. So no reader counts a
+//! hit here while a writer may replace its word.
 //!
-//! Each of these mutations was made once, and failed the models beside it:
+//! Each of these mutations fails the models next to it:
 //!
 //! | mutation | models that fail |
 //! |---|---|
-//! | a pin that is renewed with a Relaxed store | `what_a_reader_found_is_used_again_after_it_has_left` |
-//! | `PinSlot::enter` without its fence | that one, `what_one_thread_retires_…`, `a_place_is_written_again_…` |
+//! | a pin that is renewed with a Relaxed store | `memory_is_reused_after_its_reader_has_left` |
+//! | `PinSlot::enter` without its fence | that one, `memory_that_one_thread_retires_…`, `bytes_are_overwritten_…` |
 //! | neither `Epoch::advance` nor `Epoch::oldest` with a fence | the same three |
 //! | `PinSlot::leave` that stores with Relaxed, `oldest` that loads slots so | the same three |
-//! | `advance` that adds with Relaxed and has no fence | `what_one_thread_retires_another_may_use_again` |
-//! | `oldest` that is not bounded by the current epoch | `what_one_thread_retires_another_may_use_again` |
+//! | `advance` that adds with Relaxed and has no fence | `memory_that_one_thread_retires_is_reused_by_another` |
+//! | `oldest` that is not bounded by the current epoch | `memory_that_one_thread_retires_is_reused_by_another` |
 //! | `Index::grow` without `count_move`, or with one that is Relaxed | `a_reader_finds_a_key_while_its_bucket_is_split` |
 //! | `grow` that clears the old words first, or with Relaxed; a Relaxed length | `a_reader_finds_a_key_while_its_bucket_is_split` |
 //! | `shift` without `count_move` | `a_reader_finds_a_key_that_moves_to_its_other_bucket` |
 //! | `shift` that reports no moves, or those to later buckets; `enter_stripe` that locks nothing | `a_walk_finds_a_key_that_moves_behind_it` |
 //! | `grow` that clears the old words before the length is raised | `a_walk_finds_a_key_while_its_bucket_is_split` |
 //! | `Stripe::version` that loads with Relaxed | `a_reader_finds_a_key_while_its_bucket_is_split` |
-//! | `lookup` that does not look at the version again; `unlock` with Relaxed | both of `a_reader_finds_a_key_…` |
-//! | `scan` that loads, `replace` that stores with Relaxed | `who_finds_an_item_reads_…`, `a_place_is_written_again_…`, both models of flushes |
-//! | `insert` that stores with Relaxed | both of `who_finds_an_item_…` |
-//! | `count_hit` by a plain store | `who_finds_an_item_by_a_word_that_a_reader_has_changed_…` |
-//! | `mark_dead` or `Record::at` with Relaxed | `who_sees_an_item_marked_dead_…` |
+//! | `lookup` that does not check the version again; `unlock` with Relaxed | both of `a_reader_finds_a_key_…` |
+//! | `scan` that loads, `replace` that stores with Relaxed | `a_reader_that_finds_an_item_sees_…`, `bytes_are_overwritten_…`, both models of flushes |
+//! | `insert` that stores with Relaxed | both of `a_reader_that_finds_an_item_…` |
+//! | `count_hit` by a plain store | `a_reader_that_finds_an_item_by_a_changed_word_…` |
+//! | `mark_dead` or `Record::at` with Relaxed | `a_thread_that_sees_a_dead_mark_…` |
 //! | `Stripe::lock` that acquires with Relaxed | `two_writers_of_a_stripe_do_not_take_the_same_word` |
-//! | a mover that asks whether an item was flushed before it has room for it | `a_mover_does_not_bring_back_…` |
+//! | a mover that checks whether an item was flushed before it has room for it | `a_mover_does_not_restore_…` |
 //! | attributes that are changed in two steps | `a_reader_sees_changed_attributes_whole` |
-//! | a header written before the bytes, or with Relaxed | `who_reads_a_segment_passes_over_…`, `an_item_that_replaces_…` |
-//! | `close` that does nothing, `take_dead` that takes from a closed segment or subtracts nothing | `an_item_that_replaces_…`, `a_dead_record_of_another_time_…` |
+//! | a header written before the bytes, or with Relaxed | `a_segment_scan_skips_…`, `an_item_that_replaces_…` |
+//! | `close` that does nothing, `take_dead` that takes from a closed segment or subtracts nothing | `an_item_that_replaces_…`, `a_dead_record_of_an_earlier_use_…` |
 //! | `take_dead` that takes more than is dead | `a_dead_record_is_replaced_once` |
-//! | `take_dead` without the sequence, with Relaxed, or that does not add what it took from a later segment | `a_dead_record_of_another_time_is_not_replaced` |
-//! | `mark_dead` that counts before it marks | `who_marks_an_item_dead_does_not_write_to_its_segment_…` |
-//! | an evacuation that retires its segment without counting what is dead | `an_item_that_replaces_…`, `a_dead_record_of_another_time_…` |
-//! | a mover that takes a dead record of a segment which was opened after a flush | `a_mover_does_not_bring_back_…_in_the_place_of_a_dead_record` |
+//! | `take_dead` without the sequence, with Relaxed, or that does not return bytes to a later use of the segment | `a_dead_record_of_an_earlier_use_is_not_replaced` |
+//! | `mark_dead` that counts before it marks | `marking_an_item_dead_…` |
+//! | an evacuation that retires its segment without counting what is dead | `an_item_that_replaces_…`, `a_dead_record_of_an_earlier_use_…` |
+//! | a mover that takes a dead record of a segment which was opened after a flush | `a_mover_does_not_restore_a_flushed_item_over_a_dead_record` |
 //!
-//! Not caught, for it changes nothing that can be seen: one of the two fences of `advance` and `oldest`
-//! missing (either is enough), `close`, `add_dead` or `dead` with Relaxed (the mark and the index word
-//! order the same steps), `lookup` without its fence (all loads before it are Acquire), the epoch
-//! loaded with Relaxed (a fence follows). Not caught here, but possible: an attribute changed by a plain
-//! store over a reader's mark, which loses the mark alone; a writer that appends to a segment which a
-//! flush has made void, which the models of `models.rs` catch.
+//! Some mutations pass because they change nothing observable: removing one of the two fences of
+//! `advance` and `oldest` (either is enough); `close`, `add_dead` or `dead` with Relaxed (the mark
+//! and the index word order the same steps); `lookup` without its fence (all loads before it are
+//! Acquire); loading the epoch with Relaxed (a fence follows). Two possible errors are not caught
+//! here: an attribute changed by a plain store over a reader's mark, which loses only the mark; and
+//! a writer that appends to a flushed segment, which the models of `models.rs` catch.
 
 use super::index::buckets::plain::{self, Plain, has, hash, rehash};
 use super::index::buckets::{Buckets, Index, Locked, count_hit};
@@ -70,8 +70,8 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-/// Runs a model in every order with at most so many switches away from a thread that could go on.
-/// `LOOM_MAX_PREEMPTIONS` says otherwise.
+/// Runs a model in every order with at most this many preemptions. `LOOM_MAX_PREEMPTIONS` overrides
+/// the number.
 fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions);
@@ -79,7 +79,7 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// The slot of a reader, as its owner holds it.
+/// The slot of a reader, owned by that reader.
 struct Own(Arc<PinSlot>);
 
 impl AsRef<PinSlot> for Own {
@@ -88,7 +88,7 @@ impl AsRef<PinSlot> for Own {
     }
 }
 
-/// What a reader may find, and the word that leads to it until it is cleared.
+/// Memory that a reader may find through the word until the word is cleared.
 struct Found {
     word: AtomicU64,
     content: UnsafeCell<u64>,
@@ -102,22 +102,22 @@ impl Found {
     fn read(&self) {
         if self.word.load(Ordering::Acquire) == 1 {
             self.content.with(|content| {
-                // SAFETY: `with` fails the model if anybody writes.
-                assert_eq!(unsafe { *content }, 1, "it was used again");
+                // SAFETY: `with` fails the model if any thread writes.
+                assert_eq!(unsafe { *content }, 1, "the memory was reused");
             });
         }
     }
 
     fn use_again(&self) {
         self.content.with_mut(|content| {
-            // SAFETY: `with_mut` fails the model if anybody reads or writes.
+            // SAFETY: `with_mut` fails the model if any thread reads or writes.
             unsafe { *content = 2 };
         });
     }
 }
 
 #[test]
-fn what_a_reader_found_is_used_again_after_it_has_left() {
+fn memory_is_reused_after_its_reader_has_left() {
     explore(5, || {
         let epoch = Arc::new(Epoch::new());
         let slot = Arc::new(PinSlot::default());
@@ -142,7 +142,7 @@ fn what_a_reader_found_is_used_again_after_it_has_left() {
 }
 
 #[test]
-fn what_one_thread_retires_another_may_use_again() {
+fn memory_that_one_thread_retires_is_reused_by_another() {
     explore(5, || {
         let epoch = Arc::new(Epoch::new());
         let slot = Arc::new(PinSlot::default());
@@ -182,12 +182,12 @@ fn put(index: &Index<Plain>, id: u64) {
 fn a_reader_finds_a_key_while_its_bucket_is_split() {
     explore(5, || {
         let index = index(2);
-        // Both buckets are candidates of each, and each step of growth splits one of them.
+        // Both buckets are candidates of each key, and each step of growth splits one of them.
         put(&index, 1);
         put(&index, 2);
         let readers = index.clone();
         let reader = thread::spawn(move || {
-            assert!(has(&readers, 1) && has(&readers, 2), "neither is missed");
+            assert!(has(&readers, 1) && has(&readers, 2), "no key is missed");
         });
         index.grow(rehash, |_, _| ());
         index.grow(rehash, |_, _| ());
@@ -195,7 +195,7 @@ fn a_reader_finds_a_key_while_its_bucket_is_split() {
     });
 }
 
-/// The first ids whose candidate buckets are these while there are four.
+/// The first ids with these candidate buckets while there are four buckets.
 fn ids(candidates: [usize; 2], count: usize) -> Vec<u64> {
     let index = index(4);
     (1..).filter(|id| index.candidates_of(hash(*id)) == candidates).take(count).collect()
@@ -205,25 +205,25 @@ fn ids(candidates: [usize; 2], count: usize) -> Vec<u64> {
 fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
     explore(5, || {
         let index = index(4);
-        // A reader looks at bucket 2 first.
+        // A reader reads bucket 2 first.
         let mover = ids([2, 1], 1)[0];
-        // So that it goes to bucket 1.
+        // So that the mover goes to bucket 1.
         ids([2, 3], 8).into_iter().for_each(|id| put(&index, id));
         put(&index, mover);
-        // These fill buckets 0 and 1.
+        // These keys fill buckets 0 and 1.
         let crowd = ids([0, 1], 16);
         crowd[..15].iter().for_each(|id| put(&index, *id));
         let readers = index.clone();
-        let reader = thread::spawn(move || assert!(has(&readers, mover), "it is not missed"));
-        // No room: the mover has to go to bucket 2.
+        let reader = thread::spawn(move || assert!(has(&readers, mover), "the key is not missed"));
+        // No room is left: the mover has to go to bucket 2.
         put(&index, crowd[15]);
         reader.join().unwrap();
         assert!(has(&index, mover) && has(&index, crowd[15]));
     });
 }
 
-/// What a walk finds, which reads each bucket once, and looks up what was moved behind it. It lets
-/// others go first before it reads bucket `pause`.
+/// The ids that a walk finds. It reads each bucket once, and looks up the keys that moved behind
+/// it. It yields before it reads bucket `pause`.
 fn walked(index: &Index<Plain>, pause: usize) -> Vec<u64> {
     let id = |slot: Slot| slot.offset() as u64 / 8;
     let walk = index.walks.begin();
@@ -233,14 +233,14 @@ fn walked(index: &Index<Plain>, pause: usize) -> Vec<u64> {
         let words = index.buckets.bucket(bucket).iter();
         found.extend(words.map(|word| id(Slot(word.load(Ordering::Acquire)))));
         bucket += 1;
-        // loom tries orders that follow from the last access of a word. It misses those in which a
-        // writer reads a word after the walk did, and then changes it.
+        // loom tries orders that follow from the last access of a word. Without the yield it misses
+        // those in which a writer reads a word after the walk did, and then changes it.
         if bucket == pause {
             thread::yield_now();
         }
     }
     let mut moved = Vec::new();
-    index.walks.leave(walk, &mut moved).expect("few are moved");
+    index.walks.leave(walk, &mut moved).expect("fewer keys move than are reported");
     index.walks.end(walk);
     for hash in moved {
         index.lookup(hash, |_, slot| -> Option<()> {
@@ -260,7 +260,7 @@ fn a_walk_finds_a_key_while_its_bucket_is_split() {
         let walkers = index.clone();
         let walker = thread::spawn(move || {
             let found = walked(&walkers, usize::MAX);
-            assert!(found.contains(&1) && found.contains(&2), "neither is missed");
+            assert!(found.contains(&1) && found.contains(&2), "no key is missed");
         });
         index.grow(rehash, |_, _| ());
         index.grow(rehash, |_, _| ());
@@ -274,12 +274,12 @@ fn a_walk_finds_a_key_that_moves_behind_it() {
         let index = index(4);
         let mover = ids([2, 1], 1)[0];
         put(&index, mover);
-        // These fill buckets 2 and 3.
+        // These keys fill buckets 2 and 3.
         let crowd = ids([2, 3], 16);
         crowd[..15].iter().for_each(|id| put(&index, *id));
         let walkers = index.clone();
         let walker = thread::spawn(move || assert!(walked(&walkers, 2).contains(&mover)));
-        // No room: the mover has to go to bucket 1.
+        // No room is left: the mover has to go to bucket 1.
         put(&index, crowd[15]);
         walker.join().unwrap();
     });
@@ -310,11 +310,11 @@ fn kind() -> Kind {
     Kind { queue: Queue::Small, lifetime: 0, size: SizeClass::of(1) }
 }
 
-/// The longest item in bytes, and how far apart places for items are.
+/// The length of the longest item in bytes, and the distance between two items.
 const PLACE_LEN: usize = 64;
 
 impl Items {
-    /// `segments` to open, each with `places` for items.
+    /// A region with `segments` segments, each with room for `places` items.
     fn new(segments: u32, places: usize) -> Self {
         let limit = limit_min(1);
         let layout = Layout::new(Shape::new(limit, 0, 1, 1).unwrap(), limit, 64);
@@ -325,7 +325,7 @@ impl Items {
             let start = layout.start(segment);
             for at in (start..start + places * PLACE_LEN).step_by(8) {
                 let _ = (table.region.word(at), table.region.half(at), table.region.half(at + 4));
-                // SAFETY: nobody else knows this region.
+                // SAFETY: no other thread knows this region.
                 unsafe { table.region.write(at, &[0; 8]) };
             }
             table.entry(segment).open(kind(), 0, NOW);
@@ -355,7 +355,7 @@ impl Items {
         self.table().layout.start(segment) + i * PLACE_LEN
     }
 
-    /// Stores a value of its own under the one key, at a place that nobody reads.
+    /// Stores a value under the only key, at an offset that no thread reads.
     fn put(&self, offset: usize, new: &NewRecord<'_>) {
         let stripe = self.index.lock(HASH);
         self.put_locked(&stripe, offset, new);
@@ -363,7 +363,7 @@ impl Items {
 
     fn put_locked(&self, stripe: &Locked<'_, Table>, offset: usize, new: &NewRecord<'_>) {
         let base = self.table().entry(self.table().layout.segment_of(offset)).base();
-        // SAFETY: the region checks that nobody reads there.
+        // SAFETY: the region checks that no thread reads there.
         unsafe { new.write(self.table(), offset, new.header(base), true) };
         match stripe.find(|_| true) {
             Some(place) => stripe.replace(&place, offset, 0),
@@ -371,7 +371,7 @@ impl Items {
         }
     }
 
-    /// Finds the one item, if it is there, under an epoch pin.
+    /// Finds the only item, if it exists, under an epoch pin.
     fn find<R>(
         &self,
         slot: &Arc<PinSlot>,
@@ -382,7 +382,7 @@ impl Items {
         let witness = Witness::pinned(reading.witness());
         self.index.lookup(HASH, |word, slot| {
             let record = Record::at(self.table(), slot.offset(), true, witness);
-            assert_eq!(record.key(), b"k", "the key that it was published with");
+            assert_eq!(record.key(), b"k", "the published key");
             Some(read(word, slot, record))
         })
     }
@@ -398,7 +398,7 @@ fn has_item(index: &Index<Table>) -> bool {
 
 const HASH: u64 = 0x1234_5678_9abc_def0;
 
-/// An item whose CAS says what its value is.
+/// An item whose CAS equals its value.
 fn item(value: &[u8; 1]) -> NewRecord<'_> {
     NewRecord {
         attributes: Attributes::default(),
@@ -413,15 +413,15 @@ fn item(value: &[u8; 1]) -> NewRecord<'_> {
     }
 }
 
-/// An item as it was published, of one time.
+/// The value of an item. Checks that value and CAS belong to the same item.
 fn whole(record: Record<'_>) -> u8 {
     let &[value] = record.inline_value() else { panic!("one byte") };
-    assert_eq!(record.cas(), value.into(), "of one and the same item");
+    assert_eq!(record.cas(), value.into(), "value and CAS belong to the same item");
     value
 }
 
 #[test]
-fn who_finds_an_item_reads_what_was_written() {
+fn a_reader_that_finds_an_item_sees_its_bytes() {
     explore(5, || {
         let items = Arc::new(Items::new(1, 2));
         let reading = items.clone();
@@ -436,7 +436,7 @@ fn who_finds_an_item_reads_what_was_written() {
 }
 
 #[test]
-fn who_finds_an_item_by_a_word_that_a_reader_has_changed_reads_what_was_written() {
+fn a_reader_that_finds_an_item_by_a_changed_word_sees_its_bytes() {
     explore(3, || {
         let items = Arc::new(Items::new(1, 1));
         let readers = [(); 2].map(|()| {
@@ -455,7 +455,7 @@ fn who_finds_an_item_by_a_word_that_a_reader_has_changed_reads_what_was_written(
 }
 
 #[test]
-fn a_place_is_written_again_after_its_readers_have_left() {
+fn bytes_are_overwritten_after_their_readers_have_left() {
     explore(5, || {
         let items = Arc::new(Items::new(1, 2));
         items.put(items.place(0, 0), &item(&[1]));
@@ -463,7 +463,7 @@ fn a_place_is_written_again_after_its_readers_have_left() {
         let (reading, own) = (items.clone(), slot.clone());
         let reader = thread::spawn(move || {
             let value = reading.read(&own, whole);
-            assert!(matches!(value, Some(1..=3)), "it is never missed");
+            assert!(matches!(value, Some(1..=3)), "the item is never missed");
         });
         items.put(items.place(0, 1), &item(&[2]));
         let ended = items.epoch.advance();
@@ -475,7 +475,7 @@ fn a_place_is_written_again_after_its_readers_have_left() {
 }
 
 #[test]
-fn who_sees_an_item_marked_dead_sees_the_index_without_it() {
+fn a_thread_that_sees_a_dead_mark_sees_the_index_without_the_item() {
     explore(5, || {
         let items = Arc::new(Items::new(1, 1));
         let offset = items.place(0, 0);
@@ -485,7 +485,7 @@ fn who_sees_an_item_marked_dead_sees_the_index_without_it() {
             let owned = OwnedSegment(0);
             let record = Record::at(moving.table(), offset, true, Witness::owner(&owned));
             if record.header.has(State::Dead) {
-                assert!(!has_item(&moving.index), "nothing refers to it");
+                assert!(!has_item(&moving.index), "no word refers to the dead item");
             }
         });
         let stripe = items.index.lock(HASH);
@@ -516,7 +516,7 @@ fn a_reader_sees_changed_attributes_whole() {
                 record.note_access(Seconds(NOW.0 + 1));
                 record.attributes()
             });
-            let seen = seen.expect("it is always there");
+            let seen = seen.expect("the item always exists");
             assert!(seen == attributes(false) || seen == attributes(true));
         });
         let stripe = items.index.lock(HASH);
@@ -528,7 +528,7 @@ fn a_reader_sees_changed_attributes_whole() {
     });
 }
 
-/// Whether the one item is there and was not flushed.
+/// The value of the only item, if it exists and was not flushed.
 fn is_live(items: &Items) -> Option<u8> {
     let value = items.read(&Arc::default(), |record| {
         let flushed = items.table().header_page().is_flushed(record.entry());
@@ -537,7 +537,7 @@ fn is_live(items: &Items) -> Option<u8> {
     value.flatten()
 }
 
-/// As `Writer` does it: into a segment that was opened, unless a flush has made that void.
+/// Stores a value like `Writer`: in the first open segment that no flush has invalidated.
 fn store(items: &Items, segments: std::ops::Range<u32>, value: &[u8; 1]) {
     for segment in segments {
         let sequence = items.open(segment);
@@ -546,11 +546,11 @@ fn store(items: &Items, segments: std::ops::Range<u32>, value: &[u8; 1]) {
             return items.put_locked(&stripe, items.place(segment, 0), &item(value));
         }
     }
-    panic!("there is one flush");
+    panic!("one flush invalidates one segment");
 }
 
 #[test]
-fn what_was_stored_before_a_flush_is_gone_and_what_came_later_stays() {
+fn a_flush_removes_earlier_items_and_keeps_later_ones() {
     explore(5, || {
         let items = Arc::new(Items::new(4, 1));
         store(&items, 0..1, &[1]);
@@ -558,25 +558,25 @@ fn what_was_stored_before_a_flush_is_gone_and_what_came_later_stays() {
         let flusher = thread::spawn(move || {
             let page = flushing.table().header_page();
             page.flush(&mut flushing.alloc.lock().unwrap());
-            assert_ne!(is_live(&flushing), Some(1), "it was flushed");
+            assert_ne!(is_live(&flushing), Some(1), "the item was flushed");
         });
         let generation = &items.table().header_page().order.flush_generation;
         let came_later = generation.load(Ordering::Acquire) == 1;
         store(&items, 1..3, &[2]);
-        assert!(!came_later || is_live(&items) == Some(2), "it came later");
+        assert!(!came_later || is_live(&items) == Some(2), "the item was stored later");
         flusher.join().unwrap();
-        assert_ne!(is_live(&items), Some(1), "it was flushed");
+        assert_ne!(is_live(&items), Some(1), "the item was flushed");
     });
 }
 
 #[test]
-fn a_mover_does_not_bring_back_what_was_flushed() {
+fn a_mover_does_not_restore_a_flushed_item() {
     explore(5, || {
         let items = Arc::new(Items::new(4, 1));
         store(&items, 0..1, &[1]);
         let moving = items.clone();
         let mover = thread::spawn(move || {
-            // As `Handle::evacuate_one` does it.
+            // Like `Handle::evacuate_one`.
             let sequence = moving.open(1);
             let page = moving.table().header_page();
             let stripe = moving.index.lock(HASH);
@@ -587,14 +587,14 @@ fn a_mover_does_not_bring_back_what_was_flushed() {
         });
         let page = items.table().header_page();
         page.flush(&mut items.alloc.lock().unwrap());
-        assert_eq!(is_live(&items), None, "it was flushed");
+        assert_eq!(is_live(&items), None, "the item was flushed");
         mover.join().unwrap();
-        assert_eq!(is_live(&items), None, "it does not come back");
+        assert_eq!(is_live(&items), None, "a flushed item does not return");
     });
 }
 
-/// An item of segment 0 that is dead, and that no reader can find any more: the sequence of the segment,
-/// and the bytes of the item.
+/// Makes a dead item in segment 0 that no reader can find any more. Returns the sequence of the
+/// segment and the length of the item in bytes.
 fn dead_item(items: &Items) -> (Sequence, u32) {
     let sequence = items.open(0);
     let offset = items.place(0, 0);
@@ -609,7 +609,7 @@ fn dead_item(items: &Items) -> (Sequence, u32) {
     (sequence, len)
 }
 
-/// As `Writer::write_to_free_block` does it; whether the place of the dead item was taken.
+/// Like `Writer::write_to_free_block`. Returns whether the new item replaced the dead one.
 fn replace_dead(items: &Items, sequence: Sequence, len: u32, value: &[u8; 1]) -> bool {
     let stripe = items.index.lock(HASH);
     let taken = items.table().entry(0).take_dead(sequence, len).is_some();
@@ -619,10 +619,10 @@ fn replace_dead(items: &Items, sequence: Sequence, len: u32, value: &[u8; 1]) ->
     taken
 }
 
-/// Marks the one item dead and takes its word from the index.
+/// Marks the only item dead and removes its word from the index.
 fn delete(items: &Items) {
     let stripe = items.index.lock(HASH);
-    let place = stripe.find(|_| true).expect("it is there");
+    let place = stripe.find(|_| true).expect("the item exists");
     let witness = Witness::locked(&stripe);
     let record = Record::at(items.table(), place.slot.offset(), true, witness);
     stripe.remove(&place);
@@ -630,13 +630,13 @@ fn delete(items: &Items) {
 }
 
 #[test]
-fn who_reads_a_segment_passes_over_a_dead_record_until_it_is_replaced() {
+fn a_segment_scan_skips_a_dead_record_until_it_is_replaced() {
     explore(5, || {
         let items = Arc::new(Items::new(1, 1));
         let (sequence, len) = dead_item(&items);
         let reading = items.clone();
         let reader = thread::spawn(move || {
-            // As maintenance does it.
+            // Like maintenance.
             let slot = Arc::new(PinSlot::default());
             let mut pin = Pin::new(Own(slot));
             let guard = pin.read(&reading.epoch);
@@ -666,8 +666,8 @@ fn a_dead_record_is_replaced_once() {
     });
 }
 
-/// As `Handle::evacuate_one` and `Handle::finish` do it, for the one record of segment 0; whether the
-/// segment was retired. It is used again at once, because nobody reads.
+/// Like `Handle::evacuate_one` and `Handle::finish`, for the only record of segment 0. Returns
+/// whether the segment was retired. It is reused at once, because no thread reads.
 fn evacuate(items: &Items, to: usize) -> bool {
     let entry = items.table().entry(0);
     entry.close();
@@ -680,7 +680,7 @@ fn evacuate(items: &Items, to: usize) -> bool {
         if let Some(place) = stripe.find(|slot| slot.offset() == at) {
             let base = items.table().entry(1).base();
             let new = item(std::slice::from_ref(&value).try_into().unwrap());
-            // SAFETY: the region checks that nobody reads there.
+            // SAFETY: the region checks that no thread reads there.
             unsafe { new.write(items.table(), to, new.header(base), true) };
             stripe.replace(&place, to, 0);
             record.mark_dead();
@@ -688,7 +688,7 @@ fn evacuate(items: &Items, to: usize) -> bool {
     }
     let is_empty = entry.dead() == entry.written().load(Ordering::Relaxed);
     if is_empty {
-        // SAFETY: nobody reads what was retired; the region checks it.
+        // SAFETY: no thread reads retired memory; the region checks it.
         unsafe { items.table().region.write(at, &[0; 24]) };
         items.table().region.word(at).store(0, Ordering::Relaxed);
         items.open(0);
@@ -720,7 +720,7 @@ fn an_item_that_replaces_a_dead_record_outlives_an_evacuation() {
 }
 
 #[test]
-fn who_marks_an_item_dead_does_not_write_to_its_segment_of_another_time() {
+fn marking_an_item_dead_does_not_change_a_later_use_of_its_segment() {
     explore(4, || {
         let items = Arc::new(Items::new(2, 1));
         let (sequence, len) = dead_item(&items);
@@ -729,18 +729,18 @@ fn who_marks_an_item_dead_does_not_write_to_its_segment_of_another_time() {
             let to = emptying.place(1, 0);
             evacuate(&emptying, to)
         });
-        // Without a pin, as where handles take turns.
+        // Without a pin, as while handles alternate.
         if replace_dead(&items, sequence, len, &[2]) {
             delete(&items);
         }
         let was_retired = mover.join().unwrap();
         let first = items.table().region.word(items.place(0, 0)).load(Ordering::Relaxed);
-        assert!(!was_retired || first == 0, "what was written to the segment later is changed");
+        assert!(!was_retired || first == 0, "a later use of the segment was changed");
     });
 }
 
 #[test]
-fn a_dead_record_of_another_time_is_not_replaced() {
+fn a_dead_record_of_an_earlier_use_is_not_replaced() {
     explore(4, || {
         let items = Arc::new(Items::new(2, 1));
         let (sequence, len) = dead_item(&items);
@@ -749,14 +749,14 @@ fn a_dead_record_of_another_time_is_not_replaced() {
             if !evacuate(&emptying, emptying.place(1, 0)) {
                 return;
             }
-            // It is filled with another item, which dies in its turn.
+            // Fill the segment with another item, which dies, too.
             emptying.put(emptying.place(0, 0), &item(&[3]));
             emptying.table().entry(0).written().store(len, Ordering::Relaxed);
             assert_eq!(emptying.read(&Arc::default(), whole), Some(3));
             delete(&emptying);
             evacuate(&emptying, emptying.place(1, 0));
         });
-        // Without a pin, as where handles take turns.
+        // Without a pin, as while handles alternate.
         let taken = items.table().entry(0).take_dead(sequence, len);
         if taken.is_some() {
             assert_eq!(items.table().entry(0).sequence().load(Ordering::Relaxed), sequence);
@@ -770,10 +770,10 @@ fn a_dead_record_of_another_time_is_not_replaced() {
 }
 
 #[test]
-fn a_mover_does_not_bring_back_what_was_flushed_in_the_place_of_a_dead_record() {
+fn a_mover_does_not_restore_a_flushed_item_over_a_dead_record() {
     explore(4, || {
         let items = Arc::new(Items::new(2, 1));
-        // The item is in segment 1, and a record dies in segment 0 after the flush.
+        // The item is in segment 1, and a record of segment 0 dies after the flush.
         store(&items, 1..2, &[1]);
         let freed = Arc::new(Mutex::new(None));
         let (moving, pool) = (items.clone(), freed.clone());
@@ -795,7 +795,7 @@ fn a_mover_does_not_bring_back_what_was_flushed_in_the_place_of_a_dead_record() 
         });
         items.table().header_page().flush(&mut items.alloc.lock().unwrap());
         let sequence = items.open(0);
-        // Another item, of another stripe.
+        // Another item, in another stripe.
         let (at, other) = (items.place(0, 0), item(&[3]));
         let base = items.table().entry(0).base();
         // SAFETY: the segment was just opened.
@@ -808,6 +808,6 @@ fn a_mover_does_not_bring_back_what_was_flushed_in_the_place_of_a_dead_record() 
         record.mark_dead();
         *freed.lock().unwrap() = Some((sequence, u32::try_from(record.len()).unwrap()));
         mover.join().unwrap();
-        assert_eq!(is_live(&items), None, "it does not come back");
+        assert_eq!(is_live(&items), None, "a flushed item does not return");
     });
 }

@@ -1,37 +1,38 @@
-//! Models: threads that race, and a scheduler that tries thousands of orders of their steps. Run with
+//! Model checks: threads that race, and a scheduler that tries thousands of orders of their steps.
+//! Run with
 //!
 //! ```text
 //! RUSTFLAGS='--cfg shuttle' cargo test -p larder-store --lib --target-dir target/shuttle models
 //! ```
-//! `LARDER_SCHEDULES` says how many orders each model tries (twice: at random, and by PCT, Burckhardt
-//! et al. 2010). A failing order is printed; `shuttle::replay` runs it again.
+//! `LARDER_SCHEDULES` sets how many orders each model tries (twice: at random, and by PCT,
+//! Burckhardt et al. 2010). A failing order is printed; `shuttle::replay` runs it again.
 //!
-//! Each of these mutations was made once, and failed the model beside it:
+//! Each of these mutations fails the model next to it:
 //!
 //! | mutation | model that fails |
 //! |---|---|
 //! | `Index::grow` without `count_move` | `a_reader_finds_a_key_while_its_bucket_is_split` |
 //! | `shift` without `count_move` | `a_reader_finds_a_key_that_moves_to_its_other_bucket` |
-//! | `shift` that reports no moves, those to later buckets, or each after its old place was cleared | `a_walk_finds_a_key_that_moves_behind_it` |
+//! | `shift` that reports no moves, reports those to later buckets, or reports after the old slot was cleared | `a_walk_finds_a_key_that_moves_behind_it` |
 //! | `shift` that reports no moves | `a_walk_misses_nothing_while_others_insert` |
 //! | `grow` that clears the old words before the length is raised | `a_walk_finds_a_key_while_its_bucket_is_split` |
 //! | `Epoch::advance` that returns 0, so that a retired segment is free at once | `a_borrowed_value_does_not_change` |
-//! | `oldest` that looks at no slot | `a_borrowed_value_does_not_change` |
-//! | a word published before the value's bytes are in place | `a_value_is_whole_while_it_is_replaced` |
-//! | a mover that asks whether the key is there, not whether its word still refers to what it copies | `an_acknowledged_change_outlives_movers` |
+//! | `oldest` that reads no slot | `a_borrowed_value_does_not_change` |
+//! | a word published before the value's bytes are written | `a_value_is_whole_while_it_is_replaced` |
+//! | a mover that checks whether the key exists, and not whether its word still refers to the copied item | `an_acknowledged_change_outlives_movers` |
 //! | `Stripe::lock` that does not lock | `an_acknowledged_change_outlives_movers`, `one_of_many_compares_wins` |
-//! | a writer that appends to what is flushed | `flushed_items_are_missed_and_later_ones_stay` |
-//! | a mover that asks whether an item was flushed before it has room for it: the copy finds no place and the store is refused | `flushed_items_are_missed_and_later_ones_stay` |
+//! | a writer that appends to a flushed segment | `flushed_items_are_missed_and_later_ones_stay` |
+//! | a mover that checks whether an item was flushed before it has room for it, so that the copy finds no room and the store is refused | `flushed_items_are_missed_and_later_ones_stay` |
 //! | a floor that is read before the allocator is locked | `two_flushes_at_once_do_not_undo_each_other` |
-//! | a delayed flush without the second look under the lock | `a_flush_that_becomes_due_takes_effect_once` |
+//! | a delayed flush without the second check under the lock | `a_flush_that_becomes_due_takes_effect_once` |
 //! | `flush_at` cleared before the floor rises | `a_flush_that_becomes_due_takes_effect_once` |
-//! | another CAS stored where the item is, apart from its attributes | `a_reader_sees_an_amendment_whole` |
+//! | a CAS stored in place, separately from the attributes | `a_reader_sees_an_amendment_whole` |
 //! | free blocks that are ready at once | `a_borrowed_value_does_not_change_while_dead_records_are_replaced` |
-//! | a pool that keeps the blocks that it gives | `a_borrowed_value_does_not_change_while_dead_records_are_replaced` |
-//! | a handle that keeps the block that it takes | `handles_do_not_replace_the_same_dead_record` |
+//! | a pool that keeps the blocks that it hands out | `a_borrowed_value_does_not_change_while_dead_records_are_replaced` |
+//! | a handle that keeps a block that it has used | `handles_do_not_replace_the_same_dead_record` |
 //! | `close` that does nothing | `items_that_replace_dead_records_outlive_movers` |
-//! | `finish` that does not look whether all is dead | `items_that_replace_dead_records_outlive_movers` |
-//! | an open segment that is taken over and left with its owner too | both of `an_open_segment_is_taken_over_…` |
+//! | `finish` that does not check whether all items are dead | `items_that_replace_dead_records_outlive_movers` |
+//! | an open segment that is taken over and also left with its owner | both of `an_open_segment_is_taken_over_…` |
 
 use super::index::buckets::plain::{self, Plain, has, hash, rehash};
 use super::index::buckets::{Buckets, Index};
@@ -48,7 +49,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::task::Waker;
 
-/// Orders that are tried, at random and by PCT each.
+/// The number of orders to try at random, and to try by PCT.
 fn schedules(default: usize) -> usize {
     let given = std::env::var("LARDER_SCHEDULES").ok();
     given.map_or(default, |text| text.parse().expect("a number"))
@@ -57,7 +58,7 @@ fn schedules(default: usize) -> usize {
 fn explore(count: usize, model: fn()) {
     let count = schedules(count);
     run(RandomScheduler::new(count), model);
-    // Two threads or three that race in a few places.
+    // Two or three threads that race in a few places.
     run(PctScheduler::new(3, count), model);
 }
 
@@ -76,7 +77,7 @@ fn put(index: &Index<Plain>, id: u64) -> bool {
     plain::put(index, id).is_ok()
 }
 
-/// The first ids whose candidate buckets are these while there are four.
+/// The first ids with these candidate buckets while there are four buckets.
 fn ids(candidates: [usize; 2], count: usize) -> Vec<u64> {
     let index = index(4);
     (1..).filter(|id| index.candidates_of(hash(*id)) == candidates).take(count).collect()
@@ -86,12 +87,12 @@ fn ids(candidates: [usize; 2], count: usize) -> Vec<u64> {
 fn a_reader_finds_a_key_while_its_bucket_is_split() {
     explore(20_000, || {
         let index = Arc::new(index(2));
-        // Both buckets are candidates of each, and each step of growth splits one of them.
+        // Both buckets are candidates of each key, and each step of growth splits one of them.
         let kept = 1..=8;
         assert!(kept.clone().all(|id| put(&index, id)));
         let (readers, mut looked_for) = (Arc::clone(&index), kept.clone());
         let reader = thread::spawn(move || {
-            assert!(looked_for.all(|id| has(&readers, id)), "none is missed");
+            assert!(looked_for.all(|id| has(&readers, id)), "no key is missed");
         });
         index.grow(rehash, |_, _| ());
         index.grow(rehash, |_, _| ());
@@ -107,16 +108,17 @@ fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
             let index = Arc::new(index(4));
             let mover = ids(candidates, 1)[0];
             if candidates[0] == 2 {
-                // So that it goes to bucket 1.
+                // So that the mover goes to bucket 1.
                 assert!(ids([2, 3], 8).into_iter().all(|id| put(&index, id)));
             }
             assert!(put(&index, mover));
-            // These fill buckets 0 and 1.
+            // These keys fill buckets 0 and 1.
             let crowd = ids([0, 1], 16);
             assert!(crowd[..15].iter().all(|id| put(&index, *id)));
             let readers = Arc::clone(&index);
-            let reader = thread::spawn(move || assert!(has(&readers, mover), "it is not missed"));
-            // No room: the mover has to go to bucket 2.
+            let reader =
+                thread::spawn(move || assert!(has(&readers, mover), "the key is not missed"));
+            // No room is left: the mover has to go to bucket 2.
             assert!(put(&index, crowd[15]));
             reader.join().unwrap();
             assert!(has(&index, mover) && has(&index, crowd[15]));
@@ -124,7 +126,8 @@ fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
     });
 }
 
-/// What a walk finds, which reads each bucket once, and looks up what was moved behind it.
+/// The ids that a walk finds. It reads each bucket once, and looks up the keys that moved behind
+/// it.
 fn walked(index: &Index<Plain>) -> Vec<u64> {
     let id = |slot: Slot| slot.offset() as u64 / 8;
     let walk = index.walks.begin();
@@ -136,7 +139,7 @@ fn walked(index: &Index<Plain>) -> Vec<u64> {
         bucket += 1;
     }
     let mut moved = Vec::new();
-    index.walks.leave(walk, &mut moved).expect("few are moved");
+    index.walks.leave(walk, &mut moved).expect("fewer keys move than are reported");
     index.walks.end(walk);
     for hash in moved {
         index.lookup(hash, |_, slot| -> Option<()> {
@@ -155,7 +158,7 @@ fn a_walk_finds_a_key_while_its_bucket_is_split() {
         let walkers = Arc::clone(&index);
         let walker = thread::spawn(move || {
             let found = walked(&walkers);
-            assert!((1..=8).all(|id| found.contains(&id)), "none is missed");
+            assert!((1..=8).all(|id| found.contains(&id)), "no key is missed");
         });
         index.grow(rehash, |_, _| ());
         index.grow(rehash, |_, _| ());
@@ -170,21 +173,21 @@ fn a_walk_finds_a_key_that_moves_behind_it() {
             let index = Arc::new(index(4));
             let mover = ids(candidates, 1)[0];
             if candidates[0] == 1 {
-                // So that it goes to bucket 2.
+                // So that the mover goes to bucket 2.
                 assert!(ids([1, 0], 8).into_iter().all(|id| put(&index, id)));
             }
             assert!(put(&index, mover));
-            // These fill buckets 2 and 3.
+            // These keys fill buckets 2 and 3.
             let crowd = ids([2, 3], 16);
             assert!(crowd[..15].iter().all(|id| put(&index, *id)));
             let walkers = Arc::clone(&index);
             let walker = thread::spawn(move || assert!(walked(&walkers).contains(&mover)));
-            // No room: the mover has to go to bucket 1.
+            // No room is left: the mover has to go to bucket 1.
             assert!(put(&index, crowd[15]));
             walker.join().unwrap();
             let mut words = index.buckets.bucket(1).iter();
             let is_mover = |word: u64| Slot(word).offset() as u64 / 8 == mover;
-            assert!(words.any(|word| is_mover(word.load(Ordering::Relaxed))), "it has moved");
+            assert!(words.any(|word| is_mover(word.load(Ordering::Relaxed))), "the key has moved");
         }
     });
 }
@@ -212,7 +215,7 @@ fn key<'k>(handle: &Handle, bytes: &'k [u8]) -> HashedKey<'k> {
     HashedKey { bytes, hash: handle.hash(bytes) }
 }
 
-/// A value that says at each place whose it is.
+/// A value whose bytes all depend on its owner.
 fn pattern(owner: u8) -> Vec<u8> {
     (0..400_u16).map(|i| (i as u8).wrapping_mul(31) ^ owner).collect()
 }
@@ -229,7 +232,7 @@ fn store(handle: &mut Handle, name: &[u8], value: &[u8]) {
         fetched: false,
         tags: NewTags::None,
     };
-    // A schedule may keep another thread from ending its batch for as long as a write waits for it.
+    // A schedule may keep another thread from ending its batch while a write waits for it.
     loop {
         handle.begin_batch(NOW);
         let stored = handle.update(key(handle, name), &mut None, |_| (put(), ()));
@@ -242,7 +245,7 @@ fn store(handle: &mut Handle, name: &[u8], value: &[u8]) {
     }
 }
 
-/// Replaces values in no order, so that segments die in part and what lives in them has to move.
+/// Replaces values in random order, so that segments become partly dead and their live items move.
 fn churn(handle: &mut Handle, stores: u32) {
     let mut random: u32 = 1;
     for _ in 0..stores {
@@ -253,18 +256,18 @@ fn churn(handle: &mut Handle, stores: u32) {
     }
 }
 
-/// What is lent is read in two halves, and the scheduler comes in between.
+/// Reads a lent value in two halves, so that the scheduler can run other threads in between.
 fn read_slowly(handle: &mut Handle, name: &[u8], owner: u8) -> bool {
     handle.begin_batch(NOW);
     let found = handle.get(key(handle, name), Access::Tracked, |item| {
-        let Value::Whole(value) = &item.value else { panic!("it is small") };
+        let Value::Whole(value) = &item.value else { panic!("the value is small") };
         let (front, _) = value.split_at(200);
         let front = front.to_vec();
         for _ in 0..3 {
             thread::yield_now();
         }
         let seen = [&front, &value[200..]].concat();
-        assert!(is_pattern(&seen, owner), "torn, or another's");
+        assert!(is_pattern(&seen, owner), "the value is torn, or another key's");
     });
     handle.end_batch();
     matches!(found, Lookup::Hit(()))
@@ -283,7 +286,7 @@ fn a_borrowed_value_does_not_change() {
                 thread::yield_now();
             }
         });
-        // Nobody asks for the fillers, but many of them push it out in the end.
+        // No thread reads the fillers, but many of them evict the item in the end.
         for round in 0..12 {
             churn_many(&mut writer, round);
         }
@@ -316,20 +319,23 @@ fn a_value_is_whole_while_it_is_replaced() {
         for _ in 0..4 {
             handle.begin_batch(NOW);
             let found = handle.get(key(&handle, b"both"), Access::Tracked, |item| {
-                let Value::Whole(value) = &item.value else { panic!("it is small") };
+                let Value::Whole(value) = &item.value else { panic!("the value is small") };
                 let front = value[..200].to_vec();
                 thread::yield_now();
                 let seen = [&front, &value[200..]].concat();
-                assert!(is_pattern(&seen, 1) || is_pattern(&seen, 2), "the one or the other");
+                assert!(
+                    is_pattern(&seen, 1) || is_pattern(&seen, 2),
+                    "the value is one of the two"
+                );
             });
             handle.end_batch();
-            assert_eq!(found, Lookup::Hit(()), "it is never missed");
+            assert_eq!(found, Lookup::Hit(()), "the item is never missed");
         }
         writers.into_iter().for_each(|writer| writer.join().unwrap());
     });
 }
 
-/// Adds one to a number of two bytes; whether it was there.
+/// Adds one to a number of two bytes. Returns whether it existed.
 fn count_up(handle: &mut Handle, name: &[u8]) -> bool {
     handle.begin_batch(NOW);
     let counted = handle.update(key(handle, name), &mut None, |found| {
@@ -346,7 +352,7 @@ fn count_up(handle: &mut Handle, name: &[u8]) -> bool {
     counted.expect("there is room").result
 }
 
-/// Nothing is evicted here: segments are cleaned, and what lives in them moves.
+/// Nothing is evicted here: segments are cleaned, and their live items move.
 #[test]
 fn an_acknowledged_change_outlives_movers() {
     explore(300, || {
@@ -354,14 +360,14 @@ fn an_acknowledged_change_outlives_movers() {
         let mut mover = cache.handle();
         store(&mut mover, b"n", &[0, 0]);
         store(&mut mover, b"gone", &pattern(9));
-        // Until cleaning goes on all the time.
+        // Until cleaning never pauses.
         churn(&mut mover, 150);
         let counters = [(); 2].map(|()| {
             let cache = cache.clone();
             thread::spawn(move || {
                 let mut handle = cache.handle();
                 for _ in 0..100 {
-                    assert!(count_up(&mut handle, b"n"), "it is always there");
+                    assert!(count_up(&mut handle, b"n"), "the number always exists");
                 }
             })
         });
@@ -372,7 +378,7 @@ fn an_acknowledged_change_outlives_movers() {
             handle.update(name, &mut None, |_| (Change::Remove, ())).unwrap();
             for _ in 0..5 {
                 let found = handle.get(name, Access::Tracked, |_| ());
-                assert_eq!(found, Lookup::Miss, "it does not come back");
+                assert_eq!(found, Lookup::Miss, "a removed item does not return");
                 thread::yield_now();
             }
         });
@@ -382,9 +388,9 @@ fn an_acknowledged_change_outlives_movers() {
         let name = key(&mover, b"n");
         let found = mover.get(name, Access::Tracked, |item| match item.value {
             Value::Whole(bytes) => bytes.to_vec(),
-            _ => panic!("it is small"),
+            _ => panic!("the value is small"),
         });
-        assert_eq!(found, Lookup::Hit(vec![0, 200]), "every count");
+        assert_eq!(found, Lookup::Hit(vec![0, 200]), "every count is kept");
     });
 }
 
@@ -396,7 +402,7 @@ fn one_of_many_compares_wins() {
         store(&mut handle, b"cas", b"old");
         let name = key(&handle, b"cas");
         let Lookup::Hit(cas) = handle.get(name, Access::Untracked, |item| item.cas) else {
-            panic!("it was just stored")
+            panic!("the item was just stored")
         };
         let rivals = [1_u8, 2, 3].map(|rival| {
             let cache = cache.clone();
@@ -429,18 +435,19 @@ fn one_of_many_compares_wins() {
     });
 }
 
-/// Whether it is there, and then it is `owner`'s.
+/// Whether the item exists. Checks that it is `owner`'s.
 fn holds(handle: &mut Handle, now: Seconds, name: &[u8], owner: u8) -> bool {
     handle.begin_batch(now);
     let found = handle.get(key(handle, name), Access::Tracked, |item| {
-        let Value::Whole(value) = &item.value else { panic!("it is small") };
-        assert!(is_pattern(value, owner), "torn, or another's");
+        let Value::Whole(value) = &item.value else { panic!("the value is small") };
+        assert!(is_pattern(value, owner), "the value is torn, or another key's");
     });
     handle.end_batch();
     matches!(found, Lookup::Hit(()))
 }
 
-/// Two flushes at once, and a mover: nothing is evicted here, and what is flushed must not be copied.
+/// Two concurrent flushes and a mover: nothing is evicted here, and flushed items must not be
+/// copied.
 #[test]
 fn flushed_items_are_missed_and_later_ones_stay() {
     const OLD: u8 = 8;
@@ -448,22 +455,22 @@ fn flushed_items_are_missed_and_later_ones_stay() {
         let cache = cache(false, 3);
         let mut mover = cache.handle();
         (0..OLD).for_each(|old| store(&mut mover, &[b'o', old], &pattern(old)));
-        // Until cleaning goes on all the time.
+        // Until cleaning never pauses.
         churn(&mut mover, 130);
         let flushes = Arc::new(AtomicU32::new(0));
         let flushers = [1, 2].map(|owner| {
             let (cache, flushes) = (cache.clone(), Arc::clone(&flushes));
             thread::spawn(move || {
                 let mut handle = cache.handle();
-                // It has a segment open that the flush makes void.
+                // The handle has a segment open that the flush invalidates.
                 store(&mut handle, &[b'b', owner], &pattern(owner));
                 handle.flush(None);
-                // The other's flush may yet make this one void.
+                // The other thread's flush may still invalidate the next item.
                 let is_last = flushes.fetch_add(1, Ordering::SeqCst) == 1;
                 store(&mut handle, &[b'a', owner], &pattern(owner));
                 for old in (0..OLD).chain(0..OLD) {
                     let came_back = holds(&mut handle, NOW, &[b'o', old], old);
-                    assert!(!came_back, "it was flushed");
+                    assert!(!came_back, "the item was flushed");
                 }
                 is_last
             })
@@ -471,15 +478,21 @@ fn flushed_items_are_missed_and_later_ones_stay() {
         for filler in 0..30 {
             let is_last = flushes.load(Ordering::SeqCst) == 2;
             store(&mut mover, &[b'f', filler], &pattern(filler));
-            assert!(!is_last || holds(&mut mover, NOW, &[b'f', filler], filler), "it came later");
+            assert!(
+                !is_last || holds(&mut mover, NOW, &[b'f', filler], filler),
+                "the item was stored later"
+            );
         }
         let last = flushers.map(|flusher| flusher.join().unwrap());
         assert!(last[0] != last[1]);
         let mut handle = cache.handle();
         for (owner, is_last) in [1, 2].into_iter().zip(last) {
             let stays = holds(&mut handle, NOW, &[b'a', owner], owner);
-            assert!(stays || !is_last, "it came after both");
-            assert!(!holds(&mut handle, NOW, &[b'b', owner], owner), "it came before one");
+            assert!(stays || !is_last, "the item was stored after both flushes");
+            assert!(
+                !holds(&mut handle, NOW, &[b'b', owner], owner),
+                "the item was stored before a flush"
+            );
         }
         assert!((0..OLD).all(|old| !holds(&mut handle, NOW, &[b'o', old], old)));
     });
@@ -495,13 +508,13 @@ fn two_flushes_at_once_do_not_undo_each_other() {
                 let mut handle = cache.handle();
                 store(&mut handle, &[owner], &pattern(owner));
                 handle.flush(None);
-                assert!(!holds(&mut handle, NOW, &[owner], owner), "it was flushed");
+                assert!(!holds(&mut handle, NOW, &[owner], owner), "the item was flushed");
             })
         });
         flushers.into_iter().for_each(|flusher| flusher.join().unwrap());
         let mut handle = cache.handle();
         for owner in [1, 2] {
-            assert!(!holds(&mut handle, NOW, &[owner], owner), "it came back");
+            assert!(!holds(&mut handle, NOW, &[owner], owner), "a flushed item does not return");
         }
         assert_eq!(cache.flush_generation(), 2);
     });
@@ -515,14 +528,14 @@ fn a_flush_that_becomes_due_takes_effect_once() {
         let mut handle = cache.handle();
         store(&mut handle, b"old", &pattern(0));
         handle.flush(Some(DUE));
-        assert!(holds(&mut handle, NOW, b"old", 0), "it is not due yet");
+        assert!(holds(&mut handle, NOW, b"old", 0), "the flush is not due yet");
         let threads = [1, 2].map(|owner| {
             let cache = cache.clone();
             thread::spawn(move || {
                 let mut handle = cache.handle();
-                assert!(!holds(&mut handle, DUE, b"old", 0), "it is due");
+                assert!(!holds(&mut handle, DUE, b"old", 0), "the flush is due");
                 store(&mut handle, &[owner], &pattern(owner));
-                assert!(holds(&mut handle, DUE, &[owner], owner), "it came later");
+                assert!(holds(&mut handle, DUE, &[owner], owner), "the item was stored later");
             })
         });
         threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -531,7 +544,7 @@ fn a_flush_that_becomes_due_takes_effect_once() {
     });
 }
 
-/// Attributes that say which CAS they come with, without another length of the item.
+/// Attributes that depend on the CAS, and do not change the length of the item.
 fn attributes_of(cas: u64) -> Attributes {
     let at = NOW.0 + 100 + u32::try_from(cas).expect("few");
     let (stale, won) = (cas % 2 == 1, cas % 2 == 0);
@@ -561,9 +574,15 @@ fn a_reader_sees_an_amendment_whole() {
                 handle.begin_batch(NOW);
                 let found = handle.get(name, Access::Tracked, |item| (item.attributes, item.cas));
                 handle.end_batch();
-                let Lookup::Hit((attributes, cas)) = found else { panic!("it is always there") };
-                assert_eq!(attributes, attributes_of(cas), "of one and the same change");
-                assert!(cas >= last, "no change is taken back");
+                let Lookup::Hit((attributes, cas)) = found else {
+                    panic!("the item always exists")
+                };
+                assert_eq!(
+                    attributes,
+                    attributes_of(cas),
+                    "attributes and CAS belong to the same change"
+                );
+                assert!(cas >= last, "no change is undone");
                 last = cas;
             }
         });
@@ -576,7 +595,7 @@ fn a_reader_sees_an_amendment_whole() {
     });
 }
 
-/// `idle` handles have a segment open each; the threads that write are the owners of two of them.
+/// `idle` handles have a segment open each. The writing threads own two of them.
 fn take_open_segments_over(idle: usize) {
     const STORES: u8 = 9;
     let cache = cache(false, 2);
@@ -585,11 +604,14 @@ fn take_open_segments_over(idle: usize) {
         store(handle, &[owner], &pattern(owner));
     }
     let writers = [1, 2].map(|owner| {
-        let mut handle = handles.pop().expect("there are enough");
+        let mut handle = handles.pop().expect("more handles than writers");
         thread::spawn(move || {
             for i in 0..STORES {
                 store(&mut handle, &[owner, i], &pattern(owner + i));
-                assert!(holds(&mut handle, NOW, &[owner, i], owner + i), "it was just stored");
+                assert!(
+                    holds(&mut handle, NOW, &[owner, i], owner + i),
+                    "the item was just stored"
+                );
             }
         })
     });
@@ -605,12 +627,12 @@ fn take_open_segments_over(idle: usize) {
 
 #[test]
 fn an_open_segment_is_taken_over_while_its_owner_writes_again() {
-    // As many are open as may be, but handles do not take turns.
+    // The maximum number of segments is open, but handles do not alternate.
     explore(1500, || take_open_segments_over(4));
 }
 
 #[test]
-fn an_open_segment_is_taken_over_where_handles_take_turns() {
+fn an_open_segment_is_taken_over_while_handles_alternate() {
     explore(1500, || take_open_segments_over(6));
 }
 
@@ -636,18 +658,19 @@ fn a_walk_misses_nothing_while_others_insert() {
             thread::yield_now();
         }
         writer.join().unwrap();
-        assert!(names().all(|name| shown.contains(&name.to_vec())), "none is missed");
+        assert!(names().all(|name| shown.contains(&name.to_vec())), "no item is missed");
     });
 }
 
-/// How many dead records were replaced in all segments.
+/// The number of dead records that were replaced in all segments.
 fn replaced(cache: &Cache) -> u64 {
     let table = cache.shared.table();
     let segments = u32::try_from(table.layout.segments).expect("few");
     (0..segments).map(|segment| table.entry(segment).taken_dead()).sum()
 }
 
-/// A cache with free blocks of the length of patterns, and keys `a` to `d` with the pattern of 1.
+/// A cache with free blocks of the length of patterns, and the keys `a` to `d` with the pattern of
+/// owner 1.
 fn cache_with_free_blocks(handles: usize) -> (Cache, Vec<Handle>) {
     let cache = cache(false, handles);
     let mut handles: Vec<Handle> = (0..handles).map(|_| cache.handle()).collect();
@@ -661,8 +684,8 @@ fn cache_with_free_blocks(handles: usize) -> (Cache, Vec<Handle>) {
 
 #[test]
 fn a_borrowed_value_does_not_change_while_dead_records_are_replaced() {
-    // Runs of the model, and those in which records were replaced: not all, because the segment with
-    // all dead records may be emptied meanwhile.
+    // The number of runs of the model, and of those in which records were replaced. Not all replace
+    // any, because the segment with all dead records may be emptied first.
     static RUNS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
     explore(600, || {
         let (cache, handles) = cache_with_free_blocks(2);
@@ -680,16 +703,19 @@ fn a_borrowed_value_does_not_change_while_dead_records_are_replaced() {
         for name in [b"a", b"b", b"a", b"b"] {
             handle.begin_batch(NOW);
             let found = handle.get(key(&handle, name), Access::Tracked, |item| {
-                let Value::Whole(value) = &item.value else { panic!("it is small") };
+                let Value::Whole(value) = &item.value else { panic!("the value is small") };
                 let front = value[..200].to_vec();
                 for _ in 0..3 {
                     thread::yield_now();
                 }
                 let seen = [&front, &value[200..]].concat();
-                assert!(is_pattern(&seen, 1) || is_pattern(&seen, 2), "torn, or another's");
+                assert!(
+                    is_pattern(&seen, 1) || is_pattern(&seen, 2),
+                    "the value is torn, or another key's"
+                );
             });
             handle.end_batch();
-            assert_eq!(found, Lookup::Hit(()), "it is never missed");
+            assert_eq!(found, Lookup::Hit(()), "the item is never missed");
         }
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         RUNS[0].fetch_add(1, Ordering::Relaxed);
@@ -699,7 +725,7 @@ fn a_borrowed_value_does_not_change_while_dead_records_are_replaced() {
     assert!(replacing * 10 > all * 9, "dead records were replaced in {replacing} of {all} runs");
 }
 
-/// Segments are emptied, whatever is dead in them, while items are written to them.
+/// Segments are emptied, even those with few dead items, while items are written to them.
 #[test]
 fn items_that_replace_dead_records_outlive_movers() {
     explore(600, || {
@@ -725,7 +751,10 @@ fn items_that_replace_dead_records_outlive_movers() {
                         for name in names {
                             store(&mut handle, name, &pattern(owner + 10 * round));
                             let value = owner + 10 * round;
-                            assert!(holds(&mut handle, NOW, name, value), "it was just stored");
+                            assert!(
+                                holds(&mut handle, NOW, name, value),
+                                "the item was just stored"
+                            );
                         }
                     }
                 })
@@ -740,7 +769,8 @@ fn items_that_replace_dead_records_outlive_movers() {
     });
 }
 
-/// A block that two handles have would be written by both: one key would show the other's value.
+/// Two handles with the same block would both write to it, and one key would show the other's
+/// value.
 #[test]
 fn handles_do_not_replace_the_same_dead_record() {
     explore(600, || {
@@ -751,7 +781,7 @@ fn handles_do_not_replace_the_same_dead_record() {
                     store(&mut handle, &[owner, i % 2], &pattern(owner));
                     assert!(holds(&mut handle, NOW, &[owner, i % 2], owner));
                 }
-                // The others take what it leaves.
+                // The other handles take the blocks of the dropped handle.
                 drop(handle);
             })
         });

@@ -1,5 +1,5 @@
-//! What a cache's user relies on, one handle at a time. Threads and random operations are in
-//! `tests/`.
+//! Behaviour that users of a cache rely on, with one handle at a time. Tests with threads and with
+//! random operations are in `tests/`.
 #![expect(clippy::cast_possible_truncation, reason = "test values repeat")]
 
 use super::*;
@@ -78,7 +78,7 @@ fn append(handle: &mut Handle, name: &[u8], more: &[u8]) -> Result<(), Refusal> 
     handle.update(key(handle, name), &mut None, |_| (put(), ())).map(drop)
 }
 
-/// Stores `count` items of a KiB; how many of all `names` are there.
+/// Stores `count` items of a KiB.
 fn fill(handle: &mut Handle, names: std::ops::Range<u32>) {
     for i in names {
         handle.begin_batch(NOW);
@@ -91,7 +91,7 @@ fn held(handle: &mut Handle, names: std::ops::Range<u32>) -> usize {
     handle.begin_batch(NOW);
     let hits = names.filter(|i| match get(handle, &i.to_le_bytes()) {
         Lookup::Hit(value) => {
-            assert_eq!(value, [*i as u8; 1000], "its own value");
+            assert_eq!(value, [*i as u8; 1000], "each item has its own value");
             true
         }
         _ => false,
@@ -107,7 +107,7 @@ fn settle(handle: &mut Handle) {
             return;
         }
     }
-    panic!("it never comes to rest");
+    panic!("maintenance does not end");
 }
 
 #[test]
@@ -119,18 +119,18 @@ fn a_higher_limit_holds_more_and_a_lower_one_gives_memory_back() {
     assert!((5000..8000).contains(&at_first), "{at_first}");
     cache.set_limit(32 << 20).unwrap();
     fill(&mut handle, 0..20_000);
-    assert_eq!(held(&mut handle, 0..20_000), 20_000, "now they fit");
+    assert_eq!(held(&mut handle, 0..20_000), 20_000, "all items fit under the raised limit");
     assert_eq!(cache.gauges().limit_bytes, 32 << 20);
     cache.set_limit(24 << 20).unwrap();
     settle(&mut handle);
-    assert_eq!(held(&mut handle, 0..20_000), 20_000, "they still fit");
+    assert_eq!(held(&mut handle, 0..20_000), 20_000, "all items still fit");
     cache.set_limit(8 << 20).unwrap();
     settle(&mut handle);
     assert!(cache.gauges().used_bytes <= 8 << 20);
     let left = held(&mut handle, 0..20_000);
     assert!(left > 5000, "{left}");
     fill(&mut handle, 20_000..21_000);
-    assert!(held(&mut handle, 20_000..21_000) > 500, "writes go on");
+    assert!(held(&mut handle, 20_000..21_000) > 500, "writes continue");
     assert!(cache.gauges().used_bytes <= 8 << 20);
 }
 
@@ -138,7 +138,7 @@ fn a_higher_limit_holds_more_and_a_lower_one_gives_memory_back() {
 fn a_small_cache_under_a_large_limit_stays_small() {
     let cache = cache(64, true);
     let mut handle = cache.handle();
-    // A KiB each, overwritten a hundred times in no order.
+    // Items of a KiB each, overwritten a hundred times in random order.
     let names = (0..100_000_u32).map(|i| i.wrapping_mul(2_654_435_761) >> 22);
     for name in names {
         fill(&mut handle, name..name + 1);
@@ -148,9 +148,9 @@ fn a_small_cache_under_a_large_limit_stays_small() {
     assert!(used < 4 << 20, "{used}");
 }
 
-/// Overwrites `names` items of `len(step)` bytes each in no order, in batches, while another handle ends
-/// its batch only every `pause` sets. Returns the used memory in
-/// multiples of what the items take, less some segments for the index and for open segments.
+/// Overwrites `names` items of `len(step)` bytes each in random order, in batches, while another
+/// handle ends its batch only every `pause` sets. Returns the used memory divided by the size of
+/// the items, without some segments for the index and for open segments.
 fn used_by_overwritten(names: u32, pause: u32, len: impl Fn(u32) -> usize) -> f64 {
     let cache = cache(256, true);
     let mut handle = cache.handle();
@@ -175,18 +175,18 @@ fn used_by_overwritten(names: u32, pause: u32, len: impl Fn(u32) -> usize) -> f6
     reader.end_batch();
     let segment_len = handle.shared.segment_len();
     let (items, bytes) = (cache.gauges().items, cache.gauges().bytes);
-    assert!(items > u64::from(names) * 99 / 100, "all are there: {items}");
+    assert!(items > u64::from(names) * 99 / 100, "nearly all items are found: {items}");
     let used = (handle.shared.alloc().ever_used() - 16) * segment_len;
     used as f64 / bytes as f64
 }
 
 #[test]
-fn overwritten_items_take_little_more_memory_than_if_they_were_written_once() {
+fn overwriting_items_takes_little_more_memory_than_writing_them_once() {
     let equal = used_by_overwritten(1 << 15, 32, |_| 500);
     let changing = used_by_overwritten(1 << 15, 32, |random| 1 + random as usize % 1024);
     let long = used_by_overwritten(1 << 13, 32, |random| 2048 + random as usize % 1024);
     let paused = used_by_overwritten(1 << 15, 3000, |_| 500);
-    assert!(paused < 1.3, "{paused}: a thread has lost its core for 3,000 sets at a time");
+    assert!(paused < 1.3, "{paused}: another handle pauses for 3,000 sets at a time");
     assert!(equal < 1.0 && changing < 1.15 && long < 1.25, "{equal} {changing} {long}");
 }
 
@@ -195,7 +195,7 @@ fn overwritten_large_values_leave_no_memory_in_use() {
     let cache = cache(256, true);
     let mut handle = cache.handle();
     let segment_len = handle.shared.segment_len();
-    // The front of each value is in segments of its own, the rest beside other items.
+    // The front of each value is in segments of its own, the rest among other items.
     let value = vec![7; 2 * segment_len + segment_len / 3];
     for i in 0..3000_u32 {
         handle.begin_batch(NOW);
@@ -207,13 +207,13 @@ fn overwritten_large_values_leave_no_memory_in_use() {
 }
 
 #[test]
-fn limits_that_cannot_be_had_are_refused() {
+fn impossible_limits_are_refused() {
     let cache = growable(8, 16);
     let LimitRefused { min, max } = cache.set_limit(17 << 20).unwrap_err();
     assert!(min < 4 << 20 && (15 << 20..17 << 20).contains(&max), "{min} {max}");
     assert_eq!(cache.set_limit(min - 1), Err(LimitRefused { min, max }));
     assert_eq!((cache.set_limit(max), cache.set_limit(min)), (Ok(()), Ok(())));
-    // An index that has grown needs its place.
+    // An index that has grown needs its memory.
     cache.set_limit(16 << 20).unwrap();
     let mut handle = cache.handle();
     handle.begin_batch(NOW);
@@ -349,11 +349,11 @@ fn expired_items_are_gone_in_their_second_and_reclaimed() {
     handle.end_batch();
     while handle.maintain(Seconds(NOW.0 + 20)) {}
     let left = handle.gauges().items;
-    assert!(left < 300, "all but the open segment's: {left}");
+    assert!(left < 300, "only items of the open segment are left: {left}");
 }
 
 #[test]
-fn a_flush_spares_what_comes_after_it() {
+fn items_stored_after_a_flush_stay() {
     let mut handle = cache(4, true).handle();
     handle.begin_batch(NOW);
     set(&mut handle, b"a", b"1", Expiry::Never).unwrap();
@@ -375,7 +375,7 @@ fn overwrites_leave_most_of_the_memory_alive() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (random >> 33) % below
     };
-    // 30 % of all sets hit a key that is there.
+    // 30 % of all sets hit an existing key.
     let mut newest = 0_u64;
     for _ in 0..1_000_000 {
         let id = if next(100) < 30 && newest > 60_000 { newest - next(60_000) } else { newest + 1 };
@@ -390,7 +390,7 @@ fn overwrites_leave_most_of_the_memory_alive() {
 }
 
 #[test]
-fn a_walk_that_was_told_too_much_begins_its_stripe_again() {
+fn a_walk_that_loses_reports_restarts_its_stripe() {
     let cache = cache(8, false);
     let mut handle = cache.handle();
     let names = 0..3000_u32;
@@ -412,12 +412,12 @@ fn a_walk_that_was_told_too_much_begins_its_stripe_again() {
             stripes.for_each(|stripe| index.walks.report(stripe, || 0));
         }
     }
-    assert!(names.clone().all(|i| shown.contains_key(&i.to_le_bytes()[..])), "none is missed");
+    assert!(names.clone().all(|i| shown.contains_key(&i.to_le_bytes()[..])), "no item is missed");
     let again = shown.values().filter(|times| **times > 1).count();
-    assert!((50..1000).contains(&again), "{again} items were shown again");
+    assert!((50..1000).contains(&again), "{again} items were shown twice");
 }
 
-/// Sets `name` to values of `len` bytes so often that the places of earlier ones are written to again.
+/// Sets `name` to values of `len` bytes so often that records of earlier values are overwritten.
 fn overwrite(handle: &mut Handle, name: &[u8], len: usize) {
     for i in 0..400_u32 {
         handle.begin_batch(NOW);
@@ -450,7 +450,7 @@ fn the_tail_of_a_leased_value_is_not_overwritten() {
         });
         change.unwrap();
     }
-    // The records of the tails have these lengths.
+    // The records with the tails have these lengths.
     (480..540).for_each(|len| overwrite(&mut handle, b"small", len));
     assert!(replaced(&cache) > 1000);
     for lease in leases {
@@ -459,7 +459,7 @@ fn the_tail_of_a_leased_value_is_not_overwritten() {
 }
 
 #[test]
-fn a_flush_spares_what_is_written_in_the_place_of_what_was_flushed() {
+fn items_that_overwrite_flushed_ones_stay() {
     let cache = cache(64, true);
     let mut handle = cache.handle();
     overwrite(&mut handle, b"old", 100);
@@ -472,12 +472,12 @@ fn a_flush_spares_what_is_written_in_the_place_of_what_was_flushed() {
     }
     assert_eq!(get(&mut handle, b"old"), Lookup::Flushed);
     let stays = |i| get(&mut handle, &[b'n', i]) == Lookup::Hit(vec![2; 98]);
-    assert!((0..200_u8).all(stays), "none is in a flushed segment");
+    assert!((0..200_u8).all(stays), "no item is in a flushed segment");
     assert_eq!(replaced(&cache), before);
 }
 
 #[test]
-fn items_in_the_places_of_others_keep_their_own_expiry() {
+fn items_that_overwrite_dead_records_keep_their_own_expiry() {
     let cache = cache(64, true);
     let mut handle = cache.handle();
     overwrite(&mut handle, b"k", 100);
@@ -492,14 +492,14 @@ fn items_in_the_places_of_others_keep_their_own_expiry() {
     assert!(replaced(&cache) > before);
     let items = handle.gauges().items;
     while handle.maintain(Seconds(NOW.0 + 20)) {}
-    assert_eq!(items - handle.gauges().items, 10, "maintenance finds those that have expired");
+    assert_eq!(items - handle.gauges().items, 10, "maintenance finds the expired items");
     assert!(
         (0..20_u8).all(|i| (get(&mut handle, &[i]) == Lookup::Hit(vec![2; 100])) == (i % 2 == 1))
     );
 }
 
 #[test]
-fn nothing_is_written_in_the_places_of_items_that_are_minutes_old() {
+fn records_of_items_that_are_minutes_old_are_not_overwritten() {
     let cache = cache(64, true);
     let mut handle = cache.handle();
     overwrite(&mut handle, b"k", 100);

@@ -1,4 +1,4 @@
-//! The integration tests of larder-store, one program.
+//! The integration tests of larder-store, as one program.
 
 mod engines;
 mod flash;

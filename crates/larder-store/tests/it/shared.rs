@@ -1,6 +1,6 @@
-//! Helpers for the tests of the store: times, values that can be checked, and random numbers that can
-//! be repeated.
-#![allow(dead_code, reason = "each suite has what one of them needs")]
+//! Helpers for the tests of the store: times, values that can be checked, and reproducible random
+//! numbers.
+#![allow(dead_code, reason = "no suite uses all helpers")]
 
 use larder_store::{Attributes, Engine, Expiry, HashedKey, Lease, Seconds};
 
@@ -22,14 +22,14 @@ pub(crate) fn read_lease(lease: &impl Lease) -> Vec<u8> {
     let mut all = Vec::with_capacity(lease.len());
     while all.len() < lease.len() {
         let piece = lease.piece(all.len());
-        assert!(!piece.is_empty(), "a piece short of the end at {}", all.len());
+        assert!(!piece.is_empty(), "an empty piece before the end, at {}", all.len());
         all.extend_from_slice(piece);
     }
     assert_eq!(all.len(), lease.len());
     all
 }
 
-/// Bytes that are different at every place and for every seed.
+/// Bytes that differ at every offset and for every seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
     let mut bytes: Vec<u8> =
@@ -58,7 +58,7 @@ impl Random {
         u32::try_from(self.next() >> 32).unwrap()
     }
 
-    /// From 0 to `end`, not including it.
+    /// A number below `end`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         self.next_u32() as usize % end
     }

@@ -1,5 +1,5 @@
-//! The same with flash. Segments are written and pages emptied by the thread of the test, so that it may die
-//! before each of their stores. The copy of the region is opened with a copy of the device.
+//! Crash tests with flash. The thread of the test writes segments and empties pages, so that it can
+//! die before each of these stores. The copy of the region is opened with a copy of the device.
 
 use super::*;
 use crate::segment::flash_write::{block_writer, page_reclaim};
@@ -10,7 +10,7 @@ use std::task::{Wake, Waker};
 use std::thread::Thread;
 
 const PAGE_LEN: usize = 64 << 10;
-/// How many pages are emptied and segments written after a change.
+/// The maximum number of pages that are emptied and segments that are written after a change.
 const ROUNDS_MAX: usize = 8;
 
 struct Unpark(Thread);
@@ -25,20 +25,21 @@ impl Wake for Unpark {
 #[derive(Clone, Copy)]
 struct Scenario {
     seed: u64,
-    /// Bytes beyond the lowest limit.
+    /// The limit above the lowest limit, in bytes.
     room: usize,
     pages: usize,
     keys: u16,
-    /// Changes during which the process does not die.
+    /// The number of changes during which the process does not die.
     warm_up: usize,
     changes: usize,
-    /// Of 20 operations, how many read an item again and again, so that it is copied to memory.
+    /// The number of operations out of 20 that read an item repeatedly, so that it is copied to
+    /// memory.
     reads: u32,
     /// The lengths of values.
     lens: [usize; 4],
     recache_rate: u32,
     compact_under: u32,
-    /// Of the keys that are not being changed, one in so many is looked up before each store.
+    /// One in this many of the unchanged keys is looked up before each store.
     checked: usize,
 }
 
@@ -116,7 +117,7 @@ fn look(handle: &mut Handle, key: &[u8], access: Access) -> Known {
     })
 }
 
-/// The live cache of a scenario, and what is known of it.
+/// The live cache of a scenario, and its acknowledged items.
 struct Live {
     cache: Cache,
     handle: Handle,
@@ -126,15 +127,15 @@ struct Live {
     scenario: Scenario,
 }
 
-/// What was seen before the stores of a scenario.
+/// Counts over all stores of a scenario.
 #[derive(Default)]
 struct Seen {
     stores: usize,
     on_flash: u64,
-    /// Stores before which items were in the queue, by those that were looked at.
+    /// The number of stores before which the queue had items, among the stores that were checked.
     queued: usize,
     emptied: usize,
-    /// Items that were evicted without a write.
+    /// The number of items that were evicted without a write.
     returned: u64,
 }
 
@@ -152,12 +153,12 @@ impl Live {
         Self { cache, handle, oracle, evicted, rng, scenario }
     }
 
-    /// A change of one key, or what the threads of the tier do.
+    /// Makes a change of one key, or does the work of the tier's threads.
     fn operate(&mut self) {
         let key = self.rng.random_range(0..self.scenario.keys).to_be_bytes().to_vec();
         self.oracle.borrow_mut().known.entry(key.clone()).or_default();
         if self.rng.random_ratio(self.scenario.reads, 20) {
-            // The second look-up copies the item to memory.
+            // The second lookup copies the item to memory.
             for _ in 0..3 {
                 look(&mut self.handle, &key, Access::Tracked);
             }
@@ -181,7 +182,7 @@ impl Live {
         self.end_operation();
     }
 
-    /// Has maintenance and the threads of the tier do their work.
+    /// Does the work of maintenance and of the tier's threads.
     fn end_operation(&mut self) {
         self.note_evictions();
         self.handle.begin_batch(NOW);
@@ -191,7 +192,7 @@ impl Live {
         self.note_evictions();
     }
 
-    /// Sets a key or removes it. Half of the removals do not ask whether it is there.
+    /// Sets or removes a key. Half of the removals do not depend on whether the item exists.
     fn change(&mut self, key: &[u8], after: Known) {
         self.oracle.borrow_mut().changing = HashMap::from([(key.to_vec(), after.clone())]);
         let done = until_done(&mut self.handle, key, |handle, key| {
@@ -280,12 +281,12 @@ impl Live {
         }
     }
 
-    /// Does the work of the threads of the tier.
+    /// Does the work of the tier's threads.
     fn write(&mut self) {
         let shared = Arc::clone(&self.cache.shared);
         let flash = shared.flash.as_ref().unwrap();
         flash.note_time(NOW);
-        // The threads of the tier would go on as long as pages are sparse.
+        // The tier's threads would not stop while pages are sparse.
         for _ in 0..ROUNDS_MAX {
             let oracle = Rc::clone(&self.oracle);
             let may_lose = |may_lose: bool| {
@@ -304,28 +305,29 @@ impl Live {
         }
     }
 
-    /// Looks up what may have been evicted.
+    /// Looks up the keys that may have been evicted.
     fn note_evictions(&mut self) {
         let mut may_miss = std::mem::take(&mut self.oracle.borrow_mut().may_miss);
         may_miss.extend(self.evicted.lock().unwrap().drain(..));
-        // What the test itself asks is no part of the scenario.
+        // The test's own lookups are not part of the scenario.
         let oracle = Rc::clone(&self.oracle);
         let mut oracle = oracle.borrow_mut();
         for key in may_miss {
             let found = look(&mut self.handle, &key, Access::Untracked);
             assert!(
                 found.is_none() || oracle.known.get(&key) == Some(&found),
-                "the live cache is right"
+                "the live cache has the acknowledged items"
             );
             oracle.known.insert(key, found);
         }
     }
 }
 
-/// Compares a cache after a restart with what is known: the keys that are being changed, and others.
+/// Compares a cache after a restart with the acknowledged items: the keys that are being changed,
+/// and others.
 fn check(oracle: &Oracle, cache: &Cache, checked: usize) {
     let mut handle = handle_of(cache);
-    // Large items that are read take memory from others.
+    // Reading large items takes memory from other items.
     let mut missing = 0;
     for (i, (key, known)) in oracle.known.iter().enumerate() {
         let is_changing = oracle.changing.contains_key(key);
@@ -355,10 +357,10 @@ fn check(oracle: &Oracle, cache: &Cache, checked: usize) {
     let flash = cache.shared.flash.as_ref().unwrap();
     assert_eq!([flash.counts.bad_checksums.get(), flash.counts.missed.get()], [0, 0]);
     let words = cache.shared.slots_used.load(Ordering::Relaxed);
-    assert_eq!(cache.gauges().items, words as u64, "items are counted");
+    assert_eq!(cache.gauges().items, words as u64, "all items are counted");
 }
 
-/// Has a process that was restarted write what was in write buffers, and go on.
+/// Makes a restarted process write its write buffers, and continue.
 fn go_on(oracle: &Oracle, cache: &Cache) {
     let mut handle = handle_of(cache);
     let flash = cache.shared.flash.as_ref().unwrap();
@@ -393,7 +395,7 @@ fn run(scenario: Scenario) -> Seen {
         let (oracle, evicted) = (Rc::clone(&live.oracle), Arc::clone(&live.evicted));
         let seen = Rc::clone(&seen);
         move || {
-            // The test asks the live cache something.
+            // Not for stores by the test itself.
             let Ok(mut oracle) = oracle.try_borrow_mut() else { return };
             oracle.stores += 1;
             oracle.may_miss.extend(evicted.lock().unwrap().drain(..));
@@ -454,10 +456,10 @@ const CROWDED: Scenario = Scenario {
     ..ROOMY
 };
 
-/// Few items are changed.
+/// A scenario with few changes.
 const READ: Scenario = Scenario { warm_up: 12_000, changes: 350, reads: 15, checked: 23, ..ROOMY };
 
-/// Most values have segments of their own.
+/// A scenario in which most values have segments of their own.
 const LARGE: Scenario =
     Scenario { keys: 60, warm_up: 300, changes: 40, lens: [300, 9_000, 14_000, 20_000], ..ROOMY };
 
@@ -471,9 +473,9 @@ fn a_process_may_die_while_items_are_demoted() {
     }
 }
 
-/// Items are read again and again, so that most of those in memory are on flash, too.
+/// Items are read repeatedly, so that most of those in memory are on flash, too.
 #[test]
-fn a_process_may_die_while_items_go_back_and_forth() {
+fn a_process_may_die_while_items_move_between_memory_and_flash() {
     for seed in [7, 8] {
         let seen = run(Scenario { seed, ..READ });
         assert!(seen.stores > 600, "{} points of death", seen.stores);
@@ -481,18 +483,19 @@ fn a_process_may_die_while_items_go_back_and_forth() {
     }
 }
 
-/// The same with large items, which have a chain in memory and blocks of their own on flash.
+/// Like the first test, with large items, which have a chain in memory and blocks of their own on
+/// flash.
 #[test]
 fn a_process_may_die_while_large_items_are_demoted() {
     for (seed, pages) in [(5, 48), (6, 8)] {
         let seen = run(Scenario { seed, pages, ..LARGE });
         assert!(seen.stores > 600, "{} points of death", seen.stores);
         assert!(seen.on_flash > 10 && seen.queued > 10, "{} {}", seen.on_flash, seen.queued);
-        assert!(seen.emptied > 0 || pages == 48, "pages are emptied");
+        assert!(seen.emptied > 0 || pages == 48, "some pages were emptied");
     }
 }
 
-/// Pages are rewritten and given up.
+/// Pages are rewritten and dropped.
 #[test]
 fn a_process_may_die_while_pages_are_emptied() {
     for (seed, compact_under) in [(3, 3), (4, 0)] {
@@ -501,10 +504,10 @@ fn a_process_may_die_while_pages_are_emptied() {
     }
 }
 
-/// A start without flash gives up what was there. If the process dies then, the next one, with the flash of
-/// before, has all items of memory.
+/// A start without flash drops the items on flash. If the process dies during it, the next process,
+/// with the old flash, has all items of memory.
 #[test]
-fn a_process_may_die_while_it_gives_up_flash() {
+fn a_process_may_die_while_it_drops_flash() {
     let device = Memory::new(ROOMY.pages * PAGE_LEN, 1);
     let config = flash_config(ROOMY, &device);
     let mut live = Live::new(ROOMY, config.clone());
@@ -518,10 +521,10 @@ fn a_process_may_die_while_it_gives_up_flash() {
     // SAFETY: no other thread uses the region.
     let bytes = unsafe { shared.table().region.bytes(0, len) };
     let region = region_file::begin_file(&file, len).unwrap();
-    // SAFETY: nobody else knows the copy.
+    // SAFETY: no other thread knows the copy.
     unsafe { region.write(0, bytes) };
     let in_memory = cache.gauges().items - cache.flash_gauges().unwrap().objects_used;
-    // Those in write buffers are given up, too.
+    // Items in write buffers are dropped, too.
     let kept_min = in_memory / 2;
     drop((handle, cache, shared));
 
@@ -531,13 +534,13 @@ fn a_process_may_die_while_it_gives_up_flash() {
         let seen = Region::of_file(file, len).unwrap();
         move || {
             let copy = Region::new(len).unwrap();
-            // SAFETY: the thread that uses it waits.
+            // SAFETY: the thread that uses the region waits.
             let bytes = unsafe { seen.bytes(0, len) };
-            // SAFETY: nobody else knows the copy.
+            // SAFETY: no other thread knows the copy.
             unsafe { copy.write(0, bytes) };
             let config = flash_config(ROOMY, &device.copy());
             let (shared, restart) = region_file::reuse(config, copy, len, 0, RestoredUse::Free)
-                .expect("it is no damage");
+                .expect("the copy is not damaged");
             assert_ne!(restart, Restart::Cold(None));
             let cache = Cache { shared: Arc::new(shared) };
             check_books(&cache);
@@ -552,14 +555,15 @@ fn a_process_may_die_while_it_gives_up_flash() {
     };
     at_each_store(Some(Box::new(look)));
     let without = Config { flash: None, ..config };
-    region_file::reuse(without, region, len, 0, RestoredUse::Free).expect("it is no damage");
+    region_file::reuse(without, region, len, 0, RestoredUse::Free)
+        .expect("the copy is not damaged");
     at_each_store(None);
     assert!(*deaths.borrow() > 100, "{} points of death", deaths.borrow());
 }
 
-/// A cache that is full and had no flash gives up its oldest items for what a flash tier needs in memory.
+/// A full cache drops its oldest items for the memory of a flash tier.
 #[test]
-fn a_full_cache_is_given_flash() {
+fn a_full_cache_gets_a_flash_tier() {
     let device = Memory::new(ROOMY.pages * PAGE_LEN, 1);
     let with_flash = flash_config(ROOMY, &device);
     let without =
@@ -579,7 +583,7 @@ fn a_full_cache_is_given_flash() {
             fetched: false,
             tags: NewTags::None,
         };
-        handle.update(key, &mut None, |_| (put(), ())).expect("there is room");
+        handle.update(key, &mut None, |_| (put(), ())).expect("the cache has room");
         handle.end_batch();
     }
     let before = cache.gauges().items;
@@ -592,5 +596,5 @@ fn a_full_cache_is_given_flash() {
         |handle: &mut Handle, number| look(handle, &key_of(number), Access::Untracked).is_some();
     let found = (0..stored).filter(|number| there(&mut handle, *number)).count() as u64;
     assert!(found == cache.gauges().items && found > before * 3 / 4, "{found} of {before}");
-    assert!(there(&mut handle, stored - 1), "the oldest are given up");
+    assert!(there(&mut handle, stored - 1), "the oldest items were dropped");
 }

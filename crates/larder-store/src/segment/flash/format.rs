@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_of_a_large_item_says_where_and_how_long_it_is() {
+    fn the_place_of_a_large_item_contains_its_offset_and_length() {
         for (unit_shift, page_shift, block_shift) in
             [(3, 24, 16), (3, 26, 20), (7, 26, 16), (3, 20, 14)]
         {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_depends_on_all_but_what_readers_change() {
+    fn a_checksum_covers_everything_except_reader_marks() {
         let format = Format {
             unit_shift: 3,
             page_shift: 20,

@@ -701,7 +701,7 @@ mod tests {
     use std::collections::HashMap;
 
     #[test]
-    fn everything_is_found_again_while_the_index_grows() {
+    fn every_key_is_found_while_the_index_grows() {
         let index = Index::new(Plain::new(4096), 16, 4);
         let mut kept = HashMap::new();
         let rehashed = Cell::new(0);
@@ -741,7 +741,7 @@ mod tests {
     }
 
     #[test]
-    fn from_either_home_and_the_tag_the_other_follows() {
+    fn either_home_and_the_tag_determine_the_other_home() {
         let index = Index::new(Plain::new(64), 64, 8);
         for id in 1..1000 {
             let [first, second] = index.homes(hash(id));
@@ -752,7 +752,7 @@ mod tests {
     }
 
     #[test]
-    fn from_a_word_and_its_bucket_the_buckets_of_its_key_follow() {
+    fn a_word_and_its_bucket_determine_the_buckets_of_its_key() {
         let index = Index::new(Plain::new(1024), 16, 4);
         for id in 1..7_000 {
             let _ = put(&index, id);
@@ -783,7 +783,7 @@ mod tests {
     }
 
     #[test]
-    fn walks_are_told_of_words_on_flash_that_move_to_an_earlier_bucket() {
+    fn moves_of_flash_words_to_an_earlier_bucket_are_reported_to_walks() {
         let index = Index::new(Plain::new(256), 256, 1);
         let words = || {
             let mut words = HashMap::new();

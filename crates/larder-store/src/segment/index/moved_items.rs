@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_walk_is_told_of_moves_in_its_stripe_alone() {
+    fn a_walk_gets_reports_of_its_own_stripe_only() {
         let walks = Walks::new();
         walks.report(1, || panic!("no walk is in progress"));
         let [first, second] = [walks.begin(), walks.begin()];
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_that_is_told_too_much_stays_in_its_stripe() {
+    fn a_walk_that_loses_reports_stays_in_its_stripe() {
         let walks = Walks::new();
         let walk = walks.begin();
         walks.enter(walk, 0);

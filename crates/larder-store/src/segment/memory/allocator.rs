@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_allocator_has_what_is_free_and_the_limit() {
+    fn a_restored_allocator_has_the_free_segments_and_the_limit() {
         use RestoredUse::{Free, Taken, Untouched};
         let uses = [Taken, Free, Untouched, Taken, Free];
         let restored = |limit| Alloc::restored(limit, 10, 0.7, &uses, GhostClock::default());
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_was_given_back_counts_as_untouched() {
+    fn returned_memory_counts_as_untouched() {
         let mut alloc = alloc();
         let taken: Vec<u32> = (0..10).filter_map(|_| alloc.take(0)).collect();
         alloc.set_limit(16);

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_take_what_others_leave_of_the_same_length() {
+    fn handles_take_free_blocks_of_the_same_length_from_each_other() {
         let (pool, epoch) = (Pool::new(1 << 30), Epoch::new());
         let [mut giver, mut taker] = [FreeLists::default(), FreeLists::default()];
         add(&mut giver, &pool, &epoch, 64, 1000);

@@ -311,14 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn more_keys_than_can_be_followed_are_thinned_out() {
+    fn a_full_sample_is_thinned_out() {
         let mut load = Load::new();
         load.check(4_000_000, 50);
         assert!(load.curve.stack.len() <= KEYS_MAX && load.curve.threshold < THRESHOLD_MAX / 2);
     }
 
     #[test]
-    fn old_counts_give_way_to_new_ones() {
+    fn new_counts_outweigh_old_ones() {
         let mut load = Load::new();
         load.run(20_000_000, 1_000_000, 200);
         let before = load.curve.estimate().hit_ratios;

@@ -1,4 +1,4 @@
-//! Single promises of the trait.
+//! The behaviour that the trait requires, one test each.
 
 use super::common::*;
 use larder_store::{
@@ -14,18 +14,18 @@ for_every_engine! {
     an_item_is_gone_in_the_second_it_names
     an_item_is_gone_in_the_millisecond_it_names
     an_item_stored_with_its_time_past_is_not_there
-    the_dead_are_found_and_taken_away
-    a_flush_spares_what_comes_after_it_in_the_same_second
-    a_delayed_flush_takes_what_was_stored_in_between
+    maintenance_removes_expired_items
+    items_stored_after_a_flush_in_the_same_second_stay
+    a_delayed_flush_removes_items_stored_in_between
     only_the_latest_flush_is_pending
-    a_flush_now_takes_the_place_of_a_pending_one
+    an_immediate_flush_replaces_a_pending_one
     a_read_is_seen_by_the_next
     an_untracked_read_leaves_no_trace
     an_amendment_keeps_the_value
     a_lease_outlives_its_item
-    an_upload_that_is_not_wanted_is_given_back
+    an_unused_upload_stays_with_the_caller
     an_upload_does_not_take_more_than_was_announced
-    what_cannot_fit_is_too_large
+    items_that_cannot_fit_are_too_large
     the_prefix_of_a_key_is_another_key
     the_longest_key_is_found_and_a_longer_one_is_refused
     statistics_follow_the_items
@@ -33,10 +33,10 @@ for_every_engine! {
 }
 
 for_evicting_engines! {
-    a_full_cache_evicts_and_says_so
+    a_full_cache_evicts_and_counts_it
 }
 
-for_engines!(a_full_cache_refuses_and_keeps_what_it_has: dashmap segment);
+for_engines!(a_full_cache_refuses_and_keeps_its_items: dashmap segment);
 
 fn engine<S: Subject>() -> S::Handle {
     let mut engine = S::new(&Setup::default()).handle();
@@ -87,7 +87,9 @@ fn without_cas_every_number_is_zero<S: Subject>() {
         put(&mut engine, b"b", NewValue::Bytes(b"1"), Attributes::default(), exactly),
         Ok(0)
     );
-    let Lookup::Hit(seen) = see(&mut engine, b"b", Access::Tracked) else { panic!("stored") };
+    let Lookup::Hit(seen) = see(&mut engine, b"b", Access::Tracked) else {
+        panic!("the item was stored")
+    };
     assert_eq!(seen.cas, 0);
 }
 
@@ -105,7 +107,7 @@ fn an_item_is_gone_in_the_second_it_names<S: Subject>() {
     let key = hashed(&engine, b"kept");
     let shown =
         engine.update(key, &mut None, |found| (Change::Keep, matches!(found, Lookup::Expired)));
-    assert!(shown.unwrap().result, "an update is told, too");
+    assert!(shown.unwrap().result, "an update gets `Expired`, too");
     engine.end_batch();
     engine.begin_batch(after(100_000));
     assert_eq!(see(&mut engine, b"late", Access::Untracked), Lookup::Expired);
@@ -120,7 +122,7 @@ fn an_item_is_gone_in_the_millisecond_it_names<S: Subject>() {
     for key in [&b"a"[..], b"crawled"] {
         set_with(&mut engine, key, b"1", attributes).unwrap();
     }
-    // Another expiry in the same second, and none in milliseconds any more.
+    // Items that expire later in the same second, and at its end.
     set_with(&mut engine, b"b", b"1", attributes).unwrap();
     let later = Expiry::at_millis(at(9, 900).in_millis());
     amend(&mut engine, b"b", Attributes { expiry: later, ..attributes }, NewCas::Same);
@@ -128,7 +130,9 @@ fn an_item_is_gone_in_the_millisecond_it_names<S: Subject>() {
     amend(&mut engine, b"c", expiring(after(10)), NewCas::Same);
     engine.end_batch();
     engine.begin_batch(at(9, 749));
-    let Lookup::Hit(seen) = see(&mut engine, b"a", Access::Tracked) else { panic!("it is live") };
+    let Lookup::Hit(seen) = see(&mut engine, b"a", Access::Tracked) else {
+        panic!("the item is live")
+    };
     assert_eq!(seen.attributes.expiry, expiry);
     assert_eq!((expiry.left(at(9, 749)), expiry.left_millis(at(8, 700))), (Some(1), Some(1050)));
     engine.end_batch();
@@ -142,7 +146,7 @@ fn an_item_is_gone_in_the_millisecond_it_names<S: Subject>() {
     tidy(&mut engine, after(10));
     engine.begin_batch(after(10));
     assert_eq!(get(&mut engine, b"c"), None);
-    assert_eq!(engine.gauges().items, 0, "maintenance finds them");
+    assert_eq!(engine.gauges().items, 0, "maintenance removes expired items");
 }
 
 fn an_item_stored_with_its_time_past_is_not_there<S: Subject>() {
@@ -157,9 +161,9 @@ fn an_item_stored_with_its_time_past_is_not_there<S: Subject>() {
     assert_eq!(get(&mut engine, b"a"), None);
 }
 
-fn the_dead_are_found_and_taken_away<S: Subject>() {
+fn maintenance_removes_expired_items<S: Subject>() {
     let mut engine = engine::<S>();
-    // More than segments that are still open can hold back.
+    // More items than the segments that are still open can hold.
     for i in 0..20_000_u32 {
         let attributes = if i % 2 == 0 { expiring(after(60)) } else { Attributes::default() };
         set_with(&mut engine, &i.to_le_bytes(), &[7; 500], attributes).unwrap();
@@ -175,7 +179,7 @@ fn the_dead_are_found_and_taken_away<S: Subject>() {
     assert_eq!(left + reclaimed, 20_000_u64);
 }
 
-fn a_flush_spares_what_comes_after_it_in_the_same_second<S: Subject>() {
+fn items_stored_after_a_flush_in_the_same_second_stay<S: Subject>() {
     let mut engine = engine::<S>();
     set(&mut engine, b"a", b"1").unwrap();
     engine.flush(None);
@@ -189,7 +193,7 @@ fn a_flush_spares_what_comes_after_it_in_the_same_second<S: Subject>() {
     assert_eq!(get(&mut engine, b"b"), None);
 }
 
-fn a_delayed_flush_takes_what_was_stored_in_between<S: Subject>() {
+fn a_delayed_flush_removes_items_stored_in_between<S: Subject>() {
     let mut engine = engine::<S>();
     set(&mut engine, b"before", b"1").unwrap();
     engine.flush(Some(after(5)));
@@ -198,7 +202,7 @@ fn a_delayed_flush_takes_what_was_stored_in_between<S: Subject>() {
     set(&mut engine, b"between", b"2").unwrap();
     assert!(get(&mut engine, b"before").is_some());
     engine.end_batch();
-    // The second itself may pass unseen.
+    // The second itself may be skipped.
     engine.begin_batch(after(7));
     set(&mut engine, b"after", b"3").unwrap();
     assert_eq!(see(&mut engine, b"before", Access::Tracked), Lookup::Flushed);
@@ -206,7 +210,7 @@ fn a_delayed_flush_takes_what_was_stored_in_between<S: Subject>() {
     assert!(get(&mut engine, b"after").is_some());
     engine.end_batch();
     engine.begin_batch(after(8));
-    assert!(get(&mut engine, b"after").is_some(), "it comes only once");
+    assert!(get(&mut engine, b"after").is_some(), "the flush takes effect only once");
 }
 
 fn only_the_latest_flush_is_pending<S: Subject>() {
@@ -222,7 +226,7 @@ fn only_the_latest_flush_is_pending<S: Subject>() {
     assert_eq!(get(&mut engine, b"a"), None);
 }
 
-fn a_flush_now_takes_the_place_of_a_pending_one<S: Subject>() {
+fn an_immediate_flush_replaces_a_pending_one<S: Subject>() {
     let mut engine = engine::<S>();
     engine.flush(Some(after(5)));
     engine.flush(None);
@@ -264,7 +268,7 @@ fn an_amendment_keeps_the_value<S: Subject>() {
     for len in [0, 1, 500, 300_000] {
         let value = pattern(1, len);
         set(&mut engine, b"a", &value).unwrap();
-        // Fields that the stored item may have no room for.
+        // Fields for which the stored item may have no room.
         let attributes = Attributes {
             client_flags: u32::MAX,
             expiry: Expiry::At(after(50_000_000)),
@@ -282,7 +286,7 @@ fn an_amendment_keeps_the_value<S: Subject>() {
         assert_eq!((seen.attributes, seen.cas), (Attributes::default(), 99));
     }
     assert_eq!(amend(&mut engine, b"none", Attributes::default(), NewCas::Fresh), 0);
-    assert_eq!(get(&mut engine, b"none"), None, "nothing to amend makes no item");
+    assert_eq!(get(&mut engine, b"none"), None, "amending a missing key makes no item");
 }
 
 fn a_lease_outlives_its_item<S: Subject>() {
@@ -307,7 +311,7 @@ fn a_lease_outlives_its_item<S: Subject>() {
     assert!(read_lease(&lease.expect("a megabyte is large")) == value);
 }
 
-fn an_upload_that_is_not_wanted_is_given_back<S: Subject>() {
+fn an_unused_upload_stays_with_the_caller<S: Subject>() {
     let mut engine = engine::<S>();
     let value = pattern(4, 200_000);
     let mut upload = Some(engine.upload(value.len()).unwrap());
@@ -336,14 +340,14 @@ fn an_upload_does_not_take_more_than_was_announced<S: Subject>() {
     assert_eq!(engine.extend(&mut upload, &[1; 2]), Err(Refusal::TooLarge));
 }
 
-fn what_cannot_fit_is_too_large<S: Subject>() {
+fn items_that_cannot_fit_are_too_large<S: Subject>() {
     let mut engine = engine::<S>();
     let limit_bytes = Setup::default().limit_bytes;
     assert!(matches!(engine.upload(limit_bytes + 1), Err(Refusal::TooLarge)));
     set(&mut engine, b"a", b"1").unwrap();
     let huge = vec![0; limit_bytes + 1];
     assert_eq!(set(&mut engine, b"a", &huge), Err(Refusal::TooLarge));
-    assert_eq!(get(&mut engine, b"a").unwrap(), b"1", "nothing changed");
+    assert_eq!(get(&mut engine, b"a").unwrap(), b"1", "the old item is unchanged");
 }
 
 fn the_longest_key_is_found_and_a_longer_one_is_refused<S: Subject>() {
@@ -368,7 +372,7 @@ fn the_prefix_of_a_key_is_another_key<S: Subject>() {
     for len in 1..=250 {
         assert_eq!(get(&mut engine, &long[..len]).unwrap(), [u8::try_from(len).unwrap()]);
     }
-    // The value begins where the key ends: it is no part of it.
+    // The value starts where the key ends, and is not part of the key.
     set(&mut engine, b"ab", b"c").unwrap();
     assert_eq!(get(&mut engine, b"abc"), None);
 }
@@ -417,7 +421,7 @@ fn statistics_are_the_same_from_every_handle<S: Subject>() {
     assert_eq!((one.gauges().items, one.gauges().items_total), (1, 2));
 }
 
-fn a_full_cache_evicts_and_says_so<S: Subject>() {
+fn a_full_cache_evicts_and_counts_it<S: Subject>() {
     let mut engine = S::new(&Setup { limit_bytes: 8 << 20, ..Setup::default() }).handle();
     for i in 0..30_000_u32 {
         engine.begin_batch(START);
@@ -433,7 +437,7 @@ fn a_full_cache_evicts_and_says_so<S: Subject>() {
     assert_eq!(live as u64, gauges.items);
 }
 
-fn a_full_cache_refuses_and_keeps_what_it_has<S: Subject>() {
+fn a_full_cache_refuses_and_keeps_its_items<S: Subject>() {
     let setup = Setup { limit_bytes: 4 << 20, evict: false, ..Setup::default() };
     let mut engine = S::new(&setup).handle();
     engine.begin_batch(START);
@@ -451,5 +455,5 @@ fn a_full_cache_refuses_and_keeps_what_it_has<S: Subject>() {
     engine.end_batch();
     tidy(&mut engine, START);
     engine.begin_batch(START);
-    assert!(set(&mut engine, b"one more", &[7; 1000]).is_ok(), "there is room again");
+    assert!(set(&mut engine, b"one more", &[7; 1000]).is_ok(), "the removal has made room");
 }

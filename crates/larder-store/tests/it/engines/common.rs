@@ -100,7 +100,7 @@ impl Subject for segment::Cache {
     }
 }
 
-/// Makes a test for each engine of generic functions `fn name<S: Subject>()`.
+/// Makes a test for each engine from generic functions `fn name<S: Subject>()`.
 macro_rules! for_every_engine {
     ($($test:ident)*) => { $(for_engines!($test: dashmap moka segment);)* };
 }
@@ -118,7 +118,7 @@ macro_rules! for_engines {
     };
 }
 
-/// A test for one engine, if it is in the build.
+/// A test for one engine, if the build includes it.
 macro_rules! test_engine {
     ($test:ident dashmap) => { test_engine!(#[cfg(feature = "dashmap")] $test dashmap); };
     ($test:ident moka) => { test_engine!(#[cfg(feature = "moka")] $test moka); };
@@ -132,7 +132,7 @@ macro_rules! test_engine {
     };
 }
 
-/// Stores an item, whether there is an old one or not.
+/// Stores an item, whether or not an old one exists.
 pub(crate) fn set(engine: &mut impl Engine, key: &[u8], value: &[u8]) -> Result<u64, Refusal> {
     set_with(engine, key, value, Attributes::default())
 }
@@ -220,11 +220,11 @@ pub(crate) fn copied<L: Lease>(item: &Item<'_, L>) -> Vec<u8> {
     }
 }
 
-/// Runs maintenance until nothing is left to do.
+/// Runs maintenance until there is nothing left to do.
 pub(crate) fn tidy(engine: &mut impl Engine, now: Seconds) {
     let begun = Instant::now();
     while engine.maintain(now) {
-        // moka's is done by its own threads too, which may have to wait for a core.
-        assert!(begun.elapsed() < Duration::from_secs(30), "housekeeping does not end");
+        // moka's own threads do maintenance, too, and may have to wait for a core.
+        assert!(begun.elapsed() < Duration::from_secs(30), "maintenance does not end");
     }
 }

@@ -1,4 +1,5 @@
-//! The miss-ratio curve of the segment engine, beside replays through LRU caches of each size.
+//! The miss-ratio curve of the segment engine, compared with replays through LRU caches of each
+//! size.
 #![expect(clippy::cast_possible_truncation, reason = "keys and sizes are far below their types")]
 
 use super::common::{START, Setup, get, remove, set};
@@ -8,20 +9,21 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::Zipf;
 
 const LIMIT: usize = 16 << 20;
-/// What of the limit the engine says that live items have.
+/// The share of the limit that live items have, according to the engine.
 const LIVE: f64 = 0.95;
-/// Bytes of an item beside key and value, with its CAS.
+/// The bytes of an item besides key and value, with its CAS.
 const ITEM: usize = 31;
 const KEYS: u32 = 300_000;
-/// These and those that scans go through.
+/// The keys of the load and of the scans.
 const KEYS_ALL: usize = 2 * KEYS as usize + 1;
 const READS: usize = 1_000_000;
 const ERROR_MAX: f64 = 0.03;
 
-/// A cache that forgets what was not used for longest: a ring of keys in order of use.
+/// An LRU cache: a ring of keys in the order of their use.
 struct Lru {
     bytes_free: i64,
-    /// Neighbours of each key, used later and earlier; of itself if it is not there.
+    /// The neighbours of each key: the one used later and the one used earlier; the key itself if
+    /// it is not stored.
     ring: Vec<[usize; 2]>,
     lens: Vec<i64>,
     hits: u32,
@@ -29,7 +31,7 @@ struct Lru {
 
 const NEWER: usize = 0;
 const OLDER: usize = 1;
-/// No key: between the newest and the oldest.
+/// The end of the ring, between the newest and the oldest key.
 const END: usize = KEYS_ALL;
 
 impl Lru {
@@ -46,7 +48,7 @@ impl Lru {
         newer != key
     }
 
-    /// Looks a key up, and stores it if it is not there.
+    /// Looks a key up, and stores it on a miss.
     fn read(&mut self, key: u32, len: i64) {
         let key = key as usize;
         self.hits += u32::from(self.remove(key));
@@ -61,12 +63,12 @@ impl Lru {
     }
 }
 
-/// Always the same for a key.
+/// The length of a key's value, always the same.
 fn value_len(key: u32) -> usize {
     20 + key.wrapping_mul(0x9e37_79b9) as usize % 180
 }
 
-/// Reads the keys through a cache, stores those that miss, and compares.
+/// Reads the keys through a cache, stores those that miss, and compares the curve with replays.
 fn check(name: &str, keys: impl Iterator<Item = u32>) {
     let cache = segment::Cache::new(Setup { limit_bytes: LIMIT, ..Setup::default() }.segments());
     let cache = cache.unwrap();
@@ -96,7 +98,7 @@ fn check(name: &str, keys: impl Iterator<Item = u32>) {
     assert_eq!(curve.hit_ratios.iter().map(|point| point.0).collect::<Vec<_>>(), points);
     assert!(
         errors.iter().all(|error| error.abs() <= ERROR_MAX),
-        "{name}: {errors:.3?} beside {replayed:.3?}, {curve:?}"
+        "{name}: errors {errors:.3?}, replayed {replayed:.3?}, {curve:?}"
     );
 }
 
@@ -120,7 +122,7 @@ fn zipf_1_2() {
     check("1.2", zipf(1.2));
 }
 
-/// One read in five goes through a long row of keys.
+/// One read in five belongs to a long scan.
 #[test]
 fn zipf_and_scans() {
     let mut draw = SmallRng::seed_from_u64(2);
@@ -138,7 +140,7 @@ fn zipf_and_scans() {
 }
 
 #[test]
-fn what_was_removed_would_be_missed_in_any_memory() {
+fn removed_items_count_as_misses_at_any_memory_size() {
     let cache = segment::Cache::new(Setup::default().segments()).unwrap();
     let mut engine = cache.handle();
     let lap = |engine: &mut segment::Handle, change: fn(&mut segment::Handle, &[u8])| {
@@ -155,11 +157,11 @@ fn what_was_removed_would_be_missed_in_any_memory() {
     let store: fn(&mut segment::Handle, &[u8]) = |engine, key| {
         set(engine, key, b"value").unwrap();
     };
-    assert!(lap(&mut engine, store) < 0.1, "nothing is there yet");
-    assert!(lap(&mut engine, store) > 0.9, "all is there");
+    assert!(lap(&mut engine, store) < 0.1, "no item exists yet");
+    assert!(lap(&mut engine, store) > 0.9, "all items exist");
     assert!(lap(&mut engine, remove) > 0.9);
-    assert!(lap(&mut engine, store) < 0.1, "all was removed");
+    assert!(lap(&mut engine, store) < 0.1, "all items were removed");
     lap(&mut engine, store);
     engine.flush(None);
-    assert!(lap(&mut engine, store) < 0.1, "all was flushed");
+    assert!(lap(&mut engine, store) < 0.1, "all items were flushed");
 }

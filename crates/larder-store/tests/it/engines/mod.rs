@@ -1,10 +1,10 @@
-//! The behaviour that every engine must have, tested with each of them.
+//! The behaviour that every engine must have, tested with each engine.
 //!
-//! | file | what it tests |
+//! | file | subject |
 //! |---|---|
-//! | `behaviour` | single promises of the trait, one by one |
+//! | `behaviour` | the behaviour that the trait requires, one test each |
 //! | `curve` | the miss-ratio curve of the segment engine |
-//! | `model` | random operations, against a plain map |
+//! | `model` | random operations, compared with a simple map |
 //! | `stress` | many threads, with values that can be checked |
 //! | `walk` | the walk over all items |
 #![allow(clippy::disallowed_methods, reason = "tests measure, and draw seeds")]

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::hash::{BuildHasher, RandomState};
 
-for_every_engine! { no_operation_tells_an_engine_from_the_oracle }
+for_every_engine! { every_operation_has_the_result_of_the_oracle }
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -32,9 +32,9 @@ enum Op {
         cas: Cas,
         tracked: bool,
     },
-    /// Takes a lease and reads it when all is over.
+    /// Takes a lease and reads it at the end of the test.
     Hold(u8),
-    /// An upload that is not stored after all.
+    /// An upload that is not stored.
     Abandon {
         len: usize,
         sent: usize,
@@ -44,12 +44,12 @@ enum Op {
     Advance(u32),
     AdvanceMillis(u16),
     Maintain,
-    /// Goes on with the other handle.
+    /// Continue with the other handle.
     Switch,
     EndBatch,
 }
 
-/// A new value: how it comes, and what it is.
+/// A new value: how it arrives, and its content.
 #[derive(Clone, Copy, Debug)]
 enum What {
     Bytes(Text),
@@ -82,7 +82,7 @@ struct Marks {
 }
 
 const KEYS: u8 = 8;
-/// A value that is longer is not made longer still.
+/// The length from which a value is not extended any more.
 const LEN_MAX: usize = 600_000;
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -132,7 +132,7 @@ fn text() -> impl Strategy<Value = Text> {
         4 => 100..5_000_usize,
         2 => 5_000..70_000_usize,
         2 => 70_000..300_000_usize,
-        // Where large values begin, and where pieces of them end.
+        // The lengths at which large values start, and at which pieces of them end.
         1 => (1..5_usize, 0..3_usize).prop_map(|(n, off)| n * (64 << 10) + off - 1),
     ];
     (any::<u8>(), len).prop_map(|(seed, len)| Text { seed, len })
@@ -187,7 +187,7 @@ impl From<Cas> for NewCas {
 
 /// An engine and the oracle, side by side.
 struct Pair<E: Engine> {
-    /// The one in use comes first.
+    /// The handle in use is the first.
     handles: [E; 2],
     in_batch: bool,
     oracle: Oracle,
@@ -274,12 +274,12 @@ impl<E: Engine> Pair<E> {
         }
     }
 
-    /// Makes a change that needs no upload; the item's CAS afterwards.
+    /// Makes a change that needs no upload. Returns the item's CAS afterwards.
     fn change<'v>(&mut self, key: u8, change: impl Fn() -> Change<'v>) -> u64 {
         self.update(key, &mut None, change)
     }
 
-    /// Checks what the closure is shown, too.
+    /// Makes a change. Checks the item that the closure gets, too.
     fn update<'v>(
         &mut self,
         key: u8,
@@ -290,7 +290,8 @@ impl<E: Engine> Pair<E> {
         let key_bytes = name(key);
         let hashed = hashed(engine, &key_bytes);
         let decide = |found: Lookup<&Item<'_, E::Lease>>| (change(), found.map(seen));
-        let updated = engine.update(hashed, upload, decide).expect("there is room for all");
+        let updated =
+            engine.update(hashed, upload, decide).expect("the cache has room for all items");
         self.oracle.check(key, &updated.result);
         updated.cas
     }
@@ -314,7 +315,7 @@ impl<E: Engine> Pair<E> {
         let put =
             || Change::Put { attributes, cas: cas.into(), value, fetched, tags: NewTags::None };
         let got = self.update(key, &mut upload, put);
-        assert!(upload.is_none(), "it was used up");
+        assert!(upload.is_none(), "the update has taken the upload");
         let whole = match what {
             What::Append(_) | What::AppendUpload(_) => [old, new].concat(),
             What::Prepend(_) | What::PrependUpload(_) => [new, old].concat(),
@@ -323,7 +324,7 @@ impl<E: Engine> Pair<E> {
         self.oracle.put(key, whole, attributes, (cas.into(), got), fetched);
     }
 
-    /// The bytes of a new value, and their upload if they come as one.
+    /// The bytes of a new value, and their upload if they arrive as one.
     fn prepare(&mut self, what: What) -> (Vec<u8>, Option<E::Upload>) {
         match what {
             What::Bytes(text) | What::Append(text) | What::Prepend(text) => (text.bytes(), None),
@@ -341,9 +342,9 @@ impl<E: Engine> Pair<E> {
 
     fn upload(&mut self, bytes: &[u8], len: usize) -> E::Upload {
         let engine = self.engine();
-        let mut upload = engine.upload(len).expect("there is room for all");
+        let mut upload = engine.upload(len).expect("the cache has room for all items");
         for piece in bytes.chunks(30_000) {
-            engine.extend(&mut upload, piece).expect("there is room for all");
+            engine.extend(&mut upload, piece).expect("the cache has room for all items");
         }
         upload
     }
@@ -365,7 +366,7 @@ impl<E: Engine> Pair<E> {
             _ => None,
         });
         if let (Lookup::Hit(Some(lease)), Some(item)) = (lease, self.oracle.live(key)) {
-            // Not too many: an engine may have others wait.
+            // A few only: an engine may make others wait for leases.
             self.leases.truncate(3);
             self.leases.push((lease, item.value.clone()));
         }
@@ -399,7 +400,7 @@ fn numeric(number: u64, width: usize) -> NewValue<'static> {
     NewValue::Number { digits, len: u8::try_from(text.len()).unwrap(), width }
 }
 
-fn no_operation_tells_an_engine_from_the_oracle<S: Subject>() {
+fn every_operation_has_the_result_of_the_oracle<S: Subject>() {
     let (seed, cases) = (number_from_env("LARDER_SEED"), number_from_env("LARDER_CASES"));
     let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
     let cases = cases.map_or(64, |cases| u32::try_from(cases).unwrap());

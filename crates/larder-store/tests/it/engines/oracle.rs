@@ -1,10 +1,11 @@
-//! The oracle: a simple cache whose behaviour the engines are compared with.
+//! The oracle: a simple cache with which the engines are compared.
 
 use super::common::{OVERHEAD, START, Seen};
 use larder_store::{Access, Attributes, Lookup, NewCas, Now, Seconds};
 use std::collections::{HashMap, HashSet};
 
-/// The bytes of a key. Some are as short as can be, some as long, and some at the end of what a byte counts.
+/// The bytes of a key. Some keys have the minimum length, some the maximum, and some 255 or 256
+/// bytes.
 pub(crate) fn name(key: u8) -> Vec<u8> {
     let len = [1, 1, 250, 255, 256, 257, 700, 1024][usize::from(key % 8)];
     vec![key; len]
@@ -18,7 +19,7 @@ pub(crate) struct Oracle {
     pub(crate) now: Now,
     flush_at: Option<Seconds>,
     given: HashSet<u64>,
-    /// The last CAS, as long as they come one by one: one handle, and none that was chosen.
+    /// The last CAS, while CAS values are consecutive: with one handle, and without chosen values.
     last: Option<u64>,
 }
 
@@ -29,7 +30,7 @@ struct Item {
 }
 
 impl Oracle {
-    /// `counting`: fresh CAS numbers are known to come one by one.
+    /// `counting`: fresh CAS values are consecutive.
     pub(crate) fn new(counting: bool) -> Self {
         Self { now: START.into(), last: counting.then_some(0), ..Self::default() }
     }
@@ -42,7 +43,7 @@ impl Oracle {
         self.items.get(&key).filter(|item| self.is_live(item)).map(|item| &item.seen)
     }
 
-    /// Live and dead items, in memcached's bytes.
+    /// The number of live items and their bytes as memcached counts them.
     pub(crate) fn live_len(&self) -> (usize, usize) {
         let live = self.items.iter().filter(|(_, item)| self.is_live(item));
         let footprint = |item: &Item| {
@@ -84,7 +85,7 @@ impl Oracle {
         self.flush_at = Some(at);
     }
 
-    /// Checks what an engine says is under `key`. A dead item may be gone without a trace.
+    /// Checks the result of an engine for `key`. A dead item may already be removed.
     #[track_caller]
     pub(crate) fn check(&self, key: u8, shown: &Lookup<Seen>) {
         match (self.items.get(&key), shown) {
@@ -92,7 +93,7 @@ impl Oracle {
                 assert!(self.is_live(item), "key {key} is dead but was shown");
                 self.check_item(key, &item.seen, shown);
             }
-            (Some(item), _) if self.is_live(item) => panic!("key {key} is lost: {shown:?}"),
+            (Some(item), _) if self.is_live(item) => panic!("key {key} is missing: {shown:?}"),
             (_, Lookup::Miss) => (),
             (Some(item), Lookup::Flushed) => assert!(item.flushed, "key {key} was not flushed"),
             (Some(item), Lookup::Expired) => {
@@ -110,7 +111,7 @@ impl Oracle {
         assert_eq!(kept.cas, shown.cas, "key {key}");
         assert_eq!(kept.fetched, shown.fetched, "key {key}");
         let off = kept.accessed.0.abs_diff(shown.accessed.0);
-        // The first minutes are exact; later an engine may round.
+        // The first minutes are exact. Later an engine may round.
         let elapsed = self.now.secs.0 - START.0;
         let allowed = if elapsed < 250 { 0 } else { elapsed / 64 };
         assert!(off <= allowed, "key {key}: accessed {off} s off");
@@ -165,7 +166,7 @@ impl Oracle {
         }
     }
 
-    /// Checks the CAS that an item got.
+    /// Checks the CAS of a new item.
     #[track_caller]
     fn check_cas(&mut self, key: u8, asked: NewCas, cas: u64) {
         let old = self.live(key).map_or(0, |item| item.cas);
@@ -179,7 +180,7 @@ impl Oracle {
                 assert!(cas > old, "{cas} is not fresh after {old}");
                 assert!(self.given.insert(cas), "{cas} was given before");
                 if let Some(last) = &mut self.last {
-                    assert_eq!(cas, *last + 1, "numbers come one by one");
+                    assert_eq!(cas, *last + 1, "CAS values are consecutive");
                     *last = cas;
                 }
             }

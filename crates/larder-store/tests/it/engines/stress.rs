@@ -1,7 +1,7 @@
-//! Many threads at once. Every value contains its key, a version and a checksum, so that a torn, stale
-//! or foreign value is detected.
+//! Many threads at once. Every value contains its key, a version and a checksum, so that torn,
+//! stale and foreign values are detected.
 //!
-//! `LARDER_STRESS_THREADS` and `LARDER_STRESS_SECS` make it harder.
+//! `LARDER_STRESS_THREADS` and `LARDER_STRESS_SECS` set the load.
 
 use super::common::*;
 use larder_store::{
@@ -15,19 +15,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 for_every_engine! {
-    of_those_who_swap_at_once_one_wins
-    what_is_counted_and_kept_is_never_lost
+    one_of_several_concurrent_swaps_wins
+    counters_and_kept_items_are_never_lost
 }
 
 for_engines!(no_value_is_torn_or_foreign_while_all_is_evicted: moka segment);
 for_engines!(no_value_is_torn_or_foreign_while_nothing_is_evicted: dashmap segment);
 
-/// The clock that all threads of a test read, and its end.
+/// The clock of all threads of a test, and its end.
 struct Test {
     secs: AtomicU32,
     over: AtomicBool,
     threads: usize,
-    /// Threads still at work.
+    /// The number of threads that are still working.
     working: AtomicUsize,
 }
 
@@ -50,13 +50,13 @@ impl Test {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Runs `work(thread, engine)` on every thread, and the clock and the housekeeping on another.
+    /// Runs `work(thread, engine)` on every thread, and the clock and maintenance on another.
     fn run<S: Subject>(&self, cache: &S, work: impl Fn(usize, &mut S::Handle) + Sync) {
         thread::scope(|scope| {
             for i in 0..self.threads {
                 let work = &work;
                 scope.spawn(move || {
-                    // Whoever fails ends the test for all.
+                    // A failing thread ends the test for all.
                     let _end = EndOnDrop(self);
                     work(i, &mut cache.handle());
                 });
@@ -77,11 +77,8 @@ impl Test {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// Threads that wait for each other for ever would hang the test, and nobody could stop them.
-    #[expect(
-        clippy::explicit_write,
-        reason = "what `eprintln` says the harness would keep to itself"
-    )]
+    /// Aborts if threads deadlock, because the test would hang.
+    #[expect(clippy::explicit_write, reason = "the harness captures the output of `eprintln`")]
     fn expect_an_end(&self) {
         let end = Instant::now() + PATIENCE;
         while self.working.load(Ordering::Relaxed) > 0 {
@@ -105,14 +102,14 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// No batch takes this long, however busy the machine.
+/// A time limit: no batch takes this long, however busy the machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn number_from_env(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |value| value.parse().expect("a number"))
 }
 
-/// Whose value it is and how often it was written, filler that follows from both, and a checksum.
+/// A value: its key, its version, filler that depends on both, and a checksum.
 fn value(id: u64, version: u64, len: usize) -> Vec<u8> {
     let mut bytes = [id.to_le_bytes(), version.to_le_bytes()].concat();
     bytes.extend(pattern(id ^ version.rotate_left(32), len));
@@ -126,7 +123,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     })
 }
 
-/// The version of a value of `id`.
+/// The version of a value of `id`. Checks the value.
 #[track_caller]
 fn verified(id: u64, bytes: &[u8]) -> u64 {
     let (content, sum) = bytes.split_at(bytes.len().checked_sub(8).expect("a checksum"));
@@ -135,7 +132,7 @@ fn verified(id: u64, bytes: &[u8]) -> u64 {
     u64::from_le_bytes(content[8..16].try_into().unwrap())
 }
 
-/// A lease that is held for a while.
+/// A lease that a thread keeps for a while.
 struct Held<L> {
     lease: L,
     id: u64,
@@ -147,16 +144,16 @@ impl<L: Lease> Held<L> {
     }
 }
 
-// What the ids of keys mean.
-/// Everybody's and always in use.
+// The first bits of the ids of keys.
+/// Keys that all threads use all the time.
 const HOT: u64 = 0;
-/// Everybody's and many.
+/// Many keys that all threads use.
 const WIDE: u64 = 1 << 32;
-/// Lists that everybody extends at both ends.
+/// Lists that all threads extend at both ends.
 const LISTS: u64 = 2 << 32;
-/// Each thread's own: it knows what must be there.
+/// Keys of one thread, which knows their state.
 const OWN: u64 = 3 << 32;
-/// Numbers that everybody raises.
+/// Numbers that all threads raise.
 const COUNTERS: u64 = 4 << 32;
 
 const HOT_COUNT: usize = 64;
@@ -164,7 +161,7 @@ const LIST_COUNT: usize = 16;
 const OWN_COUNT: usize = 500;
 const COUNTER_COUNT: usize = 16;
 
-/// One thread at work on a shared cache.
+/// A thread that works on a shared cache.
 struct Worker<'t, E: Engine> {
     test: &'t Test,
     engine: &'t mut E,
@@ -172,9 +169,9 @@ struct Worker<'t, E: Engine> {
     now: Seconds,
     thread: u64,
     wide_count: usize,
-    /// Keys are dropped to make room.
+    /// Whether the cache evicts.
     evicts: bool,
-    /// The version of each own key, if it should be there.
+    /// The version of each own key; `None` if it must not exist.
     own: Vec<Option<u64>>,
     versions: u64,
     held: Option<Held<E::Lease>>,
@@ -199,7 +196,7 @@ impl<'t, E: Engine> Worker<'t, E> {
         }
     }
 
-    /// Does `step` again and again, in batches, until the test is over.
+    /// Repeats `step`, in batches, until the test ends.
     fn run(&mut self, mut step: impl FnMut(&mut Self)) {
         while !self.test.is_over() {
             self.now = self.test.now();
@@ -227,7 +224,7 @@ impl<'t, E: Engine> Worker<'t, E> {
     }
 
     fn check_expiry(&self, expiry: Expiry) {
-        assert!(!expiry.is_past(self.now), "it was dead: {expiry:?} at {:?}", self.now);
+        assert!(!expiry.is_past(self.now), "the item has expired: {expiry:?} at {:?}", self.now);
     }
 
     fn get(&mut self, id: u64) {
@@ -237,7 +234,7 @@ impl<'t, E: Engine> Worker<'t, E> {
         }
     }
 
-    /// Mostly small values; few hot ones that are large.
+    /// Mostly small values; a few hot ones are large.
     fn next_value(&mut self, id: u64) -> Vec<u8> {
         self.versions += 1;
         let len = match self.random.below(400) {
@@ -257,9 +254,9 @@ impl<'t, E: Engine> Worker<'t, E> {
         Attributes { client_flags, expiry, ..Attributes::default() }
     }
 
-    /// Repeats what is refused because the memory that could be evicted is in use by other threads. Threads that lose
-    /// their processor within a batch, or hold a lease, keep it for a while; so no batch and no lease lasts while
-    /// this one waits.
+    /// Repeats `store` while other threads use the memory that could be evicted. A thread that is
+    /// preempted within a batch, or holds a lease, keeps memory for a while. So this thread keeps
+    /// no batch and no lease while it waits.
     fn until_there_is_room<T>(
         &mut self,
         mut attempt: impl FnMut(&mut Self) -> Result<T, Refusal>,
@@ -318,7 +315,7 @@ impl<'t, E: Engine> Worker<'t, E> {
         amend(self.engine, &id.to_le_bytes(), attributes, NewCas::Fresh);
     }
 
-    /// Stores only over what was seen before: what is replaced must be just that.
+    /// Replaces exactly the item that was seen: an item with the same CAS must have the same value.
     fn swap(&mut self, id: u64) {
         let Lookup::Hit(before) = see(self.engine, &id.to_le_bytes(), Access::Tracked) else {
             return;
@@ -342,7 +339,7 @@ impl<'t, E: Engine> Worker<'t, E> {
         assert!(!swapped.result || swapped.cas > before.cas);
     }
 
-    /// A list is links of 24 bytes: whose it is, by whom it was written, a checksum.
+    /// A list is a sequence of links of 24 bytes: its key, its writer, a checksum.
     fn extend_list(&mut self) {
         let id = LISTS + self.random.below(LIST_COUNT) as u64;
         self.versions += 1;
@@ -384,8 +381,8 @@ impl<'t, E: Engine> Worker<'t, E> {
         }
     }
 
-    /// On keys that no other thread writes, everything is known: a removed item stays removed, a
-    /// replaced one never comes back, and none is missed unless it was evicted.
+    /// Checks keys that no other thread writes: a removed item stays removed, a replaced one never
+    /// returns, and none is missing unless it was evicted.
     fn own_step(&mut self) {
         let index = self.random.below(OWN_COUNT);
         let id = OWN + self.thread * OWN_COUNT as u64 + index as u64;
@@ -395,7 +392,7 @@ impl<'t, E: Engine> Worker<'t, E> {
             Lookup::Hit(seen) => {
                 assert_eq!(Some(verified(id, &seen.value)), expected, "own key {id}");
             }
-            _ => assert!(self.evicts || expected.is_none(), "own key {id} is lost"),
+            _ => assert!(self.evicts || expected.is_none(), "own key {id} is missing"),
         }
         if self.random.below(3) == 0 {
             remove(self.engine, &key);
@@ -407,7 +404,7 @@ impl<'t, E: Engine> Worker<'t, E> {
         }
     }
 
-    /// Raises a number by one; it was there before, unless it was dropped.
+    /// Raises a number by one. It must exist, unless it was evicted.
     fn count(&mut self) -> usize {
         let counter = self.random.below(COUNTER_COUNT);
         let key = (COUNTERS + counter as u64).to_le_bytes();
@@ -445,11 +442,11 @@ fn no_value_is_torn_or_foreign_while_all_is_evicted<S: Subject>() {
         Worker::new(&test, engine, thread, true).run(Worker::mixed_step);
     });
     let gauges = cache.handle().gauges();
-    assert!(gauges.evictions > 0, "that was no test: {gauges:?}");
+    assert!(gauges.evictions > 0, "the test has evicted items: {gauges:?}");
     tidy(&mut cache.handle(), test.now());
     let used = cache.handle().gauges().used_bytes;
 
-    // An engine may count by and by; it may not lose count.
+    // An engine may account for memory late, but must not lose count.
     assert!(used <= setup.limit_bytes as u64 * 33 / 32, "{used} B in {} B", setup.limit_bytes);
 }
 
@@ -477,7 +474,7 @@ fn no_value_is_torn_or_foreign_while_the_limit_changes() {
     assert!(used <= 16 * MIB as u64, "{used} B");
 }
 
-/// Stores more than there is room for.
+/// Stores more items than fit.
 fn fill(engine: &mut impl Engine, limit_bytes: usize) {
     for i in 0..limit_bytes as u64 / 800 {
         let id = WIDE + i;
@@ -496,8 +493,8 @@ fn no_value_is_torn_or_foreign_while_nothing_is_evicted<S: Subject>() {
     assert_eq!(cache.handle().gauges().evictions, 0);
 }
 
-/// Counters among items that come, change and go, in a cache with room for all of them.
-fn what_is_counted_and_kept_is_never_lost<S: Subject>() {
+/// Counters among items that are stored, changed and removed, in a cache with room for all of them.
+fn counters_and_kept_items_are_never_lost<S: Subject>() {
     let test = Test::new();
     let setup = Setup { limit_bytes: 256 << 20, threads: test.threads + 1, ..Setup::default() };
     let cache = S::new(&setup);
@@ -511,15 +508,15 @@ fn what_is_counted_and_kept_is_never_lost<S: Subject>() {
     });
     let mut engine = cache.handle();
     engine.begin_batch(test.now());
-    assert_eq!(engine.gauges().evictions, 0, "there was room for all");
+    assert_eq!(engine.gauges().evictions, 0, "the cache had room for all items");
     for (i, count) in counts.iter().enumerate() {
         let kept = get(&mut engine, &(COUNTERS + i as u64).to_le_bytes()).map(|v| parsed(&v));
         assert_eq!(kept.unwrap_or(0), count.load(Ordering::Relaxed), "counter {i}");
     }
 }
 
-/// In each round all threads read a CAS, and then all try to replace what has it.
-fn of_those_who_swap_at_once_one_wins<S: Subject>() {
+/// In each round all threads read a CAS, and then all try to replace the item with that CAS.
+fn one_of_several_concurrent_swaps_wins<S: Subject>() {
     const KEYS: usize = 16;
     let test = Test::new();
     let setup = Setup { threads: test.threads + 1, ..Setup::default() };
@@ -538,7 +535,7 @@ fn of_those_who_swap_at_once_one_wins<S: Subject>() {
             }
         }
         if barrier.wait().is_leader() {
-            // Wrong counts are reported after all threads have left.
+            // Wrong counts are reported after all threads have ended.
             let wrong = wins.iter().any(|wins| u64::from(wins.load(Ordering::Relaxed)) != number);
             stop.store(wrong || test.is_over(), Ordering::Relaxed);
         }
@@ -561,7 +558,7 @@ fn of_those_who_swap_at_once_one_wins<S: Subject>() {
 fn cas_of(engine: &mut impl Engine, id: u64) -> u64 {
     match see(engine, &id.to_le_bytes(), Access::Untracked) {
         Lookup::Hit(seen) => seen.cas,
-        gone => panic!("nobody removes {id}: {gone:?}"),
+        gone => panic!("no thread removes {id}: {gone:?}"),
     }
 }
 
@@ -577,5 +574,5 @@ fn swap_if(engine: &mut impl Engine, id: u64, seen: u64, number: u64) -> bool {
             _ => (Change::Keep, false),
         }
     });
-    swapped.expect("there is room").result
+    swapped.expect("the cache has room").result
 }

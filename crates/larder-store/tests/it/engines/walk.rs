@@ -1,4 +1,4 @@
-//! Going through all items.
+//! Walks over all items.
 
 use super::common::*;
 use larder_store::{Batches, Engine, Expiry, Updates, WalkState, Walks};
@@ -13,7 +13,7 @@ for_every_engine! {
 
 const ITEMS: usize = 20_000;
 
-/// How often each key was shown, and how many steps it took.
+/// How often each key was shown, and the number of steps.
 fn walked<E: Engine>(
     engine: &mut E,
     mut between: impl FnMut(&mut E),
@@ -68,7 +68,7 @@ fn a_walk_shows_every_live_item_once<S: Subject>() {
     while step() == WalkState::More {}
     assert_eq!(ends, [(Expiry::At(after(5)), 1)]);
     engine.begin_batch(after(5));
-    assert!(!walked(&mut engine, |_| ()).0.contains_key(&b"mortal"[..]), "it has ended");
+    assert!(!walked(&mut engine, |_| ()).0.contains_key(&b"mortal"[..]), "the item has expired");
     engine.flush(None);
     engine.begin_batch(after(5));
     assert_eq!(walked(&mut engine, |_| ()).0, HashMap::new());
@@ -79,7 +79,7 @@ fn a_walk_takes_small_steps<S: Subject>() {
     assert!(steps >= ITEMS / 200, "{steps}");
 }
 
-/// All that is there all the time is shown, whatever comes and goes.
+/// A walk shows all items that exist the whole time, while others are stored and removed.
 fn a_walk_survives_writes<S: Subject>() {
     let mut engine = filled::<S>();
     let mut next = 0;

@@ -14,7 +14,8 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 pub(crate) const MIB: usize = 1 << 20;
-/// No request takes this long, however busy the machine; a read is given up after five seconds.
+/// A time limit: no request takes this long, however busy the machine. A read is abandoned after
+/// five seconds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn config(limit_bytes: usize, device: &Memory, settings: FlashSettings) -> Config {
@@ -37,7 +38,7 @@ pub(crate) fn config(limit_bytes: usize, device: &Memory, settings: FlashSetting
     }
 }
 
-/// All items may leave for flash.
+/// Settings with which all items may be demoted.
 pub(crate) fn any_size() -> FlashSettings {
     FlashSettings { item_size: 0, ..FlashSettings::default() }
 }
@@ -138,7 +139,7 @@ impl Client {
         })
     }
 
-    /// Begins to read an item, and does not wait for it.
+    /// Starts reading an item, and does not wait for it.
     pub(crate) fn begin(
         &mut self,
         key: &[u8],
@@ -227,7 +228,7 @@ impl Client {
         state
     }
 
-    /// Waits until a walk that waits is woken.
+    /// Waits until a waiting walk is woken.
     pub(crate) fn wait_for_walk(&mut self) {
         let begun = Instant::now();
         while !self.woken.is_woken.swap(false, Ordering::Acquire) {
@@ -237,7 +238,7 @@ impl Client {
         }
     }
 
-    /// Whether there was something to remove.
+    /// Deletes an item. Returns whether it existed.
     pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
         let removed = self.update(key, |found| match found {
             Some(_) => (Change::Remove, true),
@@ -298,7 +299,7 @@ pub(crate) fn key(i: usize) -> Vec<u8> {
     format!("key-{i}").into_bytes()
 }
 
-/// A value that says whose it is, with a number of its own and a length that follows from both.
+/// A value that contains its key and a version. Its length depends on both.
 pub(crate) fn value(i: usize, version: u64, len_max: usize) -> Vec<u8> {
     let seed = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ version.wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -315,7 +316,7 @@ pub(crate) fn value(i: usize, version: u64, len_max: usize) -> Vec<u8> {
     bytes
 }
 
-/// The version of a value, which must be whole.
+/// The version of a value. Checks that the value is whole.
 pub(crate) fn version(i: usize, bytes: &[u8], len_max: usize) -> u64 {
     let text = String::from_utf8_lossy(bytes);
     let mut parts = text.split(':');
@@ -324,11 +325,15 @@ pub(crate) fn version(i: usize, bytes: &[u8], len_max: usize) -> u64 {
     let Some(version) = version.filter(|_| key == Some(&i.to_string())) else {
         panic!("not a value of {i}: {}", &text[..text.len().min(60)]);
     };
-    assert_eq!(bytes, value(i, version, len_max), "the value of {i}, version {version}, is whole");
+    assert_eq!(
+        bytes,
+        value(i, version, len_max),
+        "the value of {i}, version {version}, must be whole"
+    );
     version
 }
 
-/// Waits until something holds.
+/// Waits until `holds` returns true.
 pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
@@ -337,7 +342,7 @@ pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Sets values of this version, no faster than the device takes them.
+/// Sets values of this version, no faster than the device accepts them.
 pub(crate) fn fill(
     cache: &Cache,
     client: &mut Client,
@@ -351,14 +356,14 @@ pub(crate) fn fill(
     settle(cache);
 }
 
-/// Waits now and then for the device, lest items be dropped.
+/// Waits for the device from time to time, so that no item is dropped.
 pub(crate) fn pace(cache: &Cache, i: usize) {
     if i.is_multiple_of(16) && cache.flash_gauges().unwrap().io_queue > 1 {
         settle(cache);
     }
 }
 
-/// Waits until nothing waits to be written.
+/// Waits until all writes have ended.
 pub(crate) fn settle(cache: &Cache) {
     wait_for("all is written", || cache.flash_gauges().unwrap().io_queue == 0);
 }

@@ -16,7 +16,8 @@ fn attributes(i: usize) -> Attributes {
     Attributes { client_flags, expiry, ..Attributes::default() }
 }
 
-/// A cache under 16 MiB whose items of a KB are all on flash, too, because they were read in turn.
+/// A cache under 16 MiB whose items of a KB are all on flash, too, because the test has read each
+/// of them.
 fn full(flash_len: usize) -> (Cache, Client, Arc<AtomicU32>) {
     let device = Memory::new(flash_len, 7);
     let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
@@ -30,7 +31,7 @@ fn full(flash_len: usize) -> (Cache, Client, Arc<AtomicU32>) {
     (cache, client, now)
 }
 
-/// Reads each item three times, so that it comes back to memory, from where others are evicted.
+/// Reads each item three times, so that it is copied to memory, from which other items are evicted.
 fn read(cache: &Cache, client: &mut Client, items: std::ops::Range<usize>) {
     for i in items {
         let found = client.look(&key(i), |item| (item.attributes, copied(&item.value)));
@@ -65,13 +66,13 @@ fn an_item_that_was_only_read_is_not_written_again() {
 }
 
 #[test]
-fn an_item_that_was_changed_in_memory_is_written_as_it_is() {
+fn an_item_changed_in_memory_is_written_again() {
     let (cache, mut client, now) = full(128 * MIB);
     let changed = 0..2_000;
     let soon = Expiry::At(Seconds(client.now().0 + 500));
     let flags = |i: usize| attributes(i).client_flags;
     for i in changed.clone() {
-        // It comes back to memory first.
+        // Copies the item to memory first.
         (0..3).for_each(|_| drop(client.get(&key(i))));
         match i % 4 {
             0 => assert!(client.touch(&key(i), soon)),
@@ -103,7 +104,7 @@ fn an_item_that_was_changed_in_memory_is_written_as_it_is() {
         pace(&cache, i);
     }
     let recached = gauges(&cache).recache;
-    // These evict them.
+    // These reads evict them.
     read(&cache, &mut client, 2_000..ITEMS);
     let reads = gauges(&cache).get_extstore;
     let (mut found, mut wrong) = (0, Vec::new());
@@ -132,7 +133,7 @@ fn an_item_that_was_changed_in_memory_is_written_as_it_is() {
     }
 }
 
-/// The pages of copies are emptied while the items are in memory, and then written to again.
+/// The pages of copies are emptied while the items are in memory, and then reused.
 #[test]
 fn a_copy_in_a_page_that_was_emptied_is_not_used() {
     let (cache, mut client, _) = full(64 * MIB);
@@ -145,7 +146,7 @@ fn a_copy_in_a_page_that_was_emptied_is_not_used() {
         for i in 0..120_000 {
             let i = ITEMS + round * 120_000 + i;
             client.set(&key(i), &value(i, 0, 1000));
-            // They stay in memory, while all pages are used several times.
+            // These items stay in memory, while all pages are reused several times.
             for hot in [i % 4_000, i * 7 % 4_000] {
                 if let Some(bytes) = client.get(&key(hot)) {
                     assert_eq!(version(hot, &bytes, 1000), 0);

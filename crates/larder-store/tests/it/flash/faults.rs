@@ -1,4 +1,4 @@
-//! A device that fails: misses and counters, but no wrong value, and nothing hangs.
+//! A failing device: it causes misses, but no wrong value, and no request hangs.
 
 use super::common::*;
 use larder_device::{Faults, Memory};
@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Random requests beside an oracle, which may only differ by items that are missing.
+/// Random requests, compared with an oracle. The only allowed difference is a missing item.
 fn oracle(faults: Faults, device_len: usize, requests: usize, seed: u64) -> (Cache, usize, usize) {
     let device = Memory::new(device_len, seed);
     device.set_faults(faults);
@@ -58,7 +58,7 @@ fn oracle(faults: Faults, device_len: usize, requests: usize, seed: u64) -> (Cac
 }
 
 #[test]
-fn without_faults_hardly_anything_is_missing() {
+fn without_faults_hardly_any_item_is_missing() {
     let (cache, hits, misses) = oracle(Faults::default(), 256 * MIB, 200_000, 1);
     let gauges = cache.flash_gauges().unwrap();
     assert!(gauges.get_extstore > 10_000, "{gauges:?}");
@@ -90,7 +90,7 @@ fn failed_short_and_wrong_reads_are_misses() {
 }
 
 #[test]
-fn torn_writes_are_found_out() {
+fn torn_writes_are_detected() {
     for torn_unnoticed in [false, true] {
         let faults = Faults { torn_writes: 30, torn_unnoticed, ..Faults::default() };
         let (cache, hits, _) = oracle(faults, 64 * MIB, 100_000, 5);
@@ -99,16 +99,16 @@ fn torn_writes_are_found_out() {
 }
 
 #[test]
-fn a_device_that_takes_no_writes_is_not_used_any_more() {
+fn a_device_that_refuses_writes_is_switched_off() {
     let (cache, hits, _) =
         oracle(Faults { is_full: true, ..Faults::default() }, 64 * MIB, 100_000, 6);
     let gauges = cache.flash_gauges().unwrap();
     assert!(gauges.is_off && gauges.objects_used == 0, "{gauges:?}");
-    assert!(hits > 1_000, "memory goes on");
+    assert!(hits > 1_000, "items in memory are still found");
 }
 
 #[test]
-fn a_device_that_hangs_delays_only_those_who_read_and_not_for_long() {
+fn a_hanging_device_delays_only_reads_and_not_for_long() {
     let device = Memory::new(64 * MIB, 9);
     let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
     let now = clock();
@@ -118,7 +118,7 @@ fn a_device_that_hangs_delays_only_those_who_read_and_not_for_long() {
     device.set_faults(Faults { hangs: true, ..Faults::default() });
     // Sets do not wait.
     (30_000..60_000).for_each(|i| client.set(&key(i), &value(i, 0, 1000)));
-    assert!((59_900..60_000).all(|i| client.get(&key(i)).is_some()), "what is in memory is found");
+    assert!((59_900..60_000).all(|i| client.get(&key(i)).is_some()), "items in memory are found");
     let passing = std::thread::spawn({
         let (cache, now) = (cache.clone(), std::sync::Arc::clone(&now));
         move || {

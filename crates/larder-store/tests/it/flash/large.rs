@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The length of the longest values, beside the 24 bytes that each has.
+/// The length of the longest values, without the 24 bytes that each has in addition.
 const LEN_MAX: usize = 400_000;
 
 fn large_config(device: &Memory, settings: FlashSettings) -> Config {
@@ -24,7 +24,7 @@ fn large_config(device: &Memory, settings: FlashSettings) -> Config {
     config
 }
 
-/// Sets values of any length up to [`LEN_MAX`], no faster than the device takes them.
+/// Sets values of any length up to [`LEN_MAX`], no faster than the device accepts them.
 fn fill_large(cache: &Cache, client: &mut Client, items: std::ops::Range<usize>) {
     for i in items {
         client.set(&key(i), &value(i, 0, LEN_MAX));
@@ -104,7 +104,7 @@ fn changes_of_large_items_on_flash_are_exact() {
             4 => {
                 let before = client.cas_of(&key(i)).unwrap();
                 client.set(&key(i), b"blind");
-                assert!(client.cas_of(&key(i)).unwrap() > before, "a CAS only rises");
+                assert!(client.cas_of(&key(i)).unwrap() > before, "the CAS rises");
                 assert_eq!(client.get(&key(i)), Some(b"blind".to_vec()));
             }
             5 => {
@@ -113,7 +113,7 @@ fn changes_of_large_items_on_flash_are_exact() {
             }
             6 => {
                 let added = client.update(&key(i), |found| (Change::Keep, found.is_some()));
-                assert_eq!(added, Ok(true), "it is there");
+                assert_eq!(added, Ok(true), "the item exists");
             }
             _ => assert_eq!(client.get(&key(i)), Some(expected)),
         }
@@ -121,7 +121,7 @@ fn changes_of_large_items_on_flash_are_exact() {
     }
     now.fetch_add(20, Ordering::Relaxed);
     for i in (3..200).step_by(8) {
-        assert_eq!(client.get(&key(i)), None, "it has expired");
+        assert_eq!(client.get(&key(i)), None, "the item has expired");
     }
     client.handle.flush(None);
     for i in 0..300 {
@@ -130,7 +130,7 @@ fn changes_of_large_items_on_flash_are_exact() {
 }
 
 #[test]
-fn attributes_of_large_items_survive_the_way_to_flash_and_back() {
+fn attributes_of_large_items_survive_demotion_and_promotion() {
     let device = Memory::new(256 * MIB, 7);
     let cache = Cache::new(large_config(&device, any_size())).unwrap();
     let mut client = Client::new(&cache, &clock());
@@ -159,8 +159,8 @@ fn attributes_of_large_items_survive_the_way_to_flash_and_back() {
     }
 }
 
-/// Random requests beside an oracle, which may only differ by items that are missing; small and large values
-/// share a device that is soon full.
+/// Random requests, compared with an oracle. The only allowed difference is a missing item. Small
+/// and large values share a device that is soon full.
 fn oracle(faults: Faults, device_len: usize, requests: usize, seed: u64) -> (Cache, usize, usize) {
     let device = Memory::new(device_len, seed);
     device.set_faults(faults);
@@ -336,18 +336,18 @@ fn without_memory_for_a_large_value_a_get_is_a_miss_and_the_item_stays() {
     assert!((1..200).contains(&found), "{found}");
     let mut look = |i: &usize| client.update(&key(*i), |_| (Change::Keep, ()));
     let refused = (0..200).rev().find(|i| look(i) == Err(Refusal::OutOfMemory));
-    assert!(refused.is_some(), "what depends on a value that can't be read is refused");
+    assert!(refused.is_some(), "an update that depends on an unreadable value is refused");
     assert!(cache.flash_gauges().unwrap().get_oom > 0);
     drop(client);
     drop(cache);
     let cache = open(true);
     let mut client = Client::new(&cache, &clock());
     let i = refused.unwrap();
-    assert!(client.get(&key(i)) == Some(value(i, 0, LEN_MAX)), "it was there all the time");
+    assert!(client.get(&key(i)) == Some(value(i, 0, LEN_MAX)), "the item always existed");
 }
 
 #[test]
-fn values_that_were_read_and_that_nobody_takes_keep_no_others_out() {
+fn unused_read_values_do_not_keep_others_out() {
     const LONG: usize = 1_500_000;
     let device = Memory::new(256 * MIB, 7);
     let cache = Cache::new(large_config(&device, any_size())).unwrap();
@@ -357,7 +357,7 @@ fn values_that_were_read_and_that_nobody_takes_keep_no_others_out() {
         client.set(&key(i), &value(i, 0, LONG));
         settle(&cache);
     }
-    // Peers that take no answers: what they have asked for is read, and stays.
+    // Peers that read no replies: the items that they have requested are read, and stay in memory.
     let mut stalled: Vec<_> = (0..30).map(|_| Client::new(&cache, &now)).collect();
     let mut held = Vec::new();
     for (i, client) in stalled.iter_mut().enumerate() {
@@ -365,7 +365,7 @@ fn values_that_were_read_and_that_nobody_takes_keep_no_others_out() {
         settle(&cache);
     }
     assert!(held.len() > 3, "{}", held.len());
-    assert_eq!(client.handle.excess_memory().uploaded_by_any, 0, "nobody uploads anything");
+    assert_eq!(client.handle.excess_memory().uploaded_by_any, 0, "no upload is in progress");
     now.fetch_add(1, Ordering::Relaxed);
     let found = (30..60).filter(|i| {
         let found = client.get(&key(*i));
@@ -374,7 +374,7 @@ fn values_that_were_read_and_that_nobody_takes_keep_no_others_out() {
     });
     let (found, evicted) = (found.count(), cache.gauges().evictions);
     assert!(found as u64 + evicted >= 30 && found > 20, "{found}, {evicted} evicted");
-    // An upload of half of the memory, as ever.
+    // An upload of half of the memory still succeeds.
     let mut upload = client.handle.upload(8 * MIB).unwrap();
     client.handle.begin_batch(client.now());
     for _ in 0..128 {
@@ -385,10 +385,11 @@ fn values_that_were_read_and_that_nobody_takes_keep_no_others_out() {
 }
 
 #[test]
-fn a_large_value_that_nobody_goes_on_to_read_keeps_no_page() {
+fn an_abandoned_read_of_a_large_value_holds_no_page() {
     let device = Memory::new(32 * MIB, 5);
     let mut config = large_config(&device, any_size());
-    // One read at a time: whoever waits for a value begins its pieces one after the other.
+    // One read at a time: a request that waits for a value starts the reads of its pieces one after
+    // the other.
     config.flash.as_mut().unwrap().depth = 1;
     let cache = Cache::new(config).unwrap();
     let now = clock();
@@ -402,7 +403,7 @@ fn a_large_value_that_nobody_goes_on_to_read_keeps_no_page() {
     for i in 0..100 {
         stalled.begin(&key(i), &mut fetches);
     }
-    assert!(!fetches.is_empty(), "something is read");
+    assert!(!fetches.is_empty(), "a read is under way");
     for i in 100..500 {
         client.set(&key(i), &value(i, 0, LEN_MAX));
         settle(&cache);

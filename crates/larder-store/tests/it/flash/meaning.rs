@@ -1,4 +1,4 @@
-//! Every request answers the same, whether its item is in memory or on flash.
+//! Every request has the same result for an item in memory and an item on flash.
 
 use super::common::*;
 use larder_device::Memory;
@@ -16,7 +16,8 @@ fn full(items: usize) -> (Cache, Client, std::sync::Arc<std::sync::atomic::Atomi
     let now = clock();
     let mut client = Client::new(&cache, &now);
     fill(&cache, &mut client, 0..items, 0);
-    // A busy machine may have kept the threads that write from their core: what was dropped is set again.
+    // On a busy machine the writing threads may be late, so that items are dropped: set those
+    // again.
     for i in 0..items.min(2_000) {
         if client.get(&key(i)).is_none() {
             client.set(&key(i), &value(i, 0, 1000));
@@ -26,18 +27,18 @@ fn full(items: usize) -> (Cache, Client, std::sync::Arc<std::sync::atomic::Atomi
 }
 
 #[test]
-fn what_does_not_fit_into_memory_is_found_on_flash() {
+fn items_beyond_memory_are_found_on_flash() {
     let (cache, mut client, _) = full(60_000);
     let gauges = cache.flash_gauges().unwrap();
     assert!(gauges.objects_used > 30_000, "{gauges:?}");
-    // A busy machine may keep the threads that write from their core.
+    // On a busy machine the writing threads may be late.
     let (items, evicted) = (cache.gauges().items, cache.gauges().evictions);
     assert!(items > 58_000, "{items}");
     let found = (0..60_000).filter(|i| match client.get(&key(*i)) {
         Some(found) => found == value(*i, 0, 1000),
         None => false,
     });
-    // What comes back to memory evicts others, which may have been found before.
+    // Copying an item to memory evicts others, which may have been found before.
     let found = found.count() as u64;
     let evicted = cache.gauges().evictions - evicted;
     assert!(found <= items && items - found <= evicted, "{found} of {items}, {evicted} evicted");
@@ -75,12 +76,12 @@ fn changes_of_items_on_flash_are_exact() {
                     Some(_) => (Change::Keep, false),
                     None => (put(b"added"), true),
                 });
-                assert_eq!(added, Ok(false), "it is there");
+                assert_eq!(added, Ok(false), "the item exists");
             }
             5 => {
                 let before = client.cas_of(&key(i)).unwrap();
                 client.set(&key(i), b"blind");
-                assert!(client.cas_of(&key(i)).unwrap() > before, "a CAS only rises");
+                assert!(client.cas_of(&key(i)).unwrap() > before, "the CAS rises");
             }
             6 => {
                 let cas = client.cas_of(&key(i)).unwrap();
@@ -96,7 +97,7 @@ fn changes_of_items_on_flash_are_exact() {
     }
     now.fetch_add(20, Ordering::Relaxed);
     for i in (3..2_000).step_by(8) {
-        assert_eq!(client.get(&key(i)), None, "it has expired");
+        assert_eq!(client.get(&key(i)), None, "the item has expired");
     }
 }
 
@@ -112,7 +113,7 @@ fn put(value: &[u8]) -> Change<'_> {
 }
 
 #[test]
-fn attributes_survive_the_way_to_flash_and_back() {
+fn attributes_survive_demotion_and_promotion() {
     let device = Memory::new(64 * MIB, 7);
     let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
     let now = clock();
@@ -144,7 +145,7 @@ fn attributes_survive_the_way_to_flash_and_back() {
         let found = client.look(&key(i), |item| (item.attributes, item.cas, item.fetched));
         assert_eq!(found, Lookup::Hit((attributes(i), cas, true)), "{i}, once more");
     }
-    // What a busy machine has dropped.
+    // A busy machine may have dropped some items.
     assert!(missing < 1_000, "{missing}");
 }
 
@@ -161,7 +162,7 @@ fn a_flush_reaches_items_on_flash_and_later_ones_are_kept() {
 }
 
 #[test]
-fn items_that_are_read_again_come_back_to_memory() {
+fn repeatedly_read_items_are_copied_to_memory() {
     let (cache, mut client, _) = full(40_000);
     let reads = || cache.flash_gauges().unwrap().get_extstore;
     for _ in 0..6 {
@@ -173,7 +174,7 @@ fn items_that_are_read_again_come_back_to_memory() {
     for i in 0..500 {
         assert_eq!(client.get(&key(i)), Some(value(i, 0, 1000)));
     }
-    assert_eq!(reads(), before, "they are in memory");
+    assert_eq!(reads(), before, "the items are in memory");
     assert!(cache.flash_gauges().unwrap().recache >= 300);
 }
 
@@ -189,7 +190,7 @@ fn small_items_are_not_written() {
 }
 
 #[test]
-fn idle_items_leave_before_their_memory_is_needed() {
+fn idle_items_are_demoted_before_their_memory_is_needed() {
     let device = Memory::new(64 * MIB, 7);
     let settings = FlashSettings { item_age: Some(60), ..any_size() };
     let cache = Cache::new(config(16 * MIB, &device, settings)).unwrap();
@@ -197,13 +198,13 @@ fn idle_items_leave_before_their_memory_is_needed() {
     let mut client = Client::new(&cache, &now);
     fill(&cache, &mut client, 0..6_000, 0);
     let on_flash = || cache.flash_gauges().unwrap().objects_used;
-    assert_eq!(on_flash(), 0, "there is room in memory");
+    assert_eq!(on_flash(), 0, "no item is demoted while memory is free");
     now.fetch_add(50, Ordering::Relaxed);
     for i in 0..100 {
         assert_eq!(client.get(&key(i)), Some(value(i, 0, 1000)));
     }
     now.fetch_add(20, Ordering::Relaxed);
-    wait_for("idle items leave", || {
+    wait_for("idle items are demoted", || {
         client.handle.maintain(client.now());
         settle(&cache);
         on_flash() > 4_000
@@ -212,16 +213,20 @@ fn idle_items_leave_before_their_memory_is_needed() {
     for i in 0..100 {
         assert_eq!(client.get(&key(i)), Some(value(i, 0, 1000)));
     }
-    assert_eq!(cache.flash_gauges().unwrap().get_extstore, reads, "what was read has stayed");
+    assert_eq!(
+        cache.flash_gauges().unwrap().get_extstore,
+        reads,
+        "items that were read have stayed"
+    );
     for i in 100..6_000 {
         assert_eq!(client.get(&key(i)), Some(value(i, 0, 1000)), "{i}");
     }
     assert_eq!(cache.gauges().evictions, 0);
 }
 
-/// What is on flash makes room there for what comes later.
+/// Flash would drop items to make room for later ones.
 #[test]
-fn no_item_leaves_a_cache_that_does_not_evict() {
+fn a_cache_without_eviction_demotes_no_item() {
     let device = Memory::new(64 * MIB, 7);
     let settings = FlashSettings { item_age: Some(60), ..any_size() };
     let config = Config { evict: false, ..config(16 * MIB, &device, settings) };
@@ -237,7 +242,8 @@ fn no_item_leaves_a_cache_that_does_not_evict() {
     assert_eq!(cache.flash_gauges().unwrap().objects_written, 0);
 }
 
-/// A page that is not full is read again when something with a later expiry is written to it.
+/// A page that is not full becomes readable again when an item with a later expiry is written to
+/// it.
 #[test]
 fn a_key_that_was_stored_after_its_item_had_expired_has_one_item() {
     let device = Memory::new(128 * MIB, 7);

@@ -1,4 +1,4 @@
-//! The flash tier, over a device in memory that fails as tests tell it to.
+//! The flash tier, on a simulated device in memory with faults that tests select.
 
 #![expect(clippy::disallowed_methods, reason = "tests measure time, and wait for the device")]
 

@@ -14,8 +14,8 @@ fn open(config: &Config, file: &File, seed: u64) -> (Cache, Restart) {
     Cache::in_file(config, 0, file.try_clone().unwrap(), 1).unwrap()
 }
 
-/// A cache with so many items, most of them on flash, that has ended, and how many it had: a busy machine may
-/// have dropped some.
+/// A closed cache with this many items, most of them on flash. Returns how many it had: a busy
+/// machine may have dropped some.
 fn ended(device: &Memory, items: usize) -> (Config, File, u64) {
     let file = File::from(memfd_create("region", MFdFlags::empty()).unwrap());
     let config = config(16 * MIB, device, any_size());
@@ -32,7 +32,7 @@ fn ended(device: &Memory, items: usize) -> (Config, File, u64) {
 }
 
 #[test]
-fn items_on_flash_are_there_again() {
+fn items_on_flash_are_found_after_a_restart() {
     let device = Memory::new(64 * MIB, 5);
     let (config, file, mut kept) = ended(&device, 60_000);
     for round in 0..3 {
@@ -48,7 +48,7 @@ fn items_on_flash_are_there_again() {
                 found += 1;
             }
         }
-        // What comes back to memory evicts others, which a busy machine may drop.
+        // Copying an item to memory evicts others, which a busy machine may drop.
         let evicted = cache.gauges().evictions;
         assert!(found <= kept && kept - found <= evicted, "{found} of {kept}, {evicted} evicted");
         assert_eq!(cache.flash_gauges().unwrap().miss, 0);
@@ -58,7 +58,7 @@ fn items_on_flash_are_there_again() {
     let mut client = Client::new(&cache, &clock());
     fill(&cache, &mut client, 60_000..120_000, 0);
     let kept = (60_000..120_000).filter(|i| client.get(&key(*i)) == Some(value(*i, 0, 1000)));
-    assert!(kept.count() > 59_000, "and the tier goes on");
+    assert!(kept.count() > 59_000, "and the tier continues");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn flash_with_another_content_is_not_used() {
     let (cache, restart) = open(&config, &file, 13);
     assert_eq!(restart, Restart::Warm);
     assert_eq!(cache.flash_gauges().unwrap().objects_used, 0);
-    assert_ne!(device.id(), Some(77), "what is written from now on is told from that");
+    assert_ne!(device.id(), Some(77), "new content has another id");
     let mut client = Client::new(&cache, &clock());
     let there = (0..60_000).filter(|i| {
         let found = client.get(&key(*i));
@@ -77,12 +77,12 @@ fn flash_with_another_content_is_not_used() {
         found.is_some()
     });
     let there = there.count();
-    assert!(there > 1_000, "what was in memory is there: {there}");
+    assert!(there > 1_000, "items in memory are found: {there}");
     assert_eq!(cache.gauges().items, there as u64);
 }
 
 #[test]
-fn without_flash_only_what_was_in_memory_is_there() {
+fn a_restart_without_flash_keeps_only_items_in_memory() {
     let device = Memory::new(64 * MIB, 5);
     let (config, file, _) = ended(&device, 60_000);
     let without = Config { flash: None, ..config.clone() };
@@ -95,7 +95,7 @@ fn without_flash_only_what_was_in_memory_is_there() {
         assert!(there > 1_000 && cache.gauges().items == there as u64, "{there}");
         client.set(&key(5), b"new");
     }
-    // The flash still has the id of then, but not the words that refer to it.
+    // The flash still has its old id, but the index has no words that refer to it.
     let (cache, restart) = open(&config, &file, 14);
     assert_eq!(restart, Restart::Warm);
     assert_eq!(cache.flash_gauges().unwrap().objects_used, 0);
@@ -103,8 +103,7 @@ fn without_flash_only_what_was_in_memory_is_there() {
     assert_eq!(client.get(&key(5)), Some(b"new".to_vec()));
 }
 
-/// What items have that their headers have no bits for comes with them to flash and back, and is there again
-/// after a restart.
+/// Fields that do not fit the header survive demotion, promotion and a restart.
 #[test]
 fn extended_items_are_the_same_on_flash_and_after_a_restart() {
     let device = Memory::new(128 * MIB, 5);
@@ -131,7 +130,7 @@ fn extended_items_are_the_same_on_flash_and_after_a_restart() {
             ..Attributes::default()
         }
     };
-    // Every hundredth is large.
+    // Every hundredth item is large.
     let len = |i: usize| if i.is_multiple_of(100) { 100_000 } else { 600 };
     let now = clock();
     let check = |client: &mut Client, cache: &Cache| {
@@ -163,10 +162,10 @@ fn extended_items_are_the_same_on_flash_and_after_a_restart() {
     check(&mut client, &cache);
     now.store(50_000, std::sync::atomic::Ordering::Relaxed);
     let ended = (0..items).step_by(3).filter(|i| client.get(&name(i + 1)).is_some()).count();
-    assert_eq!(ended, 0, "they have expired");
+    assert_eq!(ended, 0, "the items have expired");
 }
 
-/// Drops last over restarts and reach items on flash, and tags that were not dropped are known again.
+/// Dropped tags stay dropped after restarts, also for items on flash, and other tags still work.
 #[test]
 fn dropped_tags_stay_dropped_on_flash_and_after_a_restart() {
     const TAGS: usize = 50;
@@ -182,7 +181,7 @@ fn dropped_tags_stay_dropped_on_flash_and_after_a_restart() {
     let (cache, _) = open(&config, &file, 11);
     let mut client = Client::new(&cache, &now);
     for i in 0..items {
-        // Every tenth has no tag, the others have two.
+        // Every tenth item has no tag, the others have two.
         let names = [name(i % TAGS), name(TAGS + i % 7)];
         let tags: Vec<Tag> = names.iter().map(|name| client.handle.tag(name).unwrap()).collect();
         let tags = if i % 10 == 0 { NewTags::None } else { NewTags::These(&tags) };
@@ -191,7 +190,7 @@ fn dropped_tags_stay_dropped_on_flash_and_after_a_restart() {
             client.handle.maintain(client.now());
         }
     }
-    // What a busy machine has dropped is no matter.
+    // Ignore the items that a busy machine has dropped.
     let mut known = live(&mut client);
     assert!(known.len() > items / 2, "{}", known.len());
     assert!(cache.flash_gauges().unwrap().objects_used > 5_000);
@@ -213,7 +212,7 @@ fn dropped_tags_stay_dropped_on_flash_and_after_a_restart() {
         drop_tag(&mut client, 3);
         let tag = usize::try_from(round).unwrap() + 10;
         drop_tag(&mut client, tag);
-        // Another item of that tag stays.
+        // A new item with that tag stays.
         let tags = [client.handle.tag(&name(tag)).unwrap()];
         client.set_tagged(b"new", b"1", NewTags::These(&tags));
         assert!(client.get(b"new").is_some());

@@ -1,4 +1,4 @@
-//! Memory and pages: what the tier takes, and what it gives back.
+//! Memory and pages that the tier takes and returns.
 
 use super::common::*;
 use larder_device::{Faults, Memory};
@@ -37,7 +37,7 @@ fn pages_are_used_again_when_their_items_are_gone() {
 }
 
 #[test]
-fn counts_agree_with_what_is_there() {
+fn counts_agree_with_the_items() {
     let device = Memory::new(64 * MIB, 3);
     let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
     let now = clock();
@@ -88,8 +88,8 @@ fn a_lower_limit_is_reached_with_a_device_that_hangs() {
     device.set_faults(Faults::default());
 }
 
-/// A peer that has asked for so many items that all buffers are in use, and does not read what it gets: its
-/// requests do not go on.
+/// A peer that has requested so many items that all buffers are in use, and does not read the
+/// replies: its requests do not continue.
 fn hold_all_buffers(
     cache: &Cache,
     now: Seconds,
@@ -123,9 +123,9 @@ impl Wake for Calls {
     }
 }
 
-/// Who is woken asks again: if there were no buffer, a core would be busy with that.
+/// A woken request tries again. If there were no buffer each time, it would keep a core busy.
 #[test]
-fn who_waits_for_a_buffer_is_woken_when_there_is_one() {
+fn a_request_that_waits_for_a_buffer_is_woken_when_one_is_free() {
     let device = Memory::new(64 * MIB, 3);
     let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
     let now = clock();
@@ -157,15 +157,15 @@ fn who_waits_for_a_buffer_is_woken_when_there_is_one() {
         std::thread::sleep(Duration::from_micros(100));
     }
     assert!(asked <= 10, "{asked} times");
-    // A second later its buffers are given up, by whoever asks next.
+    // A second later the next request takes its buffers.
     let mut client = Client::new(&cache, &now);
     now.store(seconds + 2, Relaxed);
     assert_eq!(client.get(&key(wanted)), Some(value(wanted, 0, 1000)));
-    wait_for("it is woken", || calls.0.load(Relaxed) > seen);
+    wait_for("the waiting request is woken", || calls.0.load(Relaxed) > seen);
 }
 
 #[test]
-fn reads_that_nobody_asks_for_do_not_keep_others_waiting() {
+fn unused_reads_do_not_keep_others_waiting() {
     let device = Memory::new(64 * MIB, 3);
     let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
     let now = clock();

@@ -1,4 +1,4 @@
-//! Several threads at once: no wrong value, nothing comes back, nothing hangs.
+//! Several threads at once: no value is wrong, no removed item returns, no request hangs.
 
 use super::common::*;
 use larder_device::{Faults, Memory};
@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Each thread has keys of its own, for which it knows what has to be found, and reads those of others.
+/// Each thread has its own keys, whose state it knows, and reads those of others.
 fn threads(device_len: usize, faults: Faults) -> Cache {
     const THREADS: usize = 4;
     const KEYS: usize = 16_000;
@@ -60,20 +60,20 @@ fn threads(device_len: usize, faults: Faults) -> Cache {
 }
 
 #[test]
-fn own_items_are_the_last_that_were_set() {
+fn each_thread_finds_its_latest_items() {
     let gauges = threads(128 * MIB, Faults::default()).flash_gauges().unwrap();
     assert!(gauges.get_extstore > 1_000 && gauges.badcrc == 0, "{gauges:?}");
 }
 
 #[test]
-fn pages_are_emptied_under_those_who_read_them() {
+fn pages_are_emptied_while_threads_read_them() {
     let gauges = threads(8 * MIB, Faults::default()).flash_gauges().unwrap();
     assert!(gauges.page_evictions + gauges.page_reclaims > 1, "{gauges:?}");
     assert_eq!(gauges.badcrc, 0, "{gauges:?}");
 }
 
 #[test]
-fn a_slow_device_that_fails_is_no_reason_for_wrong_answers() {
+fn a_slow_failing_device_gives_no_wrong_answers() {
     let delay_max = Duration::from_micros(200);
     let faults = Faults {
         delay_max,

@@ -1,4 +1,5 @@
-//! Walks show what is in memory and on flash, once and with its value, whatever moves meanwhile.
+//! Walks show the items in memory and on flash, once and with their value, even if items move at
+//! the same time.
 
 use super::common::*;
 use larder_device::{Faults, Memory};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const LEN_MAX: usize = 1000;
 
-/// A cache under 16 MiB with `items` items of half a KB, of which most are on flash.
+/// A cache under 16 MiB with `items` items of half a KB, most of them on flash.
 fn full(items: usize, device: &Memory) -> (Cache, Client, Arc<AtomicU32>) {
     let cache = Cache::new(config(16 * MIB, device, any_size())).unwrap();
     let now = clock();
@@ -27,7 +28,7 @@ fn number(key: &[u8]) -> usize {
     std::str::from_utf8(digits).unwrap().parse().unwrap()
 }
 
-/// Walks in steps of about `items`, and shows each key with its value.
+/// Walks in steps of about `items`, and calls `visit` with each key and its value.
 fn walk(
     client: &mut Client,
     items: usize,
@@ -44,20 +45,20 @@ fn walk(
     }
 }
 
-/// Between the steps of a walk: waits to be woken if the walk waits.
+/// Between two steps: waits until a waiting walk is woken.
 fn wait(client: &mut Client, state: WalkState) {
     if state == WalkState::Waiting {
         client.wait_for_walk();
     }
 }
 
-/// The CAS of each item that is there.
+/// The CAS of each existing item.
 fn present(client: &mut Client, items: usize) -> HashMap<usize, u64> {
     (0..items).filter_map(|i| Some((i, client.cas_of(&key(i))?))).collect()
 }
 
 #[test]
-fn a_walk_shows_what_look_ups_find() {
+fn a_walk_shows_the_items_that_lookups_find() {
     const ITEMS: usize = 60_000;
     let (cache, mut client, _) = full(ITEMS, &Memory::new(128 * MIB, 7));
     let gauges = cache.flash_gauges().unwrap();
@@ -79,15 +80,15 @@ fn a_walk_shows_what_look_ups_find() {
     );
     assert!(waits > 100 && steps > ITEMS / 300, "{waits} of {steps}");
     let after = cache.flash_gauges().unwrap();
-    assert_eq!(after.get_extstore, gauges.get_extstore, "those are the look-ups of clients");
+    assert_eq!(after.get_extstore, gauges.get_extstore, "the walk does not count as lookups");
     assert_eq!(shown.iter().filter(|times| **times > 0).count() as u64, cache.gauges().items);
     for (i, times) in shown.into_iter().enumerate() {
         assert_eq!(times, u32::from(client.get(&key(i)).is_some()), "{i}");
     }
 }
 
-/// Each value that is shown is the item's at that moment, and no key is missed that is there all the time.
-/// Walks that each go on where the one before was left.
+/// Walks in parts: each walk continues at the position of the one before. Each value must be the
+/// item's current one, and no key that exists the whole time may be missed.
 fn walk_in_parts(client: &mut Client, items: usize, mut visit: impl FnMut(usize)) -> usize {
     let (mut place, mut parts) = (0, 0);
     loop {
@@ -154,13 +155,13 @@ fn a_walk_misses_nothing_while_items_are_set_removed_and_read() {
                             stays[i] = false;
                         }
                         1..5 => {
-                            // A new item is not there during the whole walk.
+                            // A new item did not exist during the whole walk.
                             stays[i] &= client.get(&key(i)).is_some();
                             next += 1;
                             client.set(&key(i), &value(i, next, LEN_MAX));
                             versions.borrow_mut()[i] = next;
                         }
-                        // The second time it is copied to memory.
+                        // The second read copies the item to memory.
                         _ => (0..2).for_each(|_| drop(client.get(&key(i)))),
                     }
                 }
@@ -188,7 +189,7 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// Items come back to memory, leave again, are rewritten and evicted, on other threads.
+/// Other threads promote, demote, rewrite and evict items.
 #[test]
 fn a_walk_misses_nothing_while_other_threads_work() {
     const ITEMS: usize = 40_000;
@@ -215,7 +216,7 @@ fn a_walk_misses_nothing_while_other_threads_work() {
                 }
             });
         }
-        // Also if a check fails.
+        // Ends the other threads even if a check fails.
         let _end = EndOnDrop(&has_ended);
         let mut stayed = 0;
         for _ in 0..6 {
@@ -228,7 +229,7 @@ fn a_walk_misses_nothing_while_other_threads_work() {
             let after = present(&mut client, ITEMS);
             for (i, cas) in before {
                 if after.get(&i) == Some(&cas) {
-                    assert_ne!(shown[i], 0, "{i} was there all the time");
+                    assert_ne!(shown[i], 0, "{i} existed the whole time");
                     stayed += 1;
                 }
             }
@@ -237,7 +238,7 @@ fn a_walk_misses_nothing_while_other_threads_work() {
     });
 }
 
-/// Large values are read piece by piece, each into memory that others have to leave.
+/// Large values are read piece by piece, each into memory from which other items are evicted.
 #[test]
 fn a_walk_shows_large_values() {
     const ITEMS: usize = 300;
@@ -299,12 +300,12 @@ fn a_walk_over_a_device_that_fails_ends_and_shows_no_wrong_value() {
     assert!(gauges.miss > 0 && !gauges.is_off, "{gauges:?}");
     let found = (0..ITEMS).filter(|i| client.get(&key(*i)).is_some()).count();
     let shown = shown.into_iter().filter(|times| *times > 0).count();
-    assert_eq!(shown, found, "what could not be read was removed: {gauges:?}");
+    assert_eq!(shown, found, "items that could not be read were removed: {gauges:?}");
     assert!(found as u64 + gauges.miss <= before, "{found} of {before}: {gauges:?}");
 }
 
 #[test]
-fn a_walk_over_a_device_that_hangs_ends_and_delays_nobody_who_does_not_read() {
+fn a_walk_over_a_hanging_device_ends_and_delays_only_reads() {
     const ITEMS: usize = 30_000;
     let device = Memory::new(64 * MIB, 11);
     let (cache, mut client, now) = full(ITEMS, &device);
@@ -329,7 +330,7 @@ fn a_walk_over_a_device_that_hangs_ends_and_delays_nobody_who_does_not_read() {
             let begun = Instant::now();
             client.set(b"key-0", &value(0, 1, LEN_MAX));
             assert!(client.get(b"key-0").is_some());
-            assert!(begun.elapsed() < Duration::from_secs(5), "it is in memory");
+            assert!(begun.elapsed() < Duration::from_secs(5), "the item is in memory");
             stored += 1;
             wait(client, state);
         },
@@ -343,9 +344,9 @@ fn a_walk_over_a_device_that_hangs_ends_and_delays_nobody_who_does_not_read() {
     assert!(stored > 10 && shown > 1_000 && gauges.miss > 0, "{stored} {shown}: {gauges:?}");
 }
 
-/// A walk that nobody continues keeps no request from reading, and what it held is free when it is dropped.
+/// A walk that is not continued does not keep requests from reading. Dropping it frees its memory.
 #[test]
-fn requests_read_beside_a_walk_that_stands_still() {
+fn requests_read_while_a_walk_is_paused() {
     const ITEMS: usize = 40_000;
     let (cache, mut client, _) = full(ITEMS, &Memory::new(128 * MIB, 12));
     let mut walks: Vec<_> = (0..20).map(|_| client.handle.walk()).collect();

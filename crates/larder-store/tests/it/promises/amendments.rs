@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const KEY: &[u8] = b"amended";
 const TIME: Duration = Duration::from_secs(1);
 
-/// The attributes that go with a CAS: each follows from it.
+/// The attributes for a CAS. Each depends on it.
 fn attributes(cas: u64) -> Attributes {
     let phase = u32::try_from(cas % 4).unwrap();
     Attributes {
@@ -26,7 +26,7 @@ fn attributes(cas: u64) -> Attributes {
     }
 }
 
-/// Has one thread change the item again and again, and others check what they read of it.
+/// Makes one thread change the item repeatedly, while others check it.
 fn check(
     cache: &Cache,
     write: impl Fn(&mut Handle, u64) + Sync,
@@ -79,7 +79,7 @@ fn amend_to(engine: &mut Handle, cas: u64) {
 fn read_item(engine: &mut Handle) {
     let key = hashed(engine, KEY);
     let seen = engine.get(key, Access::Untracked, |item| (item.attributes, item.cas));
-    let Lookup::Hit((seen, cas)) = seen else { panic!("it is there all the time: {seen:?}") };
+    let Lookup::Hit((seen, cas)) = seen else { panic!("the item always exists: {seen:?}") };
     assert_eq!(seen, attributes(cas), "with CAS {cas}");
 }
 
@@ -89,11 +89,11 @@ fn a_reader_sees_attributes_and_cas_of_one_moment() {
 }
 
 #[test]
-fn a_plain_look_up_sees_flags_and_cas_of_one_moment() {
+fn a_plain_lookup_sees_flags_and_cas_of_one_moment() {
     check(&cache(4 * MIB), amend_to, |engine| {
         let key = hashed(engine, KEY);
         let seen = engine.content(key, |content| (content.client_flags, content.cas));
-        let Lookup::Hit((flags, cas)) = seen else { panic!("it is there all the time: {seen:?}") };
+        let Lookup::Hit((flags, cas)) = seen else { panic!("the item always exists: {seen:?}") };
         assert_eq!(flags, attributes(cas).client_flags, "with CAS {cas}");
     });
 }
@@ -112,7 +112,7 @@ fn a_walk_sees_attributes_and_cas_of_one_moment() {
     });
 }
 
-/// Amendments in place and new values take turns.
+/// Amendments in place and new values alternate.
 #[test]
 fn a_reader_sees_value_attributes_and_cas_of_one_moment() {
     let write = |engine: &mut Handle, cas: u64| {
@@ -128,13 +128,13 @@ fn a_reader_sees_value_attributes_and_cas_of_one_moment() {
         let key = hashed(engine, KEY);
         let see = |item: &larder_store::Item<'_, _>| (item.attributes, item.cas, copied(item));
         let seen = engine.get(key, Access::Untracked, see);
-        let Lookup::Hit((seen, cas, value)) = seen else { panic!("it is there all the time") };
+        let Lookup::Hit((seen, cas, value)) = seen else { panic!("the item always exists") };
         assert_eq!((seen, value), (attributes(cas), (cas & !1).to_le_bytes().into()), "CAS {cas}");
     };
     check(&cache(16 * MIB), write, read);
 }
 
-/// The marks that recaching uses: an item is made stale under a fresh CAS, and then fresh again.
+/// The marks for recaching: an item becomes stale under a fresh CAS, and then fresh again.
 #[test]
 fn a_stale_item_and_its_fresh_cas_appear_together() {
     let write = |engine: &mut Handle, turn: u64| {
@@ -143,9 +143,9 @@ fn a_stale_item_and_its_fresh_cas_appear_together() {
         if turn == 4 {
             set_with(engine, KEY, b"value", Attributes::default(), NewCas::Exactly(2)).unwrap();
         }
-        // Each fresh CAS is higher than the last: even ones stand for fresh items.
+        // Each fresh CAS is higher than the last: even ones belong to fresh items.
         let amended = engine.update(key, &mut None, |found| {
-            let Lookup::Hit(item) = found else { panic!("it is there all the time") };
+            let Lookup::Hit(item) = found else { panic!("the item always exists") };
             let cas = (item.cas / 2 + 1) * 2 + u64::from(stale);
             let attributes = Attributes { stale, ..Attributes::default() };
             let (cas, access) = (NewCas::Exactly(cas), Access::Untracked);
@@ -157,19 +157,19 @@ fn a_stale_item_and_its_fresh_cas_appear_together() {
         let key = hashed(engine, KEY);
         let see = |item: &larder_store::Item<'_, _>| (item.attributes.stale, item.cas);
         let Lookup::Hit((stale, cas)) = engine.get(key, Access::Tracked, see) else {
-            panic!("it is there all the time")
+            panic!("the item always exists")
         };
         assert_eq!(stale, cas % 2 == 1, "with CAS {cas}");
     });
 }
 
-/// An update reads under a lock, so it is always shown a consistent item.
+/// An update reads under a lock, so its closure always gets a consistent item.
 #[test]
 fn an_update_is_shown_attributes_and_cas_of_one_moment() {
     check(&cache(4 * MIB), amend_to, |engine| {
         let key = hashed(engine, KEY);
         let shown = engine.update(key, &mut None, |found| {
-            let Lookup::Hit(item) = found else { panic!("it is there all the time") };
+            let Lookup::Hit(item) = found else { panic!("the item always exists") };
             (Change::Keep, (item.attributes, item.cas))
         });
         let (seen, cas) = shown.unwrap().result;
@@ -177,7 +177,7 @@ fn an_update_is_shown_attributes_and_cas_of_one_moment() {
     });
 }
 
-/// Appending rewrites the item: the attributes come with the new value.
+/// Appending rewrites the item: the attributes change together with the value.
 #[test]
 fn an_item_that_grows_is_never_seen_half_changed() {
     let write = |engine: &mut Handle, cas: u64| {
@@ -189,7 +189,7 @@ fn an_item_that_grows_is_never_seen_half_changed() {
         let key = hashed(engine, KEY);
         let see = |item: &larder_store::Item<'_, _>| (item.attributes, item.cas, item.value.len());
         let Lookup::Hit((seen, cas, len)) = engine.get(key, Access::Tracked, see) else {
-            panic!("it is there all the time")
+            panic!("the item always exists")
         };
         let len = u64::try_from(len).unwrap();
         assert_eq!((seen, len), (attributes(cas), ((cas - 4) % 64 + 1) * 4), "with CAS {cas}");

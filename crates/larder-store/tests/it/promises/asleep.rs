@@ -1,5 +1,5 @@
-//! A batch that stays open keeps memory from reuse. Other handles are refused at once then, and
-//! continue as before when it has ended.
+//! A batch that stays open keeps memory from reuse. Other handles are then refused at once, and
+//! continue normally after it has ended.
 
 use super::common::*;
 use larder_store::segment::{Cache, Handle};
@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const LIMIT: usize = 64 * MIB;
-/// The minimum time for which others write while the batch is open.
+/// The minimum time for which other handles write while the batch is open.
 const NAP: Duration = Duration::from_millis(1500);
-/// An operation takes less than 50 ms, also on a processor that is slow.
+/// The maximum time of an operation. It takes less than 50 ms, even on a slow processor.
 const OPERATION_MAX: Duration = Duration::from_millis(250);
 
 #[test]
@@ -33,7 +33,7 @@ fn check_with_a_sleeper(cache: &Cache) {
             engine.begin_batch(START);
             set(&mut engine, b"sleeper", b"1").unwrap();
             report.send(()).unwrap();
-            // Ends when the test drops its end, too.
+            // Ends when the test sends or drops its sender.
             let _ = alarm.recv();
             engine.end_batch();
         });
@@ -58,12 +58,13 @@ fn check_with_a_sleeper(cache: &Cache) {
         engine.begin_batch(START);
         let stored = set(&mut engine, &key, &[9; 4000]);
         engine.end_batch();
-        assert!(stored.is_ok(), "set {i} after all were awake again: {stored:?}");
+        assert!(stored.is_ok(), "set {i} after all batches have ended: {stored:?}");
         assert_eq!(get(&mut engine, &key).as_deref(), Some(&[9; 4000][..]));
     }
 }
 
-/// Overwrites the same keys with half of the memory until `end`; the longest time of a set.
+/// Overwrites the same keys, which take half of the memory, until `end`. Returns the longest time
+/// of a set.
 fn write(engine: &mut Handle, writer: u64, end: Instant) -> Duration {
     let mut longest = Duration::ZERO;
     for i in (0..2000_u64).cycle() {
@@ -91,7 +92,7 @@ fn two_batches_on_one_thread_do_not_wait_for_each_other() {
         other.begin_batch(START);
         set(&mut other, b"other", b"1").unwrap();
         let mut refused = 0;
-        // Four times the memory, unless it is clear that no more is to be had.
+        // Four times the memory, unless sets are refused before.
         for i in 0..4 * LIMIT as u64 / 4000 {
             match set(&mut one, &i.to_le_bytes(), &[7; 4000]) {
                 Ok(_) => (),

@@ -1,4 +1,4 @@
-//! Fresh CAS values: unique, rising for each item, and used sparingly.
+//! Fresh CAS values are unique, rise for each item, and are used sparingly.
 
 use super::common::*;
 use larder_store::segment::{Cache, Handle};
@@ -17,11 +17,10 @@ fn choose(engine: &mut Handle, key: &[u8], cas: u64) {
 }
 
 fn fresh(engine: &mut Handle, key: &[u8]) -> u64 {
-    set(engine, key, b"fresh").expect("there is room")
+    set(engine, key, b"fresh").expect("the cache has room")
 }
 
-/// Clients choose values that run ahead of the fresh ones; several threads have to jump over them
-/// at the same time.
+/// Clients choose values above the fresh ones, and several threads skip them at the same time.
 #[test]
 fn no_two_fresh_values_are_equal_while_clients_choose_higher_ones() {
     const THREADS: u64 = 2;
@@ -40,7 +39,7 @@ fn no_two_fresh_values_are_equal_while_clients_choose_higher_ones() {
                         if thread == 0 && Instant::now() > end {
                             last.fetch_min(round, Ordering::SeqCst);
                         }
-                        // Ahead of every block that is in use.
+                        // Above every block in use.
                         choose(&mut engine, &key, (round as u64 + 1) * 1_000_000);
                         lined_up.wait(round);
                         drawn.extend([fresh(&mut engine, &key), fresh(&mut engine, b"shared")]);
@@ -55,7 +54,7 @@ fn no_two_fresh_values_are_equal_while_clients_choose_higher_ones() {
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
     });
     let distinct: HashSet<u64> = drawn.iter().copied().collect();
-    assert_eq!(drawn.len() - distinct.len(), 0, "values were drawn twice");
+    assert_eq!(drawn.len() - distinct.len(), 0, "no value was drawn twice");
 }
 
 #[test]
@@ -115,7 +114,7 @@ fn many_handles_that_write_a_key_in_turn_use_few_values() {
     assert!(last < 1 << 23, "{last} after 80,000 writes");
 }
 
-/// Chosen values at the end of the range: fresh ones stay within it, and none is given out twice.
+/// Chosen values at the end of the range: fresh values stay within it, and none is issued twice.
 #[test]
 fn extreme_values_of_clients_exhaust_nothing() {
     let near = |value: u64| [value - 1, value, value + 1];
@@ -133,7 +132,7 @@ fn a_series_of_extreme_values_exhausts_nothing() {
     check_after(&cache(4 * MIB), &series);
 }
 
-/// Stores `chosen` one after another with fresh values in between, from two handles.
+/// Stores the `chosen` values one after another with fresh values in between, from two handles.
 fn check_after(cache: &Cache, chosen: &[u64]) {
     let mut handles = [cache.handle(), cache.handle()];
     let mut drawn = HashSet::new();
@@ -153,7 +152,7 @@ fn check_after(cache: &Cache, chosen: &[u64]) {
     }
 }
 
-/// A client sets every item's value just ahead of what the next fresh one would be.
+/// A client sets every item's value just above the next fresh one.
 #[test]
 fn a_value_that_a_client_guessed_is_not_the_next_fresh_one_of_its_item() {
     let cache = cache(4 * MIB);
@@ -169,14 +168,14 @@ fn a_value_that_a_client_guessed_is_not_the_next_fresh_one_of_its_item() {
     }
 }
 
-/// Clients can have fresh values follow their own up to the middle of the 48 bits; from there the
-/// counter goes on by itself.
+/// Fresh values exceed a client's value up to the middle of the 48 bits. Above it, only the counter
+/// itself advances.
 #[test]
-fn fresh_values_rise_beyond_the_highest_that_is_followed() {
+fn fresh_values_rise_beyond_the_highest_followed_value() {
     const FOLLOWED_MAX: u64 = (1 << 47) - 1;
     let cache = cache(16 * MIB);
     let mut engines = [cache.handle(), cache.handle()];
-    // Both have values left from the beginning of the counter.
+    // Both handles have values left from the start of the counter.
     let mut seen: HashSet<u64> = engines.iter_mut().map(|engine| fresh(engine, b"item")).collect();
     choose(&mut engines[0], b"item", FOLLOWED_MAX - 40);
     let mut last = FOLLOWED_MAX - 40;

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) const MIB: usize = 1 << 20;
 
-/// No test that makes progress takes this long, however busy the machine.
+/// A time limit for all tests: no test that makes progress takes this long, however busy the
+/// machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn config(limit_bytes: usize) -> Config {
@@ -35,12 +36,13 @@ pub(crate) fn cache(limit_bytes: usize) -> Cache {
     Cache::new(config(limit_bytes)).unwrap()
 }
 
-/// A cache that refuses when it is full.
+/// A cache that refuses stores when it is full.
 pub(crate) fn keeping_cache(limit_bytes: usize) -> Cache {
     Cache::new(Config { evict: false, ..config(limit_bytes) }).unwrap()
 }
 
-/// A cache for `threads` writers with `limit_bytes`, or the least above that the engine takes.
+/// A cache for `threads` writers with `limit_bytes`, or with the engine's lowest limit if that is
+/// higher.
 pub(crate) fn small_cache(limit_bytes: usize, threads: usize) -> Cache {
     use larder_store::segment::ConfigError;
     let config = |limit_bytes| Config { threads, ..config(limit_bytes) };
@@ -70,15 +72,15 @@ pub(crate) fn set_with(
     change(engine, key, || store(NewValue::Bytes(value), attributes, cas))
 }
 
-/// Changes attributes. Where that takes a new record it is refused while a thread of another handle is
-/// kept from running in a batch, so it is tried again.
+/// Changes attributes. A change that needs a new record is refused while a thread of another handle
+/// is preempted within a batch, so this repeats it.
 pub(crate) fn amend(engine: &mut Handle, key: &[u8], attributes: Attributes, cas: NewCas) -> u64 {
     let amend = || Change::SetAttributes { attributes, cas, access: Access::Untracked };
     let until = Instant::now() + Duration::from_secs(10);
     loop {
         match change(engine, key, amend) {
             Err(Refusal::OutOfMemory) if Instant::now() < until => thread::yield_now(),
-            amended => return amended.expect("an amendment takes next to no memory"),
+            amended => return amended.expect("an amendment takes hardly any memory"),
         }
     }
 }
@@ -115,7 +117,7 @@ pub(crate) fn get(engine: &mut Handle, key: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether a live item is there. Leaves no trace.
+/// Whether a live item exists. This is not an access.
 pub(crate) fn has(engine: &mut Handle, key: &[u8]) -> bool {
     let key = hashed(engine, key);
     matches!(engine.get(key, Access::Untracked, |_| ()), Lookup::Hit(()))
@@ -128,21 +130,21 @@ pub(crate) fn copied<L: Lease>(item: &Item<'_, L>) -> Vec<u8> {
     }
 }
 
-/// Runs maintenance until nothing is left to do.
+/// Runs maintenance until there is nothing left to do.
 pub(crate) fn tidy(engine: &mut Handle, now: Seconds) {
     let begun = Instant::now();
     while engine.maintain(now) {
-        assert!(begun.elapsed() < PATIENCE, "housekeeping does not end");
+        assert!(begun.elapsed() < PATIENCE, "maintenance does not end");
     }
 }
 
-/// Processor time that this thread has used.
+/// The processor time that this thread has used.
 pub(crate) fn cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("threads have clocks").into()
 }
 
-/// Times a step of the calling thread, without the time for which the thread was ready but had no processor. Other
-/// programs of a busy machine do not count, waiting for a lock does.
+/// Measures a step of the calling thread, without the time for which the thread was ready but had
+/// no processor. So other programs on a busy machine do not count, but waiting for a lock does.
 pub(crate) struct Stopwatch {
     begun: Instant,
     cpu: Duration,
@@ -160,8 +162,8 @@ pub(crate) struct Lap {
 
 impl Stopwatch {
     pub(crate) fn start() -> Self {
-        // The queue's time is read first here and last in `lap`, so that a thread that loses its processor in between
-        // has no more asleep than it was.
+        // The queue's time is read first here and last in `lap`. If the thread loses its processor
+        // in between, its sleep is underestimated.
         let queued = queued_time();
         Self { queued, cpu: cpu_time(), begun: Instant::now() }
     }
@@ -174,35 +176,36 @@ impl Stopwatch {
     }
 }
 
-/// The time for which this thread was ready and waited for a processor. Zero where the kernel does not count it.
+/// The time for which this thread was ready and waited for a processor. Zero if the kernel does not
+/// count it.
 fn queued_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split(' ').nth(1).and_then(|nanos| nanos.parse().ok());
     Duration::from_nanos(nanos.unwrap_or(0))
 }
 
-/// Runs `work` on a thread of its own and fails if it does not end in time. A thread that hangs is
-/// left running.
+/// Runs `work` on a separate thread, and fails if it does not end in time. A hanging thread keeps
+/// running.
 pub(crate) fn within<R: Send + 'static>(
     time: Duration,
     work: impl FnOnce() -> R + Send + 'static,
 ) -> R {
     let (sender, receiver) = mpsc::channel();
     let worker = thread::spawn(move || {
-        // The receiver is gone if the time is over.
+        // The receiver is gone after a timeout.
         let _ = sender.send(work());
     });
     match receiver.recv_timeout(time) {
         Ok(result) => result,
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("still at it after {time:?}"),
-        Err(mpsc::RecvTimeoutError::Disconnected) => {
-            std::panic::resume_unwind(worker.join().expect_err("it sent nothing"))
-        }
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("not done after {time:?}"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => std::panic::resume_unwind(
+            worker.join().expect_err("a worker that sends nothing has panicked"),
+        ),
     }
 }
 
-/// Where threads line up to start at the same moment. Its threads poll, because threads that are
-/// woken start one after another.
+/// A barrier from which threads start at the same moment. They poll, because threads that are woken
+/// start one after another.
 pub(crate) struct StartLine {
     threads: usize,
     arrived: AtomicUsize,
@@ -213,7 +216,7 @@ impl StartLine {
         Self { threads, arrived: AtomicUsize::new(0) }
     }
 
-    /// Waits for all threads to be there, for the `round`th time, counted from 0.
+    /// Waits until all threads have arrived for round `round`, counted from 0.
     pub(crate) fn wait(&self, round: usize) {
         self.arrived.fetch_add(1, Ordering::SeqCst);
         let all = (round + 1) * self.threads;

@@ -1,17 +1,17 @@
-//! A client that writes each key once, without end, does not push out what others read all the time.
+//! A client that writes many keys once does not evict keys that others always read.
 
 use super::common::*;
 use larder_store::Batches;
 
 const LIMIT: usize = 16 * MIB;
 const VALUE_LEN: usize = 1000;
-/// A tenth of what the cache holds.
+/// A tenth of the items that the cache holds.
 const HOT: usize = LIMIT / VALUE_LEN / 10;
-/// Twenty times what the cache holds.
+/// Twenty times the items that the cache holds.
 const FLOOD: usize = 20 * LIMIT / VALUE_LEN;
 
 #[test]
-fn keys_that_are_written_once_do_not_push_out_what_is_read_all_the_time() {
+fn keys_written_once_do_not_evict_keys_that_are_always_read() {
     let cache = cache(LIMIT);
     let mut engine = cache.handle();
     let value = pattern(1, VALUE_LEN);

@@ -1,4 +1,4 @@
-//! Flushes among sets, other flushes, and items that are being moved.
+//! Flushes at the same time as sets, other flushes, and moves of items.
 
 use super::common::*;
 use larder_store::segment::{Cache, Handle};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const TIME: Duration = Duration::from_secs(2);
 
-/// Flushes begun and ended.
+/// The number of flushes that have started and ended.
 #[derive(Default)]
 struct Flushes {
     begun: AtomicU64,
@@ -17,10 +17,10 @@ struct Flushes {
     over: AtomicBool,
 }
 
-/// A thread's item that its own flush has taken must not come back when the flush of another thread
-/// ends, which may have begun earlier.
+/// A thread's item that its own flush has removed must not return when another thread's flush ends,
+/// which may have started earlier.
 #[test]
-fn of_two_flushes_at_once_neither_brings_items_back() {
+fn two_concurrent_flushes_bring_no_items_back() {
     let (cache, over, stored) = (cache(16 * MIB), AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         for thread in 0..4_u32 {
@@ -29,7 +29,7 @@ fn of_two_flushes_at_once_neither_brings_items_back() {
                 let (mut engine, key) = (cache.handle(), thread.to_le_bytes());
                 let end = Instant::now() + TIME;
                 while !over.load(Ordering::Relaxed) && Instant::now() < end {
-                    // Refused while a thread of another handle is kept from running for long.
+                    // Refused while a thread of another handle is preempted for long.
                     if set(&mut engine, &key, b"old") == Err(Refusal::OutOfMemory) {
                         continue;
                     }
@@ -38,18 +38,18 @@ fn of_two_flushes_at_once_neither_brings_items_back() {
                     let is_back = (0..200).any(|_| has(&mut engine, &key));
                     if is_back {
                         over.store(true, Ordering::Relaxed);
-                        panic!("an item from before a flush is there again");
+                        panic!("a flushed item has returned");
                     }
                 }
             });
         }
     });
-    assert!(stored.into_inner() > 0, "nothing was stored that a flush could have taken");
+    assert!(stored.into_inner() > 0, "no item was stored that a flush could have removed");
 }
 
-/// Items move while segments are cleaned and evicted: a move that began before a flush may end after
-/// it. In each round all threads store items and wait for each other, then some overwrite others, so
-/// that items move, while one flushes.
+/// Items move while segments are cleaned and evicted, and a move that started before a flush may
+/// end after it. In each round all threads store items and wait for each other. Then some overwrite
+/// others, so that items move, while one flushes.
 #[test]
 fn an_item_that_moves_during_a_flush_is_flushed() {
     let (cache, line, outlived) = (cache(2 * MIB), StartLine::new(3), AtomicU64::new(0));
@@ -64,7 +64,7 @@ fn an_item_that_moves_during_a_flush_is_flushed() {
                     store_among_others(&mut engine, &mut random, thread);
                     line.wait(3 * round);
                     if thread == 0 {
-                        // At any point of what the others are doing.
+                        // At any point of the other threads' work.
                         (0..random.below(5000)).for_each(|_| std::hint::spin_loop());
                         engine.flush(None);
                     } else {
@@ -85,7 +85,7 @@ fn an_item_that_moves_during_a_flush_is_flushed() {
             });
         }
     });
-    assert_eq!(outlived.into_inner(), 0, "items have outlived a flush");
+    assert_eq!(outlived.into_inner(), 0, "no item survives a flush");
 }
 
 const CHECKED: u64 = 200;
@@ -102,7 +102,7 @@ fn store_among_others(engine: &mut Handle, random: &mut Random, thread: u64) {
     }
 }
 
-/// Overwrites one of many items. Small memory may be all in use for a moment.
+/// Overwrites one of many items. The small memory may be completely in use for a moment.
 fn overwrite(engine: &mut Handle, random: &mut Random) {
     engine.begin_batch(START);
     let key = (1 << 40 | random.below(3000) as u64).to_le_bytes();
@@ -113,7 +113,7 @@ fn overwrite(engine: &mut Handle, random: &mut Random) {
 
 /// One thread flushes now and then; the others store between two flushes and look at once.
 #[test]
-fn what_is_stored_after_a_flush_stays() {
+fn an_item_stored_after_a_flush_stays() {
     let (cache, flushes) = (cache(16 * MIB), Flushes::default());
     thread::scope(|scope| {
         for writer in 0..3_u32 {
@@ -141,8 +141,8 @@ fn store_between_flushes(flushes: &Flushes, engine: &mut Handle, key: &[u8]) {
     let ended = flushes.ended.load(Ordering::SeqCst);
     engine.begin_batch(START);
     if set(engine, key, b"new").is_err() {
-        // Each flush ends a segment of each writer. Where another writer has lost its core in a batch
-        // meanwhile, none of these can be used again yet.
+        // Each flush seals a segment of each writer. If another writer is preempted within a batch,
+        // none of these segments can be reused yet.
         return engine.end_batch();
     }
     let mut is_there = true;
@@ -150,16 +150,16 @@ fn store_between_flushes(flushes: &Flushes, engine: &mut Handle, key: &[u8]) {
         is_there &= has(engine, key);
     }
     engine.end_batch();
-    // No flush was under way before and none has begun since.
+    // No flush was under way before, and none has started since.
     if flushes.begun.load(Ordering::SeqCst) == ended && !is_there {
         flushes.over.store(true, Ordering::Relaxed);
         panic!("an item stored after a flush is gone");
     }
 }
 
-/// In each round a delayed flush becomes due, and two threads notice it at the same time.
+/// In each round a delayed flush becomes due, and two threads detect it at the same time.
 #[test]
-fn a_flush_that_becomes_due_is_over_before_anybody_sees_its_second() {
+fn a_due_flush_ends_before_any_thread_sees_its_second() {
     let (cache, line) = (cache(16 * MIB), StartLine::new(2));
     let (old_seen, new_lost) = (AtomicU32::new(0), AtomicU32::new(0));
     let (over, end) = (AtomicBool::new(false), Instant::now() + TIME);
@@ -209,9 +209,9 @@ fn store_and_flush_later(engine: &mut Handle, now: Seconds, due: Seconds) {
     engine.end_batch();
 }
 
-/// A flush becomes due again and again while others write without a break.
+/// A flush becomes due repeatedly while others write continuously.
 #[test]
-fn delayed_flushes_among_writers_take_all_that_is_older() {
+fn delayed_flushes_among_writers_remove_all_older_items() {
     let (cache, over) = (cache(16 * MIB), AtomicBool::new(false));
     let clock = AtomicU32::new(START.0);
     thread::scope(|scope| {
@@ -241,24 +241,24 @@ fn write_by_the_clock(cache: &Cache, over: &AtomicBool, clock: &AtomicU32, write
         engine.begin_batch(now);
         let old = get(&mut engine, &key);
         engine.end_batch();
-        // This second began with a flush, later than all that was stored before it.
+        // This second started with a flush, later than everything that was stored before.
         if now > stored && old.is_some() {
             over.store(true, Ordering::Relaxed);
-            panic!("an item of {stored:?} is there at {now:?}");
+            panic!("an item of {stored:?} is found at {now:?}");
         }
         engine.begin_batch(now);
-        // Refused while a thread of another handle is kept from running for long.
+        // Refused while a thread of another handle is preempted for long.
         let is_stored = set(&mut engine, &key, b"value") != Err(Refusal::OutOfMemory);
         engine.end_batch();
         if is_stored {
             stored = Seconds(clock.load(Ordering::SeqCst));
         }
     }
-    assert!(stored > Seconds(0), "nothing was stored that a flush could have taken");
+    assert!(stored > Seconds(0), "no item was stored that a flush could have removed");
 }
 
 #[test]
-fn a_search_that_was_asked_for_removes_flushed_items() {
+fn a_requested_search_removes_flushed_items() {
     let cache = cache(16 * MIB);
     let (mut engine, mut other) = (cache.handle(), cache.handle());
     for i in 0..5_000_u32 {
@@ -272,6 +272,6 @@ fn a_search_that_was_asked_for_removes_flushed_items() {
         tidy(&mut engine, START);
         tidy(&mut other, START);
     }
-    assert_eq!(cache.gauges().items, 1, "no other write was needed for that");
+    assert_eq!(cache.gauges().items, 1, "the search removes flushed items without a write");
     assert!(get(&mut engine, b"later").is_some());
 }

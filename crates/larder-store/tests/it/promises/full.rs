@@ -1,4 +1,4 @@
-//! Full caches that do not evict, and caches with room that must not.
+//! Full caches that do not evict, and caches with free memory, which must not evict.
 
 use super::common::*;
 use larder_store::segment::Cache;
@@ -25,7 +25,7 @@ fn a_cache_that_does_not_evict_takes_items_until_its_memory_is_full() {
     assert!((0..ITEMS).step_by(97).all(is_there));
 }
 
-/// The same, with the items coming from several threads: the index grows under one of them.
+/// Several threads store the items: the index grows under one of them.
 #[test]
 fn threads_that_share_a_cache_that_does_not_evict_are_refused_nothing() {
     const THREADS: u32 = 4;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const HANDLES: u64 = 1000;
 
-/// Has handles store an item and remove it, one handle after another.
+/// Makes and drops handles one after another. Each stores an item and removes it.
 fn come_and_go(cache: &Cache, handles: u64) {
     for i in 0..handles {
         let mut engine = cache.handle();
@@ -31,13 +31,13 @@ fn dropped_handles_leave_totals_right() {
     for i in 0..HANDLES {
         let mut engine = cache.handle();
         set(&mut engine, &i.to_le_bytes(), &[7; 100]).unwrap();
-        // What one handle has stored another removes.
+        // Each second handle removes the item of the one before.
         if i % 2 == 1 {
             remove(&mut engine, &(i - 1).to_le_bytes());
         }
     }
     let gauges = cache.gauges();
-    // Of each class: 59 bytes of head, 8 of key.
+    // 59 bytes of overhead and 8 bytes of key.
     assert_eq!((gauges.items, gauges.bytes), (HANDLES / 2, HANDLES / 2 * (59 + 8 + 100)));
     assert_eq!((gauges.items_total, gauges.evictions), (2 * HANDLES, 0));
 }
@@ -53,7 +53,7 @@ fn memory_does_not_grow_with_dropped_handles() {
     assert!(more <= 4 * 1024, "{more} KiB more for {HANDLES} handles and no item");
 }
 
-/// The same with items that stay: they need 140 KiB.
+/// Like `memory_does_not_grow_with_dropped_handles`, with items that stay: they need 140 KiB.
 #[test]
 fn items_of_dropped_handles_take_little_memory() {
     let cache = cache(64 * MIB);
@@ -69,7 +69,7 @@ fn items_of_dropped_handles_take_little_memory() {
     assert!(more <= 8 * 1024, "{more} KiB for {HANDLES} items of 140 bytes");
 }
 
-/// Handles that only remove what others have stored: the index must hear of it.
+/// Handles that only remove items of others. Their removals must reach the index's count.
 #[test]
 fn the_index_does_not_grow_with_removed_items() {
     const KEYS: u64 = 15;
@@ -86,7 +86,8 @@ fn the_index_does_not_grow_with_removed_items() {
     assert_eq!(gauges.index_bytes, before, "for at most {KEYS} items at a time");
 }
 
-/// And handles that only store: it must grow in time, so that nothing is dropped for a place.
+/// Handles that only store. The index must grow in time, so that no item is dropped for lack of an
+/// index word.
 #[test]
 fn the_index_grows_with_the_items_of_dropped_handles() {
     let (cache, one_handle) = (cache(64 * MIB), cache(64 * MIB));
@@ -116,12 +117,12 @@ fn expired_items_in_an_open_segment_are_removed_by_maintenance() {
     for _ in 0..64 {
         engine.maintain(after(3));
     }
-    assert_eq!(cache.gauges().items, 1, "{ITEMS} have expired two seconds ago");
+    assert_eq!(cache.gauges().items, 1, "{ITEMS} items expired two seconds ago");
     engine.begin_batch(after(3));
     assert!(has(&mut engine, b"stays"));
 }
 
-/// Expired items in segments that many handles hold open, each visited by its owner.
+/// Expired items in segments that many handles have open. Each handle visits its own.
 #[test]
 fn expired_items_in_many_open_segments_are_removed_by_maintenance() {
     let cache = cache(64 * MIB);
@@ -140,10 +141,10 @@ fn expired_items_in_many_open_segments_are_removed_by_maintenance() {
             (0..16).for_each(|_| _ = engine.maintain(after(now)));
         });
     }
-    assert_eq!(cache.gauges().items, 0, "the last have expired ten seconds ago");
+    assert_eq!(cache.gauges().items, 0, "the last items expired ten seconds ago");
 }
 
-/// The gateway's handle comes and goes with its requests: each takes the journal of one that is gone.
+/// The gateway makes a handle for each request. Each handle continues the journal of a dropped one.
 #[test]
 fn journals_do_not_grow_with_dropped_handles() {
     let journals = Journals::new(1 << 20, 2);
@@ -160,18 +161,19 @@ fn journals_do_not_grow_with_dropped_handles() {
         }
         drop(engine);
         let now: u64 = journals.ends().iter().sum();
-        assert!(now > ends, "what a handle has written stays");
+        assert!(now > ends, "the entries of a dropped handle stay");
         ends = now;
-        // Nobody has to wait for a handle that was dropped in the middle of a batch.
+        // `settle` does not wait for a handle that was dropped during a batch.
         assert!(journals.settle(&mut Vec::new()));
     }
     assert_eq!(journals.from(0).len(), 2);
     drop(stays);
 }
 
-/// Changes for which nobody waits do not wake who rests, but for those that would otherwise be written over.
+/// Changes that need no acknowledgement do not wake a paused reader, except before they would
+/// overwrite entries that it has not read.
 #[test]
-fn who_rests_is_woken_before_much_of_a_journal_is_written() {
+fn a_paused_reader_is_woken_before_a_quarter_of_a_journal_is_written() {
     const WORDS: u64 = 1 << 13;
     let journals = Journals::new(1 << 16, 1);
     let cache = JournaledCache::new(cache(64 * MIB), Arc::clone(&journals));

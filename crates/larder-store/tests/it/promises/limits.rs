@@ -1,4 +1,4 @@
-//! The limit changes while threads write at it.
+//! The limit changes while threads fill the memory.
 
 use super::common::*;
 use larder_store::segment::{Cache, Config, Handle};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 const WRITERS: u64 = 3;
 const VALUE_LEN: usize = 1000;
-/// How long each limit lasts.
+/// The time for which each limit lasts.
 const SPELL: Duration = Duration::from_millis(300);
 
-/// What one thread has seen.
+/// The results of a writing thread.
 #[derive(Default)]
 struct Written {
     stored: VecDeque<[u8; 16]>,
@@ -31,7 +31,7 @@ fn value(name: [u8; 16]) -> Vec<u8> {
     pattern(u64::from_le_bytes(*name.last_chunk().expect("16 bytes")), VALUE_LEN)
 }
 
-/// Stores one new item after the other. Whoever is refused removes an old one.
+/// Stores new items one after another. After a refusal, removes an old one.
 fn write(engine: &mut Handle, writer: u64, is_over: &AtomicBool) -> Written {
     let mut written = Written::default();
     for i in 0.. {
@@ -44,7 +44,7 @@ fn write(engine: &mut Handle, writer: u64, is_over: &AtomicBool) -> Written {
             Ok(_) => written.stored.push_back(name),
             Err(Refusal::OutOfMemory) => {
                 written.refused += 1;
-                assert!(!has(engine, &name), "what was refused is not there");
+                assert!(!has(engine, &name), "a refused item is not found");
                 if let Some(oldest) = written.stored.pop_front() {
                     remove(engine, &oldest);
                 }
@@ -88,16 +88,16 @@ fn check(evict: bool) {
     if evict {
         assert!(gauges.used_bytes <= 8 << 20, "{} bytes are in use", gauges.used_bytes);
     } else {
-        assert!(refused > 0, "they wrote at the limit");
+        assert!(refused > 0, "the threads have filled the memory");
         for name in written.iter().flat_map(|written| &written.stored) {
-            assert!(get(&mut engine, name) == Some(value(*name)), "what was stored stays");
+            assert!(get(&mut engine, name) == Some(value(*name)), "a stored item stays");
         }
     }
-    // More than there ever was: what does not evict may still hold all that it had room for.
+    // Higher than any limit before, because a cache that does not evict may still hold all items.
     cache.set_limit(32 * MIB).unwrap();
     for i in 0..1000 {
         let name = name(WRITERS, i);
-        assert!(set(&mut engine, &name, &value(name)).is_ok(), "there is room again");
+        assert!(set(&mut engine, &name, &value(name)).is_ok(), "the raised limit has room");
         assert!(get(&mut engine, &name) == Some(value(name)));
     }
 }

@@ -1,5 +1,4 @@
-//! No single operation delays others for long, however large a value is and however many items there
-//! are.
+//! No operation delays others for long, however large a value is and however many items there are.
 
 use super::common::*;
 use larder_store::segment::{Cache, Handle};
@@ -9,16 +8,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const LARGE: &[u8] = b"large";
-/// The minimum time for which others do large things while one thread sets small values.
+/// The minimum time for which others use large values while one thread sets small ones.
 const TIME: Duration = Duration::from_secs(1);
-/// The minimum of sets in that time, and the longest that they take on average: less than copying a large value takes.
+/// The minimum number of sets in that time, and the maximum of their mean time: less than copying a
+/// large value takes.
 const SETS_MIN: u32 = 2000;
 const SET_MEAN_MAX: Duration = Duration::from_micros(500);
-/// The longest for which a set may sleep, and the longest for which it may work or poll a lock.
+/// The maximum time for which a set may sleep, and for which it may work or poll a lock.
 const SET_ASLEEP_MAX: Duration = Duration::from_millis(250);
 const SET_CPU_MAX: Duration = Duration::from_millis(10);
 
-/// Keys that are likely to wait for the same lock as [`LARGE`]: their hashes end alike.
+/// Keys that probably use the same lock as [`LARGE`]: their hashes have the same low bits.
 fn neighbours(engine: &Handle) -> Vec<[u8; 4]> {
     const ALIKE: u64 = 1023;
     let large = engine.hash(LARGE);
@@ -26,7 +26,7 @@ fn neighbours(engine: &Handle) -> Vec<[u8; 4]> {
     (0..u32::MAX).map(u32::to_le_bytes).filter(is_near).take(8).collect()
 }
 
-/// Has `work` repeated on another thread while this one sets small values of neighbours.
+/// Repeats `work` on another thread while this one sets small values of neighbours.
 fn check_sets_during(cache: &Cache, work: impl Fn(&mut Handle) + Sync) {
     let over = AtomicBool::new(false);
     let rounds = thread::scope(|scope| {
@@ -51,15 +51,15 @@ fn check_sets_during(cache: &Cache, work: impl Fn(&mut Handle) + Sync) {
         assert!(sets.longest.cpu < SET_CPU_MAX, "{sets:?}");
         rounds
     });
-    assert!(rounds > 0, "that was no test");
+    assert!(rounds > 0, "`work` ran at least once");
 }
 
 #[derive(Debug, Default)]
 struct Sets {
     count: u32,
-    /// The time of all sets together.
+    /// The total time of all sets.
     all: Duration,
-    /// The longest of each part.
+    /// The maximum of each part.
     longest: Lap,
 }
 
@@ -117,7 +117,7 @@ fn overwriting_and_deleting_large_values_does_not_delay_other_sets() {
     });
 }
 
-/// A deletion only lets go of memory: it takes no longer for a large value than for a small one.
+/// A deletion only releases memory: it takes no longer for a large value than for a small one.
 #[test]
 fn deleting_a_large_value_is_one_short_step() {
     let cache = cache(256 * MIB);
@@ -160,7 +160,7 @@ fn maintenance_is_done_in_short_steps() {
             let more = engine.maintain(after(secs));
             times.push(cpu_time() - begun);
             in_this_second += 1;
-            assert!(in_this_second < ITEMS, "still at it in second {secs}");
+            assert!(in_this_second < ITEMS, "maintenance does not end in second {secs}");
             if !more {
                 break;
             }
@@ -168,15 +168,15 @@ fn maintenance_is_done_in_short_steps() {
         steps += in_this_second;
     }
     times.sort_unstable();
-    // Two steps in a thousand may have been interrupted for something else on their processor.
+    // Ignore two steps in a thousand, which may have been interrupted.
     let long = times[times.len() - 1 - times.len() / 500];
     assert!(long < Duration::from_millis(2), "a step took {long:?}, of {steps}");
     let left = cache.gauges().items;
-    assert!(left < ITEMS.into(), "nothing was taken away");
+    assert!(left < ITEMS.into(), "maintenance has removed items");
     assert_eq!(cache.gauges().evictions, 0);
 }
 
-/// Others set values while one thread does the housekeeping of that cache.
+/// Other threads set values while one thread does the maintenance of the cache.
 #[test]
 fn maintenance_does_not_delay_other_sets() {
     let cache = cache(256 * MIB);

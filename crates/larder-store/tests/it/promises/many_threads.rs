@@ -1,4 +1,4 @@
-//! Many handles on little memory: what each of them holds open must leave room for all.
+//! Many handles on little memory: each may hold only so much that all have room.
 
 use super::common::*;
 use larder_store::segment::{Cache, Handle};
@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-/// What came of a thread's sets.
+/// The result of a thread's sets.
 struct Outcome {
     /// The number of the set that was refused.
     refused: Option<u32>,
@@ -15,7 +15,7 @@ struct Outcome {
     cpu: Duration,
 }
 
-/// Ends with the first refusal: more of them would only take time.
+/// Stops at the first refusal, because further ones would only take time.
 fn set_small_values(engine: &mut Handle, thread: usize, sets: u32) -> Outcome {
     let mut outcome = Outcome { refused: None, cpu: Duration::ZERO };
     let begun = cpu_time();
@@ -35,7 +35,7 @@ fn set_small_values(engine: &mut Handle, thread: usize, sets: u32) -> Outcome {
 }
 
 fn check(cache: &Cache, threads: usize, sets: u32) {
-    // All have segments open at the same time, before the first one is through and after it.
+    // All threads have segments open at the same time: before the first one ends and after it.
     let (begin, end) = (Barrier::new(threads), Barrier::new(threads));
     let outcomes: Vec<Outcome> = thread::scope(|scope| {
         let (begin, end) = (&begin, &end);
@@ -72,13 +72,14 @@ fn a_hundred_and_twenty_eight_threads_set_values_in_four_mebibytes() {
     check(&small_cache(4 * MIB, 128), 128, 2000);
 }
 
-/// The cache was told of fewer threads than come.
+/// More threads use the cache than its configuration says.
 #[test]
 fn more_threads_than_announced_set_values() {
     check(&small_cache(4 * MIB, 4), 128, 2000);
 }
 
-/// What idle handles have open belongs to nobody else: it must be little, or can be taken.
+/// Other handles cannot use the open segments of idle handles, so these must be few, or they can be
+/// taken over.
 #[test]
 fn idle_handles_leave_room_for_one_that_writes() {
     check_with_idle_handles(&small_cache(4 * MIB, 129));

@@ -9,13 +9,13 @@ use std::thread;
 const KEYS: u64 = 256;
 const ROUNDS: u64 = 60_000;
 
-/// One of three lengths that are one after the other in memory.
+/// A value with one of three successive record lengths.
 fn value(key: u64, round: u64) -> Vec<u8> {
     let byte = u8::try_from((key * 31 + round) % 251).unwrap();
     vec![byte; usize::try_from(700 + 8 * (round % 3)).unwrap()]
 }
 
-/// Overwrites, deletes and lets expire, in batches of a few requests.
+/// Overwrites items, deletes them and lets them expire, in batches of a few requests.
 fn write(cache: &Cache, writer: u64) {
     let mut engine = cache.handle();
     for round in 0..ROUNDS {

@@ -18,12 +18,12 @@ fn value_of(key: u64) -> Vec<u8> {
     pattern(key, 20 + usize::try_from(key % 400).unwrap())
 }
 
-/// Stores items whose values follow from their keys.
+/// Stores items whose values depend on their keys.
 fn store_items(engine: &mut Handle, keys: std::ops::Range<u64>) {
     keys.for_each(|key| _ = set(engine, &key.to_le_bytes(), &value_of(key)).unwrap());
 }
 
-/// All of these items are there and whole.
+/// Checks that all of these items exist and are whole.
 #[track_caller]
 fn check_items(engine: &mut Handle, keys: std::ops::Range<u64>) {
     for key in keys {
@@ -32,7 +32,7 @@ fn check_items(engine: &mut Handle, keys: std::ops::Range<u64>) {
     }
 }
 
-/// Items that are there are whole, and all memory can be used again and again.
+/// Checks that the existing items are whole, and that all memory can be reused.
 fn check_by_churning(cache: &Cache) {
     let mut engine = cache.handle();
     let limit = cache.gauges().limit_bytes;
@@ -72,7 +72,7 @@ fn a_key_that_is_too_long_is_refused() {
     }
 }
 
-/// What is longer than any protocol lets through is refused or stored like any other.
+/// Keys longer than any protocol allows are refused, or stored like any other.
 #[test]
 fn a_key_of_unusual_length_does_not_damage_other_items() {
     for len in [251, 254, 255, 256, 257, 511, 512, 1023, 1024] {
@@ -146,9 +146,9 @@ fn an_upload_of_another_cache_is_not_stored() {
     }
 }
 
-/// The handle of one cache is given the upload of another one to go on with.
+/// The handle of one cache extends the upload of another one.
 #[test]
-fn an_upload_that_another_cache_goes_on_with_harms_neither() {
+fn extending_an_upload_with_another_cache_harms_neither() {
     let (ours, theirs) = (cache(4 * MIB), cache(4 * MIB));
     let (mut our_engine, mut their_engine) = (ours.handle(), theirs.handle());
     store_items(&mut our_engine, 0..KEYS);
@@ -157,7 +157,7 @@ fn an_upload_that_another_cache_goes_on_with_harms_neither() {
     their_engine.extend(&mut upload, &pattern(9, 50_000)).unwrap();
     let extended = tried(|| our_engine.extend(&mut upload, &pattern(10, 100_000)));
     let dropped = tried(|| drop(upload));
-    assert!(!matches!(extended, Some(Ok(()))), "the other cache took it");
+    assert!(!matches!(extended, Some(Ok(()))), "the other cache refuses the upload");
     assert!(dropped.is_some(), "an upload can be dropped");
     check_items(&mut our_engine, 0..KEYS);
     check_items(&mut their_engine, 0..KEYS);
@@ -175,7 +175,7 @@ fn a_key_with_the_hash_of_another_is_not_stored() {
         let key = HashedKey { bytes: b"key", hash: engine.hash(b"key") ^ wrong << (wrong % 50) };
         let put = || store(NewValue::Bytes(b"value"), Attributes::default(), NewCas::Fresh);
         let stored = tried(|| engine.update(key, &mut None, |_| (put(), ())).map(drop));
-        assert!(!matches!(stored, Some(Ok(()))), "stored under a hash that is not its own");
+        assert!(!matches!(stored, Some(Ok(()))), "not stored under a wrong hash");
     }
     assert_eq!(get(&mut engine, b"key"), None);
     check_items(&mut engine, 0..KEYS);
@@ -184,8 +184,8 @@ fn a_key_with_the_hash_of_another_is_not_stored() {
     check_by_churning(&cache);
 }
 
-/// Writes under wrong hashes among others, and goes through all memory several times: no index word
-/// may be left that refers to memory in use for something else.
+/// Writes with wrong hashes among others, and overwrites all memory several times: no index word
+/// may be left that refers to reused memory.
 #[test]
 fn wrong_hashes_never_lead_to_memory_of_others() {
     const LEN: usize = 100;
@@ -200,7 +200,7 @@ fn wrong_hashes_never_lead_to_memory_of_others() {
             let key = HashedKey { bytes: &key, hash: random.next() };
             let value = pattern(i, LEN);
             let put = || store(NewValue::Bytes(&value), Attributes::default(), NewCas::Fresh);
-            // Whether it is refused is another test's concern.
+            // Another test checks whether it is refused.
             let _ = tried(|| engine.update(key, &mut None, |_| (put(), ())).map(drop));
         }
         engine.end_batch();
@@ -210,7 +210,7 @@ fn wrong_hashes_never_lead_to_memory_of_others() {
     }
 }
 
-/// Every item of the cache shows what was stored under its key.
+/// Checks that every item of the cache has the value that was stored under its key.
 fn check_by_walking(engine: &mut Handle, len: usize) {
     let mut walk = engine.walk();
     let mut wrong = 0;
@@ -220,7 +220,7 @@ fn check_by_walking(engine: &mut Handle, len: usize) {
     };
     let mut show = |key: &[u8], item: &larder_store::Item<'_, ChainLease>| visit(key, copied(item));
     while engine.continue_walk(&mut walk, 100, Waker::noop(), &mut show) == WalkState::More {}
-    assert_eq!(wrong, 0, "items that are no items");
+    assert_eq!(wrong, 0, "every item that a walk shows is valid");
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_panic_of_the_deciding_closure_leaves_the_cache_usable() {
             let bytes = key.to_le_bytes();
             let key = hashed(&engine, &bytes);
             let decide = |_: Lookup<&larder_store::Item<'_, _>>| -> (Change<'_>, ()) {
-                panic!("the caller's own")
+                panic!("a panic of the caller")
             };
             assert!(tried(|| engine.update(key, &mut None, decide).map(drop)).is_none());
         }
@@ -244,7 +244,7 @@ fn a_panic_of_the_deciding_closure_leaves_the_cache_usable() {
     });
 }
 
-/// The same in the middle of a batch, with a large item that is under lease, and with an upload.
+/// Panics during a batch, with a large item under lease, and with an upload.
 #[test]
 fn a_panic_of_the_deciding_closure_on_a_large_item_frees_all_memory() {
     within(PATIENCE, || {
@@ -259,7 +259,7 @@ fn a_panic_of_the_deciding_closure_on_a_large_item_frees_all_memory() {
             let key = hashed(&engine, b"large");
             let decided = tried(|| {
                 let decide = |found: Lookup<&larder_store::Item<'_, _>>| -> (Change<'_>, ()) {
-                    assert!(matches!(found, Lookup::Miss), "the caller's own");
+                    assert!(matches!(found, Lookup::Miss), "a panic of the caller");
                     (Change::Keep, ())
                 };
                 engine.update(key, &mut upload, decide).map(drop)
@@ -283,14 +283,15 @@ fn a_panic_of_a_reader_leaves_the_cache_usable() {
         set_upload(&mut engine, b"large", &pattern(1, MIB)).unwrap();
         for key in [&b"large"[..], &7_u64.to_le_bytes()].repeat(20) {
             let key = hashed(&engine, key);
-            let read = |_: &larder_store::Item<'_, _>| -> () { panic!("the caller's own") };
+            let read = |_: &larder_store::Item<'_, _>| -> () { panic!("a panic of the caller") };
             assert!(tried(|| engine.get(key, Access::Tracked, read)).is_none());
             engine.begin_batch(START);
-            let read = |_: &larder_store::Content<'_, _>| -> () { panic!("the caller's own") };
+            let read = |_: &larder_store::Content<'_, _>| -> () { panic!("a panic of the caller") };
             assert!(tried(|| engine.content(key, read)).is_none());
             let mut walk = engine.walk();
             let walked = tried(|| {
-                let show = |_: &[u8], _: &larder_store::Item<'_, _>| panic!("the caller's own");
+                let show =
+                    |_: &[u8], _: &larder_store::Item<'_, _>| panic!("a panic of the caller");
                 while engine.continue_walk(&mut walk, 100, Waker::noop(), show) == WalkState::More {
                 }
             });
@@ -302,7 +303,7 @@ fn a_panic_of_a_reader_leaves_the_cache_usable() {
     });
 }
 
-/// Set for the process that has an observer panic: it may abort.
+/// Set for a child process whose observer panics. The process may abort.
 const OBSERVED: &str = "LARDER_TEST_OBSERVED";
 
 #[test]
@@ -331,7 +332,10 @@ fn churn_with_a_panicking_observer() {
         let cache = cache(4 * MIB);
         cache.observe_evictions(Box::new(|eviction| {
             let seen = SEEN.fetch_add(1, Ordering::Relaxed);
-            assert!(eviction.attributes.expiry == Expiry::Never && seen % 500 != 499, "its own");
+            assert!(
+                eviction.attributes.expiry == Expiry::Never && seen % 500 != 499,
+                "the observer gets valid items, and panics"
+            );
         }));
         let mut engine = cache.handle();
         let mut panics = 0;
@@ -343,13 +347,13 @@ fn churn_with_a_panicking_observer() {
                 assert!(value == value_of(key), "item {key}");
             }
         }
-        assert!(panics > 0, "that was no test");
+        assert!(panics > 0, "the observer has panicked");
         let gauges = cache.gauges();
         assert!(gauges.items * 200 > gauges.limit_bytes / 2, "{} items are left", gauges.items);
     });
 }
 
-/// A panic while a handle has a batch open: its end is the caller's, or comes with the handle's drop.
+/// A panic while a handle has a batch open: the caller ends the batch, or drops the handle.
 #[test]
 fn a_thread_that_panics_in_a_batch_keeps_no_memory() {
     within(Duration::from_secs(30), || {
@@ -360,7 +364,7 @@ fn a_thread_that_panics_in_a_batch_keeps_no_memory() {
                 let mut engine = cache.handle();
                 engine.begin_batch(START);
                 store_items(&mut engine, 0..KEYS);
-                panic!("the caller's own");
+                panic!("a panic of the caller");
             });
             assert!(panicked.join().is_err());
         }

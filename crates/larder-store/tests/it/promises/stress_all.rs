@@ -1,11 +1,11 @@
 //! All operations at once: many threads, little memory, and values that can be checked.
 //!
-//! A value carries its key, a version, its length and a checksum. Versions of a shared key only
-//! rise, and once a thread was told that one is stored, no read that begins later may show an older
-//! one. Whatever else is done (flushes, removals, evictions, changes of the limit) may only make
-//! items disappear.
+//! A value contains its key, a version, its length and a checksum. Versions of a shared key only
+//! rise. After a thread has stored a version, no read that starts later may return an older one.
+//! All other operations (flushes, removals, evictions, changes of the limit) can only make items
+//! disappear.
 //!
-//! `LARDER_STRESS_SECS` says how long all of it takes together.
+//! `LARDER_STRESS_SECS` sets the total time.
 
 use super::common::*;
 use larder_store::segment::{Cache, ChainLease, Config, Handle, Upload};
@@ -26,18 +26,18 @@ const SHARED: usize = 256;
 const FILLERS: usize = 50_000;
 const COUNTERS: usize = 16;
 
-/// What the ids of keys begin with.
+/// The first bits of the ids of keys.
 const FILLER: u64 = 1 << 32;
 const COUNTER: u64 = 2 << 32;
 
-/// What is varied.
+/// The parameters of a test.
 #[derive(Clone, Copy, Debug)]
 struct Scenario {
     limit_bytes: usize,
     evict: bool,
-    /// Now and then all items are flushed.
+    /// Whether all items are flushed from time to time.
     flushes: bool,
-    /// The limit changes, up to this.
+    /// The limit changes, up to this maximum.
     limit_bytes_max: Option<usize>,
 }
 
@@ -54,16 +54,16 @@ const SCENARIOS: [Scenario; 6] = {
     ]
 };
 
-/// What is known of a key that all threads write.
+/// The state of a key that all threads write.
 #[derive(Default)]
 struct Shared {
     /// The next version.
     next: AtomicU64,
-    /// The highest that anybody tried to store, set under the key's lock.
+    /// The highest version that any thread tried to store, set under the key's lock.
     tried: AtomicU64,
-    /// The highest that a thread was told is stored.
+    /// The highest version that was stored successfully.
     stored: AtomicU64,
-    /// Reads that begin now show this version or a later one.
+    /// The minimum version that reads return if they start now.
     floor: AtomicU64,
 }
 
@@ -73,7 +73,7 @@ impl Shared {
         self.floor.fetch_max(version, Ordering::SeqCst);
     }
 
-    /// This version is there no more.
+    /// Records that this version does not exist any more.
     fn note_gone(&self, version: u64) {
         self.floor.fetch_max(version + 1, Ordering::SeqCst);
     }
@@ -86,7 +86,7 @@ struct Test {
     over: AtomicBool,
     working: AtomicUsize,
     shared: Vec<Shared>,
-    /// Counts that threads were told of.
+    /// The number of successful counts of each counter.
     counted: [AtomicU64; COUNTERS],
     stored: AtomicU64,
     refused: AtomicU64,
@@ -135,7 +135,7 @@ impl Test {
         let (end, mut random) = (Instant::now() + time, Random::new(99));
         let mut engine = self.cache.handle();
         for round in 1_u32.. {
-            // On a busy machine the other threads may begin late.
+            // On a busy machine the other threads may start late.
             let has_begun = self.stored.load(Ordering::Relaxed) > 0;
             let is_late = Instant::now() >= end + PATIENCE;
             if self.is_over() || Instant::now() >= end && has_begun || is_late {
@@ -158,7 +158,7 @@ impl Test {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// Flushes; afterwards nothing that was known to be stored before is there.
+    /// Flushes. Afterwards no version that was stored before may be found.
     fn flush(&self, engine: &mut Handle) {
         let stored: Vec<u64> =
             self.shared.iter().map(|key| key.stored.load(Ordering::SeqCst)).collect();
@@ -166,8 +166,8 @@ impl Test {
         self.shared.iter().zip(stored).for_each(|(key, stored)| key.note_gone(stored));
     }
 
-    /// Threads that wait for each other for ever would hang the test.
-    #[expect(clippy::explicit_write, reason = "the harness keeps what `eprintln` says to itself")]
+    /// Aborts if threads deadlock, because the test would hang.
+    #[expect(clippy::explicit_write, reason = "the harness captures the output of `eprintln`")]
     fn expect_an_end(&self) {
         let end = Instant::now() + PATIENCE;
         while self.working.load(Ordering::SeqCst) > 0 {
@@ -181,7 +181,7 @@ impl Test {
         }
     }
 
-    /// What must hold when all threads are gone.
+    /// Checks the final state, after all threads have ended.
     fn check_the_end(&self) {
         let scenario = self.scenario;
         let (stored, refused) =
@@ -220,7 +220,7 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// Key, version, length, filler and checksum.
+/// A value of key, version, length, filler and checksum.
 fn value(id: u64, version: u64, filler: usize) -> Vec<u8> {
     let mut bytes = [id, version, filler as u64].map(u64::to_le_bytes).concat();
     bytes.extend(pattern(id ^ version.rotate_left(32), filler));
@@ -239,7 +239,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     })
 }
 
-/// The version of a value of `id`.
+/// The version of a value of `id`. Checks the value.
 #[track_caller]
 fn verified(id: u64, bytes: &[u8]) -> u64 {
     let (content, sum) = bytes.split_at(bytes.len().checked_sub(8).expect("a checksum"));
@@ -267,7 +267,7 @@ struct Held {
     id: u64,
 }
 
-/// A value that is being uploaded, and how much of it has arrived.
+/// An upload in progress, with the number of bytes that have arrived.
 struct Uploading {
     upload: Upload,
     id: u64,
@@ -282,7 +282,7 @@ struct Worker<'t> {
     now: Seconds,
     held: Vec<Held>,
     uploading: Option<Uploading>,
-    /// CAS and number of each counter as this thread left it.
+    /// The CAS and the number of each counter after this thread's last change.
     counters: [(u64, u64); COUNTERS],
 }
 
@@ -330,7 +330,7 @@ impl<'t> Worker<'t> {
         }
     }
 
-    /// Counts what came of a write; whether it was done.
+    /// Counts the result of a write. Returns whether it succeeded.
     fn note<R>(&self, stored: &Result<R, Refusal>) -> bool {
         match stored {
             Ok(_) => self.test.stored.fetch_add(1, Ordering::Relaxed),
@@ -375,7 +375,7 @@ impl<'t> Worker<'t> {
         Attributes { client_flags, expiry, ..Attributes::default() }
     }
 
-    /// Stores the next version, unless a later one came before it.
+    /// Stores the next version, unless a later one was stored before.
     fn write(&mut self, shared: usize) {
         let id = shared as u64;
         let known = &self.test.shared[shared];
@@ -386,7 +386,7 @@ impl<'t> Worker<'t> {
         let key = hashed(&self.engine, &bytes);
         let written = self.engine.update(key, &mut None, |found| {
             if let Lookup::Hit(item) = found {
-                let seen = verified_item(id, item).expect("it is short");
+                let seen = verified_item(id, item).expect("the value is short");
                 Self::check_version(shared, seen, floor);
             }
             if known.tried.fetch_max(version, Ordering::SeqCst) > version {
@@ -412,7 +412,8 @@ impl<'t> Worker<'t> {
         }
     }
 
-    /// Replaces just what was seen: under the same CAS there must be the same version.
+    /// Replaces exactly the item that was seen: an item with the same CAS must have the same
+    /// version.
     fn swap(&mut self, shared: usize) {
         let id = shared as u64;
         let known = &self.test.shared[shared];
@@ -456,8 +457,8 @@ impl<'t> Worker<'t> {
         self.note(&stored);
     }
 
-    /// Raises a number by one. As long as it has the CAS that this thread gave it, it is what this
-    /// thread left.
+    /// Raises a number by one. While it has the CAS of this thread's last change, it must be
+    /// unchanged.
     fn count(&mut self) {
         let counter = self.random.below(COUNTERS);
         let (cas, left) = self.counters[counter];
@@ -482,7 +483,7 @@ impl<'t> Worker<'t> {
         }
     }
 
-    /// Keeps a large value under lease for a while.
+    /// Keeps a lease on a large value for a while.
     fn hold(&mut self, id: u64) {
         if self.held.len() == 2 {
             let held = self.held.remove(0);
@@ -501,12 +502,13 @@ impl<'t> Worker<'t> {
         }
     }
 
-    /// Goes on with an upload, which lives longer than a batch and a handle, or begins one.
+    /// Continues an upload, which may exist longer than a batch and a handle, or starts one.
     fn upload_a_piece(&mut self, id: u64) {
         let Some(Uploading { mut upload, id, value, arrived }) = self.uploading.take() else {
             let len = self.engine.upload_len_min() + self.random.below(40_000);
             let value = value(FILLER + id % 64, 0, len);
-            let upload = self.engine.upload(value.len()).expect("it fits into a small cache");
+            let upload =
+                self.engine.upload(value.len()).expect("the value fits into a small cache");
             self.uploading = Some(Uploading { upload, id: FILLER + id % 64, value, arrived: 0 });
             return;
         };
@@ -532,7 +534,7 @@ impl<'t> Worker<'t> {
         let mut walk = self.engine.walk();
         for _ in 0..1 + self.random.below(20) {
             let state = self.engine.continue_walk(&mut walk, 100, Waker::noop(), |key, item| {
-                let id = u64::from_le_bytes(key.try_into().expect("a key of ours"));
+                let id = u64::from_le_bytes(key.try_into().expect("a key of this test"));
                 if id >= COUNTER {
                     number(&copied(item));
                 } else if let Some(version) = verified_item(id, item)
@@ -549,7 +551,7 @@ impl<'t> Worker<'t> {
     }
 }
 
-/// The version of an item; `None` if too much is under lease to read it.
+/// The version of an item; `None` if too much memory is leased to read it.
 #[track_caller]
 fn verified_item(id: u64, item: &Item<'_, ChainLease>) -> Option<u64> {
     match &item.value {
@@ -559,7 +561,7 @@ fn verified_item(id: u64, item: &Item<'_, ChainLease>) -> Option<u64> {
 }
 
 #[test]
-fn no_value_is_torn_stale_or_lost_whatever_threads_do() {
+fn no_value_is_torn_stale_or_lost_under_concurrent_operations() {
     let secs = std::env::var("LARDER_STRESS_SECS").map_or(3.0, |secs| secs.parse().unwrap());
     for scenario in SCENARIOS {
         let test = Test::new(scenario);

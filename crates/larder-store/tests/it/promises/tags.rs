@@ -1,4 +1,4 @@
-//! What is dropped by a tag stays away, and nothing else goes with it but for want of room.
+//! Items that a tag has dropped stay away, and no others are dropped, except to make room.
 
 use super::common::*;
 use larder_store::segment::{Cache, Handle};
@@ -34,7 +34,7 @@ fn is_flushed(engine: &mut Handle, key: &[u8]) -> bool {
 fn a_drop_takes_the_items_of_its_tag_alone() {
     let cache = cache(16 * MIB);
     let mut engine = cache.handle();
-    assert!(!engine.drop_tag(b"a"), "there are no tags yet");
+    assert!(!engine.drop_tag(b"a"), "no tag exists yet");
     let names: Vec<String> = (0..TAGS_MAX).map(|n| format!("tag {n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     for last in 0..TAGS_MAX {
@@ -54,7 +54,7 @@ fn a_drop_takes_the_items_of_its_tag_alone() {
         assert_eq!(get(&mut engine, b"none").unwrap(), b"0");
         assert_eq!(get(&mut engine, b"other").unwrap(), b"2");
         set_tagged(&mut engine, b"all", b"3", &names);
-        assert_eq!(get(&mut engine, b"all").unwrap(), b"3", "what comes later stays");
+        assert_eq!(get(&mut engine, b"all").unwrap(), b"3", "items that are stored later stay");
     }
     assert!(!engine.drop_tag(b"unknown"));
 }
@@ -90,7 +90,7 @@ fn tags_stay_with_the_item_until_it_is_replaced() {
         Attributes { client_flags: 3, expiry: Expiry::At(after(1000)), ..Attributes::default() };
     amend(&mut engine, b"touched", touched, NewCas::Fresh);
     set(&mut engine, b"replaced", b"2").unwrap();
-    // Others are overwritten, so that segments are emptied and these items move.
+    // Other items are overwritten, so that segments are emptied and these items move.
     for i in 0..200_000_u32 {
         set(&mut engine, &(i % 100).to_le_bytes(), &[1; 500]).unwrap();
         for key in keys {
@@ -105,7 +105,7 @@ fn tags_stay_with_the_item_until_it_is_replaced() {
 }
 
 #[test]
-fn maintenance_frees_what_was_dropped() {
+fn maintenance_frees_items_of_dropped_tags() {
     let cache = cache(64 * MIB);
     let mut engine = cache.handle();
     for i in 0..30_000_u32 {
@@ -132,7 +132,7 @@ fn maintenance_frees_what_was_dropped() {
 }
 
 #[test]
-fn more_tags_than_there_is_room_for_go_early_and_never_late() {
+fn excess_tags_are_dropped_early_and_never_late() {
     let cache = small_cache(MIB, 1);
     let mut engine = cache.handle();
     let name = |i: u32| format!("user {i}");
@@ -146,12 +146,12 @@ fn more_tags_than_there_is_room_for_go_early_and_never_late() {
             engine.drop_tag(name(i).as_bytes());
             assert_eq!(get(&mut engine, &(i % 500).to_le_bytes()), None, "round {round}, tag {i}");
         }
-        assert!(live > 400, "the tags that were used last are there: {live}");
+        assert!(live > 400, "the most recently used tags exist: {live}");
     }
 }
 
 #[test]
-fn after_a_drop_nothing_older_is_seen() {
+fn after_a_drop_no_older_item_is_found() {
     let cache = cache(16 * MIB);
     let (epoch, is_over, begin) = (AtomicU64::new(0), AtomicBool::new(false), Barrier::new(5));
     thread::scope(|scope| {
@@ -180,7 +180,7 @@ fn after_a_drop_nothing_older_is_seen() {
             let (is_over, begin) = (&is_over, &begin);
             move || {
                 begin.wait();
-                // Others of the same bucket, and items that move.
+                // Drops other tags of the same bucket, and makes items move.
                 for i in 0_u64.. {
                     if is_over.load(Ordering::Relaxed) {
                         return;
@@ -221,13 +221,13 @@ fn a_cache_that_is_full_and_does_not_evict_refuses_the_first_tag() {
     let tag = engine.tag(b"a");
     assert!(tag.is_ok() || tag == Err(Refusal::OutOfMemory));
     for i in 0..full.unwrap() {
-        assert!(get(&mut engine, &i.to_le_bytes()).is_some(), "nothing is lost by it: {i}");
+        assert!(get(&mut engine, &i.to_le_bytes()).is_some(), "no item is lost: {i}");
     }
 }
 
-/// Threads that name a new tag at the same time may enter it twice.
+/// Threads that use a new tag at the same time may add it twice.
 #[test]
-fn a_drop_reaches_the_items_of_all_who_named_the_tag_first() {
+fn a_drop_reaches_the_items_of_every_thread_that_added_the_tag() {
     const THREADS: u8 = 4;
     const ROUNDS: u64 = 3000;
     let cache = cache(64 * MIB);
@@ -262,7 +262,7 @@ fn a_drop_reaches_the_items_of_all_who_named_the_tag_first() {
 }
 
 #[test]
-fn no_tag_makes_room_for_another_while_three_quarters_of_the_table_are_in_use() {
+fn no_tag_is_replaced_while_three_quarters_of_the_table_are_in_use() {
     let cache = cache(64 * MIB);
     let mut engine = cache.handle();
     // A table of a MiB has 131,072 words.

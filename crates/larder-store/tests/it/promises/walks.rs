@@ -1,5 +1,5 @@
-//! A walk shows everything that is there from its beginning to its end, whatever inserts move
-//! meanwhile.
+//! A walk shows every item that exists from its start to its end, although inserts move items at
+//! the same time.
 
 use super::common::*;
 use larder_store::segment::Handle;
@@ -10,7 +10,7 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-/// So few items for an index of this size that it grows while they are stored, and evicts later.
+/// The number of items before the walk: so few that the index grows while they are stored.
 const FILLED: u32 = 60_000;
 
 fn name(id: u32) -> [u8; 4] {
@@ -25,7 +25,7 @@ fn store_some(engine: &mut Handle, ids: std::ops::Range<u32>) {
     engine.end_batch();
 }
 
-/// The CAS of each item that is there.
+/// The CAS of each existing item.
 fn present(engine: &mut Handle, ids: std::ops::Range<u32>) -> HashMap<u32, u64> {
     engine.begin_batch(START);
     let there = ids.filter_map(|id| {
@@ -41,8 +41,8 @@ fn present(engine: &mut Handle, ids: std::ops::Range<u32>) -> HashMap<u32, u64> 
     there
 }
 
-/// Walks in steps of about `items`, and returns how often each item was shown that was there before the
-/// walk began and is still there: it was there during the whole walk.
+/// Walks in steps of about `items`. Returns how often the walk showed each item that existed before
+/// it started and still exists.
 fn walked(
     engine: &mut Handle,
     items: usize,
@@ -70,7 +70,7 @@ fn walked(
 
 fn check(stayed: &[(u32, u32)]) {
     let missed = stayed.iter().filter(|(_, times)| *times == 0).count();
-    assert_eq!(missed, 0, "of {} items that were there during the whole walk", stayed.len());
+    assert_eq!(missed, 0, "of {} items that existed during the whole walk", stayed.len());
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_walk_misses_nothing_while_items_are_inserted_between_its_steps() {
         check(&stayed);
         twice += stayed.iter().filter(|(_, times)| *times > 1).count();
     }
-    assert!(twice > 0, "items have moved");
+    assert!(twice > 0, "some items have moved");
 }
 
 #[test]
@@ -104,13 +104,13 @@ fn a_walk_misses_nothing_while_another_thread_inserts() {
             let mut next = FILLED;
             while !has_ended.load(Ordering::Relaxed) {
                 store_some(&mut engine, next..next + 10);
-                // Some of the items that the walk looks for have to stay.
+                // Slowly, because some of the items that the walk checks must stay.
                 thread::sleep(Duration::from_micros(200));
                 next += 10;
             }
         });
         let mut looked_for = 0;
-        // What was evicted is stored again, so that there is something to look for in each walk.
+        // Evicted items are stored again, so that each walk has items to check.
         for _ in 0..10 {
             let stayed = walked(&mut engine, 100, |_| ());
             looked_for += stayed.len();
@@ -119,13 +119,13 @@ fn a_walk_misses_nothing_while_another_thread_inserts() {
         }
         has_ended.store(true, Ordering::Relaxed);
         writer.join().unwrap();
-        assert!(looked_for > 0, "some items have stayed");
+        assert!(looked_for > 0, "some items existed during a whole walk");
     });
 }
 
 #[test]
 #[should_panic(expected = "the walk belongs to another cache")]
-fn a_walk_does_not_go_on_in_another_cache() {
+fn a_walk_cannot_continue_in_another_cache() {
     let mut walk = cache(MIB).handle().walk();
     cache(2 * MIB).handle().continue_walk(&mut walk, 100, Waker::noop(), |_, _| ());
 }
