@@ -161,7 +161,8 @@ impl Cache {
     /// the reason.
     ///
     /// # Errors
-    /// [`ConfigError`]: as for [`Cache::new`], or the file can't be mapped, or its file system is full.
+    /// [`ConfigError`]: as for [`Cache::new`], or the file can't be mapped, or its file system is
+    /// full.
     pub fn in_file(
         config: Config,
         limit_bytes_max: usize,
