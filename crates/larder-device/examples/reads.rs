@@ -1,12 +1,12 @@
-//! Measures random reads from a file: how many a second, how long they take, and the processor time of each.
+//! Measures random reads from a file: their rate, their latency, and the processor time of each.
 //!
 //! ```text
 //! cargo run --release -p larder-device --example reads -- --file FILE --bytes 4294967296 \
 //!     --depth 32 --len 8192 --seconds 5 [--ring | --threads]
 //! ```
 //!
-//! The file is created and filled if it was not made by an earlier run with as many bytes.
-#![expect(clippy::print_stdout, reason = "it is what it does")]
+//! The program creates and fills the file, unless an earlier run has created it with as many bytes.
+#![expect(clippy::print_stdout, reason = "the program prints its results")]
 
 use larder_device::{Device, FileSpec, Files, Opening, Place, Pool, Reader, Target};
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const PAGE_LEN: u64 = 1 << 20;
-/// Whether the file was filled by this program.
+/// The id of a file that this program has filled.
 const FILLED: u128 = 0x7265_6164_7300;
 
 struct Options {
@@ -70,7 +70,7 @@ struct Read {
     ended: Sender<Ended>,
 }
 
-// SAFETY: nobody looks at the bytes.
+// SAFETY: no thread reads the bytes.
 unsafe impl Send for Read {}
 // SAFETY: as above.
 unsafe impl Sync for Read {}
@@ -90,7 +90,7 @@ impl Read {
 
 impl Drop for Read {
     fn drop(&mut self) {
-        // SAFETY: it was allocated with this layout, and no read is under way any more.
+        // SAFETY: the memory was allocated with this layout, and no read is under way any more.
         unsafe { std::alloc::dealloc(self.into, self.layout) };
     }
 }
@@ -103,9 +103,9 @@ unsafe impl Target for Read {
     }
 
     fn finish(self: Arc<Self>, result: io::Result<()>) {
-        let time = self.begun.lock().expect("nobody panics").elapsed();
+        let time = self.begun.lock().expect("no thread panics while it holds the lock").elapsed();
         let ended = self.ended.clone();
-        // At the end nobody listens any more.
+        // At the end the receiver is gone.
         let _ = ended.send((self, time, result));
     }
 }
@@ -117,7 +117,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let align = files.align();
     println!("{} bytes, direct: {}, alignment: {align}", files.len(), files.is_direct());
     if options.len == 0 || !options.len.is_multiple_of(align) {
-        return Err(format!("--len has to be a multiple of {align}").into());
+        return Err(format!("--len must be a multiple of {align}").into());
     }
     fill(&files)?;
     let pool = Pool::new(options.depth);
@@ -130,7 +130,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     measure(&options, &*device, reader)
 }
 
-/// Writes to all of the file: what was never written would be read without the disk.
+/// Writes the whole file, because ranges that were never written would be read without the disk.
 fn fill(files: &Files) -> io::Result<()> {
     if files.id() == Some(FILLED) {
         return Ok(());
@@ -142,7 +142,7 @@ fn fill(files: &Files) -> io::Result<()> {
         for at in (0..page.layout.size()).step_by(8) {
             // SAFETY: `at` is within the page, whose length is a multiple of 8.
             let word = unsafe { page.into.add(at) };
-            // SAFETY: the page is aligned, and used by nobody else.
+            // SAFETY: the page is aligned, and no other thread uses it.
             unsafe { word.cast::<u64>().write(draw(&mut random)) };
         }
         // SAFETY: these are the page's bytes.
@@ -177,7 +177,7 @@ fn measure(
         for read in idle.drain(..) {
             let place = draw(&mut random) % places * device.align() as u64;
             read.offset.store(place, Ordering::Relaxed);
-            *read.begun.lock().expect("nobody panics") = Instant::now();
+            *read.begun.lock().expect("no thread panics while it holds the lock") = Instant::now();
             reader.begin(read).map_err(|_| "the reader refuses a read")?;
         }
         reader.submit();
@@ -203,7 +203,8 @@ fn measure(
     Ok(())
 }
 
-/// How the ends of reads are waited for: like a server does with a ring, else at a channel.
+/// How the program waits for the ends of reads: with a ring by polling, like a server, else at a
+/// channel.
 struct Waiting {
     poll: Option<(mio::Poll, mio::Events)>,
 }
@@ -241,9 +242,10 @@ impl Waiting {
 /// The processor time of this process.
 fn cpu_time() -> Duration {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: there is room for the answer.
+    // SAFETY: there is room for the result.
     unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
-    // SAFETY: it consists of integers, for which zeros are valid if the system wrote nothing.
+    // SAFETY: the struct consists of integers, for which zeros are valid if the system wrote
+    // nothing.
     let usage = unsafe { usage.assume_init() };
     let time = |time: libc::timeval| {
         let (secs, micros) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_usec));

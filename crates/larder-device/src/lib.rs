@@ -1,7 +1,8 @@
-//! Flash devices: what a cache writes blocks to and reads items from.
+//! Flash devices, to which a cache writes blocks and from which it reads items.
 //!
-//! A [`Device`] is a range of bytes, of one or more files or block devices. Writes block the thread that
-//! calls; reads are begun through a [`Reader`], one for each thread, and end on any thread.
+//! A [`Device`] is a range of bytes, of one or more files or block devices. Writes block the
+//! calling thread. Reads are started through a [`Reader`], one for each thread, and may end on any
+//! thread.
 
 #[cfg(unix)]
 mod files;
@@ -29,43 +30,45 @@ use std::sync::Arc;
 #[cfg(unix)]
 use std::os::fd::RawFd;
 
-/// Systems without descriptors have only devices of other crates, which return none.
+/// Systems without descriptors have only devices of other crates, which return no descriptor.
 #[cfg(not(unix))]
 type RawFd = i32;
 
 /// A range of bytes on flash.
 #[expect(clippy::len_without_is_empty, reason = "a device always has at least one page")]
 pub trait Device: Send + Sync + fmt::Debug {
-    /// Its length in bytes: a multiple of the page length that it was opened for.
+    /// The length in bytes: a multiple of the page length that the device was opened for.
     fn len(&self) -> u64;
 
-    /// Offsets, lengths and addresses of reads and writes are multiples of this power of two, in bytes.
+    /// The alignment in bytes, a power of two. Offsets, lengths and addresses of reads and writes
+    /// are multiples of it.
     fn align(&self) -> usize;
 
-    /// The descriptor and the offset in it of a place, for reads that are begun by a ring. `None` if reads
-    /// have to go through [`Device::read`].
+    /// The descriptor of an offset, and the offset within that descriptor, for reads through a
+    /// ring. `None` if reads must use [`Device::read`].
     fn descriptor(&self, offset: u64) -> Option<(RawFd, u64)>;
 
-    /// Reads `len` bytes from `offset` on. It may be called from any thread, and blocks it.
+    /// Reads `len` bytes from `offset` on. Any thread may call it; it blocks.
     ///
     /// # Errors
     /// The system's. A read that ends before `len` bytes is `UnexpectedEof`.
     ///
     /// # Safety
-    /// `into` has room for `len` bytes, and nobody else reads or writes them meanwhile.
+    /// `into` has room for `len` bytes, and no other thread reads or writes them until this
+    /// returns.
     unsafe fn read(&self, offset: u64, into: *mut u8, len: usize) -> io::Result<()>;
 
-    /// Writes `len` bytes at `offset`. It may be called from any thread, and blocks it.
+    /// Writes `len` bytes at `offset`. Any thread may call it; it blocks.
     ///
     /// # Errors
     /// The system's. Any part may have been written.
     ///
     /// # Safety
-    /// There are `len` initialised bytes at `from`. Others may change them through atomics meanwhile; which
-    /// of their values is written is not specified.
+    /// `from` has `len` initialised bytes. Other threads may change them through atomics during the
+    /// write; which of their values is written is not specified.
     unsafe fn write(&self, offset: u64, from: *const u8, len: usize) -> io::Result<()>;
 
-    /// Writes bytes that nobody changes meanwhile, as [`write`](Self::write) does.
+    /// Writes bytes that no thread changes during the write, like [`write`](Self::write).
     ///
     /// # Errors
     /// The system's. Any part may have been written.
@@ -74,43 +77,43 @@ pub trait Device: Send + Sync + fmt::Debug {
         unsafe { self.write(offset, bytes.as_ptr(), bytes.len()) }
     }
 
-    /// What tells its content from others: what the last [`Device::begin`] has written, unless the device was
-    /// changed since then.
+    /// The identifier of the content: the one that the last [`Device::begin`] has written, unless
+    /// the device was changed since then.
     fn id(&self) -> Option<u128>;
 
-    /// Says that earlier content is given up, and tells the next content from it by `id`.
+    /// Discards the earlier content, and identifies the next content by `id`.
     ///
     /// # Errors
-    /// The system's: the earlier content may still be known by its id.
+    /// The system's: the device may still have the earlier id.
     fn begin(&self, id: u128) -> io::Result<()>;
 
-    /// Makes what was written durable.
+    /// Makes all written bytes durable.
     ///
     /// # Errors
     /// The system's.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Where a read goes.
+/// The parameters of a read.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// The first byte on the device.
+    /// The offset of the first byte on the device.
     pub offset: u64,
-    /// Where it is read to.
+    /// The address that the bytes are read to.
     pub into: *mut u8,
     /// The number of bytes.
     pub len: usize,
 }
 
-/// What is read, and who is told.
+/// A read, and the function to call at its end.
 ///
 /// # Safety
 /// The bytes at [`Target::place`] belong to the read until [`Target::finish`] is called.
 pub unsafe trait Target: Send + Sync + 'static {
-    /// What is read, and to where.
+    /// The parameters of the read.
     fn place(&self) -> Place;
 
-    /// The read has ended: all bytes are there, or the error says why not. It is called once, on any
+    /// Ends the read: all bytes were read, or the error is the reason why not. Called once, on any
     /// thread.
     fn finish(self: Arc<Self>, result: io::Result<()>);
 }

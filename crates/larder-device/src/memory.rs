@@ -1,4 +1,4 @@
-//! A device in memory for tests, with faults that they switch on and off at any time.
+//! A simulated device in memory for tests, with faults that they switch on and off at any time.
 
 use crate::Device;
 use std::fmt;
@@ -8,34 +8,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-/// The length of a sector: a torn write ends behind one, and offsets, lengths and addresses are multiples
-/// of it.
+/// The length of a sector in bytes: torn writes end at a sector, and offsets, lengths and addresses
+/// are multiples of it.
 const SECTOR_LEN: usize = 512;
 
-/// What a [`Memory`] does wrong. Rates are one in so many reads or writes, at random; 0: never.
+/// The faults of a [`Memory`]. Rates are one in so many reads or writes, at random; 0: never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Each read and write takes up to so long.
+    /// The maximum delay of each read and write.
     pub delay_max: Duration,
     /// Reads that fail with EIO.
     pub read_errors: u32,
-    /// Reads that fail with `UnexpectedEof`, after a part of the bytes.
+    /// Reads that fail with `UnexpectedEof`, after part of the bytes.
     pub short_reads: u32,
-    /// Reads of which one bit is wrong. What is stored stays as it was.
+    /// Reads that return one wrong bit. The stored bytes do not change.
     pub flipped_bits: u32,
-    /// Writes that fail with EIO, of which nothing is written.
+    /// Writes that fail with EIO and write nothing.
     pub write_errors: u32,
-    /// Writes of which only some of the first sectors are written, and which fail with EIO.
+    /// Writes that write only some of the first sectors, and fail with EIO.
     pub torn_writes: u32,
-    /// Torn writes look like successful ones.
+    /// Whether torn writes report success.
     pub torn_unnoticed: bool,
-    /// All writes fail with ENOSPC.
+    /// Whether all writes fail with ENOSPC.
     pub is_full: bool,
-    /// Reads, writes and syncs do not end before this is switched off.
+    /// Whether reads, writes and syncs hang until this is switched off.
     pub hangs: bool,
 }
 
-/// A device in memory. Clones are the same device: a test keeps one.
+/// A device in memory. Clones share the device, so a test can keep one.
 #[derive(Clone)]
 pub struct Memory {
     shared: Arc<Shared>,
@@ -52,7 +52,8 @@ struct Shared {
 }
 
 impl Memory {
-    /// A device of `len` zeros without faults; `seed` decides which reads and writes later ones concern.
+    /// A device of `len` zeros without faults. `seed` determines which reads and writes later
+    /// faults affect.
     ///
     /// # Panics
     /// `len` is not a multiple of 512.
@@ -71,7 +72,7 @@ impl Memory {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Another device, with the content that this one has now, and without faults.
+    /// Another device, with the current content of this one, and without faults.
     #[must_use]
     pub fn copy(&self) -> Self {
         let bytes = self.shared.bytes.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -87,7 +88,7 @@ impl Memory {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The faults of now.
+    /// The current faults.
     pub fn faults(&self) -> Faults {
         *self.shared.faults()
     }
@@ -98,12 +99,12 @@ impl Memory {
         self.shared.changed.notify_all();
     }
 
-    /// How many reads were begun.
+    /// The number of reads that were started.
     pub fn reads(&self) -> u64 {
         self.shared.reads.load(Ordering::Relaxed)
     }
 
-    /// How many writes were begun.
+    /// The number of writes that were started.
     pub fn writes(&self) -> u64 {
         self.shared.writes.load(Ordering::Relaxed)
     }
@@ -125,7 +126,7 @@ impl Shared {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the time that a read or write takes, and returns the faults that hold for it.
+    /// Waits for the duration of a read or write, and returns the faults that apply to it.
     #[expect(clippy::cast_possible_truncation, reason = "delays are short")]
     fn wait(&self) -> Faults {
         let delay_max = self.faults().delay_max.as_nanos() as u64;
@@ -136,7 +137,7 @@ impl Shared {
         *released.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether something happens now that happens one in `rate` times.
+    /// Whether an event with a rate of one in `rate` happens now.
     fn happens(&self, rate: u32) -> bool {
         rate > 0 && self.draw().is_multiple_of(u64::from(rate))
     }
@@ -155,7 +156,7 @@ impl Shared {
     }
 }
 
-/// Refuses what direct I/O refuses, too.
+/// Refuses everything that direct I/O refuses.
 fn check(offset: u64, address: usize, len: usize) -> io::Result<usize> {
     let offset = usize::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
     if [offset, address, len].iter().all(|number| number.is_multiple_of(SECTOR_LEN)) && len > 0 {
@@ -191,13 +192,14 @@ impl Device for Memory {
         let bytes = shared.bytes.read().unwrap_or_else(PoisonError::into_inner);
         let from = bytes.get(offset..).and_then(|rest| rest.get(..len));
         let from = from.ok_or(io::ErrorKind::UnexpectedEof)?;
-        // SAFETY: there are `len` bytes in `from`, and room for as many, which nobody else uses.
+        // SAFETY: `from` has `len` bytes, and `into` has room for as many, which no other thread
+        // uses.
         unsafe { into.copy_from_nonoverlapping(from.as_ptr(), read_len) };
         if shared.happens(faults.flipped_bits) && read_len > 0 {
             let (at, bit) = (shared.below(read_len), shared.below(8));
-            // SAFETY: `at` is below `read_len`, and so many bytes were written.
+            // SAFETY: `at` is below `read_len`, and that many bytes were written.
             let wrong = unsafe { into.add(at) };
-            // SAFETY: the byte was written above, and nobody else uses it.
+            // SAFETY: the byte was written above, and no other thread uses it.
             unsafe { *wrong ^= 1 << bit };
         }
         if is_short { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
@@ -221,9 +223,10 @@ impl Device for Memory {
         let into = bytes.get_mut(offset..).and_then(|rest| rest.get_mut(..len));
         let into = into.ok_or(io::ErrorKind::InvalidInput)?;
         for (at, word) in into[..written].chunks_exact_mut(size_of::<u64>()).enumerate() {
-            // SAFETY: there are `len` bytes at `from`, and `written` is not more.
+            // SAFETY: `from` has `len` bytes, and `written` is at most `len`.
             let value = unsafe { from.cast::<AtomicU64>().add(at) };
-            // SAFETY: `check` has seen the alignment; others change these bytes only through atomics.
+            // SAFETY: `check` has verified the alignment. Other threads change these bytes only
+            // through atomics.
             let value = unsafe { &*value }.load(Ordering::Relaxed);
             word.copy_from_slice(&value.to_ne_bytes());
         }

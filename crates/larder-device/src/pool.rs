@@ -1,4 +1,4 @@
-//! Threads that read where the system has no rings.
+//! Threads that read if the system has no rings.
 
 use crate::{Device, Target};
 use std::collections::VecDeque;
@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Threads that wait for reads, for all readers of a device. They are started when they are first needed.
-/// Dropping the pool waits for the reads that were given to it; later ones fail.
+/// The threads that execute reads, shared by all readers of a device. They start when they are
+/// first needed. Dropping the pool waits for its reads; later reads fail.
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
@@ -61,13 +61,14 @@ impl Job {
     fn end(self, result: io::Result<()>) {
         let Self { target, under_way, .. } = self;
         under_way.free_one();
-        // A panic was reported by the panic hook; it must not end the thread, which others wait for.
+        // The panic hook has reported a panic. It must not end the thread, on which other reads
+        // depend.
         let _ = catch_unwind(AssertUnwindSafe(|| target.finish(result)));
         under_way.end_one();
     }
 }
 
-/// What the pool's threads and those who give reads to them share.
+/// The state that the pool's threads share with readers.
 pub(crate) struct Shared {
     threads_max: usize,
     state: Mutex<State>,
@@ -89,12 +90,14 @@ struct State {
 }
 
 impl Shared {
-    /// Has the pool's threads read. If there can't be any, reads end with an error.
+    /// Queues reads for the pool's threads. If no thread can run, the reads end with an error.
     pub(crate) fn submit(self: &Arc<Self>, jobs: &mut Vec<Job>) {
         let mut state = self.state();
         if state.has_ended {
             drop(state);
-            jobs.drain(..).for_each(|job| job.end(Err(io::Error::other("the pool has ended"))));
+            jobs.drain(..).for_each(|job| {
+                job.end(Err(io::Error::other("the pool of reading threads was dropped")))
+            });
             return;
         }
         let added = jobs.len();
@@ -109,8 +112,8 @@ impl Shared {
         }
     }
 
-    /// Starts a thread for each read that no idle thread takes, up to the maximum. Returns the reads that
-    /// can't be done because the system refuses the first thread.
+    /// Starts a thread for each read without an idle thread, up to the maximum. If the system
+    /// refuses the first thread, returns the reads that cannot be executed.
     fn start_threads(self: &Arc<Self>, state: &mut State) -> Vec<(Job, io::Error)> {
         let wanted = state.jobs.len().saturating_sub(state.idle) + state.threads.len();
         while state.threads.len() < wanted.min(self.threads_max) {
@@ -128,7 +131,7 @@ impl Shared {
         Vec::new()
     }
 
-    /// What each thread does.
+    /// The loop of each thread.
     fn serve(&self) {
         let mut state = self.state();
         loop {
@@ -151,7 +154,7 @@ impl Shared {
     }
 }
 
-/// How many reads of one reader are under way.
+/// The number of pending reads of one reader.
 #[derive(Debug, Default)]
 pub(crate) struct UnderWay {
     counts: Mutex<Counts>,
@@ -160,14 +163,15 @@ pub(crate) struct UnderWay {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// Reads that have not ended. It falls before the target is told, which may begin another read.
+    /// The number of reads that have not ended. It falls before the target's `finish`, which may
+    /// start another read.
     under_way: usize,
-    /// Reads whose target has not been told.
+    /// The number of reads whose target's `finish` has not returned.
     untold: usize,
 }
 
 impl UnderWay {
-    /// Counts one more, unless there are `max`.
+    /// Counts another read, unless there are `max`.
     pub(crate) fn begin_one(&self, max: usize) -> bool {
         let mut counts = self.lock();
         let may_begin = counts.under_way < max;
@@ -192,7 +196,7 @@ impl UnderWay {
         self.lock().under_way
     }
 
-    /// Waits until the targets of all reads have been told.
+    /// Waits until `finish` of all targets has returned.
     pub(crate) fn wait_for_all(&self) {
         let wait = self.all_ended.wait_while(self.lock(), |counts| counts.untold > 0);
         drop(wait.unwrap_or_else(PoisonError::into_inner));

@@ -1,4 +1,4 @@
-//! Reads that go on while their thread does something else.
+//! Asynchronous reads of one thread.
 
 use crate::pool::{self, Job, Pool, UnderWay};
 
@@ -11,10 +11,11 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// The reads of one thread. With a ring (io_uring) their ends are found by [`Reader::reap`], and targets are
-/// told on the thread that calls it; otherwise threads of a pool read, and tell them.
+/// The reads of one thread. With a ring (io_uring), [`Reader::reap`] finds the finished reads and
+/// calls [`Target::finish`] on its own thread. Otherwise threads of a pool read, and call it.
 ///
-/// Dropping it waits until all reads have ended, because their targets' bytes are written until then.
+/// Dropping the reader waits until all reads have ended, because they write to their targets' bytes
+/// until then.
 pub struct Reader {
     kind: Kind,
 }
@@ -34,8 +35,8 @@ struct Threads {
 }
 
 impl Reader {
-    /// A reader of at most `depth` reads at a time, with a ring if the device and the system allow one, else
-    /// with threads of the pool.
+    /// A reader of at most `depth` reads at a time: with a ring if the device and the system allow
+    /// one, else with threads of the pool.
     pub fn new(device: Arc<dyn Device>, depth: usize, pool: &Pool) -> Self {
         #[cfg(target_os = "linux")]
         if device.descriptor(0).is_some()
@@ -46,7 +47,7 @@ impl Reader {
         Self::threaded(device, depth, pool)
     }
 
-    /// A reader that uses threads of the pool even where there could be a ring.
+    /// A reader that uses threads of the pool even if a ring is possible.
     pub fn threaded(device: Arc<dyn Device>, depth: usize, pool: &Pool) -> Self {
         let threads = Threads {
             device,
@@ -58,10 +59,10 @@ impl Reader {
         Self { kind: Kind::Threads(threads) }
     }
 
-    /// Begins a read. The system is told at the next [`Reader::submit`].
+    /// Starts a read. The next [`Reader::submit`] passes it to the system.
     ///
     /// # Errors
-    /// The target is handed back if as many reads are under way as there may be.
+    /// Returns the target if the maximum number of reads is under way.
     pub fn begin<T: Target>(&mut self, target: Arc<T>) -> Result<(), Arc<T>> {
         match &mut self.kind {
             #[cfg(target_os = "linux")]
@@ -70,7 +71,7 @@ impl Reader {
         }
     }
 
-    /// Tells the system, or the threads, of all reads that were begun.
+    /// Passes all started reads to the system, or to the threads.
     pub fn submit(&mut self) {
         match &mut self.kind {
             #[cfg(target_os = "linux")]
@@ -79,8 +80,8 @@ impl Reader {
         }
     }
 
-    /// Tells the targets of reads that have ended, and returns how many. If none has, that takes no call of
-    /// the system. With threads it does nothing, because they tell the targets.
+    /// Calls [`Target::finish`] of the reads that have ended, and returns their number. If none
+    /// has, this makes no system call. With threads it does nothing, because they call it.
     pub fn reap(&mut self) -> usize {
         match &mut self.kind {
             #[cfg(target_os = "linux")]
@@ -89,9 +90,9 @@ impl Reader {
         }
     }
 
-    /// What becomes readable when [`Reader::reap`] will find something; `None` with threads. It is the same
-    /// for as long as the reader exists, and suits edge-triggered polling if each event is followed by
-    /// [`Reader::reap`].
+    /// The descriptor that becomes readable when [`Reader::reap`] will find a finished read; `None`
+    /// with threads. It never changes while the reader exists. It supports edge-triggered polling
+    /// if each event is followed by [`Reader::reap`].
     #[cfg(unix)]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.kind {
@@ -101,7 +102,7 @@ impl Reader {
         }
     }
 
-    /// How many reads were begun and have not ended.
+    /// The number of reads that were started and have not ended.
     pub fn under_way(&self) -> usize {
         match &self.kind {
             #[cfg(target_os = "linux")]

@@ -1,4 +1,4 @@
-//! Reads through a ring of the system (io_uring).
+//! Reads through a ring (io_uring).
 
 use crate::{Device, Target};
 use io_uring::{IoUring, Probe, opcode, types};
@@ -9,36 +9,37 @@ use std::time::Duration;
 
 /// The maximum number of entries that the system allows.
 const DEPTH_MAX: usize = 32 << 10;
-/// The maximum that is read at once, in bytes: a power of two below the system's own.
+/// The maximum length of one read in bytes: a power of two below the system's maximum.
 const READ_MAX: usize = 1 << 30;
-/// How often a read is begun again that the system says was not a good time for.
+/// How often a read that fails temporarily is started again.
 const RETRIES_MAX: u32 = 64;
-/// How often a call is repeated at once for which the system says that it was not a good time.
+/// How often a system call that fails temporarily is repeated at once.
 const ENTER_RETRIES_MAX: u32 = 64;
-/// How many files are registered at most; reads from others take a little longer.
+/// The maximum number of registered files. Reads from other files take slightly longer.
 const FILES_MAX: usize = 64;
-/// How long to wait where a call that waits is refused.
+/// The pause after the system refuses a waiting call.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The reads of one thread.
 pub(crate) struct Ring {
-    /// Above the device, whose descriptors it uses, because fields are dropped in this order.
+    /// Before the device, whose descriptors the ring uses, because fields are dropped in this
+    /// order.
     ring: IoUring,
     device: Arc<dyn Device>,
-    /// The number of an entry is what the ring returns when its read has ended.
+    /// The ring returns the index of a slot when its read has ended.
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Descriptors in the order in which they were registered.
     files: Vec<RawFd>,
     has_files: bool,
-    /// The system has yet to be told of reads that were begun before.
+    /// Whether started reads have to be submitted again.
     is_behind: bool,
 }
 
 struct Slot {
-    /// `None`: the slot is free.
+    /// `None` if the slot is free.
     target: Option<Arc<dyn Target>>,
-    /// The bytes that were read.
+    /// The number of bytes that were read.
     done: usize,
     retries: u32,
 }
@@ -54,7 +55,7 @@ impl Ring {
         if !probe.is_supported(opcode::Read::CODE) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        // Some sandboxes allow rings to be made, but not to be used.
+        // Some sandboxes allow making rings, but not using them.
         ring.submit()?;
         let files_max = u32::try_from(FILES_MAX).expect("it is small");
         let has_files = ring.submitter().register_files_sparse(files_max).is_ok();
@@ -95,11 +96,11 @@ impl Ring {
     pub(crate) fn reap(&mut self) -> usize {
         let has_put_off_work = self.ring.submission().taskrun();
         if has_put_off_work {
-            // The system ends reads when this thread calls it.
+            // The system completes reads when this thread calls it.
             let _ = self.enter(0);
         }
         let mut count = 0;
-        // One by one: a target that panics must not take others' completions along.
+        // One at a time, so that a target that panics does not lose other completions.
         while let Some((number, result)) = self.next_completion() {
             count += usize::from(self.end(number, result));
         }
@@ -109,7 +110,7 @@ impl Ring {
         count
     }
 
-    /// The slot of a read that has ended, and how.
+    /// The slot of a finished read, and its result.
     fn next_completion(&mut self) -> Option<(u32, i32)> {
         let entry = self.ring.completion().next()?;
         let number = u32::try_from(entry.user_data()).expect("the number of a slot");
@@ -124,11 +125,12 @@ impl Ring {
         self.slots.len() - self.free.len()
     }
 
-    /// Tells the target of a read if it has ended; else its rest is begun.
+    /// Ends a read that is complete, and starts the rest of one that is not. Returns whether it was
+    /// complete.
     fn end(&mut self, number: u32, result: i32) -> bool {
         let align = self.device.align();
         let slot = &mut self.slots[number as usize];
-        let target = slot.target.as_ref().expect("a read that ends was begun");
+        let target = slot.target.as_ref().expect("a finished read has a target");
         let place = target.place();
         let result = match usize::try_from(result) {
             Ok(0) if place.len > slot.done => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -139,7 +141,7 @@ impl Ring {
                 } else if slot.done.is_multiple_of(align) {
                     return self.begin_again(number);
                 } else {
-                    // Only the end of a file makes direct reads end at such a place.
+                    // A direct read ends at an unaligned offset only at the end of a file.
                     Err(io::ErrorKind::UnexpectedEof.into())
                 }
             }
@@ -149,7 +151,7 @@ impl Ring {
             }
             Err(_) => Err(io::Error::from_raw_os_error(-result)),
         };
-        let target = slot.target.take().expect("it was there");
+        let target = slot.target.take().expect("the slot has a target, see above");
         self.free.push(number);
         target.finish(result);
         true
@@ -161,10 +163,10 @@ impl Ring {
         false
     }
 
-    /// Puts a read, or its rest, into the ring.
+    /// Pushes a read, or its rest, into the ring.
     fn push(&mut self, number: u32) {
         let slot = &self.slots[number as usize];
-        let place = slot.target.as_ref().expect("a read").place();
+        let place = slot.target.as_ref().expect("a started read has a target").place();
         let offset = place.offset + slot.done as u64;
         let into = place.into.wrapping_add(slot.done);
         let len = u32::try_from((place.len - slot.done).min(READ_MAX)).expect("a gibibyte");
@@ -174,13 +176,14 @@ impl Ring {
             None => opcode::Read::new(types::Fd(fd), into, len),
         };
         let entry = read.offset(offset).build().user_data(u64::from(number));
-        // SAFETY: the bytes of a target's place belong to the read until `finish` is called, which `end`
-        // does when the read has ended, and the target is kept until then: dropping the ring waits.
+        // SAFETY: the bytes of a target's place belong to the read until `finish` is called. `end`
+        // calls it when the read has ended, and the target is kept until then: dropping the ring
+        // waits.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("the ring has an entry for each slot");
     }
 
-    /// The number of a registered file; it is registered if it was not.
+    /// The index of a registered file. Registers the file if necessary.
     fn registered(&mut self, fd: RawFd) -> Option<u32> {
         let known = self.files.iter().position(|file| *file == fd);
         let index = known.unwrap_or(self.files.len());
@@ -195,11 +198,13 @@ impl Ring {
         Some(number)
     }
 
-    /// Calls the system, even if there is nothing to submit, and waits until `wanted` reads have ended.
+    /// Calls the system, even if there is nothing to submit, and waits until `wanted` reads have
+    /// ended.
     fn enter(&mut self, wanted: u32) -> io::Result<usize> {
         const GETEVENTS: u32 = 1;
         let begun = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
-        // SAFETY: the entries in the ring are reads whose targets are kept; there is no argument.
+        // SAFETY: the entries of the ring are reads whose targets are kept, and the call has no
+        // argument.
         unsafe { self.ring.submitter().enter::<()>(begun, wanted, GETEVENTS, None) }
     }
 }
@@ -211,7 +216,7 @@ impl Drop for Ring {
                 std::thread::sleep(PAUSE);
             }
         }
-        // The system gives a ring back at some later time. The files must not stay locked until then.
+        // The system frees a ring some time later. The files must not stay locked until then.
         let _ = self.ring.submitter().unregister_files();
     }
 }
@@ -220,16 +225,17 @@ fn is_interrupted(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Interrupted
 }
 
-/// Whether the read of a result that was not a number of bytes should be tried again.
+/// Whether a failed read should be started again.
 fn is_temporary(result: i32) -> bool {
     matches!(-result, libc::EINTR | libc::EAGAIN)
 }
 
-/// A ring whose thread is not interrupted when a read has ended, if the kernel knows of that (5.19): it saves
-/// about a fifth of a read's processor time with many under way.
+/// A ring that does not interrupt its thread when a read has ended, if the kernel supports that
+/// (5.19). This saves about a fifth of a read's processor time when many are under way.
 ///
-/// It is not bound to one thread (`SINGLE_ISSUER`), because readers may move; no gain could be measured, either.
-/// With `DEFER_TASKRUN` its descriptor did not become readable for edge-triggered polling (6.18).
+/// The ring is not bound to one thread (`SINGLE_ISSUER`), because readers may move; measurements
+/// showed no gain either. With `DEFER_TASKRUN` its descriptor did not become readable for
+/// edge-triggered polling (6.18).
 fn build(entries: u32) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.setup_coop_taskrun().setup_taskrun_flag();

@@ -1,16 +1,16 @@
-//! Reads and writes of a whole range of a file, for threads that wait for them.
+//! Blocking reads and writes of a whole range of a file.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Reads all of a range. With direct I/O only the end of the file makes a read end at a place that is no
-/// multiple of `align`, and the system would refuse to go on from there.
+/// Reads a whole range. A direct read ends at an offset that is no multiple of `align` only at the
+/// end of the file, and the system would refuse to continue from there.
 ///
 /// # Errors
 /// The system's; `UnexpectedEof` at the end of the file.
 ///
 /// # Safety
-/// `into` has room for `len` bytes, and nobody else reads or writes them meanwhile.
+/// `into` has room for `len` bytes, and no other thread reads or writes them until this returns.
 pub(crate) unsafe fn read_all(
     file: BorrowedFd<'_>,
     mut offset: u64,
@@ -20,9 +20,9 @@ pub(crate) unsafe fn read_all(
 ) -> io::Result<()> {
     let mut done = 0;
     while done < len {
-        // SAFETY: `done` is less than `len`, and `into` has room for that much.
+        // SAFETY: `done` is less than `len`, and `into` has room for `len` bytes.
         let rest = unsafe { into.add(done) };
-        // SAFETY: there is room for `len - done` bytes from `rest` on, and only this read uses them.
+        // SAFETY: there is room for `len - done` bytes at `rest`, and only this read uses them.
         let read = unsafe { libc::pread(file.as_raw_fd(), rest.cast(), len - done, at(offset)?) };
         match count(read) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -40,13 +40,13 @@ pub(crate) unsafe fn read_all(
     Ok(())
 }
 
-/// Writes all of a range.
+/// Writes a whole range.
 ///
 /// # Errors
 /// The system's.
 ///
 /// # Safety
-/// There are `len` bytes at `from`.
+/// `from` has `len` bytes.
 pub(crate) unsafe fn write_all(
     file: BorrowedFd<'_>,
     mut offset: u64,
@@ -57,7 +57,7 @@ pub(crate) unsafe fn write_all(
     while done < len {
         // SAFETY: `done` is less than `len`, the number of bytes at `from`.
         let rest = unsafe { from.add(done) };
-        // SAFETY: there are `len - done` bytes from `rest` on, which the system only reads.
+        // SAFETY: `rest` has `len - done` bytes, which the system only reads.
         let wrote = unsafe { libc::pwrite(file.as_raw_fd(), rest.cast(), len - done, at(offset)?) };
         match count(wrote) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -72,7 +72,7 @@ pub(crate) unsafe fn write_all(
     Ok(())
 }
 
-/// What a call of the system returned: a count or, if negative, an error.
+/// The result of a system call: a count or, if negative, an error.
 fn count(returned: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(returned).map_err(|_| io::Error::last_os_error())
 }

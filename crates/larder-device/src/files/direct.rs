@@ -1,9 +1,9 @@
-//! Direct I/O: whether a file allows it, and with what alignment.
+//! Direct I/O: whether a file supports it, and its alignment.
 
 use std::fs::File;
 
-/// Makes reads and writes of a file bypass the page cache, and returns the alignment in bytes that they
-/// need; `None` if the file system does not allow it, or only with an alignment above [`HEADER_LEN`].
+/// Makes reads and writes of a file bypass the page cache, and returns their alignment in bytes.
+/// `None` if the file system does not support that, or only with an alignment above [`HEADER_LEN`].
 ///
 /// [`HEADER_LEN`]: super::spec::HEADER_LEN
 #[cfg(target_os = "linux")]
@@ -29,11 +29,11 @@ pub(super) fn enable(_file: &File) -> Option<usize> {
     None
 }
 
-/// What suits all devices in use, in bytes.
+/// An alignment in bytes that suits all common devices.
 #[cfg(target_os = "linux")]
 const ALIGN_MAX: usize = 4096;
 
-/// Replaces the flags of an open file that can be changed.
+/// Sets the changeable flags of an open file.
 #[cfg(target_os = "linux")]
 fn set_flags(file: &File, flags: libc::c_int) -> bool {
     use std::os::fd::AsRawFd;
@@ -42,7 +42,8 @@ fn set_flags(file: &File, flags: libc::c_int) -> bool {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) == 0 }
 }
 
-/// What the file system says; `None` on kernels before 6.1, and where direct I/O is not known to work.
+/// The alignment that the file system reports; `None` on kernels before 6.1, and if direct I/O may
+/// not work.
 #[cfg(target_os = "linux")]
 fn stated_align(file: &File) -> Option<usize> {
     use std::mem::MaybeUninit;
@@ -50,10 +51,11 @@ fn stated_align(file: &File) -> Option<usize> {
 
     let mut about = MaybeUninit::<libc::statx>::zeroed();
     let (flags, mask) = (libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN);
-    // SAFETY: the path is a C string, and `about` has room for the answer.
+    // SAFETY: the path is a C string, and `about` has room for the result.
     let answer =
         unsafe { libc::statx(file.as_raw_fd(), c"".as_ptr(), flags, mask, about.as_mut_ptr()) };
-    // SAFETY: it consists of integers, for which zeros are valid if the system wrote nothing.
+    // SAFETY: the struct consists of integers, for which zeros are valid if the system wrote
+    // nothing.
     let about = unsafe { about.assume_init() };
     if answer != 0 || about.stx_mask & libc::STATX_DIOALIGN == 0 {
         return None;

@@ -1,4 +1,4 @@
-//! The header of a file: what it was made for.
+//! The header of a file: the parameters with which it was created.
 //!
 //! ```text
 //! word   0-1     2        3-4  5      6      7    8         9
@@ -12,9 +12,9 @@ use crate::transfer;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// Two words, so that a file is still known as ours if one of them is damaged.
+/// Two words, so that a file with one damaged word is still recognised.
 const MAGIC: [u64; 2] = [u64::from_le_bytes(*b"Larder's"), u64::from_le_bytes(*b" flash 1")];
-/// Rises whenever the layout of the headers or of the pages changes.
+/// Rises with each change of the layout of headers or pages.
 const VERSION: u64 = 1;
 const PAGE_LEN: usize = 4096;
 const _: () = assert!(PAGE_LEN as u64 == HEADER_LEN);
@@ -24,11 +24,11 @@ const CHECKSUM_WORD: usize = 9;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) id: u128,
-    /// Which of the files this is, from 0 on.
+    /// The index of this file among the device's files, from 0.
     pub(super) index: u64,
     /// The number of files.
     pub(super) files: u64,
-    /// The bytes of the file's pages.
+    /// The number of bytes of the file's pages.
     pub(super) len: u64,
     pub(super) page_len: u64,
 }
@@ -50,7 +50,7 @@ impl Header {
         page
     }
 
-    /// The header that a page contains, if it is undamaged and of this version.
+    /// The header in a page, if it is undamaged and of this version.
     pub(super) fn from_page(page: &Page) -> Option<Self> {
         let id = u128::from(page.word(3)) | u128::from(page.word(4)) << 64;
         let [index, files, len, page_len] = [5, 6, 7, 8].map(|at| page.word(at));
@@ -64,7 +64,7 @@ fn checksum(words: &[u64]) -> u64 {
     rapidhash::v3::rapidhash_v3(&bytes)
 }
 
-/// The first page of a file, at an address that suits direct I/O.
+/// The first page of a file, aligned for direct I/O.
 #[repr(C, align(4096))]
 pub(super) struct Page([u8; PAGE_LEN]);
 
@@ -77,7 +77,7 @@ impl Page {
         u64::from_le_bytes(*self.0[at * 8..].first_chunk().expect("a page has 512 words"))
     }
 
-    /// Whether the file has something in it that was not written by this crate.
+    /// Whether the file contains bytes that this crate has not written.
     pub(super) fn is_foreign(&self) -> bool {
         let is_empty = self.0.iter().all(|byte| *byte == 0);
         !is_empty && self.word(0) != MAGIC[0] && self.word(1) != MAGIC[1]
@@ -86,7 +86,7 @@ impl Page {
     pub(super) fn read(file: BorrowedFd<'_>, align: usize) -> io::Result<Box<Self>> {
         let mut page = Self::zeroed();
         let into = page.0.as_mut_ptr();
-        // SAFETY: `page` has room for its length, and is borrowed by nobody else.
+        // SAFETY: `page` has room for its length, and no other reference to it exists.
         unsafe { transfer::read_all(file, 0, into, page.0.len(), align) }?;
         Ok(page)
     }

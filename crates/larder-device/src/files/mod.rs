@@ -1,4 +1,4 @@
-//! Files and block devices, which form one device: their pages lie one after the other, and no page crosses
+//! Files and block devices that form one device. Their pages follow each other, and no page crosses
 //! from one file to the next.
 //!
 //! ```text
@@ -21,7 +21,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
-/// Files and block devices as one range of bytes. They stay locked as long as this value exists.
+/// Files and block devices as one range of bytes. They stay locked while this value exists.
 #[derive(Debug)]
 pub struct Files {
     parts: Vec<Part>,
@@ -34,18 +34,18 @@ pub struct Files {
 #[derive(Debug)]
 struct Part {
     file: File,
-    /// Where its pages begin on the device, in bytes.
+    /// The offset of the file's pages on the device, in bytes.
     base: u64,
-    /// The bytes of its pages.
+    /// The number of bytes of the file's pages.
     len: u64,
 }
 
 impl Files {
-    /// Opens files for pages of `page_len` bytes, waits until no other process uses them, and gives them
-    /// their sizes. What is in them stays as it is.
+    /// Opens files for pages of `page_len` bytes, waits until no other process uses them, and sets
+    /// their sizes. Their content does not change.
     ///
     /// # Errors
-    /// [`FilesError`] says which file can't be used, and what to do.
+    /// [`FilesError`] names the file that can't be used, and the remedy.
     ///
     /// # Panics
     /// `page_len` is not a power of two, or less than 4 KiB.
@@ -91,7 +91,7 @@ impl Files {
     /// Makes the files begin anew: from now on, [`Files::id`] is `id`.
     ///
     /// # Errors
-    /// The system's. It may be that some of the files have the new id, and others the one before.
+    /// The system's. Some of the files may have the new id, and others the old one.
     pub fn begin(&self, id: u128) -> io::Result<()> {
         for (index, part) in self.parts.iter().enumerate() {
             self.header(index, id).to_page().write(part.file.as_fd())?;
@@ -109,13 +109,13 @@ impl Files {
         }
     }
 
-    /// The file that a place is in.
+    /// The file that contains an offset.
     fn part(&self, offset: u64) -> Option<&Part> {
         let after = self.parts.partition_point(|part| part.base <= offset);
         self.parts[..after].last().filter(|part| offset - part.base < part.len)
     }
 
-    /// The file that a range is in, and where it begins there.
+    /// The file that contains a range, and the range's offset in it.
     fn range(&self, offset: u64, len: usize) -> io::Result<(&Part, u64)> {
         let part = self.part(offset).ok_or(io::ErrorKind::InvalidInput)?;
         let from = offset - part.base;
@@ -142,13 +142,14 @@ impl Device for Files {
 
     unsafe fn read(&self, offset: u64, into: *mut u8, len: usize) -> io::Result<()> {
         let (part, from) = self.range(offset, len)?;
-        // SAFETY: the caller has said that there is room for `len` bytes, which nobody else uses.
+        // SAFETY: by the caller's promise there is room for `len` bytes, which no other thread
+        // uses.
         unsafe { transfer::read_all(part.file.as_fd(), from, into, len, self.align) }
     }
 
     unsafe fn write(&self, offset: u64, from: *const u8, len: usize) -> io::Result<()> {
         let (part, to) = self.range(offset, len)?;
-        // SAFETY: the caller has said that there are `len` bytes.
+        // SAFETY: by the caller's promise there are `len` bytes.
         unsafe { transfer::write_all(part.file.as_fd(), to, from, len) }
     }
 

@@ -1,4 +1,5 @@
-//! Opening of files: whether they are ours to write to, whether another process uses them, and their sizes.
+//! Opening files: checks that they may be overwritten and that no other process uses them, and sets
+//! their sizes.
 
 use super::header::Page;
 use super::spec::{FileSpec, HEADER_LEN};
@@ -14,11 +15,11 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 /// How files are opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// Another user that files may belong to, beside the one that the process runs as: the one that a
-    /// server becomes later. Only the superuser's processes may name one.
+    /// Another user that files may belong to, besides the user of the process: the user that a
+    /// server switches to later. Only processes of the superuser may name one.
     pub owner: Option<u32>,
-    /// How long to wait in all for other processes to end that use the files. The reads and writes of a
-    /// process that was killed may go on for a while, and it uses the files until they have ended.
+    /// The total time to wait for other processes that use the files to end. The reads and writes
+    /// of a killed process may continue for a while, and it uses the files until they have ended.
     pub patience: Duration,
 }
 
@@ -28,30 +29,30 @@ impl Default for Opening {
     }
 }
 
-/// Why files can't be used. The message says what to do.
+/// Why files can't be used. The message contains the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilesError {
-    /// There is no file at all.
+    /// No file was given.
     #[error("no file was given")]
     None,
-    /// It is something that must not be overwritten, or that others can read.
+    /// The file must not be overwritten, or others can read it.
     #[error("{}: {what}: give another file, or {remedy}", path.display())]
     NotOwn {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: &'static str,
-        /// What helps.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// It is named twice.
+    /// A file was given twice.
     #[error("{}: this file is given twice: give each file once", path.display())]
     Twice {
         /// The second name.
         path: PathBuf,
     },
-    /// Another process uses it, or it is a block device that is mounted.
+    /// Another process uses the file, or it is a block device that is mounted.
     #[error(
         "{}: another process uses it, or it is mounted, and that has not ended within {} seconds: \
          end it, or give another file",
@@ -60,10 +61,10 @@ pub enum FilesError {
     InUse {
         /// The file.
         path: PathBuf,
-        /// How long was waited.
+        /// The time that was waited.
         patience: Duration,
     },
-    /// It is too short for one page.
+    /// The file is too short for one page.
     #[error(
         "{}: {bytes} bytes have no room for a page of {page_len} bytes: give it more, or shorter pages",
         path.display()
@@ -71,30 +72,30 @@ pub enum FilesError {
     NoPage {
         /// The file.
         path: PathBuf,
-        /// The bytes that there are for pages.
+        /// The number of bytes for pages.
         bytes: u64,
         /// The length of a page.
         page_len: u64,
     },
-    /// A block device is shorter than was said.
+    /// A block device is shorter than configured.
     #[error("{}: this device has only {actual} bytes, not {bytes}: give it less", path.display())]
     TooShort {
         /// The device.
         path: PathBuf,
-        /// The bytes that it was said to have.
+        /// The configured number of bytes.
         bytes: u64,
-        /// The bytes that it has.
+        /// The actual number of bytes.
         actual: u64,
     },
-    /// The file system has not enough room.
+    /// The file system is full.
     #[error("{}: there is no room for {bytes} bytes: give it less, or free some", path.display())]
     NoRoom {
         /// The file.
         path: PathBuf,
-        /// The bytes that it was to have, with the header.
+        /// The bytes that the file needs, header included.
         bytes: u64,
     },
-    /// The system refuses.
+    /// The system refused an operation.
     #[error("{}: {error}", path.display())]
     Io {
         /// The file.
@@ -114,8 +115,8 @@ impl FilesError {
     }
 }
 
-/// Opens files for reading and writing, locks them and gives them their sizes. Returns each with the bytes
-/// of its pages.
+/// Opens files for reading and writing, locks them and sets their sizes. Returns each with the
+/// number of bytes of its pages.
 pub(super) fn open_all(
     specs: &[FileSpec],
     page_len: u64,
@@ -139,7 +140,7 @@ pub(super) fn open_all(
         lock(path, &file, opening, begun)?;
         opened.push((file, about));
     }
-    // Nothing is changed before all are locked.
+    // No file is changed before all are locked.
     let sized = |((file, about), spec): ((File, Metadata), _)| {
         check_content(spec, &file)?;
         let len = if about.file_type().is_block_device() {
@@ -159,15 +160,15 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// Opens a block device, or a file that nobody but this user can read.
+/// Opens a block device, or a file that only this user can read.
 fn open_own(
     path: &Path,
     opening: &Opening,
     begun: Instant,
 ) -> Result<(File, Metadata), FilesError> {
     let refuse = |what, remedy| Err(FilesError::NotOwn { path: path.to_owned(), what, remedy });
-    // `O_NONBLOCK` is for pipes without a reader; it is taken away again, because rings would not wait
-    // for reads then.
+    // `O_NONBLOCK` is for pipes without a reader. It is cleared afterwards, because rings would
+    // otherwise not wait for reads.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let is_device = path.metadata().is_ok_and(|about| about.file_type().is_block_device());
     let file = if is_device {
@@ -206,8 +207,8 @@ fn open_own(
     Ok((file, about))
 }
 
-/// Opens a block device for this process alone: the system refuses those that are mounted. The names of
-/// devices are often links.
+/// Opens a block device exclusively: the system refuses mounted devices. Symbolic links are
+/// allowed, because device names often are.
 fn open_device(path: &Path, opening: &Opening, begun: Instant) -> Result<File, FilesError> {
     loop {
         let mut options = OpenOptions::new();
@@ -223,7 +224,7 @@ fn open_device(path: &Path, opening: &Opening, begun: Instant) -> Result<File, F
     }
 }
 
-/// Takes `O_NONBLOCK` away.
+/// Clears `O_NONBLOCK`.
 fn wait_for_io(file: &File) -> io::Result<()> {
     use std::os::fd::AsRawFd;
 
@@ -248,7 +249,8 @@ fn lock(path: &Path, file: &File, opening: &Opening, begun: Instant) -> Result<(
     }
 }
 
-/// Refuses files whose beginning is neither a header of this crate's nor zeros: they would be overwritten.
+/// Refuses files that start with neither a header of this crate nor zeros, because opening would
+/// overwrite them.
 fn check_content(spec: &FileSpec, file: &File) -> Result<(), FilesError> {
     let path = &spec.path;
     let is_foreign = match Page::read(file.as_fd(), 1) {
@@ -265,7 +267,7 @@ fn check_content(spec: &FileSpec, file: &File) -> Result<(), FilesError> {
     Ok(())
 }
 
-/// The bytes of a block device's pages.
+/// The number of bytes of a block device's pages.
 fn len_of_device(spec: &FileSpec, page_len: u64, mut file: &File) -> Result<u64, FilesError> {
     let path = &spec.path;
     let actual = file.seek(SeekFrom::End(0)).map_err(FilesError::io(path))?;
@@ -279,7 +281,8 @@ fn len_of_device(spec: &FileSpec, page_len: u64, mut file: &File) -> Result<u64,
     }
 }
 
-/// Gives a file its size, and all of its blocks. Returns the bytes of its pages.
+/// Sets the size of a file and allocates all of its blocks. Returns the number of bytes of its
+/// pages.
 fn allocate(spec: &FileSpec, page_len: u64, file: &File) -> Result<u64, FilesError> {
     let len = spec.bytes / page_len * page_len;
     let whole = HEADER_LEN + len;
@@ -289,7 +292,7 @@ fn allocate(spec: &FileSpec, page_len: u64, file: &File) -> Result<u64, FilesErr
         file.set_len(whole)
     };
     resize().map_err(|error| {
-        // Gives the blocks back that it got.
+        // Returns the allocated blocks.
         let _ = file.set_len(before);
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -301,7 +304,8 @@ fn allocate(spec: &FileSpec, page_len: u64, file: &File) -> Result<u64, FilesErr
     Ok(len)
 }
 
-/// Has the file system give blocks to all of a file. Where it can't, writes may find it full later.
+/// Makes the file system allocate all blocks of a file. If it can't, a later write may find it
+/// full.
 #[cfg(target_os = "linux")]
 fn fill_holes(file: &File, len: u64) -> io::Result<()> {
     use std::os::fd::AsRawFd;

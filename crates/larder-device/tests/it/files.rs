@@ -14,7 +14,7 @@ fn what_is_written_is_read_again() {
     assert_eq!(files.len(), 5 * PAGE_LEN);
     let align = files.align();
     assert!(align.is_power_of_two() && (512..=4096).contains(&align), "{align}");
-    // The last page of the first file, and the first one of the second.
+    // The last page of the first file, and the first page of the second.
     for offset in [0, 2 * PAGE_LEN, 3 * PAGE_LEN, 4 * PAGE_LEN] {
         Buffer::numbered(offset, usize::try_from(PAGE_LEN).unwrap()).write(&files, offset).unwrap();
     }
@@ -71,7 +71,7 @@ fn an_id_is_kept_for_the_same_files() {
     assert_eq!(open(only).unwrap().id(), None);
     let larger = [specs[0].clone(), FileSpec { bytes: 4 * PAGE_LEN, ..specs[1].clone() }];
     assert_eq!(open(&larger).unwrap().id(), None);
-    // Some bytes more that make no page do not matter.
+    // Additional bytes that are less than a page do not matter.
     let same = [specs[0].clone(), FileSpec { bytes: 3 * PAGE_LEN + 4096, ..specs[1].clone() }];
     assert_eq!(open(&same).unwrap().id(), Some(id));
 }
@@ -137,7 +137,7 @@ fn what_must_not_be_overwritten_is_refused() {
     fs::create_dir(path).unwrap();
     assert!(open(&specs).is_err());
     fs::remove_dir(path).unwrap();
-    // A file of zeros is as good as none.
+    // A file of zeros is accepted like an empty one.
     fs::write(path, vec![0; 10_000]).unwrap();
     fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
     assert_eq!(open(&specs).unwrap().len(), PAGE_LEN);

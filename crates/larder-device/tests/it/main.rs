@@ -1,4 +1,4 @@
-//! The integration tests of larder-device, one program.
+//! The integration tests of larder-device, as one program.
 
 mod files;
 mod memory;

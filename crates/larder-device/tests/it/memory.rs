@@ -1,4 +1,4 @@
-//! Faults do what they say.
+//! The faults of the simulated device.
 
 use crate::support::Buffer;
 use larder_device::{Device, Faults, Memory};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const LEN: usize = 8192;
 
-/// A device whose bytes are numbered, and then has faults.
+/// A device whose bytes are numbered, and which then gets faults.
 fn memory(faults: Faults) -> Memory {
     let memory = Memory::new(16 * LEN, 42);
     Buffer::numbered(0, 16 * LEN).write(&memory, 0).unwrap();
@@ -16,7 +16,7 @@ fn memory(faults: Faults) -> Memory {
     memory
 }
 
-/// How many bits of what is read at 0 are wrong.
+/// The number of wrong bits in the bytes read at offset 0.
 fn wrong_bits(buffer: &Buffer) -> u32 {
     let right = Buffer::numbered(0, LEN);
     buffer.bytes().iter().zip(right.bytes()).map(|(one, other)| (one ^ other).count_ones()).sum()
@@ -30,9 +30,12 @@ fn without_faults_bytes_are_kept() {
     assert_eq!(wrong_bits(&buffer), 0);
     assert_eq!((memory.reads(), memory.writes()), (1, 1));
     assert_eq!((memory.len(), memory.descriptor(0)), (16 * LEN as u64, None));
-    assert!(buffer.read(&memory, 1).is_err(), "an offset that is not aligned");
-    assert!(buffer.read(&memory, 16 * LEN as u64).is_err(), "the end");
-    assert!(buffer.write(&memory, 16 * LEN as u64 - 512).is_err(), "beyond the end");
+    assert!(buffer.read(&memory, 1).is_err(), "an unaligned offset is refused");
+    assert!(buffer.read(&memory, 16 * LEN as u64).is_err(), "a read behind the end is refused");
+    assert!(
+        buffer.write(&memory, 16 * LEN as u64 - 512).is_err(),
+        "a write beyond the end is refused"
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const DEPTH: usize = 32;
 
-/// Runs a test with a ring, where there are rings, and with threads.
+/// Runs a test with a ring, if there are rings, and with threads.
 fn with_readers(device: &Arc<dyn Device>, test: impl Fn(Reader)) {
     let pool = Pool::new(4);
     let reader = Reader::new(Arc::clone(device), DEPTH, &pool);
@@ -255,10 +255,10 @@ fn the_end_of_a_read_can_be_polled_for() {
     assert_eq!(reader.reap(), 0);
 }
 
-/// A target that panics when it is told.
+/// A target that panics when its read ends.
 struct Panics(Buffer);
 
-// SAFETY: nobody looks at the buffer.
+// SAFETY: no thread reads the buffer.
 unsafe impl Target for Panics {
     fn place(&self) -> Place {
         Place { offset: 0, into: self.0.pointer(), len: 512 }
@@ -300,7 +300,7 @@ fn panics_of_targets_leave_a_ring_usable() {
     reader.submit();
     let (begun, mut panics) = (Instant::now(), 0);
     while reader.under_way() > 0 {
-        assert!(begun.elapsed() < LONG, "{panics} of 8 were told");
+        assert!(begun.elapsed() < LONG, "{panics} of 8 targets were called");
         panics += i32::from(catch_unwind(AssertUnwindSafe(|| reader.reap())).is_err());
     }
     assert_eq!(panics, 8);

@@ -1,5 +1,5 @@
-//! Buffers for direct I/O, and reads whose ends tests wait for.
-#![allow(dead_code, reason = "each test uses some of it")]
+//! Buffers for direct I/O, and reads for which tests wait.
+#![allow(dead_code, reason = "no test uses all of it")]
 
 use larder_device::{Device, FileSpec, Files, FilesError, Opening, Place, Target};
 use std::cell::UnsafeCell;
@@ -9,20 +9,20 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 pub(crate) const PAGE_LEN: u64 = 64 << 10;
-/// Much longer than anything takes that a test waits for.
+/// A time limit, much longer than anything that a test waits for.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy)]
 #[repr(C, align(4096))]
 struct Block([u8; 4096]);
 
-/// Bytes at an address that suits direct I/O.
+/// Bytes at an address that is aligned for direct I/O.
 pub(crate) struct Buffer {
     blocks: UnsafeCell<Box<[Block]>>,
     len: usize,
 }
 
-// SAFETY: they are only used by one read or write at a time, or by the test when it has ended.
+// SAFETY: one read or write at a time uses the bytes, or the test after it has ended.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -31,7 +31,7 @@ impl Buffer {
         Self { blocks: UnsafeCell::new(blocks), len }
     }
 
-    /// Bytes each word of which says where on the device it is.
+    /// Bytes in which each word contains its offset on the device.
     pub(crate) fn numbered(offset: u64, len: usize) -> Self {
         let mut buffer = Self::new(len);
         for (at, word) in buffer.bytes_mut().chunks_exact_mut(8).enumerate() {
@@ -46,12 +46,12 @@ impl Buffer {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: no read is under way when tests look, and all bytes are initialised.
+        // SAFETY: no read is under way when tests call this, and all bytes are initialised.
         unsafe { std::slice::from_raw_parts(self.pointer(), self.len) }
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: it is borrowed mutably, and all bytes are initialised.
+        // SAFETY: the buffer is borrowed mutably, and all bytes are initialised.
         unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.len) }
     }
 
@@ -61,12 +61,12 @@ impl Buffer {
     }
 
     pub(crate) fn read(&self, device: &dyn Device, offset: u64) -> io::Result<()> {
-        // SAFETY: these are the buffer's bytes, which nobody else uses.
+        // SAFETY: these are the buffer's bytes, which no other thread uses.
         unsafe { device.read(offset, self.pointer(), self.len) }
     }
 }
 
-/// A read that tests wait for.
+/// A read for which tests wait.
 pub(crate) struct Read {
     pub(crate) buffer: Buffer,
     pub(crate) offset: u64,
@@ -84,7 +84,7 @@ impl Read {
         self.result.lock().unwrap().is_some()
     }
 
-    /// The result, once the read has ended.
+    /// Waits for the end of the read, and returns its result.
     pub(crate) fn wait(&self) -> io::Result<()> {
         let result = self.result.lock().unwrap();
         let wait = self.ended.wait_timeout_while(result, LONG, |result| result.is_none());
@@ -98,7 +98,7 @@ impl Read {
     }
 }
 
-// SAFETY: tests look at the buffer only after the end.
+// SAFETY: tests read the buffer only after the end of the read.
 unsafe impl Target for Read {
     fn place(&self) -> Place {
         Place { offset: self.offset, into: self.buffer.pointer(), len: self.buffer.len }
@@ -121,7 +121,7 @@ pub(crate) fn specs(folder: &Path, sizes: &[u64]) -> Vec<FileSpec> {
     sizes.iter().enumerate().map(|(i, &bytes)| FileSpec { path: path(i), bytes }).collect()
 }
 
-/// Opens files that nobody else uses.
+/// Opens files that no other process uses.
 pub(crate) fn open(specs: &[FileSpec]) -> Result<Files, FilesError> {
     let opening = Opening { patience: Duration::from_millis(100), ..Opening::default() };
     Files::open(specs, PAGE_LEN, &opening)
