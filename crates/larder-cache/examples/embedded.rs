@@ -1,9 +1,10 @@
-//! Measures caches inside of a program: this one, moka, `quick_cache` and foyer.
+//! Measures caches inside a program: this one, moka, `quick_cache` and foyer.
 //!
-//! Each of `--items` keys of 16 bytes gets a value of `--value-bytes`, which all of them have room for. Then threads
-//! look up Zipf-distributed keys, and read a byte of each value; of `--sets` in a hundred operations, the value is
-//! stored again instead. Prints one JSON object. `scripts/bench embedded` runs it.
-#![expect(clippy::print_stdout, reason = "the figures that it measures")]
+//! Each of `--items` keys of 16 bytes gets a value of `--value-bytes`, and every cache has room for
+//! all of them. Then threads look up Zipf-distributed keys, and read a byte of each value; `--sets`
+//! in a hundred operations store the value again instead. The program prints one JSON object.
+//! `scripts/bench embedded` runs it.
+#![expect(clippy::print_stdout, reason = "the program prints its measurements")]
 
 use clap::{Parser, ValueEnum};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -19,7 +20,7 @@ use std::time::Instant;
 
 type Key = [u8; 16];
 
-/// What each of them can do.
+/// The operations of each cache.
 trait Bench: Send + Sync {
     /// A byte of the value under a key.
     fn read(&self, key: &Key) -> Option<u8>;
@@ -60,7 +61,7 @@ impl Bench for larder_cache::Cache {
     }
 
     fn insert(&self, key: &Key, value: &[u8]) {
-        self.insert(key, value).expect("there is room");
+        self.insert(key, value).expect("the cache has room");
     }
 
     fn len(&self) -> usize {
@@ -79,7 +80,7 @@ impl Bench for moka::sync::Cache<Key, Arc<[u8]>> {
 
     fn len(&self) -> usize {
         self.run_pending_tasks();
-        usize::try_from(self.entry_count()).expect("it counts items")
+        usize::try_from(self.entry_count()).expect("the count fits")
     }
 }
 
@@ -112,7 +113,7 @@ impl Bench for foyer_memory::Cache<Key, Arc<[u8]>> {
 }
 
 fn build(arguments: &Arguments) -> Arc<dyn Bench> {
-    // Nothing is evicted, so that all of them answer the same.
+    // Nothing is evicted, so that all caches have the same hits.
     let items = arguments.items as usize * 3 / 2;
     match arguments.library {
         Library::Larder => {
@@ -140,10 +141,14 @@ fn resident() -> u64 {
 
 /// User time of this process in nanoseconds.
 fn user_ns() -> i64 {
-    getrusage(UsageWho::RUSAGE_SELF).expect("it can be asked").user_time().num_microseconds() * 1000
+    getrusage(UsageWho::RUSAGE_SELF)
+        .expect("the system reports the process's usage")
+        .user_time()
+        .num_microseconds()
+        * 1000
 }
 
-/// What one thread does: keys, and whether each is stored.
+/// The operations of one thread: keys, and whether each is stored.
 fn plan(arguments: &Arguments, thread: usize) -> Vec<(u32, bool)> {
     let mut rng = SmallRng::seed_from_u64(thread as u64);
     let zipf = Zipf::new(f64::from(arguments.items), 0.99).expect("an exponent");
@@ -154,7 +159,7 @@ fn plan(arguments: &Arguments, thread: usize) -> Vec<(u32, bool)> {
                 reason = "a rank is at most the number of items"
             )]
             let rank = zipf.sample(&mut rng) as u32 - 1;
-            // Ranks that follow each other are not neighbours in memory.
+            // Consecutive ranks are not neighbours in memory.
             let number = rank.wrapping_mul(2_654_435_761) % arguments.items;
             (number, rng.random_range(0..100) < arguments.sets)
         })
@@ -203,7 +208,10 @@ fn main() {
         end.wait();
         user = user_ns() - user_before;
         wall = begun.elapsed().as_nanos();
-        hits = workers.into_iter().map(|worker| worker.join().expect("it ends")).sum();
+        hits = workers
+            .into_iter()
+            .map(|worker| worker.join().expect("the worker has not panicked"))
+            .sum();
     });
     let operations = (arguments.operations * arguments.threads) as f64;
     println!(

@@ -5,7 +5,7 @@ use crate::put::{InsertError, Put};
 use crate::workers::{Claim, Read};
 use bytes::Bytes;
 
-/// Operations in succession: see [`crate::Cache::batch`].
+/// Several operations in succession: see [`crate::Cache::batch`].
 pub struct Batch<'c> {
     core: &'c Core,
     claim: Claim<'c>,
@@ -16,13 +16,14 @@ impl<'c> Batch<'c> {
         Self { core, claim: core.claim() }
     }
 
-    /// Has the processor fetch the items of `keys` from memory, all at once. It pays if they are read next, in this
-    /// order, and are not in the processor's caches. About 32 keys at a time are best.
+    /// Prefetches the items of `keys` from memory, all at once. This is faster if the keys are read
+    /// next, in this order, and their items are not in the processor's caches. About 32 keys at a
+    /// time are best.
     pub fn prefetch<K: AsRef<[u8]>>(&mut self, keys: &[K]) {
         self.claim.prefetch(keys);
     }
 
-    /// As [`crate::Cache::get`].
+    /// Like [`crate::Cache::get`].
     pub fn get(&mut self, key: impl AsRef<[u8]>) -> Option<Bytes> {
         Some(match self.claim.read(key.as_ref(), Bytes::copy_from_slice)? {
             Read::Shown(value) => value,
@@ -30,7 +31,7 @@ impl<'c> Batch<'c> {
         })
     }
 
-    /// As [`crate::Cache::read`].
+    /// Like [`crate::Cache::read`].
     #[inline]
     pub fn read<R>(&mut self, key: impl AsRef<[u8]>, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
         Some(match self.claim.read(key.as_ref(), f)? {
@@ -39,15 +40,15 @@ impl<'c> Batch<'c> {
         })
     }
 
-    /// As [`crate::Cache::contains`].
+    /// Like [`crate::Cache::contains`].
     pub fn contains(&mut self, key: impl AsRef<[u8]>) -> bool {
         self.claim.contains(key.as_ref())
     }
 
-    /// As [`crate::Cache::insert`].
+    /// Like [`crate::Cache::insert`].
     ///
     /// # Errors
-    /// [`InsertError`]: no value is under the key.
+    /// [`InsertError`]: the value was not stored, and no value is under the key.
     pub fn insert(
         &mut self,
         key: impl AsRef<[u8]>,
@@ -56,10 +57,10 @@ impl<'c> Batch<'c> {
         self.insert_with(key, value, Put::new())
     }
 
-    /// As [`crate::Cache::insert_with`].
+    /// Like [`crate::Cache::insert_with`].
     ///
     /// # Errors
-    /// [`InsertError`]: no value is under the key.
+    /// [`InsertError`]: the value was not stored, and no value is under the key.
     pub fn insert_with(
         &mut self,
         key: impl AsRef<[u8]>,
@@ -72,7 +73,7 @@ impl<'c> Batch<'c> {
         inserted
     }
 
-    /// As [`crate::Cache::remove`].
+    /// Like [`crate::Cache::remove`].
     pub fn remove(&mut self, key: impl AsRef<[u8]>) -> bool {
         self.claim.remove(key.as_ref())
     }

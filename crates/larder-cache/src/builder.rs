@@ -1,4 +1,4 @@
-//! How a cache is set up.
+//! The settings of a cache.
 
 use crate::cache::Cache;
 use crate::clock::Clock;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::{fmt, io, thread};
 
-/// The memory unless the program says otherwise: 64 MiB.
+/// The default memory in bytes: 64 MiB.
 const MEMORY: usize = 64 << 20;
 
 /// The settings of a cache: see [`Cache::builder`].
@@ -35,37 +35,38 @@ impl Cache {
 }
 
 impl Builder {
-    /// The memory for items, index and bookkeeping together, in bytes: 64 MiB by default. The least is
-    /// about 0.5 MiB; [`BuildError::Memory`] says how much exactly.
+    /// The memory for items, index and bookkeeping together, in bytes: 64 MiB by default. The
+    /// minimum is about 0.5 MiB; [`BuildError::Memory`] contains the exact number.
     pub fn memory(self, bytes: usize) -> Self {
         Self { memory: bytes, ..self }
     }
 
-    /// The largest item, key and value together, in bytes. Values of more than half of the memory are refused in
-    /// any case.
+    /// The maximum length of an item, key and value together, in bytes. The cache always refuses
+    /// values of more than half of the memory.
     pub fn item_size_max(self, bytes: usize) -> Self {
         Self { item_size_max: bytes, ..self }
     }
 
-    /// The number of threads that write at once, as the cache should expect: by default that of the
-    /// processor's cores. More threads may use the cache; this determines how much memory is kept in
-    /// reserve for them.
+    /// The expected number of threads that write at the same time: by default the number of the
+    /// processor's cores. More threads may use the cache. The number determines the memory that is
+    /// reserved for writes.
     pub fn threads(self, threads: usize) -> Self {
         Self { threads: Some(threads.max(1)), ..self }
     }
 
-    /// Has `listener` called for each item that is evicted to make room; not for items that expire or are
-    /// removed, replaced or cleared.
+    /// Calls `listener` for each item that is evicted to make room, but not for items that expire
+    /// or are removed, replaced or cleared.
     ///
-    /// It is called by the thread whose insert has evicted, after that insert is over and before it returns, or
-    /// by the cache's own thread. It may use the cache. If it panics, so does the insert, which has
-    /// taken effect; a panic in the cache's own thread has no further effect. A listener that owns a
-    /// [`Cache`] keeps it alive.
+    /// The thread whose insert evicts the item calls it after the insert has taken effect and
+    /// before it returns; otherwise the cache's own thread calls it. The listener may use the
+    /// cache. If it panics, so does the insert, which has taken effect; a panic in the cache's own
+    /// thread has no further effect. A listener that owns a [`Cache`] keeps it alive.
     pub fn on_evict(self, listener: impl Fn(&Evicted) + Send + Sync + 'static) -> Self {
         Self { listener: Some(Arc::new(listener)), ..self }
     }
 
-    /// Sets the cache up: reserves its address space, and starts its thread. Memory is taken as the cache fills.
+    /// Creates the cache: reserves its address space, and starts its thread. The cache takes memory
+    /// as it fills.
     ///
     /// # Errors
     /// [`BuildError`]: the memory is out of range, or the system refuses memory or the thread.
@@ -79,7 +80,7 @@ impl Builder {
             limit_bytes: self.memory,
             cas: false,
             classes: classes.clone(),
-            // Whoever chooses keys can't foresee it.
+            // Random, so that clients that choose keys cannot predict hashes.
             seed: RandomState::new().hash_one(self.memory),
             evict: true,
             item_size_max: self.item_size_max,
@@ -118,15 +119,15 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// Why a cache could not be set up.
+/// Why a cache could not be created.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
     /// The memory is out of range.
     Memory {
-        /// The least memory, in bytes.
+        /// The minimum memory, in bytes.
         min: usize,
-        /// The most memory, in bytes.
+        /// The maximum memory, in bytes.
         max: u64,
     },
     /// The system refused memory or a thread.

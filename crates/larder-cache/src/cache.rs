@@ -12,7 +12,7 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
-/// A cache of bytes in a fixed amount of memory. Clones are the same cache, and any thread may use it.
+/// A cache of bytes in a fixed amount of memory. Clones share the cache, and any thread may use it.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,11 +39,11 @@ impl Cache {
         Batch::new(&self.core).get(key)
     }
 
-    /// The result of `f`, to which the value under `key` is shown where it lies.
+    /// Calls `f` with the value under `key`, without a copy, and returns its result.
     ///
-    /// Only a value that takes several segments, which are up to 1 MiB long, is copied before, because it is not
-    /// in one piece. `f` should be short: memory that is freed while it runs can't be used again until it
-    /// returns, and writes may be refused for it. It may use the cache.
+    /// Only a value that takes several segments of up to 1 MiB is copied first, because it is not
+    /// contiguous. `f` should be short: memory that is freed while it runs can't be reused until it
+    /// returns, and writes may be refused because of it. `f` may use the cache.
     #[inline]
     pub fn read<R>(&self, key: impl AsRef<[u8]>, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let read = self.core.claim().read(key.as_ref(), f)?;
@@ -53,16 +53,17 @@ impl Cache {
         })
     }
 
-    /// Whether there is a value under `key`. This counts neither as a use of it nor in [`Stats`].
+    /// Whether there is a value under `key`. This is not a use of the value, and [`Stats`] do not
+    /// count it.
     #[must_use]
     pub fn contains(&self, key: impl AsRef<[u8]>) -> bool {
         self.core.claim().contains(key.as_ref())
     }
 
-    /// Stores a copy of `value` under `key`, in place of the value that is there.
+    /// Stores a copy of `value` under `key`. Replaces an existing value.
     ///
     /// # Errors
-    /// [`InsertError`]: no value is under the key.
+    /// [`InsertError`]: the value was not stored, and no value is under the key.
     pub fn insert(
         &self,
         key: impl AsRef<[u8]>,
@@ -71,10 +72,10 @@ impl Cache {
         self.insert_with(key, value, Put::new())
     }
 
-    /// [`Cache::insert`] of an item that may expire.
+    /// [`Cache::insert`] with options, such as an expiry.
     ///
     /// # Errors
-    /// [`InsertError`]: no value is under the key.
+    /// [`InsertError`]: the value was not stored, and no value is under the key.
     pub fn insert_with(
         &self,
         key: impl AsRef<[u8]>,
@@ -87,12 +88,12 @@ impl Cache {
         inserted
     }
 
-    /// Removes the value under `key`; whether there was one.
+    /// Removes the value under `key`. Returns whether there was one.
     pub fn remove(&self, key: impl AsRef<[u8]>) -> bool {
         self.core.claim().remove(key.as_ref())
     }
 
-    /// The value under `key`, or else the one that `make` makes, which is stored.
+    /// The value under `key`. If there is none, calls `make` and stores its value.
     ///
     /// ```
     /// # fn main() -> Result<(), larder_cache::BuildError> {
@@ -103,17 +104,18 @@ impl Cache {
     /// let page = cache.get_or_insert_with("page", || "made once");
     /// assert_eq!(page, "made once");
     ///
-    /// // A maker may say how its value is stored.
+    /// A maker may return options for its value.
     /// let minute = Put::new().ttl(Duration::from_secs(60));
     /// cache.get_or_insert_with("quote", || (vec![4, 2], minute));
     /// # Ok(())
     /// # }
     /// ```
     ///
-    /// Of all threads that ask for a key, one makes the value at a time, and the others wait for it. If it panics,
-    /// the next one makes the value. A maker may use this cache and others: where waiting could never end,
-    /// because the value that is being made needs this very call, this one makes a value of its own. A
-    /// value that can't be stored, for example because it is too large, is returned nonetheless.
+    /// Of all threads that request a key, one at a time calls its maker, and the others wait for
+    /// the value. If it panics, the next one calls its maker. A maker may use this cache and
+    /// others. If waiting would be a deadlock, because the value's maker needs this call, this call
+    /// makes a value of its own. A value that can't be stored, for example because it is too large,
+    /// is still returned.
     pub fn get_or_insert_with<M: Into<Made>>(
         &self,
         key: impl AsRef<[u8]>,
@@ -126,7 +128,8 @@ impl Cache {
     /// [`Cache::get_or_insert_with`] for makers that may fail.
     ///
     /// # Errors
-    /// That of this call's own `make`. Those who wait for it are not told: the next one makes the value.
+    /// The error of this call's own `make`. Waiting calls do not receive it: the next one calls its
+    /// maker.
     pub fn try_get_or_insert_with<M: Into<Made>, E>(
         &self,
         key: impl AsRef<[u8]>,
@@ -139,7 +142,7 @@ impl Cache {
         }
     }
 
-    /// The same for a key that was not found.
+    /// [`Cache::try_get_or_insert_with`] for a key that was not found.
     pub(crate) fn try_insert_missing<M: Into<Made>, E>(
         &self,
         key: &[u8],
@@ -152,13 +155,13 @@ impl Cache {
                 Turn::Failed => (),
             }
         };
-        // Another maker may have ended since the look-up.
+        // Another maker may have ended since the lookup.
         let found = self.core.claim().peek(key);
         let value = match found {
             Some(value) => value.into(),
             None => {
                 let Made { value, put } = make()?.into();
-                // The caller has the value, stored or not.
+                // The caller gets the value whether or not it was stored.
                 let _ = self.insert_with(key, &value, put);
                 value
             }
@@ -167,7 +170,7 @@ impl Cache {
         Ok(value)
     }
 
-    /// Runs several operations in succession with less work for each.
+    /// Runs several operations in succession with less overhead for each.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -183,14 +186,14 @@ impl Cache {
     /// # }
     /// ```
     ///
-    /// A batch is not a transaction: other threads' writes come in between. It should be short, as the closure of
-    /// [`Cache::read`], and for the same reason.
+    /// A batch is not a transaction: writes of other threads happen in between. It should be short,
+    /// like the closure of [`Cache::read`] and for the same reason.
     pub fn batch<R>(&self, f: impl FnOnce(&mut Batch<'_>) -> R) -> R {
         f(&mut Batch::new(&self.core))
     }
 
-    /// Removes all values with this tag (see [`Put::tag`]); false if there can be none. This takes the same time for
-    /// any number; their memory is freed by and by.
+    /// Removes all values with this tag (see [`Put::tag`]). Returns false if no value can have it.
+    /// Takes constant time; maintenance frees the memory later.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -210,14 +213,14 @@ impl Cache {
         found
     }
 
-    /// Removes all values. This takes the same time for any number; their memory is freed by and by.
+    /// Removes all values. Takes constant time; maintenance frees the memory later.
     pub fn clear(&self) {
         self.core.claim().clear();
         self.core.wake();
     }
 
-    /// The number of items, with those that have expired or were cleared and that maintenance has not removed
-    /// yet. It is summed up over all threads' counts, so it is no call for each request.
+    /// The number of items, including those that have expired or were cleared and that maintenance
+    /// has not removed yet. Do not call it for each request: it adds up the counts of all threads.
     #[must_use]
     pub fn len(&self) -> usize {
         usize::try_from(self.core.store.gauges().items).unwrap_or(usize::MAX)
@@ -229,24 +232,25 @@ impl Cache {
         self.len() == 0
     }
 
-    /// Counts since the cache was built, and its present size.
+    /// Counts since the cache was built, and its current size.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats::of(&self.core)
     }
 
-    /// An estimate of the hit ratio, 0 to 1, with `factor` times the memory, from 0.25 to 4; otherwise `None`, and
-    /// before enough keys were looked up.
+    /// An estimate of the hit ratio, 0 to 1, with `factor` times the memory, from 0.25 to 4. `None`
+    /// for other factors, and before enough keys were looked up.
     ///
-    /// It is that of an LRU cache, from a sample of at most one look-up in 128, so it takes thousands of
-    /// look-ups. Look-ups count that have found nothing, too.
+    /// The estimate is for an LRU cache, from a sample of at most one lookup in 128, so it takes
+    /// thousands of lookups. Lookups that find nothing count, too.
     #[must_use]
     pub fn hit_ratio_at(&self, factor: f64) -> Option<f64> {
         stats::hit_ratio_at(&self.core.store.miss_ratio_curve(), factor)
     }
 }
 
-// A closure that panics leaves the cache as it was: see `workers`, whose claims end when they are dropped.
+// A closure that panics leaves the cache unchanged: see `workers`, whose claims end when they are
+// dropped.
 impl UnwindSafe for Cache {}
 impl RefUnwindSafe for Cache {}
 

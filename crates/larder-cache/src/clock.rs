@@ -25,7 +25,7 @@ impl Clock {
         Seconds(self.now.load(Relaxed))
     }
 
-    /// Follows the system's clock.
+    /// Advances to the system's time.
     pub(crate) fn advance(&self) {
         self.now.fetch_max(second_of(self.start.elapsed()).unwrap_or(u32::MAX), Relaxed);
     }
@@ -35,7 +35,7 @@ impl Clock {
         Duration::from_secs(1) - Duration::from_nanos(self.start.elapsed().subsec_nanos().into())
     }
 
-    /// When an item expires that is stored now: at the last whole second within its time, but not
+    /// The expiry of an item that is stored now: the last whole second within its time, but not
     /// before the next one.
     pub(crate) fn expiry(&self, ttl: Option<Duration>) -> Expiry {
         let Some(ttl) = ttl else { return Expiry::Never };
@@ -56,13 +56,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expiry_is_never_after_the_asked_time_and_at_least_the_next_second() {
+    fn an_expiry_is_not_after_its_ttl_but_at_least_the_next_second() {
         let clock = Clock::new();
         assert_eq!(clock.expiry(None), Expiry::Never);
         assert_eq!(clock.expiry(Some(Duration::MAX)), Expiry::Never);
         let next = Seconds(clock.now().0 + 1);
         assert_eq!(clock.expiry(Some(Duration::ZERO)), Expiry::At(next));
-        let Expiry::At(at) = clock.expiry(Some(Duration::from_secs(10))) else { panic!("it ends") };
+        let Expiry::At(at) = clock.expiry(Some(Duration::from_secs(10))) else {
+            panic!("an item with a ttl expires")
+        };
         assert!((10..=12).contains(&(at.0 - clock.now().0)), "{at:?}");
     }
 }

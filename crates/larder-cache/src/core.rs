@@ -1,4 +1,4 @@
-//! What all clones of a cache share.
+//! The state that all clones of a cache share.
 
 use crate::clock::Clock;
 use crate::listener;
@@ -7,11 +7,11 @@ use larder_store::segment;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-/// How long maintenance works at most before it pauses.
+/// The maximum time that maintenance works before it pauses.
 const SLICE: Duration = Duration::from_millis(2);
 
 pub(crate) struct Core {
-    /// A number that no other cache of the process has.
+    /// A number that is unique in the process.
     pub(crate) id: u64,
     pub(crate) clock: Clock,
     pub(crate) store: segment::Cache,
@@ -27,7 +27,7 @@ impl Core {
         self.workers.claim(self.clock.now())
     }
 
-    /// Delivers the evictions of a write that is over.
+    /// Delivers the evictions of a finished write.
     #[inline]
     pub(crate) fn deliver(&self) {
         if self.has_listener {
@@ -35,13 +35,13 @@ impl Core {
         }
     }
 
-    /// Has maintenance run soon.
+    /// Makes maintenance run soon.
     pub(crate) fn wake(&self) {
         // If the channel is full, the thread is about to run anyway.
         let _ = self.waker.try_send(());
     }
 
-    /// Advances the clock and does a slice of maintenance; true if there is more to do.
+    /// Advances the clock and does a slice of maintenance. Returns true if there is more to do.
     pub(crate) fn maintain(&self) -> bool {
         self.clock.advance();
         let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! Larder's cache as a library: keys and values of bytes, in a fixed amount of memory, for all threads of a
-//! program.
+//! Larder's cache as a library: keys and values of bytes, in a fixed amount of memory, for all
+//! threads of a program.
 //!
 //! ```
 //! use larder_cache::{Cache, Put};
@@ -29,11 +29,11 @@
 //! ```
 //!
 //! - **Memory.** Items, index and bookkeeping take no more than [`Builder::memory`], so no weigher is needed.
-//! - **Readers** take no lock, and wait for no other thread.
+//! - **Readers** take no lock, and do not wait for other threads.
 //! - **Bytes, not objects.** An insert copies the value into the cache. [`Typed`] encodes and decodes values.
 //! - **Eviction** is S3-FIFO, which keeps items that were used more than once.
 //!
-//! What is promised, and what it costs, is in [docs/embedding.md] of the repository.
+//! The guarantees and the costs are in [docs/embedding.md] of the repository.
 //!
 //! [docs/embedding.md]: https://github.com/larder-cache/larder/blob/main/docs/embedding.md
 #![forbid(unsafe_code)]

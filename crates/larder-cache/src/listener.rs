@@ -1,7 +1,7 @@
-//! Telling the program of evictions.
+//! Calling the program's listener for evictions.
 //!
-//! The engine reports an eviction under its locks. Evictions wait in a queue of the thread, and the listener
-//! is called when the operation that has evicted is over, so that it may use the cache.
+//! The engine reports an eviction under its locks. So evictions wait in a queue of the thread, and
+//! the listener is called after the operation that evicted has ended. Then it may use the cache.
 
 use larder_store::Eviction;
 use std::cell::{Cell, RefCell};
@@ -24,7 +24,7 @@ pub(crate) type Listener = Arc<dyn Fn(&Evicted) + Send + Sync>;
 thread_local! {
     /// Evictions by this thread that were not delivered yet.
     static QUEUE: RefCell<VecDeque<(Listener, Evicted)>> = const { RefCell::new(VecDeque::new()) };
-    /// Whether a call further up the stack delivers what is in the queue.
+    /// Whether a call further up the stack is delivering the queue.
     static IS_DELIVERING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -35,13 +35,13 @@ pub(crate) fn note(listener: &Listener, eviction: &Eviction<'_>) {
         value_len: eviction.value_len,
         was_read: eviction.fetched,
     };
-    // While a thread ends, its queue may be gone, and nobody is told.
+    // While a thread ends, its queue may be gone. Then the eviction is not reported.
     let _ = QUEUE.try_with(|queue| {
         queue.borrow_mut().push_back((Arc::clone(listener), evicted));
     });
 }
 
-/// Calls listeners for all evictions in the queue, those included that listeners cause.
+/// Calls listeners for all evictions in the queue, including those that listeners cause.
 pub(crate) fn deliver() {
     if IS_DELIVERING.replace(true) {
         return;
@@ -53,7 +53,7 @@ pub(crate) fn deliver() {
     }
 }
 
-/// Ends the delivery, also if a listener panics.
+/// Ends the delivery, even if a listener panics.
 struct Delivering;
 
 impl Drop for Delivering {

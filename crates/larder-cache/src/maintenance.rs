@@ -7,10 +7,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{io, thread};
 
-/// The pause after a slice of maintenance that has left some work: it takes a tenth of a core at most.
+/// The pause after a slice of maintenance that has left work, so that maintenance uses at most a
+/// tenth of a core.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Starts the thread. It ends by itself when the cache is dropped.
+/// Starts the thread. It ends when the cache is dropped.
 pub(crate) fn start(core: &Arc<Core>, wake: Receiver<()>) -> io::Result<()> {
     let core = Arc::downgrade(core);
     thread::Builder::new().name("larder-cache".to_owned()).spawn(move || run(&core, &wake))?;
@@ -21,7 +22,7 @@ fn run(core: &Weak<Core>, wake: &Receiver<()>) {
     let mut pause = Duration::ZERO;
     while wake.recv_timeout(pause) != Err(RecvTimeoutError::Disconnected) {
         let Some(core) = core.upgrade() else { return };
-        // A listener that panics has told of it. The clock must go on.
+        // The panic hook has reported a listener that panics. The clock must continue.
         let more = catch_unwind(AssertUnwindSafe(|| core.maintain())).unwrap_or(true);
         pause = if more { PAUSE } else { core.clock.until_next() };
     }

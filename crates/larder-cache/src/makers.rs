@@ -1,10 +1,10 @@
-//! One maker per key at a time, over all threads.
+//! Ensures that one maker per key runs at a time, over all threads.
 //!
-//! All caches of the process share one table of the values that are being made and of the threads that
-//! wait for them. So a wait that would never end is found before it begins, whatever makers call:
+//! All caches of the process share one table of the values that are being made and of the threads
+//! that wait for them. So a deadlock is detected before the wait starts, whatever makers call:
 //!
 //! ```text
-//!   thread 1 makes a, waits for b ──▶ thread 2 makes b, wants a ──▶ thread 1: it makes a value itself
+//!   thread 1 makes a, waits for b ──▶ thread 2 makes b, wants a ──▶ thread 1: thread 2 makes a itself
 //! ```
 
 use bytes::Bytes;
@@ -20,7 +20,7 @@ static TABLE: LazyLock<Mutex<Table>> = LazyLock::new(Mutex::default);
 #[derive(Default)]
 struct Table {
     making: HashMap<Name, Arc<Flight>>,
-    /// What each waiting thread waits for.
+    /// The value that each waiting thread waits for.
     waiting: HashMap<ThreadId, Arc<Flight>>,
 }
 
@@ -28,7 +28,7 @@ struct Table {
 struct Flight {
     maker: ThreadId,
     ended: Condvar,
-    /// The value, or `None` if the maker has failed. Empty until it ends.
+    /// The value, or `None` if the maker has failed. Empty until the maker ends.
     outcome: OnceLock<Option<Bytes>>,
 }
 
@@ -36,13 +36,13 @@ struct Flight {
 pub(crate) enum Turn {
     /// The caller makes the value.
     Make(Making),
-    /// Another thread has made the value meanwhile.
+    /// Another thread has made the value in the meantime.
     Made(Bytes),
-    /// Another thread has failed: join again.
+    /// Another thread's maker has failed: join again.
     Failed,
 }
 
-/// Makes the caller the maker of a value, or waits for the present one to end.
+/// Makes the caller the maker of a value, or waits for the current maker to end.
 pub(crate) fn join(cache: u64, key: &[u8]) -> Turn {
     let me = thread::current().id();
     let name: Name = (cache, key.into());
@@ -70,7 +70,7 @@ fn lock() -> MutexGuard<'static, Table> {
 }
 
 impl Table {
-    /// Whether the end of `flight` waits, perhaps through other threads, for `thread`.
+    /// Whether the end of `flight` depends, perhaps through other threads, on `thread`.
     fn waits_for(&self, flight: &Arc<Flight>, thread: ThreadId) -> bool {
         let mut next = Some(flight);
         while let Some(flight) = next.filter(|flight| flight.outcome.get().is_none()) {
@@ -85,12 +85,13 @@ impl Table {
 
 /// The right to make a value. If it is dropped before [`Making::finish`], the maker has failed.
 pub(crate) struct Making {
-    /// `None` if the thread makes a value because it can't wait for the one that is being made.
+    /// `None` if the thread makes a value because waiting for the current maker would be a
+    /// deadlock.
     registered: Option<(Name, Arc<Flight>)>,
 }
 
 impl Making {
-    /// Hands the value to all who wait for it.
+    /// Passes the value to all waiting threads.
     pub(crate) fn finish(mut self, value: &Bytes) {
         self.end(Some(value.clone()));
     }
@@ -99,7 +100,7 @@ impl Making {
         let Some((name, flight)) = self.registered.take() else { return };
         let mut table = lock();
         table.making.remove(&name);
-        // It is empty: a flight ends once.
+        // The outcome is empty, because a flight ends once.
         let _ = flight.outcome.set(outcome);
         flight.ended.notify_all();
     }

@@ -1,4 +1,4 @@
-//! How an item is stored, and why it may not be.
+//! Options of an insert, and errors.
 
 use bytes::Bytes;
 use std::fmt;
@@ -7,13 +7,13 @@ use std::time::Duration;
 /// The longest key in bytes.
 pub const KEY_LEN_MAX: usize = larder_store::KEY_LEN_MAX;
 
-/// The most tags of an item.
+/// The maximum number of tags of an item.
 pub const TAGS_MAX: usize = larder_store::TAGS_MAX;
 
 /// The longest tag in bytes.
 pub const TAG_LEN_MAX: usize = larder_operations::TAG_LEN_MAX;
 
-/// How an item is stored: see [`crate::Cache::insert_with`].
+/// Options of an insert: see [`crate::Cache::insert_with`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Put {
     pub(crate) ttl: Option<Duration>,
@@ -27,17 +27,18 @@ impl Put {
         Self { ttl: None, tags: Vec::new() }
     }
 
-    /// Lets the item expire after `ttl`.
+    /// Makes the item expire after `ttl`.
     ///
-    /// Items expire at whole seconds of the cache's clock: up to a second before `ttl` has passed. A `ttl`
-    /// of less than a second ends with the current second, which may be later.
+    /// Items expire at whole seconds of the cache's clock: up to a second before `ttl` has passed.
+    /// A `ttl` of less than a second ends with the current second, which may be later.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Gives the item a tag: [`crate::Cache::drop_tag`] removes it then. An item has at most [`TAGS_MAX`] tags.
+    /// Adds a tag, by which [`crate::Cache::drop_tag`] removes the item. An item has at most
+    /// [`TAGS_MAX`] tags.
     #[must_use]
     pub fn tag(mut self, name: impl AsRef<[u8]>) -> Self {
         self.tags.push(name.as_ref().into());
@@ -45,8 +46,8 @@ impl Put {
     }
 }
 
-/// A value and how it is stored: the result of a maker of [`crate::Cache::get_or_insert_with`]. Values are
-/// converted to it; a pair of a value and a [`Put`] is, too.
+/// A value and its options: the result of a maker of [`crate::Cache::get_or_insert_with`]. Values
+/// convert to it, and so do pairs of a value and a [`Put`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
     pub(crate) value: Bytes,
@@ -71,8 +72,8 @@ impl<V: Into<Bytes>> From<(V, Put)> for Made {
     }
 }
 
-/// Why a value was not stored. No value is under the key then, so that nobody takes the old one for the
-/// new one.
+/// Why a value was not stored. An old value under the key is removed, so that no lookup finds it
+/// instead of the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InsertError {
     /// The key is empty, or longer than [`KEY_LEN_MAX`].
@@ -84,7 +85,7 @@ pub enum InsertError {
     /// Key and value together are longer than [`crate::Builder::item_size_max`], or than half of the
     /// memory.
     TooLarge,
-    /// Nothing can be evicted at the moment, because readers or writers use all segments. A later attempt may
+    /// Nothing can be evicted now, because readers or writers use all segments. A retry may
     /// succeed.
     OutOfMemory,
 }
@@ -93,7 +94,7 @@ impl fmt::Display for InsertError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::KeyLength => write!(f, "a key must have 1 to {KEY_LEN_MAX} bytes"),
-            Self::TooManyTags => write!(f, "an item can have {TAGS_MAX} tags at most"),
+            Self::TooManyTags => write!(f, "an item can have at most {TAGS_MAX} tags"),
             Self::TagLength => write!(f, "a tag must have 1 to {TAG_LEN_MAX} bytes"),
             Self::TooLarge => f.write_str("the value is too large for the cache"),
             Self::OutOfMemory => f.write_str("nothing can be evicted to make room for the value"),

@@ -3,30 +3,32 @@
 use crate::core::Core;
 use larder_store::segment::MissRatioCurve;
 
-/// Counts since the cache was built, and its present size.
+/// Counts since the cache was built, and its current size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Look-ups that found a value.
+    /// Lookups that found a value.
     pub hits: u64,
-    /// Look-ups that found none, those of expired items included.
+    /// Lookups that found none, including those of expired items.
     pub misses: u64,
     /// Values that were stored.
     pub insertions: u64,
-    /// Values that were refused: see [`crate::InsertError`]. Keys of a wrong length are not counted.
+    /// Values that were refused: see [`crate::InsertError`]. Keys with a wrong length are not
+    /// counted.
     pub refusals: u64,
     /// Items that were dropped to make room.
     pub evictions: u64,
-    /// Items, with those that have expired or were cleared and that maintenance has not removed yet.
+    /// Items, including those that have expired or were cleared and that maintenance has not
+    /// removed yet.
     pub items: u64,
-    /// Memory that is in use, in bytes: items, index and bookkeeping.
+    /// Used memory in bytes: items, index and bookkeeping.
     pub memory_used: u64,
-    /// Memory that may be used, in bytes.
+    /// The maximum of used memory in bytes.
     pub memory_limit: u64,
 }
 
 impl Stats {
-    /// The share of look-ups that found a value, 0 to 1; `None` before the first.
+    /// The share of lookups that found a value, 0 to 1; `None` before the first lookup.
     #[must_use]
     pub fn hit_ratio(&self) -> Option<f64> {
         let lookups = self.hits + self.misses;
@@ -52,8 +54,8 @@ impl Stats {
     }
 }
 
-/// The hit ratio at `factor` times the memory, between the two points of the curve beside it. The curve is
-/// nearly straight over the logarithm of the memory.
+/// The hit ratio at `factor` times the memory, interpolated between the two neighbouring points of
+/// the curve. The curve is nearly straight over the logarithm of the memory.
 pub(crate) fn hit_ratio_at(curve: &MissRatioCurve, factor: f64) -> Option<f64> {
     let mut points = curve.hit_ratios.windows(2).filter_map(|pair| {
         let &[(low, at_low), (high, at_high)] = pair else { return None };

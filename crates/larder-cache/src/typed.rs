@@ -7,7 +7,7 @@ use std::error::Error;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// How keys and values become bytes, and values come back.
+/// Encodes keys and values as bytes, and decodes values.
 ///
 /// Two keys must have the same bytes if and only if they are equal.
 ///
@@ -43,31 +43,32 @@ use std::marker::PhantomData;
 /// # }
 /// ```
 pub trait Codec<K: ?Sized, V> {
-    /// Why something can't be encoded or decoded.
+    /// The error of encoding or decoding.
     type Error: Error + Send + Sync + 'static;
 
-    /// Appends the bytes of a key: 1 to [`crate::KEY_LEN_MAX`], those of [`Typed::prefix`] included.
+    /// Appends the bytes of a key: 1 to [`crate::KEY_LEN_MAX`], including those of
+    /// [`Typed::prefix`].
     ///
     /// # Errors
-    /// If it can't be encoded.
+    /// The key can't be encoded.
     fn encode_key(&self, key: &K, bytes: &mut Vec<u8>) -> Result<(), Self::Error>;
 
     /// Appends the bytes of a value.
     ///
     /// # Errors
-    /// If it can't be encoded.
+    /// The value can't be encoded.
     fn encode(&self, value: &V, bytes: &mut Vec<u8>) -> Result<(), Self::Error>;
 
-    /// A value from its bytes.
+    /// Decodes a value.
     ///
     /// # Errors
-    /// If they are not those of a value.
+    /// The bytes are not those of a value.
     fn decode(&self, bytes: &[u8]) -> Result<V, Self::Error>;
 }
 
-/// The bytes of [postcard](https://docs.rs/postcard), for all types that serde serializes: short and quickly made. They do not
-/// describe themselves, so a type that has changed may be decoded to nonsense; a cache lives no longer than
-/// its program, so this happens only where two types share a key.
+/// The encoding of [postcard](https://docs.rs/postcard), for all types that serde serializes: short
+/// and fast. The bytes contain no type information, so a value may be decoded wrongly if its type
+/// has changed. A cache ends with its program, so this happens only if two types share a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Postcard;
 
@@ -99,7 +100,8 @@ fn append<T: serde::Serialize + ?Sized>(
     Ok(())
 }
 
-/// A [`Cache`] of values of one type, which are encoded when they are stored and decoded when they are read.
+/// A [`Cache`] of values of one type. Encodes values when they are stored, and decodes them when
+/// they are read.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -113,7 +115,7 @@ fn append<T: serde::Serialize + ?Sized>(
 /// }
 ///
 /// let cache = Cache::builder().memory(64 << 20).build()?;
-/// // Several types share a cache if each has a prefix of its own.
+/// Several types can share a cache if each has its own prefix.
 /// let users: Typed<u64, User> = Typed::new(cache.clone()).prefix("user:");
 /// let names: Typed<str, u64> = Typed::new(cache).prefix("name:");
 ///
@@ -135,7 +137,7 @@ pub struct Typed<K: ?Sized, V, C = Postcard> {
 }
 
 impl<K: ?Sized, V> Typed<K, V> {
-    /// A cache of values whose bytes are [`Postcard`]'s.
+    /// A cache of values that [`Postcard`] encodes.
     #[must_use]
     pub fn new(cache: Cache) -> Self {
         Self::with_codec(cache, Postcard)
@@ -143,13 +145,13 @@ impl<K: ?Sized, V> Typed<K, V> {
 }
 
 impl<K: ?Sized, V, C> Typed<K, V, C> {
-    /// A cache of values whose bytes are those of `codec`.
+    /// A cache of values that `codec` encodes.
     #[must_use]
     pub fn with_codec(cache: Cache, codec: C) -> Self {
         Self { cache, codec, prefix: Box::default(), types: PhantomData }
     }
 
-    /// Has the bytes of all keys begin with `prefix`, which tells them from others in the same cache.
+    /// Starts all keys with `prefix`, which separates them from other keys in the same cache.
     #[must_use]
     pub fn prefix(self, prefix: impl AsRef<[u8]>) -> Self {
         Self { prefix: prefix.as_ref().into(), ..self }
@@ -163,32 +165,35 @@ impl<K: ?Sized, V, C> Typed<K, V, C> {
 }
 
 impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
-    /// The value under `key`. One that can't be decoded, because something else was stored under the same bytes,
-    /// is as if it were not there, and so is a key that can't be encoded.
+    /// The value under `key`. `None` also if it can't be decoded, because another type was stored
+    /// under the same bytes, and if the key can't be encoded.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<V> {
         let key = self.encode_key(key).ok()?;
         self.cache.read(key, |bytes| self.codec.decode(bytes).ok())?
     }
 
-    /// Whether there is something under `key`. This counts neither as a use of it nor in [`crate::Stats`].
+    /// Whether there is a value under `key`. This is not a use of the value, and [`crate::Stats`]
+    /// do not count it.
     #[must_use]
     pub fn contains(&self, key: &K) -> bool {
         self.encode_key(key).is_ok_and(|key| self.cache.contains(key))
     }
 
-    /// Stores `value` under `key`, in place of the value that is there.
+    /// Stores `value` under `key`. Replaces an existing value.
     ///
     /// # Errors
-    /// [`TypedError`]: no value is under the key, unless the key itself can't be encoded.
+    /// [`TypedError`]: the value was not stored, and no value is under the key unless the key can't
+    /// be encoded.
     pub fn insert(&self, key: &K, value: &V) -> Result<(), TypedError<C::Error>> {
         self.insert_with(key, value, Put::new())
     }
 
-    /// [`Typed::insert`] of an item that may expire.
+    /// [`Typed::insert`] with options, such as an expiry.
     ///
     /// # Errors
-    /// [`TypedError`]: no value is under the key, unless the key itself can't be encoded.
+    /// [`TypedError`]: the value was not stored, and no value is under the key unless the key can't
+    /// be encoded.
     pub fn insert_with(&self, key: &K, value: &V, put: Put) -> Result<(), TypedError<C::Error>> {
         let key = self.encode_key(key).map_err(TypedError::Encode)?;
         let mut bytes = Vec::new();
@@ -199,22 +204,22 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
         self.cache.insert_with(key, bytes, put).map_err(TypedError::Insert)
     }
 
-    /// Removes the value under `key`; whether there was one.
+    /// Removes the value under `key`. Returns whether there was one.
     pub fn remove(&self, key: &K) -> bool {
         self.encode_key(key).is_ok_and(|key| self.cache.remove(key))
     }
 
-    /// The value under `key`, or else the one that `make` makes, which is stored. See
+    /// The value under `key`. If there is none, calls `make` and stores its value. See
     /// [`Cache::get_or_insert_with`] about makers.
     pub fn get_or_insert_with(&self, key: &K, make: impl FnOnce() -> V) -> V {
         let made = self.try_get_or_insert_with(key, Put::new(), || Ok::<_, Infallible>(make()));
         made.unwrap_or_else(|error| match error {})
     }
 
-    /// [`Typed::get_or_insert_with`] for makers that may fail, and of items that may expire.
+    /// [`Typed::get_or_insert_with`] for makers that may fail, with options such as an expiry.
     ///
     /// # Errors
-    /// That of this call's own `make`.
+    /// The error of this call's own `make`.
     pub fn try_get_or_insert_with<E>(
         &self,
         key: &K,
@@ -242,13 +247,13 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
         };
         match (own.or(decoded), make) {
             (Some(value), _) => Ok(value),
-            // What is there is something else's. The value that the caller needs takes its place.
+            // The stored bytes belong to another type. The caller's value replaces them.
             (None, Some(make)) => {
                 let value = make()?;
                 let _ = self.insert_with(key, &value, put);
                 Ok(value)
             }
-            (None, None) => unreachable!("a maker that was called has left its value or its error"),
+            (None, None) => unreachable!("a called maker has left its value or its error"),
         }
     }
 
@@ -278,7 +283,7 @@ impl<K: ?Sized, V, C> fmt::Debug for Typed<K, V, C> {
 pub enum TypedError<E> {
     /// The key or the value can't be encoded.
     Encode(E),
-    /// The cache has refused it.
+    /// The cache has refused the value.
     Insert(InsertError),
 }
 

@@ -1,10 +1,10 @@
-//! Engine handles, and which thread uses which.
+//! Engine handles, and their assignment to threads.
 //!
-//! A handle is for one thread at a time. The cache keeps a row of slots, each with a handle that is made
-//! when it is needed first. A call takes the slot that its thread has used last, or another free one if
-//! that is taken: by another thread, or by a call further up the same thread's stack. It never waits for a slot.
-//! So there are as many handles as calls at once, they belong to the cache and end with it, and a thread that
-//! ends leaves nothing behind.
+//! One thread at a time may use a handle. The cache has an array of slots, each with a handle that
+//! is made when it is first needed. A call takes the slot that its thread used last. If that is
+//! taken, by another thread or by a call further up the same thread's stack, it takes another free
+//! one. It never waits for a slot. So there are as many handles as concurrent calls, they end with
+//! the cache, and a thread that ends leaves nothing behind.
 
 use crate::put::{InsertError, KEY_LEN_MAX, TAG_LEN_MAX, TAGS_MAX};
 use atomic_refcell::{AtomicRefCell, AtomicRefMut};
@@ -19,13 +19,13 @@ use larder_store::{
 use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 
-/// The number of slots. Further calls at once have a handle made for them alone.
+/// The number of slots. Further concurrent calls get a temporary handle each.
 const SLOTS: usize = 64;
 /// All items belong to one class of the statistics.
 const CLASSES: usize = 1;
 
 thread_local! {
-    /// The number of the slot that this thread has used last, in any cache.
+    /// The index of the slot that this thread used last, in any cache.
     static LAST_SLOT: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Workers {
     store: segment::Cache,
     limits: Limits,
     slots: Box<[Slot]>,
-    /// The counts of handles that were made for one call.
+    /// The counts of dropped temporary handles.
     departed: Mutex<Counters>,
 }
 
@@ -50,7 +50,7 @@ impl Workers {
         Self { store, limits, slots, departed: Mutex::new(Counters::new(CLASSES)) }
     }
 
-    /// A handle for one batch of operations, which begins now.
+    /// Claims a handle for one batch of operations, which starts now.
     #[inline]
     pub(crate) fn claim(&self, now: Seconds) -> Claim<'_> {
         let last = self.slots.get(LAST_SLOT.get()).and_then(|slot| self.claim_slot(slot));
@@ -82,8 +82,8 @@ impl Workers {
         }
     }
 
-    /// Does one step of maintenance with the handle of each slot that is free; true if there is more to
-    /// do now.
+    /// Does one step of maintenance with the handle of each free slot. Returns true if there is
+    /// more to do now.
     pub(crate) fn maintain(&self, now: Seconds) -> bool {
         self.slots.iter().fold(false, |more, slot| {
             let handle = slot.handle.try_borrow_mut().ok();
@@ -115,18 +115,18 @@ impl Worker<'_> {
     }
 }
 
-/// The use of a handle. The batch ends when it is dropped.
+/// The use of a handle. Dropping it ends the batch.
 pub(crate) struct Claim<'w> {
     workers: &'w Workers,
     worker: Worker<'w>,
     now: Seconds,
 }
 
-/// What [`Claim::read`] found.
+/// The result of [`Claim::read`].
 pub(crate) enum Read<R, F> {
     /// The result of the closure.
     Shown(R),
-    /// The closure, which was not called, and a copy of a value that is not in one piece.
+    /// The closure, which was not called, and a copy of a value that is not contiguous.
     Copied(F, Vec<u8>),
 }
 
@@ -145,7 +145,7 @@ impl Claim<'_> {
         OpContext::new(engine, counters, &self.workers.limits, self.now)
     }
 
-    /// Looks a key up, and shows a value that is in one piece to `f`.
+    /// Looks a key up, and calls `f` with a contiguous value.
     #[inline]
     pub(crate) fn read<R, F: FnOnce(&[u8]) -> R>(
         &mut self,
@@ -162,7 +162,7 @@ impl Claim<'_> {
         if let Lookup::Hit(shown) = shown { shown } else { None }
     }
 
-    /// A copy of a value. The look-up is not counted and leaves no trace.
+    /// A copy of a value. The lookup is not counted and not recorded as an access.
     pub(crate) fn peek(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         let key = self.hashed(key);
         let shown = self.context().describe(key, |item| match &item.value {
@@ -254,7 +254,7 @@ impl Claim<'_> {
         self.context().drop_tag(name)
     }
 
-    /// Removes all items: none is found any more, and maintenance frees their memory.
+    /// Removes all items: no lookup finds them any more, and maintenance frees their memory.
     pub(crate) fn clear(&mut self) {
         self.context().flush(Expiry::Never);
         self.worker.handle().crawl_soon();
@@ -289,7 +289,7 @@ fn upload(handle: &mut Handle, value: &[u8]) -> Result<Upload, Refusal> {
     Ok(upload)
 }
 
-/// A large value in one piece.
+/// A contiguous copy of a large value.
 #[cold]
 fn copy_of(lease: &ChainLease) -> Vec<u8> {
     let mut copy = Vec::with_capacity(lease.len());

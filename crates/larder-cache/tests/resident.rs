@@ -1,6 +1,7 @@
-//! Memory stays within the limit. A process of its own, so that nothing else takes memory meanwhile.
+//! Memory stays within the limit. A separate process, so that no other test takes memory at the
+//! same time.
 #![cfg(target_os = "linux")]
-#![expect(clippy::print_stdout, reason = "the figures that it measures")]
+#![expect(clippy::print_stdout, reason = "the test prints its measurements")]
 
 use larder_cache::Cache;
 use std::fs;
@@ -19,7 +20,7 @@ fn threads() -> usize {
 #[test]
 fn resident_memory_stays_within_the_limit_and_is_returned() {
     const MEMORY: usize = 64 << 20;
-    /// What the cache has beside its region: counters and a sample of keys.
+    /// The memory of the cache besides its region: counters and a sample of keys.
     const BESIDE: usize = 3 << 20;
     let (before, threads_before) = (resident(), threads());
     for _ in 0..3 {
@@ -33,7 +34,7 @@ fn resident_memory_stays_within_the_limit_and_is_returned() {
         println!("{taken} bytes for {} items", stats.items);
         assert!(taken <= MEMORY + BESIDE, "{taken}");
         drop(cache);
-        // The cache's own thread may be at work at this moment.
+        // The cache's own thread may be working at this moment.
         for _ in 0..1000 {
             if threads() == threads_before && resident() < before + BESIDE {
                 break;

@@ -1,4 +1,4 @@
-//! What the documentation of the cache promises.
+//! The guarantees of the cache's documentation.
 #![expect(clippy::print_stdout, reason = "the seed of a failure, and figures")]
 
 use larder_cache::{BuildError, Cache, Evicted, InsertError, Put};
@@ -25,7 +25,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A value that tells its key and its number.
+/// A value that contains its key and its number.
 fn value(key: u32, number: u32, len: usize) -> Vec<u8> {
     let mut value = vec![number.to_le_bytes()[0]; len.max(8)];
     value[..4].copy_from_slice(&key.to_le_bytes());
@@ -77,7 +77,7 @@ fn it_does_what_a_map_does() {
         }
     });
     wait_until("cleared items are removed", || cache.len() == map.len());
-    assert_eq!(cache.stats().evictions, 0, "all fits");
+    assert_eq!(cache.stats().evictions, 0, "all items fit");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn threads_beyond_cores_find_what_was_stored() {
                         assert_eq!(value[..4], other.to_le_bytes());
                         assert!(
                             value[8..].iter().all(|byte| *byte == value[4]),
-                            "all of one write"
+                            "all bytes belong to one write"
                         );
                     });
                 }
@@ -170,7 +170,7 @@ fn the_next_one_makes_a_value_when_a_maker_fails_or_panics() {
                     thread::sleep(Duration::from_millis(20));
                     match attempt {
                         0 => panic!("a maker panics, on purpose"),
-                        1 => Err("it fails"),
+                        1 => Err("the maker fails"),
                         _ => Ok("value"),
                     }
                 })
@@ -182,7 +182,7 @@ fn the_next_one_makes_a_value_when_a_maker_fails_or_panics() {
     });
     let count = |wanted| results.iter().filter(|result| **result == wanted).count();
     assert_eq!(attempts.into_inner(), 3);
-    assert_eq!((count(Err(())), count(Ok("it fails")), count(Ok("made"))), (1, 1, 6));
+    assert_eq!((count(Err(())), count(Ok("the maker fails")), count(Ok("made"))), (1, 1, 6));
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn closures_may_use_the_cache_at_any_depth() {
     }
     let cache = cache(16 << 20);
     cache.insert("key", "value").unwrap();
-    assert_eq!(nested(&cache, 100), 101, "more than there are slots");
+    assert_eq!(nested(&cache, 100), 101, "more calls than slots");
     let stats = cache.stats();
     assert_eq!((stats.hits, stats.insertions), (101, 102), "all calls were counted");
     let in_batch = cache.batch(|batch| {
@@ -231,7 +231,7 @@ fn closures_may_use_the_cache_at_any_depth() {
         cache.get("other").map(|value| value.len() + batch.get("key").unwrap().len())
     });
     assert_eq!(in_batch, Some(6));
-    // A panic in a closure leaves the cache as it was.
+    // A panic in a closure leaves the cache unchanged.
     let panicked = catch_unwind(|| cache.read("key", |_| panic!("a reader panics, on purpose")));
     assert!(panicked.is_err());
     assert_eq!(nested(&cache, 2), 3);
@@ -248,10 +248,10 @@ fn items_expire_without_a_call() {
     }
     let long = Put::new().ttl(Duration::from_secs(1000));
     cache.insert_with("long", "3", long).unwrap();
-    wait_until("they expire", || !cache.contains(999_u32.to_le_bytes()));
-    // As long as asked for, less a second at most; more if the machine has no time for the cache's thread.
+    wait_until("the items expire", || !cache.contains(999_u32.to_le_bytes()));
+    // The requested time, less at most a second; more if the cache's thread gets no processor.
     assert!(begun.elapsed() > Duration::from_millis(500), "{:?}", begun.elapsed());
-    wait_until("they are removed", || cache.len() == 2);
+    wait_until("the items are removed", || cache.len() == 2);
     assert!(cache.contains("stays") && cache.contains("long"));
 }
 
@@ -263,7 +263,7 @@ fn the_listener_is_told_of_each_eviction_and_may_use_the_cache() {
         let (told, this) = (Arc::clone(&told), Arc::clone(&this));
         move |evicted| {
             let cache = this.get().unwrap();
-            assert!(!cache.contains(&evicted.key), "it is gone");
+            assert!(!cache.contains(&evicted.key), "the evicted item is gone");
             told.lock().unwrap().push(evicted.clone());
             if evicted.key.len() == 4 {
                 cache.insert("last evicted", &evicted.key).unwrap();
@@ -271,7 +271,7 @@ fn the_listener_is_told_of_each_eviction_and_may_use_the_cache() {
         }
     });
     let cache = builder.build().unwrap();
-    // A cache that its own listener keeps alive: it ends with the test.
+    // The cache is kept alive by its own listener until the test ends.
     this.set(cache.clone()).unwrap();
     for number in 0..50_000_u32 {
         cache.insert(number.to_le_bytes(), [7; 100]).unwrap();
@@ -291,12 +291,12 @@ fn a_listener_that_panics_does_not_stop_the_cache() {
     for number in 0..30_000_u32 {
         let insert = || cache.insert(number.to_le_bytes(), [7; 100]);
         panics += usize::from(catch_unwind(AssertUnwindSafe(insert)).is_err());
-        assert!(cache.contains(number.to_le_bytes()), "it has taken effect");
+        assert!(cache.contains(number.to_le_bytes()), "the insert has taken effect");
     }
     assert!(panics > 0);
     let soon = Put::new().ttl(Duration::from_secs(1));
     let _ = catch_unwind(AssertUnwindSafe(|| cache.insert_with("soon", "1", soon)));
-    wait_until("the clock goes on", || !cache.contains("soon"));
+    wait_until("the clock continues", || !cache.contains("soon"));
 }
 
 #[test]
@@ -308,14 +308,14 @@ fn large_values_are_kept_whole_and_their_leases_returned() {
         assert_eq!(cache.get("large").unwrap(), large(number));
         let len = cache.read("large", |value| {
             assert!(value == large(number));
-            // It was copied, so it may be replaced meanwhile.
+            // The value was copied, so the closure may replace it.
             cache.insert("large", "small").unwrap();
             value.len()
         });
         assert_eq!(len, Some(1_000_000 + number as usize));
         assert_eq!(cache.get("large").unwrap(), "small");
     }
-    assert_eq!(cache.stats().refusals, 0, "memory of all earlier values was used again");
+    assert_eq!(cache.stats().refusals, 0, "the memory of all earlier values was reused");
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn what_can_not_be_stored_leaves_no_old_value() {
 #[test]
 fn the_smallest_memory_works() {
     let Err(BuildError::Memory { min, .. }) = Cache::builder().memory(1000).build() else {
-        panic!("1000 bytes are too few")
+        panic!("1000 bytes are refused")
     };
     let cache = cache(min);
     let threads: Vec<_> = (0..8_u32)
@@ -361,7 +361,8 @@ fn the_smallest_memory_works() {
 
 #[test]
 fn hit_ratios_are_estimated() {
-    // One key in 128 is sampled, about 3,700 of these, so the estimate's standard deviation is below 0.02.
+    // One key in 128 is sampled, about 3,700 of these, so the estimate's standard deviation is
+    // below 0.02.
     let cache = cache(16 * SMALL);
     assert_eq!(cache.hit_ratio_at(1.0), None);
     let mut rng = StdRng::seed_from_u64(1);
@@ -382,7 +383,7 @@ fn hit_ratios_are_estimated() {
 
 #[test]
 fn a_cache_ends_with_its_last_clone_while_threads_that_used_it_live() {
-    // The listener belongs to the cache, so this tells when the cache is gone.
+    // The listener belongs to the cache, so its end shows that the cache was freed.
     let alive = Arc::new(());
     let weak = Arc::downgrade(&alive);
     let cache = Cache::builder().memory(SMALL).on_evict(move |_| drop(Arc::clone(&alive)));
@@ -401,7 +402,7 @@ fn a_cache_ends_with_its_last_clone_while_threads_that_used_it_live() {
     used.recv().unwrap();
     assert!(cache.contains("key"));
     drop(cache);
-    wait_until("it is freed", || weak.strong_count() == 0);
+    wait_until("the cache is freed", || weak.strong_count() == 0);
     drop(end);
     thread.join().unwrap();
 }

@@ -1,4 +1,5 @@
-//! The integration tests of larder-cache, one program. `resident.rs` measures its own process and is another.
+//! The integration tests of larder-cache, as one program. `resident.rs` measures its own process,
+//! so it is another one.
 
 mod embedded;
 mod typed;

@@ -1,4 +1,4 @@
-//! Values of types.
+//! Caches of typed values.
 
 use larder_cache::{Cache, Codec, InsertError, Put, Typed, TypedError};
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ fn values_come_back_as_they_were() {
     pages.insert_with(&key(8), &page(8), ttl).unwrap();
     let begun = std::time::Instant::now();
     while pages.get(&key(8)).is_some() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "it does not expire");
+        assert!(begun.elapsed() < Duration::from_secs(30), "the value expires");
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -88,7 +88,7 @@ fn one_maker_makes_a_value_for_all_threads() {
     assert_eq!(pages.get(&1_000), None);
 }
 
-/// Encodes no odd numbers.
+/// A codec that refuses odd numbers.
 struct Even;
 
 #[derive(Debug, PartialEq)]
@@ -96,7 +96,7 @@ struct IsOdd;
 
 impl std::fmt::Display for IsOdd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("it is odd")
+        f.write_str("the number is odd")
     }
 }
 
@@ -128,6 +128,6 @@ fn what_can_not_be_stored_is_an_error_and_leaves_no_old_value() {
     assert_eq!(evens.get(&1), None);
     assert_eq!(evens.insert(&0, &2), Err(TypedError::Insert(InsertError::KeyLength)));
     let made = evens.try_get_or_insert_with(&1, Put::new(), || Ok::<_, Infallible>(5));
-    assert_eq!((made, evens.get(&1)), (Ok(5), None), "the caller has it nonetheless");
-    assert_eq!(TypedError::Encode(IsOdd).to_string(), "it can't be encoded: it is odd");
+    assert_eq!((made, evens.get(&1)), (Ok(5), None), "the caller gets the value");
+    assert_eq!(TypedError::Encode(IsOdd).to_string(), "it can't be encoded: the number is odd");
 }
