@@ -4,34 +4,40 @@
 //! | file | subject |
 //! |---|---|
 //! | `amendments` | attributes and CAS of an amended item change together |
-//! | `asleep` | a batch that stays open does not stop other handles |
+//! | `stress/asleep` | a batch that stays open does not stop other handles |
 //! | `cas` | fresh CAS values are unique, rise, and are used sparingly |
-//! | `flood` | keys that are written once do not evict keys that are read |
+//! | `stress/flood` | keys that are written once do not evict keys that are read |
 //! | `flush` | flushed items stay away, items that are stored later stay |
 //! | `full` | a cache that does not evict fills up, and refuses at little cost |
 //! | `handles` | dropped handles do not keep memory |
 //! | `limits` | the limit changes while threads write at it |
-//! | `long_steps` | no operation delays others for long |
-//! | `many_threads` | many handles share little memory |
+//! | `stress/long_steps` | no operation delays others for long |
+//! | `stress/many_threads` | many handles share little memory |
 //! | `soundness` | misuse and panics do not damage other items |
-//! | `stress_all` | all operations at once, with values that can be checked |
+//! | `stress/overwritten` | memory of overwritten items is reused while threads read |
+//! | `stress/stress_all` | all operations at once, with values that can be checked |
 //! | `tags` | items that a tag has dropped stay away, and no others are dropped |
 //! | `walks` | a walk misses no item that exists the whole time |
 #![allow(clippy::disallowed_methods, reason = "tests measure and wait")]
 
 mod amendments;
-mod asleep;
 mod cas;
 mod common;
-mod flood;
 mod flush;
 mod full;
 mod handles;
 mod limits;
-mod long_steps;
-mod many_threads;
-mod overwritten;
 mod soundness;
-mod stress_all;
 mod tags;
 mod walks;
+
+mod stress {
+    use super::common;
+
+    mod asleep;
+    mod flood;
+    mod long_steps;
+    mod many_threads;
+    mod overwritten;
+    mod stress_all;
+}
