@@ -50,6 +50,8 @@
 //! Acquire); loading the epoch with Relaxed (a fence follows). Two possible errors are not caught
 //! here: an attribute changed by a plain store over a reader's mark, which loses only the mark; and
 //! a writer that appends to a flushed segment, which the models of `models.rs` catch.
+//!
+//! One file, because the models share helpers and the table of mutations.
 
 use super::index::buckets::plain::{self, Plain, has, hash, rehash};
 use super::index::buckets::{Buckets, Index, Locked, count_hit};

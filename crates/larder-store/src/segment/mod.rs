@@ -8,7 +8,7 @@
 //!
 //! | folder or file | subject |
 //! |---|---|
-//! | `engine`, `walk`, `tags` | the operations of [`crate::Engine`]; the walk over all items; tags |
+//! | `engine`, `background`, `walk`, `tags` | the operations of [`crate::Engine`], on and off the path of requests; the walk over all items; tags |
 //! | `update` | one update of one key |
 //! | `reclaim` | emptying segments: eviction, cleaning, expired items, a lower limit |
 //! | `flash_read`, `flash_write` | reads from flash; demotion to flash, and reclaiming its pages |
@@ -42,6 +42,7 @@
 //!    this, the floor rises and segments get their sequence under the allocator's lock, and a
 //!    writer reads the floor after its segment was opened.
 
+mod background;
 mod cache;
 mod engine;
 mod flash;

@@ -1,0 +1,117 @@
+//! The operations of a handle off the path of requests: reads of slower storage, walks and maintenance.
+
+use super::handle::batch_reads::PendingRead;
+use super::handle::state::Handle;
+use super::large_value::lease::ChainLease;
+use super::sync::Ordering;
+use super::walk::Walk;
+use crate::engine::*;
+#[cfg(unix)]
+use std::os::fd::RawFd;
+use std::task::Waker;
+
+impl SlowStorage for Handle {
+    type PendingRead = PendingRead;
+
+    fn start_read(
+        &mut self,
+        wanted: ReadRequest,
+        waker: &Waker,
+        into: &mut Vec<PendingRead>,
+    ) -> ReadStart {
+        self.fetch_item(wanted, waker, into)
+    }
+
+    fn deliver(&mut self, fetch: &PendingRead) -> Delivery {
+        self.deliver_item(fetch)
+    }
+
+    fn submit(&mut self) {
+        self.fetching.submit();
+    }
+
+    #[cfg(unix)]
+    fn reads_fd(&mut self) -> Option<RawFd> {
+        let flash = self.shared.flash.as_ref()?;
+        self.fetching.poll(flash)
+    }
+
+    fn drive_reads(&mut self) {
+        self.fetching.drive();
+    }
+}
+
+impl Acknowledge for Handle {
+    type Position = std::convert::Infallible;
+}
+
+impl Walks for Handle {
+    type Walk = Walk;
+
+    fn walk(&self) -> Walk {
+        Walk::new(&self.shared)
+    }
+
+    fn walk_from(&self, place: u64) -> Walk {
+        Walk::from(&self.shared, place)
+    }
+
+    fn walk_position(&self, walk: &Walk) -> WalkPosition {
+        walk.place()
+    }
+
+    fn continue_walk(
+        &mut self,
+        walk: &mut Walk,
+        items: usize,
+        waker: &Waker,
+        visit: impl FnMut(&[u8], &Item<'_, ChainLease>),
+    ) -> WalkState {
+        self.walk_step(walk, items, waker, visit)
+    }
+}
+
+impl Maintenance for Handle {
+    fn maintain(&mut self, now: Seconds) -> bool {
+        self.now = now.into();
+        self.shared.flush_if_due(now);
+        if let Some(flash) = &self.shared.flash {
+            flash.note_time(now);
+        }
+        self.shared.collect();
+        let crawling = self.crawl_on();
+        let shrinking = self.shrink();
+        let aging = self.age_on();
+        if !self.pin.is_in_batch() {
+            self.end_writing();
+        }
+        shrinking || crawling || aging
+    }
+
+    fn shrink(&mut self) -> bool {
+        if let Some(flash) = &self.shared.flash {
+            flash.note_time(self.now.secs);
+        }
+        let limits = self.shared.limits.load(Ordering::Acquire);
+        if std::mem::replace(&mut self.limits, limits) != limits {
+            self.seal_all();
+        }
+        let more = self.give_back();
+        if !self.pin.is_in_batch() {
+            self.end_writing();
+        }
+        more
+    }
+
+    fn crawl_soon(&mut self) {
+        self.shared.crawls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn gauges(&self) -> Gauges {
+        self.shared.gauges()
+    }
+
+    fn reset_counters(&self) {
+        self.shared.reset_counters();
+    }
+}
