@@ -45,8 +45,7 @@ pub(in crate::stats) const LOOKUPS: &[Row] = &[
     Row::counter(
         "miss_from_extstore",
         Server(|s| total(s, |f| f.miss)),
-        "Look-ups that missed because flash did not have the item's bytes any more, or could not be \
-         read.",
+        "Lookups that missed because flash no longer had the item's bytes, or reading failed.",
     )
     .metric("larder_flash_misses_total", &[])
     .shown(FLASH),
@@ -215,8 +214,8 @@ pub(in crate::stats) const TOTALS: &[Row] = &[
 pub(in crate::stats) const LARDERS: &[Row] = &[Row::counter(
     "flash_returned",
     Server(|s| total(s, |f| f.returned)),
-    "Larder's own: items that were copied from flash to memory and evicted again without a write, \
-     because what is on flash was the same.",
+    "Larder's own: items that were promoted from flash to memory and evicted again without a write, \
+     because the copy on flash was unchanged.",
 )
 .metric("larder_flash_items_returned_total", &[])
 .shown(FLASH),
