@@ -1,25 +1,25 @@
-//! Filling, overwriting and probing one key after another, for the memory tests.
+//! Fills, overwrites and probes keys in order, for the memory tests.
 
 use std::io;
 
 use crate::options::Options;
 use crate::wire::{Peer, Random, extend_pattern, mix};
 
-/// Requests sent before their replies are read, and the bytes that bound them.
+/// The maximum number and length of requests that are sent before their replies are read.
 const DEPTH_MAX: u64 = 64;
 const BATCH_BYTES: u64 = 256 << 10;
 
-/// What the server was seen to do.
+/// The observed results.
 #[derive(Default)]
 pub(crate) struct Found {
     sets: u64,
-    /// Sets that were not stored, and how the first was refused.
+    /// The number of refused sets, and the first refusal.
     failed: u64,
     refusal: String,
     hits: u64,
-    /// Values of another key, of another length, or torn.
+    /// The number of values with a wrong key or length, or torn ones.
     wrong: u64,
-    /// The bytes of the values found.
+    /// The bytes of the found values.
     bytes: u64,
 }
 
@@ -43,7 +43,7 @@ impl Found {
         }
     }
 
-    /// One line for the caller.
+    /// The report, one line of JSON.
     pub(crate) fn json(&self) -> String {
         let Self { sets, failed, refusal, hits, wrong, bytes } = self;
         format!(
@@ -70,7 +70,7 @@ pub(crate) fn set_in_threads(address: &str, options: &Options) -> io::Result<Fou
     })
 }
 
-/// A value's size as a straight line over the keys.
+/// The size of a value, interpolated linearly over the keys.
 #[derive(Clone, Copy)]
 struct Shift {
     from: u64,
@@ -135,7 +135,7 @@ pub(crate) fn churn(address: &str, options: &Options) -> io::Result<Found> {
     set(&mut Peer::connect(address)?, keys, |_| size)
 }
 
-/// `probe`: reads every key of `from..to` and checks what comes back.
+/// `probe`: reads every key of `from..to` and checks the values.
 pub(crate) fn probe(address: &str, options: &Options) -> io::Result<Found> {
     let (from, to) = (options.need("from")?, options.need("to")?);
     let size = options.get("size");

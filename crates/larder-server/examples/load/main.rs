@@ -1,14 +1,14 @@
-//! Puts a running server under load and judges its answers, for the tests outside.
+//! Puts a running server under load and checks its replies, for the Python tests.
 //!
 //! ```text
 //! load ADDRESS set   from=F to=T size=S [size_end=E] [threads=1]
 //! load ADDRESS churn from=F to=T size=S window=W share=P    P % of the sets overwrite
 //! load ADDRESS probe from=F to=T [size=S]                   every value is checked
-//! load ADDRESS soak  seconds=N [threads=24]                 everything at once
+//! load ADDRESS soak  seconds=N [threads=24]                 all checks concurrently
 //! ```
-//! The address is `host:port` or a socket's path. Keys of the first three are `key%010d`; a size
-//! that shifts goes in a straight line from `size` to `size_end`. One line of JSON is printed. The
-//! exit status is 1 when the dialogue broke or the soak found a fault; a refused set only counts.
+//! The address is `host:port` or the path of a socket. The keys of the first three are `key%010d`; with `size_end`, the
+//! size changes linearly from `size` to `size_end`. The output is one line of JSON. The exit status is 1 after an
+//! unexpected reply or a fault in the soak; refused sets are only counted.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for the command line")]
 

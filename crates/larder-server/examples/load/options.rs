@@ -3,11 +3,14 @@
 use std::collections::HashMap;
 use std::io;
 
-/// What was asked for, by name.
+/// The numbers by name.
 pub(crate) struct Options(HashMap<String, u64>);
 
 impl Options {
-    /// Reads the words; one that is no `NAME=NUMBER` is an error.
+    /// Parses the words.
+    ///
+    /// # Errors
+    /// A word is not `NAME=NUMBER`.
     pub(crate) fn parse(words: &[String]) -> io::Result<Self> {
         let pair = |word: &String| {
             let (name, number) = word.split_once('=')?;
@@ -17,12 +20,15 @@ impl Options {
         parsed.map(Self).ok_or_else(|| io::Error::other(format!("not NAME=NUMBER: {words:?}")))
     }
 
-    /// The number, if it was given.
+    /// The number; `None` if it is missing.
     pub(crate) fn get(&self, name: &str) -> Option<u64> {
         self.0.get(name).copied()
     }
 
-    /// The number, which must have been given.
+    /// The required number.
+    ///
+    /// # Errors
+    /// The number is missing.
     pub(crate) fn need(&self, name: &str) -> io::Result<u64> {
         self.get(name).ok_or_else(|| io::Error::other(format!("{name}= is missing")))
     }

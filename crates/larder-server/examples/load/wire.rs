@@ -1,6 +1,5 @@
-//! What the load programs share: a pipelined text connection, a small random source, and values
-//! that can be recognised. Standard library only, and nothing of the server's: these programs judge
-//! it from outside.
+//! Shared code of the load programs: a pipelined text connection, a random number generator, and recognizable values.
+//! It uses only the standard library and no code of the server, so that the checks are independent.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -8,7 +7,7 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-/// A server gone silent for this long counts as hung.
+/// The time without a reply after which a server counts as hung.
 const SILENCE_SECS_MAX: u64 = 30;
 
 /// A connection: requests are queued, sent together, and their replies read in order.
@@ -38,7 +37,7 @@ impl Peer {
         self.queued.extend_from_slice(b"\r\n");
     }
 
-    /// Sends what is queued.
+    /// Sends the queued requests.
     pub(crate) fn send(&mut self) -> io::Result<()> {
         self.stream.get_mut().write_all(&self.queued)?;
         self.queued.clear();
@@ -62,7 +61,7 @@ impl Peer {
         Ok(Some(hit.cas))
     }
 
-    /// The next key that a `get` found, with its value in `value`; None at the end of the reply.
+    /// The next key of a `get` reply, with its value in `value`; `None` at the end of the reply.
     pub(crate) fn hit(&mut self, value: &mut Vec<u8>) -> io::Result<Option<Hit>> {
         let head = self.line()?;
         if head == "END" {
@@ -81,10 +80,10 @@ impl Peer {
     }
 }
 
-/// What a `VALUE` line says besides the length.
+/// The fields of a `VALUE` line except the length.
 pub(crate) struct Hit {
     pub(crate) key: String,
-    /// 0 unless `gets` asked for it.
+    /// 0 unless the request was `gets`.
     pub(crate) cas: u64,
 }
 
@@ -98,12 +97,12 @@ impl Hit {
     }
 }
 
-/// The dialogue lost its sense at `line`: a short stream, or a reply that belongs to nothing asked.
+/// An unexpected reply, or the end of the stream.
 pub(crate) fn broken(line: &[u8]) -> io::Error {
     io::Error::other(format!("unexpected reply: {:?}", String::from_utf8_lossy(line)))
 }
 
-/// Connects to `host:port` or a path. A socket of either family is read and written as a file.
+/// Connects to `host:port` or a path. Both kinds of sockets are read and written as a file.
 fn open(address: &str) -> io::Result<File> {
     let silence = Some(std::time::Duration::from_secs(SILENCE_SECS_MAX));
     if address.starts_with('/') {
@@ -141,7 +140,7 @@ pub(crate) fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Appends `len` bytes that follow from `seed` alone.
+/// Appends `len` bytes derived from `seed`.
 pub(crate) fn extend_pattern(out: &mut Vec<u8>, seed: u64, len: usize) {
     let end = out.len() + len;
     let mut word = seed;

@@ -1,7 +1,7 @@
 //! One connection of mixed commands.
 //!
-//! It writes keys of its own, of which it knows what they must hold, reads keys of others, and
-//! shares counters (`incr`) and registers (`gets` and `cas`) with all.
+//! It writes its own keys and knows their values, reads keys of other connections, and shares counters (`incr`) and
+//! registers (`gets` and `cas`) with all connections.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,12 +14,12 @@ use crate::wire::{Peer, Random, broken};
 const OWN_KEYS: u64 = 4000;
 const SHARED_KEYS: u64 = 16;
 const DEPTH_MAX: u64 = 16;
-/// A larger value is sent by itself: writing it while replies wait unread could block both sides.
+/// A larger value is sent alone: writing it while replies are unread could block both sides.
 const PIPELINED_LEN_MAX: usize = 8 << 10;
-/// How long after its deadline an item may be seen: the server's clock has whole seconds.
+/// The time after its expiry during which an item may still be visible: the server's clock has whole seconds.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// Runs until the watch says stop.
+/// Runs until the watch stops it.
 pub(super) fn run(
     address: &str,
     thread: u64,
@@ -49,24 +49,24 @@ pub(super) fn run(
     tally
 }
 
-/// What a connection knows of a key that only it writes.
+/// The expected state of a key with one writer.
 #[derive(Clone, Copy, Default)]
 struct Own {
     written: u64,
-    /// The version that a reader may see; 0 when the key was deleted or found missing.
+    /// The version that a reader may see; 0 if the key was deleted or missing.
     seen: u64,
-    /// From then on it may not be seen at all.
+    /// The time from which the key must be missing.
     dead: Option<Instant>,
 }
 
 impl Own {
-    /// What a hit at `when` must be.
+    /// The expected version of a hit at `when`.
     fn live(self, when: Instant) -> bool {
         self.seen != 0 && self.dead.is_none_or(|dead| when < dead)
     }
 }
 
-/// A request on its way.
+/// A sent request.
 enum Asked {
     Set { own: u64, version: u64, secs: u64 },
     Add { own: u64, version: u64 },
@@ -103,7 +103,7 @@ impl Mixed<'_> {
     }
 
     fn ask(&mut self) -> io::Result<()> {
-        // Skewed, so that some keys are hot and others leave.
+        // Skewed, so that some keys are hot and others are evicted.
         let own = self.random.below(OWN_KEYS).min(self.random.below(OWN_KEYS));
         let (key, thread) = (self.random.below(SHARED_KEYS), self.thread);
         match self.random.below(100) {
@@ -162,8 +162,7 @@ impl Mixed<'_> {
         record::RECORD_LEN_MIN + usize::try_from(self.random.below(end)).unwrap_or(0)
     }
 
-    /// Sends what is queued and checks each reply. Requests that follow from a reply go into the
-    /// next pipeline.
+    /// Sends the queued requests and checks each reply. Requests that depend on a reply go into the next pipeline.
     fn settle(&mut self) -> io::Result<()> {
         let sent = Instant::now();
         self.peer.send()?;
@@ -310,7 +309,7 @@ impl Mixed<'_> {
         }
     }
 
-    /// Keeps an acknowledged number. One of an epoch that never began was torn.
+    /// Records an acknowledged number. A number of an epoch that never started is torn.
     fn note_number(&mut self, key: u64, number: u64) -> io::Result<()> {
         let epoch = number >> EPOCH_SHIFT;
         if epoch == 0 || epoch >= self.epochs.load(Ordering::Relaxed) {

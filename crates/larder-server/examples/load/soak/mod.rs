@@ -1,12 +1,12 @@
-//! Many connections at once, each answer checked against what the sender knows.
+//! Many concurrent connections, each of which checks the replies.
 //!
-//! What must hold under eviction, expiry and any number of writers:
-//! - a value is whole and belongs to its key ([`record`]);
-//! - a key that one connection alone writes reads as it last wrote it, or not at all, and what it
-//!   saw deleted, expired or gone never comes back ([`mixed`]);
-//! - no two increments of a counter get the same answer, and of those who `cas` with one unique at
-//!   most one wins; neither is undone later ([`Ledger`]);
-//! - if the key stays, exactly one wins ([`race`]).
+//! Invariants under eviction, expiry and any number of writers:
+//! - a value is complete and belongs to its key ([`record`]);
+//! - a key with one writer reads as its last write, or is missing; a deleted, expired or missing version never
+//!   returns ([`mixed`]);
+//! - no two increments of a counter get the same reply, and at most one `cas` with the same unique succeeds; neither
+//!   is undone later ([`Ledger`]);
+//! - if the key is not evicted, exactly one `cas` succeeds ([`race`]).
 
 mod mixed;
 mod race;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use crate::options::Options;
 
-/// Connections that only race for one key, besides the mixed ones.
+/// The number of connections that race for one key, in addition to the mixed ones.
 const RACERS: usize = 8;
 const FAULTS_SHOWN: usize = 10;
 
@@ -46,7 +46,7 @@ pub(crate) fn run(address: &str, options: &Options) -> io::Result<String> {
     Ok(total.json(races.rounds()))
 }
 
-/// When to stop, and what went wrong.
+/// The time to stop, and the faults.
 struct Watch {
     until: Instant,
     faults: Mutex<Vec<String>>,
@@ -78,7 +78,7 @@ impl Watch {
     }
 }
 
-/// What one connection did; the parts that all must agree on are in the ledger.
+/// The counts of one connection. Shared results are in the ledger.
 #[derive(Default)]
 struct Tally {
     requests: u64,
@@ -105,13 +105,13 @@ impl Tally {
     }
 }
 
-/// Every acknowledged change of a shared key, to be compared at the end. A number is unique to its
-/// key for the whole run, because whoever creates the key anew starts from an epoch of their own.
+/// Every acknowledged change of a shared key, compared at the end. A number is unique for its key in the whole run,
+/// because each connection that creates the key again starts at a new epoch.
 #[derive(Default)]
 struct Ledger {
-    /// What an increment answered, or a `cas` stored: (key, number).
+    /// The replies of increments and the values stored by `cas`: (key, number).
     numbers: Vec<(u64, u64)>,
-    /// The uniques with which a `cas` won: (key, unique).
+    /// The uniques of successful `cas` requests: (key, unique).
     uniques: Vec<(u64, u64)>,
 }
 
@@ -130,7 +130,7 @@ impl Ledger {
 /// The bits of a number below its epoch.
 const EPOCH_SHIFT: u32 = 24;
 
-/// The first number of an epoch nobody else has.
+/// The first number of a new epoch.
 fn new_epoch(epochs: &AtomicU64) -> u64 {
     epochs.fetch_add(1, Ordering::Relaxed) << EPOCH_SHIFT
 }

@@ -1,4 +1,4 @@
-//! All read one unique, all `cas` with it, and one must win.
+//! All connections read one CAS unique, all send `cas` with it, and exactly one must succeed.
 
 use std::io;
 use std::sync::Barrier;
@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::Watch;
 use crate::wire::{Peer, broken};
 
-/// The racers' meeting point. Barriers order all that is shared here.
+/// The shared state of the racing connections. Barriers order all accesses.
 pub(super) struct Race<'a> {
     address: &'a str,
     barrier: Barrier,
     going: AtomicBool,
     rounds: AtomicU64,
-    /// Who won this round, as a sum of racers' numbers from 1, and how many did.
+    /// The sum of the numbers of the winners of this round, from 1, and the number of winners.
     winner: AtomicU64,
     winners: AtomicU64,
-    /// Racers who found no key, because it was evicted meanwhile.
+    /// The number of racers that found no key, because it was evicted.
     absent: AtomicU64,
 }
 
@@ -33,13 +33,13 @@ impl<'a> Race<'a> {
         }
     }
 
-    /// Rounds that had a winner.
+    /// The number of rounds with a winner.
     pub(super) fn rounds(&self) -> u64 {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// Runs rounds until the watch says stop. A racer whose connection broke goes on meeting the
-    /// others, who would wait for it forever.
+    /// Runs rounds until the watch stops them. A racer with a broken connection keeps passing the barriers, because the
+    /// others would wait for it forever.
     pub(super) fn run(&self, racer: usize, watch: &Watch) {
         let leader = racer == 0;
         let mut peer = watch.check(|| Peer::connect(self.address));

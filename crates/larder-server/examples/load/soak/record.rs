@@ -1,16 +1,16 @@
-//! Values that tell on themselves.
+//! Values that reveal corruption.
 //!
 //! ```text
-//! | owner u64 | version u64 | length u64 | bytes that follow from owner and version.. |
+//! | owner u64 | version u64 | length u64 | bytes derived from owner and version..     |
 //! ```
-//! A value of another key, an old head with a new tail, and a value cut short all show.
+//! A check detects the value of another key, an old head with a new tail, and a truncated value.
 
 use crate::wire::{extend_pattern, mix};
 
-/// The smallest record: its three numbers.
+/// The minimum length of a record: its three numbers.
 pub(super) const RECORD_LEN_MIN: usize = 24;
 
-/// Writes the record of `owner` and `version`, `len` bytes in all.
+/// Writes the record of `owner` and `version`, with a total of `len` bytes.
 pub(super) fn write(out: &mut Vec<u8>, owner: u64, version: u64, len: usize) {
     out.clear();
     for number in [owner, version, len as u64] {
@@ -19,7 +19,7 @@ pub(super) fn write(out: &mut Vec<u8>, owner: u64, version: u64, len: usize) {
     extend_pattern(out, mix(owner ^ mix(version)), len - RECORD_LEN_MIN);
 }
 
-/// The version of a whole record of `owner`, or what is wrong with it. `again` is scratch space.
+/// Checks a record of `owner`; returns its version, or the fault. `again` is scratch space.
 pub(super) fn version(value: &[u8], owner: u64, again: &mut Vec<u8>) -> Result<u64, String> {
     let number = |n: usize| {
         let bytes = value.get(n * 8..n * 8 + 8)?;
