@@ -41,7 +41,7 @@ fn fill(server: &Server) {
 #[test]
 fn items_that_leave_memory_are_found_on_flash() {
     let (_scratch, server) = server(256, "");
-    // What is written depends on the speed of the disk: what it has no time for is dropped.
+    // The number of written items depends on the speed of the disk: the server drops items that the disk is too slow for.
     wait_for("writes", || {
         fill(&server);
         number(&server, "extstore_objects_written") > 200
@@ -74,7 +74,7 @@ fn large_value(key: usize) -> String {
 fn large_values_are_found_on_flash() {
     const LARGE: usize = 400;
     let (_scratch, server) = server(256, ",ext_recache_rate=0");
-    // What is written depends on the speed of the disk: what it has no time for is dropped.
+    // The number of written items depends on the speed of the disk: the server drops items that the disk is too slow for.
     wait_for("writes", || {
         for key in 0..LARGE {
             let value = large_value(key);
@@ -232,7 +232,7 @@ fn dumps_show_all_items() {
         has_ended.store(true, Ordering::Relaxed);
         (meta, keys, cached, sizes, others.join().unwrap())
     });
-    assert!(answers > 10, "{answers} answers beside the dumps");
+    assert!(answers > 10, "{answers} replies during the dumps");
     let asked: String = (0..ITEMS).map(|key| format!("mg key{key} k q\r\n")).collect();
     let answers = dump(&asked);
     let listed = |lines: &[String], prefix: &str| -> BTreeSet<String> {

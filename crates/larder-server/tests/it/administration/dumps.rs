@@ -129,7 +129,7 @@ fn a_crawl_takes_the_expired_away() {
         let sets: String = (0..100).map(|i| format!("set mortal-{i} 0 1 1\r\nx\r\n")).collect();
         ask(&server, &sets);
         let mut stream = server.connect();
-        wait_for(&format!("end of what has expired, {engine:?}"), || {
+        wait_for(&format!("removal of expired items, {engine:?}"), || {
             assert_eq!(exchange(&mut stream, "lru_crawler crawl all\r\n", "\r\n"), "OK\r\n");
             let stats = exchange(&mut stream, "stats\r\n", "END\r\n");
             assert!(!stats.contains("STAT lru_crawler_starts 0\r\n"));

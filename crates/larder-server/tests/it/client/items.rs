@@ -333,7 +333,7 @@ fn another_caller_computes_if_one_fails() {
             let compute = || Ok::<_, ()>([&too_long[..], &[n]].concat());
             assert_eq!(first.get_or_compute("l", lease(), compute).unwrap()[3 << 20], n);
         }
-        assert!(begun.elapsed() < Duration::from_secs(50), "nobody waits for a deadline");
+        assert!(begun.elapsed() < Duration::from_secs(50), "no caller waits for a deadline");
     });
 }
 
@@ -359,7 +359,7 @@ fn another_caller_computes_if_one_panics() {
         });
         // It had the right to store.
         assert_eq!(client.get("k").unwrap().unwrap(), "2");
-        assert!(begun.elapsed() < Duration::from_secs(50), "nobody waits for a deadline");
+        assert!(begun.elapsed() < Duration::from_secs(50), "no caller waits for a deadline");
     });
 }
 

@@ -207,8 +207,8 @@ pub fn of_process(pid: Pid, file: &str, name: &str) -> String {
     line.unwrap_or_else(|| panic!("no {name} in {text}")).trim().to_owned()
 }
 
-/// One read. A socket's that may time out is interrupted when the machine stands still meanwhile.
-#[allow(dead_code, reason = "not every test program reads by itself")]
+/// Reads once. A pause of the machine interrupts the read of a socket with a timeout.
+#[allow(dead_code, reason = "not every test program calls it")]
 pub fn read_some(stream: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     loop {
         match stream.read(bytes) {

@@ -75,9 +75,9 @@ fn what_is_wrong_is_named_with_its_line() {
         let path = file(text);
         for output in [check(&["--config", &path], &[]), larderd(&["--config", &path])] {
             assert!(matches!(output.status.code(), Some(1 | 64)), "{text:?}: {:?}", output.status);
-            let told = stderr(&output);
-            assert!(told.starts_with(&format!("{path}:{line}: ")), "{text:?}: {told}");
-            assert!(told.contains(said), "{text:?}: {told}");
+            let reported = stderr(&output);
+            assert!(reported.starts_with(&format!("{path}:{line}: ")), "{text:?}: {reported}");
+            assert!(reported.contains(said), "{text:?}: {reported}");
         }
     }
     let missing = check(&["--config", "/nowhere/larder.toml"], &[]);

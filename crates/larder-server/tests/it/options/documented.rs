@@ -325,7 +325,10 @@ fn what_is_not_in_the_help_is_not_said_to_work() {
     for row in table.lines().filter(|row| row.starts_with("| `") && row.contains("| yes")) {
         let options = row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2);
         for option in options.map(|option| option.trim_start_matches("-o ")) {
-            assert!(listed.contains(&option), "{option} is said to work, and -h does not have it");
+            assert!(
+                listed.contains(&option),
+                "{option} is documented as working, and -h does not contain it"
+            );
         }
     }
 }

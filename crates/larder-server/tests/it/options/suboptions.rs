@@ -382,7 +382,7 @@ fn connections_hold_no_more_of_answers_than_they_may() {
     let mut greedy = Vec::new();
     let begun = Instant::now();
     while !is_one_refused(&server) {
-        assert!(begun.elapsed() < TIMEOUT, "{} hold what they like", greedy.len());
+        assert!(begun.elapsed() < TIMEOUT, "{} connections exceed the limit", greedy.len());
         if greedy.len() < 300 {
             let (key, len) = (greedy.len(), 60_000 - 97 * greedy.len());
             server.ask_text(&format!("set {key} 0 0 {len}\r\n{}\r\n", "x".repeat(len)));

@@ -262,7 +262,7 @@ fn what_encryption_takes_is_counted() {
     wait_for("rest", || held() == 0);
     let mut clients: Vec<Client> = (0..20).map(|_| secure.connect()).collect();
     clients.iter_mut().for_each(|client| drop(ask_once(client).unwrap()));
-    wait_for("what they take", || (20 * 3000..20 * 5000).contains(&held()));
+    wait_for("the memory of connections", || (20 * 3000..20 * 5000).contains(&held()));
     drop(clients);
     wait_for("rest", || held() == 0);
 }
@@ -299,7 +299,7 @@ fn certificates_are_read_again_and_no_connection_is_dropped() {
     assert_eq!(shown(&secure), first);
 
     write_identity(scratch, &secure.authority.issue());
-    assert_eq!(shown(&secure), first, "not before it is asked for");
+    assert_eq!(shown(&secure), first, "not before the request");
     old.write_all(b"refresh_certs\r\n").unwrap();
     read(&mut old, "OK\r\n");
     let second = shown(&secure);
