@@ -1,4 +1,4 @@
-//! The flash tier as operators and clients see it: `-o ext_path`, `extstore`, statistics.
+//! The flash tier: `-o ext_path`, the `extstore` command, and statistics.
 
 use crate::common::{Scratch, Server, larderd, stat, stderr, wait_for};
 use nix::sys::signal::Signal;
@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A server with little memory and a file of `mib` MiB, which goes with the first part; `more` are other
-/// options of the list.
+/// A server with little memory and a flash file of `mib` MiB in the scratch directory; `more` are other options of the
+/// list.
 fn server(mib: usize, more: &str) -> (Scratch, Server) {
     let scratch = Scratch::new("flash");
     let list = format!("ext_path={}:{mib}m{more}", scratch.path("items").display());
@@ -29,7 +29,7 @@ fn value(key: usize) -> String {
 
 const ITEMS: usize = 20_000;
 
-/// Twice as much as fits in memory, not faster than it is written.
+/// Stores twice as much as fits in memory, not faster than the server writes to flash.
 fn fill(server: &Server) {
     for keys in (0..ITEMS).collect::<Vec<_>>().chunks(500) {
         let set = |key: &usize| format!("set key{key} 7 0 1800 noreply\r\n{}\r\n", value(*key));
@@ -39,7 +39,7 @@ fn fill(server: &Server) {
 }
 
 #[test]
-fn items_that_leave_memory_are_found_on_flash() {
+fn items_evicted_from_memory_are_found_on_flash() {
     let (_scratch, server) = server(256, "");
     // The number of written items depends on the speed of the disk: the server drops items that the disk is too slow for.
     wait_for("writes", || {
@@ -65,7 +65,7 @@ fn items_that_leave_memory_are_found_on_flash() {
     assert_eq!(page(&server, " e"), pages);
 }
 
-/// A value that takes many segments of memory.
+/// A value that occupies many segments of memory.
 fn large_value(key: usize) -> String {
     format!("{key:08} ").repeat(5_000 + 197 * (key % 60))
 }
@@ -105,7 +105,7 @@ fn large_values_are_found_on_flash() {
 }
 
 #[test]
-fn without_memory_to_read_a_large_item_removals_are_as_clients_expect() {
+fn removals_succeed_without_memory_to_read_a_large_item() {
     let scratch = Scratch::new("removals");
     let list = format!("ext_path={}:256m", scratch.path("items").display());
     let region = scratch.path("region").display().to_string();
@@ -125,7 +125,7 @@ fn without_memory_to_read_a_large_item_removals_are_as_clients_expect() {
     server.signal(Signal::SIGTERM);
     assert!(server.ends().success());
 
-    // What is in memory stays there, and sets take the rest.
+    // The items in memory stay there, and sets use the rest.
     let server = start(&["-M"]);
     let set = |key| format!("set small{key} 0 0 1800\r\n{}\r\n", value(key));
     let stored = (0..).take_while(|key| server.ask_text(&set(*key)) == "STORED\r\n").count();
@@ -145,21 +145,21 @@ fn without_memory_to_read_a_large_item_removals_are_as_clients_expect() {
     assert_eq!(server.ask_text(&format!("md key{kept} C1\r\n")), no_memory, "it is there still");
 }
 
-/// Names of lines that only a server with flash has.
+/// The names of statistics that only a server with flash has.
 fn names(server: &Server, name: &str) -> Vec<String> {
     let page = page(server, name);
     let names = page.lines().filter_map(|line| line.strip_prefix("STAT ")?.split(' ').next());
     names.filter(|name| name.contains("ext")).map(str::to_owned).collect()
 }
 
-/// Names that 1.6.45 has, and Debian's 1.6.18 has not.
+/// The names of 1.6.45 that Debian's 1.6.18 lacks.
 const NEWER: [&str; 3] =
     ["extstore_memory_pressure", "extstore_compact_resc_cold", "extstore_compact_resc_old"];
 
 #[test]
-fn names_are_memcacheds() {
+fn names_equal_those_of_memcached() {
     let scratch = Scratch::new("flash-memcached");
-    // Debian's 1.6.18 wants the length of a page first.
+    // Debian's 1.6.18 requires the page size first.
     let list = format!("ext_page_size=4,ext_path={}:512m", scratch.path("items").display());
     let theirs = Server::memcached(&["-o", &list]).expect("memcached; scripts/test installs it");
     let (_scratch, ours) = server(512, ",ext_page_size=4");
@@ -182,7 +182,7 @@ fn names_are_memcacheds() {
 }
 
 #[test]
-fn settings_begin_with_the_number_of_pages_and_can_be_changed() {
+fn settings_depend_on_the_number_of_pages_and_can_be_changed() {
     let (_scratch, server) = server(512, ",ext_page_size=1,ext_drop_under=9,ext_max_sleep=5");
     let settings = page(&server, " settings");
     assert_eq!(stat(&settings, "ext_compact_under"), "5");
@@ -198,10 +198,10 @@ fn settings_begin_with_the_number_of_pages_and_can_be_changed() {
     assert!(!said.contains("-o ext_drop_under has no effect"), "{said}");
 }
 
-/// Dumps show items in memory and on flash, and keep no other client waiting for what they read.
+/// Dumps contain items in memory and on flash, and their reads do not block other clients.
 #[test]
 fn dumps_show_all_items() {
-    // Items stay where they are, so that dumps and look-ups can be compared.
+    // Items stay in their tier, so that dumps and lookups can be compared.
     let (_scratch, server) = server(256, ",ext_recache_rate=0,track_sizes");
     wait_for("writes", || {
         fill(&server);
@@ -259,7 +259,7 @@ fn dumps_show_all_items() {
     assert_eq!(counted, found.len(), "{sizes:?}");
 }
 
-/// Items below `ext_item_size` are evicted from memory as they would be without flash.
+/// Items below `ext_item_size` are evicted from memory without a write to flash.
 #[test]
 fn small_items_are_not_written() {
     let (_scratch, server) = server(128, ",ext_item_size=4096");
@@ -279,7 +279,7 @@ fn refused(list: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn files_of_others_are_left_alone() {
+fn files_with_other_content_are_refused() {
     let scratch = Scratch::new("flash-foreign");
     let text = "letters to nobody ".repeat(1000);
     let path = scratch.file("letters", &text);
@@ -296,7 +296,7 @@ fn files_of_others_are_left_alone() {
 }
 
 #[test]
-fn the_file_is_as_long_as_was_said_and_belongs_to_one_user() {
+fn the_file_has_the_configured_length_and_one_owner() {
     use std::os::unix::fs::MetadataExt;
     let scratch = Scratch::new("flash-length");
     let path = scratch.path("items");

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 
 #[test]
-fn dumps_look_like_memcacheds() {
+fn dumps_have_the_lines_of_memcached() {
     let sets =
         "set a%b 0 2000000000 3\r\nabc\r\nset c 0 0 2\r\nhi\r\nget c\r\nms AAEC 1 b\r\n1\r\n";
     let lines = |server: &Server, is_complete: fn(&str) -> bool| {
@@ -40,9 +40,9 @@ fn metadump(server: &Server, is_complete: fn(&str) -> bool) -> String {
     dump
 }
 
-/// Debian's memcached has no `mgdump` yet; what it is for is that its lines can be asked again.
+/// The lines of `mgdump` are requests. Debian's memcached does not have `mgdump`.
 #[test]
-fn a_dump_of_keys_can_be_asked_line_by_line() {
+fn the_lines_of_mgdump_are_valid_requests() {
     let sets = "set a%b 0 0 1\r\n1\r\nset c 0 0 1\r\n1\r\nms AAEC 1 b\r\n1\r\nmn\r\n";
     for engine in ENGINES {
         let server = larderd(engine, &[]);
@@ -63,14 +63,14 @@ fn a_dump_of_keys_can_be_asked_line_by_line() {
 }
 
 #[test]
-fn a_dump_keeps_nobody_waiting_and_waits_for_its_reader() {
+fn a_dump_blocks_no_other_client_and_waits_for_its_reader() {
     const ITEMS: usize = 100_000;
     for engine in ENGINES {
         let server = larderd(engine, &["-t", "1", "-m", "512"]);
         fill(&server, ITEMS);
         let mut dumping = server.connect();
         dumping.write_all(b"lru_crawler metadump all\r\n").unwrap();
-        // Nobody reads it: others are served, and no memory is taken for it.
+        // While the dump is unread, the server answers other clients and buffers nothing.
         for _ in 0..100 {
             assert_eq!(ask(&server, "set x 0 0 1\r\n1\r\nget x\r\n").len(), 8 + 21);
         }
@@ -81,14 +81,14 @@ fn a_dump_keeps_nobody_waiting_and_waits_for_its_reader() {
         let dump = exchange(&mut dumping, "", "END\r\n");
         let keys = dump.lines().filter(|line| line.starts_with("key=key-")).count();
         assert_eq!(keys as u64, stat(&stats, "curr_items"), "{engine:?}");
-        // It goes on as any other connection.
+        // Afterwards the connection works as before.
         assert_eq!(exchange(&mut dumping, "mn\r\n", "\r\n"), "MN\r\n");
         assert_eq!(stat(&ask(&server, "stats\r\n"), "lru_crawler_running"), 0, "{engine:?}");
     }
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_its_dump() {
+fn a_dump_ends_when_its_reader_disconnects() {
     let server = larderd(ENGINES[0], &["-t", "1"]);
     fill(&server, 100_000);
     for _ in 0..10 {
@@ -107,7 +107,7 @@ fn a_reader_that_goes_away_ends_its_dump() {
 }
 
 #[test]
-fn the_crawler_can_be_stopped_and_dumps_stop_with_it() {
+fn disabling_the_crawler_disables_dumps() {
     for engine in ENGINES {
         let server = larderd(engine, &[]);
         let disabled = "CLIENT_ERROR lru crawler disabled\r\n";
@@ -122,7 +122,7 @@ fn the_crawler_can_be_stopped_and_dumps_stop_with_it() {
 }
 
 #[test]
-fn a_crawl_takes_the_expired_away() {
+fn a_crawl_removes_expired_items() {
     for engine in ENGINES {
         let server = larderd(engine, &["-t", "1"]);
         fill(&server, 10);
@@ -139,7 +139,7 @@ fn a_crawl_takes_the_expired_away() {
 }
 
 #[test]
-fn dumping_can_be_forbidden() {
+fn dumps_can_be_disabled() {
     let asks = "lru_crawler metadump all\r\nstats cachedump 1 0\r\n";
     let refused = "ERROR metadump not allowed\r\nCLIENT_ERROR stats cachedump not allowed\r\n";
     for engine in ENGINES {

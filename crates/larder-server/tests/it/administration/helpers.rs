@@ -4,7 +4,7 @@ use crate::common::{self, Server};
 use std::io::Write;
 use std::net::TcpStream;
 
-/// Every engine, with what it needs beside.
+/// Every engine, with the options that it requires.
 pub(super) const ENGINES: [&[&str]; 3] = [&["segment"], &["dashmap", "-M"], &["moka"]];
 
 pub(super) fn larderd(engine: &[&str], options: &[&str]) -> Server {
@@ -19,12 +19,12 @@ pub(super) fn ask(server: &Server, lines: &str) -> String {
     text(server.ask(lines.as_bytes()))
 }
 
-/// Sends and reads up to a line.
+/// Sends a request and reads until a line.
 pub(super) fn exchange(stream: &mut TcpStream, request: &str, last: &str) -> String {
     exchange_any(stream, request, &[last])
 }
 
-/// Sends and reads up to the first of some lines.
+/// Sends a request and reads until one of the lines.
 pub(super) fn exchange_any(stream: &mut TcpStream, request: &str, lasts: &[&str]) -> String {
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
@@ -37,19 +37,19 @@ pub(super) fn exchange_any(stream: &mut TcpStream, request: &str, lasts: &[&str]
     text(answer)
 }
 
-/// What a page of statistics says.
+/// The value of a statistic on a page.
 pub(super) fn value<'p>(page: &'p str, name: &str) -> &'p str {
     let start = format!("STAT {name} ");
     let value = page.lines().find_map(|line| line.strip_prefix(&start));
     value.unwrap_or_else(|| panic!("{name} in {page}"))
 }
 
-/// The same, of a number.
+/// The number of a statistic on a page.
 pub(super) fn stat(page: &str, name: &str) -> u64 {
     value(page, name).parse().unwrap()
 }
 
-/// A line with its numbers left out.
+/// The line with each number replaced by 0.
 pub(super) fn format(line: &str) -> String {
     let mut format = line.replace(|c: char| c.is_ascii_digit(), "0");
     while format.contains("00") {

@@ -5,9 +5,9 @@ use crate::common::{Server, wait_for};
 use std::io::{Read, Write};
 use std::time::Duration;
 
-/// All keys fit a quarter of the memory: what is there would be there.
+/// All keys fit a quarter of the memory, so the hit ratio is the same for every estimated limit.
 #[test]
-fn the_miss_ratio_curve_is_that_of_the_segment_engine() {
+fn only_the_segment_engine_has_a_miss_ratio_curve() {
     let gets: String = (0..40_000).map(|i| format!("get key-{i}\r\n")).collect();
     let [segment, others @ ..] = ENGINES;
     let server = larderd(segment, &["-m", "64"]);
@@ -19,7 +19,7 @@ fn the_miss_ratio_curve_is_that_of_the_segment_engine() {
     (0..2).for_each(|_| drop(ask(&server, &gets)));
     let page = ask(&server, "stats mrc\r\n");
     for factor in ["0.25", "0.5", "1", "2", "4"] {
-        // What one thread stores and another looks up may be noted the other way round.
+        // The samples of two threads may be recorded in a different order.
         let ratio: f64 = value(&page, &format!("mrc:{factor}")).parse().unwrap();
         assert!((0.9..=1.0).contains(&ratio), "{page}");
     }
@@ -30,7 +30,7 @@ fn the_miss_ratio_curve_is_that_of_the_segment_engine() {
 }
 
 #[test]
-fn memory_is_shown_by_its_uses() {
+fn the_uses_of_memory_sum_to_the_limit() {
     let server = larderd(ENGINES[0], &["-m", "64"]);
     let uses = |names: &[&str]| -> Vec<u64> {
         let pages = ask(&server, "stats\r\n") + &ask(&server, "stats memory\r\n");
@@ -50,15 +50,14 @@ fn memory_is_shown_by_its_uses() {
 }
 
 #[test]
-fn removals_are_shown_by_their_reasons() {
+fn removals_are_counted_by_reason() {
     let server = larderd(ENGINES[0], &[]);
     assert_eq!(ask(&server, "ms tagged 1 Gtag\r\n1\r\nmt tag\r\n"), "HD\r\nHD\r\n");
     let removed = || {
         let page = ask(&server, "stats memory\r\n");
         ["removed_expired", "removed_flushed", "removed_tag"].map(|name| stat(&page, name))
     };
-    // What is stored in the place of an item that can't be shown any more removes it, unless maintenance has
-    // already done so: each is counted once.
+    // A store over an invalid item removes it, unless maintenance has already removed it. Each removal counts once.
     let set = |key: &str| {
         assert_eq!(ask(&server, &format!("set {key} 0 0 1\r\n1\r\n")), "STORED\r\n");
     };
@@ -95,7 +94,7 @@ fn fill_mib(server: &Server, mib: usize) {
 }
 
 #[test]
-fn the_memory_limit_follows_the_operator() {
+fn cache_memlimit_changes_the_memory_limit() {
     let server = larderd(ENGINES[0], &["-t", "2", "-m", "32"]);
     fill(&server, 10_000);
     assert_eq!(ask(&server, "cache_memlimit 256\r\n"), "OK\r\n");
@@ -104,9 +103,9 @@ fn the_memory_limit_follows_the_operator() {
     assert_eq!(stat(&stats, "limit_maxbytes"), 256 << 20);
     assert_eq!(stat(&stats, "evictions"), 0, "all of it fits");
     assert!(resident(&server) > 150);
-    // What still fits stays.
+    // Items that still fit stay.
     assert_eq!(ask(&server, "cache_memlimit 224\r\n"), "OK\r\n");
-    // Nothing may happen: two rounds of maintenance, which would evict.
+    // Wait for two rounds of maintenance, which must not evict.
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(stat(&ask(&server, "stats\r\n"), "evictions"), 0, "it still fits");
     assert_eq!(ask(&server, "cache_memlimit 32\r\n"), "OK\r\n");
@@ -115,14 +114,14 @@ fn the_memory_limit_follows_the_operator() {
     assert!(stat(&stats, "curr_items") >= 10, "{stats}");
     let settings = ask(&server, "stats settings\r\n");
     assert_eq!(stat(&settings, "maxbytes"), 32 << 20);
-    // And it is used again.
+    // The memory can grow again.
     fill_mib(&server, 40);
     assert_eq!(ask(&server, "cache_memlimit 64 noreply\r\nmn\r\n"), "MN\r\n");
     assert_eq!(stat(&ask(&server, "stats\r\n"), "limit_maxbytes"), 64 << 20);
 }
 
 #[test]
-fn a_limit_that_cannot_be_had_is_refused_with_what_could() {
+fn an_impossible_limit_is_refused_with_the_possible_range() {
     let refused = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust (";
     let server = larderd(ENGINES[0], &["-m", "64"]);
     let answer = ask(&server, "cache_memlimit 1000000000\r\n");

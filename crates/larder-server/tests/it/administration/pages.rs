@@ -7,7 +7,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// The page of the hot keys, or of prefixes, as names and shares.
+/// The names and shares on the page of hot keys or prefixes.
 fn hot(server: &Server, page: &str, name: &str) -> Vec<(String, f64)> {
     let page = ask(server, &format!("stats {page}\r\n"));
     (1..)
@@ -25,7 +25,7 @@ fn hot(server: &Server, page: &str, name: &str) -> Vec<(String, f64)> {
 fn hot_keys_are_found_among_many_others() {
     let server = larderd(ENGINES[0], &["-D", "/"]);
     assert_eq!(ask(&server, "stats hotkeys\r\n"), "STAT samples 0\r\nEND\r\n");
-    // Four of ten requests: a look-up, a key among several, a store, and a large value.
+    // Four of ten requests: a lookup, a key among several, a store, and a large value.
     let large = "v".repeat(100_000);
     let mut requests = String::new();
     for n in 0..20_000 {
@@ -53,7 +53,7 @@ fn hot_keys_are_found_among_many_others() {
 }
 
 #[test]
-fn hot_keys_are_secret_where_dumps_are() {
+fn hot_keys_are_disabled_with_dumps() {
     let server = larderd(ENGINES[0], &["-X"]);
     for page in ["hotkeys", "prefixes"] {
         let answer = ask(&server, &format!("stats {page}\r\n"));
@@ -63,7 +63,7 @@ fn hot_keys_are_secret_where_dumps_are() {
 }
 
 #[test]
-fn settings_remember_what_was_tuned() {
+fn tuning_commands_change_the_settings_page() {
     let server = larderd(ENGINES[0], &[]);
     let asks = "lru_crawler sleep 7\r\nlru_crawler tocrawl 8\r\nlru tune 9 10 0.11 1.20\r\n\
                 slabs automove 1\r\nslabs automove ratio 0.50\r\nslabs automove window 30\r\n";
@@ -88,9 +88,9 @@ fn settings_remember_what_was_tuned() {
     }
 }
 
-/// Clients look for a number.
+/// Client libraries parse the ID as a number.
 #[test]
-fn listeners_have_numbers_as_connections_have() {
+fn listeners_have_ids_like_connections() {
     let names = |server: &Server| {
         let page = ask(server, "stats conns\r\n");
         let lines = page.lines().filter_map(|line| line.strip_prefix("STAT ")?.split_once(':'));
@@ -98,7 +98,7 @@ fn listeners_have_numbers_as_connections_have() {
         let numbers: BTreeSet<u64> = numbers.iter().map(|number| number.parse().unwrap()).collect();
         assert_eq!(numbers.len(), 2, "{page}");
         let mut names: Vec<_> = names.iter().map(|name| name.split(' ').next()).collect();
-        // File descriptors have no order that could be relied on.
+        // The order of file descriptors is not defined.
         names.sort_unstable();
         names.into_iter().map(|name| name.unwrap().to_owned()).collect::<Vec<_>>()
     };
@@ -107,7 +107,7 @@ fn listeners_have_numbers_as_connections_have() {
 }
 
 #[test]
-fn a_delimiter_begins_to_count_at_once() {
+fn a_delimiter_enables_prefix_counts_from_the_start() {
     let server = larderd(ENGINES[0], &["-D", "/"]);
     let asks = "set a/b 0 0 1\r\n1\r\nget a/b\r\nget a:b\r\nstats detail dump\r\n";
     let answer = ask(&server, asks);
@@ -124,7 +124,7 @@ fn names(page: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// What stands in backticks in the table of differences, also as the beginning of names: `ext_*`.
+/// Whether a name is in backticks in the table of differences, also by prefix: `ext_*`.
 fn is_documented(name: &str) -> bool {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/compatibility.md");
     let table = std::fs::read_to_string(file).unwrap();
@@ -138,7 +138,7 @@ fn is_documented(name: &str) -> bool {
 }
 
 #[test]
-fn every_name_of_memcacheds_is_there_in_its_order() {
+fn every_statistic_of_memcached_exists_in_its_order() {
     let options = ["-o", "idle_timeout=1000,track_sizes"];
     let memcached = Server::memcached(&options).expect("memcached; scripts/test installs it");
     for engine in ENGINES {
@@ -153,7 +153,7 @@ fn every_name_of_memcacheds_is_there_in_its_order() {
                 if page == " conns" { rest.to_owned() } else { format!("{number}:{rest}") }
             };
             for name in theirs.iter().filter(|name| !is_documented(name)) {
-                // Connections come in the order of their file descriptors.
+                // memcached lists connections by file descriptor.
                 if page == " conns" {
                     ours_left = ours.iter();
                 }
@@ -164,9 +164,9 @@ fn every_name_of_memcacheds_is_there_in_its_order() {
     }
 }
 
-/// Pages that have no `STAT` lines, or few: the same text.
+/// Pages with few or no `STAT` lines have the same text as memcached's.
 #[test]
-fn short_pages_are_memcacheds() {
+fn short_pages_equal_those_of_memcached() {
     let asks = "set a:b 0 0 1\r\n1\r\nget a:b a:c\r\ndelete a:b\r\nset x 0 0 500\r\n";
     let asks = format!("stats detail on\r\n{asks}{}\r\nget x\r\n", "v".repeat(500));
     let pages = "stats detail dump\r\nstats detail off\r\nstats detail dump\r\nstats detail\r\n\
@@ -183,8 +183,8 @@ fn short_pages_are_memcacheds() {
     }
 }
 
-/// Sends a few halves of requests: their connections.
-fn begin_requests(server: &Server) -> Vec<TcpStream> {
+/// Sends incomplete requests; returns their connections.
+fn start_requests(server: &Server) -> Vec<TcpStream> {
     let half_packet = [&[0x80, 1, 0, 1, 8, 0, 0, 0, 0, 0, 0, 19][..], &[0; 30]].concat();
     let halves = [&b"set a 0 0 10\r\nabc"[..], b"set b 0 0 10\r\n", b"set c 0", b"", &half_packet];
     let begin = |half: &[u8]| {
@@ -205,19 +205,19 @@ fn states(asking: &mut TcpStream) -> Vec<String> {
     states
 }
 
-/// What half a request, and who asks, are shown as.
+/// Connections with incomplete requests, and the connection that requests the page, have memcached's states.
 #[test]
-fn connections_are_in_memcacheds_states() {
+fn connections_have_the_states_of_memcached() {
     let options = ["-t", "1"];
     let servers = [Server::memcached(&options).unwrap(), larderd(ENGINES[0], &options)];
-    let _begun = servers.each_ref().map(begin_requests);
+    let _begun = servers.each_ref().map(start_requests);
     let mut asking = servers.each_ref().map(Server::connect);
-    // What was sent has to arrive first: then they agree, and go on agreeing.
+    // The states agree after the requests have arrived.
     let (mut seen, mut times) = ([vec![], vec![]], 0);
     let begun = Instant::now();
     while times < 5 {
         assert!(begun.elapsed() < TIMEOUT, "{seen:?}");
-        // They have to agree for a while.
+        // The states must agree five times in a row.
         std::thread::sleep(Duration::from_millis(50));
         seen = asking.each_mut().map(states);
         let same = seen[0] == seen[1] && seen[0].iter().any(|state| state == "conn_nread");
@@ -225,9 +225,9 @@ fn connections_are_in_memcacheds_states() {
     }
 }
 
-/// memcached finishes one class before it begins the next.
+/// memcached lists all statistics of one class before the next class.
 #[test]
-fn a_page_of_classes_shows_each_class_in_one_piece() {
+fn a_page_of_classes_lists_one_class_after_another() {
     for server in [Server::memcached(&[]).unwrap(), larderd(&["segment"], &[])] {
         let large = "x".repeat(5000);
         ask(&server, &format!("set a 0 0 1\r\n1\r\nset b 0 0 5000\r\n{large}\r\n"));

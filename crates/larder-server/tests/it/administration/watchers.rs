@@ -6,20 +6,19 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Begins to watch on a connection of its own.
+/// Starts to watch on a new connection.
 fn watch(server: &Server, streams: &str) -> TcpStream {
     let mut stream = server.connect();
     stream.write_all(format!("watch {streams}\r\n").as_bytes()).unwrap();
-    // No more than this: what happened just now may follow at once.
+    // Read only the reply: the first log line may follow at once.
     let mut answer = [0; 4];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"OK\r\n");
     stream
 }
 
-/// What a watcher is told up to a line that has `last` in it, without times and numbers of
-/// connections.
-fn told(watcher: &mut TcpStream, last: &str) -> Vec<String> {
+/// The lines of a watcher up to one that contains `last`, without times and IDs of connections.
+fn lines_until(watcher: &mut TcpStream, last: &str) -> Vec<String> {
     let mut seen = String::new();
     let mut bytes = [0; 16 << 10];
     while !seen.lines().any(|line| line.contains(last)) || !seen.ends_with('\n') {
@@ -39,7 +38,7 @@ fn anonymous(line: &str) -> String {
 }
 
 #[test]
-fn watchers_see_what_memcacheds_see() {
+fn watchers_receive_the_lines_of_memcached() {
     let requests = "get a\r\nset a 1 0 2\r\nhi\r\nget a\r\nms b 1\r\n1\r\nmg b v\r\nmd b\r\n\
                     incr n 1\r\nset n 0 100 1\r\n1\r\nincr n 1\r\ntouch n 500\r\nadd n 0 0 1\r\n2\r\n\
                     replace q 0 0 1\r\n2\r\ncas n 0 0 1 1\r\n2\r\nappend n 0 0 1\r\n2\r\n\
@@ -47,7 +46,7 @@ fn watchers_see_what_memcacheds_see() {
     let lines = |server: &Server| {
         let mut watcher = watch(server, "fetchers mutations");
         ask(server, requests);
-        told(&mut watcher, "key=last")
+        lines_until(&mut watcher, "key=last")
     };
     let memcached = lines(&Server::memcached(&[]).expect("memcached; scripts/test installs it"));
     assert!(memcached.len() > 25, "{memcached:#?}");
@@ -57,12 +56,12 @@ fn watchers_see_what_memcacheds_see() {
 }
 
 #[test]
-fn watchers_see_who_comes_and_goes() {
+fn watchers_receive_opened_and_closed_connections() {
     let lines = |server: &Server| {
         let mut watcher = watch(server, "connevents");
         ask(server, "mn\r\n");
-        let mut lines = told(&mut watcher, "conn_close");
-        // The one that found out whether the server answers may have gone just now.
+        let mut lines = lines_until(&mut watcher, "conn_close");
+        // The connection that waited for the start of the server may close during the test.
         lines.sort();
         lines.dedup();
         lines
@@ -72,12 +71,12 @@ fn watchers_see_who_comes_and_goes() {
 }
 
 #[test]
-fn watchers_see_why_somebody_is_gone() {
+fn watchers_receive_the_reason_of_a_close() {
     let lines = |server: &Server| {
         let mut watcher = watch(server, "connevents");
         let mut idle = server.connect();
         assert_eq!(exchange(&mut idle, "mn\r\n", "\r\n"), "MN\r\n");
-        let lines = told(&mut watcher, "reason=idle_timeout");
+        let lines = lines_until(&mut watcher, "reason=idle_timeout");
         lines.into_iter().filter(|line| line.contains("idle_timeout")).collect::<Vec<_>>()
     };
     let options = ["-o", "idle_timeout=1"];
@@ -86,12 +85,12 @@ fn watchers_see_why_somebody_is_gone() {
 }
 
 #[test]
-fn watchers_see_who_broke_the_protocol() {
+fn watchers_receive_protocol_errors() {
     let lines = |server: &Server, bytes: &[u8]| {
         let mut watcher = watch(server, "connevents");
         let mut stream = server.connect();
         stream.write_all(bytes).unwrap();
-        let lines = told(&mut watcher, "reason=error");
+        let lines = lines_until(&mut watcher, "reason=error");
         lines.into_iter().filter(|line| line.contains("reason=error")).collect::<Vec<_>>()
     };
     let bad_magic = [&[0x80, 0x0a][..], &[0; 22], &[0; 24]].concat();
@@ -104,16 +103,16 @@ fn watchers_see_who_broke_the_protocol() {
     }
 }
 
-/// Debian's memcached has no such stream yet.
+/// Debian's memcached does not have this stream.
 #[test]
-fn watchers_see_what_is_deleted() {
+fn watchers_receive_deletions() {
     let requests = "set a 0 0 2\r\nhi\r\nset b 0 0 1\r\n1\r\ndelete none\r\ndelete a\r\n\
                     md b I\r\nmd b\r\nset last 0 0 1\r\n1\r\ndelete last\r\n";
     for engine in ENGINES {
         let server = larderd(engine, &[]);
         let mut watcher = watch(&server, "deletions");
         ask(&server, requests);
-        let lines = told(&mut watcher, "key=last");
+        let lines = lines_until(&mut watcher, "key=last");
         let expected = [("a", "delete", 2), ("b", "md", 1), ("last", "delete", 1)];
         let expected = expected.map(|(key, command, size)| {
             format!("ts gid type=deleted key={key} cmd={command} clsid=1 size={size}")
@@ -122,7 +121,7 @@ fn watchers_see_what_is_deleted() {
     }
 }
 
-/// Fills 8 MiB more than twice; the first line that tells of an eviction, without its numbers.
+/// Stores more than twice 8 MiB; returns the first line of an eviction, without its numbers.
 fn first_eviction(server: &Server) -> String {
     let mut watcher = watch(server, "evictions");
     let kib = "x".repeat(1000);
@@ -131,11 +130,11 @@ fn first_eviction(server: &Server) -> String {
             (0..1000).map(|j| format!("set e-{i}-{j} 0 0 1000\r\n{kib}\r\n")).collect();
         ask(server, &sets);
     }
-    format(&told(&mut watcher, "eviction")[0])
+    format(&lines_until(&mut watcher, "eviction")[0])
 }
 
 #[test]
-fn lines_of_evictions_look_like_memcacheds() {
+fn lines_of_evictions_equal_those_of_memcached() {
     let options = ["-m", "8", "-t", "1"];
     let memcached = first_eviction(&Server::memcached(&options).unwrap());
     assert!(memcached.contains(" type=eviction key=e-0-0 fetch=no ttl=-0 la=0 "), "{memcached}");
@@ -145,7 +144,7 @@ fn lines_of_evictions_look_like_memcacheds() {
 }
 
 #[test]
-fn watchers_see_evictions() {
+fn watchers_receive_evictions() {
     for (engine, limit) in [(ENGINES[0], "3"), (ENGINES[2], "8")] {
         let server = larderd(engine, &["-m", limit, "-t", "1"]);
         let mut watcher = watch(&server, "evictions");
@@ -155,7 +154,7 @@ fn watchers_see_evictions() {
                 (0..1000).map(|j| format!("set e-{i}-{j} 0 0 1000\r\n{kib}\r\n")).collect();
             ask(&server, &sets);
         }
-        let lines = told(&mut watcher, "eviction");
+        let lines = lines_until(&mut watcher, "eviction");
         let line = &lines[0];
         assert!(line.starts_with("ts gid type=eviction key=e-"), "{line}");
         assert!(line.contains(" fetch=no ttl=-1 la="), "{line}");
@@ -164,11 +163,11 @@ fn watchers_see_evictions() {
 }
 
 #[test]
-fn a_slow_watcher_misses_lines_and_costs_no_memory() {
+fn a_slow_watcher_loses_lines_and_uses_bounded_memory() {
     let server = larderd(ENGINES[0], &["-t", "1"]);
     let mut watcher = watch(&server, "fetchers");
     let gets = "get a\r\n".repeat(10_000);
-    // The kernel takes some for the watcher first, as much as it likes.
+    // The kernel first buffers an unknown number of lines for the watcher.
     wait_for("skipped line", || {
         ask(&server, &gets);
         stat(&ask(&server, "stats\r\n"), "log_watcher_skipped") > 0
@@ -193,7 +192,7 @@ fn a_slow_watcher_misses_lines_and_costs_no_memory() {
     wait_for("end of watching", || stat(&ask(&server, "stats\r\n"), "log_watchers") == 0);
 }
 
-/// Lines that a watcher was shown, and those that it was told it missed.
+/// The number of received lines, and of lines reported as skipped.
 fn lines_of_gets(seen: &str) -> (u64, u64) {
     let whole = &seen[..seen.rfind('\n').map_or(0, |end| end + 1)];
     let skipped = whole.lines().filter_map(|line| line.strip_prefix("skipped="));
@@ -203,7 +202,7 @@ fn lines_of_gets(seen: &str) -> (u64, u64) {
 }
 
 #[test]
-fn watching_can_be_forbidden_and_is_limited() {
+fn watching_can_be_disabled_and_is_limited() {
     let refused = "CLIENT_ERROR watch commands not allowed\r\n";
     assert_eq!(ask(&larderd(ENGINES[0], &["-W"]), "watch\r\n"), refused);
     assert_eq!(ask(&Server::memcached(&["-W"]).unwrap(), "watch\r\n"), refused);
@@ -211,7 +210,7 @@ fn watching_can_be_forbidden_and_is_limited() {
     let watchers: Vec<TcpStream> = (0..20).map(|_| watch(&server, "")).collect();
     let refused = "WATCHER_TOO_MANY log watcher limit reached\r\n";
     assert_eq!(ask(&server, "watch\r\n"), refused);
-    // A connection shows that it watches after the turn in which it was answered.
+    // A connection has this state only after the poll that has sent the reply.
     wait_for("watchers in stats conns", || {
         ask(&server, "stats conns\r\n").matches(" conn_watch\r\n").count() == watchers.len()
     });

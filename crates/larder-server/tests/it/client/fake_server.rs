@@ -1,4 +1,4 @@
-//! Servers inside the test that misbehave, and clients for them.
+//! Fake servers inside the test process, and clients for them.
 
 use crate::any_client::{AnyClient, AnyClientBuilder};
 use crate::common::Scratch;
@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(super) type NewClient<'c> = &'c dyn Fn(String) -> AnyClientBuilder;
 
 pub(super) const MILLIS: fn(u64) -> Duration = Duration::from_millis;
-/// A busy machine is no fault of the client.
+/// A timeout that no test should reach, even on a busy machine.
 pub(super) const LONG: Duration = Duration::from_secs(60);
 
 pub(super) fn at(port: u16) -> String {
@@ -52,10 +52,10 @@ pub(super) fn reason(error: &Error) -> String {
     error.to_string()
 }
 
-/// What a server inside of the test does with each connection, of which it gets the number.
+/// The function that serves a connection; its first argument is the number of the connection.
 pub(super) type Serve = dyn Fn(u64, TcpStream) + Send + Sync;
 
-/// A server inside of the test. It ends with the test's process.
+/// A fake server. It ends with the test process.
 pub(super) struct Fake {
     pub(super) port: u16,
     pub(super) accepted: Arc<AtomicU64>,
@@ -76,8 +76,8 @@ impl Fake {
         fake
     }
 
-    /// One that speaks TLS. `answer` gets each line and the numbers of its connection and on it; it returns whether the
-    /// connection goes on.
+    /// Starts a server with TLS. The arguments of `answer` are the number of the connection, the number of the line on
+    /// it, the line and the stream; it returns whether the connection continues.
     pub(super) fn with_tls(
         scratch: &Scratch,
         answer: impl Fn(u64, u64, &str, &mut Encrypted) -> bool + Send + Sync + 'static,
@@ -85,7 +85,7 @@ impl Fake {
         Self::with_versions(scratch, rustls::ALL_VERSIONS, answer)
     }
 
-    /// The same with these versions of TLS alone.
+    /// Starts a server with only these TLS versions.
     pub(super) fn with_versions(
         scratch: &Scratch,
         versions: &[&'static SupportedProtocolVersion],
@@ -125,7 +125,7 @@ impl Fake {
 
 pub(super) type Encrypted = StreamOwned<ServerConnection, TcpStream>;
 
-/// The right answer to the look-up of a key: itself.
+/// The valid reply to a lookup: the value is the key.
 pub(super) fn right(line: &str) -> String {
     let key = line.trim_end().strip_prefix("get ").unwrap();
     format!("VALUE {key} 0 {}\r\n{key}\r\nEND\r\n", key.len())

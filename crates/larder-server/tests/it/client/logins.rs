@@ -12,7 +12,7 @@ use std::thread;
 
 const PASSWORDS: &str = "ann:first\nbob:seco:nd";
 
-/// A server with logins of each kind.
+/// larderd and memcached with logins.
 fn with_logins() -> [(Scratch, Server); 2] {
     let scratch = || {
         let scratch = Scratch::new("client-logins");
@@ -56,12 +56,12 @@ fn logins() {
 }
 
 #[test]
-fn a_login_that_is_refused_is_an_error_of_its_own_and_shows_no_password() {
+fn a_refused_login_is_a_distinct_error_without_the_password() {
     for (_scratch, server) in with_logins() {
         each_client(|client| {
             for (user, password) in [("ann", "hush-hush"), ("eve", "hush-hush"), ("bob", "seco")] {
                 let client = logged_in(client, server.port(), user, password).unwrap();
-                // More often than the breaker lets faults pass.
+                // Repeat more often than the limit of the circuit breaker.
                 for _ in 0..7 {
                     let error = client.set("k", "1", 0).unwrap_err();
                     assert!(matches!(error.kind(), ErrorKind::Login(_)), "{error:?}");
@@ -82,7 +82,7 @@ fn a_login_that_is_refused_is_an_error_of_its_own_and_shows_no_password() {
 }
 
 #[test]
-fn a_server_without_logins_keeps_no_password() {
+fn a_server_without_logins_stores_no_password() {
     let memcached = Server::memcached(&[]).expect("Debian's memcached is installed");
     for server in [Server::larderd(&[]), memcached] {
         each_client(|client| {
@@ -112,7 +112,7 @@ fn a_login_over_tls() {
 }
 
 #[test]
-fn a_login_that_is_not_answered_rightly() {
+fn an_invalid_reply_to_a_login_is_an_error() {
     let silent = Fake::start(Arc::new(|_, mut stream: TcpStream| {
         drop(stream.read_to_end(&mut Vec::new()));
     }));

@@ -51,7 +51,7 @@ fn values_of_each_length_and_many_keys() {
                 (n % 2 == 0).then_some(key.as_bytes())
             );
         }
-        // Neither session tickets nor anything else of TLS's own is a reason to close one. Whoever asks has one, too.
+        // TLS messages such as session tickets do not close the connection. The second connection requests the statistics.
         assert_eq!(client.connections(), (1, 1, 0));
         assert_eq!(total() - before, 2);
     });
@@ -77,11 +77,11 @@ fn many_threads() {
     });
 }
 
-/// larderd with this certificate, and a directory with its CA.
+/// Starts larderd with this certificate, and writes its CA to the directory.
 fn larderd_as(authority: &Authority, identity: &Identity) -> Secure {
     let secure = Secure::start("client-identity", &[], "");
     let scratch = &secure.server.scratch;
-    // By then it has read its first one.
+    // After a reply, the server has read its first certificate.
     secure.ask("mn\r\n");
     write_identity(scratch, identity);
     assert_eq!(secure.ask("refresh_certs\r\n"), "OK\r\n");
@@ -90,7 +90,7 @@ fn larderd_as(authority: &Authority, identity: &Identity) -> Secure {
 }
 
 #[test]
-fn a_certificate_that_can_not_be_trusted_is_said_to_be_so() {
+fn an_untrusted_certificate_is_an_error_with_the_reason() {
     let authority = Authority::new();
     let named = |names: &[&str]| {
         CertificateParams::new(names.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap()
@@ -119,7 +119,7 @@ fn a_certificate_that_can_not_be_trusted_is_said_to_be_so() {
                     for error in [got.unwrap_err(), stored.unwrap_err()] {
                         assert!(reason(&error).contains(expected), "{error}");
                     }
-                    // It is said also when the server is left alone.
+                    // The error contains the reason even while the client pauses its attempts.
                     let mut last = None;
                     wait_for("pause after several faults", || {
                         let error = last.insert(client.get("k").unwrap_err());
@@ -135,7 +135,7 @@ fn a_certificate_that_can_not_be_trusted_is_said_to_be_so() {
 }
 
 #[test]
-fn a_client_shows_its_certificate() {
+fn a_client_presents_its_certificate() {
     let secure = Secure::start("client-mutual", &["-l", "mtls:127.0.0.1"], "ssl_ca_cert=ca.pem");
     let (scratch, port) = (&secure.server.scratch, secure.ports()[1]);
     let Identity { chain, key } = secure.authority.issue();
@@ -154,7 +154,7 @@ fn a_client_shows_its_certificate() {
 }
 
 #[test]
-fn files_and_names_that_are_of_no_use() {
+fn invalid_files_and_names_are_errors() {
     let (scratch, authority) = (Scratch::new("client-files"), Authority::new());
     let good = scratch.file("good.pem", &authority.pem());
     let [empty, missing] = [scratch.file("empty.pem", ""), "/nonexistent/ca.pem".to_owned()];
@@ -197,24 +197,24 @@ fn each_version_of_tls() {
 
 /// Each value is its key, repeated.
 #[test]
-fn nobody_gets_another_s_value_when_futures_are_dropped() {
+fn dropped_futures_never_mix_up_values() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.worker_threads(2).enable_all().build().unwrap().block_on(drop_futures());
 }
 
-/// When a call is dropped. None depends on the speed of the machine.
+/// The time at which a call is dropped.
 #[derive(Clone, Copy)]
 enum DropAt {
     Never,
-    /// After so many polls.
+    /// After this number of polls.
     Poll(u32),
     /// After this time.
     Time(Duration),
 }
 
 impl DropAt {
-    /// One call in four is not dropped, one in four after one to eight polls, and two after a random part of the time
-    /// that the last call took which was not dropped, or up to twice that time.
+    /// Of four calls, one is not dropped, one is dropped after one to eight polls, and two after a random time up to
+    /// twice the latency of the last completed call. So the test does not depend on the speed of the machine.
     fn of_call(n: u32, latency_micros: u64) -> Self {
         match n % 4 {
             0 => Self::Never,
@@ -226,7 +226,7 @@ impl DropAt {
         }
     }
 
-    /// The output of a future that ends before it is dropped.
+    /// Runs a future; `None` if it was dropped before it completed.
     async fn run<T>(self, future: impl Future<Output = T>) -> Option<T> {
         match self {
             Self::Never => Some(future.await),

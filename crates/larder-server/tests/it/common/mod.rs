@@ -1,4 +1,4 @@
-//! A server that a test starts for itself and ends with it.
+//! A server process for one test, which ends with the test.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 pub mod tls;
@@ -14,14 +14,12 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a test waits for what has to come before it calls that a hang. Nothing depends on its
-/// length: a machine that is busy with other things needs some of it.
+/// The time after which a test reports a hang. It is long, because the machine may be busy; no test depends on it.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A running server, ours or another. Dropping it ends it.
+/// A running server: larderd or another program. Dropping it ends the process.
 ///
-/// The file `ports` of its scratch directory has the ports that it has bound, and `said` what it
-/// writes to its standard error.
+/// In its scratch directory, the file `ports` contains the bound ports, and `said` the standard error.
 pub struct Server {
     pub scratch: Scratch,
     pub child: Child,
@@ -29,7 +27,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// larderd with these options, on a free port of the loopback. It serves when this returns.
+    /// Starts larderd with these options on a free port of the loopback, and waits until it serves.
     pub fn larderd(options: &[&str]) -> Self {
         Self::larderd_with(options, &[])
     }
@@ -63,27 +61,27 @@ impl Server {
         server
     }
 
-    /// Whatever becomes a server, or is refused.
+    /// Starts any command that serves or fails.
     pub fn spawn(scratch: Scratch, command: &mut Command) -> Self {
         let said = std::fs::File::create(scratch.path("said")).unwrap();
         Self::spawn_saying(scratch, command, said.into())
     }
 
-    /// The same, with a standard error of its own.
+    /// Starts any command with the given standard error.
     pub fn spawn_saying(scratch: Scratch, command: &mut Command, said: Stdio) -> Self {
-        // Its own port file says where it listens: a port that was free a moment ago may be
-        // somebody else's by now.
+        // The server chooses its port and writes the port file: a port that the test chooses may be taken before
+        // the server binds it.
         command.env("MEMCACHED_PORT_FILENAME", scratch.path("ports"));
         command.stdout(Stdio::null()).stderr(said);
         Self { scratch, child: command.spawn().unwrap(), port: OnceLock::new() }
     }
 
-    /// The first port that it has bound, once it has.
+    /// Waits for the start; returns the first bound port.
     pub fn port(&self) -> u16 {
         *self.port.get_or_init(|| *self.ports().first().unwrap())
     }
 
-    /// All ports, in the order of its command line.
+    /// All bound ports, in the order of the command line.
     pub fn ports(&self) -> Vec<u16> {
         wait_for("port file", || self.scratch.path("ports").exists());
         let ports = self.scratch.read("ports");
@@ -97,10 +95,10 @@ impl Server {
         stream
     }
 
-    /// Sends `bytes` on a connection of their own and reads until the server closes it.
+    /// Sends `bytes` on a new connection and reads until the server closes it.
     pub fn ask(&self, bytes: &[u8]) -> Vec<u8> {
         let mut stream = self.connect();
-        // The server may close before it has read it all.
+        // The server may close before it has read everything.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let mut answer = Vec::new();
@@ -108,12 +106,12 @@ impl Server {
         answer
     }
 
-    /// The same in text.
+    /// Sends text on a new connection and reads until the server closes it.
     pub fn ask_text(&self, text: &str) -> String {
         String::from_utf8(self.ask(text.as_bytes())).unwrap()
     }
 
-    /// What it has written to its standard error.
+    /// The standard error so far.
     pub fn said(&self) -> String {
         self.scratch.read("said")
     }
@@ -126,7 +124,7 @@ impl Server {
         kill(self.pid(), signal).unwrap();
     }
 
-    /// Waits for its end: how it ended.
+    /// Waits for the end of the process.
     pub fn ends(&mut self) -> ExitStatus {
         let mut status = None;
         wait_for("end", || {
@@ -144,7 +142,7 @@ impl Drop for Server {
     }
 }
 
-/// Runs larderd to its end.
+/// Runs larderd and waits for its end.
 pub fn larderd(options: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_larderd")).args(options).output().unwrap()
 }
@@ -153,7 +151,7 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Waits for something that has to come.
+/// Waits until a condition holds.
 pub fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_there() {
@@ -162,14 +160,13 @@ pub fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
     }
 }
 
-/// A directory of a test's own, removed with it. Its path is new each time, so that nothing an
-/// earlier run left behind is found in it.
+/// A temporary directory of one test, with a new path for each run.
 pub struct Scratch(TempDir);
 
 impl Scratch {
-    /// `name` is part of the path, for those who look for it.
+    /// Creates the directory. `name` is part of the path, for debugging.
     pub fn new(name: &str) -> Self {
-        // Servers that become another user have to reach what is in it.
+        // Servers that switch to another user need access.
         let anybody = std::fs::Permissions::from_mode(0o755);
         let prefix = format!("larderd-{name}-");
         Self(tempfile::Builder::new().prefix(&prefix).permissions(anybody).tempdir().unwrap())
@@ -193,13 +190,13 @@ impl Scratch {
 /// The runtimes, the default one first.
 pub const RUNTIMES: [&str; 3] = ["per-core", "tokio-current-thread", "tokio-multi-thread"];
 
-/// A statistic or a setting out of its page.
+/// The value of a statistic or setting on a page.
 pub fn stat<'p>(page: &'p str, name: &str) -> &'p str {
     let found = page.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
     found.unwrap_or_else(|| panic!("no {name} in {page}"))
 }
 
-/// What the kernel says of a process, by the name of its line.
+/// A line of a file of `/proc` about a process.
 pub fn of_process(pid: Pid, file: &str, name: &str) -> String {
     let text =
         std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join(file)).unwrap();

@@ -1,4 +1,4 @@
-//! Certificates of a test's own, larderd under `-Z` with them, and a client that trusts them.
+//! Certificates for one test, larderd with `-Z`, and a client that trusts them.
 
 use super::{Scratch, Server, TIMEOUT};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -12,7 +12,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-/// Somebody who signs certificates.
+/// A CA.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key, in PEM.
@@ -36,17 +36,17 @@ impl Authority {
         self.0.pem()
     }
 
-    /// The key that it signs with.
+    /// The private key of the CA.
     pub fn key_pem(&self) -> String {
         self.0.key().serialize_pem()
     }
 
-    /// Vouches for `cache.test`.
+    /// Issues a certificate for `cache.test`.
     pub fn issue(&self) -> Identity {
         self.issue_as(CertificateParams::new(["cache.test".to_owned()]).unwrap())
     }
 
-    /// Vouches for what is said here.
+    /// Issues a certificate with these parameters.
     pub fn issue_as(&self, params: CertificateParams) -> Identity {
         let key = KeyPair::generate().unwrap();
         let chain = params.signed_by(&key, &self.0).unwrap().pem();
@@ -64,14 +64,14 @@ pub struct Secure {
 }
 
 impl Secure {
-    /// On a first port that is encrypted; `options` may name more addresses, `suboptions` follow
-    /// those of the certificates.
+    /// Starts larderd with TLS on its first port. `options` may add addresses; `suboptions` follow those of the
+    /// certificates.
     pub fn start(name: &str, options: &[&str], suboptions: &str) -> Self {
         let options = [&["-t", "1"], options].concat();
         Self::of(env!("CARGO_BIN_EXE_larderd"), name, &options, suboptions)
     }
 
-    /// Debian's memcached, which has TLS by OpenSSL.
+    /// Starts Debian's memcached, which uses OpenSSL.
     pub fn memcached(name: &str, suboptions: &str) -> Self {
         let options = ["-u", "root", "-U", "0"];
         Self::of("memcached", &format!("{name}-memcached"), &options, suboptions)
@@ -93,7 +93,7 @@ impl Secure {
         self.server.ports()
     }
 
-    /// What a client is told that trusts this server's authority.
+    /// The configuration of a client that trusts this server's CA.
     pub fn client_config(&self) -> ClientConfig {
         client_config(&self.authority, rustls::ALL_VERSIONS, None)
     }
@@ -103,7 +103,7 @@ impl Secure {
         connect(self.server.port(), &Arc::new(self.client_config()))
     }
 
-    /// Asks on a connection of its own, which ends behind the answers.
+    /// Sends requests on a new connection and reads all replies.
     pub fn ask(&self, requests: &str) -> String {
         let mut client = self.connect();
         client.write_all(requests.as_bytes()).unwrap();
@@ -114,7 +114,7 @@ impl Secure {
     }
 }
 
-/// Puts an identity where the server looks for its own.
+/// Writes an identity to the server's certificate files.
 pub fn write_identity(scratch: &Scratch, identity: &Identity) {
     scratch.file("chain.pem", &identity.chain);
     scratch.file("key.pem", &identity.key);

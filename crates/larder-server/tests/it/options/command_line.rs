@@ -1,4 +1,4 @@
-//! Options, as seen from outside; and what is said of those that cannot be.
+//! The options of the command line, and the messages for invalid ones.
 
 use crate::common::{Scratch, Server, TIMEOUT, larderd, stderr, wait_for};
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ fn run(options: &[&str]) -> Server {
 }
 
 #[test]
-fn short_and_long_names_mean_the_same() {
+fn short_and_long_names_are_equivalent() {
     let settings = |options: &[&str]| {
         let page = asked(options, "stats settings\r\n");
         let own = |line: &&str| !line.contains("inter") && !line.contains("port");
@@ -55,7 +55,7 @@ fn short_and_long_names_mean_the_same() {
 }
 
 #[test]
-fn the_size_exponent_is_shown_where_it_counts() {
+fn the_size_exponent_is_shown_with_the_segment_engine() {
     for (options, shown) in [
         (&[][..], Some("0.7")),
         (&["--size-exponent", "0"], Some("0")),
@@ -70,7 +70,7 @@ fn the_size_exponent_is_shown_where_it_counts() {
 }
 
 #[test]
-fn a_listener_may_have_a_dialect_of_its_own() {
+fn a_listener_can_have_its_own_dialect() {
     let listen = "proto[ascii]:127.0.0.1,proto[binary]:tag[b]:127.0.0.1;proto[negotiating]:[::1]";
     let server = Server::larderd(&["-B", "ascii", "-l", listen]);
     server.port();
@@ -83,11 +83,11 @@ fn a_listener_may_have_a_dialect_of_its_own() {
         [b"mn\r\n".as_slice(), &version].map(|request| !ask((host, port), request).is_empty())
     };
     let spoken: Vec<[bool; 2]> = ports.lines().map(spoken).collect();
-    // The first listener has none of its own.
+    // The first listener has no dialect of its own.
     assert_eq!(spoken, [[true, false], [true, false], [false, true], [true, true]]);
 }
 
-/// What is answered before the end.
+/// The replies until the server closes the connection.
 fn ask(address: (&str, u16), request: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -99,7 +99,7 @@ fn ask(address: (&str, u16), request: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_dialect_without_logins_is_refused_where_they_are_asked_for() {
+fn a_dialect_without_logins_is_refused_when_logins_are_required() {
     let scratch = Scratch::new("dialects");
     let passwords = scratch.file("passwords", "user:password\n");
     for options in [
@@ -136,7 +136,7 @@ fn addresses_of_the_gateway_are_checked_before_the_start() {
     assert!(larderd(&[&["--check-config"], right.as_slice()].concat()).status.success());
 }
 
-/// The items of 100 B and of 20 kB that are left of a cache that was filled with both.
+/// The number of items of 100 B and of 20 kB that remain in a cache filled with both.
 fn left_of_two_sizes(size_exponent: &str) -> (usize, usize) {
     let small = |i: usize| format!("set s{i} 0 0 100\r\n{}\r\n", "s".repeat(100));
     let large = |i: usize| format!("set l{i} 0 0 20000\r\n{}\r\n", "l".repeat(20_000));
@@ -157,7 +157,7 @@ fn a_larger_size_exponent_keeps_more_items() {
 }
 
 #[test]
-fn what_is_disabled_is_refused_as_memcached_refuses_it() {
+fn disabled_commands_are_refused_like_in_memcached() {
     let flush = asked(&["-F"], "flush_all\r\n");
     assert_eq!(flush, "CLIENT_ERROR flush_all not allowed\r\n");
     let cas = asked(&["-C"], "set a 0 0 1\r\n1\r\ngets a\r\n");
@@ -177,7 +177,7 @@ fn the_smallest_limit_still_serves() {
     let fill: String = (0..3000).map(|i| format!("set k{i} 0 0 1000\r\n{value}\r\n")).collect();
     let large = "x".repeat(400_000);
     let then = format!("get k2999\r\nset l 0 0 400000\r\n{large}\r\nget l\r\n");
-    // Elsewhere pages, and so segments, may be longer.
+    // Other architectures may have longer pages, and so longer segments.
     let limit = if cfg!(target_arch = "x86_64") { "1" } else { "3" };
     let answers = asked(&["-m", limit, "-I", "512k", "-t", "4"], &(fill + &then));
     let (stored, then) = answers.split_at(3000 * "STORED\r\n".len());
@@ -212,7 +212,7 @@ fn a_unix_socket_has_its_mode_and_nothing_else_listens() {
 }
 
 #[test]
-fn who_cannot_be_served_is_told() {
+fn invalid_options_are_refused_with_a_message() {
     for (options, status, said) in [
         (&["--no-such-option"][..], 1, "--no-such-option"),
         (&["-m", "-5"], 1, "'-5' for '--memory-limit"),
@@ -271,7 +271,7 @@ fn help_version_and_licence_are_no_errors() {
 }
 
 #[test]
-fn the_log_tells_of_connections_if_it_is_asked_twice() {
+fn the_log_contains_connections_with_vv() {
     for (option, expected) in [("-v", false), ("-vv", true)] {
         let server = Server::larderd(&[option]);
         server.ask(b"mn\r\n");
@@ -285,7 +285,7 @@ fn the_log_tells_of_connections_if_it_is_asked_twice() {
 }
 
 #[test]
-fn the_log_is_plain_where_nobody_looks() {
+fn the_log_has_no_colours_without_a_terminal() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let verbose = larderd(&["-vv", "-f", "1.1", "-n", "40", "-l", "127.0.0.1", "-p", &port]);

@@ -1,4 +1,4 @@
-//! The configuration file, variables, and `--check-config`, as seen from outside.
+//! The configuration file, environment variables, and `--check-config`.
 
 use crate::common::{Scratch, Server, larderd, stat, stderr};
 use std::process::{Command, Output};
@@ -10,7 +10,7 @@ fn check(options: &[&str], variables: &[(&str, &str)]) -> Output {
 }
 
 #[test]
-fn a_file_says_what_flags_would() {
+fn a_file_is_equivalent_to_flags() {
     let scratch = Scratch::new("config-file");
     let text = "# A cache for sessions.\n\
                 memory-limit = 32\n\
@@ -41,7 +41,7 @@ fn a_file_says_what_flags_would() {
 }
 
 #[test]
-fn the_file_may_be_named_by_a_variable() {
+fn a_variable_can_name_the_file() {
     let scratch = Scratch::new("config-variable");
     let file = scratch.file("larder.toml", "conn-limit = 33\n");
     let server = Server::larderd_with(&[], &[("LARDER_CONFIG", &file)]);
@@ -49,7 +49,7 @@ fn the_file_may_be_named_by_a_variable() {
 }
 
 #[test]
-fn what_is_good_is_said_and_nothing_is_served() {
+fn check_config_accepts_valid_options_without_serving() {
     let scratch = Scratch::new("config-good");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
@@ -60,7 +60,7 @@ fn what_is_good_is_said_and_nothing_is_served() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_line() {
+fn errors_in_the_file_are_reported_with_their_line() {
     let scratch = Scratch::new("config-wrong");
     let file = |text: &str| scratch.file("larder.toml", text);
     for (text, line, said) in [
@@ -86,7 +86,7 @@ fn what_is_wrong_is_named_with_its_line() {
 }
 
 #[test]
-fn a_wrong_variable_is_named() {
+fn an_invalid_variable_is_reported_by_name() {
     let output = check(&[], &[("LARDER_MEMORY_LIMIT", "lots")]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).starts_with("LARDER_MEMORY_LIMIT: "), "{}", stderr(&output));

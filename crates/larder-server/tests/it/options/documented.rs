@@ -1,4 +1,4 @@
-//! What the documentation has to have: every option of memcached, and examples that work.
+//! The documentation: it contains every option of memcached, and its examples work.
 
 use crate::common::{self, Server, larderd, stderr};
 use larder_server::stats::{PAGES, Row};
@@ -30,8 +30,8 @@ const EXTENDED: &str = "
     ssl_ca_cert ssl_wbuf_size ssl_session_cache ssl_kernel_tls ssl_min_version proxy_config
     proxy_arg proxy_uring relaxed_privileges";
 
-/// memcached 1.6.45's commands, each as a request that it understands. Subcommands are named by
-/// their last word where no other command has it.
+/// memcached 1.6.45's commands, each with a valid request. A subcommand is named by its last word if that is
+/// unique.
 const COMMANDS: &[(&str, &str)] = &[
     ("set", "set k 0 0 1\r\n1"),
     ("add", "add k 0 0 1\r\n1"),
@@ -165,7 +165,7 @@ fn every_option_of_memcached_is_in_the_table() {
     }
 }
 
-/// The commands that the table of differences says are answered with `ERROR`.
+/// The commands that are answered with `ERROR` according to the table of differences.
 fn refused() -> Vec<String> {
     let text = std::fs::read_to_string(root().join("docs/compatibility.md")).unwrap();
     let (differences, _) = text.split_once("## Options\n").unwrap();
@@ -174,20 +174,20 @@ fn refused() -> Vec<String> {
     refused.flat_map(|cells| quoted(cells[1])).collect()
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 fn quoted(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Whether the last answer to this is that there is no such command.
+/// Whether the last reply is the error of an unknown command.
 fn is_unknown(server: &Server, request: &str) -> bool {
     let answer = String::from_utf8(server.ask(format!("{request}\r\n").as_bytes())).unwrap();
-    // `ERROR failed to ...` knows the command.
+    // `ERROR failed to ...` is a reply of a known command.
     answer.lines().next_back() == Some("ERROR")
 }
 
 #[test]
-fn every_command_of_memcached_is_answered_or_named() {
+fn every_command_of_memcached_is_answered_or_documented() {
     let (server, refused) = (Server::larderd(&["-t", "1"]), refused());
     for (name, request) in COMMANDS {
         let named = refused.iter().any(|command| command == name);
@@ -228,7 +228,7 @@ fn every_binary_request_of_memcached_is_known() {
     }
 }
 
-/// What tests give to servers, but for this one.
+/// The sources of all tests except this file.
 fn tests() -> String {
     let folders =
         ["crates/larder-server/tests/it", "tests/clients", "tests/operations", "tests/hostile"];
@@ -245,12 +245,11 @@ fn files_below(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Where the table says "yes", a test gives the option, by one of its names; nothing stands in the
-/// table alone.
+/// Each option with "yes" in the table is used by a test, by one of its names.
 #[test]
-fn every_option_that_works_is_given_by_a_test() {
+fn every_working_option_is_used_by_a_test() {
     let (table, tests) = (compatibility(), tests());
-    // As a word of its own, or in a list of `-o`.
+    // The option is a separate word, or part of a list of `-o`.
     let ends = |c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_');
     let words: Vec<&str> = tests.split(ends).collect();
     let given = |option: &str| words.contains(&option);
@@ -258,7 +257,7 @@ fn every_option_that_works_is_given_by_a_test() {
     for row in table.lines().filter(|row| row.starts_with("| `") && row.contains("| yes")) {
         let mut names = quoted(row.split('|').nth(1).unwrap());
         names.iter_mut().for_each(|name| *name = name.trim_start_matches("-o ").to_owned());
-        // A long name is another of the short one before it.
+        // A long name belongs to the short name before it.
         while !names.is_empty() {
             let more = names[1..].iter().take_while(|name| name.starts_with("--")).count();
             let option: Vec<String> = names.drain(..=more).collect();
@@ -270,7 +269,7 @@ fn every_option_that_works_is_given_by_a_test() {
     assert!(not_given.is_empty(), "no test gives {not_given:?}");
 }
 
-/// Names that a help text has for options: `-p`, `--port`, `maxconns_fast` of its list.
+/// The names of options in a help text: `-p`, `--port`, `maxconns_fast`.
 fn listed(help: &str) -> Vec<&str> {
     let extended = help.lines().filter_map(|line| line.trim_start().strip_prefix("- "));
     let extended = extended.filter_map(|line| line.split_once(':')).map(|(name, _)| name);
@@ -280,9 +279,9 @@ fn listed(help: &str) -> Vec<&str> {
     extended.filter(|name| !name.contains(' ')).chain(short).collect()
 }
 
-/// Scripts look there for what a server understands.
+/// Scripts search the help for supported options.
 #[test]
-fn every_name_in_memcacheds_help_is_in_ours() {
+fn every_name_in_the_help_of_memcached_is_in_ours() {
     let memcached = Command::new("memcached").arg("-h").output();
     let memcached = memcached.expect("memcached; scripts/test installs it").stdout;
     let memcached = String::from_utf8(memcached).unwrap();
@@ -300,7 +299,7 @@ fn words(help: &str) -> Vec<&str> {
     help.split(|c: char| c.is_whitespace() || ",.:<=".contains(c)).collect()
 }
 
-/// Also of those that have no effect here; those that are errors are not there.
+/// The help contains options without effect, too, but not the options that are errors.
 #[test]
 fn every_option_of_memcached_is_in_the_help() {
     let help = help();
@@ -319,7 +318,7 @@ fn every_option_of_memcached_is_in_the_help() {
 }
 
 #[test]
-fn what_is_not_in_the_help_is_not_said_to_work() {
+fn every_documented_option_is_in_the_help() {
     let (help, table) = (help(), compatibility());
     let listed = words(&help);
     for row in table.lines().filter(|row| row.starts_with("| `") && row.contains("| yes")) {
@@ -333,10 +332,10 @@ fn what_is_not_in_the_help_is_not_said_to_work() {
     }
 }
 
-/// An option that `larderd` does not know is refused with status 1; what it can't do, with another,
-/// or it is told that the port is taken.
+/// larderd refuses an unknown option with status 1, and an unsupported one with another status. With a valid option it
+/// fails because the port is taken.
 #[test]
-fn extended_options_are_what_the_table_says() {
+fn extended_options_behave_as_the_table_says() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     for row in compatibility().lines().filter(|row| row.starts_with("| `-o ")) {
@@ -350,7 +349,7 @@ fn extended_options_are_what_the_table_says() {
     }
 }
 
-/// What memcached 1.6.45 shows beside Debian's 1.6.18, `-Z` and `-o idle_timeout` given.
+/// The statistics of memcached 1.6.45 that Debian's 1.6.18 lacks, with `-Z` and `-o idle_timeout`.
 const NEW_STATISTICS: &str = "
     slab_reassign_busy_nomem slab_reassign_last_busy_status client_flags_size drop_privileges
     ssl_new_sessions ssl_handshake_errors ssl_proto_errors time_since_server_cert_refresh
@@ -369,10 +368,10 @@ fn row(page: &str, name: &str) -> &'static Row {
     page.rows().find(|row| row.name == name).unwrap_or_else(|| panic!("{name} has no row"))
 }
 
-/// Whoever reads a page that memcached has can look up what memcached does not show. That every row
-/// is documented is seen by the test `statistics`.
+/// On pages that memcached has, the documentation marks statistics that memcached lacks. The tests of `stats` check
+/// that every row is documented.
 #[test]
-fn a_statistic_that_memcached_does_not_have_is_called_larders_own() {
+fn statistics_that_memcached_lacks_are_documented_as_larders_own() {
     let new: Vec<&str> = NEW_STATISTICS.split_whitespace().collect();
     let options = &["-o", "idle_timeout=100"][..];
     let ours = Server::larderd(options);
@@ -389,14 +388,14 @@ fn a_statistic_that_memcached_does_not_have_is_called_larders_own() {
 }
 
 #[test]
-fn the_example_of_a_configuration_is_good() {
+fn the_example_configuration_is_valid() {
     let file = root().join("contrib/larder.toml");
     let output = larderd(&["--check-config", "--config", file.to_str().unwrap()]);
     assert!(output.status.success(), "{}", stderr(&output));
 }
 
 #[test]
-fn the_configuration_in_the_documentation_is_good() {
+fn the_documented_configuration_is_valid() {
     let text = std::fs::read_to_string(root().join("docs/configuration.md")).unwrap();
     let (_, rest) = text.split_once("```toml\n").unwrap();
     let (example, _) = rest.split_once("```").unwrap();

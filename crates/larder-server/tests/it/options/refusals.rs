@@ -1,5 +1,4 @@
-//! What is refused at the start, at once and with a reason; files that would never end; and what is
-//! said of a server that has started.
+//! Refusals at the start with a reason, files that block on reading, and messages of a started server.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::common::tls::{Authority, Secure, client_config, connect, write_identity};
@@ -22,14 +21,14 @@ fn start(scratch: Scratch, options: &[&str]) -> Server {
     Server::spawn(scratch, &mut command)
 }
 
-/// The exit status and the reason of what does not start. It would be waited for in vain if it hung.
+/// The exit status and the message of a server that does not start.
 fn refused(scratch: Scratch, options: &[&str]) -> (Option<i32>, String) {
     let mut server = start(scratch, &[&["-l", "127.0.0.1", "-p", "-1"], options].concat());
     (server.ends().code(), server.said())
 }
 
 #[test]
-fn what_can_not_be_had_is_refused_with_a_reason() {
+fn impossible_options_are_refused_with_a_reason() {
     let threads = "Number of threads must be at most 1024\n";
     let memory = "The memory limit must be 1 to 16777216 MiB (-m)\n";
     let udp = "Cannot use UDP with extstore enabled (-U 0 to disable)\n";
@@ -52,7 +51,7 @@ fn what_can_not_be_had_is_refused_with_a_reason() {
 }
 
 fn make_fifo(path: &Path) {
-    // In the place of what is there.
+    // Replaces an existing file.
     let _ = fs::remove_file(path);
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
@@ -93,9 +92,9 @@ fn a_certificate_or_a_key_that_is_a_pipe_is_refused() {
     }
 }
 
-/// One thread serves everybody, and it is the one that reads the files for `refresh_certs`.
+/// With one worker thread, `refresh_certs` reads the files on the thread that serves all clients.
 #[test]
-fn pipes_that_come_later_keep_nobody_waiting() {
+fn a_pipe_in_place_of_a_certificate_blocks_no_client() {
     for name in FILES {
         let (scratch, authority) = with_identity("later-pipe");
         let server = start(scratch, &["-l", "127.0.0.1", "-p", "-1", "-Z", "-o", ALL_FILES]);
@@ -113,7 +112,7 @@ fn pipes_that_come_later_keep_nobody_waiting() {
     }
 }
 
-/// Has a certificate without any extension signed, which makes it one of version 1: `v1.pem`.
+/// Issues a certificate without extensions, which makes it version 1: `v1.pem`.
 fn issue_version_1(scratch: &Scratch, authority: &Authority) {
     scratch.file("authority.key", &authority.key_pem());
     scratch.file("authority.pem", &authority.pem());
@@ -154,7 +153,7 @@ fn a_clients_certificate_of_version_1_is_refused_and_the_log_has_the_remedy() {
     watcher.read_exact(&mut [0; 4]).unwrap();
     issue_version_1(scratch, &secure.authority);
     let address = format!("127.0.0.1:{}", secure.server.port());
-    // rustls would not show it.
+    // The error of rustls does not contain the version.
     let output = Command::new("openssl")
         .args(["s_client", "-connect", &address, "-cert", "v1.pem", "-key", "v1.key", "-ign_eof"])
         .current_dir(scratch.path(""))
@@ -179,26 +178,26 @@ fn a_clients_certificate_of_version_1_is_refused_and_the_log_has_the_remedy() {
     assert_eq!(stat(&page, "ssl_handshake_errors"), "1");
 }
 
-/// What a server prints to a terminal until it answers, and has ended.
+/// The output of a server to a terminal, from the start until its end.
 fn printed(options: &[&str]) -> (Server, String) {
     let terminal = openpty(None, None).unwrap();
     let scratch = Scratch::new("terminal");
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
     command.args(["-l", "127.0.0.1", "-p", "-1"]).args(options);
     let mut server = Server::spawn_saying(scratch, &mut command, terminal.slave.into());
-    // It has the other end open too.
+    // The server has the other end open, too.
     drop(command);
     assert_eq!(server.ask_text("mn\r\n"), "MN\r\n");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.ends().code(), Some(0));
-    // The end of a terminal that nobody has open is an error.
+    // Reading a terminal without another open end is an error.
     let (mut master, mut text) = (File::from(terminal.master), Vec::new());
     let _ = master.read_to_end(&mut text);
     (server, String::from_utf8(text).unwrap().replace("\r\n", "\n"))
 }
 
 #[test]
-fn a_terminal_is_told_in_one_line_what_was_started() {
+fn a_terminal_shows_one_line_at_the_start() {
     let (server, said) = printed(&["-u", "root", "-m", "100", "-t", "3"]);
     let (version, port) = (env!("CARGO_PKG_VERSION"), server.port());
     let line = format!(
@@ -212,8 +211,7 @@ fn a_terminal_is_told_in_one_line_what_was_started() {
     assert_eq!(elsewhere.said(), "", "a file or a pipe gets what the log shows");
 }
 
-/// Whether it is warned of that anybody is served who reaches the machine. The warning comes before
-/// the first connection is served.
+/// Whether the server warns of open access. It does so before it serves the first connection.
 fn is_warned(options: &[&str]) -> bool {
     let (scratch, _) = with_identity("warned");
     scratch.file("logins", "user:password\n");
@@ -230,7 +228,7 @@ fn is_warned(options: &[&str]) -> bool {
 }
 
 #[test]
-fn what_anybody_may_reach_without_a_login_is_warned_of() {
+fn open_access_without_a_login_causes_a_warning() {
     let begun = Instant::now();
     let tls = |mode: u8| {
         format!(
@@ -247,7 +245,7 @@ fn what_anybody_may_reach_without_a_login_is_warned_of() {
         (&["-p", "-1", "-Y", "logins"], false),
         (&["-p", "-1", "-S", "--sasl-pwdb", "logins"], false),
         (&["-s", "socket"], false),
-        // Encryption without a certificate of the client's keeps nobody out.
+        // TLS without client certificates does not restrict access.
         (&["-p", "-1", "-Z", "-o", &none], true),
         (&["-p", "-1", "-Z", "-o", &asked], true),
         (&["-p", "-1", "-Z", "-o", &needed], false),
@@ -263,9 +261,9 @@ fn what_anybody_may_reach_without_a_login_is_warned_of() {
     assert!(begun.elapsed() < TIMEOUT);
 }
 
-/// A unix socket has its mode.
+/// The mode of a unix socket restricts access.
 #[test]
-fn a_unix_socket_is_no_way_in_for_others() {
+fn a_unix_socket_causes_no_warning() {
     let server = start(Scratch::new("unix"), &["-u", "root", "-s", "socket"]);
     let path = server.scratch.path("socket");
     wait_for("socket", || UnixStream::connect(&path).is_ok());

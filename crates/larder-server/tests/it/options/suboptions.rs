@@ -1,4 +1,4 @@
-//! The `-o` list, as seen from outside.
+//! The extended options of `-o`.
 
 use crate::common::{self, Server, TIMEOUT, larderd, stat, stderr, wait_for};
 use socket2::{Domain, Socket, Type};
@@ -25,10 +25,10 @@ fn page(stream: &mut TcpStream, request: &str) -> String {
     page.replace('\r', "")
 }
 
-/// memcached's words and exit status: both are started on a port that nobody can have, so that what
-/// is not refused ends too.
+/// The messages and exit statuses equal memcached's. Both programs start on an unavailable port, so that they end even
+/// if they accept the options.
 #[test]
-fn what_cannot_be_is_refused_as_memcached_refuses_it() {
+fn invalid_suboptions_are_refused_like_in_memcached() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     for list in [
@@ -88,7 +88,7 @@ fn what_cannot_be_is_refused_as_memcached_refuses_it() {
 }
 
 #[test]
-fn what_has_no_effect_is_accepted_and_said() {
+fn suboptions_without_effect_are_accepted_and_logged() {
     let list = "hashpower=20,no_hashexpand,tail_repair_time=10,hash_algorithm=xxh3,lru_maintainer,\
                 no_lru_maintainer,temporary_ttl=5,slab_reassign,no_slab_reassign,slab_sizes=1-2,\
                 slab_chunk_max=512,no_chunked_items,worker_logbuf_size=64,inline_ascii_resp,\
@@ -108,7 +108,7 @@ fn what_has_no_effect_is_accepted_and_said() {
 }
 
 #[test]
-fn what_is_set_is_shown() {
+fn suboptions_appear_in_the_settings() {
     let list = "no_lru_crawler,lru_crawler_sleep=7,lru_crawler_tocrawl=8,hot_lru_pct=30,\
                 warm_lru_pct=31,hot_max_factor=0.5,warm_max_factor=3,slab_automove=2,\
                 slab_automove_ratio=0.7,slab_automove_window=9,idle_timeout=99,\
@@ -137,7 +137,7 @@ fn what_is_set_is_shown() {
     }
 }
 
-/// memcached keeps the bytes in 32 bits, and shows them also where there is no TLS.
+/// memcached stores the bytes in 32 bits, and shows them without TLS, too.
 #[test]
 fn the_buffer_of_tls_is_shown_as_memcached_shows_it() {
     for (options, bytes) in [
@@ -163,9 +163,9 @@ fn flash_settings(server: &Server) -> String {
     page.lines().filter(is_one).map(|line| format!("{line}\n")).collect()
 }
 
-/// memcached shows and changes them without external storage, too.
+/// memcached shows and changes these settings without external storage, too.
 #[test]
-fn settings_of_flash_are_memcacheds() {
+fn settings_of_flash_equal_those_of_memcached() {
     let rate = "ext_recache_rate=2000";
     let all = "ext_item_size=100,ext_item_age=60,ext_low_ttl=30,ext_recache_rate=9,\
                ext_wbuf_size=8,ext_compact_under=7,ext_drop_under=5,ext_max_sleep=1000,\
@@ -191,9 +191,9 @@ fn settings_of_flash_are_memcacheds() {
     }
 }
 
-/// As memcached 1.6.45 answers; Debian's 1.6.18 knows no abbreviations of subcommands.
+/// The replies are those of memcached 1.6.45; Debian's 1.6.18 accepts no abbreviations of subcommands.
 #[test]
-fn subcommands_of_extstore_are_found_by_their_beginning() {
+fn subcommands_of_extstore_can_be_abbreviated() {
     let server = Server::larderd(&[]);
     for (command, answer) in [
         ("extstore", "ERROR"),
@@ -246,7 +246,7 @@ fn memcached(options: &[&str]) -> Server {
 }
 
 #[test]
-fn a_connection_too_many_is_refused() {
+fn a_connection_beyond_the_limit_is_refused() {
     let server = Server::larderd(&["-c", "2"]);
     let mut first = server.connect();
     let mut second = server.connect();
@@ -261,7 +261,7 @@ fn a_connection_too_many_is_refused() {
 }
 
 #[test]
-fn a_connection_too_many_waits_where_it_is_not_to_be_refused() {
+fn a_connection_beyond_the_limit_waits_without_maxconns_fast() {
     let server = Server::larderd(&["-c", "2", "-o", "no_maxconns_fast"]);
     let mut first = server.connect();
     for times in 1..4 {
@@ -292,19 +292,19 @@ fn a_connection_too_many_waits_where_it_is_not_to_be_refused() {
 }
 
 #[test]
-fn who_is_idle_is_closed_and_who_is_not_is_not() {
+fn only_idle_connections_are_closed() {
     let server = Server::larderd(&["-o", "idle_timeout=3"]);
     let mut busy = server.connect();
     let mut idle = server.connect();
     exchange(&mut idle, "mn\r\n", "MN\r\n");
-    // Half a value is no idleness.
+    // A connection with an incomplete value is not idle.
     let mut sending = server.connect();
     sending.write_all(b"set a 0 0 5\r\nab").unwrap();
     let ended = std::thread::spawn(move || idle.read_to_end(&mut Vec::new()).unwrap());
     let begun = Instant::now();
     while !ended.is_finished() || begun.elapsed() < Duration::from_secs(6) {
         exchange(&mut busy, "mn\r\n", "MN\r\n");
-        // How often who is busy asks.
+        // The interval of the requests of the busy connection.
         std::thread::sleep(Duration::from_millis(50));
         assert!(begun.elapsed() < TIMEOUT, "it is still open");
     }
@@ -315,8 +315,8 @@ fn who_is_idle_is_closed_and_who_is_not_is_not() {
 }
 
 #[test]
-fn a_slow_watcher_has_the_memory_that_was_asked_for() {
-    // A line has some 90 bytes, and goes out 20 ms later at most.
+fn a_slow_watcher_has_the_configured_buffer() {
+    // A line has about 90 bytes and is sent within 20 ms.
     for (kib, skips) in [(1, true), (200, false)] {
         let size = format!("watcher_logbuf_size={kib}");
         let server = Server::larderd(&["-o", &size]);
@@ -329,16 +329,16 @@ fn a_slow_watcher_has_the_memory_that_was_asked_for() {
     }
 }
 
-/// What all connections may hold under `-o read_buf_mem_limit=1`.
+/// The memory limit of all connections with `-o read_buf_mem_limit=1`.
 const HELD_MAX: usize = 1 << 20;
 
-/// What they may hold until those that were chosen to be closed are.
+/// The memory that connections may hold until the marked connections are closed.
 const HELD_FOR_NOW_MAX: usize = HELD_MAX / 2 * 3;
 
-/// Whether a connection was closed because all of them held as much as they may: one that wanted more,
-/// or one that had stalled.
+/// Whether the server has closed a connection because of the buffer limit: the one that needed more memory, or a
+/// stalled one.
 fn is_one_refused(server: &Server) -> bool {
-    // The one that asks may be refused itself.
+    // The server may also close the connection that requests the statistics.
     let stats = server.ask_text("stats\r\n").replace('\r', "");
     let counted =
         |name: &str| stats.contains(&format!("STAT {name} ")) && stat(&stats, name) != "0";
@@ -348,16 +348,16 @@ fn is_one_refused(server: &Server) -> bool {
     refused
 }
 
-/// The rest of a value is waited for with what has come of it, in the connection's memory. Under a
-/// smaller limit on all memory a value of this length would go to the engine as it comes.
+/// The server buffers an incomplete value in the connection's memory. With a smaller memory limit, the engine would
+/// store a value of this length as it arrives.
 #[test]
-fn connections_hold_no_more_of_requests_than_they_may() {
+fn incomplete_requests_stay_within_the_buffer_limit() {
     let server = Server::larderd(&["-m", "1024", "-o", "read_buf_mem_limit=1"]);
     let half = format!("set a 0 0 60000\r\n{}", "x".repeat(50_000));
     let begin = |count: usize| -> Vec<TcpStream> {
         let connect = |_| {
             let mut stream = server.connect();
-            // The server may have closed it before all is written.
+            // The server may close the connection before everything is written.
             let _ = stream.write_all(half.as_bytes());
             stream
         };
@@ -374,10 +374,10 @@ fn connections_hold_no_more_of_requests_than_they_may() {
     drop((few, many));
 }
 
-/// How much of an answer that nobody reads is left to the server depends on the buffers of the
-/// kernel: so answers have different lengths, and there are as many of them as it takes.
+/// The part of an unread reply that the server must buffer depends on the kernel's buffers. So the test uses replies of
+/// different lengths, until the limit is reached.
 #[test]
-fn connections_hold_no_more_of_answers_than_they_may() {
+fn unread_replies_stay_within_the_buffer_limit() {
     let server = Server::larderd(&["-o", "read_buf_mem_limit=1"]);
     let mut greedy = Vec::new();
     let begun = Instant::now();
@@ -393,7 +393,7 @@ fn connections_hold_no_more_of_answers_than_they_may() {
     }
 }
 
-/// A client for which the kernel keeps little.
+/// A client with a small receive buffer.
 fn connect_with_a_small_buffer(port: u16) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();

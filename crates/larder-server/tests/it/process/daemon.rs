@@ -1,4 +1,4 @@
-//! Life in the background and under a service manager, and how it ends.
+//! The daemon, the service manager, privileges, and stopping.
 
 use crate::common::{Scratch, Server, TIMEOUT, larderd, of_process, stderr, wait_for};
 use nix::sys::signal::{Signal, kill};
@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
-/// Ends with the test.
+/// A background process that ends with the test.
 struct Background(Pid);
 
 impl Drop for Background {
@@ -19,8 +19,8 @@ impl Drop for Background {
     }
 }
 
-/// Whether a process that is nobody's child here has ended. Where the first process of a container
-/// waits for no children, it stays in the table of processes.
+/// Whether a process that is not a child of this one has ended. It may stay a zombie if the first process of a
+/// container does not wait for children.
 fn has_ended(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with('Z'))
@@ -30,12 +30,12 @@ fn has_ended(pid: Pid) -> bool {
 fn a_daemon_leaves_its_terminal_and_its_directory() {
     let scratch = Scratch::new("daemon");
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
-    // A path that only means something here.
+    // A path relative to the working directory.
     command.args(["-d", "-l", "127.0.0.1", "-p", "-1", "-t", "1", "-P", "larderd.pid"]);
     command.current_dir(scratch.path("")).env("MEMCACHED_PORT_FILENAME", scratch.path("ports"));
     let started = command.output().unwrap();
     assert!(started.status.success(), "{}", stderr(&started));
-    // It is bound when the command comes back.
+    // The server has bound its port when the command returns.
     let ports = scratch.read("ports");
     let port: u16 = ports.trim().rsplit(' ').next().unwrap().parse().unwrap();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -56,7 +56,7 @@ fn a_daemon_leaves_its_terminal_and_its_directory() {
 }
 
 #[test]
-fn who_starts_a_daemon_hears_of_its_failure() {
+fn a_failed_daemon_start_returns_an_error() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let output = larderd(&["-d", "-l", "127.0.0.1", "-p", &port]);
@@ -82,7 +82,7 @@ fn a_pid_file_is_replaced_and_removed() {
 }
 
 #[test]
-fn a_pid_file_that_cannot_be_keeps_nobody_from_serving() {
+fn an_unwritable_pid_file_does_not_prevent_the_start() {
     let server = Server::larderd(&["-P", "/nowhere/larderd.pid"]);
     assert_eq!(server.ask_text("mn\r\n"), "MN\r\n");
     let said = server.said();
@@ -93,7 +93,7 @@ fn a_pid_file_that_cannot_be_keeps_nobody_from_serving() {
 }
 
 #[test]
-fn huge_pages_are_asked_for_or_it_is_said_that_there_are_none() {
+fn huge_pages_are_used_or_a_warning_is_logged() {
     let server = Server::larderd(&["-L", "-m", "64"]);
     assert_eq!(server.ask_text("set a 0 0 1\r\n1\r\n"), "STORED\r\n");
     let mappings = std::fs::read_to_string(format!("/proc/{}/smaps", server.pid())).unwrap();
@@ -102,7 +102,7 @@ fn huge_pages_are_asked_for_or_it_is_said_that_there_are_none() {
     assert_ne!(huge, server.said().contains("no huge pages"), "{}", server.said());
 }
 
-/// Only root can become somebody else.
+/// Only root can switch the user.
 #[test]
 fn root_becomes_another_user_with_that_users_groups() {
     if !geteuid().is_root() {
@@ -116,9 +116,9 @@ fn root_becomes_another_user_with_that_users_groups() {
     assert_eq!(ids("CapEff:").trim_start_matches('0'), "");
 }
 
-/// So that the mode of `-a` means that user's group.
+/// The mode of `-a` then refers to the group of the user of `-u`.
 #[test]
-fn a_unix_socket_belongs_to_whom_root_becomes() {
+fn a_unix_socket_belongs_to_the_user_of_u() {
     if !geteuid().is_root() {
         return;
     }
@@ -135,12 +135,12 @@ fn a_unix_socket_belongs_to_whom_root_becomes() {
 }
 
 #[test]
-fn core_files_may_be_as_large_as_the_system_allows() {
+fn the_core_file_limit_is_raised_to_the_maximum() {
     let shell = "ulimit -S -c 0; exec \"$0\" -r -l 127.0.0.1 -p -1 -t 1";
     let mut command = Command::new("sh");
     command.args(["-c", shell, env!("CARGO_BIN_EXE_larderd")]);
     let server = Server::spawn(Scratch::new("core"), &mut command);
-    // The shell had set the first to 0; the second may be that here.
+    // The shell sets the soft limit to 0; the hard limit may also be 0 on this machine.
     wait_for("core limit", || {
         let limits = of_process(server.pid(), "limits", "Max core file size");
         let limits: Vec<&str> = limits.split_whitespace().collect();
@@ -148,7 +148,7 @@ fn core_files_may_be_as_large_as_the_system_allows() {
     });
 }
 
-/// Root may in general, but not in every container.
+/// Whether a process may lock memory. Root may, except in some containers.
 fn may_lock_memory(pid: Pid) -> bool {
     const CAP_IPC_LOCK: u32 = 14;
     let capabilities = of_process(pid, "status", "CapEff:");
@@ -156,7 +156,7 @@ fn may_lock_memory(pid: Pid) -> bool {
 }
 
 #[test]
-fn memory_is_locked_or_it_is_said_that_it_is_not() {
+fn memory_is_locked_or_a_warning_is_logged() {
     let server = Server::larderd(&["-k", "-m", "16"]);
     assert_eq!(server.ask_text("set a 0 0 1\r\n1\r\n"), "STORED\r\n");
     let locked = of_process(server.pid(), "status", "VmLck:");
@@ -167,13 +167,13 @@ fn memory_is_locked_or_it_is_said_that_it_is_not() {
         assert!(!may_lock_memory(server.pid()), "{said}");
     } else {
         assert!(kib(&locked) >= 16 << 10, "{locked}");
-        // Locking fetches nothing that is not used: the limit's promise holds.
+        // Locking does not allocate unused memory, so the process stays within the limit.
         assert!(kib(&resident) < 48 << 10, "{resident}");
     }
 }
 
 #[test]
-fn shutdown_has_to_be_allowed() {
+fn shutdown_must_be_enabled() {
     let refused = "SERVER_ERROR: shutdown not enabled\r\nMN\r\n";
     let mut server = Server::larderd(&[]);
     assert_eq!(server.ask_text("shutdown\r\nmn\r\n"), refused);
@@ -185,7 +185,7 @@ fn shutdown_has_to_be_allowed() {
 }
 
 #[test]
-fn shutdown_answers_nothing_and_ends() {
+fn shutdown_ends_the_server_without_a_reply() {
     for (name, command, graceful) in
         [("quick", "shutdown\r\n", false), ("graceful", "shutdown graceful\r\n", true)]
     {
@@ -198,7 +198,7 @@ fn shutdown_answers_nothing_and_ends() {
     }
 }
 
-/// Sends half a value and has the server told to end gracefully, until it accepts no more.
+/// Sends half a value, requests a graceful stop, and waits until the server accepts no connections.
 fn half_done() -> (Server, TcpStream) {
     let server = Server::larderd(&[]);
     let mut stream = server.connect();
@@ -212,7 +212,7 @@ fn half_done() -> (Server, TcpStream) {
 }
 
 #[test]
-fn a_graceful_end_finishes_what_has_begun() {
+fn a_graceful_stop_completes_open_requests() {
     let (mut server, mut stream) = half_done();
     assert!(server.child.try_wait().unwrap().is_none(), "it waits");
     stream.write_all(b"cde\r\nget a\r\n").unwrap();
@@ -223,7 +223,7 @@ fn a_graceful_end_finishes_what_has_begun() {
 }
 
 #[test]
-fn a_graceful_end_sends_what_was_asked_for() {
+fn a_graceful_stop_sends_unsent_replies() {
     let mut server = Server::larderd(&[]);
     let value = "x".repeat(50_000);
     let mut stream = server.connect();
@@ -241,7 +241,7 @@ fn a_graceful_end_sends_what_was_asked_for() {
 }
 
 #[test]
-fn a_quick_end_overtakes_a_graceful_one() {
+fn a_quick_stop_overrides_a_graceful_one() {
     let (mut server, mut stream) = half_done();
     server.signal(Signal::SIGTERM);
     assert_eq!(server.ends().code(), Some(0));
@@ -249,13 +249,13 @@ fn a_quick_end_overtakes_a_graceful_one() {
 }
 
 #[test]
-fn a_graceful_end_does_not_wait_for_ever() {
+fn a_graceful_stop_has_a_time_limit() {
     let (mut server, _stream) = half_done();
     assert_eq!(server.ends().code(), Some(0));
 }
 
 #[test]
-fn systemd_hears_of_every_change() {
+fn systemd_is_notified_of_every_phase() {
     let scratch = Scratch::new("systemd");
     let path = scratch.path("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
@@ -284,15 +284,15 @@ fn systemd_hears_of_every_change() {
     assert_eq!(server.ends().code(), Some(0));
 }
 
-/// systemd binds, and passes the socket as file 3.
+/// systemd binds the socket and passes it as descriptor 3.
 #[test]
-fn a_socket_that_was_passed_is_served() {
+fn an_inherited_socket_is_served() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // It was there before the server.
+    // This connection is older than the server.
     let mut early = TcpStream::connect(address).unwrap();
     early.write_all(b"mn\r\n").unwrap();
-    // To listen on a port that is taken would be an error.
+    // Binding the taken port would be an error.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let shell = "LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" -p $1 -t 1 3<&0 0</dev/null";
@@ -307,9 +307,9 @@ fn a_socket_that_was_passed_is_served() {
     assert_eq!(server.child.try_wait().unwrap(), None, "nothing else is listened on");
 }
 
-/// While one is waited for, all that wait for nothing are closed, in order.
+/// While the server waits for one request, it closes all idle connections.
 #[test]
-fn idle_connections_hold_up_no_graceful_end() {
+fn idle_connections_do_not_delay_a_graceful_stop() {
     let mut server = Server::larderd(&["-c", "500"]);
     let idle: Vec<TcpStream> = (0..300).map(|_| server.connect()).collect();
     let mut busy = server.connect();

@@ -8,10 +8,10 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-/// Someone who may not raise the hard limit.
+/// A user that cannot raise the hard limit.
 const NOBODY: u32 = 65_534;
 
-/// larderd as a user without rights, allowed `files` open files.
+/// larderd as an unprivileged user with a limit of `files` open files.
 fn limited(files: u32, options: &str) -> Command {
     let mut command = Command::new("sh");
     let larderd = env!("CARGO_BIN_EXE_larderd");
@@ -46,9 +46,9 @@ fn ask(stream: &mut TcpStream, request: &str, end: &str) -> String {
 }
 
 #[test]
-fn a_server_out_of_files_says_so_and_goes_on_when_one_is_free() {
+fn a_server_without_free_descriptors_warns_and_recovers() {
     let scratch = Scratch::new("descriptors");
-    // The log and the ports of a user without rights.
+    // The unprivileged user must be able to write the log and the port file.
     let folder = scratch.path("");
     std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     let server = Server::spawn(scratch, &mut limited(40, "-p -1 -t 1 -c 40"));
@@ -59,7 +59,7 @@ fn a_server_out_of_files_says_so_and_goes_on_when_one_is_free() {
     let mut stats = || ask(&mut first, "stats\r\n", "END\r\n");
     wait_for("word of it", || stats().contains("STAT accepting_conns 0\r\n"));
     assert!(stats().contains("STAT listen_disabled_num 1\r\n"), "{}", stats());
-    // Nothing may happen: attempts every 10 ms later it is still one line, and one event.
+    // The server retries every 10 ms, but logs only one line and counts only one event.
     std::thread::sleep(Duration::from_millis(500));
     assert!(stats().contains("STAT listen_disabled_num 1\r\n"), "{}", stats());
     let mut waits = connect();

@@ -1,4 +1,4 @@
-//! Signals, ends, and starting again.
+//! Signals and the end of connections.
 
 use crate::common::{Server, wait_for};
 use nix::sys::signal::Signal;
@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 
 #[test]
-fn it_ends_when_asked_though_connections_are_open() {
+fn signals_end_the_server_with_open_connections() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut server = Server::larderd(&["-t", "2"]);
         let idle: Vec<_> = (0..20).map(|_| server.connect()).collect();
@@ -20,16 +20,16 @@ fn it_ends_when_asked_though_connections_are_open() {
 }
 
 #[test]
-fn sighup_does_not_end_it() {
+fn sighup_does_not_end_the_server() {
     let server = Server::larderd(&["-v"]);
     server.signal(Signal::SIGHUP);
     wait_for("its handling", || server.said().contains("SIGHUP: reloading"));
     assert_eq!(server.ask(b"mn\r\n"), b"MN\r\n");
 }
 
-/// From when anybody can connect.
+/// The signal arrives as soon as a client can connect.
 #[test]
-fn sighup_does_not_end_what_has_just_begun() {
+fn sighup_during_the_start_does_not_end_the_server() {
     for _ in 0..10 {
         let server = Server::larderd(&[]);
         server.signal(Signal::SIGHUP);
@@ -38,7 +38,7 @@ fn sighup_does_not_end_what_has_just_begun() {
 }
 
 #[test]
-fn who_sends_no_more_gets_every_answer() {
+fn a_half_closed_connection_gets_every_reply() {
     let server = Server::larderd(&["-t", "1"]);
     let value = "v".repeat(3000);
     let mut requests = format!("set a 0 0 3000\r\n{value}\r\n");
@@ -50,15 +50,15 @@ fn who_sends_no_more_gets_every_answer() {
 }
 
 #[test]
-fn half_a_request_behind_the_end_is_dropped() {
+fn an_incomplete_request_at_the_end_is_dropped() {
     let server = Server::larderd(&["-t", "1"]);
     assert_eq!(server.ask(b"mn\r\nset a 0 0 10\r\nabc"), b"MN\r\n");
     assert_eq!(server.ask(b"get a\r\n"), b"END\r\n");
 }
 
-/// One worker, one that pipelines without end, and one who wants a word in between.
+/// One worker serves an endless pipeline and a second connection.
 #[test]
-fn a_long_pipeline_starves_nobody() {
+fn a_long_pipeline_does_not_starve_other_connections() {
     let server = Server::larderd(&["-t", "1", "-R", "10"]);
     let mut busy = server.connect();
     let mut reading = busy.try_clone().unwrap();

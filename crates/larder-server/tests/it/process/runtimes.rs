@@ -1,5 +1,5 @@
-//! What each runtime has to do by itself, with each engine. That they answer alike is for the other modules, which
-//! `scripts/test-runtimes` runs under each.
+//! The behaviour that each runtime must have with each engine. `scripts/test-runtimes` runs the other modules under
+//! each runtime to compare replies.
 
 use crate::common::{self, RUNTIMES, Scratch, Server, TIMEOUT, stat, wait_for};
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const ENGINES: [&[&str]; 3] = [&["segment"], &["dashmap", "-M"], &["moka"]];
 
-/// Checks a server of each runtime and engine, all at once: most checks wait.
+/// Checks a server of each runtime and engine concurrently, because most checks wait.
 fn each(options: &[&str], check: impl Fn(&Server, &str) + Sync) {
     let check = &check;
     std::thread::scope(|scope| {
@@ -33,7 +33,7 @@ fn number(server: &Server, name: &str) -> usize {
 }
 
 #[test]
-fn the_one_that_was_asked_for_runs() {
+fn the_configured_runtime_runs() {
     each(&["-t", "1"], |server, what| {
         let settings = page(server, "stats settings\r\n");
         let (runtime, engine) = (stat(&settings, "runtime"), stat(&settings, "engine"));
@@ -42,16 +42,16 @@ fn the_one_that_was_asked_for_runs() {
 }
 
 #[test]
-fn one_that_does_not_exist_is_refused() {
+fn an_unknown_runtime_is_refused() {
     let output = common::larderd(&["--runtime", "tokio"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(common::stderr(&output).contains("tokio-multi-thread"), "{output:?}");
 }
 
-/// Each thread keeps what it has stored last to itself. All of it has to be looked after, though
-/// nobody asks for anything but how many items there are.
+/// Each thread has its own open segments. Maintenance must reach all of them, although clients only request the number
+/// of items.
 #[test]
-fn what_has_expired_goes_by_itself() {
+fn expired_items_are_removed_without_requests() {
     each(&["-t", "3"], |server, what| {
         let clients: Vec<TcpStream> = (0..12).map(|_| server.connect()).collect();
         std::thread::scope(|scope| {
@@ -59,10 +59,10 @@ fn what_has_expired_goes_by_itself() {
                 scope.spawn(move || store_for_a_second(stream, client));
             }
         });
-        // Until they have expired: a second, and a tick of the server's clock.
+        // Items expire after a second and a tick of the server's clock.
         std::thread::sleep(Duration::from_millis(2100));
         assert_eq!(server.ask(b"lru_crawler crawl all\r\n"), b"OK\r\n");
-        // Moka leaves a few to its next round.
+        // Moka keeps a few until its next maintenance.
         wait_for(what, || number(server, "curr_items") < 30);
     });
 }
@@ -78,13 +78,13 @@ fn store_for_a_second(mut stream: &TcpStream, client: usize) {
 const PIECE: usize = 100_000;
 const PIECES: usize = 8;
 
-/// A value that shows whose it is, and which part of it where.
+/// A value that identifies its client, its round and each offset.
 fn value(client: usize, round: usize) -> Vec<u8> {
     let piece = |piece| format!("{client:03}.{round:03}.{piece:03}.").into_bytes();
     (0..PIECES).flat_map(|i| piece(i).into_iter().cycle().take(PIECE)).collect()
 }
 
-/// Sends a value in pieces, so that it arrives in many turns, and reads it again.
+/// Sends a value in pieces, so that it arrives in many polls, and reads it back.
 fn goes_there_and_back(stream: &mut TcpStream, client: usize, round: usize) -> bool {
     let value = value(client, round);
     stream.write_all(format!("set large-{client} 0 0 {}\r\n", value.len()).as_bytes()).unwrap();
@@ -100,7 +100,7 @@ fn goes_there_and_back(stream: &mut TcpStream, client: usize, round: usize) -> b
     answer == expected
 }
 
-/// Under work stealing a value begins on one thread and ends on another.
+/// With work stealing, a value can start on one thread and end on another.
 #[test]
 fn large_values_survive_a_change_of_threads() {
     each(&["-t", "4", "-m", "256"], |server, what| {
@@ -119,7 +119,7 @@ fn large_values_survive_a_change_of_threads() {
     });
 }
 
-/// A counter that all connections raise, whichever threads they are on.
+/// All connections increment one counter, from any thread.
 #[test]
 fn counts_add_up_over_threads() {
     each(&["-t", "4"], |server, what| {
@@ -131,14 +131,14 @@ fn counts_add_up_over_threads() {
         });
         assert_eq!(server.ask(b"incr n 0\r\n"), b"8000\r\n", "{what}");
         assert_eq!(number(server, "cmd_set"), 1, "{what}");
-        // Commands are counted by thread; none is lost when a connection moves.
+        // Each thread counts commands; none is lost when a connection moves.
         assert_eq!(number(server, "incr_hits"), 8001, "{what}");
     });
 }
 
-/// The end while connections are open, idle and busy, is an end and not a hang.
+/// The server stops while idle and busy connections are open.
 #[test]
-fn the_end_waits_for_nobody() {
+fn a_stop_does_not_wait_for_clients() {
     for runtime in RUNTIMES {
         let mut server = Server::larderd(&["--runtime", runtime, "-t", "3", "-A"]);
         let idle: Vec<TcpStream> = (0..30).map(|_| server.connect()).collect();
@@ -153,7 +153,7 @@ fn the_end_waits_for_nobody() {
     }
 }
 
-/// What a process has used of its processors, in hundredths of a second.
+/// The CPU time of a process, in hundredths of a second.
 fn ticks(server: &Server) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.child.id())).unwrap();
     let fields = stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2);
@@ -161,7 +161,7 @@ fn ticks(server: &Server) -> u64 {
 }
 
 #[test]
-fn waiting_takes_no_time() {
+fn waiting_uses_no_cpu_time() {
     each(&["-t", "2", "-o", "idle_timeout=60"], |server, what| {
         let mut asked = server.connect();
         asked.write_all(b"mn\r\n").unwrap();
@@ -170,15 +170,15 @@ fn waiting_takes_no_time() {
         half.write_all(b"set a 0 0 1000000\r\nab").unwrap();
         let mut watcher = server.connect();
         watcher.write_all(b"watch evictions\r\n").unwrap();
-        // One that takes no answers: the server can neither read nor write.
+        // This client reads no replies, so the server can neither read nor write.
         let mut deaf = server.connect();
         deaf.write_all(b"set big 0 0 500000\r\n").unwrap();
         deaf.write_all(&[&[b'x'; 500_000][..], b"\r\n"].concat()).unwrap();
         deaf.write_all(&b"get big\r\n".repeat(100)).unwrap();
-        // What was sent has to be dealt with first.
+        // Wait until the server has processed the requests.
         wait_for(&format!("rest, {what}"), || {
             let before = ticks(server);
-            // What is tested is the time that passes without work.
+            // Measure the CPU time while there is no work.
             std::thread::sleep(Duration::from_secs(2));
             ticks(server) - before < 30
         });
@@ -186,7 +186,7 @@ fn waiting_takes_no_time() {
 }
 
 #[test]
-fn who_is_silent_for_too_long_is_closed() {
+fn idle_connections_are_closed() {
     each(&["-t", "2", "-o", "idle_timeout=3"], |server, what| {
         let mut half = server.connect();
         half.write_all(b"set a 0 0 2\r\nh").unwrap();
@@ -197,7 +197,7 @@ fn who_is_silent_for_too_long_is_closed() {
             assert_eq!(silent.read_to_end(&mut Vec::new()).unwrap(), 0, "{what}");
         }
         assert_eq!(number(server, "idle_kicks"), 2, "{what}");
-        // A request that has begun is no silence.
+        // An incomplete request is not idle.
         half.write_all(b"i\r\n").unwrap();
         let mut answer = [0; 8];
         half.read_exact(&mut answer).unwrap();
@@ -205,9 +205,9 @@ fn who_is_silent_for_too_long_is_closed() {
     });
 }
 
-/// Longer than the three seconds after which a thread counts as hanging.
+/// Longer than the three seconds after which a thread counts as stalled.
 #[test]
-fn the_watchdog_goes_on_hearing_of_idle_threads() {
+fn idle_threads_keep_notifying_the_watchdog() {
     std::thread::scope(|scope| {
         for runtime in RUNTIMES {
             scope.spawn(move || hears_for(runtime, Duration::from_millis(4500)));

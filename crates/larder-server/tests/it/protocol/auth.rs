@@ -1,4 +1,4 @@
-//! Logins, as seen from outside; the same bytes to larderd and to Debian's memcached.
+//! Logins: the same bytes to larderd and to Debian's memcached.
 
 use crate::common::{Scratch, Server, TIMEOUT, wait_for};
 use nix::sys::signal::{Signal, kill};
@@ -19,7 +19,7 @@ fn login(user: &str, password: &str) -> String {
     format!("set any 0 0 {}\r\n{user} {password}\r\n", user.len() + 1 + password.len())
 }
 
-/// A connection on which one line answers each request.
+/// A connection where each reply is one line.
 struct Lines(BufReader<TcpStream>);
 
 impl Lines {
@@ -28,7 +28,7 @@ impl Lines {
     }
 
     fn ask(&mut self, request: &[u8]) -> String {
-        // The server may have closed it.
+        // The server may have closed the connection.
         let _ = self.0.get_mut().write_all(request);
         let mut line = String::new();
         let _ = self.0.read_line(&mut line);
@@ -60,12 +60,12 @@ fn plain(op: u8, message: &[u8]) -> Vec<u8> {
     packet(op, &[], b"PLAIN", message)
 }
 
-/// Statuses of the answers to binary requests, and whether the server hung up of itself.
+/// The statuses of the replies to binary requests, and whether the server closed the connection.
 fn statuses(server: &Server, requests: &[Vec<u8>]) -> (Vec<u16>, bool) {
     let mut stream = server.connect();
     let (mut statuses, mut closed) = (Vec::new(), false);
     for request in requests {
-        // It may have been closed after the one before.
+        // The server may have closed the connection after the previous request.
         let _ = stream.write_all(request);
         let Ok(status) = answer(&mut stream) else {
             closed = true;
@@ -90,12 +90,12 @@ fn stat(page: &str, name: &str) -> String {
 }
 
 #[test]
-fn what_cannot_be_guarded_does_not_start() {
+fn invalid_login_options_prevent_the_start() {
     let scratch = Scratch::new("refusals");
     let good = scratch.file("good", PASSWORDS);
     let broken = scratch.file("broken", "ann:first\nhush\n");
     let folder = scratch.path("").display().to_string();
-    // Options, exit status, what is said, and whether memcached's status is known to be the same.
+    // Options, exit status, message, and whether memcached has the same status.
     let cases: [(&[&str], i32, &str, bool); 13] = [
         (&["-Y", "/nonexistent/file"], 1, "Could not open authfile [/nonexistent/file]", true),
         (&["--auth-file", &folder], 1, "Could not open authfile", false),
@@ -128,7 +128,7 @@ fn what_cannot_be_guarded_does_not_start() {
 }
 
 #[test]
-fn a_text_login_opens_its_connection_alone() {
+fn a_text_login_applies_to_one_connection() {
     let scratch = Scratch::new("text");
     let file = scratch.file("passwords", PASSWORDS);
     let server = Server::larderd(&["-t", "2", "-Y", &file]);
@@ -180,7 +180,7 @@ fn sasl_takes_either_file_and_no_text() {
 }
 
 #[test]
-fn who_asks_for_both_kinds_of_logins_gets_memcacheds() {
+fn both_kinds_of_logins_behave_like_in_memcached() {
     let scratch = Scratch::new("both");
     let file = scratch.file("passwords", PASSWORDS);
     let options = ["-t", "1", "-S", "-Y", &file];
@@ -209,7 +209,7 @@ fn who_asks_for_both_kinds_of_logins_gets_memcacheds() {
 }
 
 #[test]
-fn one_dialect_can_be_asked_for() {
+fn b_restricts_the_dialect() {
     let noop = packet(NOOP, &[], &[], &[]);
     let text = Server::larderd(&["-t", "1", "-B", "ascii"]);
     assert_eq!(text.ask(b"mn\r\n"), b"MN\r\n");
@@ -219,9 +219,9 @@ fn one_dialect_can_be_asked_for() {
     assert_eq!(binary.ask(b"mn\r\n"), b"");
 }
 
-/// The file of `-S`, too; the command that reads certificates again reads no passwords.
+/// SIGHUP also reloads the file of `-S`. `refresh_certs` reloads no passwords.
 #[test]
-fn sighup_reads_the_passwords_of_sasl_again() {
+fn sighup_reloads_the_sasl_passwords() {
     let scratch = Scratch::new("reload-sasl");
     let file = scratch.file("passwords", "ann:first\n");
     let server = Server::larderd(&["-t", "1", "-S", "--sasl-pwdb", &file]);
@@ -237,13 +237,13 @@ fn sighup_reads_the_passwords_of_sasl_again() {
     assert_eq!(log_in("first"), "[32]");
 }
 
-/// Asks until the answer is there: signals take their time.
+/// Repeats a request until the expected reply: a signal takes effect later.
 fn until(expected: &str, mut ask: impl FnMut() -> String) {
     wait_for(expected, || ask() == expected);
 }
 
 #[test]
-fn sighup_reads_the_file_again_and_a_broken_one_changes_nothing() {
+fn sighup_reloads_the_password_file_and_ignores_an_invalid_one() {
     let scratch = Scratch::new("reload");
     let file = scratch.file("passwords", "ann:first\n");
     let server = Server::larderd(&["-t", "1", "-Y", &file]);
@@ -271,7 +271,7 @@ fn sighup_reads_the_file_again_and_a_broken_one_changes_nothing() {
 }
 
 #[test]
-fn no_password_is_logged_or_shown_to_watchers() {
+fn passwords_appear_neither_in_the_log_nor_for_watchers() {
     let scratch = Scratch::new("log");
     let file = scratch.file("passwords", "ann:sesame-right\nanother:sesame-other\n");
     let socket = scratch.path("socket");
@@ -327,11 +327,11 @@ fn connect(socket: &Path) -> UnixStream {
     stream
 }
 
-/// Requests that both versions of memcached read alike. 1.6.18 answers lines under six bytes where
-/// 1.6.45 hangs up, ends a password at a space, and takes lines with leading spaces and any length.
-/// Each waits for the answer to the one before, which memcached loses otherwise.
+/// Requests that both versions of memcached parse alike. 1.6.18 answers lines under six bytes, where 1.6.45 closes the
+/// connection; it ends a password at a space, and accepts leading spaces and lines of any length. Each request waits for
+/// the previous reply, which memcached loses otherwise.
 #[test]
-fn text_logins_are_answered_as_memcached_does() {
+fn text_logins_get_the_replies_of_memcached() {
     let scratch = Scratch::new("same-text");
     let file = scratch.file("passwords", PASSWORDS);
     let larderd = Server::larderd(&["-t", "1", "-Y", &file]);
@@ -383,8 +383,7 @@ fn text_logins_are_answered_as_memcached_does() {
     assert_eq!(counts(&larderd), counts(&memcached));
 }
 
-/// Stands in for saslauthd, which Debian's memcached asks: four strings, each behind its length; the
-/// answer is `OK` or `NO`.
+/// A fake saslauthd for Debian's memcached. A request has four strings with length prefixes; the reply is `OK` or `NO`.
 fn answer_for_saslauthd(socket: &Path) {
     let listener = UnixListener::bind(socket).unwrap();
     std::thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! The transcripts of `tests/conformance/`, against larderd with each engine under each runtime and over
-//! TLS, and against memcached as far as the installed one has what a case needs.
+//! The transcripts of `tests/conformance/`, run against larderd with each engine, with each runtime and over TLS, and
+//! against memcached if the installed version supports the case.
 #![expect(clippy::print_stderr, reason = "each try that differs is shown")]
 
 use crate::common::tls::{Client, Secure};
@@ -12,27 +12,26 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// How long an answer is waited for: only what does not conform takes so long, or a machine that has
-/// much else to do.
+/// The maximum wait for a reply. Only a missing reply or a busy machine takes so long.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How often a case is played that fails. The clock of a server may tick in the middle of one, so
-/// that a TTL is a second shorter than it says.
+/// The number of attempts for a failing case. The server's clock may tick during a case, so that a TTL is a second
+/// shorter.
 const ATTEMPTS: usize = 3;
 
-/// A server as a case needs it.
+/// A server with the options of a case.
 trait Running {
     type Peer: Peer;
 
     fn connect(&self) -> Self::Peer;
 
-    /// What a connection of its own is answered.
+    /// The reply on a new connection.
     fn ask(&self, requests: &str) -> String;
 }
 
-/// One end of a connection. Reads give up after some time.
+/// A client connection with a read timeout.
 trait Peer: Read + Write {
-    /// Says that nothing more comes.
+    /// Shuts down the sending side.
     fn end_input(&mut self);
 }
 
@@ -77,7 +76,7 @@ impl Peer for Client {
     }
 }
 
-/// A server with the peers of a case.
+/// A server and the connections of a case.
 struct Playing<R: Running> {
     server: R,
     peers: BTreeMap<usize, R::Peer>,
@@ -96,7 +95,7 @@ impl<R: Running> Target for Playing<R> {
     }
 
     fn send(&mut self, peer: usize, bytes: &[u8]) {
-        // A server that hung up is found out by reading.
+        // A closed connection is detected by the next read.
         let _ = self.peer(peer).write_all(bytes);
     }
 
@@ -118,7 +117,7 @@ impl<R: Running> Target for Playing<R> {
     }
 
     fn advance(&mut self, secs: u32) {
-        // The clock of a server ticks once a second, at its own moment.
+        // Each server's clock ticks once a second, at a different time.
         std::thread::sleep(Duration::from_secs(u64::from(secs)) + Duration::from_millis(100));
     }
 }
@@ -139,7 +138,7 @@ fn play(server: impl Running, runs: impl Fn(&Case) -> bool) {
     assert!(played > 200, "only {played} cases");
 }
 
-/// Under all runtimes at once: most of the time is spent waiting for clocks.
+/// Runs all runtimes concurrently, because the cases mostly wait for clocks.
 fn play_all<R: Running>(start: impl Fn(&str) -> R + Sync) {
     let start = &start;
     std::thread::scope(|scope| {
@@ -183,7 +182,7 @@ fn larderd_over_tls() {
     });
 }
 
-/// Cases that the judge itself gets wrong test nothing.
+/// The checker must reject wrong replies.
 #[test]
 fn memcached() {
     let server = Server::memcached(&["-t", "1"]).expect("memcached; scripts/test installs it");

@@ -1,23 +1,25 @@
 //! The same bytes to larderd and to Debian's memcached: thousands of generated requests, valid and
-//! broken, in all three dialects. The answers must be the same, byte for byte, but for [`KNOWN`].
+//! broken, in all three dialects. The replies must be the same, byte for byte, except for [`KNOWN`].
 #![expect(clippy::print_stderr, reason = "each try that differs is shown")]
 #![expect(clippy::cast_possible_truncation, reason = "generated lengths are short")]
 
 use crate::common::{RUNTIMES, Server};
 use std::fmt::Write as _;
 
-/// What 1.6.18 says, what Larder, after 1.6.45, says instead, and why. What the versions read
-/// differently is not generated: too few words (`ERROR` then), leading spaces (skipped then), bad
-/// flags or key in a store (its data not swallowed then), a key too long in a retrieval (which loses
-/// earlier answers), `ms s`, a flag that is no letter.
-/// Neither are numbers that get shorter: memcached pads them with spaces unless an earlier answer of
-/// the same pipeline still refers to the item.
+/// Known differences: the reply of 1.6.18, the reply of Larder, which follows 1.6.45, and the reason.
+///
+/// Requests that the two versions parse differently are not generated. 1.6.18 answers too few words with `ERROR`, skips
+/// leading spaces, does not swallow the data of a store with bad flags or key, and loses earlier replies after a
+/// retrieval of a too long key; `ms s` and flags that are not letters differ, too.
+///
+/// Numbers that get shorter are not generated either: memcached pads them with spaces unless an earlier reply of the
+/// same pipeline still refers to the item.
 const KNOWN: [(&str, &str, &str); 1] = [("1.6.18", "1.6.45", "the version that each says it is")];
 
-/// A CAS that neither server gives to an item.
+/// A CAS value that neither server assigns.
 const FOREIGN_CAS: &str = "999999999";
 
-/// A small generator with a seed of its own (splitmix64).
+/// A small random number generator (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -140,9 +142,9 @@ fn meta(random: &mut Random, out: &mut String) {
             "MI",
             "u",
         ]);
-        // `t` between `N` and `T` has three answers; Larder knows two.
+        // `t` between `N` and `T` has three possible values in memcached, two in Larder.
         let both = |a: &str, b: &str| flag.starts_with(a) && flags.contains(b);
-        // And 1.6.18 forgets that a key it creates came in base64.
+        // 1.6.18 does not record that the key of a new item was base64.
         if both("N", " T") || both("T", " N") || both("N", " b") {
             continue;
         }
@@ -150,13 +152,13 @@ fn meta(random: &mut Random, out: &mut String) {
         flags.push_str(flag);
     }
     match random.below(10) {
-        // Of a key that is too long, 1.6.45 tells other things than 1.6.18.
+        // The versions have different errors for a too long key.
         4..=6 | 8 if key.len() > 250 => out.push_str("mn\r\n"),
         0..=3 => write!(out, "mg {key}{flags}\r\n").unwrap(),
         4..=6 => {
             let (mode, value) =
                 (random.one(&["", " ME", " MA", " MP", " MR", " MS"]), value(random));
-            // One mode at a time, and flags that mean the same in both versions (`s` came later).
+            // One mode per request, and only flags with the same meaning in both versions (1.6.18 lacks `s`).
             let flags: String = flags
                 .split(' ')
                 .filter(|f| !f.starts_with('M') && !["N30", "s"].contains(f))
@@ -206,8 +208,8 @@ fn binary(random: &mut Random, out: &mut Vec<u8>) {
     }
 }
 
-/// How often a request is sent whose answers differ. The clock of a server may tick in the middle of
-/// one: then a TTL is a second shorter there.
+/// The number of attempts for a request with different replies. A server's clock may tick during a request, so that a
+/// TTL is a second shorter.
 const ATTEMPTS: usize = 4;
 
 /// Runs `generate` many times against memcached and larderd with these options. Each request flushes first.
@@ -227,7 +229,7 @@ fn compare(seed: u64, rounds: usize, options: &[&str], generate: impl Fn(&mut Ra
     }
 }
 
-/// What is first answered differently, if anything is.
+/// The first difference between the replies.
 fn difference(memcached: &Server, larderd: &Server, request: &[u8]) -> Option<String> {
     let [expected, got] = [memcached, larderd].map(|server| without_cas(&server.ask(request)));
     let expected = as_larder(&expected);
@@ -243,7 +245,7 @@ fn difference(memcached: &Server, larderd: &Server, request: &[u8]) -> Option<St
     Some(format!("byte {at}\nmemcached: {theirs}\nlarderd:   {ours}\nrequest:   {request}"))
 }
 
-/// The same answers with every CAS made 0: both servers count, but not the same things.
+/// The replies with every CAS replaced by 0: the servers assign different values.
 fn without_cas(answers: &[u8]) -> Vec<u8> {
     if answers.first() == Some(&0x81) {
         return without_binary_cas(answers);
@@ -285,7 +287,7 @@ fn without_binary_cas(mut answers: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What Larder should answer where memcached answered `expected`.
+/// The expected reply of Larder for memcached's reply `expected`.
 fn as_larder(expected: &[u8]) -> Vec<u8> {
     KNOWN.iter().fold(expected.to_vec(), |bytes, (memcached, larder, _reason)| {
         assert_eq!(memcached.len(), larder.len(), "else lengths in binary answers are off");

@@ -1,4 +1,4 @@
-//! TLS, as clients meet it.
+//! TLS of clients.
 
 use crate::common::tls::{Authority, Client, Secure, client_config, connect, write_identity};
 use crate::common::{Scratch, Server, TIMEOUT, larderd, stat, stderr, wait_for};
@@ -12,14 +12,14 @@ use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-/// Reads as many bytes as are expected.
+/// Reads and compares the expected bytes.
 fn read(stream: &mut impl Read, expected: &str) {
     let mut answer = vec![0; expected.len()];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(String::from_utf8_lossy(&answer), expected);
 }
 
-/// What comes of one request.
+/// The result of one request.
 fn ask_once(client: &mut Client) -> io::Result<String> {
     client.write_all(b"mn\r\n")?;
     let mut answer = [0; 4];
@@ -36,7 +36,7 @@ fn count(secure: &Secure, name: &str) -> u64 {
 }
 
 #[test]
-fn answers_are_those_of_a_plain_connection_in_both_versions() {
+fn replies_equal_those_of_a_plaintext_connection_in_both_versions() {
     let secure = Secure::start("versions", &[], "");
     for version in rustls::ALL_VERSIONS {
         let config = client_config(&secure.authority, &[version], None);
@@ -56,21 +56,21 @@ fn answers_are_those_of_a_plain_connection_in_both_versions() {
 }
 
 #[test]
-fn who_reads_late_gets_every_answer() {
+fn a_late_reader_gets_every_reply() {
     let secure = Secure::start("late", &["-m", "64"], "");
     let (mut client, value) = (secure.connect(), "v".repeat(1_000_000));
     client.write_all(format!("set a 0 0 1000000\r\n{value}\r\n").as_bytes()).unwrap();
     read(&mut client, "STORED\r\n");
     client.write_all(&b"get a\r\n".repeat(40)).unwrap();
-    // The server has answers that are not taken.
+    // The server has unsent replies.
     wait_for("full buffer", || secure.ask("stats conns\r\n").contains("conn_mwrite"));
     let one = format!("VALUE a 0 1000000\r\n{value}\r\nEND\r\n");
     (0..40).for_each(|_| read(&mut client, &one));
 }
 
-/// The peer's records come in pieces, as over a slow network, the handshake's too.
+/// All records, including those of the handshake, arrive in pieces.
 #[test]
-fn records_may_come_a_byte_at_a_time() {
+fn records_can_arrive_byte_by_byte() {
     let secure = Secure::start("pieces", &[], "");
     let config = Arc::new(secure.client_config());
     let Client { mut conn, mut sock } = connect(secure.server.port(), &config);
@@ -93,7 +93,7 @@ fn records_may_come_a_byte_at_a_time() {
 }
 
 #[test]
-fn who_sends_no_more_gets_every_answer() {
+fn a_half_closed_connection_gets_every_reply() {
     let secure = Secure::start("half-closed", &[], "");
     let mut client = secure.connect();
     client.write_all(&b"mn\r\n".repeat(1000)).unwrap();
@@ -104,7 +104,7 @@ fn who_sends_no_more_gets_every_answer() {
     assert_eq!(answers, b"MN\r\n".repeat(1000));
 }
 
-/// What `openssl s_client` makes of it: its status, what it says, and what was answered.
+/// Runs `openssl s_client`; returns its success and its output with the replies.
 fn s_client(secure: &Secure, options: &[&str], requests: &str) -> (bool, String) {
     let address = format!("127.0.0.1:{}", secure.server.port());
     let mut child = Command::new("openssl")
@@ -124,7 +124,7 @@ fn s_client(secure: &Secure, options: &[&str], requests: &str) -> (bool, String)
 }
 
 #[test]
-fn openssl_speaks_with_it_and_resumes_its_sessions() {
+fn openssl_connects_and_resumes_sessions() {
     let secure = Secure::start("openssl", &[], "");
     for (version, name) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
         for (session, kind) in [("-sess_out", "New"), ("-sess_in", "Reused")] {
@@ -149,7 +149,7 @@ fn a_client_that_is_too_old_is_refused() {
 }
 
 #[test]
-fn certificates_are_asked_of_clients_as_the_options_have_it() {
+fn client_certificates_are_required_by_the_options() {
     let stranger = Authority::new();
     for (mode, without, with_good, with_bad) in [
         (0, true, true, true),
@@ -178,10 +178,10 @@ fn certificates_are_asked_of_clients_as_the_options_have_it() {
     }
 }
 
-/// Says `bytes` without TLS; what comes back.
+/// Sends `bytes` without TLS; returns the reply.
 fn talk(mut stream: TcpStream, bytes: &[u8]) -> String {
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-    // It may be closed before all is written.
+    // The server may close the connection before everything is written.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
     let mut answer = Vec::new();
@@ -192,7 +192,7 @@ fn talk(mut stream: TcpStream, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn watchers_see_what_is_wrong_with_tls() {
+fn watchers_receive_tls_errors() {
     let options = ["-l", "notls:127.0.0.1"];
     let secure = Secure::start("watched", &options, "ssl_handshake_timeout=4");
     let ports = secure.ports();
@@ -235,7 +235,7 @@ fn statistics_of_tls_have_memcacheds_names() {
         let lines = page.lines().filter_map(|line| line.strip_prefix("STAT "));
         lines
             .filter(|line| line.contains("ssl_") || line.contains("cert"))
-            // Counts differ, settings do not.
+            // Only settings have the same values.
             .map(|line| if page.contains("STAT pid") { first(line) } else { line.to_owned() })
             .collect()
     };
@@ -252,7 +252,7 @@ fn first(line: &str) -> String {
 }
 
 #[test]
-fn what_encryption_takes_is_counted() {
+fn the_memory_of_tls_is_counted() {
     let secure = Secure::start("counted", &["-l", "notls:127.0.0.1"], "");
     let held = || {
         let plain = TcpStream::connect(("127.0.0.1", secure.ports()[1])).unwrap();
@@ -267,7 +267,7 @@ fn what_encryption_takes_is_counted() {
     wait_for("rest", || held() == 0);
 }
 
-/// A ticket from where nobody asks for a certificate is none where a certificate is asked for.
+/// A session ticket of a listener without client certificates is invalid at a listener that requires them.
 #[test]
 fn a_session_is_not_resumed_at_a_stricter_listener() {
     let options = ["-l", "mtls:127.0.0.1"];
@@ -281,7 +281,7 @@ fn certificate(client: &Client) -> Vec<u8> {
     client.conn.peer_certificates().unwrap()[0].to_vec()
 }
 
-/// The certificate that a new connection is shown.
+/// The server certificate of a new connection.
 fn shown(secure: &Secure) -> Vec<u8> {
     let mut client = secure.connect();
     ask_once(&mut client).unwrap();
@@ -289,7 +289,7 @@ fn shown(secure: &Secure) -> Vec<u8> {
 }
 
 #[test]
-fn certificates_are_read_again_and_no_connection_is_dropped() {
+fn reloading_certificates_keeps_connections() {
     let secure = Secure::start("refresh", &[], "");
     let scratch = &secure.server.scratch;
     let mut old = secure.connect();
@@ -312,7 +312,7 @@ fn certificates_are_read_again_and_no_connection_is_dropped() {
 }
 
 #[test]
-fn broken_files_leave_what_was_there() {
+fn invalid_files_leave_the_certificates_unchanged() {
     let secure = Secure::start("broken", &[], "ssl_ca_cert=ca.pem,ssl_verify_mode=1");
     let scratch = &secure.server.scratch;
     let (before, good) = (shown(&secure), secure.authority.issue());
@@ -338,7 +338,7 @@ fn broken_files_leave_what_was_there() {
 }
 
 #[test]
-fn sessions_are_resumed_until_certificates_are_read_again() {
+fn sessions_are_resumed_until_certificates_are_reloaded() {
     for (name, list, kept) in [("tickets", "", false), ("cache", "ssl_session_cache", true)] {
         let secure = Secure::start(name, &[], list);
         for version in rustls::ALL_VERSIONS {
@@ -359,8 +359,8 @@ fn sessions_are_resumed_until_certificates_are_read_again() {
     }
 }
 
-/// As memcached says of them: it counts sessions that were negotiated anew, none that were resumed.
-/// (OpenSSL has it count tickets instead, where TLS 1.3 or tickets are spoken.)
+/// The count contains new sessions, not resumed ones, as memcached documents it. (With OpenSSL, memcached counts tickets
+/// instead in TLS 1.3 or with tickets.)
 #[test]
 fn new_sessions_are_counted_once_and_resumed_ones_are_not() {
     let ours = Secure::start("new-sessions", &[], "ssl_session_cache");
@@ -369,7 +369,7 @@ fn new_sessions_are_counted_once_and_resumed_ones_are_not() {
     let all = [without_tickets, &["-tls1_2"], &["-tls1_3"], &["-tls1_3", "-no_ticket"]];
     for (secure, versions) in [(&theirs, &[without_tickets][..]), (&ours, &all)] {
         for version in versions {
-            // Who asks for statistics begins a session, too.
+            // The request of the statistics starts a session, too.
             let sessions_now = || count(secure, "ssl_new_sessions");
             let (first, mut before) = (sessions_now(), sessions_now());
             let asked = before - first;
@@ -388,10 +388,10 @@ fn new_sessions_are_counted_once_and_resumed_ones_are_not() {
 }
 
 #[test]
-fn a_handshake_that_takes_too_long_is_ended_and_keeps_nobody_waiting() {
+fn a_slow_handshake_times_out_and_blocks_no_other_client() {
     let secure = Secure::start("slow", &["-l", "notls:127.0.0.1"], "ssl_handshake_timeout=4");
     let port = secure.server.port();
-    // From a session without a connection, whose end the server would count.
+    // A session without a connection, because the server would count the end of one.
     let name = ServerName::try_from("cache.test").unwrap();
     let mut conn = ClientConnection::new(Arc::new(secure.client_config()), name).unwrap();
     let mut hello = Vec::new();
@@ -408,7 +408,7 @@ fn a_handshake_that_takes_too_long_is_ended_and_keeps_nobody_waiting() {
     assert_eq!(ask_once(&mut good).unwrap(), "MN\r\n");
     for mut stream in slow {
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        // The answer to a whole hello comes first.
+        // The reply to a complete hello arrives first.
         stream.read_to_end(&mut Vec::new()).unwrap();
     }
     assert_eq!(ask_once(&mut good).unwrap(), "MN\r\n", "it has had its handshake");
@@ -418,7 +418,7 @@ fn a_handshake_that_takes_too_long_is_ended_and_keeps_nobody_waiting() {
 }
 
 #[test]
-fn noise_ends_its_connection_and_no_other() {
+fn invalid_input_closes_only_its_own_connection() {
     let secure = Secure::start("noise", &[], "");
     let mut good = secure.connect();
     assert_eq!(ask_once(&mut good).unwrap(), "MN\r\n");
@@ -434,7 +434,7 @@ fn noise_ends_its_connection_and_no_other() {
     }
     assert_eq!(ask_once(&mut good).unwrap(), "MN\r\n");
     assert_eq!(count(&secure, "ssl_handshake_errors"), before + 6);
-    // After a handshake it is another fault.
+    // After a handshake, the error is a different one.
     good.sock.write_all(b"\x17\x03\x03\x00\x20").unwrap();
     good.sock.write_all(&[9; 32]).unwrap();
     assert!(good.read(&mut [0; 1]).is_err(), "an alert");
@@ -442,7 +442,7 @@ fn noise_ends_its_connection_and_no_other() {
 }
 
 #[test]
-fn statistics_say_how_it_is_done() {
+fn settings_contain_the_tls_options() {
     let secure = Secure::start("stats", &[], "ssl_verify_mode=2,ssl_ca_cert=ca.pem");
     let plain = Server::larderd(&["-t", "1"]);
     let ask = |page: &[u8]| String::from_utf8(plain.ask(page)).unwrap();
@@ -469,7 +469,7 @@ fn statistics_say_how_it_is_done() {
 }
 
 #[test]
-fn what_cannot_be_used_is_named_at_start() {
+fn invalid_tls_files_are_reported_at_the_start() {
     let scratch = Scratch::new("tls-refused");
     let authority = Authority::new();
     let (one, other) = (authority.issue(), authority.issue());
@@ -505,7 +505,7 @@ fn what_cannot_be_used_is_named_at_start() {
 }
 
 #[test]
-fn a_key_may_be_in_the_chains_file_or_in_der() {
+fn a_key_can_be_in_the_chain_file_or_in_der() {
     let authority = Authority::new();
     let identity = authority.issue();
     let both = format!("{}{}", identity.chain, identity.key);

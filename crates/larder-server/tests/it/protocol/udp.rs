@@ -1,4 +1,4 @@
-//! UDP: the same datagrams to larderd and to memcached, and what only larderd promises.
+//! UDP: the same datagrams to larderd and to memcached, and additional guarantees of larderd.
 
 use crate::common::{self, Scratch, Server, TIMEOUT, stat, stderr, wait_for};
 use socket2::SockRef;
@@ -6,19 +6,19 @@ use std::net::{TcpListener, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
-/// A client with a socket of its own.
+/// A client with one socket.
 struct Client {
     socket: UdpSocket,
     next_id: u16,
 }
 
-/// A datagram as it came: request, sequence, total, reserved; and the rest.
+/// A received datagram: request, sequence, total, reserved; and the payload.
 type Datagram = ([u16; 4], Vec<u8>);
 
 impl Client {
     fn new(server: &Server) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        // The datagrams of one answer come at once; those beyond the buffer are lost.
+        // All datagrams of a reply arrive at once; those beyond the receive buffer are lost.
         SockRef::from(&socket).set_recv_buffer_size(1 << 20).unwrap();
         wait_for("port file", || server.scratch.path("ports").exists());
         let ports = server.scratch.read("ports");
@@ -41,8 +41,7 @@ impl Client {
         ([number(0), number(2), number(4), number(6)], bytes[8..len].to_vec())
     }
 
-    /// Sends a request under the next number, and behind it one that is always answered: all that
-    /// comes before that answer.
+    /// Sends a request with the next ID, then one that always has a reply; returns the datagrams before that reply.
     fn ask(&mut self, request: &[u8]) -> Vec<Datagram> {
         self.ask_framed([self.next_id, 0, 1, 0], request)
     }
@@ -62,14 +61,14 @@ impl Client {
         }
     }
 
-    /// The text of the answer, of however many messages.
+    /// The text of all messages of the reply.
     fn text(&mut self, request: &str) -> String {
         let bytes = self.ask(request.as_bytes()).into_iter().flat_map(|(_, bytes)| bytes).collect();
         String::from_utf8(bytes).unwrap()
     }
 }
 
-/// A program on free ports of the loopback.
+/// Starts a program on free ports of the loopback.
 fn start(program: &str, name: &str, options: &[&str]) -> Server {
     let mut command = Command::new(program);
     command.args(["-l", "127.0.0.1", "-p", "-1", "-U", "-1", "-t", "1", "-u", "root"]);
@@ -80,7 +79,7 @@ fn larderd(name: &str, options: &[&str]) -> Server {
     start(env!("CARGO_BIN_EXE_larderd"), name, options)
 }
 
-/// What was asked, after what was stored.
+/// The requests, after stores of their items.
 fn cases() -> Vec<Vec<u8>> {
     let big = "b".repeat(3000);
     let huge = "h".repeat(60_000);
@@ -114,21 +113,21 @@ fn cases() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn the_same_datagrams_have_the_same_answers() {
+fn the_same_datagrams_get_the_replies_of_memcached() {
     let memcached = start("memcached", "memcached", &[]);
     let larderd = larderd("larderd", &[]);
     let (mut theirs, mut ours) = (Client::new(&memcached), Client::new(&larderd));
     for request in cases() {
         let [mut theirs, ours] = [&mut theirs, &mut ours].map(|client| {
             let mut answers = Vec::new();
-            // memcached's crawler may be on a round of its own.
+            // memcached's crawler may be running.
             wait_for("end of the crawler's round", || {
                 answers = client.ask(&request);
                 !answers.iter().any(|(_, payload)| payload.starts_with(b"BUSY "))
             });
             answers
         });
-        // A header without anything answers quit.
+        // The reply to quit is a header without a payload.
         theirs.retain(|(_, payload)| !payload.is_empty());
         let start = String::from_utf8_lossy(&request[..request.len().min(40)]).into_owned();
         assert!(ours == theirs, "{start:?}: {} and {} datagrams", ours.len(), theirs.len());
@@ -136,7 +135,7 @@ fn the_same_datagrams_have_the_same_answers() {
 }
 
 #[test]
-fn frames_are_taken_as_memcached_takes_them() {
+fn frames_are_parsed_like_in_memcached() {
     let memcached = start("memcached", "memcached-frames", &[]);
     let larderd = larderd("larderd-frames", &[]);
     for server in [&memcached, &larderd] {
@@ -154,7 +153,7 @@ fn frames_are_taken_as_memcached_takes_them() {
             let expected = ([7, 0, 1, 0], b"VALUE a 0 1\r\n1\r\nEND\r\n".to_vec());
             assert_eq!(answers, if answered { vec![expected] } else { vec![] }, "{header:?}");
         }
-        // No header, or part of one.
+        // A missing or incomplete header.
         for len in 0..8 {
             client.socket.send(&[0, 0, 0, 0, 0, 1, 0, 0][..len]).unwrap();
         }
@@ -162,7 +161,7 @@ fn frames_are_taken_as_memcached_takes_them() {
     }
 }
 
-/// memcached takes the next datagram for the rest of the value.
+/// memcached would treat the next datagram as the rest of the value.
 #[test]
 fn half_a_request_is_dropped_with_its_datagram() {
     let server = larderd("halves", &[]);
@@ -174,7 +173,7 @@ fn half_a_request_is_dropped_with_its_datagram() {
 }
 
 #[test]
-fn neither_the_log_nor_a_dump_goes_out() {
+fn neither_the_log_nor_dumps_are_sent_by_udp() {
     let server = larderd("dumps", &[]);
     let mut client = Client::new(&server);
     client.text("set a 0 0 1\r\n1\r\n");
@@ -185,9 +184,9 @@ fn neither_the_log_nor_a_dump_goes_out() {
     assert_eq!(stat(&page, "log_watchers"), "0");
 }
 
-/// A value of many datagrams, as far as the client's buffer goes; and one over the bound.
+/// A value of many datagrams within the client's buffer, and one above the limit.
 #[test]
-fn a_value_leaves_in_as_many_datagrams_as_it_takes() {
+fn a_long_value_is_sent_in_several_datagrams() {
     let server = larderd("large", &["-I", "32m", "-m", "128"]);
     let mut client = Client::new(&server);
     for (key, len) in [("fits", 100_000), ("too-large", 17 << 20)] {
@@ -209,7 +208,7 @@ fn a_value_leaves_in_as_many_datagrams_as_it_takes() {
 }
 
 #[test]
-fn it_is_off_unless_asked_for_and_on_the_loopback_unless_told() {
+fn udp_is_off_by_default_and_then_on_the_loopback() {
     let off = Server::larderd(&[]);
     off.port();
     assert!(!off.scratch.read("ports").contains("UDP"));
@@ -225,7 +224,7 @@ fn it_is_off_unless_asked_for_and_on_the_loopback_unless_told() {
     assert!(page.contains(":UDP UDP\r\n"), "{page}");
 }
 
-/// A port that TCP has free, and UDP has not.
+/// A port that is free for TCP and taken for UDP.
 fn taken_by_udp() -> (UdpSocket, String) {
     let mut sockets = std::iter::repeat_with(|| UdpSocket::bind("127.0.0.1:0").unwrap());
     let taken = sockets.find_map(|socket| {
@@ -243,7 +242,7 @@ fn a_udp_port_in_use_is_named() {
     assert!(stderr(&output).contains(&format!("UDP port {port}")), "{}", stderr(&output));
 }
 
-/// `None` if somebody else took the port meanwhile.
+/// Starts larderd on a UDP port; `None` if another process has taken the port.
 fn on_udp_port(port: &str) -> Option<Server> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
     command.args(["-l", "127.0.0.1", "-U", port, "-t", "1"]);
@@ -258,7 +257,7 @@ fn on_udp_port(port: &str) -> Option<Server> {
 }
 
 #[test]
-fn a_udp_port_alone_is_tcps_too() {
+fn a_udp_port_alone_sets_the_tcp_port_too() {
     let start = |_| {
         let (taken, port) = taken_by_udp();
         drop(taken);
@@ -269,9 +268,9 @@ fn a_udp_port_alone_is_tcps_too() {
     assert_eq!(Client::new(&both).text("mn\r\n"), "MN\r\n");
 }
 
-/// Without TCP there is still a server.
+/// A server can have only UDP.
 #[test]
-fn udp_may_be_all_there_is() {
+fn udp_works_without_tcp() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
     let words = ["-l", "127.0.0.1", "-p", "0", "-U", "-1", "-t", "1"];
     let server = Server::spawn(Scratch::new("udp-alone"), command.args(words));
@@ -288,7 +287,7 @@ fn one_datagram_draws_a_bounded_answer() {
     let written = || stat(&server.ask_text("stats\r\n"), "bytes_written").parse::<u64>().unwrap();
     let (before, client) = (written(), Client::new(&server));
     client.send([1, 0, 1, 0], "get v\r\n".repeat(100).as_bytes());
-    // What follows is answered once the first datagram has been; an answer may be lost among so many.
+    // The server answers the next request after the first datagram; a reply may be lost among so many.
     client.socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     wait_for("the end of the answers", || {
         client.send([2, 0, 1, 0], b"mn\r\n");
@@ -301,6 +300,6 @@ fn one_datagram_draws_a_bounded_answer() {
         false
     });
     let drawn = written() - before;
-    // The page of `stats` is among it.
+    // The replies include the page of `stats`.
     assert!((ANSWERS_MAX / 2..=ANSWERS_MAX + (64 << 10)).contains(&drawn), "{drawn} bytes");
 }

@@ -1,6 +1,6 @@
 //! The same bytes to a RESP listener of larderd and to Debian's redis-server: thousands of generated
-//! requests, valid and broken, in RESP2 and RESP3. The answers must be the same, byte for byte. What
-//! differs on purpose (docs/compatibility-redis.md) is not generated.
+//! requests, valid and broken, in RESP2 and RESP3. The replies must be the same, byte for byte. Requests with
+//! intended differences (docs/compatibility-redis.md) are not generated.
 #![expect(clippy::print_stderr, reason = "each try that differs is shown")]
 
 use crate::common::{Scratch, Server, TIMEOUT, stat, wait_for};
@@ -10,17 +10,17 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How often a round may differ before it is a difference: a second may end in it.
+/// The number of times that a round may differ: a change of the second causes a difference.
 const ATTEMPTS: usize = 3;
 
-/// Debian's redis-server. Dropping it ends it.
+/// Debian's redis-server. Dropping it ends the process.
 struct Redis {
     scratch: Scratch,
     child: Child,
 }
 
 impl Redis {
-    /// `None` if it is not installed.
+    /// Starts it; `None` if it is not installed.
     fn start() -> Option<Self> {
         Command::new("redis-server").arg("--version").output().ok()?;
         let scratch = Scratch::new("redis");
@@ -49,7 +49,7 @@ impl Drop for Redis {
     }
 }
 
-/// The answers to a request that ends with `QUIT`.
+/// The replies to requests that end with `QUIT`.
 fn ask(mut stream: impl Read + Write, request: &[u8]) -> Vec<u8> {
     let _ = stream.write_all(request);
     let mut answer = Vec::new();
@@ -57,7 +57,7 @@ fn ask(mut stream: impl Read + Write, request: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// A small generator with a seed of its own (splitmix64).
+/// A small random number generator (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -101,7 +101,7 @@ fn number(random: &mut Random) -> &'static str {
     random.one(&["0", "1", "-5", "999", "9223372036854775807", "-9223372036854775808", "x", "01"])
 }
 
-/// An expiry that no other item has, so that comparisons do not depend on milliseconds.
+/// A unique expiry, so that comparisons do not depend on milliseconds.
 fn expiry(random: &mut Random) -> String {
     match random.below(12) {
         0 => random.one(&["0", "-1", "x", "9223372036854775807", ""]).to_owned(),
@@ -109,7 +109,7 @@ fn expiry(random: &mut Random) -> String {
     }
 }
 
-/// The words of a request, one behind the other.
+/// The words of a request.
 fn words(random: &mut Random) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let key = key(random);
@@ -258,7 +258,7 @@ fn words(random: &mut Random) -> Vec<String> {
             let name = random.one(&["GET", "SET", "INCR", "EXPIRE", "MGET", "TTL", "nope"]);
             words.push(name.to_owned());
             (0..random.below(6)).for_each(|_| words.push(value(random)));
-            // Such a `SET` could be right, and have a key that Larder refuses.
+            // This `SET` could be valid, with a key that Larder refuses.
             if words.get(1).is_some_and(|key| key.is_empty() || key.len() > 250) {
                 words.truncate(1);
             }
@@ -283,7 +283,7 @@ fn pipeline(random: &mut Random, resp3: bool) -> Vec<u8> {
         _ => write(&words(random), out),
     };
     if resp3 {
-        // The answer differs, and is cut off.
+        // The reply differs on purpose, and after_hello() removes it.
         out.extend(b"HELLO 3\r\n");
     }
     out.extend(b"ECHO begin\r\n");
@@ -307,7 +307,7 @@ fn compare(seed: u64, rounds: u64, resp3: bool) {
     for round in 0..rounds {
         let request = pipeline(&mut Random(seed << 32 | round), resp3);
         let difference = |_| {
-            await_begin_of_second();
+            await_start_of_second();
             let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
             stream.set_read_timeout(Some(TIMEOUT)).unwrap();
             difference(&redis.ask(&request), &ask(stream, &request), &request)
@@ -320,14 +320,14 @@ fn compare(seed: u64, rounds: u64, resp3: bool) {
 }
 
 /// Waits for the first half of a second: redis-server rounds expiries to the next second in the other.
-fn await_begin_of_second() {
+fn await_start_of_second() {
     let millis = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_millis();
     wait_for("the next second", || (100..400).contains(&millis()));
 }
 
-/// What is first answered differently, if anything is.
+/// The first difference between the replies.
 fn difference(expected: &[u8], got: &[u8], request: &[u8]) -> Option<String> {
-    let [expected, got] = [expected, got].map(after_greeting);
+    let [expected, got] = [expected, got].map(after_hello);
     if expected == got {
         return None;
     }
@@ -341,23 +341,23 @@ fn difference(expected: &[u8], got: &[u8], request: &[u8]) -> Option<String> {
     Some(format!("byte {at}\nredis:   {theirs}\nlarderd: {ours}\nrequest: {request}"))
 }
 
-/// The answers behind that to `HELLO`.
-fn after_greeting(answers: &[u8]) -> String {
+/// The replies after that of `HELLO`.
+fn after_hello(answers: &[u8]) -> String {
     let text = String::from_utf8_lossy(answers).into_owned();
     text.split_once("$5\r\nbegin\r\n").expect("the server answers").1.to_owned()
 }
 
 #[test]
-fn resp2_answers_are_those_of_redis_server() {
+fn resp2_replies_equal_those_of_redis_server() {
     compare(1, 400, false);
 }
 
 #[test]
-fn resp3_answers_are_those_of_redis_server() {
+fn resp3_replies_equal_those_of_redis_server() {
     compare(2, 400, true);
 }
 
-/// The answers to inline requests.
+/// The replies to inline requests.
 fn inline(server: &Server, requests: &str) -> String {
     let stream = TcpStream::connect(("127.0.0.1", *server.ports().last().unwrap())).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -380,7 +380,7 @@ fn the_memory_limit_is_shown_and_can_be_changed() {
 }
 
 #[test]
-fn all_databases_that_an_option_allows_are_the_same_items() {
+fn all_databases_share_the_same_items() {
     let server = Server::larderd(&["-o", "resp_db=1", "-l", "proto[resp]:127.0.0.1"]);
     let answers =
         inline(&server, "SELECT 1\r\nSET k v\r\nSELECT 0\r\nGET k\r\nSELECT 2\r\nSELECT -1");
@@ -390,7 +390,7 @@ fn all_databases_that_an_option_allows_are_the_same_items() {
     assert_eq!(databases, "*2\r\n$9\r\ndatabases\r\n$1\r\n2\r\n");
 }
 
-/// The strings of an answer.
+/// The strings of a reply.
 fn bulks(answer: &str) -> Vec<String> {
     let lines: Vec<&str> = answer.split("\r\n").collect();
     let heads = lines.iter().enumerate().filter(|(_, line)| line.starts_with('$'));
@@ -430,7 +430,7 @@ fn all_keys_are_listed() {
     let mut keys = bulks(&inline(&server, "KEYS key:1[0-9]"));
     keys.sort();
     assert_eq!(keys, expected);
-    // In a transaction, and where the cursor is of no call.
+    // In a transaction, and with a cursor that no call has returned.
     let answers = inline(&server, "MULTI\r\nKEYS key:17\r\nGET key:17\r\nEXEC\r\nPING");
     assert!(answers.ends_with("*2\r\n*1\r\n$6\r\nkey:17\r\n$1\r\nv\r\n+PONG\r\n"), "{answers}");
     assert!(inline(&server, "SCAN 12345678901234567890\r\nSCAN 4294967295").starts_with("*2\r\n"));
@@ -438,7 +438,7 @@ fn all_keys_are_listed() {
 }
 
 #[test]
-fn more_keys_than_an_answer_may_have_are_refused_and_can_be_scanned() {
+fn too_many_keys_for_one_reply_are_refused_and_can_be_scanned() {
     const KEYS: usize = 70_000;
     let server = Server::larderd(&["-l", "proto[resp]:127.0.0.1"]);
     let name = |n: usize| format!("{n:0>250}");

@@ -1,4 +1,4 @@
-//! redis-rs, a client that others wrote, with RESP2 and RESP3.
+//! redis-rs, a third-party client, with RESP2 and RESP3.
 
 use crate::common::Server;
 use redis::{

@@ -1,4 +1,4 @@
-//! `stats latency`: what it counts, and that its times are those that clients see.
+//! `stats latency`: its counts, and its agreement with the latency of clients.
 
 use crate::common::{Server, TIMEOUT, read_some, stat, wait_for};
 use std::io::Write;
@@ -22,7 +22,7 @@ fn latencies(stream: &mut TcpStream) -> String {
     exchange(stream, "stats latency\r\n", "END\r\n")
 }
 
-/// Requests of each class; 0 for a class that is not shown.
+/// The number of requests of each class; 0 for a missing class.
 fn counts(page: &str) -> [u64; 6] {
     CLASSES.map(|class| {
         let shown = page.contains(&format!("STAT {class}:"));
@@ -34,7 +34,7 @@ fn micros(page: &str, name: &str) -> f64 {
     stat(page, name).parse().unwrap()
 }
 
-/// The page that asks is counted in its turn's end, and so shown by the next.
+/// The server counts the request of a page at the end of its poll, so the next page contains it.
 #[test]
 fn each_request_is_counted_in_its_class_until_a_reset() {
     let server = Server::larderd(&["-t", "2"]);
@@ -45,7 +45,7 @@ fn each_request_is_counted_in_its_class_until_a_reset() {
         exchange(stream, &[sets, gets].concat(), "MN\r\n");
     }
     let [asking, ..] = &mut streams;
-    // A turn is counted after its answers were sent: another connection's may still be missing.
+    // The server counts a poll after sending the replies, so the last poll of another connection may be missing.
     let (mut page, mut asked) = (String::new(), 0);
     wait_for("counts", || {
         page = latencies(asking);
@@ -82,10 +82,10 @@ fn datagrams_are_counted_too() {
     assert_eq!(counts(&latencies(&mut server.connect())), [5, 0, 0, 0, 0, 0]);
 }
 
-/// One request after the other on one connection, so that their times in the server are all within the
-/// client's, and do not overlap. What waits in the engine takes most of the time.
+/// Requests follow one another on one connection, so that their times in the server do not overlap and are within the
+/// client's. Most of the time is spent waiting in the engine.
 #[test]
-fn the_times_are_parts_of_those_that_the_client_sees() {
+fn latencies_are_within_those_of_the_client() {
     let server = Server::larderd(&[]);
     let mut stream = server.connect();
     exchange(&mut stream, "set k 0 0 1\r\n1\r\n", "STORED\r\n");
@@ -93,7 +93,7 @@ fn the_times_are_parts_of_those_that_the_client_sees() {
     for _ in 0..1000 {
         exchange(&mut stream, "get k\r\n", "END\r\n");
     }
-    // The end of the last turn may be noted after its answer has arrived.
+    // The server may count the last poll after its reply has arrived.
     let page = latencies(&mut stream);
     let seen = begun.elapsed().as_secs_f64() * 1e6;
     assert_eq!(counts(&page)[0], 1000);

@@ -1,4 +1,4 @@
-//! `--metrics-listen`: what Prometheus reads there, and that those who read it wrongly harm nobody.
+//! `--metrics-listen`: the metrics for Prometheus, and robustness against invalid clients.
 #![cfg(feature = "metrics")]
 
 use crate::common::{self, Scratch, Server, TIMEOUT, read_some, stat, wait_for};
@@ -26,17 +26,17 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// What is answered before the connection is closed.
+/// The reply until the server closes the connection.
 fn send(server: &Server, request: &[u8]) -> String {
     let mut stream = connect(server);
-    // It may be refused before all of it was sent.
+    // The server may refuse the request before all of it is sent.
     let _ = stream.write_all(request);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Head and body of the answer to a GET with this `Accept`.
+/// Head and body of the reply to a GET with this `Accept`.
 fn get(server: &Server, accept: &str) -> (String, String) {
     let request = format!("GET /metrics HTTP/1.1\r\nHost: larder\r\nAccept: {accept}\r\n\r\n");
     let answer = send(server, request.as_bytes());
@@ -69,7 +69,7 @@ fn work(server: &Server) {
 }
 
 #[test]
-fn counters_are_those_of_stats() {
+fn counters_equal_those_of_stats() {
     let server = larderd();
     work(&server);
     let (samples, stats) = (scrape(&server), page(&server, "stats\r\n"));
@@ -99,11 +99,11 @@ fn counters_are_those_of_stats() {
 }
 
 #[test]
-fn latencies_are_those_of_stats_and_of_clients() {
+fn latencies_equal_those_of_stats_and_of_clients() {
     let server = larderd();
     let begun = Instant::now();
     work(&server);
-    // The end of the last turn may be noted after its answer has arrived.
+    // The server may count the last poll after its reply has arrived.
     let counts = page(&server, "stats latency\r\n");
     let seen = begun.elapsed().as_secs_f64();
     let samples = scrape(&server);
@@ -113,7 +113,7 @@ fn latencies_are_those_of_stats_and_of_clients() {
         assert_eq!(count, stat(&counts, &format!("{class}:count")).parse::<f64>().unwrap());
         let sum = samples[&format!("{}{{class=\"{class}\"}}", of("sum"))];
         assert!(sum > 0.0 && sum / count <= seen, "{class}: {sum} for {count} in {seen}");
-        // By bound, as they are not sorted so here.
+        // Sort by bound: the map sorts by text.
         let buckets = samples.iter().filter_map(|(name, value)| {
             let labels = name.strip_prefix(&of("bucket"))?;
             let bound = labels.strip_prefix(&format!("{{class=\"{class}\",le=\""))?;
@@ -131,9 +131,9 @@ fn latencies_are_those_of_stats_and_of_clients() {
     assert_eq!(scrape(&server)[name], 0.0);
 }
 
-/// promtool has Prometheus' own parser, and complains about names, too.
+/// promtool contains Prometheus' own parser, and also checks names.
 #[test]
-fn promtool_finds_nothing_to_complain_about() {
+fn promtool_accepts_the_metrics() {
     let server = larderd();
     work(&server);
     let checked = Command::new("promtool")
@@ -150,7 +150,7 @@ fn promtool_finds_nothing_to_complain_about() {
 }
 
 #[test]
-fn a_scraper_gets_the_format_that_it_asks_for() {
+fn a_scraper_gets_the_format_of_its_accept_header() {
     let server = larderd();
     let (head, text) = get(&server, "text/html, */*");
     assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
@@ -167,7 +167,7 @@ fn a_scraper_gets_the_format_that_it_asks_for() {
 }
 
 #[test]
-fn only_reading_the_metrics_is_answered() {
+fn only_get_requests_for_metrics_are_answered() {
     let server = larderd();
     for (request, status) in [
         ("GET / HTTP/1.1\r\nHost: h\r\n\r\n", "404 Not Found"),
@@ -190,7 +190,7 @@ fn only_reading_the_metrics_is_answered() {
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
 }
 
-/// The names of a server's threads, and how often each had to wait.
+/// The names of a server's threads, and the number of waits of each.
 fn threads(server: &Server) -> BTreeMap<String, u64> {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
     let threads = tasks.map(|task| {
@@ -204,12 +204,12 @@ fn threads(server: &Server) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn the_thread_exists_if_it_is_asked_for_and_sleeps_while_nobody_scrapes() {
+fn the_thread_exists_only_with_the_option_and_sleeps_between_scrapes() {
     const THREAD: &str = "larder-metrics";
     assert!(!threads(&Server::larderd(&[])).contains_key(THREAD));
     let server = larderd();
     scrape(&server);
-    // It may still be closing the connection.
+    // The thread may still be closing the connection.
     let asleep = |server: &Server| {
         let before = threads(server)[THREAD];
         std::thread::sleep(Duration::from_millis(1500));
@@ -219,7 +219,7 @@ fn the_thread_exists_if_it_is_asked_for_and_sleeps_while_nobody_scrapes() {
 }
 
 #[test]
-fn it_can_be_set_in_the_environment_and_in_the_file() {
+fn the_environment_and_the_file_can_set_metrics_listen() {
     let server = Server::larderd_with(&[], &[("LARDER_METRICS_LISTEN", "127.0.0.1:0")]);
     assert!(scrape(&server).contains_key("larder_items"));
     let scratch = Scratch::new("metrics");
@@ -235,11 +235,11 @@ fn open_files(server: &Server) -> usize {
     fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count()
 }
 
-/// More connections than there may be, which send nothing, half a head, or noise, or do not read.
+/// More connections than the limit: they send nothing, half a head or invalid data, or do not read.
 #[test]
-fn slow_and_noisy_peers_harm_neither_scrapes_nor_the_cache() {
+fn slow_and_invalid_peers_disturb_neither_scrapes_nor_the_cache() {
     let server = larderd();
-    // All threads have started once both have been asked.
+    // After both requests, all threads have started.
     work(&server);
     scrape(&server);
     let before = open_files(&server);
@@ -252,17 +252,17 @@ fn slow_and_noisy_peers_harm_neither_scrapes_nor_the_cache() {
                 2 => b"\0\xff\x80 noise \r\n\r\n",
                 _ => b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n",
             };
-            // The oldest are closed meanwhile.
+            // The server may have closed the oldest connections.
             let _ = stream.write_all(sent);
             stream
         })
         .collect();
     assert!(scrape(&server)["process_open_fds"] < (before + 64) as f64);
     work(&server);
-    // All are closed in time, though none of them leaves.
+    // The server closes all of them within the timeout.
     wait_for("end of the connections", || open_files(&server) <= before);
     for mut peer in peers {
-        // An answer, an end, or a reset, but no timeout.
+        // A reply, an end or a reset is fine, but not a timeout.
         let mut bytes = [0; 16 << 10];
         while matches!(read_some(&mut peer, &mut bytes), Ok(len) if len > 0) {}
     }
@@ -270,7 +270,7 @@ fn slow_and_noisy_peers_harm_neither_scrapes_nor_the_cache() {
 }
 
 #[test]
-fn slow_scrapers_do_not_keep_a_server_from_ending() {
+fn slow_scrapers_do_not_delay_the_stop() {
     for signal in [Signal::SIGTERM, Signal::SIGUSR1] {
         let mut server = larderd();
         let mut slow = connect(&server);
@@ -287,7 +287,7 @@ fn deployed(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name)
 }
 
-/// A word of the dashboard or of an alert that names a metric of ours.
+/// The metrics of Larder in the text of the dashboard or of an alert.
 fn metrics_in(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("larder_") || word.starts_with("process_")).collect()
@@ -310,7 +310,7 @@ fn the_dashboard_and_the_alerts_use_metrics_that_exist() {
 }
 
 #[test]
-fn promtool_finds_each_alert_as_its_test_says() {
+fn promtool_confirms_each_alert() {
     for (check, file) in [("check", "larder-alerts.yml"), ("test", "larder-alerts.test.yml")] {
         let output = Command::new("promtool")
             .args([check, "rules", file])

@@ -1,7 +1,7 @@
-//! The table of statistics: what every row has to have, and that the documentation is made of it.
+//! The table of statistics: requirements of every row, and the generated documentation.
 //!
 //! `LARDER_WRITE_DOCS=1 cargo test -p larder-server --test it statistics::` writes the tables of
-//! `docs/statistics.md` and `docs/metrics.md` anew.
+//! `docs/statistics.md` and `docs/metrics.md`.
 
 use larder_operations::{ClassCounters, Limits, ThreadCounters};
 use larder_server::log::verbosity::Verbosity;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Names that a Prometheus client library gives to metrics of the process itself.
+/// The prefixes of process metrics in Prometheus client libraries.
 const PROCESS: &str = "process_";
 const PREFIX: &str = "larder_";
 
@@ -55,7 +55,7 @@ fn a_page_has_each_name_once() {
 }
 
 #[test]
-fn what_is_constant_is_no_metric() {
+fn constants_are_not_metrics() {
     for row in rows() {
         assert_eq!(row.kind == Kind::Constant, row.constant_value().is_some(), "{}", row.name);
         let number = matches!(row.kind, Kind::Counter | Kind::Gauge);
@@ -65,7 +65,7 @@ fn what_is_constant_is_no_metric() {
 
 /// <https://prometheus.io/docs/practices/naming>
 #[test]
-fn names_of_metrics_are_as_prometheus_wants_them() {
+fn names_of_metrics_follow_the_conventions_of_prometheus() {
     let snake = |name: &str| {
         let first = name.starts_with(|c: char| c.is_ascii_lowercase());
         let rest = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
@@ -125,7 +125,7 @@ fn sources() -> String {
     text
 }
 
-/// A counter that nothing raises belongs among the constants, one that nobody shows nowhere.
+/// A counter that no code raises must be a constant, and a counter that no row shows must be removed.
 #[test]
 fn every_counter_is_raised_and_shown() {
     let (thread, class) = (ThreadCounters::default(), ClassCounters::default());
@@ -137,7 +137,7 @@ fn every_counter_is_raised_and_shown() {
     }
 }
 
-/// A server that serves nobody.
+/// A server without connections.
 fn server() -> Server {
     let options = Options::read(["larderd", "-t", "2", "-o", "idle_timeout=9"].map(Into::into))
         .unwrap_or_else(|_| panic!("these options are good"));
@@ -194,12 +194,12 @@ fn every_metric_has_a_number() {
     assert!(values.contains_key("idle_kicks") && !values.contains_key("ssl_proto_errors"));
 }
 
-/// The documentation of statistics with its tables made anew.
+/// The documentation of statistics with regenerated tables.
 fn documented(text: &str) -> String {
     PAGES.iter().fold(text.to_owned(), |text, page| replaced(&text, page.name, &tables(page)))
 }
 
-/// The text with what stands between the marks of this name replaced.
+/// The text with the part between the marks of this name replaced.
 fn replaced(text: &str, name: &str, tables: &str) -> String {
     let (begin, end) = (format!("<!-- {name} -->\n"), "<!-- end -->\n");
     let Some((before, rest)) = text.split_once(&begin) else {
@@ -209,7 +209,7 @@ fn replaced(text: &str, name: &str, tables: &str) -> String {
     [before, &begin, "\n", tables, end, after].concat()
 }
 
-/// A table of the metrics, with their labels and the statistics that they are.
+/// A table of the metrics with their labels and their statistics.
 fn metrics_table() -> String {
     let mut by_name: BTreeMap<&str, Vec<(&Row, Metric)>> = BTreeMap::new();
     for (row, metric) in metrics() {
@@ -231,7 +231,7 @@ fn labels(metric: Metric) -> String {
     format!("`{}`", labels.collect::<Vec<_>>().join(", "))
 }
 
-/// A table of what changes, and one of what does not.
+/// The table of variable statistics, and the table of constants.
 fn tables(page: &Page) -> String {
     let mut text = "| name | what it is | meaning |\n|---|---|---|\n".to_owned();
     for row in page.rows().filter(|row| row.kind != Kind::Constant) {
@@ -250,12 +250,12 @@ fn tables(page: &Page) -> String {
     text + "\n"
 }
 
-/// When a row is shown, as a sentence.
+/// The condition of a row, as a sentence.
 fn shown(row: &Row) -> String {
     row.condition.map_or(String::new(), |condition| format!(" Shown {}.", condition.text))
 }
 
-/// Values that never change, the reason, and names of the rows that have both.
+/// The constant values with their reasons, and the names of the rows with both.
 fn constants(page: &Page) -> Vec<(&'static str, String, Vec<String>)> {
     let mut constants: Vec<(&str, String, Vec<String>)> = Vec::new();
     for row in page.rows() {
