@@ -31,7 +31,6 @@ use values::{delimiter, item_size, octal};
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "larderd",
-    about,
     version = version::LARDER,
     disable_help_flag = true,
     disable_version_flag = true,

@@ -111,18 +111,30 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|row| row.name)
 }
 
-/// The part of `--help` about the list.
+/// The part of `--help` about the list, under headings.
 pub(super) fn help() -> String {
     let mut text = "Extended options (-o), a list separated by commas:\n".to_owned();
-    for row in TABLE {
-        let (effect, help) = match row.does {
-            Does::Set(help, _) => ("", help),
-            Does::Nothing(why) => ("no effect: ", why),
-        };
+    for heading in ["Connections and items", "Flash", "TLS", "No effect"] {
         // Writing to a string does not fail.
-        let _ = writeln!(text, "   - {:<24} {effect}{help}", format!("{}:", row.name));
+        let _ = writeln!(text, "\n  {heading}:");
+        for row in TABLE.iter().filter(|row| row.heading() == heading) {
+            let (Does::Set(help, _) | Does::Nothing(help)) = row.does;
+            let _ = writeln!(text, "   - {:<24} {help}", format!("{}:", row.name));
+        }
     }
     text
+}
+
+impl Row {
+    /// The heading in the help.
+    fn heading(&self) -> &'static str {
+        match self.does {
+            Does::Nothing(_) => "No effect",
+            Does::Set(..) if self.name.starts_with("ext_") => "Flash",
+            Does::Set(..) if self.name.starts_with("ssl_") => "TLS",
+            Does::Set(..) => "Connections and items",
+        }
+    }
 }
 
 #[cfg(test)]

@@ -271,6 +271,18 @@ fn help_version_and_licence_are_no_errors() {
 }
 
 #[test]
+fn help_has_headings_and_h_explains_fewer_options() {
+    let text = |option| String::from_utf8(larderd(&[option]).stdout).unwrap();
+    let (short, long) = (text("-h"), text("--help"));
+    for heading in ["Network", "Memory", "TLS", "Replication", "Flash", "HTTP and gRPC", "Logging"]
+    {
+        assert!(long.contains(&format!("{heading}:\n")), "{heading}");
+    }
+    assert!(long.contains("- moka: ") && !short.contains("- moka: "), "explained values");
+    assert!(short.lines().count() < long.lines().count() / 3, "{short}");
+}
+
+#[test]
 fn the_log_contains_connections_with_vv() {
     for (option, expected) in [("-v", false), ("-vv", true)] {
         let server = Server::larderd(&[option]);
