@@ -7,9 +7,8 @@ import re
 import sys
 import tomllib
 from collections import defaultdict
-from pathlib import Path
 
-from texts import area, files, texts
+from texts import BUDGETS, area, files, texts
 
 PATTERNS = {
     # A clause in place of a noun. Questions are none.
@@ -21,7 +20,6 @@ PATTERNS = {
     ),
 }
 LIMITS = {"what": 10, "who": 5, "connective": 0}
-BUDGETS = Path(__file__).parent / "budgets.toml"
 
 
 def count():
@@ -46,7 +44,7 @@ def main():
                 for text in texts_found:
                     print(f"{text.path}:{text.number}: {name}: {text.text.strip()}")
         return 0
-    budgets = tomllib.loads(BUDGETS.read_text()) if BUDGETS.exists() else {}
+    budgets = tomllib.loads(BUDGETS.read_text())
     failed = False
     for of in sorted(lines):
         for name, limit in LIMITS.items():

@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+# Occurrences that an area may have beyond the limits.
+BUDGETS = Path(__file__).parent / "budgets.toml"
 # Generated, or written by others.
 EXCLUDED = re.compile(r"^(docs/results/|docs/plots/|LICENSE|.*\.lock$|clients/c/larder\.h$)")
 RUST_COMMENT = re.compile(r"^\s*//[/!]?\s?(.*)$")
