@@ -34,7 +34,7 @@ struct Membership {
 }
 
 /// A peer after its handshake.
-struct Accepted {
+struct AcceptedPeer {
     stream: PeerStream,
     admitted: AdmittedPeer,
     /// The epoch since which this node leads its group; 0 if it does not.
@@ -127,8 +127,8 @@ impl PeerListener {
     ///
     /// # Errors
     /// The peer is refused.
-    fn dispatch(&self, accepted: Accepted, address: &str) -> Result<(), PeerError> {
-        let Accepted { stream, admitted, leadership } = accepted;
+    fn dispatch(&self, accepted: AcceptedPeer, address: &str) -> Result<(), PeerError> {
+        let AcceptedPeer { stream, admitted, leadership } = accepted;
         let AdmittedPeer { name, member, group: peers_group, purpose } = admitted;
         match (purpose, &self.membership) {
             (Purpose::Follow(position), _) => {
@@ -184,7 +184,7 @@ impl PeerListener {
     }
 
     /// Authenticates a peer, and receives its request.
-    fn handshake(&self, socket: TcpStream) -> Result<Accepted, PeerError> {
+    fn handshake(&self, socket: TcpStream) -> Result<AcceptedPeer, PeerError> {
         let limit = HandshakeLimit::new(HANDSHAKE_TIME, &self.stop);
         socket.set_nonblocking(false)?;
         socket.set_nodelay(true)?;
@@ -218,7 +218,7 @@ impl PeerListener {
             out.clear();
             if let Some(admitted) = admitted? {
                 let leadership = leadership.unwrap_or_default();
-                return Ok(Accepted { stream, admitted, leadership });
+                return Ok(AcceptedPeer { stream, admitted, leadership });
             }
         }
     }

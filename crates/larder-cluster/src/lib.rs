@@ -26,6 +26,6 @@ pub use group::{Group, GroupConfig, Topology, addresses};
 pub use node::{Node, NodeConfig};
 pub use peers::{Credentials, NodeTls, NodeTlsFiles};
 pub use replication::{
-    FollowerShown, FollowerStatus, LinkShown, LinkStatus, ReplicatedCache, ReplicationStatus,
+    FollowerStats, FollowerStatus, LinkStats, LinkStatus, ReplicatedCache, ReplicationStatus,
 };
 pub use threads::NodeThreads;

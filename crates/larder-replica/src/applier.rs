@@ -59,7 +59,7 @@ pub struct Applier<E: Engine> {
     engine: E,
     /// The bytes of an incomplete frame.
     rest: Vec<u8>,
-    large: Option<Arriving<E::Upload>>,
+    incoming: Option<IncomingItem<E::Upload>>,
     /// The boot number of the leader's process, and the number of its flushes that are applied.
     boot: u64,
     generation: u64,
@@ -89,17 +89,17 @@ pub struct Applier<E: Engine> {
 
 /// A large value that is partly received.
 #[derive(Debug)]
-struct Arriving<U> {
+struct IncomingItem<U> {
     key: Vec<u8>,
     attributes: Attributes,
     cas: NewCas,
     fetched: bool,
     left: u64,
-    value: ArrivingValue<U>,
+    value: IncomingValue<U>,
 }
 
 #[derive(Debug)]
-enum ArrivingValue<U> {
+enum IncomingValue<U> {
     Uploaded(U),
     Whole(Vec<u8>),
     /// There is no room for the value.
@@ -112,7 +112,7 @@ impl<E: Engine> Applier<E> {
         Self {
             engine,
             rest: Vec::new(),
-            large: None,
+            incoming: None,
             boot: 0,
             generation: 0,
             offsets: None,
@@ -171,7 +171,7 @@ impl<E: Engine> Applier<E> {
         let position = self.current_position().filter(|_| !self.is_syncing);
         let checkpoints = std::mem::take(&mut self.checkpoints);
         self.rest.clear();
-        self.large = None;
+        self.incoming = None;
         (self.offsets, self.is_syncing) = (None, false);
         position.map(|position| Lineage::followed(position, checkpoints))
     }
@@ -232,7 +232,7 @@ impl<E: Engine> Applier<E> {
     /// Starts the stream of a new connection to the process with this boot number.
     pub fn start_stream(&mut self, boot: u64) {
         self.rest.clear();
-        self.large = None;
+        self.incoming = None;
         (self.last_batch, self.last_heartbeat, self.last_watermark) = (0, 0, 0);
         self.lag_ms = None;
         self.has_unacknowledged = false;
@@ -345,10 +345,10 @@ impl<E: Engine> Applier<E> {
         now: Now,
         may_sync: &mut dyn FnMut() -> bool,
     ) -> Result<(), StreamError> {
-        if self.large.is_some() && !matches!(frame, Frame::Part(_) | Frame::Heartbeat { .. }) {
+        if self.incoming.is_some() && !matches!(frame, Frame::Part(_) | Frame::Heartbeat { .. }) {
             // Within a large value, the leader may only start a full sync again.
             let Frame::FullSyncStart { .. } = frame else { return Err(StreamError::Unexpected) };
-            self.large = None;
+            self.incoming = None;
         }
         if matches!(frame, Frame::FullSyncStart { .. } | Frame::DeltaSyncStart { .. }) {
             // Outside of a batch, because the callback may wait until all batches have ended.
@@ -454,7 +454,7 @@ impl<E: Engine> Applier<E> {
     fn apply_batch(&mut self, batch: Batch<'_>, now: Now) -> Result<(), StreamError> {
         for state in batch.states() {
             let State { key, item } = state?;
-            if self.large.is_some() {
+            if self.incoming.is_some() {
                 return Err(StreamError::Unexpected);
             }
             self.counts.states += 1;
@@ -464,7 +464,7 @@ impl<E: Engine> Applier<E> {
             }
         }
         self.last_batch = batch.number;
-        self.has_unacknowledged |= self.large.is_none();
+        self.has_unacknowledged |= self.incoming.is_none();
         Ok(())
     }
 
@@ -487,55 +487,55 @@ impl<E: Engine> Applier<E> {
                 self.put(key, attributes, cas, fetched, NewValue::Bytes(value), &mut None);
             }
             ValueState::InParts(left) => {
-                let value = self.begin_value(left);
+                let value = self.start_value(left);
                 let key = key.to_vec();
-                self.large = Some(Arriving { key, attributes, cas, fetched, left, value });
+                self.incoming = Some(IncomingItem { key, attributes, cas, fetched, left, value });
             }
         }
     }
 
-    fn begin_value(&mut self, len: u64) -> ArrivingValue<E::Upload> {
+    fn start_value(&mut self, len: u64) -> IncomingValue<E::Upload> {
         match usize::try_from(len) {
-            Ok(len) if len < self.engine.upload_len_min() => ArrivingValue::Whole(Vec::new()),
+            Ok(len) if len < self.engine.upload_len_min() => IncomingValue::Whole(Vec::new()),
             Ok(len) => {
                 let upload = self.engine.upload(len);
-                upload.map_or(ArrivingValue::Refused, ArrivingValue::Uploaded)
+                upload.map_or(IncomingValue::Refused, IncomingValue::Uploaded)
             }
-            Err(_) => ArrivingValue::Refused,
+            Err(_) => IncomingValue::Refused,
         }
     }
 
     fn take_part(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
-        let Some(mut large) = self.large.take() else { return Err(StreamError::Unexpected) };
+        let Some(mut incoming) = self.incoming.take() else { return Err(StreamError::Unexpected) };
         let len = bytes.len() as u64;
-        if len == 0 || len > large.left {
+        if len == 0 || len > incoming.left {
             return Err(StreamError::Unexpected);
         }
-        large.left -= len;
-        match &mut large.value {
-            ArrivingValue::Whole(value) => value.extend_from_slice(bytes),
-            ArrivingValue::Uploaded(upload) => {
+        incoming.left -= len;
+        match &mut incoming.value {
+            IncomingValue::Whole(value) => value.extend_from_slice(bytes),
+            IncomingValue::Uploaded(upload) => {
                 if self.engine.extend(upload, bytes).is_err() {
-                    large.value = ArrivingValue::Refused;
+                    incoming.value = IncomingValue::Refused;
                 }
             }
-            ArrivingValue::Refused => (),
+            IncomingValue::Refused => (),
         }
-        if large.left > 0 {
-            self.large = Some(large);
+        if incoming.left > 0 {
+            self.incoming = Some(incoming);
             return Ok(());
         }
-        let Arriving { key, attributes, cas, fetched, value, .. } = large;
+        let IncomingItem { key, attributes, cas, fetched, value, .. } = incoming;
         match value {
-            ArrivingValue::Whole(value) => {
+            IncomingValue::Whole(value) => {
                 let value = NewValue::Bytes(&value);
                 self.put(&key, attributes, cas, fetched, value, &mut None);
             }
-            ArrivingValue::Uploaded(upload) => {
+            IncomingValue::Uploaded(upload) => {
                 let value = NewValue::Uploaded;
                 self.put(&key, attributes, cas, fetched, value, &mut Some(upload));
             }
-            ArrivingValue::Refused => self.refuse(&key),
+            IncomingValue::Refused => self.refuse(&key),
         }
         self.has_unacknowledged = true;
         Ok(())

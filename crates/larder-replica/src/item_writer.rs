@@ -8,7 +8,7 @@ const WHOLE_LEN_MAX: usize = 64 << 10;
 
 /// A large value that is partly sent.
 #[derive(Debug)]
-pub(crate) struct Large<L> {
+pub(crate) struct PartialValue<L> {
     pub(crate) value: LargeValue<L>,
     /// The number of bytes that are sent.
     pub(crate) sent: usize,
@@ -65,7 +65,7 @@ pub(crate) fn write_item<L: Lease>(
     now: Now,
     batch: &mut BatchWriter,
     out: &mut Vec<u8>,
-) -> Option<Large<L>> {
+) -> Option<PartialValue<L>> {
     let attributes = &item.attributes;
     let left = match attributes.expiry {
         Expiry::Never => TimeLeft::Forever,
@@ -78,7 +78,7 @@ pub(crate) fn write_item<L: Lease>(
         Some(bytes) => (ValueState::Whole(bytes), None),
         None => {
             let value = LargeValue::of(&item.value);
-            (ValueState::InParts(value.len() as u64), Some(Large { value, sent: 0 }))
+            (ValueState::InParts(value.len() as u64), Some(PartialValue { value, sent: 0 }))
         }
     };
     let item = ItemState {

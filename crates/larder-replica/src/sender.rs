@@ -11,7 +11,7 @@
 //! after it: the key of such an item is still in a journal, and the sender sends the item after the `Flush`.
 
 use crate::frame::{BatchWriter, ChangedKeyQueue, Frame, PART_LEN_MAX, Position, State};
-use crate::item_writer::{Large, whole, write_item};
+use crate::item_writer::{PartialValue, whole, write_item};
 use crate::keys::Keys;
 use crate::lineage::Succession;
 use crate::slot_set::SlotSet;
@@ -97,7 +97,7 @@ pub struct Sender<E: Engine> {
     slots: Option<SlotSet>,
     /// The time of the oldest unsent change, in milliseconds.
     oldest: u64,
-    large: Option<Large<E::Lease>>,
+    large: Option<PartialValue<E::Lease>>,
     fetches: Vec<E::PendingRead>,
     batch: u64,
     /// The offsets of the last watermark; `None` until a sync is complete.

@@ -63,7 +63,7 @@ impl Host for Server {
     }
 
     fn replication(&self) -> Option<Replication> {
-        self.node.shown_replication()
+        self.node.replication_info()
     }
 
     fn reserve(&self, bytes: usize) -> bool {

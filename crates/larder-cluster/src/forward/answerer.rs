@@ -139,7 +139,7 @@ impl Answerer {
             answerer: self,
             counters,
             all: HashMap::new(),
-            woken: Arc::new(Woken::new()?),
+            woken: Arc::new(WokenRoutes::new()?),
             ready: VecDeque::new(),
             out: Vec::new(),
             stopped_at: None,
@@ -191,7 +191,7 @@ impl Answerer {
         conversation: &mut ForwardedConversation,
         (engine, counters): (&mut erased::Handle, &Counters),
         is_stopping: bool,
-        woken: &Arc<Woken>,
+        woken: &Arc<WokenRoutes>,
         out: &mut Vec<u8>,
     ) {
         let ForwardedConversation { session, is_gateway, batches, output, sent, state } =
@@ -262,7 +262,7 @@ struct Conversations<'a> {
     counters: &'a Counters,
     /// The conversations, by route.
     all: HashMap<u64, ForwardedConversation>,
-    woken: Arc<Woken>,
+    woken: Arc<WokenRoutes>,
     /// The routes that were woken, in order.
     ready: VecDeque<u64>,
     /// Frames that are not sent yet.
@@ -358,7 +358,7 @@ fn send(route: u64, output: &mut Vec<u8>, end: ReplyEnd, out: &mut Vec<u8>) {
 }
 
 /// The conversations that wakers have woken.
-struct Woken {
+struct WokenRoutes {
     routes: Mutex<Vec<u64>>,
     /// A byte is sent here when the first of them is added.
     end: UnixStream,
@@ -367,7 +367,7 @@ struct Woken {
 
 struct RouteWaker {
     route: u64,
-    woken: Arc<Woken>,
+    woken: Arc<WokenRoutes>,
 }
 
 impl Wake for RouteWaker {
@@ -381,7 +381,7 @@ impl Wake for RouteWaker {
     }
 }
 
-impl Woken {
+impl WokenRoutes {
     fn new() -> io::Result<Self> {
         let (end, polled) = UnixStream::pair()?;
         end.set_nonblocking(true)?;

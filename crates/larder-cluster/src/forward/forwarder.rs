@@ -27,10 +27,10 @@ const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
 /// Forwards requests to the leader of one group, on one connection for all clients of this node.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Forwarder(pub(super) Arc<Shared>);
+pub(crate) struct Forwarder(pub(super) Arc<ForwarderShared>);
 
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct ForwarderShared {
     pub(super) state: Mutex<State>,
     /// The numbers of forwarded batches and of connections so far.
     pub(super) forwarded: AtomicU64,
@@ -44,14 +44,14 @@ pub(super) struct Shared {
 pub(super) struct State {
     pub(super) link: Option<Arc<Link>>,
     /// Sessions that wait for a connection.
-    waiting: Vec<Wait>,
+    waiting: Vec<WaitingSession>,
     /// The node shuts down: there will be no connection.
     pub(super) has_ended: bool,
 }
 
 /// A session that waits for a leader.
 #[derive(Debug)]
-struct Wait {
+struct WaitingSession {
     since: Instant,
     route: Arc<Mutex<RouteState>>,
     /// The round of the waiting requests: see [`RouteState::round`].
@@ -66,7 +66,7 @@ impl Forwarder {
         self.end_waits(|_| Some(ForwardOutcome::Retry));
     }
 
-    fn end_waits(&self, how: impl Fn(&Wait) -> Option<ForwardOutcome>) {
+    fn end_waits(&self, how: impl Fn(&WaitingSession) -> Option<ForwardOutcome>) {
         let mut ended = Vec::new();
         lock(&self.0.state).waiting.retain(|wait| {
             let outcome = how(wait);
@@ -217,7 +217,7 @@ impl Forwarder {
             let mut state = lock(route);
             (*state.waiting_since.get_or_insert(now), state.round)
         };
-        let wait = Wait { since, route: Arc::clone(route), round, retry_at: now + pause };
+        let wait = WaitingSession { since, route: Arc::clone(route), round, retry_at: now + pause };
         let mut state = lock(&self.0.state);
         if state.has_ended {
             drop(state);

@@ -1,6 +1,6 @@
 //! The forwarders to all groups, and the threads that connect them.
 
-use super::forwarder::{Forwarder, Shared};
+use super::forwarder::{Forwarder, ForwarderShared};
 use super::pending::lock;
 use super::route::RemoteRoute;
 use larder_session::{Conversation, Group as Number, Route};
@@ -39,7 +39,7 @@ impl Forwarders {
         self.sum(|shared| &shared.connections)
     }
 
-    fn sum(&self, of: impl Fn(&Shared) -> &AtomicU64) -> u64 {
+    fn sum(&self, of: impl Fn(&ForwarderShared) -> &AtomicU64) -> u64 {
         let others = lock(&self.others);
         let all = std::iter::once(&self.local).chain(others.values());
         all.map(|forwarder| of(&forwarder.0).load(Ordering::Relaxed)).sum()

@@ -2,7 +2,7 @@
 
 use super::pending::{RouteState, lock};
 use crate::error::{LocalError, PeerError, Timeout, Violation};
-use crate::peers::{Credentials, Dialed, PeerStream, Stop, Target, dial, is_silence};
+use crate::peers::{Credentials, PeerConnection, PeerStream, Stop, Target, dial, is_silence};
 use larder_replica::{FRAME_LEN_MAX, Frame, HelloMember, Process, Purpose, ReplyEnd};
 use larder_session::ForwardOutcome;
 use std::collections::HashMap;
@@ -67,7 +67,7 @@ pub(super) fn connect(
     let member = Some(HelloMember { group: &me.group, boot: me.process.boot });
     let target = Target { address, node: Some(&leader.node) };
     let dialed = dial(target, credentials, &me.process.node, member, Purpose::Forward, stop)?;
-    let Dialed { stream, identity, rest } = dialed;
+    let PeerConnection { stream, identity, rest } = dialed;
     if identity.boot != leader.boot {
         return Err(LocalError::OtherProcess.into());
     }

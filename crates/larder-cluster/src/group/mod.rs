@@ -13,5 +13,5 @@ mod topology;
 
 pub(crate) use coordination::Coordination;
 pub use membership::{Group, GroupConfig, addresses};
-pub(crate) use shard_map::{ExportingLeader, ShardMapKeeper, Unfinished};
+pub(crate) use shard_map::{ExportingLeader, FinishError, ShardMapKeeper};
 pub use topology::Topology;

@@ -28,13 +28,13 @@ pub(crate) struct ExportingLeader {
 
 /// The reason why a migration is not finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unfinished {
+pub(crate) enum FinishError {
     Refused(&'static str),
     /// The migration may be finished: etcd did not answer.
     Unknown,
 }
 
-impl std::fmt::Display for Unfinished {
+impl std::fmt::Display for FinishError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Refused(why) => why,
@@ -43,7 +43,7 @@ impl std::fmt::Display for Unfinished {
     }
 }
 
-impl std::error::Error for Unfinished {}
+impl std::error::Error for FinishError {}
 
 impl ShardMapKeeper {
     /// Creates the keeper for the cluster of this group; `None` if the settings are invalid.
@@ -62,7 +62,7 @@ impl ShardMapKeeper {
     pub(crate) fn read(&self) -> Result<(), CoordinatorError> {
         let topology = &self.group.topology;
         let mut etcd = self.lock();
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let view = etcd.read()?;
         let has_map = view.map.is_some();
         if !has_map && self.group.leads_since().is_some() {
@@ -73,7 +73,7 @@ impl ShardMapKeeper {
                 topology.note_map(map, revision);
             }
         }
-        topology.note(asked, view);
+        topology.note(requested_at, view);
         Ok(())
     }
 
@@ -109,7 +109,7 @@ impl ShardMapKeeper {
     /// still lead in these epochs.
     ///
     /// # Errors
-    /// [`Unfinished::Unknown`] if the write may have succeeded, else the reason of the failure.
+    /// [`FinishError::Unknown`] if the write may have succeeded, else the reason of the failure.
     pub(crate) fn finish(
         &self,
         done: &Migration,
@@ -117,20 +117,20 @@ impl ShardMapKeeper {
         exporter: &ExportingLeader,
         epoch: u32,
         continues: impl Fn() -> bool,
-    ) -> Result<(), Unfinished> {
+    ) -> Result<(), FinishError> {
         let (start, mut is_unknown) = (Instant::now(), false);
         while continues() && start.elapsed() < TRY_MAX {
             match self.try_to_finish(done, revision, exporter, epoch) {
-                Ok(Some(ended)) => return ended.map_err(Unfinished::Refused),
+                Ok(Some(ended)) => return ended.map_err(FinishError::Refused),
                 Ok(None) => (),
                 Err(_) => is_unknown = true,
             }
             std::thread::sleep(RETRY_AFTER);
         }
         Err(if is_unknown {
-            Unfinished::Unknown
+            FinishError::Unknown
         } else {
-            Unfinished::Refused("finishing the migration timed out")
+            FinishError::Refused("finishing the migration timed out")
         })
     }
 

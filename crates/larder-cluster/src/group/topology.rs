@@ -27,7 +27,7 @@ pub struct Topology {
     /// The numbers of slots that this node has imported and exported.
     imported: AtomicU64,
     exported: AtomicU64,
-    known: Mutex<Known>,
+    known: Mutex<TopologyState>,
     /// The topology has changed.
     changed: Condvar,
     /// A read of the map is due.
@@ -35,7 +35,7 @@ pub struct Topology {
 }
 
 #[derive(Debug)]
-struct Known {
+struct TopologyState {
     /// The names of groups. The index is the local number of the group; the own group is the first.
     names: Vec<String>,
     /// The map, and the slots that this leader has released.
@@ -48,7 +48,7 @@ struct Known {
     is_due: bool,
 }
 
-impl Known {
+impl TopologyState {
     fn names_group(&self, group: &str) -> bool {
         let mut names =
             self.ownership.map().into_iter().flat_map(|map| map.owners().chain(map.targets()));
@@ -65,7 +65,7 @@ impl Topology {
             version: AtomicU64::new(0),
             imported: AtomicU64::new(0),
             exported: AtomicU64::new(0),
-            known: Mutex::new(Known {
+            known: Mutex::new(TopologyState {
                 names: vec![own.to_owned()],
                 ownership: Ownership::new(own),
                 leaders: BTreeMap::new(),
@@ -78,7 +78,7 @@ impl Topology {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, TopologyState> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -158,12 +158,12 @@ impl Topology {
             .collect()
     }
 
-    /// Updates the map and the leaders. `asked` is the send time of the request for them.
-    pub(crate) fn note(&self, asked: Instant, view: ShardMapView) {
+    /// Updates the map and the leaders. `requested_at` is the send time of the request for them.
+    pub(crate) fn note(&self, requested_at: Instant, view: ShardMapView) {
         let mut known = self.known();
         known.leaders = view.leaders;
         if let Some(map) = view.map {
-            known.read_at = Some(asked);
+            known.read_at = Some(requested_at);
             self.count_exported(known.ownership.update_map(map, view.revision));
         }
         self.publish(&mut known);
@@ -225,8 +225,8 @@ impl Topology {
         self.exported.fetch_add(slots as u64, Ordering::Relaxed);
     }
 
-    fn publish(&self, known: &mut Known) {
-        let Known { names, ownership, groups, .. } = known;
+    fn publish(&self, known: &mut TopologyState) {
+        let TopologyState { names, ownership, groups, .. } = known;
         let Some(map) = ownership.map() else { return };
         let mut number_of = |name: &str| {
             let found = names.iter().position(|known| known == name);
@@ -264,7 +264,7 @@ impl Topology {
 
     /// Waits until a read of the map is requested, for at most `time`.
     pub(crate) fn wait_until_due(&self, time: Duration) {
-        let is_idle = |known: &mut Known| !known.is_due;
+        let is_idle = |known: &mut TopologyState| !known.is_due;
         let waited = self.due.wait_timeout_while(self.known(), time, is_idle);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_due = false;
     }
@@ -277,7 +277,7 @@ impl Topology {
         stop: &Stop,
         continues: impl Fn() -> bool,
     ) -> bool {
-        let is_old = |known: &mut Known| {
+        let is_old = |known: &mut TopologyState| {
             known.ownership.map().is_none() || known.read_at.is_none_or(|read_at| read_at < after)
         };
         while !stop.is_set() && continues() {

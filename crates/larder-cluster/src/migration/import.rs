@@ -5,9 +5,9 @@
 //! import under way.
 
 use crate::error::{LocalError, PeerError};
-use crate::group::{ExportingLeader, Group, ShardMapKeeper, Unfinished};
+use crate::group::{ExportingLeader, FinishError, Group, ShardMapKeeper};
 use crate::node::Node;
-use crate::peers::{Dialed, PeerStream, Stop, Target, dial, is_silence};
+use crate::peers::{PeerConnection, PeerStream, Stop, Target, dial, is_silence};
 use larder_replica::{
     Applier, CoordinatorError, EPOCH_MAX, Frame, HelloMember, Migration, Process, Purpose,
     Revision, SlotSet, StreamError,
@@ -106,7 +106,7 @@ enum ImportError {
     #[error(transparent)]
     Etcd(#[from] CoordinatorError),
     #[error(transparent)]
-    Unfinished(#[from] Unfinished),
+    Finish(#[from] FinishError),
 }
 
 impl From<LocalError> for ImportError {
@@ -247,7 +247,7 @@ impl Importer {
         let exporter = ExportingLeader { process, epoch };
         let continues = || self.group.leads_on(leadership) && !self.stop.is_set();
         let finished = self.keeper.finish(planned, revision, &exporter, own_epoch, continues);
-        self.state.has_pending_swap = finished == Err(Unfinished::Unknown);
+        self.state.has_pending_swap = finished == Err(FinishError::Unknown);
         Ok(finished?)
     }
 
@@ -256,7 +256,7 @@ impl Importer {
         leader: &Process,
         address: &str,
         planned: &Migration,
-    ) -> Result<(Dialed, u32), ImportError> {
+    ) -> Result<(PeerConnection, u32), ImportError> {
         let (me, name) = (self.group.me(), self.group.full_name());
         let member = Some(HelloMember { group: &name, boot: me.boot });
         let target = Target { address, node: Some(&leader.node) };
@@ -293,7 +293,7 @@ impl Importer {
     /// that was read before the request for the release.
     fn follow(
         &mut self,
-        dialed: &Dialed,
+        dialed: &PeerConnection,
         planned: &Migration,
         leadership: u32,
         known_since: Instant,

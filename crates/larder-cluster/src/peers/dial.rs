@@ -26,7 +26,7 @@ pub(crate) struct Target<'a> {
 }
 
 /// A connection after its handshake.
-pub(crate) struct Dialed {
+pub(crate) struct PeerConnection {
     pub(crate) stream: PeerStream,
     pub(crate) identity: LeaderIdentity,
     /// Bytes after the handshake.
@@ -41,7 +41,7 @@ pub(crate) fn dial(
     member: Option<HelloMember<'_>>,
     purpose: Purpose,
     stop: &Stop,
-) -> Result<Dialed, PeerError> {
+) -> Result<PeerConnection, PeerError> {
     let time = if member.is_some() { GROUP_TIME } else { OTHERS_TIME };
     let socket = connect(target.address, time)?;
     socket.set_nodelay(true)?;
@@ -63,7 +63,7 @@ pub(crate) fn dial(
         let identity = handshake.receive(frame, &mut out)?;
         input.drain(..len);
         if let Some(identity) = identity {
-            return Ok(Dialed { stream, identity, rest: input });
+            return Ok(PeerConnection { stream, identity, rest: input });
         }
     }
 }

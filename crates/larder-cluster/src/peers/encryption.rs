@@ -24,13 +24,13 @@ const READ_LEN: usize = 32 << 10;
 /// The TLS of a connection.
 #[derive(Debug)]
 pub(super) struct Encryption {
-    sending: Mutex<Sending>,
+    sending: Mutex<RecordSender>,
     session: Mutex<Session>,
 }
 
 /// Records on their way to the socket.
 #[derive(Debug, Default)]
-struct Sending {
+struct RecordSender {
     records: Vec<u8>,
     /// A send has failed, and may have sent a part of a record: the peer could not decrypt anything after it.
     is_broken: bool,
@@ -48,7 +48,7 @@ struct Session {
 
 /// The outcome of decrypting records.
 #[derive(Debug, PartialEq, Eq)]
-enum Decrypted {
+enum DecryptOutcome {
     /// The number of bytes for the reader; 0: the peer has closed the session.
     Bytes(usize),
     /// No record is complete, or none has bytes for the reader.
@@ -93,8 +93,8 @@ impl Encryption {
         }
         let decrypted = lock(&self.session).decrypt(records.get(..len).unwrap_or_default(), bytes);
         match decrypted {
-            Ok(Decrypted::Bytes(len)) => Ok(len),
-            Ok(Decrypted::Nothing) => Err(io::ErrorKind::Interrupted.into()),
+            Ok(DecryptOutcome::Bytes(len)) => Ok(len),
+            Ok(DecryptOutcome::Nothing) => Err(io::ErrorKind::Interrupted.into()),
             Err(error) => {
                 self.send_alert(socket);
                 Err(error)
@@ -127,7 +127,7 @@ impl Encryption {
     }
 }
 
-impl Sending {
+impl RecordSender {
     fn send(&mut self, mut socket: &TcpStream) -> io::Result<()> {
         self.is_broken = true;
         socket.write_all(&self.records)?;
@@ -176,7 +176,7 @@ impl Session {
     }
 
     /// Decrypts all records into `bytes`, and into `plaintext` if there is no room left.
-    fn decrypt(&mut self, mut records: &[u8], bytes: &mut [u8]) -> io::Result<Decrypted> {
+    fn decrypt(&mut self, mut records: &[u8], bytes: &mut [u8]) -> io::Result<DecryptOutcome> {
         let (mut filled, mut has_closed) = (0, false);
         while !records.is_empty() && !has_closed {
             // rustls takes as much as it has room for.
@@ -196,7 +196,7 @@ impl Session {
             has_closed = state.peer_has_closed();
         }
         let is_nothing = filled == 0 && !has_closed;
-        Ok(if is_nothing { Decrypted::Nothing } else { Decrypted::Bytes(filled) })
+        Ok(if is_nothing { DecryptOutcome::Nothing } else { DecryptOutcome::Bytes(filled) })
     }
 
     /// Encrypts as many of the bytes as rustls takes at once, and appends the records. Returns the number of bytes.

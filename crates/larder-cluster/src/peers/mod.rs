@@ -10,7 +10,7 @@ mod stop;
 mod stream;
 
 pub use credentials::Credentials;
-pub(crate) use dial::{Dialed, Target, dial};
+pub(crate) use dial::{PeerConnection, Target, dial};
 pub(crate) use handshake::{HandshakeLimit, handshake_frame, is_silence};
 pub(crate) use heartbeat::HeartbeatSchedule;
 pub use node_tls::{NodeTls, NodeTlsFiles};

@@ -41,7 +41,7 @@ pub(super) fn read_acks(
 ) -> Result<(), PeerError> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     let (mut input, mut bytes, mut changed_len) = (Vec::new(), [0; 4096], 0);
-    let mut joining = Joining::default();
+    let mut joining = JoinProgress::default();
     loop {
         let len = match stream.read(&mut bytes) {
             Ok(0) => {
@@ -101,7 +101,7 @@ pub(super) fn read_acks(
 ///
 /// Answers do not wait for a member that is too slow to be in sync.
 #[derive(Default)]
-struct Joining {
+struct JoinProgress {
     /// The acknowledged watermark, and the time up to which the member has all changes.
     watermark: Option<SentWatermark>,
     synced_until: Millis,
@@ -110,7 +110,7 @@ struct Joining {
     has_joined: bool,
 }
 
-impl Joining {
+impl JoinProgress {
     fn note(
         &mut self,
         FollowingMember { process, group, .. }: &FollowingMember<'_>,

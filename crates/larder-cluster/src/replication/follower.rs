@@ -3,7 +3,7 @@
 use crate::error::{LocalError, PeerError, Timeout};
 use crate::group::Group;
 use crate::node::Node;
-use crate::peers::{Dialed, PeerStream, Stop, Target, dial, is_silence};
+use crate::peers::{PeerConnection, PeerStream, Stop, Target, dial, is_silence};
 use larder_replica::{
     Applier, HelloMember, LeaderIdentity, Member, Millis, Process, Purpose, Role,
 };
@@ -61,7 +61,7 @@ impl Heartbeats {
 }
 
 /// The leader that a follower follows.
-enum Leader<'g> {
+enum FollowedLeader<'g> {
     /// The server at this address (`--follow`).
     At(&'g str),
     /// The leader of the group.
@@ -78,8 +78,11 @@ impl Follower {
         let mut applier = Applier::new(engine);
         let (mut pause, mut last_error) = (PAUSE_MIN, String::new());
         while !self.stop.is_set() {
-            let has_connected =
-                self.follow_noting_errors(&mut applier, &Leader::At(address), &mut last_error);
+            let has_connected = self.follow_noting_errors(
+                &mut applier,
+                &FollowedLeader::At(address),
+                &mut last_error,
+            );
             pause = if has_connected { PAUSE_MIN } else { (2 * pause).min(PAUSE_MAX) };
             self.stop.wait(pause);
         }
@@ -125,7 +128,7 @@ impl Follower {
                         let now: Now = self.node.clock.moment().into();
                         applier.end_leadership(group.me().boot, now);
                     }
-                    let leader = Leader::Of(group, leader.clone());
+                    let leader = FollowedLeader::Of(group, leader.clone());
                     self.follow_noting_errors(&mut applier, &leader, &mut last_error);
                     group.wait_for_change(&role, PAUSE_MIN);
                     continue;
@@ -139,12 +142,12 @@ impl Follower {
     fn follow_noting_errors(
         &self,
         applier: &mut Applier<erased::Handle>,
-        leader: &Leader<'_>,
+        leader: &FollowedLeader<'_>,
         last_error: &mut String,
     ) -> bool {
         let mut has_connected = false;
         let Err(error) = self.follow(applier, leader, &mut has_connected);
-        if let Leader::Of(group, _) = leader {
+        if let FollowedLeader::Of(group, _) = leader {
             // The leader may have transferred its leadership.
             group.with(|member, _| member.read_soon());
         }
@@ -166,10 +169,10 @@ impl Follower {
     fn follow(
         &self,
         applier: &mut Applier<erased::Handle>,
-        leader: &Leader<'_>,
+        leader: &FollowedLeader<'_>,
         has_connected: &mut bool,
     ) -> Result<std::convert::Infallible, PeerError> {
-        let Dialed { stream, identity, rest } = self.dial(applier, leader)?;
+        let PeerConnection { stream, identity, rest } = self.dial(applier, leader)?;
         stream.set_write_timeout(Some(SILENCE_MAX))?;
         *has_connected = true;
         let boot = identity.boot;
@@ -212,7 +215,7 @@ impl Follower {
     fn receive(
         &self,
         applier: &mut Applier<erased::Handle>,
-        leader: &Leader<'_>,
+        leader: &FollowedLeader<'_>,
         mut stream: &PeerStream,
         bytes: &[u8],
         heartbeats: &mut Heartbeats,
@@ -242,15 +245,15 @@ impl Follower {
     fn dial(
         &self,
         applier: &Applier<erased::Handle>,
-        leader: &Leader<'_>,
-    ) -> Result<Dialed, PeerError> {
+        leader: &FollowedLeader<'_>,
+    ) -> Result<PeerConnection, PeerError> {
         let purpose = Purpose::Follow(applier.position());
         match leader {
-            Leader::At(address) => {
+            FollowedLeader::At(address) => {
                 let target = Target { address, node: None };
                 dial(target, &self.node.credentials, &self.name, None, purpose, &self.stop)
             }
-            Leader::Of(group, process) => {
+            FollowedLeader::Of(group, process) => {
                 let address = leader.address().ok_or(LocalError::NoAddress)?;
                 let (me, name) = (group.me(), group.full_name());
                 let member = Some(HelloMember { group: &name, boot: me.boot });
@@ -262,7 +265,7 @@ impl Follower {
                         group.with(|member, _| member.note_refusal(process));
                     }
                     Err(_) => group.with(|member, _| member.read_soon()),
-                    Ok(Dialed { identity: LeaderIdentity { boot, .. }, .. })
+                    Ok(PeerConnection { identity: LeaderIdentity { boot, .. }, .. })
                         if *boot != process.boot =>
                     {
                         group.with(|member, _| member.note_replaced(process));
@@ -276,7 +279,7 @@ impl Follower {
     }
 }
 
-impl Leader<'_> {
+impl FollowedLeader<'_> {
     fn name(&self) -> String {
         match self {
             Self::At(address) => (*address).to_owned(),

@@ -2,7 +2,7 @@
 
 use super::acks::{ChangedKeysPart, FollowingMember, read_acks};
 use super::journal_waker::JournalWaker;
-use super::status::{FollowerShown, FollowerStatus};
+use super::status::{FollowerStats, FollowerStatus};
 use crate::error::{LocalError, PeerError};
 use crate::node::Node;
 use crate::peers::{HeartbeatSchedule, PeerStream, Stop};
@@ -194,7 +194,7 @@ fn note(
     rest: Duration,
 ) {
     let now: Now = clock.moment().into();
-    let shown = FollowerShown {
+    let stats = FollowerStats {
         counts: sender.counts(),
         is_full_syncing: sender.is_full_syncing(),
         lag_bytes: sender.lag_bytes(),
@@ -202,5 +202,5 @@ fn note(
         lag: Duration::from_millis(sender.lag_ms(now)) + rest,
         sent_bytes,
     };
-    status.note(shown, sender.batch());
+    status.note(stats, sender.batch());
 }

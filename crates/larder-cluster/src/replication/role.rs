@@ -1,6 +1,6 @@
 //! The role of a node for clients of Redis: `ROLE` and `INFO replication`.
 
-use super::status::{FollowerStatus, LinkShown};
+use super::status::{FollowerStatus, LinkStats};
 use crate::group::Group;
 use crate::node::Node;
 use larder_protocol::reply::resp::{Follower, Link, LinkState, Replication};
@@ -10,34 +10,34 @@ use std::net::SocketAddr;
 
 impl Node {
     /// The role of this node; `None` if it neither follows a leader nor accepts followers.
-    pub fn shown_replication(&self) -> Option<Replication> {
+    pub fn replication_info(&self) -> Option<Replication> {
         let status = &self.replication;
         let written = status.journal_offset();
         if status.link.is_none() && written.is_none() {
             return None;
         }
-        let link = self.shown_link();
+        let link = self.link_info();
         let of_leader = link.as_ref().and_then(|link| link.offset);
         let offset = written.or(of_leader).unwrap_or_default();
         let group = self.group.as_deref();
         let followers = status.followers();
-        let followers = followers.iter().map(|follower| shown_follower(follower, group, offset));
+        let followers = followers.iter().map(|follower| follower_info(follower, group, offset));
         Some(Replication { link, followers: followers.collect(), offset })
     }
 
     /// The link to the leader, if this node follows one.
-    fn shown_link(&self) -> Option<Link> {
-        let shown = self.replication.link.as_ref()?.shown();
+    fn link_info(&self) -> Option<Link> {
+        let stats = self.replication.link.as_ref()?.stats();
         let leader = match self.group.as_deref().map(|group| (group, group.role())) {
             Some((_, Role::Leader { .. })) => return None,
             Some((_, Role::Leaderless)) => None,
             Some((group, Role::Follower { leader, .. })) => client_address(group, &leader.node),
             None => self.follow.as_deref().map(host_and_port),
         };
-        let LinkShown { offset, silence, down, .. } = shown;
+        let LinkStats { offset, silence, down, .. } = stats;
         Some(Link {
             leader: leader.unwrap_or_default(),
-            state: match shown.state {
+            state: match stats.state {
                 "following" => LinkState::Following,
                 "copying" => LinkState::Copying,
                 _ => LinkState::Connecting,
@@ -51,8 +51,8 @@ impl Node {
 }
 
 /// The values of a follower. `offset` is the end of the journals.
-fn shown_follower(follower: &FollowerStatus, group: Option<&Group>, offset: u64) -> Follower {
-    let shown = follower.shown();
+fn follower_info(follower: &FollowerStatus, group: Option<&Group>, offset: u64) -> Follower {
+    let stats = follower.stats();
     let (host, port) =
         group.and_then(|group| client_address(group, &follower.name)).unwrap_or_else(|| {
             // Outside of groups, the name of a follower is its first address for clients.
@@ -63,9 +63,9 @@ fn shown_follower(follower: &FollowerStatus, group: Option<&Group>, offset: u64)
     Follower {
         host,
         port,
-        is_copying: shown.is_full_syncing,
-        offset: offset.saturating_sub(shown.lag_bytes),
-        lag_secs: shown.lag.as_secs(),
+        is_copying: stats.is_full_syncing,
+        offset: offset.saturating_sub(stats.lag_bytes),
+        lag_secs: stats.lag.as_secs(),
     }
 }
 

@@ -88,7 +88,7 @@ pub struct FollowerStatus {
 
 #[derive(Clone, Debug, Default)]
 struct FollowerState {
-    shown: FollowerShown,
+    stats: FollowerStats,
     /// The batches without an acknowledgement: number, and number of states.
     batches: VecDeque<(u64, u64)>,
     /// The heartbeats without an acknowledgement, by number.
@@ -121,7 +121,7 @@ pub(crate) struct AckProgress {
 
 /// The values of a follower for statistics.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct FollowerShown {
+pub struct FollowerStats {
     /// The counters of the stream.
     pub counts: SenderCounts,
     /// Whether a full sync is under way.
@@ -141,15 +141,15 @@ impl FollowerStatus {
         Self { name, address, state: Mutex::default() }
     }
 
-    /// Updates the values of the sender. `shown.lag_keys` must be the number of unsent changes, `batch` the last batch.
-    pub(crate) fn note(&self, shown: FollowerShown, batch: u64) {
+    /// Updates the values of the sender. `stats.lag_keys` must be the number of unsent changes, `batch` the last batch.
+    pub(crate) fn note(&self, stats: FollowerStats, batch: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = state.shown.counts.states;
-        let states = shown.counts.states - before.min(shown.counts.states);
+        let before = state.stats.counts.states;
+        let states = stats.counts.states - before.min(stats.counts.states);
         if states > 0 {
             state.batches.push_back((batch, states));
         }
-        state.shown = shown;
+        state.stats = stats;
     }
 
     pub(crate) fn note_heartbeat(&self, number: u64, behind: Millis) {
@@ -197,14 +197,14 @@ impl FollowerStatus {
     }
 
     /// The current values for statistics.
-    pub fn shown(&self) -> FollowerShown {
+    pub fn stats(&self) -> FollowerStats {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut shown = state.shown;
-        shown.lag_keys += state.batches.iter().map(|(_, states)| states).sum::<u64>();
+        let mut stats = state.stats;
+        stats.lag_keys += state.batches.iter().map(|(_, states)| states).sum::<u64>();
         let under_way =
             state.heartbeats.front().map_or(Duration::ZERO, |(_, sent)| sent.at.elapsed());
-        shown.lag += state.round_trip.max(under_way);
-        shown
+        stats.lag += state.round_trip.max(under_way);
+        stats
     }
 }
 
@@ -216,7 +216,7 @@ pub struct LinkStatus {
 
 #[derive(Clone, Debug, Default)]
 struct LinkState {
-    shown: LinkShown,
+    stats: LinkStats,
     /// The arrival time of the last heartbeat with a known lag.
     heard: Option<Instant>,
     is_connected: bool,
@@ -226,7 +226,7 @@ struct LinkState {
 
 /// The values of the link for statistics.
 #[derive(Clone, Debug, Default)]
-pub struct LinkShown {
+pub struct LinkStats {
     /// `connecting`, `copying` or `following`.
     pub state: &'static str,
     /// Whether the items are those of the leader, apart from replication lag.
@@ -254,8 +254,8 @@ impl LinkStatus {
     pub(crate) fn note_connected(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.is_connected = true;
-        state.shown.connections += 1;
-        state.shown.error.clear();
+        state.stats.connections += 1;
+        state.stats.error.clear();
     }
 
     pub(crate) fn note_lost(&self, error: &str) {
@@ -263,7 +263,7 @@ impl LinkStatus {
         if std::mem::take(&mut state.is_connected) {
             state.lost = Some(Instant::now());
         }
-        error.clone_into(&mut state.shown.error);
+        error.clone_into(&mut state.stats.error);
     }
 
     /// Updates the values of the applier. `bytes` is the number of bytes since the last call.
@@ -271,27 +271,27 @@ impl LinkStatus {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(behind) = applier.lag_ms() {
             state.heard = Some(Instant::now());
-            state.shown.behind = Duration::from_millis(behind.into());
+            state.stats.behind = Duration::from_millis(behind.into());
         }
-        let shown = &mut state.shown;
-        (shown.counts, shown.is_synced) = (applier.counts(), applier.is_synced());
-        shown.offset = applier.offset();
-        shown.received_bytes += bytes as u64;
+        let stats = &mut state.stats;
+        (stats.counts, stats.is_synced) = (applier.counts(), applier.is_synced());
+        stats.offset = applier.offset();
+        stats.received_bytes += bytes as u64;
     }
 
     /// The current values for statistics.
-    pub fn shown(&self) -> LinkShown {
+    pub fn stats(&self) -> LinkStats {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut shown = state.shown.clone();
-        shown.state = match (state.is_connected, shown.is_synced) {
+        let mut stats = state.stats.clone();
+        stats.state = match (state.is_connected, stats.is_synced) {
             (false, _) => "connecting",
             (true, false) => "copying",
             (true, true) => "following",
         };
-        let heard = state.heard.filter(|_| shown.is_synced);
-        shown.lag = heard.map(|heard| heard.elapsed() + shown.behind);
-        shown.silence = state.heard.map(|heard| heard.elapsed());
-        shown.down = state.lost.map(|lost| lost.elapsed());
-        shown
+        let heard = state.heard.filter(|_| stats.is_synced);
+        stats.lag = heard.map(|heard| heard.elapsed() + stats.behind);
+        stats.silence = state.heard.map(|heard| heard.elapsed());
+        stats.down = state.lost.map(|lost| lost.elapsed());
+        stats
     }
 }

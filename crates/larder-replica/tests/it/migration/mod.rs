@@ -1,6 +1,6 @@
 //! Migrations of slots between groups, under a clock, a network and a coordinator that a seed determines.
 //!
-//! The decision who answers for a slot is the real code: [`Ownership`], [`FinishedImport`] and [`ShardMap`]. Faults:
+//! The ownership of slots is decided by the real code: [`Ownership`], [`FinishedImport`] and [`ShardMap`]. Faults:
 //! nodes are paused at any step; leaders are replaced; connections between them break; answers of the coordinator are
 //! lost; requests to it take effect long after they have timed out. Operators plan migrations, drain groups and cancel.
 //! The model's coordinator alone elects leaders; `election.rs` tests elections.

@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// A node notices that another node leads.
+    /// A node detects that another node leads.
     pub(super) fn note_leader(&mut self, n: usize) {
         let node = &mut self.nodes[n];
         if self.coordinator.groups[node.group].record.leader != node.process {

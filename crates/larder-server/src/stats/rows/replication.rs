@@ -4,7 +4,7 @@ use crate::stats::row::Source::{Follower, Server};
 use crate::stats::row::Unit::{Bytes, Seconds};
 use crate::stats::row::{Condition, Row, Value};
 use crate::stats::snapshot::Snapshot;
-use larder_cluster::LinkShown;
+use larder_cluster::LinkStats;
 use larder_replica::Role;
 use std::time::Duration;
 
@@ -136,53 +136,53 @@ pub(in crate::stats) const FOLLOWER: &[Row] = &[
     ),
     Row::text(
         "state",
-        Follower(|f| if f.shown().is_full_syncing { "copying" } else { "following" }.into()),
+        Follower(|f| if f.stats().is_full_syncing { "copying" } else { "following" }.into()),
         "State of the follower: `copying` during a full sync, or `following`.",
     ),
     Row::gauge(
         "lag_bytes",
-        Follower(|f| f.shown().lag_bytes.into()),
+        Follower(|f| f.stats().lag_bytes.into()),
         "Bytes of the journals that are not sent yet.",
     )
     .unit(Bytes),
     Row::gauge(
         "lag_keys",
-        Follower(|f| f.shown().lag_keys.into()),
+        Follower(|f| f.stats().lag_keys.into()),
         "Changes that are not sent or not acknowledged yet.",
     ),
     Row::gauge(
         "lag",
-        Follower(|f| f.shown().lag.into()),
+        Follower(|f| f.stats().lag.into()),
         "Replication lag, as in `followers_lag`.",
     )
     .unit(Seconds),
     Row::counter(
         "states",
-        Follower(|f| f.shown().counts.states.into()),
+        Follower(|f| f.stats().counts.states.into()),
         "Item states sent, including removed items.",
     ),
     Row::counter(
         "coalesced",
-        Follower(|f| f.shown().counts.coalesced.into()),
+        Follower(|f| f.stats().counts.coalesced.into()),
         "Changes that were merged into a later state of the same item.",
     ),
     Row::counter(
         "copies",
-        Follower(|f| f.shown().counts.full_syncs.into()),
+        Follower(|f| f.stats().counts.full_syncs.into()),
         "Full syncs started on this connection.",
     ),
     Row::counter(
         "repairs",
-        Follower(|f| f.shown().counts.delta_syncs.into()),
+        Follower(|f| f.stats().counts.delta_syncs.into()),
         "1 if this connection started with a delta sync after another leader, else 0.",
     ),
     Row::counter(
         "overruns",
-        Follower(|f| f.shown().counts.overruns.into()),
+        Follower(|f| f.stats().counts.overruns.into()),
         "Full syncs caused by a full journal: changes arrived faster than the follower received them.",
     ),
-    Row::counter("flushes", Follower(|f| f.shown().counts.flushes.into()), "Flushes sent."),
-    Row::counter("sent_bytes", Follower(|f| f.shown().sent_bytes.into()), "Bytes sent.")
+    Row::counter("flushes", Follower(|f| f.stats().counts.flushes.into()), "Flushes sent."),
+    Row::counter("sent_bytes", Follower(|f| f.stats().sent_bytes.into()), "Bytes sent.")
         .unit(Bytes),
 ];
 
@@ -211,10 +211,10 @@ fn leader(snapshot: &Snapshot<'_>) -> String {
 
 fn longest_lag(snapshot: &Snapshot<'_>) -> Duration {
     let followers = snapshot.server.node.replication.followers();
-    followers.iter().map(|follower| follower.shown().lag).max().unwrap_or_default()
+    followers.iter().map(|follower| follower.stats().lag).max().unwrap_or_default()
 }
 
-fn link(snapshot: &Snapshot<'_>) -> LinkShown {
+fn link(snapshot: &Snapshot<'_>) -> LinkStats {
     let link = snapshot.server.node.replication.link.as_ref();
-    link.map(|link| link.shown()).unwrap_or_default()
+    link.map(|link| link.stats()).unwrap_or_default()
 }
