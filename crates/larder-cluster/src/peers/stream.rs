@@ -244,11 +244,11 @@ mod tests {
                 has_read.send(result.unwrap()).unwrap();
             });
             std::thread::sleep(Duration::from_millis(100));
-            let begun = Instant::now();
+            let start = Instant::now();
             (&near).write_all(b"hello").unwrap();
             let mut received = [0; 5];
             (&far).read_exact(&mut received).unwrap();
-            assert!(received == *b"hello" && begun.elapsed() < TIME / 2);
+            assert!(received == *b"hello" && start.elapsed() < TIME / 2);
             assert!(reads.try_recv().is_err());
             (&far).write_all(b"you").unwrap();
             assert_eq!(reads.recv().unwrap(), 3);
@@ -283,19 +283,19 @@ mod tests {
     fn a_slow_handshake_times_out() {
         let (tls, (mut near, far)) = (tls(), sockets());
         let stop = Stop::new().unwrap();
-        let begun = Instant::now();
+        let start = Instant::now();
         std::thread::scope(|scope| {
             // The header of a record, and then a byte from time to time.
             near.write_all(&[22, 3, 1, 1, 0, 1, 0, 0, 252]).unwrap();
             let slow = scope.spawn(move || {
-                while near.write_all(&[3]).is_ok() && begun.elapsed() < TIME {
+                while near.write_all(&[3]).is_ok() && start.elapsed() < TIME {
                     std::thread::sleep(Duration::from_millis(20));
                 }
             });
             let limit = HandshakeLimit::new(Duration::from_millis(500), &stop);
             let error = PeerStream::accept(far, Some(&tls), &limit).unwrap_err();
             assert!(matches!(error, PeerError::Timeout(Timeout::Handshake)), "{error}");
-            assert!(begun.elapsed() < TIME / 2);
+            assert!(start.elapsed() < TIME / 2);
             slow.join().unwrap();
         });
     }
