@@ -55,8 +55,8 @@ const SHARED_MAX: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Transport {
     /// Each call has a connection to itself.
-    /// Calls share connections.
     Pool(usize),
+    /// Calls share connections.
     Shared(usize),
 }
 
