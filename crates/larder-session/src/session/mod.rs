@@ -232,9 +232,9 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Answers the complete requests of `input` into `output`, for one turn. `input` begins with the bytes
-    /// that the last turn did not consume; `output` may still hold bytes that were not sent. It has no new bytes after
-    /// [`Next::Abandon`].
+    /// Polls the session: answers complete requests of `input`, and appends the replies to `output`. `input` starts with
+    /// the bytes that the last poll did not consume. `output` may hold unsent bytes. After [`Next::Abandon`], it has no
+    /// new bytes.
     pub fn receive<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -249,7 +249,7 @@ impl<E: Engine> Session<E> {
         progress
     }
 
-    /// As [`Self::receive`], but abandoned replies may be in `output`.
+    /// Like [`Self::receive`], but leaves the replies in `output` after [`Next::Abandon`].
     #[inline]
     fn receive_unchecked<H: Host>(
         &mut self,
@@ -271,8 +271,8 @@ impl<E: Engine> Session<E> {
         cx.operations.engine.begin_batch(cx.operations.now);
         self.observed = cx.host.observed();
         if let Some(rare) = &mut self.rare {
-            rare.storage_wait.reads.iter_mut().for_each(|fetching| {
-                fetching.delivery = cx.operations.engine.deliver(&fetching.fetch);
+            rare.storage_wait.reads.iter_mut().for_each(|read| {
+                read.delivery = cx.operations.engine.deliver(&read.fetch);
             });
         }
         let mut scratch = [0; KEY_LEN_MAX];
@@ -289,7 +289,7 @@ impl<E: Engine> Session<E> {
             Next::Read { .. } => self.retain_reads(false, |_| false),
             // A request may need several reads, which end in different polls.
             Next::Wait => (),
-            _ => self.retain_reads(true, |fetching| fetching.delivery == Delivery::UnderWay),
+            _ => self.retain_reads(true, |read| read.delivery == Delivery::UnderWay),
         }
         self.closes_after_hold = next == Next::Close;
         let answered = poll.answered;

@@ -280,7 +280,7 @@ fn connections<E: TestEngine>() {
 
 /// A server reports its replication role. Without replication it is a master.
 fn replication_roles<E: TestEngine>() {
-    let asked =
+    let requests_sent =
         requests(&["ROLE", "INFO replication", "HELLO 2", "MULTI", "ROLE", "EXEC", "ROLE x"]);
     let hello = |role: &str| {
         let length = role.len();
@@ -294,7 +294,7 @@ fn replication_roles<E: TestEngine>() {
     let replies = |replication: Option<Replication>| {
         let (mut server, mut client) = (new_server::<E>(), client::<E>(false));
         server.host.replication = replication;
-        client.send(&mut server, &asked);
+        client.send(&mut server, &requests_sent);
         String::from_utf8(close(server, client)).unwrap()
     };
     let expected = |role: &str, section: &str, hello_role| {

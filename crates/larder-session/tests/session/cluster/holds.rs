@@ -49,8 +49,8 @@ fn a_reply_to_a_change_is_held_until_acknowledged() {
 #[test]
 fn replies_without_a_change_are_not_held() {
     for seed in SEEDS {
-        let asked = b"get k\r\nmg k v\r\nincr k 1\r\ntouch k 0\r\nmn\r\n";
-        let mut it = Conversation::new(seed, asked);
+        let requests = b"get k\r\nmg k v\r\nincr k 1\r\ntouch k 0\r\nmn\r\n";
+        let mut it = Conversation::new(seed, requests);
         assert_eq!(it.run_until_held(), None);
         assert_eq!(it.output, b"END\r\nEN\r\nNOT_FOUND\r\nNOT_FOUND\r\nMN\r\n");
     }
@@ -96,8 +96,8 @@ fn a_closed_session_waits_for_nothing() {
 #[test]
 fn a_waiting_lookup_counts_its_read_once() {
     for seed in SEEDS {
-        let asked = b"set k 0 0 1\r\n1\r\nmd k I\r\nmg k h\r\n";
-        let mut it = Conversation::new(seed, asked);
+        let requests = b"set k 0 0 1\r\n1\r\nmd k I\r\nmg k h\r\n";
+        let mut it = Conversation::new(seed, requests);
         while it.run_until_held().is_some() {
             it.complete_all();
         }

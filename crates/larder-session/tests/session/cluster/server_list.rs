@@ -89,11 +89,11 @@ fn every_member_lists_the_servers<E: TestEngine + Send + 'static>() {
 fn without_a_cluster_the_list_key_is_ordinary<E: TestEngine + Send + 'static>() {
     let mut server = new_server::<E>();
     server.host.servers = listed();
-    let asked = in_full("get LIST\r\ngets LIST\n");
-    assert_eq!(server.replies_to(asked.as_bytes()), b"END\r\nEND\r\n");
+    let requests = in_full("get LIST\r\ngets LIST\n");
+    assert_eq!(server.replies_to(requests.as_bytes()), b"END\r\nEND\r\n");
     let stored = set(&in_full("LIST"), b"v");
     assert_eq!(server.replies_to(&stored), b"STORED\r\n");
-    let found = server.replies_to(asked.as_bytes());
+    let found = server.replies_to(requests.as_bytes());
     let item = in_full("VALUE LIST 0 1\r\nv\r\nEND\r\nVALUE LIST 0 1 ");
     assert!(found.starts_with(item.as_bytes()), "{}", text(&found));
     server.host.servers = None;
@@ -130,6 +130,7 @@ fn binary_clients_get_the_server_list<E: TestEngine + Send + 'static>() {
     assert_eq!(server.replies_to(&binary(0x00, b"AmazonElastiCache:cluster")), item);
     // Other configurations are unknown, and the connection stays open.
     let unknown = answered(0x60, 0x81, b"", b"Unknown command");
-    let asked = [binary(0x60, b"clusters"), binary(0x60, b""), binary(0x60, b"cluster")].concat();
-    assert_eq!(server.replies_to(&asked), [unknown.clone(), unknown, list].concat());
+    let requests =
+        [binary(0x60, b"clusters"), binary(0x60, b""), binary(0x60, b"cluster")].concat();
+    assert_eq!(server.replies_to(&requests), [unknown.clone(), unknown, list].concat());
 }

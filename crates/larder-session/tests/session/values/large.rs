@@ -114,7 +114,7 @@ fn a_value_is_sent_in_pieces<E: TestEngine>() {
     server.settings.output_max = 5000;
     let value = pattern(LEN);
     server.replies_to(&set("a", &value));
-    for (asks, head, tail) in [
+    for (request, head, tail) in [
         ("get a", "VALUE a 0 200000\r\n", "\r\nEND\r\n"),
         ("get a b", "VALUE a 0 200000\r\n", "\r\nEND\r\n"),
         ("gat 0 a", "VALUE a 0 200000\r\n", "\r\nEND\r\n"),
@@ -122,11 +122,11 @@ fn a_value_is_sent_in_pieces<E: TestEngine>() {
         ("mg a s", "HD s200000\r\n", ""),
     ] {
         let mut client = TestClient::new();
-        client.send(&mut server, format!("{asks}\r\nmn\r\n").as_bytes());
+        client.send(&mut server, format!("{request}\r\nmn\r\n").as_bytes());
         let shown = if head.starts_with("HD") { &[][..] } else { &value };
         let expected = [head.as_bytes(), shown, tail.as_bytes(), b"MN\r\n"].concat();
-        assert!(client.received == expected, "{asks}");
-        assert!(client.unsent_max <= 5000 + 64, "{asks}: {} bytes unsent", client.unsent_max);
+        assert!(client.received == expected, "{request}");
+        assert!(client.unsent_max <= 5000 + 64, "{request}: {} bytes unsent", client.unsent_max);
         assert_eq!(server.host.reserved(), 0);
     }
 }
