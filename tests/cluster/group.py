@@ -104,9 +104,9 @@ class Node(Server):
         self.is_paused = number == signal.SIGSTOP or self.is_paused and number != signal.SIGCONT
         if number == signal.SIGSTOP:
             # A stop signal reaches each thread separately.
-            wait_until(self._stands_still, "the stop of all threads")
+            wait_until(self._has_paused, "the stop of all threads")
 
-    def _stands_still(self):
+    def _has_paused(self):
         tasks = Path(f"/proc/{self.pid}/task").iterdir()
         return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
 

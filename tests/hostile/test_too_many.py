@@ -9,7 +9,7 @@ REFUSED = b"ERROR Too many open connections\r\n"
 ALLOWED, TRIED = 64, 300
 
 
-def greeting(sock):
+def first_answer(sock):
     """The first answer on a new connection: the version, or the refusal."""
     try:
         sock.sendall(b"version\r\n")
@@ -26,7 +26,7 @@ def test_connections_over_the_limit_are_refused_and_others_served(start):
             for _ in range(TRIED):
                 sock = server.connect()
                 held.append(sock)
-                heard.append(greeting(sock))
+                heard.append(first_answer(sock))
         served = sum(line.startswith(b"VERSION") for line in heard)
         # memcached counts its own descriptors too; a refusal may be lost to the reset after it.
         assert ALLOWED / 4 <= served <= ALLOWED

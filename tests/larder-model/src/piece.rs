@@ -1,6 +1,6 @@
 //! The parts of transcript lines.
 
-/// A part of what is sent or expected.
+/// A part of the sent or expected bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// Literal bytes.

@@ -78,7 +78,7 @@ struct Peer {
 impl<T: Target> Harness<'_, T> {
     fn step(&mut self, action: &Action) -> Result<(), String> {
         if !matches!(action, Action::Send(..)) {
-            self.hand_over();
+            self.send_unsent();
         }
         match action {
             Action::Send(peer, pieces) => {
@@ -104,7 +104,7 @@ impl<T: Target> Harness<'_, T> {
     }
 
     fn finish(&mut self) -> Result<(), String> {
-        self.hand_over();
+        self.send_unsent();
         for id in self.peers.keys().copied().collect::<Vec<_>>() {
             if !self.peer(id).closed {
                 self.target.end_input(id);
@@ -118,7 +118,7 @@ impl<T: Target> Harness<'_, T> {
         self.peers.entry(id).or_default()
     }
 
-    fn hand_over(&mut self) {
+    fn send_unsent(&mut self) {
         for (id, peer) in &mut self.peers {
             for piece in std::mem::take(&mut peer.unsent).chunks(self.cut) {
                 self.target.send(*id, piece);
