@@ -9,7 +9,7 @@ use bytes::Bytes;
 use larder_operations::{
     ArithmeticOutcome, Count, ExpireOutcome, Remove, RemoveOutcome, Store, StoreMode, StoreOutcome,
 };
-use larder_protocol::answer::{Answer, Flag, Refused, read_text};
+use larder_protocol::answer::{Answer, Flag, RefusalReason, read_text};
 use larder_protocol::encode::{MetaKey, classic, meta};
 use larder_protocol::response::Read;
 use larder_protocol::{Exptime, StoreMode as WireMode};
@@ -39,8 +39,8 @@ fn exptime(expiry: Expiry, now: Now) -> Exptime {
 }
 
 /// The reason of a refusal; `None` if the answer is no error.
-fn refused(answer: &Answer<'_>) -> Option<Refused> {
-    if let Answer::Error { line, .. } = answer { Some(Refused::of(line)) } else { None }
+fn refused(answer: &Answer<'_>) -> Option<RefusalReason> {
+    if let Answer::Error { line, .. } = answer { Some(RefusalReason::of(line)) } else { None }
 }
 
 /// A lookup.
@@ -71,8 +71,8 @@ impl RemoteOperation for Get {
             }
             Answer::NotFound { .. } => Some(LookupOutcome::Missing),
             _ => match refused(answer)? {
-                Refused::OutOfMemory => Some(LookupOutcome::OutOfMemory),
-                Refused::NoRoom => Some(LookupOutcome::Busy),
+                RefusalReason::OutOfMemory => Some(LookupOutcome::OutOfMemory),
+                RefusalReason::NoRoom => Some(LookupOutcome::Busy),
                 _ => None,
             },
         }
@@ -138,8 +138,8 @@ impl RemoteOperation for Store<'_> {
             Answer::Exists { .. } => Some(StoreOutcome::Exists),
             Answer::NotFound { .. } => Some(StoreOutcome::NotFound),
             _ => match refused(answer)? {
-                Refused::TooLarge => Some(StoreOutcome::TooLarge),
-                Refused::OutOfMemory => Some(StoreOutcome::OutOfMemory),
+                RefusalReason::TooLarge => Some(StoreOutcome::TooLarge),
+                RefusalReason::OutOfMemory => Some(StoreOutcome::OutOfMemory),
                 _ => None,
             },
         }
@@ -169,7 +169,8 @@ impl RemoteOperation for Remove {
             Answer::Done { .. } => Some(RemoveOutcome::Removed),
             Answer::NotFound { .. } => Some(RemoveOutcome::NotFound),
             Answer::Exists { .. } => Some(RemoveOutcome::Exists),
-            _ => (refused(answer)? == Refused::OutOfMemory).then_some(RemoveOutcome::OutOfMemory),
+            _ => (refused(answer)? == RefusalReason::OutOfMemory)
+                .then_some(RemoveOutcome::OutOfMemory),
         }
     }
 }
@@ -204,8 +205,10 @@ impl RemoteOperation for Count<'_> {
             Answer::NotFound { .. } => Some(ArithmeticOutcome::NotFound),
             Answer::Exists { .. } => Some(ArithmeticOutcome::Exists),
             _ => match refused(answer)? {
-                Refused::NotANumber => Some(ArithmeticOutcome::NonNumeric),
-                Refused::OutOfMemory => Some(ArithmeticOutcome::OutOfMemory { creating: false }),
+                RefusalReason::NotANumber => Some(ArithmeticOutcome::NonNumeric),
+                RefusalReason::OutOfMemory => {
+                    Some(ArithmeticOutcome::OutOfMemory { creating: false })
+                }
                 _ => None,
             },
         }
@@ -229,7 +232,8 @@ impl RemoteOperation for Touch {
         match answer {
             Answer::Done { .. } => Some(ExpireOutcome::Changed),
             Answer::NotFound { .. } => Some(ExpireOutcome::NotFound),
-            _ => (refused(answer)? == Refused::OutOfMemory).then_some(ExpireOutcome::OutOfMemory),
+            _ => (refused(answer)? == RefusalReason::OutOfMemory)
+                .then_some(ExpireOutcome::OutOfMemory),
         }
     }
 }
@@ -260,7 +264,7 @@ pub(crate) fn interpret<O: RemoteOperation>(op: &O, reply: &Bytes) -> ReplyOutco
     match read_text(reply) {
         Read::Whole(answer, len) if len == reply.len() => match op.read(&answer, reply) {
             Some(outcome) => ReplyOutcome::Outcome(outcome),
-            None if refused(&answer) == Some(Refused::NoLeader) => ReplyOutcome::NoLeader,
+            None if refused(&answer) == Some(RefusalReason::NoLeader) => ReplyOutcome::NoLeader,
             None => ReplyOutcome::Unknown,
         },
         _ => ReplyOutcome::Unknown,

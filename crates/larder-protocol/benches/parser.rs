@@ -1,5 +1,4 @@
-//! A batch of requests, parsed: `cargo bench -p larder-protocol`. Times are a batch's; the rate is
-//! requests.
+//! Benchmarks of the parser: `cargo bench -p larder-protocol`. Times are per batch, rates are requests.
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
@@ -11,14 +10,14 @@ fn main() {
     divan::main();
 }
 
-/// Parses the same request over and over, as it comes in a pipeline.
+/// Parses a pipeline of equal requests.
 fn parse(bencher: Bencher<'_, '_>, request: &[u8]) {
     let input = request.repeat(BATCH);
     bencher.counter(ItemsCount::new(BATCH)).bench_local(|| {
         let (mut parser, mut rest) = (Parser::default(), black_box(&input[..]));
         while !rest.is_empty() {
             let Parsed::Request { consumed, .. } = black_box(parser.parse(rest)) else {
-                panic!("whole requests");
+                panic!("expected a complete request");
             };
             rest = &rest[consumed..];
         }

@@ -1,14 +1,14 @@
-//! What a server's responses mean, in terms that all protocols share: bytes in, typed answers out.
+//! Answers of a server as types that all protocols share: bytes in, typed answers out.
 //!
-//! Each function reads the first answer of some bytes, on top of [`crate::response`], whose limits
-//! are the limits here. Answers borrow from the bytes; nothing is copied or allocated.
+//! Each function reads the first answer in a buffer. The functions use [`crate::response`] and have its
+//! limits. Answers borrow from the buffer; nothing is copied or allocated.
 //!
 //! ```
 //! use larder_protocol::answer::{Answer, Flag, read_text};
 //! use larder_protocol::response::Read;
 //!
 //! let Read::Whole(Answer::Hit { value, returned }, 15) = read_text(b"VA 2 f7 W\r\nhi\r\n") else {
-//!     panic!("it is a hit")
+//!     panic!("expected a hit")
 //! };
 //! assert_eq!((value, returned.client_flags()), (&b"hi"[..], Some(7)));
 //! assert!(returned.flags().any(|flag| flag == Flag::Won));
@@ -21,54 +21,53 @@ use crate::response::{self, Binary, Read, Resp, Text};
 use crate::text::number::{u32_of, u64_of};
 use crate::text::tokens::Tokens;
 
-/// An answer, or a part of one: a request for several keys is answered by several of these.
+/// An answer, or a part of one: a request for several keys has several answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'b> {
-    /// An item was found: `VALUE`, `VA`, or the value of a key in binary and RESP. Also the number of
-    /// `ma` with `v`, as text.
+    /// An item was found: `VALUE`, `VA`, or a value in binary and RESP. Also the number after `ma` with
+    /// `v`, as text.
     Hit {
         /// The value.
         value: &'b [u8],
-        /// What else was asked for.
+        /// The other requested fields.
         returned: Returned<'b>,
     },
-    /// A meta command was carried out, and there is no value: `HD`.
+    /// A meta command was executed, without a value: `HD`.
     Done {
-        /// What was asked for.
+        /// The requested fields.
         returned: Returned<'b>,
     },
     /// A value was stored: `STORED`, and success of a binary store.
     Stored {
-        /// In binary the new CAS.
+        /// The new CAS, in binary.
         returned: Returned<'b>,
     },
     /// An item was removed: `DELETED`, and success of a binary delete.
     Deleted,
     /// An expiry was set: `TOUCHED`, and success of a binary touch.
     Touched,
-    /// Another command was carried out: `OK`, `RESET`.
+    /// Another command was executed: `OK`, `RESET`.
     Ok,
-    /// Something was there that an add must not find, or was not there that a replacement needs:
-    /// `NOT_STORED`, `NS`.
+    /// An add found an item, or a replace, append or prepend found none: `NOT_STORED`, `NS`.
     NotStored {
-        /// What was asked for and needs no item.
+        /// The requested fields that need no item.
         returned: Returned<'b>,
     },
-    /// The CAS differs: `EXISTS`, `EX`. In binary also what is [`NotStored`](Self::NotStored)
-    /// elsewhere after an add.
+    /// The CAS differs: `EXISTS`, `EX`. Also a binary add that found an item; other protocols answer it with
+    /// [`NotStored`](Self::NotStored).
     Exists {
-        /// What was asked for and needs no item.
+        /// The requested fields that need no item.
         returned: Returned<'b>,
     },
-    /// There is no such item: `NOT_FOUND`, `NF`, `EN`, RESP's null. A classic `get` says nothing of a
-    /// key that is not there.
+    /// There is no such item: `NOT_FOUND`, `NF`, `EN`, RESP's null. A classic `get` has no answer for a
+    /// missing key.
     NotFound {
-        /// What was asked for and needs no item.
+        /// The requested fields that need no item.
         returned: Returned<'b>,
     },
-    /// The number after classic or binary counting.
+    /// The number after a classic or binary increment or decrement.
     Number(u64),
-    /// All that was asked for before it is answered: `END`, `MN`, a binary noop, the last statistic.
+    /// The end of the answers to earlier requests: `END`, `MN`, a binary noop, the end of statistics.
     End,
     /// The server's version.
     Version(&'b [u8]),
@@ -79,40 +78,40 @@ pub enum Answer<'b> {
         /// Its value.
         value: &'b [u8],
     },
-    /// So many answers follow: the head of a RESP array.
+    /// The head of a RESP array: this many answers follow.
     Array(usize),
-    /// A line that is none of the others, without its end: what `me` and administrative commands
-    /// are answered with, RESP's simple strings other than `OK`, the list of SASL mechanisms.
+    /// Any other line, without its end: the answer to `me` or an administrative command, a RESP simple
+    /// string other than `OK`, the list of SASL mechanisms.
     Line(&'b [u8]),
     /// The request was refused.
     Error {
-        /// The request is at fault: it will be refused again. Otherwise the server is.
+        /// Whether the request is at fault, so that a retry would fail, too. Otherwise the server is at fault.
         client: bool,
-        /// What the server says of it, without the line's end, and in text with its first word.
+        /// The server's error message, without the line's end. In text, it includes the first word.
         line: &'b [u8],
     },
 }
 
-/// Why a request was refused, as far as clients act on it. Servers say more than these.
+/// The reason for refusing a request, as far as clients distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// What was to be counted is no number.
+pub enum RefusalReason {
+    /// The value to increment or decrement is not a number.
     NotANumber,
     /// The item would be larger than the server allows.
     TooLarge,
-    /// There is no memory for the item, so it was not stored.
+    /// There is no memory for the item.
     OutOfMemory,
     /// There is no memory for the answer of a lookup.
     NoRoom,
-    /// The server is a node of a cluster in which nobody answers for the item at the moment, or another node does. A
-    /// request for one item was not carried out.
+    /// The group that owns the item currently has no leader, or the leader is another node. A request for one item was
+    /// not executed.
     NoLeader,
-    /// Anything else.
+    /// Any other reason.
     Otherwise,
 }
 
-impl Refused {
-    /// What the line of an [`Answer::Error`] says, in memcached's words, in upper or lower case.
+impl RefusalReason {
+    /// Classifies the line of an [`Answer::Error`] by memcached's messages, ignoring case.
     #[must_use]
     pub fn of(line: &[u8]) -> Self {
         let starts_with = |known: &[u8]| {
@@ -134,37 +133,37 @@ impl Refused {
     }
 }
 
-/// What an answer says beside its outcome and value.
+/// The fields of an answer in addition to its outcome and value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returned<'b> {
-    /// Nothing: a word of classic text, or RESP.
+    /// No fields: a word of classic text, or RESP.
     Nothing,
-    /// Of `VALUE`.
+    /// The fields of `VALUE`.
     Classic {
-        /// As sent.
+        /// The key as sent.
         key: &'b [u8],
-        /// What the client stored beside the value.
+        /// The client flags.
         client_flags: u32,
-        /// With `gets` and `gats`.
+        /// The CAS, after `gets` and `gats`.
         cas: Option<u64>,
     },
     /// The flags of a meta answer.
     Meta(Flags<'b>),
-    /// Of a binary head.
+    /// The fields of a binary head.
     Binary {
-        /// With `getk` and `gatk`.
+        /// The key, after `getk` and `gatk`.
         key: Option<&'b [u8]>,
-        /// With a value.
+        /// The client flags, with a value.
         client_flags: Option<u32>,
-        /// 0 where there is none.
+        /// The CAS; 0 if there is none.
         cas: u64,
-        /// As the request sent it.
+        /// The opaque of the request.
         opaque: [u8; 4],
     },
 }
 
 impl<'b> Returned<'b> {
-    /// The key, if the answer repeats it.
+    /// The key, if the answer has it.
     #[must_use]
     pub fn key(&self) -> Option<Key<'b>> {
         match *self {
@@ -181,7 +180,7 @@ impl<'b> Returned<'b> {
         }
     }
 
-    /// The number that the client stored beside the value, if the answer shows it.
+    /// The client flags, if the answer has them.
     #[must_use]
     pub fn client_flags(&self) -> Option<u32> {
         match *self {
@@ -195,7 +194,7 @@ impl<'b> Returned<'b> {
         }
     }
 
-    /// The item's CAS, if the answer shows it.
+    /// The item's CAS, if the answer has it.
     #[must_use]
     pub fn cas(&self) -> Option<u64> {
         match *self {
@@ -209,15 +208,14 @@ impl<'b> Returned<'b> {
         }
     }
 
-    /// The flags of a meta answer; those of other protocols are none.
+    /// The flags of a meta answer; none in other protocols.
     #[must_use]
     pub fn flags(&self) -> Flags<'b> {
         if let Self::Meta(flags) = *self { flags } else { Flags(Tokens(&[])) }
     }
 }
 
-/// The flags of a meta answer, in the order in which the request asked for them; what the server has
-/// to say of a stale item is behind them.
+/// The flags of a meta answer, in the order of the request. The flags `W`, `X` and `Z` follow them.
 #[derive(Clone, Copy, Debug)]
 pub struct Flags<'b>(Tokens<'b>);
 
@@ -245,27 +243,27 @@ pub enum Flag<'b> {
     Won,
     /// `X`: the item is stale.
     Stale,
-    /// `Z`: another client has won that right before.
+    /// `Z`: another client has won the right to recache before.
     WinTaken,
     /// `c`.
     Cas(u64),
     /// `f`.
     ClientFlags(u32),
-    /// `t`: the seconds that the item has left; `None` is for ever.
+    /// `t`: the seconds until the item expires; `None` if it never does.
     Ttl(Option<u32>),
     /// `s`: the length of the whole value in bytes.
     ValueLen(u64),
-    /// `k`: the key as sent, see [`Base64`](Self::Base64).
+    /// `k`: the key as sent, in base64 if there is a [`Base64`](Self::Base64) flag.
     Key(&'b [u8]),
     /// `b`: the key is base64.
     Base64,
-    /// `O`: what the request sent as its opaque.
+    /// `O`: the opaque of the request.
     Opaque(&'b [u8]),
     /// `h`: whether the item was read before.
     HitBefore(bool),
     /// `l`: the seconds since the access before this one.
     IdleSecs(u32),
-    /// A flag with another letter, or one whose number is none.
+    /// A flag with another letter, or with a malformed number.
     Other(&'b [u8]),
 }
 
@@ -314,7 +312,7 @@ fn of_text(text: Text<'_>) -> Answer<'_> {
             Answer::Hit { value, returned: Returned::Meta(Flags(Tokens(flags))) }
         }
         Text::End => Answer::End,
-        // What most stores and misses are answered with: other lines take longer.
+        // Fast path: the answers to most stores and misses.
         Text::Line(b"STORED") => Answer::Stored { returned: Returned::Nothing },
         Text::Line(b"HD") => Answer::Done { returned: Returned::Nothing },
         Text::Line(b"EN") => Answer::NotFound { returned: Returned::Nothing },
@@ -338,7 +336,7 @@ fn of_line(line: &[u8]) -> Answer<'_> {
     of_meta_line(line).or_else(|| of_words(line)).unwrap_or(Answer::Line(line))
 }
 
-/// A meta answer without a value: two letters, and flags.
+/// Reads a meta answer without a value: two letters, then flags.
 fn of_meta_line(line: &[u8]) -> Option<Answer<'_>> {
     let (code, flags) = line.split_first_chunk()?;
     if !flags.is_empty() && !flags.starts_with(b" ") {
@@ -419,8 +417,7 @@ fn of_binary<'b>(response: &Binary<'b>) -> Option<Answer<'b>> {
 /// A binary status other than 0.
 #[inline]
 fn refused<'b>(status: u16, line: &'b [u8], returned: Returned<'b>) -> Answer<'b> {
-    /// Statuses that put the blame on the request, beside those of [`Status`]: a mechanism that
-    /// wants a further step.
+    /// Statuses with the request at fault. 0x21 is a SASL mechanism that requires another step.
     const OF_CLIENT: [u16; 6] = [
         Status::InvalidArguments as u16,
         Status::NonNumeric as u16,
@@ -437,9 +434,9 @@ fn refused<'b>(status: u16, line: &'b [u8], returned: Returned<'b>) -> Answer<'b
     }
 }
 
-/// Reads an answer, or an element of an array, in RESP2. A negative integer is malformed: of the
-/// requests of [`encode::resp`](crate::encode::resp) only a command of the caller's own can be
-/// answered by one, which [`response::read_resp`] reads.
+/// Reads an answer, or an element of an array, in RESP2. A negative integer is malformed, because no typed
+/// request of [`encode::resp`](crate::encode::resp) has such an answer. Callers of its function `command`
+/// can use [`response::read_resp`].
 #[inline]
 #[must_use]
 pub fn read_resp(bytes: &[u8]) -> Read<Answer<'_>> {
@@ -474,19 +471,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_told_apart_by_their_words() {
+    fn refusals_are_classified_by_their_message() {
         for (line, expected) in [
-            ("CLIENT_ERROR cannot increment or decrement non-numeric value", Refused::NotANumber),
-            ("SERVER_ERROR object too large for cache", Refused::TooLarge),
-            ("SERVER_ERROR out of memory storing object", Refused::OutOfMemory),
-            ("SERVER_ERROR Out of memory allocating new item", Refused::OutOfMemory),
-            ("SERVER_ERROR out of memory writing get response", Refused::NoRoom),
-            ("SERVER_ERROR no leader", Refused::NoLeader),
-            ("SERVER_ERROR no leaders", Refused::Otherwise),
-            ("SERVER_ERROR", Refused::Otherwise),
-            ("", Refused::Otherwise),
+            (
+                "CLIENT_ERROR cannot increment or decrement non-numeric value",
+                RefusalReason::NotANumber,
+            ),
+            ("SERVER_ERROR object too large for cache", RefusalReason::TooLarge),
+            ("SERVER_ERROR out of memory storing object", RefusalReason::OutOfMemory),
+            ("SERVER_ERROR Out of memory allocating new item", RefusalReason::OutOfMemory),
+            ("SERVER_ERROR out of memory writing get response", RefusalReason::NoRoom),
+            ("SERVER_ERROR no leader", RefusalReason::NoLeader),
+            ("SERVER_ERROR no leaders", RefusalReason::Otherwise),
+            ("SERVER_ERROR", RefusalReason::Otherwise),
+            ("", RefusalReason::Otherwise),
         ] {
-            assert_eq!(Refused::of(line.as_bytes()), expected, "{line}");
+            assert_eq!(RefusalReason::of(line.as_bytes()), expected, "{line}");
         }
     }
 
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_of_text_has_its_meaning() {
+    fn each_line_of_text_is_read_as_an_answer() {
         let error = |client, line: &'static str| Answer::Error { client, line: line.as_bytes() };
         let cases = [
             ("STORED", Answer::Stored { returned: NOTHING }),
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_shows_what_was_asked_for() {
+    fn a_hit_has_the_requested_fields() {
         let shown = |bytes: &'static [u8]| match read_text(bytes) {
             Read::Whole(Answer::Hit { value: b"hi", returned }, _) => {
                 (returned.key(), returned.client_flags(), returned.cas())
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn each_flag_has_its_meaning() {
+    fn each_flag_is_decoded() {
         let flags = meta("W X Z c9 f7 t-1 t30 s5 kkey b O7 h0 h1 l3 t-2 fx y W1").flags();
         let expected = [
             Flag::Won,
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn each_binary_answer_has_its_meaning() {
+    fn each_binary_response_is_read_as_an_answer() {
         let of =
             |key, client_flags| Returned::Binary { key, client_flags, cas: 9, opaque: *b"abcd" };
         let returned = of(None, None);
@@ -630,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn each_resp_answer_has_its_meaning() {
+    fn each_resp_response_is_read_as_an_answer() {
         let error = |client, line: &'static str| Answer::Error { client, line: line.as_bytes() };
         let cases = [
             ("+OK", Answer::Ok),

@@ -1,36 +1,36 @@
-//! Lines of dumps: what an operator sees of each item.
+//! Lines of dumps: one line per item, for operators.
 
 use crate::meta_flags::number;
 use crate::parse::base64;
 use crate::request::KEY_LEN_MAX;
 
-/// An item as dumps show it.
+/// The fields of an item in a dump.
 #[derive(Clone, Copy, Debug)]
-pub struct Dumped<'k> {
+pub struct DumpItem<'k> {
     /// The decoded key.
     pub key: &'k [u8],
-    /// It was stored under a base64 key.
+    /// Whether the key was sent in base64.
     pub binary_key: bool,
-    /// Unix seconds; `None` is for ever.
+    /// The expiry in Unix seconds; `None` if the item never expires.
     pub expires: Option<u32>,
-    /// Unix seconds of the last access.
+    /// The last access in Unix seconds.
     pub accessed: u32,
-    /// 0 under `-C`.
+    /// The CAS; 0 under `-C`.
     pub cas: u64,
     /// Whether it was read since it was stored.
     pub fetched: bool,
     /// memcached's slab class.
     pub class: u8,
-    /// The bytes that the item would take in memcached.
+    /// The size of the item in bytes, counted as memcached does.
     pub size: usize,
-    /// Bytes of the value.
+    /// The length of the value in bytes.
     pub value_len: usize,
-    /// Opaque to the server.
+    /// Client flags, which the server does not interpret.
     pub client_flags: u32,
 }
 
-/// A line of `lru_crawler metadump`. It ends in a space and LF alone, as memcached's does.
-pub fn metadump(item: &Dumped<'_>, out: &mut Vec<u8>) {
+/// Writes a line of `lru_crawler metadump`. As in memcached, it ends in a space and LF, without CR.
+pub fn metadump(item: &DumpItem<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"key=");
     uri(item.key, out);
     match item.expires {
@@ -46,15 +46,15 @@ pub fn metadump(item: &Dumped<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b" \n");
 }
 
-/// Whether a request of this protocol can have the key. Longer ones come from other protocols.
+/// Whether a memcached request can have the key. Other protocols can store longer keys.
 #[must_use]
-pub fn can_be_sent(item: &Dumped<'_>) -> bool {
+pub fn can_be_sent(item: &DumpItem<'_>) -> bool {
     let len = item.key.len();
     (if item.binary_key { len.div_ceil(3) * 4 } else { len }) <= KEY_LEN_MAX
 }
 
-/// A line of `lru_crawler mgdump`.
-pub fn mgdump(item: &Dumped<'_>, out: &mut Vec<u8>) {
+/// Writes a line of `lru_crawler mgdump`.
+pub fn mgdump(item: &DumpItem<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"mg ");
     if item.binary_key {
         base64::encode(item.key, out);
@@ -65,8 +65,8 @@ pub fn mgdump(item: &Dumped<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A line of `stats cachedump`.
-pub fn cachedump(item: &Dumped<'_>, out: &mut Vec<u8>) {
+/// Writes a line of `stats cachedump`.
+pub fn cachedump(item: &DumpItem<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"ITEM ");
     out.extend_from_slice(item.key);
     number(b" [", item.value_len as u64, out);
@@ -74,7 +74,7 @@ pub fn cachedump(item: &Dumped<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b" s]\r\n");
 }
 
-/// Writes `key` so that it has no spaces: all but letters, digits and `-._~` as `%XX`.
+/// Writes `key` percent-encoded: all bytes except letters, digits and `-._~` as `%XX`.
 pub fn uri(key: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let digit = |value: u8| DIGITS.get(usize::from(value)).copied().unwrap_or_default();
@@ -91,15 +91,15 @@ pub fn uri(key: &[u8], out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    fn shown(show: fn(&Dumped<'_>, &mut Vec<u8>), item: &Dumped<'_>) -> String {
+    fn shown(show: fn(&DumpItem<'_>, &mut Vec<u8>), item: &DumpItem<'_>) -> String {
         let mut out = Vec::new();
         show(item, &mut out);
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn lines_as_memcached_writes_them() {
-        let item = Dumped {
+    fn lines_match_memcached() {
+        let item = DumpItem {
             key: b"a b/\xff~",
             binary_key: false,
             expires: Some(1_700_000_100),
@@ -113,10 +113,10 @@ mod tests {
         };
         let meta = "key=a%20b%2F%FF~ exp=1700000100 la=1700000000 cas=7 fetch=yes cls=1 size=69 flags=5 \n";
         assert_eq!(shown(metadump, &item), meta);
-        let immortal = Dumped { expires: None, key: b"ab", ..item };
+        let immortal = DumpItem { expires: None, key: b"ab", ..item };
         assert!(shown(metadump, &immortal).contains(" exp=-1 "));
         assert_eq!(shown(mgdump, &immortal), "mg ab\r\n");
-        let binary = Dumped { binary_key: true, key: &[0, 1, 2], ..item };
+        let binary = DumpItem { binary_key: true, key: &[0, 1, 2], ..item };
         assert_eq!(shown(mgdump, &binary), "mg AAEC b\r\n");
         assert_eq!(shown(cachedump, &immortal), "ITEM ab [3 b; 0 s]\r\n");
     }

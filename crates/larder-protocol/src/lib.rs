@@ -1,10 +1,11 @@
-//! memcached's wire formats as values, for servers (bytes in, requests out; replies in, bytes out) and
-//! for clients (requests in, bytes out; bytes in, answers out).
+//! The wire formats of memcached and Redis as values. For servers: bytes in, requests out; replies in,
+//! bytes out. For clients: requests in, bytes out; bytes in, answers out.
 //!
-//! Nothing here owns a socket, reads a clock, or allocates per request.
+//! This crate has no sockets and no clocks, and allocates nothing per memcached request.
 //!
-//! For servers, start with [`Parser::parse`], which knows all three dialects, then [`Request`], which
-//! is what they have in common, then [`reply`]. RESP has a reader of its own, [`resp::read`]. For clients, start with [`encode`], then [`answer`].
+//! For servers, start with [`Parser::parse`], which reads all three dialects of memcached, then [`Request`],
+//! which the dialects share, then [`reply`]. RESP has its own reader, [`resp::read`]. For clients, start with
+//! [`encode`], then [`answer`].
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

@@ -1,35 +1,33 @@
-//! What a server answers, as a client reads it: memcached's text (classic and meta), its binary
-//! protocol, and RESP2.
+//! Reading of responses for clients: memcached's text (classic and meta), its binary protocol, and RESP2.
 //!
-//! Each reader takes the bytes that have come so far and says what the first response is and how
-//! long, that more bytes are needed, or that this is not the protocol. Nothing is copied, and any
-//! split of a stream gives the same responses. What they mean is read by [`crate::answer`].
+//! Each reader takes the bytes received so far. It returns the first response with its length, or that more bytes are
+//! required, or that the bytes violate the protocol. Nothing is copied, and any split of a stream gives the same
+//! responses. [`crate::answer`] interprets them.
 
 use crate::request::VALUE_LEN_MAX;
 use crate::text::number::u64_of;
 use memchr::memchr;
 
-/// The longest line of a text or RESP response, without a value, in bytes. Stats and `me` lines are
-/// well below.
+/// The longest line of a text or RESP response without a value, in bytes. Lines of statistics and of `me` are much
+/// shorter.
 pub const RESPONSE_LINE_LEN_MAX: usize = 8 << 10;
 
-/// Bytes before a binary response's body.
+/// The length of a binary response's head, in bytes.
 const BINARY_HEAD_LEN: usize = 24;
 
-/// The first response of some bytes.
+/// The result of reading the first response in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read<T> {
-    /// It, and how many bytes it took.
+    /// A complete response, and its length in bytes.
     Whole(T, usize),
-    /// It goes on behind these bytes.
+    /// The response is incomplete.
     Incomplete {
-        /// The length in bytes, from its beginning, that the response has at least; more than there
-        /// are now. Of a value it is the whole response, so that a buffer can be reserved once, and
-        /// nothing need be read before it is filled. The server announces the length: whoever
-        /// reserves as much decides first how much that may be.
+        /// A lower bound of the response's length in bytes, more than the buffer has now. For a value it is the length
+        /// of the whole response, so that a caller can reserve a buffer once and fill it before reading again. The
+        /// server determines this number, so a caller has to check it against a limit before it reserves memory.
         wanted: usize,
     },
-    /// A server of this protocol does not say this.
+    /// The bytes violate the protocol.
     Malformed,
 }
 
@@ -38,25 +36,25 @@ pub enum Read<T> {
 pub enum Text<'b> {
     /// `VALUE key flags len [cas]` with its block.
     Value {
-        /// As sent.
+        /// The key as sent.
         key: &'b [u8],
-        /// What the client stored beside it.
+        /// The client flags.
         client_flags: u32,
-        /// With `gets` and `gats`.
+        /// The CAS, after `gets` and `gats`.
         cas: Option<u64>,
         /// The block, without its line end.
         value: &'b [u8],
     },
     /// `VA len flags*` with its block.
     MetaValue {
-        /// What follows the length.
+        /// The bytes after the length.
         flags: &'b [u8],
         /// The block, without its line end.
         value: &'b [u8],
     },
     /// `END`.
     End,
-    /// Any other line, an error among them, without its line end.
+    /// Any other line, including errors, without its line end.
     Line(&'b [u8]),
 }
 
@@ -93,19 +91,19 @@ pub fn read_text(bytes: &[u8]) -> Read<Text<'_>> {
 /// A binary response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binary<'b> {
-    /// Of the request that it answers.
+    /// The opcode of the request.
     pub opcode: u8,
-    /// 0 is success.
+    /// The status; 0 is success.
     pub status: u16,
-    /// As the request sent it.
+    /// The opaque of the request.
     pub opaque: [u8; 4],
-    /// 0 where there is none.
+    /// The CAS; 0 if there is none.
     pub cas: u64,
-    /// Client flags, after a get.
+    /// The extras: client flags after a get.
     pub extras: &'b [u8],
-    /// Where it was asked for.
+    /// The key, if the request asked for it.
     pub key: &'b [u8],
-    /// The value, or what is wrong in words.
+    /// The value, or an error message.
     pub value: &'b [u8],
 }
 
@@ -157,11 +155,11 @@ pub enum Resp<'b> {
     Bulk(&'b [u8]),
     /// `$-1`, `*-1`.
     Null,
-    /// `*`: so many elements follow.
+    /// `*`: this many elements follow.
     Array(usize),
 }
 
-/// Reads a RESP2 response: of an array its head only.
+/// Reads a RESP2 response. Reads only the head of an array.
 #[must_use]
 pub fn read_resp(bytes: &[u8]) -> Read<Resp<'_>> {
     let (line, line_len) = match line(bytes) {
@@ -188,8 +186,7 @@ pub fn read_resp(bytes: &[u8]) -> Read<Resp<'_>> {
     }
 }
 
-/// The first line, without its end, and its length with it. A line that is too long is found to be
-/// so no matter how much of it has arrived.
+/// Reads the first line without its end. A line that is too long is malformed, whether its end has arrived or not.
 #[inline]
 fn line(bytes: &[u8]) -> Read<&[u8]> {
     let window = bytes.get(..=RESPONSE_LINE_LEN_MAX).unwrap_or(bytes);
@@ -203,7 +200,7 @@ fn line(bytes: &[u8]) -> Read<&[u8]> {
     }
 }
 
-/// The block of `len` bytes that begins at `start`.
+/// Reads the block of `len` bytes at `start`, and its line end.
 #[inline]
 fn block<'b, T>(
     bytes: &'b [u8],
@@ -234,7 +231,7 @@ fn signed(text: &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// Nothing but the whole is read, and the whole is.
+    /// Checks that only the complete response is read, and that all prefixes are incomplete.
     fn whole<T: PartialEq + std::fmt::Debug>(
         bytes: &'static [u8],
         read: impl Fn(&'static [u8]) -> Read<T>,
@@ -250,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn text() {
+    fn text_responses_are_read() {
         let value = whole(b"VALUE key 7 3 99\r\na\nb\r\n", read_text);
         let (key, value_bytes) = (&b"key"[..], &b"a\nb"[..]);
         let expected = Text::Value { key, client_flags: 7, cas: Some(99), value: value_bytes };
@@ -266,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_length_of_a_value_is_wanted_at_once() {
+    fn the_length_of_a_whole_value_is_reported() {
         fn wanted<T>(len: usize) -> Read<T> {
             Read::Incomplete { wanted: len }
         }
@@ -290,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn binary() {
+    fn binary_responses_are_read() {
         let bytes = b"\x81\0\0\x01\x04\0\0\0\0\0\0\x07abcd\0\0\0\0\0\0\0\x09\0\0\0\x05kvv";
         let expected = Binary {
             opcode: 0,
@@ -306,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn resp() {
+    fn resp_responses_are_read() {
         assert_eq!(whole(b"+OK\r\n", read_resp), Resp::Simple(b"OK"));
         assert_eq!(whole(b"-ERR no\r\n", read_resp), Resp::Error(b"ERR no"));
         assert_eq!(whole(b":-12\r\n", read_resp), Resp::Integer(-12));

@@ -1,20 +1,19 @@
-//! The slots of a Larder cluster.
+//! Slots of a Larder cluster.
 
 use rapidhash::v3::rapidhash_v3;
 
-/// How many slots a cluster has.
+/// The number of slots of a cluster.
 pub const SLOTS: u16 = 4096;
 
-/// The slot of a key in a Larder cluster: its rapidhash (version 3, the default seed) modulo 4096. Of a key that
-/// contains `{…}` with something in it, only that part is hashed, as in a Redis cluster, so that keys can be given the
-/// same slot.
+/// The slot of a key: its rapidhash (version 3, default seed) modulo 4096. As in a Redis cluster, only the part in `{…}` is
+/// hashed if there is one and it is not empty, so that clients can place several keys in the same slot.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "the remainder is below 4096")]
 pub fn slot(key: &[u8]) -> u16 {
     (rapidhash_v3(hashed_part(key)) % u64::from(SLOTS)) as u16
 }
 
-/// What is between the first `{` and the first `}` after it, unless that is nothing; else the key.
+/// The part between the first `{` and the next `}`, if it is not empty; else the key.
 fn hashed_part(key: &[u8]) -> &[u8] {
     let tag = || {
         let tail = key.splitn(2, |byte| *byte == b'{').nth(1)?;
@@ -30,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_in_braces_counts() {
+    fn only_the_part_in_braces_is_hashed() {
         let check = |key: &str, expected: &str| {
             assert_eq!(hashed_part(key.as_bytes()), expected.as_bytes(), "{key}");
         };

@@ -1,24 +1,24 @@
-//! The lines that `watch` shows.
+//! Log lines for `watch`.
 
 use crate::dump;
 use std::fmt::Display;
 use std::io::Write;
 use std::time::Duration;
 
-/// What was found under a key.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum LookupStatus {
     /// A live item.
     Live,
-    /// Nothing.
+    /// No item.
     Nothing,
-    /// An item whose time had come.
+    /// An expired item.
     Expired,
-    /// An item from before a flush.
+    /// A flushed item.
     Flushed,
 }
 
-/// What became of a store.
+/// The outcome of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are memcached's own")]
 pub enum StoreStatus {
@@ -30,7 +30,7 @@ pub enum StoreStatus {
     NoMemory,
 }
 
-/// The command that stored, or was to.
+/// The command of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are memcached's own")]
 pub enum StoreCommand {
@@ -42,14 +42,14 @@ pub enum StoreCommand {
     Cas,
 }
 
-/// What happened to an item. Classes are memcached's slab classes, 0 where there is no item; sizes
-/// are the bytes of values.
+/// The line of an item's event. `class` is memcached's slab class, 0 without an item; `size` is the length of the value in
+/// bytes.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "the fields are those of the lines")]
 pub enum ItemLine<'k> {
-    /// It was looked for.
-    Get { key: &'k [u8], found: Found, class: usize, client: u64, size: usize },
-    /// It was stored, or was to be. `ttl` is in seconds; 0 is for ever, too.
+    /// A lookup.
+    Get { key: &'k [u8], found: LookupStatus, class: usize, client: u64, size: usize },
+    /// A store, successful or not. `ttl` is in seconds; 0 also if the item never expires.
     Store {
         key: &'k [u8],
         status: StoreStatus,
@@ -59,9 +59,9 @@ pub enum ItemLine<'k> {
         client: u64,
         size: usize,
     },
-    /// It was removed, by `md` or by another command.
+    /// A removal, by `md` or another command.
     Deleted { key: &'k [u8], by_meta: bool, class: usize, size: usize },
-    /// It was dropped for room. `ttl` is in seconds, `None` is for ever.
+    /// An eviction. `ttl` is in seconds, `None` if the item never expires.
     Eviction {
         key: &'k [u8],
         fetched: bool,
@@ -72,49 +72,49 @@ pub enum ItemLine<'k> {
     },
 }
 
-/// What happened to a connection. `client` is its number.
+/// The line of a connection's event.
 #[derive(Clone, Copy)]
 pub enum ConnectionLine<'a> {
-    /// It was accepted.
+    /// The server accepted the connection.
     New {
-        /// Who it comes from.
+        /// The peer.
         peer: Peer<'a>,
-        /// Its number.
+        /// The number of the connection.
         client: u64,
     },
-    /// It was closed.
+    /// The connection was closed.
     Closed {
-        /// Who it came from.
+        /// The peer.
         peer: Peer<'a>,
-        /// Why, in one word.
+        /// The reason, in one word.
         reason: &'a str,
-        /// Its number.
+        /// The number of the connection.
         client: u64,
     },
-    /// Its stream failed, or TLS did; it is closed next.
+    /// The stream or TLS failed; the connection is closed next.
     Failed {
-        /// TLS failed.
+        /// Whether TLS failed.
         tls: bool,
-        /// What went wrong.
+        /// The error.
         why: &'a dyn Display,
-        /// Its number.
+        /// The number of the connection.
         client: u64,
     },
 }
 
-/// Who a connection comes from.
+/// The peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer<'a> {
     /// `tcp`, `udp` or `local`.
     pub transport: &'a str,
-    /// An address, or `unix`.
+    /// The address, or `unix`.
     pub address: &'a str,
-    /// 0 where there are no ports.
+    /// The port; 0 if the transport has no ports.
     pub port: &'a str,
 }
 
-/// Begins a line with its time since 1970 and its number.
-pub fn begin_line(time: Duration, number: u64, line: &mut Vec<u8>) {
+/// Starts a line with its time since 1970 and its number.
+pub fn start_line(time: Duration, number: u64, line: &mut Vec<u8>) {
     write(line, format_args!("ts={}.{:06}", time.as_secs(), time.subsec_micros()));
     write(line, format_args!(" gid={number}"));
 }
@@ -124,18 +124,18 @@ pub fn end_line(line: &mut Vec<u8>) {
     line.push(b'\n');
 }
 
-/// The lines in `bytes`.
+/// Counts the lines in `bytes`.
 #[must_use]
 pub fn count_lines(bytes: &[u8]) -> usize {
     memchr::memchr_iter(b'\n', bytes).count()
 }
 
-/// A line that stands for as many as were left out.
+/// Writes the line that reports the number of skipped lines.
 pub fn skipped_lines(skipped: u64, out: &mut Vec<u8>) {
     write(out, format_args!("skipped={skipped}\n"));
 }
 
-/// The length that [`skipped_lines`] may have, in bytes.
+/// The longest line of [`skipped_lines`], in bytes.
 pub const SKIPPED_LINES_LEN_MAX: usize = "skipped=18446744073709551615\n".len();
 
 fn write(line: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
@@ -144,7 +144,7 @@ fn write(line: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
 }
 
 impl ConnectionLine<'_> {
-    /// Appends the line, from its type on, without its end.
+    /// Appends the line after its time and number, without its end.
     pub fn write(&self, line: &mut Vec<u8>) {
         match *self {
             Self::New { peer, client } => {
@@ -172,7 +172,7 @@ impl Peer<'_> {
 }
 
 impl ItemLine<'_> {
-    /// Appends the line, from its type on, without its end.
+    /// Appends the line after its time and number, without its end.
     pub fn write(&self, line: &mut Vec<u8>) {
         match *self {
             Self::Get { key, found, class, client, size } => {
@@ -212,7 +212,7 @@ impl ItemLine<'_> {
     }
 }
 
-impl Found {
+impl LookupStatus {
     fn word(self) -> &'static str {
         match self {
             Self::Live => "found",
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_connections_as_memcached_writes_them() {
+    fn lines_of_connections_match_memcached() {
         let peer = Peer { transport: "tcp", address: "::1", port: "80" };
         let lines = [
             (
@@ -287,7 +287,7 @@ mod tests {
         ];
         for (line, expected) in lines {
             let mut written = Vec::new();
-            begin_line(Duration::from_micros(1_000_005), 9, &mut written);
+            start_line(Duration::from_micros(1_000_005), 9, &mut written);
             line.write(&mut written);
             end_line(&mut written);
             let expected = format!("ts=1.000005 gid=9{expected}\n");
@@ -296,11 +296,11 @@ mod tests {
     }
 
     #[test]
-    fn lines_as_memcached_writes_them() {
+    fn lines_of_items_match_memcached() {
         let key = b"a b";
         let lines = [
             (
-                ItemLine::Get { key, found: Found::Live, class: 1, client: 7, size: 2 },
+                ItemLine::Get { key, found: LookupStatus::Live, class: 1, client: 7, size: 2 },
                 " type=item_get key=a%20b status=found clsid=1 cfd=7 size=2",
             ),
             (

@@ -60,11 +60,11 @@ impl<H: Host> Observer for RequestObserver<'_, H> {
                 self.count_prefix(key, found);
                 let (found, class, size) = match found {
                     LookupResult::Live { class, value_len } => {
-                        (watch::Found::Live, class + 1, value_len)
+                        (watch::LookupStatus::Live, class + 1, value_len)
                     }
-                    LookupResult::Nothing => (watch::Found::Nothing, 0, 0),
-                    LookupResult::Expired => (watch::Found::Expired, 0, 0),
-                    LookupResult::Flushed => (watch::Found::Flushed, 0, 0),
+                    LookupResult::Nothing => (watch::LookupStatus::Nothing, 0, 0),
+                    LookupResult::Expired => (watch::LookupStatus::Expired, 0, 0),
+                    LookupResult::Flushed => (watch::LookupStatus::Flushed, 0, 0),
                 };
                 let line = ItemLine::Get { key, found, class, client, size };
                 self.log(Streams::FETCHERS, &line);

@@ -3,8 +3,8 @@
 use crate::item::{Item, expiry, left};
 use crate::meta_get;
 use larder_protocol::reply::{
-    self, AdminRefusal, ArithmeticOutcome, Deleted, Hit, ItemInfo, ShownItem, StatsRefusal, Stored,
-    Ttl,
+    self, AdminRefusal, ArithmeticReply, DeleteReply, Hit, ItemInfo, ShownItem, StatsRefusal,
+    StoreReply, Ttl,
 };
 use larder_protocol::{
     Arithmetic, Debug, Delete, DropTag, Exptime, Get, KEY_LEN_MAX, Key, ReplyFormat, Request,
@@ -150,24 +150,24 @@ impl Model {
         }
     }
 
-    fn store(&mut self, now: u32, store: &Store<'_>) -> Stored {
+    fn store(&mut self, now: u32, store: &Store<'_>) -> StoreReply {
         self.tags_of(&store.format);
         let key = decoded(store.key);
         if self.size(&key, store.client_flags, store.value_len) > self.settings.item_size_max {
             if drops_old_value(store) {
                 self.items.remove(&key);
             }
-            return Stored::TooLarge;
+            return StoreReply::TooLarge;
         }
         if !store.terminated {
-            return Stored::BadChunk;
+            return StoreReply::BadChunk;
         }
         let old = self.items.get(&key).cloned();
         match store.mode {
             StoreMode::Append | StoreMode::Prepend => self.concatenate(now, store, key, old),
             StoreMode::Add if old.is_some() => {
                 self.items.entry(key).and_modify(|item| item.accessed = now);
-                Stored::NotStored
+                StoreReply::NotStored
             }
             StoreMode::Add => self.put(now, store, key, Item::default()),
             StoreMode::Set | StoreMode::Replace => self.overwrite(now, store, key, old),
@@ -180,13 +180,13 @@ impl Model {
         store: &Store<'_>,
         key: Vec<u8>,
         old: Option<Item>,
-    ) -> Stored {
+    ) -> StoreReply {
         match (store.compare, old) {
-            (Some(_), None) => Stored::NotFound,
-            (None, None) if store.mode == StoreMode::Replace => Stored::NotStored,
+            (Some(_), None) => StoreReply::NotFound,
+            (None, None) if store.mode == StoreMode::Replace => StoreReply::NotStored,
             (Some(cas), Some(old)) if cas != old.cas || cas == 0 => {
                 if !store.invalidate || cas >= old.cas || cas == 0 {
-                    return Stored::Exists;
+                    return StoreReply::Exists;
                 }
                 let Item { expires, won, .. } = old;
                 let outcome = self.put(now, store, key.clone(), Item::default());
@@ -200,7 +200,7 @@ impl Model {
     }
 
     /// Stores the request's value, flags and expiry; other fields are taken from `item`.
-    fn put(&mut self, now: u32, store: &Store<'_>, key: Vec<u8>, item: Item) -> Stored {
+    fn put(&mut self, now: u32, store: &Store<'_>, key: Vec<u8>, item: Item) -> StoreReply {
         let cas = store.new_cas.unwrap_or_else(|| self.fresh_cas());
         let item = Item {
             tags: self.tags_of(&store.format),
@@ -214,7 +214,7 @@ impl Model {
             ..item
         };
         self.items.insert(key, item);
-        Stored::Stored { cas, len: store.value_len }
+        StoreReply::Stored { cas, len: store.value_len }
     }
 
     fn concatenate(
@@ -223,15 +223,15 @@ impl Model {
         store: &Store<'_>,
         key: Vec<u8>,
         old: Option<Item>,
-    ) -> Stored {
+    ) -> StoreReply {
         let Some(old) = old else {
             return match store.vivify {
                 Some(expiry) => self.put(now, &Store { expiry, ..*store }, key, Item::default()),
-                None => Stored::NotStored,
+                None => StoreReply::NotStored,
             };
         };
         if store.compare.is_some_and(|cas| cas != old.cas) {
-            return Stored::Exists;
+            return StoreReply::Exists;
         }
         let value = match store.mode {
             StoreMode::Append => [&old.value, store.value].concat(),
@@ -239,25 +239,25 @@ impl Model {
         };
         let len = value.len();
         if self.size(&key, old.client_flags, len) > self.settings.item_size_max {
-            return Stored::NotStored;
+            return StoreReply::NotStored;
         }
         let cas = store.new_cas.unwrap_or_else(|| self.fresh_cas());
         let Item { client_flags, expires, binary_key, tags, .. } = old;
         let kept = Item { client_flags, expires, binary_key, tags, ..Item::default() };
         let item = Item { value, cas, accessed: now, stored: now, ..kept };
         self.items.insert(key, item);
-        Stored::Stored { cas, len }
+        StoreReply::Stored { cas, len }
     }
 
-    fn delete(&mut self, now: u32, delete: &Delete<'_>) -> Deleted {
+    fn delete(&mut self, now: u32, delete: &Delete<'_>) -> DeleteReply {
         let key = decoded(delete.key);
-        let Some(mut item) = self.items.remove(&key) else { return Deleted::NotFound };
+        let Some(mut item) = self.items.remove(&key) else { return DeleteReply::NotFound };
         if delete.compare.is_some_and(|cas| cas != item.cas || cas == 0) {
             self.items.insert(key, item);
-            return Deleted::Exists;
+            return DeleteReply::Exists;
         }
         if !delete.value_only && !delete.invalidate {
-            return Deleted::Deleted { cas: 0 };
+            return DeleteReply::Deleted { cas: 0 };
         }
         if delete.value_only {
             item = Item {
@@ -280,22 +280,22 @@ impl Model {
         }
         let cas = item.cas;
         self.items.insert(key, item);
-        Deleted::Deleted { cas }
+        DeleteReply::Deleted { cas }
     }
 
-    fn count(&mut self, now: u32, count: &Arithmetic<'_>) -> ArithmeticOutcome {
+    fn count(&mut self, now: u32, count: &Arithmetic<'_>) -> ArithmeticReply {
         let key = decoded(count.key);
         let tags = self.tags_of(&count.format);
         let Some(old) = self.items.get(&key).cloned() else {
             return self.create_number(now, count, key, tags);
         };
         if old.value.is_empty() {
-            return ArithmeticOutcome::NonNumeric;
+            return ArithmeticReply::NonNumeric;
         }
         if count.compare.is_some_and(|cas| cas != old.cas) {
-            return ArithmeticOutcome::Exists;
+            return ArithmeticReply::Exists;
         }
-        let Some(number) = number(&old.value) else { return ArithmeticOutcome::NonNumeric };
+        let Some(number) = number(&old.value) else { return ArithmeticReply::NonNumeric };
         let value = match count.down {
             true => number.saturating_sub(count.delta),
             false => number.wrapping_add(count.delta),
@@ -319,7 +319,7 @@ impl Model {
         let cas = item.cas;
         let ttl = Ttl { before, touched: left(&item, now), vivified: None };
         self.items.insert(key, item);
-        ArithmeticOutcome::Number { value, cas, ttl }
+        ArithmeticReply::Number { value, cas, ttl }
     }
 
     fn create_number(
@@ -328,8 +328,8 @@ impl Model {
         count: &Arithmetic<'_>,
         key: Vec<u8>,
         tags: Vec<Vec<u8>>,
-    ) -> ArithmeticOutcome {
-        let Some(vivify) = count.vivify else { return ArithmeticOutcome::NotFound };
+    ) -> ArithmeticReply {
+        let Some(vivify) = count.vivify else { return ArithmeticReply::NotFound };
         // Flags take effect in their order, so the last one of N and T determines the expiry.
         let expires = match (&count.format, count.touch) {
             (ReplyFormat::Meta(flags), Some(touch)) if flags.precedes(b'N', b'T') => touch,
@@ -351,7 +351,7 @@ impl Model {
         let touched = count.touch.and_then(left_at);
         let ttl = Ttl { before: None, touched, vivified: Some(left_at(vivify)) };
         self.items.insert(key, item);
-        ArithmeticOutcome::Number { value: count.initial, cas, ttl }
+        ArithmeticReply::Number { value: count.initial, cas, ttl }
     }
 
     fn describe(&self, now: u32, debug: &Debug<'_>, out: &mut Vec<u8>) {

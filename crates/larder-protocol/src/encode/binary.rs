@@ -1,23 +1,23 @@
-//! The binary protocol: a head of 24 bytes, then extras, key and value.
+//! Requests of the binary protocol: a head of 24 bytes, then extras, key and value.
 //!
-//! The protocol could send keys of any bytes, but only those of a [`WireKey`] name the same item in
-//! classic text. Values are at most [`VALUE_LEN_MAX`](crate::VALUE_LEN_MAX) bytes.
+//! The protocol allows any bytes in keys. This module requires a [`WireKey`], so that classic text can
+//! address the same item. Values have at most [`VALUE_LEN_MAX`](crate::VALUE_LEN_MAX) bytes.
 
 use super::{NewItem, WireKey};
 use crate::parse::binary::{HEAD_LEN, MAGIC, NO_CREATE, opcode};
 use crate::request::{Credentials, Exptime, RELATIVE_SECS_MAX, StoreMode};
 
-/// What each request can say.
+/// Options of each request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Repeated by the answer, in this order of bytes.
+    /// Bytes that the answer repeats in the same order.
     pub opaque: [u8; 4],
-    /// Only errors are answered, and of a get only hits. A [`noop`] behind such requests shows where
-    /// their answers end. Commands without a quiet form ignore it.
+    /// Suppresses the answer, except errors, and hits of a get. A [`noop`] after quiet requests marks the
+    /// end of their answers. Commands without a quiet form ignore this option.
     pub quiet: bool,
 }
 
-/// `get`, or with the key in its answer `getk`, and their quiet forms.
+/// `get`, or `getk`, which has the key in its answer, and their quiet forms.
 #[inline]
 pub fn get(key: WireKey<'_>, with_key: bool, options: Options, out: &mut Vec<u8>) {
     let opcode = match (with_key, options.quiet) {
@@ -29,7 +29,7 @@ pub fn get(key: WireKey<'_>, with_key: bool, options: Options, out: &mut Vec<u8>
     request(opcode, options, 0, &[], key.bytes(), &[], out);
 }
 
-/// `gat`, or with the key in its answer `gatk`, and their quiet forms: sets the expiry, too.
+/// `gat`, or `gatk`, which has the key in its answer, and their quiet forms: looks up and sets the expiry.
 pub fn gat(key: WireKey<'_>, expiry: Exptime, with_key: bool, options: Options, out: &mut Vec<u8>) {
     let opcode = match (with_key, options.quiet) {
         (false, false) => opcode::GAT,
@@ -40,13 +40,13 @@ pub fn gat(key: WireKey<'_>, expiry: Exptime, with_key: bool, options: Options, 
     request(opcode, options, 0, &wire_expiry(expiry), key.bytes(), &[], out);
 }
 
-/// `touch`: sets when an item expires. There is no quiet form.
+/// `touch`: sets the expiry of an item. There is no quiet form.
 pub fn touch(key: WireKey<'_>, expiry: Exptime, options: Options, out: &mut Vec<u8>) {
     request(opcode::TOUCH, options, 0, &wire_expiry(expiry), key.bytes(), &[], out);
 }
 
-/// `set`, `add`, `replace`, `append` and `prepend`. A `cas` other than 0 has to be that of the item
-/// that is there.
+/// `set`, `add`, `replace`, `append` and `prepend`. With a `cas` other than 0, only if the existing item has
+/// this CAS.
 #[inline]
 pub fn store(
     mode: StoreMode,
@@ -73,26 +73,26 @@ pub fn store(
     request(opcode, options, cas, &extras, key.bytes(), item.value, out);
 }
 
-/// `delete`: removes an item; only the one with this CAS if `cas` is not 0.
+/// `delete`: removes an item. With a `cas` other than 0, only if the item has this CAS.
 pub fn delete(key: WireKey<'_>, cas: u64, options: Options, out: &mut Vec<u8>) {
     let opcode = if options.quiet { opcode::DELETEQ } else { opcode::DELETE };
     request(opcode, options, cas, &[], key.bytes(), &[], out);
 }
 
-/// How `increment` and `decrement` count.
+/// Options of `increment` and `decrement`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Count down, to 0 at most, rather than up, modulo 2^64.
+    /// Decrements, down to 0, rather than increments, modulo 2^64.
     pub down: bool,
-    /// By how much.
+    /// The amount to add or subtract.
     pub delta: u64,
-    /// On a miss, create the number with this expiry.
+    /// On a miss, creates the number with this expiry.
     pub vivify: Option<Exptime>,
-    /// The number that is created, to which `delta` is not applied.
+    /// The created number, without `delta`.
     pub initial: u64,
 }
 
-/// `increment` and `decrement`; only of the item with this CAS if `cas` is not 0.
+/// `increment` and `decrement`. With a `cas` other than 0, only if the item has this CAS.
 pub fn arithmetic(key: WireKey<'_>, count: &Count, cas: u64, options: Options, out: &mut Vec<u8>) {
     let opcode = match (count.down, options.quiet) {
         (false, false) => opcode::INCREMENT,
@@ -109,41 +109,41 @@ pub fn arithmetic(key: WireKey<'_>, count: &Count, cas: u64, options: Options, o
     request(opcode, options, cas, &extras, key.bytes(), &[], out);
 }
 
-/// `flush`: removes everything, now or at `delay`, which is like an expiry.
+/// `flush`: removes all items at `delay`, which is encoded like an expiry; `Exptime::NEVER` is now.
 pub fn flush_all(delay: Exptime, options: Options, out: &mut Vec<u8>) {
     let opcode = if options.quiet { opcode::FLUSHQ } else { opcode::FLUSH };
     request(opcode, options, 0, &wire_expiry(delay), &[], &[], out);
 }
 
-/// `noop`: answered behind all earlier answers.
+/// `noop`: its answer follows all earlier answers.
 #[inline]
 pub fn noop(options: Options, out: &mut Vec<u8>) {
     request(opcode::NOOP, options, 0, &[], &[], &[], out);
 }
 
-/// `version`: asks for the server's version.
+/// `version`: requests the server's version.
 pub fn version(options: Options, out: &mut Vec<u8>) {
     request(opcode::VERSION, options, 0, &[], &[], &[], out);
 }
 
-/// `stat`: asks for a page of statistics; the general one if the topic is empty. The topic is at
-/// most [`KEY_LEN_MAX`](crate::KEY_LEN_MAX) bytes. A statistic without a name is the last answer.
+/// `stat`: requests a page of statistics, the general one if the topic is empty. The topic has at most
+/// [`KEY_LEN_MAX`](crate::KEY_LEN_MAX) bytes. A statistic without a name ends the answer.
 pub fn stat(topic: &[u8], options: Options, out: &mut Vec<u8>) {
     request(opcode::STAT, options, 0, &[], topic, &[], out);
 }
 
-/// `quit`: ends the connection, which is answered unless it is quiet.
+/// `quit`: closes the connection. The server answers unless the request is quiet.
 pub fn quit(options: Options, out: &mut Vec<u8>) {
     let opcode = if options.quiet { opcode::QUITQ } else { opcode::QUIT };
     request(opcode, options, 0, &[], &[], &[], out);
 }
 
-/// Asks for the SASL mechanisms of the server, in words.
+/// Requests the list of the server's SASL mechanisms.
 pub fn sasl_list(options: Options, out: &mut Vec<u8>) {
     request(opcode::SASL_LIST, options, 0, &[], &[], &[], out);
 }
 
-/// Logs in with the SASL mechanism PLAIN. Neither name nor password may have a zero byte.
+/// Logs in with the SASL mechanism PLAIN. Name and password must not have a zero byte.
 pub fn sasl_plain(credentials: &Credentials<'_>, options: Options, out: &mut Vec<u8>) {
     const MECHANISM: &[u8] = b"PLAIN";
     let Credentials { user, password } = credentials;
@@ -154,7 +154,8 @@ pub fn sasl_plain(credentials: &Credentials<'_>, options: Options, out: &mut Vec
     }
 }
 
-/// A negative expiry is sent as the earliest point in time that is none from now: in 1970.
+/// Encodes an expiry. A negative one becomes the earliest absolute time, in 1970, because smaller numbers would
+/// be relative.
 fn wire_expiry(expiry: Exptime) -> [u8; 4] {
     let secs = i64::from(expiry.wire());
     let secs = if secs < 0 { RELATIVE_SECS_MAX + 1 } else { secs };
@@ -163,7 +164,7 @@ fn wire_expiry(expiry: Exptime) -> [u8; 4] {
 
 #[expect(
     clippy::inline_always,
-    reason = "most arguments are constants, down to the extras' length"
+    reason = "most arguments are constants, including the length of the extras"
 )]
 #[inline(always)]
 fn request<const EXTRAS_LEN: usize>(
@@ -184,9 +185,9 @@ fn request<const EXTRAS_LEN: usize>(
 /// Writes a head; `lens` are the lengths of extras, key and value.
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "extras are a few bytes, keys at most KEY_LEN_MAX, values at most VALUE_LEN_MAX"
+    reason = "extras have a few bytes, keys at most KEY_LEN_MAX, values at most VALUE_LEN_MAX"
 )]
-#[expect(clippy::inline_always, reason = "as its only caller but one")]
+#[expect(clippy::inline_always, reason = "inlined into `request` for the same reason")]
 #[inline(always)]
 fn head(opcode: u8, options: Options, cas: u64, lens: [usize; 3], out: &mut Vec<u8>) {
     let [extras_len, key_len, value_len] = lens;

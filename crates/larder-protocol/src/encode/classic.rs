@@ -1,36 +1,36 @@
-//! Classic text: a line of words, and for stores a value behind it.
+//! Requests in classic text: a line of words, and for stores a value behind it.
 //!
-//! With `noreply` the server answers nothing, not even most errors: it is not known then whether the
-//! command was carried out. [`WireKey`] is the only kind of key.
+//! With `noreply` the server sends no answer, not even most errors. The client then does not know whether
+//! the command was executed. Keys are always a [`WireKey`].
 
 use super::{NewItem, WireKey, push_block, push_expiry, push_value};
 use crate::request::{Credentials, Exptime, Get, ReplyFormat, StoreMode};
 use crate::text::number::{push, push_len};
 
-/// `get`: the values of one key or more. Answered by a hit for each key that is found, in their
-/// order, and [`End`](crate::answer::Answer::End).
+/// `get`: looks up one or more keys. The answer has a hit for each found key, in the order of keys, and
+/// [`End`](crate::answer::Answer::End).
 #[inline]
 pub fn get<'k>(keys: impl IntoIterator<Item = WireKey<'k>>, out: &mut Vec<u8>) {
     KeyLine::get(out).all(keys);
 }
 
-/// `gets`: as [`get`], and the hits show their CAS.
+/// `gets`: as [`get`]; hits have a CAS.
 pub fn gets<'k>(keys: impl IntoIterator<Item = WireKey<'k>>, out: &mut Vec<u8>) {
     KeyLine::gets(out).all(keys);
 }
 
-/// `gat`: as [`get`], and the items found expire at `expiry` from now on.
+/// `gat`: as [`get`], and sets the expiry of the found items.
 pub fn gat<'k>(expiry: Exptime, keys: impl IntoIterator<Item = WireKey<'k>>, out: &mut Vec<u8>) {
     KeyLine::gat(expiry, out).all(keys);
 }
 
-/// `gats`: as [`gat`], and the hits show their CAS.
+/// `gats`: as [`gat`]; hits have a CAS.
 pub fn gats<'k>(expiry: Exptime, keys: impl IntoIterator<Item = WireKey<'k>>, out: &mut Vec<u8>) {
     KeyLine::gats(expiry, out).all(keys);
 }
 
-/// A line that asks for several keys, for those that do not all exist at the same time: it is begun,
-/// gets at least one key, and is ended.
+/// A builder of a multi-key line, for callers that produce one key at a time. Push at least one key, then
+/// end the line.
 ///
 /// ```
 /// use larder_protocol::encode::{WireKey, classic::KeyLine};
@@ -52,27 +52,27 @@ pub struct KeyLine<'o> {
 }
 
 impl<'o> KeyLine<'o> {
-    /// Begins a [`get`](fn@get).
+    /// Starts a [`get`](fn@get).
     #[inline]
     pub fn get(out: &'o mut Vec<u8>) -> Self {
         out.extend_from_slice(b"get");
         Self { out }
     }
 
-    /// Begins a [`gets`](fn@gets).
+    /// Starts a [`gets`](fn@gets).
     pub fn gets(out: &'o mut Vec<u8>) -> Self {
         out.extend_from_slice(b"gets");
         Self { out }
     }
 
-    /// Begins a [`gat`](fn@gat).
+    /// Starts a [`gat`](fn@gat).
     pub fn gat(expiry: Exptime, out: &'o mut Vec<u8>) -> Self {
         out.extend_from_slice(b"gat ");
         push_expiry(expiry, out);
         Self { out }
     }
 
-    /// Begins a [`gats`](fn@gats).
+    /// Starts a [`gats`](fn@gats).
     pub fn gats(expiry: Exptime, out: &'o mut Vec<u8>) -> Self {
         out.extend_from_slice(b"gats ");
         push_expiry(expiry, out);
@@ -99,7 +99,7 @@ impl<'o> KeyLine<'o> {
     }
 }
 
-/// A key of a line that was parsed, as a line of its own.
+/// Writes one key of a parsed multi-key line as a line of its own.
 pub fn one_of_line(get: &Get<'_>, out: &mut Vec<u8>) {
     let with_cas = matches!(get.format, ReplyFormat::Classic(format) if format.with_cas);
     let line = match (get.touch, with_cas) {
@@ -113,7 +113,7 @@ pub fn one_of_line(get: &Get<'_>, out: &mut Vec<u8>) {
     line.end();
 }
 
-/// `touch`: sets when an item expires.
+/// `touch`: sets the expiry of an item.
 pub fn touch(key: WireKey<'_>, expiry: Exptime, noreply: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"touch ");
     key.push(out);
@@ -122,33 +122,33 @@ pub fn touch(key: WireKey<'_>, expiry: Exptime, noreply: bool, out: &mut Vec<u8>
     line_end(noreply, out);
 }
 
-/// `set`: stores an item whatever is there.
+/// `set`: stores an item unconditionally.
 #[inline]
 pub fn set(key: WireKey<'_>, item: &NewItem<'_>, noreply: bool, out: &mut Vec<u8>) {
     store(StoreMode::Set, key, item, noreply, out);
 }
 
-/// `add`: stores an item if nothing is there.
+/// `add`: stores an item only if there is none.
 pub fn add(key: WireKey<'_>, item: &NewItem<'_>, noreply: bool, out: &mut Vec<u8>) {
     store(StoreMode::Add, key, item, noreply, out);
 }
 
-/// `replace`: stores an item if something is there.
+/// `replace`: stores an item only if there is one.
 pub fn replace(key: WireKey<'_>, item: &NewItem<'_>, noreply: bool, out: &mut Vec<u8>) {
     store(StoreMode::Replace, key, item, noreply, out);
 }
 
-/// `append`: adds a value behind the one that is there.
+/// `append`: appends a value to the existing one.
 pub fn append(key: WireKey<'_>, value: &[u8], noreply: bool, out: &mut Vec<u8>) {
     store(StoreMode::Append, key, &NewItem::of(value), noreply, out);
 }
 
-/// `prepend`: adds a value before the one that is there.
+/// `prepend`: prepends a value to the existing one.
 pub fn prepend(key: WireKey<'_>, value: &[u8], noreply: bool, out: &mut Vec<u8>) {
     store(StoreMode::Prepend, key, &NewItem::of(value), noreply, out);
 }
 
-/// `cas`: stores an item if the one that is there has this CAS.
+/// `cas`: stores an item only if the existing one has this CAS.
 pub fn cas(key: WireKey<'_>, item: &NewItem<'_>, cas: u64, noreply: bool, out: &mut Vec<u8>) {
     store_head(b"cas ", key, item, out);
     push_len(item.value.len(), b" ", out);
@@ -157,7 +157,7 @@ pub fn cas(key: WireKey<'_>, item: &NewItem<'_>, cas: u64, noreply: bool, out: &
     push_block(item.value, out);
 }
 
-/// Any of the stores but `cas`.
+/// Writes any store except `cas`.
 #[inline]
 pub fn store(
     mode: StoreMode,
@@ -211,7 +211,7 @@ pub fn incr(key: WireKey<'_>, delta: u64, noreply: bool, out: &mut Vec<u8>) {
     count(b"incr ", key, delta, noreply, out);
 }
 
-/// `decr`: subtracts `delta` from a number, down to 0 at most.
+/// `decr`: subtracts `delta` from a number, down to 0.
 pub fn decr(key: WireKey<'_>, delta: u64, noreply: bool, out: &mut Vec<u8>) {
     count(b"decr ", key, delta, noreply, out);
 }
@@ -224,14 +224,14 @@ fn count(verb: &[u8], key: WireKey<'_>, delta: u64, noreply: bool, out: &mut Vec
     line_end(noreply, out);
 }
 
-/// `flush_all`: removes everything, now or at `delay`, which is like an expiry.
+/// `flush_all`: removes all items at `delay`, which is encoded like an expiry; `Exptime::NEVER` is now.
 pub fn flush_all(delay: Exptime, noreply: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"flush_all ");
     push_expiry(delay, out);
     line_end(noreply, out);
 }
 
-/// `version`: asks for the server's version.
+/// `version`: requests the server's version.
 pub fn version(out: &mut Vec<u8>) {
     out.extend_from_slice(b"version\r\n");
 }
@@ -243,20 +243,20 @@ pub fn verbosity(level: u32, noreply: bool, out: &mut Vec<u8>) {
     line_end(noreply, out);
 }
 
-/// `stats`: asks for a page of statistics. The words of its topic are checked like keys; without
-/// any, it is the general page. Answered by statistics, and [`End`](crate::answer::Answer::End).
+/// `stats`: requests a page of statistics, the general one if the topic is empty. The topic's words are checked
+/// like keys. The answer has statistics and [`End`](crate::answer::Answer::End).
 pub fn stats<'w>(topic: impl IntoIterator<Item = WireKey<'w>>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"stats");
     KeyLine { out }.all(topic);
 }
 
-/// `quit`: ends the connection, which is not answered.
+/// `quit`: closes the connection, without an answer.
 pub fn quit(out: &mut Vec<u8>) {
     out.extend_from_slice(b"quit\r\n");
 }
 
-/// Logs in, where the server was started with a file of passwords (`-Y`): this is the first request
-/// then. The name must not have a space.
+/// Logs in to a server with a password file (`-Y`). This has to be the first request of a connection. The name
+/// must not have a space.
 pub fn login(credentials: &Credentials<'_>, out: &mut Vec<u8>) {
     let Credentials { user, password } = credentials;
     out.extend_from_slice(b"set auth 0 0 ");

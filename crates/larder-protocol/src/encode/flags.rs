@@ -1,21 +1,21 @@
-//! Sets of meta flags without arguments, kept as the bytes that are sent.
+//! Sets of meta flags without arguments, stored as the bytes to send.
 
-/// The most flags of a set: `mg` has ten, and twelve fill three words.
+/// The most flags of a set. `mg` has ten; twelve flags of two bytes fill three machine words.
 const FLAGS_MAX: usize = 12;
 
-/// Flags in the order in which they were added, each behind a space. Made in constants mostly, so
-/// that a request copies a few bytes instead of looking at each flag.
+/// Flags in the order in which they were added, each after a space. Usually a constant, so that a request
+/// copies a few bytes instead of testing each flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spelled {
+pub(super) struct FlagText {
     bytes: [u8; 2 * FLAGS_MAX],
     len: u8,
 }
 
-impl Spelled {
+impl FlagText {
     pub(super) const NONE: Self = Self { bytes: [0; _], len: 0 };
 
-    /// The same with this flag; a flag that is there already is not added again.
-    #[expect(clippy::indexing_slicing, reason = "a set has room for all flags that there are")]
+    /// Returns the set with this flag. A flag that the set has already is not added again.
+    #[expect(clippy::indexing_slicing, reason = "a set has room for all flags of a command")]
     pub(super) const fn with(mut self, letter: u8) -> Self {
         let mut at = 0;
         while at < self.len as usize {
@@ -30,8 +30,7 @@ impl Spelled {
         self
     }
 
-    /// Writes the flags: all bytes, because a copy of known length is the fastest, of which those
-    /// that are flags stay.
+    /// Writes the flags. Copies the whole array and truncates, because a copy of constant length is faster.
     #[inline]
     pub(super) fn push(self, out: &mut Vec<u8>) {
         if self.len == 0 {
@@ -43,16 +42,16 @@ impl Spelled {
     }
 }
 
-/// A set of flags that one command gives a meaning.
+/// Defines the set of flags of one command.
 macro_rules! flag_set {
     ($(#[$doc:meta])* $name:ident { $($(#[$flag_doc:meta])* $flag:ident: $letter:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub struct $name(Spelled);
+        pub struct $name(FlagText);
 
         impl $name {
             /// No flags.
-            pub const NONE: Self = Self(Spelled::NONE);
+            pub const NONE: Self = Self(FlagText::NONE);
 
             $(
                 $(#[$flag_doc])*

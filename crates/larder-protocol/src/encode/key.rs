@@ -1,4 +1,4 @@
-//! Keys, checked before they are sent.
+//! Keys that are checked before they are sent.
 
 use crate::parse::base64;
 use crate::request::KEY_LEN_MAX;
@@ -7,12 +7,11 @@ use crate::text::tokens::has_blank_or_control;
 use arrayvec::ArrayVec;
 use std::fmt;
 
-/// The longest key in bytes that meta can send in base64, which then takes 248 bytes.
+/// The longest key in bytes that meta can send in base64. Its encoding has 248 bytes.
 pub const BASE64_KEY_LEN_MAX: usize = KEY_LEN_MAX / 4 * 3;
 
-/// A key that every protocol sends as it is: 1 to [`KEY_LEN_MAX`] bytes without blanks and control
-/// characters, which would end the key or the line in text. Bytes from 0x80 on are allowed, and with
-/// them UTF-8.
+/// A key that every protocol can send unencoded: 1 to [`KEY_LEN_MAX`] bytes without blanks and control
+/// characters, which would end the key or the line in text. Bytes from 0x80 on, and so UTF-8, are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireKey<'k>(&'k [u8]);
 
@@ -42,8 +41,8 @@ impl<'k> WireKey<'k> {
     }
 }
 
-/// Keys that consist of a prefix and a number in decimal digits, of which one exists at a time. Only
-/// the prefix has to be checked, and making a key allocates nothing.
+/// A generator of keys that consist of a prefix and a decimal number. It checks only the prefix, and making a
+/// key allocates nothing. One key exists at a time.
 ///
 /// ```
 /// use larder_protocol::encode::NumberedKeys;
@@ -60,10 +59,10 @@ pub struct NumberedKeys {
 }
 
 impl NumberedKeys {
-    /// The longest prefix in bytes: every number of 64 bits fits behind it.
+    /// The longest prefix in bytes. Every 64-bit number fits behind it.
     pub const PREFIX_LEN_MAX: usize = KEY_LEN_MAX - 20;
 
-    /// Checks a prefix, which may be empty.
+    /// Checks a prefix. It may be empty.
     ///
     /// # Errors
     /// The prefix is longer than [`PREFIX_LEN_MAX`](Self::PREFIX_LEN_MAX), or has a blank or control
@@ -85,26 +84,25 @@ impl NumberedKeys {
         self.key.get(..self.prefix_len).unwrap_or_default()
     }
 
-    /// The number of a key; none if the key is not the prefix and a number.
+    /// The number of a key; `None` if the key is not the prefix and a number.
     #[must_use]
     pub fn number(&self, key: &[u8]) -> Option<u64> {
         u64_of(key.strip_prefix(self.prefix())?)
     }
 
-    /// The key of a number.
+    /// Makes the key for a number.
     #[inline]
     pub fn key(&mut self, number: u64) -> WireKey<'_> {
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(number).as_bytes();
         self.key.truncate(self.prefix_len);
         let fits = self.key.try_extend_from_slice(digits);
-        debug_assert!(fits.is_ok(), "there is room for each number");
+        debug_assert!(fits.is_ok(), "PREFIX_LEN_MAX leaves room for every 64-bit number");
         WireKey(&self.key)
     }
 }
 
-/// A key for the meta protocol, which sends any bytes: those that no [`WireKey`] can have are sent
-/// in base64, with the flag `b`.
+/// A key for the meta protocol. A key that is no valid [`WireKey`] is sent in base64, with the flag `b`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaKey<'k> {
     bytes: &'k [u8],
@@ -112,7 +110,7 @@ pub struct MetaKey<'k> {
 }
 
 impl<'k> MetaKey<'k> {
-    /// Checks a key, and chooses how to send it.
+    /// Checks a key, and chooses its encoding.
     ///
     /// # Errors
     /// The key is empty or too long: at most [`KEY_LEN_MAX`] bytes, or [`BASE64_KEY_LEN_MAX`] if it
@@ -131,21 +129,21 @@ impl<'k> MetaKey<'k> {
         }
     }
 
-    /// The key itself, not encoded.
+    /// The key, not encoded.
     #[inline]
     #[must_use]
     pub fn bytes(self) -> &'k [u8] {
         self.bytes
     }
 
-    /// Whether it is sent in base64.
+    /// Whether the key is sent in base64.
     #[inline]
     #[must_use]
     pub fn is_base64(self) -> bool {
         self.base64
     }
 
-    /// Writes the key as it is sent.
+    /// Writes the encoded key.
     #[inline]
     pub(super) fn push(self, out: &mut Vec<u8>) {
         if self.base64 {
@@ -163,20 +161,19 @@ impl<'k> From<WireKey<'k>> for MetaKey<'k> {
     }
 }
 
-/// Why a key cannot be sent.
+/// The reason why a key cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidKey {
-    /// It has no bytes.
+    /// The key is empty.
     Empty,
-    /// It is longer than this protocol can send.
+    /// The key is longer than the protocol can send.
     TooLong {
-        /// Its length in bytes.
+        /// The length of the key in bytes.
         len: usize,
-        /// The longest that can be sent, in bytes.
+        /// The longest key in bytes.
         len_max: usize,
     },
-    /// It has a space, a line end or another control character, and the protocol has no encoding
-    /// for it.
+    /// The key has a space, a line end or another control character, and the protocol cannot encode it.
     BlankOrControl,
 }
 
@@ -210,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_plain_or_base64_or_refused() {
+    fn a_key_is_sent_plain_or_in_base64_or_refused() {
         let too_long = |len, len_max| Some(InvalidKey::TooLong { len, len_max });
         // The key, its error as a plain key, and as a meta key.
         let cases = [
@@ -229,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_fit_behind_each_prefix() {
+    fn every_number_fits_behind_a_valid_prefix() {
         for prefix in ["", "k-", &"k".repeat(230)] {
             let mut keys = NumberedKeys::new(prefix.as_bytes()).unwrap();
             for number in [0, u64::MAX, 7] {
@@ -248,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn each_blank_and_control_character_is_found_wherever_it_is() {
+    fn blanks_and_control_characters_are_found_at_every_position() {
         for len in 1..=20 {
             for at in 0..len {
                 for byte in 0..=u8::MAX {

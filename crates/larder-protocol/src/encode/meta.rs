@@ -1,19 +1,19 @@
-//! Meta text: a line with a key and flags, and for `ms` a value behind it.
+//! Requests in meta text: a line with a key and flags, and for `ms` a value behind it.
 //!
-//! Flags without arguments are sets, such as [`GetFlags`], and best made in constants. Flags with
-//! arguments are the fields of options, such as [`GetOptions`]; they are sent behind the others, so
-//! that `t` shows the time that an item had left before `T` and `N` changed it.
+//! Flags without arguments form sets, such as [`GetFlags`], which should be constants. Flags with arguments are
+//! fields of options, such as [`GetOptions`]. They are sent after the others, so that `t` shows the time to live
+//! before `T` and `N` change it.
 //!
-//! `quiet` keeps the server from answering the ordinary outcome: a miss of `mg`, else success. A
-//! [`noop`] behind such requests shows where their answers end.
+//! `quiet` suppresses the answer of the ordinary outcome: a miss of `mg`, success of other commands. A [`noop`]
+//! after quiet requests marks the end of their answers.
 
-use super::flags::{Spelled, flag_set};
+use super::flags::{FlagText, flag_set};
 use super::{MetaKey, push_block, push_expiry};
 use crate::request::{Exptime, StoreMode};
 use crate::text::number::{push, push_len};
 
 flag_set! {
-    /// What `mg` asks for.
+    /// The flags of `mg`.
     GetFlags {
         /// `v`: the value.
         value: b'v',
@@ -39,7 +39,7 @@ flag_set! {
 }
 
 flag_set! {
-    /// What `ms` asks for.
+    /// The flags of `ms`.
     SetFlags {
         /// `c`: the new CAS.
         cas: b'c',
@@ -55,7 +55,7 @@ flag_set! {
 }
 
 flag_set! {
-    /// What `md` asks for.
+    /// The flags of `md`.
     DeleteFlags {
         /// `k`: the key.
         key: b'k',
@@ -69,7 +69,7 @@ flag_set! {
 }
 
 flag_set! {
-    /// What `ma` asks for.
+    /// The flags of `ma`.
     ArithmeticFlags {
         /// `v`: the number after the change.
         value: b'v',
@@ -84,15 +84,14 @@ flag_set! {
     }
 }
 
-/// What else `mg` can say.
+/// Options of `mg`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GetOptions {
     /// `T`: set the expiry.
     pub touch: Option<Exptime>,
     /// `N`: on a miss, create an empty item with this expiry; the answer shows `W`.
     pub vivify: Option<Exptime>,
-    /// `R`: win the right to recache (`W`) if fewer seconds than these are left; at most
-    /// [`i32::MAX`].
+    /// `R`: win the right to recache (`W`) if the item expires in fewer seconds than this, at most [`i32::MAX`].
     pub recache_secs: Option<u32>,
     /// `C`: send no value if the CAS is this one.
     pub compare: Option<u64>,
@@ -102,7 +101,7 @@ pub struct GetOptions {
     pub opaque: Option<u64>,
 }
 
-/// `mg`: asks for an item.
+/// `mg`: looks up an item.
 #[inline]
 pub fn get(key: MetaKey<'_>, flags: GetFlags, options: &GetOptions, out: &mut Vec<u8>) {
     head(b"mg ", key, out);
@@ -116,16 +115,16 @@ pub fn get(key: MetaKey<'_>, flags: GetFlags, options: &GetOptions, out: &mut Ve
     out.extend_from_slice(b"\r\n");
 }
 
-/// What else `ms` can say.
+/// Options of `ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetOptions {
-    /// `M`: what to do about what is there.
+    /// `M`: the effect on an existing or missing item.
     pub mode: StoreMode,
     /// `F`: the client flags.
     pub client_flags: u32,
     /// `T`: when the item expires.
     pub expiry: Exptime,
-    /// `C`: only if the CAS is this one. Adding ignores it.
+    /// `C`: only if the CAS is this one. [`StoreMode::Add`] ignores it.
     pub compare: Option<u64>,
     /// `E`: the CAS of the stored item; 0 lets the server choose.
     pub new_cas: Option<u64>,
@@ -164,7 +163,7 @@ pub fn set(
     push_block(value, out);
 }
 
-/// The line of `ms`: the value, which has `value_len` bytes, and [`VALUE_END`](super::VALUE_END) are to follow.
+/// Writes the line of `ms`. The caller sends a value of `value_len` bytes and [`VALUE_END`](super::VALUE_END) behind it.
 #[expect(clippy::inline_always, reason = "most options are constants of the caller")]
 #[inline(always)]
 pub fn set_head(
@@ -197,16 +196,16 @@ pub fn set_head(
     out.extend_from_slice(b"\r\n");
 }
 
-/// What else `md` can say.
+/// Options of `md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
     /// `C`: only if the CAS is this one.
     pub compare: Option<u64>,
-    /// `E`: the CAS of an item that is kept; 0 lets the server choose.
+    /// `E`: the CAS of the kept item; 0 lets the server choose.
     pub new_cas: Option<u64>,
-    /// `T`: the expiry of an item that is kept.
+    /// `T`: the expiry of the kept item.
     pub touch: Option<Exptime>,
-    /// `F`: the client flags of an item that is kept.
+    /// `F`: the client flags of the kept item.
     pub client_flags: Option<u32>,
     /// `O`: a number that the answer repeats.
     pub opaque: Option<u64>,
@@ -224,20 +223,20 @@ pub fn delete(key: MetaKey<'_>, flags: DeleteFlags, options: &DeleteOptions, out
     out.extend_from_slice(b"\r\n");
 }
 
-/// What else `ma` can say.
+/// Options of `ma`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArithmeticOptions {
-    /// `MD`: count down, to 0 at most, rather than up, modulo 2^64.
+    /// `MD`: decrement, down to 0, rather than increment, modulo 2^64.
     pub down: bool,
-    /// `D`: by how much; 1 unless said otherwise.
+    /// `D`: the amount to add or subtract, 1 by default.
     pub delta: u64,
     /// `N`: on a miss, create the number with this expiry.
     pub vivify: Option<Exptime>,
-    /// `J`: the number that is created, to which `delta` is not applied.
+    /// `J`: the created number, without `delta`.
     pub initial: u64,
     /// `T`: set the expiry.
     pub touch: Option<Exptime>,
-    /// `C`: only if the CAS is this one; 0 is any.
+    /// `C`: only if the CAS is this one; 0 matches any.
     pub compare: Option<u64>,
     /// `E`: the CAS of the changed item; 0 lets the server choose.
     pub new_cas: Option<u64>,
@@ -260,7 +259,7 @@ impl Default for ArithmeticOptions {
     }
 }
 
-/// `ma`: counts up or down.
+/// `ma`: increments or decrements a number.
 pub fn arithmetic(
     key: MetaKey<'_>,
     flags: ArithmeticFlags,
@@ -282,13 +281,13 @@ pub fn arithmetic(
     out.extend_from_slice(b"\r\n");
 }
 
-/// `me`: asks for a description of an item, for people to read.
+/// `me`: requests a human-readable description of an item.
 pub fn debug(key: MetaKey<'_>, out: &mut Vec<u8>) {
     head(b"me ", key, out);
     out.extend_from_slice(b"\r\n");
 }
 
-/// `mn`: answered by [`End`](crate::answer::Answer::End) behind all earlier answers.
+/// `mn`: its answer, [`End`](crate::answer::Answer::End), follows all earlier answers.
 #[inline]
 pub fn noop(out: &mut Vec<u8>) {
     out.extend_from_slice(b"mn\r\n");

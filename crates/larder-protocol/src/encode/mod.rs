@@ -1,9 +1,9 @@
-//! Requests in, bytes out: what clients send. Each protocol has a module, each command a function.
+//! Encoding of requests for clients: requests in, bytes out. Each protocol has a module, each command a
+//! function.
 //!
-//! Each function appends one request to a buffer and allocates nothing besides. Keys are checked
-//! beforehand ([`WireKey`], [`MetaKey`]) and values are sent with their lengths, so that nothing an
-//! application stores can end a request early or begin another. [`crate::answer`] reads what a
-//! server answers.
+//! Each function appends one request to a buffer and makes no other allocation. Keys are checked beforehand
+//! ([`WireKey`], [`MetaKey`]), and values are sent with their lengths, so that stored data can neither end a
+//! request early nor start another one. [`crate::answer`] reads the answers.
 //!
 //! ```
 //! use larder_protocol::Exptime;
@@ -34,23 +34,23 @@ pub use key::{BASE64_KEY_LEN_MAX, InvalidKey, MetaKey, NumberedKeys, WireKey};
 use crate::request::{Exptime, RELATIVE_SECS_MAX};
 use crate::text::number::push_len;
 
-/// What follows a value.
+/// The bytes that follow a value.
 pub const VALUE_END: &[u8] = b"\r\n";
 
-/// What a store sends beside its key.
+/// The content of an item to store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NewItem<'v> {
-    /// The value: at most [`VALUE_LEN_MAX`](crate::VALUE_LEN_MAX) bytes. Servers have lower limits,
-    /// mostly 1 MiB, and answer that a longer value is too large.
+    /// The value: at most [`VALUE_LEN_MAX`](crate::VALUE_LEN_MAX) bytes. Servers have lower limits, usually
+    /// 1 MiB, and refuse a longer value as too large.
     pub value: &'v [u8],
-    /// A number that the server keeps for the client. Appending and prepending ignore it.
+    /// Client flags, which the server does not interpret. Append and prepend ignore them.
     pub client_flags: u32,
-    /// When the item expires. Appending and prepending ignore it.
+    /// When the item expires. Append and prepend ignore it.
     pub expiry: Exptime,
 }
 
 impl<'v> NewItem<'v> {
-    /// A value that does not expire, with client flags of 0.
+    /// An item that never expires, with client flags of 0.
     #[inline]
     #[must_use]
     pub const fn of(value: &'v [u8]) -> Self {
@@ -59,16 +59,16 @@ impl<'v> NewItem<'v> {
 }
 
 impl Exptime {
-    /// The item does not expire.
+    /// The item never expires.
     pub const NEVER: Self = Self(0);
     /// The item has expired already.
     pub const PAST: Self = Self(-1);
 
-    /// The expiry of an item that lives for `ttl_secs` seconds from now; 0 is [`NEVER`](Self::NEVER).
+    /// The expiry of an item that lives for `ttl_secs` seconds; 0 is [`NEVER`](Self::NEVER).
     ///
-    /// Up to 30 days, the number is sent as it is. Servers take a larger one for Unix time, which is
-    /// therefore computed here from the current time. Text has 31 bits for it, so that no such item
-    /// lives longer than January 2038.
+    /// Up to 30 days, the number is sent unchanged. Servers interpret a larger number as Unix time, so this
+    /// function adds the current time to it. Text has 31 bits for it, so such an item expires in January 2038 at
+    /// the latest.
     #[inline]
     #[must_use]
     pub const fn after(ttl_secs: u32, now_unix_secs: u64) -> Self {
@@ -80,7 +80,7 @@ impl Exptime {
         Self(if at < i32::MAX as u64 { at.cast_signed() } else { i32::MAX as i64 })
     }
 
-    /// The number that all protocols can send.
+    /// The nearest number that all protocols can send.
     #[inline]
     fn wire(self) -> i32 {
         i32::try_from(self.0).unwrap_or(if self.0 < 0 { i32::MIN } else { i32::MAX })
@@ -103,7 +103,7 @@ fn push_value(value: &[u8], out: &mut Vec<u8>) {
     push_block(value, out);
 }
 
-/// Writes a value with the line end behind it.
+/// Writes a value and its line end.
 #[inline]
 fn push_block(value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expiry_that_text_cannot_send_is_the_nearest_one() {
+    fn an_expiry_beyond_31_bits_is_clamped() {
         assert_eq!(Exptime(i64::MAX).wire(), i32::MAX);
         assert_eq!(Exptime(i64::MIN).wire(), i32::MIN);
         assert_eq!(Exptime::PAST.wire(), -1);

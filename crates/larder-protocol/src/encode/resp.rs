@@ -1,16 +1,16 @@
-//! Requests of RESP: an array of words, each with its length.
+//! Requests in RESP: an array of words with their lengths.
 
 use super::{WireKey, push_block};
 use crate::text::number::{push, push_len};
 
-/// `GET`: the value of a key.
+/// `GET`: looks up a key.
 #[inline]
 pub fn get(key: WireKey<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"*2\r\n$3\r\nGET\r\n");
     word(key.bytes(), out);
 }
 
-/// Begins an `MGET` of `keys` keys, each of which [`mget_key`] adds. It is answered by an
+/// Starts an `MGET` of `keys` keys; add each with [`mget_key`]. The answer is an
 /// [`Array`](crate::answer::Answer::Array) of as many hits and misses.
 #[inline]
 pub fn mget(keys: usize, out: &mut Vec<u8>) {
@@ -40,14 +40,14 @@ pub fn set(key: WireKey<'_>, value: &[u8], ttl_secs: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Any other command: its name and its arguments.
+/// Writes any command: its name and arguments.
 pub fn command(words: &[&[u8]], out: &mut Vec<u8>) {
     begin(words.len(), out);
     words.iter().for_each(|bytes| word(bytes, out));
 }
 
-/// Begins a command of `words` words, each of which [`word`] or [`word_of_parts`] adds: for words that
-/// do not all exist at the same time.
+/// Starts a command of `words` words, for callers that produce one word at a time. Add each with [`word`] or
+/// [`word_of_parts`].
 #[inline]
 pub fn begin(words: usize, out: &mut Vec<u8>) {
     out.push(b'*');
@@ -62,7 +62,7 @@ pub fn word(bytes: &[u8], out: &mut Vec<u8>) {
     push_block(bytes, out);
 }
 
-/// Adds a word that consists of several parts to a command.
+/// Adds a word, given in parts, to a command.
 pub fn word_of_parts(parts: &[&[u8]], out: &mut Vec<u8>) {
     out.push(b'$');
     push(parts.iter().map(|part| part.len() as u64).sum(), out);
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_word_has_its_length() {
+    fn each_word_is_written_with_its_length() {
         let mut out = Vec::new();
         command(&[b"AUTH", b"", b"pass: word"], &mut out);
         assert_eq!(out, b"*3\r\n$4\r\nAUTH\r\n$0\r\n\r\n$10\r\npass: word\r\n");

@@ -1,27 +1,30 @@
-//! The table of flags by letter, computed at compile time.
-#![expect(clippy::indexing_slicing, reason = "the compiler does all of it, beside `get`")]
+//! Tables of flags by letter, computed at compile time.
+#![expect(
+    clippy::indexing_slicing,
+    reason = "the compiler evaluates it, except one index with the number of a command"
+)]
 
 use super::table::{Argument, Command, FLAGS, Flag, Shows};
-use crate::text::letters::{LETTERS, Letters, place};
+use crate::text::letters::{LETTERS, Letters, index};
 
-/// How a flag is read.
+/// The parsing rule of a flag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) argument: Argument,
-    /// The place of its number among those of all flags, below [`SLOTS`].
+    /// The index of the flag's number among the numbers of all flags, below [`SLOTS`].
     pub(crate) slot: u8,
 }
 
 impl Entry {
-    /// `None` if there is no such flag.
+    /// Finds the rule of a flag; `None` if there is no such flag.
     #[inline]
     pub(crate) fn of(letter: u8) -> Option<Self> {
         static ENTRIES: [Option<Entry>; LETTERS] = entries();
-        *ENTRIES.get(place(letter))?
+        *ENTRIES.get(index(letter))?
     }
 }
 
-/// What a flag shows in a reply to `command`.
+/// The effect of a flag on a reply to `command`.
 #[inline]
 pub(super) fn shows(command: Command, letter: u8) -> Shows {
     static SHOWN: [[Shows; LETTERS]; 5] = [
@@ -32,13 +35,13 @@ pub(super) fn shows(command: Command, letter: u8) -> Shows {
         shown_by(Command::Me),
     ];
     let shown = &SHOWN[command as usize];
-    shown.get(place(letter)).copied().unwrap_or(Shows::Nothing)
+    shown.get(index(letter)).copied().unwrap_or(Shows::Nothing)
 }
 
-/// How many flags of the table have a number for an argument.
+/// The number of flags with a numeric argument.
 pub(crate) const SLOTS: usize = slots(FLAGS.len());
 
-/// The flags of `mg` that change nothing and that the fast path can show.
+/// The flags of `mg` that the fast path can answer: they change nothing and need only an item's content.
 pub(crate) const FAST: Letters = fast_letters();
 
 #[expect(clippy::cast_possible_truncation, reason = "there are fewer slots than letters")]
@@ -47,14 +50,14 @@ const fn entries() -> [Option<Entry>; LETTERS] {
     let mut at = 0;
     while at < FLAGS.len() {
         let Flag { letter, argument, .. } = FLAGS[at];
-        assert!(entries[place(letter)].is_none(), "a letter is in the table twice");
-        entries[place(letter)] = Some(Entry { argument, slot: slots(at) as u8 });
+        assert!(entries[index(letter)].is_none(), "the table has a letter twice");
+        entries[index(letter)] = Some(Entry { argument, slot: slots(at) as u8 });
         at += 1;
     }
     entries
 }
 
-/// How many of the first `flags` of the table have a number for an argument.
+/// The number of flags with a numeric argument among the first `flags` of the table.
 const fn slots(flags: usize) -> usize {
     let (mut slots, mut at) = (0, 0);
     while at < flags {
@@ -70,7 +73,7 @@ const fn shown_by(command: Command) -> [Shows; LETTERS] {
     while at < FLAGS.len() {
         let Flag { letter, shows, .. } = FLAGS[at];
         if FLAGS[at].is_of(command) {
-            shown[place(letter)] = shows;
+            shown[index(letter)] = shows;
         }
         at += 1;
     }
@@ -91,7 +94,7 @@ const fn fast_letters() -> Letters {
 }
 
 impl Flag {
-    /// Whether `command` gives it a meaning.
+    /// Whether `command` supports the flag.
     const fn is_of(&self, command: Command) -> bool {
         let mut at = 0;
         while at < self.commands.len() {

@@ -1,10 +1,9 @@
-//! Every meta flag, in one table (`table.rs`): what its argument is, which commands give it a
-//! meaning, and what a reply shows for it.
+//! The table of all meta flags (`table.rs`): the argument of each flag, the commands that support it, and its
+//! effect on a reply.
 //!
-//! The parser (`meta.rs`) reads arguments by this table, the writers of replies (`reply/`) look up in
-//! it what to show, and the fast path (`fast_get.rs`) takes from it the flags that it can answer.
-//! `docs/meta-flags.md` is printed from it. What a flag makes a command do is not known here: see
-//! `lower.rs` of the session, which can ask [`MetaFlags`] for any flag of this table.
+//! The parser (`meta.rs`), the writers of replies (`reply/`) and the fast path (`fast_get.rs`) use this table, and
+//! `docs/meta-flags.md` is generated from it. The effect of a flag on an item is defined where the session lowers
+//! requests to operations, which can query any flag of [`MetaFlags`].
 
 mod lookup;
 mod table;
@@ -18,36 +17,36 @@ pub(crate) use lookup::{Entry, FAST, SLOTS};
 use table::Shows;
 pub(crate) use table::{Argument, Command};
 
-/// What flags can show of an item.
+/// The properties of an item that flags can show.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShownItem {
-    /// Opaque to the server.
+    /// Client flags, which the server does not interpret.
     pub client_flags: u32,
-    /// 0 under `-C`.
+    /// The CAS; 0 under `-C`.
     pub cas: u64,
-    /// The whole value's length in bytes, shown even when the value is withheld.
+    /// The length of the whole value in bytes, even if the answer omits the value.
     pub value_len: usize,
-    /// The seconds that it has left.
+    /// The time to live.
     pub ttl: Ttl,
-    /// Seconds since the access before this one.
+    /// Seconds since the previous access.
     pub idle_secs: u32,
-    /// The item had been asked for before.
+    /// Whether the item was read before.
     pub hit_before: bool,
 }
 
-/// The seconds that an item has left, as a request's flags change them in their order; `None` is for
-/// ever. `t` shows what holds at its place among them.
+/// The time to live of an item in seconds, before and after the flags of a request; `None` if the item never
+/// expires. The flag `t` shows the time to live after the flags before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ttl {
-    /// Before the request.
+    /// The time to live before the request.
     pub before: Option<u32>,
-    /// After `T`.
+    /// The time to live after `T`.
     pub touched: Option<u32>,
-    /// After `N`, if the request created the item.
+    /// The time to live after `N`, if the request created the item.
     pub vivified: Option<Option<u32>>,
 }
 
-/// Writes what `flags`, in their order, show of an item in a reply to `command`.
+/// Writes the flags of a reply to `command`, in the order of the request, with the properties of an item.
 #[inline]
 pub(crate) fn show<'b>(
     command: Command,
@@ -62,7 +61,7 @@ pub(crate) fn show<'b>(
         let mark = [b' ', letter];
         match shows(command, letter) {
             Shows::Nothing | Shows::Value => (),
-            // As nearly all are.
+            // Fast path: most items have no client flags.
             Shows::ClientFlags if item.client_flags == 0 => {
                 out.extend_from_slice(&[b' ', letter, b'0']);
             }
@@ -83,7 +82,7 @@ pub(crate) fn show<'b>(
     }
 }
 
-/// Writes what a reply shows that has no item: what the client knows anyway.
+/// Writes the flags of a reply without an item: the key and the opaque.
 pub(crate) fn show_request<'b>(
     command: Command,
     flags: impl Iterator<Item = &'b [u8]>,
@@ -105,7 +104,7 @@ fn opaque(flag: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(flag);
 }
 
-/// The names in the argument of a flag for tags.
+/// Splits the argument of the flag for tags into names.
 pub(crate) fn split_tags(argument: &[u8]) -> impl Iterator<Item = &[u8]> {
     argument.split(|byte| *byte == b',')
 }
@@ -117,8 +116,8 @@ pub(crate) fn number(before: &[u8], number: u64, out: &mut Vec<u8>) {
 }
 
 impl Argument {
-    /// Reads an argument of this kind as a number: seconds with their sign extended, 0 for kinds that
-    /// are no numbers. `None` if the argument is wrong.
+    /// Parses an argument of this kind as a number. Seconds are sign-extended; kinds that are not numeric give 0.
+    /// `None` if the argument is malformed.
     #[inline]
     pub(crate) fn read(self, argument: &[u8]) -> Option<u64> {
         match self {
@@ -132,15 +131,14 @@ impl Argument {
 }
 
 impl MetaFlags<'_> {
-    /// Whether a flag is there. For a flag that has no field in its request.
+    /// Whether the request has a flag. For flags without a field in the request.
     #[inline]
     #[must_use]
     pub fn has(&self, letter: u8) -> bool {
         self.letters.has(Letters::of(letter))
     }
 
-    /// The number behind a flag that is there and has one. For a flag that has no field in its
-    /// request.
+    /// The numeric argument of a flag, if the request has it. For flags without a field in the request.
     #[must_use]
     pub fn number(&self, letter: u8) -> Option<u64> {
         let argument = Entry::of(letter)?.argument;
@@ -151,23 +149,23 @@ impl MetaFlags<'_> {
         argument.read(flag.get(1..)?)
     }
 
-    /// The names of the tags.
+    /// The names of tags in the flag `G`.
     pub fn tags(&self) -> impl Iterator<Item = &[u8]> {
         let tags = Tokens(self.raw).find(|flag| self.has(b'G') && flag.first() == Some(&b'G'));
         tags.into_iter().filter_map(|flag| flag.get(1..)).flat_map(split_tags)
     }
 
-    /// The same for a flag whose argument is a time.
+    /// The argument of a flag as a time, if the request has the flag.
     #[must_use]
     pub fn exptime(&self, letter: u8) -> Option<Exptime> {
         self.number(letter).map(|secs| Exptime(secs.cast_signed()))
     }
 
-    /// Whether flag `first` comes before flag `second`; true if `second` is not there.
+    /// Whether flag `first` comes before flag `second`; true if there is no `second`.
     #[must_use]
     pub fn precedes(&self, first: u8, second: u8) -> bool {
-        let place = |letter| Tokens(self.raw).position(|flag| flag.first() == Some(&letter));
-        place(second).is_none_or(|second| place(first).is_some_and(|first| first < second))
+        let index = |letter| Tokens(self.raw).position(|flag| flag.first() == Some(&letter));
+        index(second).is_none_or(|second| index(first).is_some_and(|first| first < second))
     }
 }
 
@@ -185,7 +183,7 @@ mod tests {
     const BEGIN: &str = "<!-- flags -->\n";
     const END: &str = "<!-- end of flags -->\n";
 
-    /// The row of a flag, as `docs/meta-flags.md` has it.
+    /// The row of a flag in `docs/meta-flags.md`.
     fn row(flag: &Flag) -> String {
         let letter = char::from(flag.letter);
         let argument = match flag.argument {
@@ -195,7 +193,7 @@ mod tests {
             Number | Initial | Delta => "a number, 64 bits",
             ClientFlags => "a number, 32 bits",
             Mode => "a letter",
-            Tags => "1 to 7 names of 1 to 250 bytes, with commas between them",
+            Tags => "1 to 7 names of 1 to 250 bytes, separated by commas",
         };
         let commands = flag.commands.iter().map(|command| format!("`{}`", verb(*command)));
         let commands = commands.collect::<Vec<_>>().join(" ");
@@ -221,12 +219,12 @@ mod tests {
     }
 
     #[test]
-    fn the_documentation_has_the_table() {
+    fn the_documentation_matches_the_table() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/meta-flags.md");
         let page = std::fs::read_to_string(&path).unwrap();
         let (before, rest) = page.split_once(BEGIN).unwrap();
         let (_, after) = rest.split_once(END).unwrap();
-        let head = "| flag | argument | commands | in the reply | what it asks for |\n\
+        let head = "| flag | argument | commands | in the reply | effect |\n\
                     |---|---|---|---|---|\n";
         let rows = FLAGS.iter().map(row).collect::<String>();
         let printed = [before, BEGIN, head, &rows, END, after].concat();
@@ -235,12 +233,12 @@ mod tests {
         } else {
             assert!(
                 page == printed,
-                "docs/meta-flags.md is not the table; LARDER_WRITE_DOCS=1 prints it"
+                "docs/meta-flags.md differs from the table: LARDER_WRITE_DOCS=1 rewrites it"
             );
         }
     }
 
-    /// A flag with an argument that is right for `command`.
+    /// A flag with a valid argument for `command`.
     fn sent(flag: &Flag, command: Command) -> String {
         let argument = match flag.argument {
             Argument::None | KeyEncoding => "",
@@ -251,8 +249,8 @@ mod tests {
         format!("{}{argument}", char::from(flag.letter))
     }
 
-    /// A request without its flags themselves: what is left of them is their meaning.
-    fn meaning(line: &str) -> String {
+    /// Parses a request and formats its fields without the raw flags.
+    fn fields(line: &str) -> String {
         let mut parser = Parser::TEXT;
         let bare = ReplyFormat::Meta(MetaFlags::default());
         match parser.parse(line.as_bytes()) {
@@ -276,23 +274,23 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_changes_nothing_of_a_command_that_gives_it_no_meaning() {
+    fn a_command_ignores_flags_that_it_does_not_support() {
         for flag in FLAGS {
             for command in [Mg, Ms, Md, Ma, Me] {
-                // Tags that would be lost are refused.
+                // `md` cannot store tags, so it refuses them.
                 let is_refused = flag.argument == Tags && command == Md;
                 if flag.commands.contains(&command) || is_refused {
                     continue;
                 }
                 let (verb, sent) = (verb(command), sent(flag, command));
                 let (len, body) = if command == Ms { (" 2", "hi\r\n") } else { ("", "") };
-                let with = meaning(&format!("{verb} Zm9v{len} {sent}\r\n{body}"));
-                assert_eq!(with, meaning(&format!("{verb} Zm9v{len}\r\n{body}")), "{verb} {sent}");
+                let with = fields(&format!("{verb} Zm9v{len} {sent}\r\n{body}"));
+                assert_eq!(with, fields(&format!("{verb} Zm9v{len}\r\n{body}")), "{verb} {sent}");
             }
         }
     }
 
-    /// What the slow path answers to a hit.
+    /// The slow path's answer to a hit.
     fn slow_answer(get: &FastGet<'_>, item: ShownItem, value: &[u8]) -> Vec<u8> {
         let (get, mut out) = (get.get(), Vec::new());
         let hit = Hit {
@@ -312,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fast_path_takes_the_flags_that_it_can_show() {
+    fn the_fast_path_answers_like_the_slow_path() {
         let ttl = Ttl { before: Some(9), ..Ttl::default() };
         let item = ShownItem { client_flags: 5, cas: 7, value_len: 2, ttl, ..ShownItem::default() };
         let mut taken = Vec::new();
@@ -329,8 +327,8 @@ mod tests {
         assert!(b"cfkstv".iter().all(|letter| taken.contains(letter)), "{taken:?}");
     }
 
-    /// What `flags` say of the flag `letter`: whether it is there, and its number.
-    fn asked(flags: &str, letter: u8) -> (bool, Option<u64>) {
+    /// Whether `flags` has the flag `letter`, and its number.
+    fn queried(flags: &str, letter: u8) -> (bool, Option<u64>) {
         let line = format!("mg k {flags}\r\n");
         let mut parser = Parser::TEXT;
         match parser.parse(line.as_bytes()) {
@@ -343,11 +341,11 @@ mod tests {
     }
 
     #[test]
-    fn flags_can_be_asked_for_by_letter() {
-        assert_eq!(asked("v J12 T-1", b'J'), (true, Some(12)));
-        assert_eq!(asked("v J12 T-1", b'T'), (true, Some(u64::MAX)));
-        assert_eq!(asked("v", b'J'), (false, None));
-        assert_eq!(asked("v", b'v'), (true, None));
-        assert_eq!(asked("v", b'!'), (false, None));
+    fn flags_can_be_queried_by_letter() {
+        assert_eq!(queried("v J12 T-1", b'J'), (true, Some(12)));
+        assert_eq!(queried("v J12 T-1", b'T'), (true, Some(u64::MAX)));
+        assert_eq!(queried("v", b'J'), (false, None));
+        assert_eq!(queried("v", b'v'), (true, None));
+        assert_eq!(queried("v", b'!'), (false, None));
     }
 }

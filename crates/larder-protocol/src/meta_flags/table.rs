@@ -4,18 +4,15 @@ use Argument::{ClientFlags, Delta, Initial, KeyEncoding, Mode, Number, Opaque, T
 use Command::{Ma, Md, Me, Mg, Ms};
 use Shows::Nothing;
 
-/// A flag. Its letter is one of `A` to `z`.
+/// A row of the table. The letter is one of `A` to `z`.
 pub(super) struct Flag {
     pub(super) letter: u8,
     pub(super) argument: Argument,
-    /// The commands that give it a meaning. The others accept it, and ignore it.
+    /// The commands that support the flag. Other commands accept and ignore it.
     pub(super) commands: &'static [Command],
     pub(super) shows: Shows,
-    /// What it asks for, as `docs/meta-flags.md` says it.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the documentation alone is printed from it")
-    )]
+    /// The effect of the flag, for `docs/meta-flags.md`.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only the generated documentation uses it"))]
     pub(super) doc: &'static str,
 }
 
@@ -30,25 +27,31 @@ pub(super) const FLAGS: &[Flag] = &[
     flag(b'h', Argument::None, &[Mg], Shows::HitBefore, "show whether it was read before: 0 or 1"),
     flag(b'k', Argument::None, ALL, Shows::Key, "show the key"),
     flag(b'l', Argument::None, &[Mg], Shows::Idle, "show the seconds since the last access"),
-    flag(b'q', Argument::None, ALL, Nothing, "say nothing of the ordinary outcome"),
+    flag(b'q', Argument::None, ALL, Nothing, "suppress the answer of the ordinary outcome"),
     flag(b's', Argument::None, &[Mg, Ms], Shows::ValueLen, "show the value's length in bytes"),
-    flag(b't', Argument::None, &[Mg, Ma], Shows::Ttl, "show the seconds left; -1: no end"),
+    flag(b't', Argument::None, &[Mg, Ma], Shows::Ttl, "show the seconds until expiry; -1: never"),
     flag(b'u', Argument::None, &[Mg], Nothing, "do not record the access"),
     flag(b'v', Argument::None, &[Mg, Ma], Shows::Value, "send the value"),
     flag(b'x', Argument::None, &[Md], Nothing, "remove the value, keep the item"),
-    flag(b'C', Number, ALL, Nothing, "compare the CAS with this one first"),
-    flag(b'D', Delta, &[Ma], Nothing, "count by this much"),
-    flag(b'E', Number, ALL, Nothing, "use this as the item's new CAS"),
+    flag(b'C', Number, ALL, Nothing, "only if the CAS is this one"),
+    flag(b'D', Delta, &[Ma], Nothing, "the amount to add or subtract"),
+    flag(b'E', Number, ALL, Nothing, "the item's new CAS"),
     flag(b'F', ClientFlags, &[Ms, Md], Nothing, "set the client flags"),
-    flag(b'G', Tags, &[Mg, Ms, Ma], Nothing, "tags of the item that is stored, with commas"),
+    flag(b'G', Tags, &[Mg, Ms, Ma], Nothing, "the tags of the stored item, separated by commas"),
     flag(b'I', Argument::None, &[Ms, Md], Nothing, "invalidate: mark the item as stale"),
     flag(b'J', Initial, &[Ma], Nothing, "create the number with this value"),
     flag(b'L', Argument::None, &[], Nothing, "reserved for proxies"),
     flag(b'M', Mode, &[Ms, Ma], Nothing, "mode: E A P R S of `ms`, I D + - of `ma`"),
-    flag(b'N', Time, &[Mg, Ms, Ma], Shows::TtlVivified, "create on a miss, to expire so"),
-    flag(b'O', Opaque, ALL, Shows::Opaque, "opaque: repeat this in the reply"),
+    flag(b'N', Time, &[Mg, Ms, Ma], Shows::TtlVivified, "create on a miss, with this expiry"),
+    flag(b'O', Opaque, ALL, Shows::Opaque, "opaque: repeated in the reply"),
     flag(b'P', Argument::None, &[], Nothing, "reserved for proxies"),
-    flag(b'R', Time, &[Mg], Nothing, "win the right to recache when fewer seconds are left"),
+    flag(
+        b'R',
+        Time,
+        &[Mg],
+        Nothing,
+        "win the right to recache when the item expires in fewer seconds",
+    ),
     flag(b'T', Time, ALL, Shows::TtlTouched, "set the expiry"),
 ];
 
@@ -62,28 +65,28 @@ const fn flag(
     Flag { letter, argument, commands, shows, doc }
 }
 
-/// What follows the letter of a flag.
+/// The kind of a flag's argument, the bytes after its letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument {
-    /// Nothing; anything that does is ignored.
+    /// No argument; further bytes are ignored.
     None,
-    /// Nothing; the key has to be valid base64.
+    /// No argument; the key has to be valid base64.
     KeyEncoding,
-    /// Up to 31 bytes of the client's own.
+    /// Up to 31 bytes that the server does not interpret.
     Opaque,
-    /// Seconds, of 32 bits with a sign.
+    /// Seconds: a signed 32-bit number.
     Time,
-    /// A number of 64 bits.
+    /// A 64-bit number.
     Number,
-    /// A number of 64 bits, with a fault of its own.
+    /// A 64-bit number with its own error message.
     Initial,
-    /// A number of 64 bits, with a fault of its own.
+    /// A 64-bit number with its own error message.
     Delta,
-    /// A number of 32 bits.
+    /// A 32-bit number.
     ClientFlags,
-    /// One byte; a space stands for none.
+    /// One byte; a space if there is none.
     Mode,
-    /// One to seven names of 1 to 250 bytes, with commas between them.
+    /// One to seven names of 1 to 250 bytes, separated by commas.
     Tags,
 }
 
@@ -97,12 +100,12 @@ pub(crate) enum Command {
     Me,
 }
 
-/// What a flag shows in the reply of a command that gives it a meaning.
+/// The effect of a flag on the reply of a command that supports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shows {
     /// Nothing.
     Nothing,
-    /// The value, before and behind the other flags.
+    /// The value: its length before the other flags, its bytes after them.
     Value,
     /// [`ShownItem::client_flags`](super::ShownItem::client_flags).
     ClientFlags,
@@ -114,11 +117,11 @@ pub(crate) enum Shows {
     HitBefore,
     /// [`ShownItem::idle_secs`](super::ShownItem::idle_secs).
     Idle,
-    /// [`ShownItem::ttl`](super::ShownItem::ttl), as the flags before it have changed it.
+    /// [`ShownItem::ttl`](super::ShownItem::ttl) after the changes of preceding flags.
     Ttl,
-    /// Nothing itself; a [`Self::Ttl`] behind it is [`Ttl::touched`](super::Ttl::touched).
+    /// Nothing, but a later [`Self::Ttl`] shows [`Ttl::touched`](super::Ttl::touched).
     TtlTouched,
-    /// Nothing itself; a [`Self::Ttl`] behind it is [`Ttl::vivified`](super::Ttl::vivified).
+    /// Nothing, but a later [`Self::Ttl`] shows [`Ttl::vivified`](super::Ttl::vivified).
     TtlVivified,
     /// The key.
     Key,
@@ -127,8 +130,7 @@ pub(crate) enum Shows {
 }
 
 impl Shows {
-    /// Whether the fast path can show it: it knows an item's content, but nothing of earlier
-    /// accesses.
+    /// Whether the fast path can write it. The fast path has an item's content, but no access history.
     pub(super) const fn is_fast(self) -> bool {
         matches!(
             self,
@@ -138,7 +140,7 @@ impl Shows {
 }
 
 impl Argument {
-    /// Whether it is a number.
+    /// Whether the argument is numeric.
     pub(super) const fn is_number(self) -> bool {
         !matches!(self, Self::None | Self::KeyEncoding | Self::Opaque | Self::Tags)
     }

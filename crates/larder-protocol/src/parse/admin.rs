@@ -1,8 +1,8 @@
-//! The text of administrative commands: `lru_crawler`, `lru`, `slabs`, `cache_memlimit`, `watch`,
+//! Parsing of administrative text commands: `lru_crawler`, `lru`, `slabs`, `cache_memlimit`, `watch`,
 //! `extstore`, `shutdown`, `refresh_certs`, and `config get cluster` of memcached services.
 //!
-//! The words of a line are checked here, with memcached's error lines; whether the server does what
-//! they say is not known here.
+//! The parser checks the words of a line and answers with memcached's error lines. The session decides whether to
+//! execute the command.
 
 use crate::parse::noreply::{format, refuse};
 use crate::parse::parsed::request;
@@ -15,12 +15,12 @@ use crate::text::number::{i32_of, u32_of};
 use crate::text::tokens::Tokens;
 use arrayvec::ArrayVec;
 
-/// memcached finds its sub-commands by any prefix of their names.
+/// Whether `word` is a prefix of `name`: memcached accepts any prefix of a subcommand's name.
 fn starts(name: &str, word: &[u8]) -> bool {
     name.as_bytes().starts_with(word)
 }
 
-/// A line whose command is not about items; `None` if there is no such command.
+/// Parses an administrative command; `None` if there is no such command.
 pub(crate) fn parse<'b>(command: &[u8], rest: &'b [u8], consumed: usize) -> Option<Parsed<'b>> {
     let words = Tokens(rest).take(WORDS_MAX).collect::<ArrayVec<_, WORDS_MAX>>();
     let parsed = match command {
@@ -36,7 +36,7 @@ pub(crate) fn parse<'b>(command: &[u8], rest: &'b [u8], consumed: usize) -> Opti
         _ => return None,
     };
     Some(match parsed {
-        // Nobody who watches can be told nothing.
+        // `watch` ignores `noreply`, because a watcher always reads.
         Ok(command @ Admin::Watch(_)) => {
             request(Request::Admin { command, format: format(&[]) }, consumed)
         }
@@ -45,7 +45,7 @@ pub(crate) fn parse<'b>(command: &[u8], rest: &'b [u8], consumed: usize) -> Opti
     })
 }
 
-/// Words of a line that are looked at.
+/// The most parsed words of a line.
 const WORDS_MAX: usize = 23;
 
 const ERROR: &str = "ERROR";
@@ -79,7 +79,7 @@ fn selection(word: &[u8]) -> Selection {
     }
 }
 
-/// Numbers between commas; none between two of them is none.
+/// Parses class numbers separated by commas. Empty elements are ignored.
 fn classes(word: &[u8]) -> Option<u64> {
     word.split(|&byte| byte == b',').filter(|number| !number.is_empty()).try_fold(
         0,
@@ -160,13 +160,13 @@ fn extstore(words: &[&[u8]]) -> Command {
     tuning.map(|tuning| Admin::Set(Tuning::Flash(tuning))).ok_or(ERROR)
 }
 
-/// A slab class and a number of chunks, which memcached checks and ignores.
+/// Checks a slab class and a number of chunks. As in memcached, they have no effect.
 fn free_memchunks(class: &[u8], limit: &[u8]) -> Option<FlashTuning> {
     u32_of(class).filter(|&class| class <= CLASS_MAX).and(u32_of(limit))?;
     Some(FlashTuning::FreeMemchunks)
 }
 
-/// The first setting whose name begins with `name`.
+/// The first setting with the prefix `name`.
 fn flash_tuning(name: &[u8], value: &[u8]) -> Option<FlashTuning> {
     type Setting = fn(u32) -> FlashTuning;
     const BEFORE_MAX_FRAG: [(&str, Setting); 7] = [
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_read() {
+    fn commands_are_parsed() {
         let ratio = Ratio::new;
         let flash = |tuning| Admin::Set(Tuning::Flash(tuning));
         let lru = Tuning::Lru {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_numbers_between_commas() {
+    fn class_lists_are_numbers_separated_by_commas() {
         assert!(selection(b"all").includes(63) && !selection(b"all").includes(0));
         assert!(selection(b"hash").includes(1));
         assert_eq!(selection(b"1,,63"), Selection::Classes(1 << 1 | 1 << 63));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_flash_that_are_none_are_refused() {
+    fn malformed_flash_settings_are_refused() {
         for words in [
             "",
             "item_size",
@@ -337,9 +337,9 @@ mod tests {
     }
 
     #[test]
-    fn noreply_breaks_the_count_of_words_and_silences_it() {
+    fn noreply_counts_as_a_word_and_suppresses_the_error() {
         let Request::Fault(fault) = request_of(b"lru_crawler crawl all noreply\r\n") else {
-            panic!("it is refused")
+            panic!("expected a fault")
         };
         assert_eq!(fault.reply, FaultReply::Silent);
     }

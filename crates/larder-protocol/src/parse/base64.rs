@@ -4,11 +4,11 @@ use crate::request::{KEY_LEN_MAX, Key};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// Room for an encoded key of [`KEY_LEN_MAX`] bytes.
+/// The length of an encoded key of [`KEY_LEN_MAX`] bytes.
 const ENCODED_LEN_MAX: usize = KEY_LEN_MAX.div_ceil(3) * 4;
 
 impl<'b> Key<'b> {
-    /// The key itself: as sent, or decoded into `scratch`.
+    /// The decoded key, in `scratch` if it was sent in base64.
     #[inline]
     pub fn decode<'k>(&self, scratch: &'k mut [u8; KEY_LEN_MAX]) -> &'k [u8]
     where
@@ -18,9 +18,9 @@ impl<'b> Key<'b> {
     }
 }
 
-/// The bytes that `encoded` stands for; `None` if it stands for none.
+/// Decodes a key; `None` if `encoded` is empty or malformed.
 pub(crate) fn decode<'k>(encoded: &[u8], scratch: &'k mut [u8; KEY_LEN_MAX]) -> Option<&'k [u8]> {
-    // The decoder wants room for a whole last group, even where padding says that it is shorter.
+    // The decoder requires space for a whole last group, even if padding makes it shorter.
     let mut room = [0; KEY_LEN_MAX + 3];
     let len = STANDARD.decode_slice(encoded, &mut room).ok().filter(|&len| len > 0)?;
     let (from, to) = (room.get(..len)?, scratch.get_mut(..len)?);
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_come_back() {
+    fn decoding_reverses_encoding() {
         for len in 1..=186_u8 {
             let key: Vec<u8> = (0..len).collect();
             let mut encoded = Vec::new();
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_canonical_is_refused() {
+    fn base64_that_is_not_canonical_is_refused() {
         for bad in ["", "a", "Zm9v=", "Zm9vYg", "Zm9vYh==", "Zm 9v", "===="] {
             assert_eq!(decode(bad.as_bytes(), &mut [0; KEY_LEN_MAX]), None, "{bad}");
         }

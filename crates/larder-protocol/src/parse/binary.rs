@@ -1,4 +1,4 @@
-//! Binary: a 24-byte head, then extras, key and value.
+//! Parsing of binary requests: a 24-byte head, then extras, key and value.
 //!
 //! ```text
 //! 0      1      2        4       5     6        8        12       16       24
@@ -15,14 +15,14 @@ use crate::request::{
 
 /// The first byte of a request.
 pub(crate) const MAGIC: u8 = 0x80;
-/// Bytes of a head.
+/// The length of a head in bytes.
 pub(crate) const HEAD_LEN: usize = 24;
-/// The largest body that is believed, in bytes.
+/// The largest accepted body in bytes.
 pub(crate) const BODY_LEN_MAX: usize = 1 << 30;
-/// As an expiry of a counter: do not create it.
+/// The expiry of an increment or decrement that must not create the item.
 pub(crate) const NO_CREATE: u32 = u32::MAX;
 
-/// Opcodes, quiet ones beside their loud ones.
+/// Opcodes. A name with Q at its end is the quiet form.
 pub(crate) mod opcode {
     pub(crate) const GET: u8 = 0x00;
     pub(crate) const SET: u8 = 0x01;
@@ -63,7 +63,7 @@ pub(crate) mod opcode {
     pub(crate) const CONFIG_GET: u8 = 0x60;
 }
 
-/// A head's fields.
+/// The fields of a head.
 pub(crate) struct Head {
     pub(crate) opcode: u8,
     pub(crate) key_len: usize,
@@ -152,13 +152,13 @@ pub(crate) fn parse(input: &[u8]) -> Parsed<'_> {
         NOOP => whole(Request::Noop(format)),
         VERSION => whole(Request::Version(format)),
         CONFIG_GET => whole(config(&head, key, format)),
-        // Whatever follows the key of a stat request is of no use to anybody.
+        // STAT: ignore any value after the key.
         _ if input.len() < HEAD_LEN + head.body_len => Parsed::Incomplete,
         _ => whole(Request::Stats { topic: key, format }),
     }
 }
 
-/// What is wrong with a head's lengths, whatever it asks for.
+/// Checks the lengths in a head, for any opcode.
 #[inline]
 pub(crate) fn bad_lengths(head: &Head) -> Option<(Status, Recovery)> {
     if head.key_len + head.extras_len > head.body_len {
@@ -167,7 +167,7 @@ pub(crate) fn bad_lengths(head: &Head) -> Option<(Status, Recovery)> {
     (head.body_len > BODY_LEN_MAX).then_some((Status::InvalidArguments, Recovery::Close))
 }
 
-/// What is wrong with a head, before its body has arrived.
+/// Checks a head before its body has arrived.
 #[inline]
 fn objection(head: &Head) -> Option<(Status, Recovery)> {
     use opcode::*;
@@ -186,7 +186,7 @@ fn objection(head: &Head) -> Option<(Status, Recovery)> {
         TOUCH | GAT | GATQ | GATK | GATKQ => extras == 4 && has_key && !has_value,
         QUIT | QUITQ | NOOP | VERSION => head.body_len == 0,
         FLUSH | FLUSHQ => !has_key && !has_value && matches!(extras, 0 | 4),
-        // A page's name is short; no reason to gather more.
+        // The name of a page is short, so there is no reason to buffer more.
         STAT => extras == 0 && head.value_len() <= KEY_LEN_MAX,
         CONFIG_GET if extras == 0 && has_key && !has_value => true,
         SASL_LIST | SASL_AUTH | SASL_STEP if !has_sasl_shape(head) => false,
@@ -218,7 +218,7 @@ fn get<'b>(head: &Head, key: &'b [u8], touch: Option<Exptime>, value: bool) -> G
     }
 }
 
-/// `config get` of `cluster`. There is no other configuration, so that everything else is unknown.
+/// Parses `config get`. The only configuration is `cluster`; any other one is an unknown command.
 fn config<'b>(head: &Head, key: &[u8], format: ReplyFormat<'b>) -> Request<'b> {
     if key == b"cluster" {
         return Request::Admin { command: Admin::Servers, format };
@@ -240,7 +240,7 @@ fn store<'b>(
     let mode = match head.opcode {
         APPEND | APPENDQ => StoreMode::Append,
         PREPEND | PREPENDQ => StoreMode::Prepend,
-        // A CAS turns all three into a compare-and-set.
+        // With a CAS, set, add and replace are all a compare-and-swap.
         _ if compare.is_some() => StoreMode::Set,
         ADD | ADDQ => StoreMode::Add,
         REPLACE | REPLACEQ => StoreMode::Replace,
@@ -299,7 +299,7 @@ fn arithmetic<'b>(head: &Head, extras: &[u8], key: &'b [u8], down: bool) -> Arit
     }
 }
 
-/// The big-endian word at `at`; 0 where there is none.
+/// The big-endian word at `at`; 0 beyond the end.
 #[inline]
 fn word(extras: &[u8], at: usize) -> u32 {
     extras.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_be_bytes(*bytes))
@@ -310,7 +310,7 @@ fn expiry(extras: &[u8]) -> Exptime {
 }
 
 impl Status {
-    /// What the body of such an answer says.
+    /// The text in the body of an error answer.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::NotFound => "Not found",
@@ -322,9 +322,9 @@ impl Status {
             Self::AuthFailure => "Auth failure.",
             Self::UnknownCommand => "Unknown command",
             Self::OutOfMemory => "Out of memory",
-            // It is answered for one reason alone.
+            // Larder uses this status only for a group without a leader.
             Self::TemporaryFailure => "No leader",
-            Self::NotSupported => "This server has a copy: send changes to its leader",
+            Self::NotSupported => "This server is a replica: send changes to its leader",
         }
     }
 }

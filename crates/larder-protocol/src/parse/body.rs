@@ -1,18 +1,18 @@
-//! The value behind the line of a text store.
+//! Values of text stores.
 
 use crate::parse::parsed::{fault, faulty, request};
 use crate::request::{FaultReply, Parsed, Recovery, Request, Store, VALUE_LEN_MAX};
 use crate::text::line::BAD_FORMAT;
 use crate::text::number::{i32_of, u64_of};
 
-/// The announced length of a value: 0 to [`VALUE_LEN_MAX`].
+/// Parses the announced length of a value: 0 to [`VALUE_LEN_MAX`].
 #[inline]
 pub(crate) fn value_len(token: &[u8]) -> Option<usize> {
     i32_of(token).and_then(|len| usize::try_from(len).ok()).filter(|&len| len <= VALUE_LEN_MAX)
 }
 
-/// The answer to a store whose value's length is none. One that is only written with too many
-/// zeros is known all the same: whoever chose the value must not have it run as commands.
+/// The answer to a store with a malformed length. If the length only has too many leading zeros, the value is
+/// swallowed, so that its bytes are never parsed as commands.
 #[cold]
 pub(crate) fn bad_value_len<'b>(token: &[u8], consumed: usize) -> Parsed<'b> {
     match u64_of(token).filter(|&len| len <= VALUE_LEN_MAX as u64) {
@@ -21,7 +21,7 @@ pub(crate) fn bad_value_len<'b>(token: &[u8], consumed: usize) -> Parsed<'b> {
     }
 }
 
-/// A text store with its value, if all of it is here.
+/// Completes a text store with its value, if the whole value has arrived.
 #[inline]
 pub(crate) fn with_body<'b>(store: Store<'b>, body: &'b [u8], head_len: usize) -> Parsed<'b> {
     let value_len = store.value_len;

@@ -1,4 +1,5 @@
-//! Classic text: `get`, `set` and the rest. Error lines and their order are memcached's.
+//! Parsing of classic text: `get`, `set` and the other commands. Error messages and their precedence are those of
+//! memcached.
 
 use crate::parse::admin;
 use crate::parse::body::{bad_value_len, value_len, with_body};
@@ -16,21 +17,21 @@ const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <
 const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
 const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
 
-/// What the keys of a classic retrieval line share.
+/// The options that all keys of a classic retrieval line share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Retrieval {
     pub(crate) with_cas: bool,
     pub(crate) touch: Option<Exptime>,
 }
 
-/// A retrieval command, before its keys.
+/// A retrieval command without its keys.
 #[derive(Clone, Copy)]
 pub(crate) enum RetrievalHead {
     Get { with_cas: bool },
     Gat { with_cas: bool },
 }
 
-/// The retrieval command behind `g`, and the length of it all with its space.
+/// Parses the retrieval command that starts with `g`. Returns its length, including the space after it.
 #[inline]
 pub(crate) fn retrieval(rest: &[u8]) -> Option<(RetrievalHead, usize)> {
     match rest {
@@ -42,7 +43,7 @@ pub(crate) fn retrieval(rest: &[u8]) -> Option<(RetrievalHead, usize)> {
     }
 }
 
-/// The expiry of a `gat`, and whether a key follows it.
+/// The result of parsing the expiry of a `gat`.
 pub(crate) enum GatExptime<'b> {
     Is {
         exptime: Exptime,
@@ -73,7 +74,7 @@ pub(crate) fn gat_exptime(rest: &[u8]) -> GatExptime<'_> {
     }
 }
 
-/// What comes next on a retrieval line.
+/// The next part of a retrieval line.
 pub(crate) enum NextKey<'b> {
     Key { key: &'b [u8], behind: &'b [u8] },
     End { behind: &'b [u8] },
@@ -100,7 +101,7 @@ pub(crate) fn next_key(rest: &[u8]) -> NextKey<'_> {
     }
 }
 
-/// What is behind the line's end, if nothing but spaces comes before it.
+/// The bytes after the line's end, if only spaces precede it.
 #[inline]
 pub(crate) fn line_end(rest: &[u8]) -> Option<&[u8]> {
     match rest {
@@ -119,7 +120,7 @@ pub(crate) fn get(key: &[u8], retrieval: Retrieval, last: bool) -> Request<'_> {
     Request::Get(Get { touch, format, ..Get::classic(key) })
 }
 
-/// A line other than a retrieval; `body` is what follows it, `consumed` the line's length.
+/// Parses a line other than a retrieval. `body` is the input after the line, `consumed` the length of the line.
 #[inline]
 pub(crate) fn parse<'b>(line: &'b [u8], body: &'b [u8], consumed: usize) -> Parsed<'b> {
     let command_len = memchr::memchr(b' ', line).unwrap_or(line.len());
@@ -183,7 +184,7 @@ fn other<'b>(command: &'b [u8], rest: &'b [u8], consumed: usize) -> Parsed<'b> {
         b"incr" => arithmetic(false, rest, consumed),
         b"decr" => arithmetic(true, rest, consumed),
         b"touch" => touch(rest, consumed),
-        // Without the space that a key would follow.
+        // A retrieval command without a space after it.
         b"get" | b"gets" | b"gat" | b"gats" => fault(BAD_FORMAT, consumed),
         b"version" => request(Request::Version(ReplyFormat::Classic(Classic::default())), consumed),
         b"quit" => request(Request::Quit(ReplyFormat::Classic(Classic::default())), consumed),
@@ -204,8 +205,7 @@ fn other<'b>(command: &'b [u8], rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     }
 }
 
-/// A line that begins with spaces: memcached finds in it what it looks up in a table, and nothing
-/// else.
+/// Parses a line that starts with spaces. memcached then recognizes only the commands that it looks up in a table.
 #[cold]
 fn indented<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     let line = skip_spaces(rest);
@@ -235,8 +235,8 @@ fn delete<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     if key.len() > KEY_LEN_MAX {
         return refuse(BAD_FORMAT, rest, Recovery::Continue, consumed);
     }
-    // Once a time could follow the key: 0 is still understood. memcached's proxy writes `noreplY` where it wants an
-    // answer that its client does not want.
+    // Old versions of the protocol had a time after the key; 0 is still accepted. memcached's proxy sends `noreplY` to
+    // get an answer for a client that requested none.
     let usual = matches!(
         [tokens.next(), tokens.next(), tokens.next()],
         [None | Some(b"0" | b"noreply" | b"noreplY"), None, _]

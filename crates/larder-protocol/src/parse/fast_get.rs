@@ -1,6 +1,6 @@
-//! The fast path's requests: lookups of one key that change nothing, which nearly all requests are.
-//! No [`Request`](crate::Request) is made of them, which saves half of the instructions of `mg`, and
-//! a third of those of a binary `get`.
+//! The fast path of lookups: requests for one key that change nothing, the most frequent requests. The fast path
+//! makes no [`Request`](crate::Request), which saves half of the instructions of `mg` and a third of those of a
+//! binary `get`.
 
 use crate::meta_flags::FAST;
 use crate::parse::binary::{self, HEAD_LEN, Head, MAGIC};
@@ -8,18 +8,18 @@ use crate::request::{BinaryHead, Classic, Get, KEY_LEN_MAX, Key, MetaFlags, Repl
 use crate::text::letters::Letters;
 use crate::text::tokens::blank;
 
-/// `get KEY`, or `mg KEY` with flags that show what is there, alone on its line; or binary `get` in
-/// any of its forms.
+/// `get KEY` or `mg KEY`, alone on its line, with flags that only show fields; or a binary `get` in any of its
+/// forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastGet<'b> {
-    /// The key, as it was sent. It is never base64: `mg` with the flag `b` takes the slow path.
+    /// The key as sent. Never base64: `mg` with the flag `b` takes the slow path.
     pub key: &'b [u8],
-    /// The flags of `mg`, none twice, or the head of a binary request, which is longer than they can
-    /// be. One field for both keeps this small, which saves 3 % of the instructions of a `get`.
+    /// The flags of `mg`, each at most once, or the head of a binary request, which is always longer. One field for
+    /// both keeps this type small, which saves 3 % of the instructions of a `get`.
     rest: Option<&'b [u8]>,
 }
 
-/// The dialect in which a [`FastGet`] was sent.
+/// The dialect of a [`FastGet`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form<'b> {
     /// `get`.
@@ -31,8 +31,8 @@ pub(crate) enum Form<'b> {
 }
 
 impl<'b> FastGet<'b> {
-    /// Reads a request off the front of text; returns the length of its line, too. A line that is
-    /// unusual in any way, such as by a second space, is left to the whole parser.
+    /// Parses a text request at the start of `input`. Returns the length of its line, too. `None` for any unusual
+    /// line, such as one with two adjacent spaces, which the full parser handles.
     #[inline]
     pub(crate) fn parse_text(input: &'b [u8]) -> Option<(Self, usize)> {
         if let Some(rest) = input.strip_prefix(b"get ") {
@@ -46,7 +46,7 @@ impl<'b> FastGet<'b> {
         Some((Self { key, rest: Some(flags.get(1..).unwrap_or_default()) }, line_len))
     }
 
-    /// Reads a request off the front of binary; returns its length, too.
+    /// Parses a binary request at the start of `input`. Returns its length, too.
     #[inline]
     pub(crate) fn parse_binary(input: &'b [u8]) -> Option<(Self, usize)> {
         use binary::opcode::{GET, GETK, GETKQ, GETQ};
@@ -70,14 +70,14 @@ impl<'b> FastGet<'b> {
         }
     }
 
-    /// Whether the request is `mg`, which shows more of an item than its content.
+    /// Whether the request is `mg`, which can show more than an item's content.
     #[inline]
     #[must_use]
     pub fn is_meta(&self) -> bool {
         matches!(self.form(), Form::Meta(_))
     }
 
-    /// The flags of `mg`, in the order in which they are answered.
+    /// The flags of `mg`, in the order of the answer.
     #[inline]
     pub(crate) fn flags(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
         let flags = if let Form::Meta(flags) = self.form() { flags } else { &[] };
@@ -90,7 +90,7 @@ impl<'b> FastGet<'b> {
         self.flags().any(|flag| flag.first() == Some(&b'v'))
     }
 
-    /// The request that the whole parser makes of the same bytes.
+    /// The request that the full parser returns for the same bytes.
     #[must_use]
     pub fn get(&self) -> Get<'b> {
         let get = Get::classic(self.key);
@@ -108,7 +108,7 @@ impl<'b> FastGet<'b> {
 }
 
 impl<'b> Get<'b> {
-    /// The classic `get` of one key.
+    /// A classic `get` of one key.
     #[must_use]
     pub(crate) fn classic(key: &'b [u8]) -> Self {
         Self {
@@ -125,14 +125,14 @@ impl<'b> Get<'b> {
     }
 }
 
-/// A key and the rest from the byte behind it on.
+/// Splits off a key; the rest starts with the byte after it.
 #[inline]
 pub(crate) fn split_key(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = blank(rest, KEY_LEN_MAX)?;
     if (1..=KEY_LEN_MAX).contains(&end) { rest.split_at_checked(end) } else { None }
 }
 
-/// The length of flags that only show something, each behind a space, up to the line's end.
+/// The length of the flags up to the line's end, if all of them only show fields.
 #[inline]
 fn showing(behind_key: &[u8]) -> Option<usize> {
     let (mut rest, mut unseen) = (behind_key, FAST);
@@ -147,7 +147,7 @@ fn showing(behind_key: &[u8]) -> Option<usize> {
     }
 }
 
-// By its length alone a binary head is told from flags, each with its space.
+// The length alone distinguishes a binary head from flags.
 const _: () = assert!(2 * (FAST.count() as usize) < HEAD_LEN);
 
 #[cfg(test)]
@@ -156,7 +156,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn look_ups_that_change_nothing_are_taken() {
+    fn lookups_that_change_nothing_take_the_fast_path() {
         for line in ["get k\r\n", "mg k\r\n", "mg k v\r\n", "mg k v f t\r\n", "mg k s c k\r\n"] {
             let (get, len) = Parser::TEXT.fast_get(line.as_bytes()).unwrap();
             assert_eq!((get.key, len), (&b"k"[..], line.len()), "{line}");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_change_anything_or_are_unusual_are_not_taken() {
+    fn changing_or_unusual_lines_do_not_take_the_fast_path() {
         for line in [
             "get k",
             "get k\r",
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn binary_gets_are_taken_and_nothing_else() {
+    fn only_binary_gets_take_the_fast_path() {
         let packet = |opcode, key_len: u8, extras_len, body_len| {
             let mut packet = vec![0x80, opcode, 0, key_len, extras_len, 0, 0, 0, 0, 0, 0, body_len];
             packet.extend([0; 12]);
@@ -218,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_fast_path_reads_binary_as_the_parser_does(
+        fn the_fast_path_parses_binary_like_the_full_parser(
             magic in prop_oneof![9 => Just(0x80_u8), 1 => any::<u8>()],
             opcode in 0..0x25_u8,
             key_len in 0..4_u8,
@@ -238,7 +238,7 @@ mod tests {
         }
 
         #[test]
-        fn the_fast_path_reads_text_as_the_parser_does(
+        fn the_fast_path_parses_text_like_the_full_parser(
             line in "(get|mg|mg) [a-z\t]{0,3}( [cfkstvqub ]{0,2}){0,4}\r?\n",
         ) {
             let mut parser = Parser::TEXT;

@@ -1,5 +1,5 @@
-//! The fast path's stores: a `set` with its value, as nearly all stores are. No
-//! [`Request`](crate::Request) is made of them.
+//! The fast path of stores: an unconditional `set` with its whole value, the most frequent store. The fast path makes no
+//! [`Request`](crate::Request).
 
 use crate::parse::binary::{self, HEAD_LEN, Head, MAGIC};
 use crate::parse::fast_get::split_key;
@@ -8,28 +8,27 @@ use crate::request::{
 };
 use crate::text::letters::Letters;
 
-/// `set` without `noreply`; `ms` with no flags but `T` and `F`; or a binary set without a CAS. The
-/// value has arrived.
+/// `set` without `noreply`, `ms` with no flags except `T` and `F`, or a binary set without a CAS. The whole value has
+/// arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastSet<'b> {
-    /// The key, as it was sent. It is never base64.
+    /// The key as sent. Never base64.
     pub key: &'b [u8],
     /// The value, without the CRLF behind it.
     pub value: &'b [u8],
-    /// Opaque to the server.
+    /// Client flags, which the server does not interpret.
     pub client_flags: u32,
     exptime: u32,
-    /// The flags of `ms`, or the head of a binary request, which is longer than they can be.
+    /// The flags of `ms`, or the head of a binary request, which is always longer.
     rest: Option<&'b [u8]>,
 }
 
-/// The longest number, in digits, that the fast path reads. It is below 2^31, so that the whole parser
-/// does not wrap it.
+/// The most digits of a number on the fast path. Such a number is below 2^31, so the full parser does not wrap it.
 const DIGITS_MAX: usize = 9;
 
 impl<'b> FastSet<'b> {
-    /// Reads a request off the front of text; returns its length, too. One that is unusual in any way,
-    /// such as by a second space, is left to the whole parser.
+    /// Parses a text request at the start of `input`. Returns its length, too. `None` for any unusual request, such as
+    /// one with two adjacent spaces, which the full parser handles.
     #[inline]
     pub(crate) fn parse_text(input: &'b [u8]) -> Option<(Self, usize)> {
         if let Some(rest) = input.strip_prefix(b"set ") {
@@ -55,14 +54,14 @@ impl<'b> FastSet<'b> {
         let (value_len, flags) = number_of(rest)?;
         let (mut client_flags, mut exptime, mut rest) = (None, None, flags);
         while let [b' ', letter, number @ ..] = rest {
-            let place = match letter {
+            let field = match letter {
                 b'F' => &mut client_flags,
                 b'T' => &mut exptime,
                 _ => return None,
             };
             let (number, behind) = number_of(number)?;
-            // A flag that is given twice is an error.
-            if place.replace(number).is_some() {
+            // A repeated flag is an error, which the full parser reports.
+            if field.replace(number).is_some() {
                 return None;
             }
             rest = behind;
@@ -79,7 +78,7 @@ impl<'b> FastSet<'b> {
         Some((set, input.len() - behind.len()))
     }
 
-    /// Reads a request off the front of binary; returns its length, too.
+    /// Parses a binary request at the start of `input`. Returns its length, too.
     #[inline]
     pub(crate) fn parse_binary(input: &'b [u8]) -> Option<(Self, usize)> {
         use binary::opcode::{SET, SETQ};
@@ -104,14 +103,14 @@ impl<'b> FastSet<'b> {
         Some((set, len))
     }
 
-    /// When it expires.
+    /// When the item expires.
     #[inline]
     #[must_use]
     pub fn expiry(&self) -> Exptime {
         Exptime(self.exptime.into())
     }
 
-    /// How to answer.
+    /// The format of the answer.
     #[inline]
     #[must_use]
     pub fn format(&self) -> ReplyFormat<'b> {
@@ -129,7 +128,7 @@ impl<'b> FastSet<'b> {
         }
     }
 
-    /// Whether success is answered, and how.
+    /// The format of the answer on success.
     #[inline]
     pub(crate) fn success(&self) -> Success<'b> {
         match self.rest {
@@ -139,7 +138,7 @@ impl<'b> FastSet<'b> {
         }
     }
 
-    /// The request that the whole parser makes of the same bytes.
+    /// The request that the full parser returns for the same bytes.
     #[must_use]
     pub fn store(&self) -> Store<'b> {
         Store {
@@ -159,7 +158,7 @@ impl<'b> FastSet<'b> {
     }
 }
 
-/// The answer to a set that was stored.
+/// The format of the answer to a stored set.
 pub(crate) enum Success<'b> {
     Classic,
     Meta,
@@ -167,14 +166,14 @@ pub(crate) enum Success<'b> {
     Binary(&'b [u8]),
 }
 
-/// A key and the rest behind the one space after it.
+/// Splits off a key; the rest starts after the single space behind it.
 #[inline]
 fn key_of(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let (key, behind) = split_key(rest)?;
     Some((key, behind.strip_prefix(b" ")?))
 }
 
-/// A number of one to [`DIGITS_MAX`] digits, and the rest behind it.
+/// Splits off a number of one to [`DIGITS_MAX`] digits.
 #[inline]
 fn number_of(rest: &[u8]) -> Option<(u32, &[u8])> {
     let mut number = 0;
@@ -188,15 +187,15 @@ fn number_of(rest: &[u8]) -> Option<(u32, &[u8])> {
     None
 }
 
-/// A value of this length, and the rest behind its CRLF.
+/// Splits off a value of this length; the rest starts after its CRLF.
 #[inline]
 fn value_of(rest: &[u8], len: u32) -> Option<(&[u8], &[u8])> {
     let (value, behind) = rest.split_at_checked(len as usize)?;
     Some((value, behind.strip_prefix(b"\r\n")?))
 }
 
-// By its length alone a binary head is told from flags: a space, a letter and a number, twice, without
-// the first space.
+// The length alone distinguishes a binary head from flags: two times a space, a letter and a number, without the first
+// space.
 const _: () = assert!(2 * (2 + DIGITS_MAX) - 1 < HEAD_LEN);
 
 #[cfg(test)]
@@ -205,7 +204,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn sets_with_their_values_are_taken() {
+    fn complete_ordinary_sets_take_the_fast_path() {
         for line in [
             "set k 0 0 2\r\nab\r\n",
             "set k 123456789 5 0\r\n\r\n",
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_that_are_unusual_or_not_whole_are_not_taken() {
+    fn unusual_or_incomplete_sets_do_not_take_the_fast_path() {
         for line in [
             "set k 0 0 2\r\nab\r",
             "set k 0 0 2\r\nabc\r\n",
@@ -244,7 +243,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_fast_path_reads_text_as_the_parser_does(
+        fn the_fast_path_parses_text_like_the_full_parser(
             line in "(set [a-z\t]{0,3} [0-9]{0,11} -?[0-9]{0,11} 0?[0-4]|ms [a-z\t]{0,3} [0-4]( [TFqkO][0-9]{0,11}){0,3})( noreply)?\r?\n[a\r]{0,4}\r\n",
         ) {
             let mut parser = Parser::TEXT;
@@ -257,7 +256,7 @@ mod tests {
         }
 
         #[test]
-        fn the_fast_path_reads_binary_as_the_parser_does(
+        fn the_fast_path_parses_binary_like_the_full_parser(
             magic in prop_oneof![9 => Just(0x80_u8), 1 => any::<u8>()],
             opcode in prop_oneof![Just(0x01_u8), Just(0x11_u8), 0..0x25_u8],
             key_len in 0..4_u8,

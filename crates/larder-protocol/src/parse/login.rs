@@ -1,11 +1,11 @@
-//! The text of a login: a `set` whose value is `user password`.
+//! Parsing of text logins: a `set` with the value `user password`.
 //!
 //! ```text
 //! set <anything> <anything> <anything> <length>\r\n
 //! <user> <password>\r\n
 //! ```
 //!
-//! Until the claim is believed nothing else is understood; each other line has one answer.
+//! Until a login succeeds, every other line has the same error answer.
 
 use crate::parse::parsed::{fault, hang_up};
 use crate::request::{Claim, Classic, Credentials, Login, Parsed, Password, ReplyFormat, Request};
@@ -13,10 +13,11 @@ use crate::text::line::{LINE_LEN_MAX, without_cr};
 use crate::text::number::u32_of;
 use crate::text::tokens::Tokens;
 
-/// The longest message that is believed to be a login, in bytes: the number is memcached's.
+/// The longest login message in bytes, as in memcached.
 pub(crate) const MESSAGE_LEN_MAX: usize = 16384;
 
-/// Shorter lines, their CR included, can't be a login: memcached hangs up.
+/// The shortest line of a login in bytes, CR included. As memcached, the server closes the connection after a shorter
+/// line.
 const LINE_LEN_MIN: usize = 6;
 
 const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
@@ -24,7 +25,7 @@ const TOO_LONG: &str = "CLIENT_ERROR auth token too long";
 const BAD_TERMINATION: &str = "CLIENT_ERROR bad command line termination";
 const BAD_TOKEN: &str = "CLIENT_ERROR bad authentication token format";
 
-/// Looks at the front of a text stream that is not logged in.
+/// Parses the start of a text stream that is not logged in.
 pub(crate) fn parse(input: &[u8]) -> Parsed<'_> {
     let window = input.get(..LINE_LEN_MAX).unwrap_or(input);
     let Some(end) = memchr::memchr(b'\n', window) else {
@@ -46,15 +47,14 @@ pub(crate) fn parse(input: &[u8]) -> Parsed<'_> {
     }
 }
 
-/// The length that a line announces, if it looks like a `set`. That key, flags and expiry are there
-/// is all that matters of them.
+/// The announced length, if the line looks like a `set`. Key, flags and expiry have to be present, but are not checked.
 fn announced(line: &[u8]) -> Option<usize> {
     let tokens = || Tokens(without_cr(line));
     let len = tokens().nth(4).and_then(u32_of)?;
     line.starts_with(b"set").then_some(len as usize)
 }
 
-/// Reads `user password` and its CRLF. The first space ends the name; a password may hold more.
+/// Parses `user password` and its CRLF. The first space ends the name; the password may contain spaces.
 fn parse_message(message: &[u8], consumed: usize) -> Parsed<'_> {
     let Some(message) = message.strip_suffix(b"\r\n") else {
         return fault(BAD_TERMINATION, consumed);
@@ -63,7 +63,7 @@ fn parse_message(message: &[u8], consumed: usize) -> Parsed<'_> {
     let (user, rest) = message.split_at_checked(end).unwrap_or_default();
     let password = Password(rest.get(1..).unwrap_or_default());
     let claim = Claim::Credentials(Credentials { user, password });
-    // `noreply` is not honoured.
+    // As in memcached, `noreply` does not suppress the answer.
     let login = Login { claim, format: ReplyFormat::Classic(Classic::default()) };
     Parsed::Request { request: Request::Login(login), consumed }
 }

@@ -1,4 +1,4 @@
-//! Meta text: `mg ms md ma me mn mt`, with every flag. `mt` and the flag `G` are Larder's own.
+//! Parsing of meta text: `mg ms md ma me mn mt`, with every flag. `mt` and the flag `G` are Larder's extensions.
 
 use crate::meta_flags::{Argument, Entry, SLOTS, split_tags};
 use crate::parse::base64;
@@ -12,11 +12,11 @@ use crate::text::letters::Letters;
 use crate::text::line::BAD_FORMAT;
 use crate::text::tokens::{Tokens, skip_spaces};
 
-/// The most tokens that a meta line may have, command and key included.
+/// The most tokens of a meta line, command and key included.
 const TOKENS_MAX: usize = 20;
-/// The most tokens that memcached cuts a meta line into: it sees none of those behind them.
+/// The most tokens into which memcached splits a meta line. It ignores further tokens.
 const TOKENS_CUT: usize = 23;
-/// The most tags that an item can have, and the longest name of one in bytes.
+/// The most tags of an item, and the longest name of a tag in bytes.
 const TAGS_MAX: usize = 7;
 const TAG_LEN_MAX: usize = 250;
 /// The longest opaque in bytes, without its letter.
@@ -26,7 +26,7 @@ const DUPLICATE: &str = "CLIENT_ERROR duplicate flag";
 const INVALID: &str = "CLIENT_ERROR invalid flag";
 const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
 
-/// Parses the meta command `m<verb>`; `rest` is its line behind that, and `body` follows the line.
+/// Parses the meta command `m<verb>`. `rest` is the line after the command, `body` the input after the line.
 #[inline]
 pub(crate) fn parse<'b>(verb: u8, rest: &'b [u8], body: &'b [u8], consumed: usize) -> Parsed<'b> {
     match verb {
@@ -56,7 +56,7 @@ pub(crate) fn parse<'b>(verb: u8, rest: &'b [u8], body: &'b [u8], consumed: usiz
     }
 }
 
-/// Answers a command `mx` that does not exist, as any unknown command is answered.
+/// The answer to an unknown meta command, the same as to any unknown command.
 fn unknown<'b>(rest: &[u8], consumed: usize) -> Parsed<'b> {
     match Tokens(rest).last() {
         Some(last) if last.starts_with(b"HTTP/") => {
@@ -67,7 +67,7 @@ fn unknown<'b>(rest: &[u8], consumed: usize) -> Parsed<'b> {
     }
 }
 
-/// The first token of a line, and the rest without the spaces before it.
+/// Splits off the first token; the rest has no leading spaces.
 #[inline]
 fn split_key(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = skip_spaces(rest);
@@ -93,27 +93,27 @@ fn keyed<'b>(
     }
 }
 
-/// The flags of a line, read once.
+/// The parsed flags of a line.
 #[derive(Clone, Copy, Default)]
 struct Flags<'b> {
     raw: &'b [u8],
     seen: Letters,
-    /// The numbers behind flags, each at the slot that the table gives to its letter.
+    /// The numeric arguments of flags, each in the slot of its letter.
     numbers: [u64; SLOTS],
     opaque_too_long: bool,
 }
 
 impl<'b> Flags<'b> {
-    /// Reads `raw`, the flags behind `before` other tokens of the line.
+    /// Parses `raw`, the flags after the first `before` tokens of the line.
     #[inline]
     fn parse(key: &[u8], raw: &'b [u8], before: usize) -> Result<Self, &'static str> {
         Self::read_all(key, raw, before)
             .map_err(|error| if has_stray(raw, before) { BAD_FORMAT } else { error })
     }
 
-    /// Reads the flags in their order. If several have wrong arguments, the error is that of the last
-    /// one (client flags aside); a letter that is unknown or there twice ends the reading with its own
-    /// error. The caller looks for stray tokens ([`has_stray`]), whose error comes before all others.
+    /// Parses the flags in order, with memcached's precedence of errors. If several arguments are malformed, the error
+    /// is that of the last one, except client flags. An unknown or repeated letter ends the parsing with its own error.
+    /// The caller checks for stray tokens ([`has_stray`]), whose error precedes all others.
     #[inline]
     fn read_all(key: &[u8], raw: &'b [u8], before: usize) -> Result<Self, &'static str> {
         if key.len() > KEY_LEN_MAX {
@@ -123,7 +123,7 @@ impl<'b> Flags<'b> {
         if raw.is_empty() {
             return Ok(flags);
         }
-        // The tokens are counted only where there may be as many.
+        // Count the tokens only if the line is long enough to have too many.
         let most = raw.len().div_ceil(2) + before;
         if most > TOKENS_MAX && Tokens(raw).count() + before > TOKENS_MAX {
             return Err("CLIENT_ERROR options flags are too long");
@@ -140,7 +140,7 @@ impl<'b> Flags<'b> {
             flags.seen = flags.seen.with(Letters::of(letter));
             if let Err(bad) = flags.read(entry, argument, key) {
                 error = match (bad, error) {
-                    // Wrong client flags have no error of their own: an earlier one stays.
+                    // Malformed client flags do not replace an earlier error.
                     (BAD_FORMAT, Some(earlier)) => Some(earlier),
                     _ => Some(bad),
                 };
@@ -174,13 +174,13 @@ impl<'b> Flags<'b> {
         Ok(())
     }
 
-    /// Refuses an opaque that is too long. memcached checks everything else before.
+    /// Refuses an opaque that is too long. memcached checks everything else first.
     #[inline]
     fn check_opaque(&self) -> Result<(), &'static str> {
         if self.opaque_too_long { Err("CLIENT_ERROR opaque token too long") } else { Ok(()) }
     }
 
-    /// Refuses tags in a request that stores no item of its own.
+    /// Refuses tags in a request that stores no new item.
     #[inline]
     fn check_tags(&self, may_have: bool) -> Result<(), &'static str> {
         if self.has(b'G') && !may_have { Err(INVALID) } else { Ok(()) }
@@ -191,7 +191,7 @@ impl<'b> Flags<'b> {
         self.seen.has(Letters::of(letter))
     }
 
-    /// The number behind a flag; 0 if the flag is not there.
+    /// The number of a flag; 0 without the flag.
     #[inline]
     fn number_or_0(&self, letter: u8) -> u64 {
         let slot = Entry::of(letter).and_then(|entry| self.numbers.get(usize::from(entry.slot)));
@@ -203,7 +203,7 @@ impl<'b> Flags<'b> {
         self.has(letter).then(|| self.number_or_0(letter))
     }
 
-    /// The expiry behind a flag; 0, which is never, if the flag is not there.
+    /// The expiry of a flag; 0, which is never, without the flag.
     #[inline]
     fn expiry_or_0(&self, letter: u8) -> Exptime {
         Exptime(self.number_or_0(letter).cast_signed())
@@ -234,14 +234,14 @@ impl<'b> Flags<'b> {
         ReplyFormat::Meta(MetaFlags { raw: self.raw, letters: self.seen })
     }
 
-    /// `E0` is as good as none.
+    /// The new CAS. `E0` lets the server choose, as no `E` does.
     #[inline]
     fn new_cas(&self) -> Option<u64> {
         self.number(b'E').filter(|&cas| cas != 0)
     }
 }
 
-/// The error of an argument that is no number, or a number out of its bounds.
+/// The error message for a malformed or out-of-range number.
 #[cold]
 fn bad_argument(kind: Argument) -> &'static str {
     match kind {
@@ -293,7 +293,7 @@ fn set<'b>(rest: &'b [u8], body: &'b [u8], consumed: usize) -> Parsed<'b> {
     }
 }
 
-/// Whether any token begins with a byte that no flag can have, among those that memcached sees.
+/// Whether any token starts with a byte that cannot be a flag, among the tokens that memcached parses.
 #[cold]
 fn has_stray(raw: &[u8], before: usize) -> bool {
     let stray = |token: &[u8]| token.first().is_some_and(|&letter| !is_flag_letter(letter));
@@ -374,7 +374,7 @@ fn arithmetic<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     Parsed::Request { request: Request::Arithmetic(arithmetic), consumed }
 }
 
-/// Parses `me`, which reads the flag `b` alone and ignores all others.
+/// Parses `me`, which supports only the flag `b` and ignores all others.
 fn describe<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     let Some((wire, raw)) = split_key(rest) else { return fault(BAD_FORMAT, consumed) };
     let base64 = Tokens(raw).any(|token| token == b"b");

@@ -1,4 +1,4 @@
-//! Reads memcached's requests, in all its dialects.
+//! Parsing of memcached's requests, in all dialects.
 
 pub(crate) mod admin;
 pub(crate) mod base64;

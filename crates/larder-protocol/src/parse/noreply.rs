@@ -1,21 +1,21 @@
-//! The word `noreply` at the end of a classic line: the server does not answer such a command.
+//! The word `noreply` at the end of a classic line, which suppresses the answer.
 
 use crate::parse::parsed::faulty;
 use crate::request::{Classic, FaultReply, Parsed, Recovery, ReplyFormat};
 use crate::text::tokens::trim_end_spaces;
 
 fn is_noreply(rest: &[u8]) -> bool {
-    // Most lines end in a digit or a letter other than this one.
+    // Fast path: most lines end with another byte.
     rest.ends_with(b"y") && rest.ends_with(b" noreply")
         || rest.ends_with(b" ") && trim_end_spaces(rest).ends_with(b" noreply")
 }
 
-/// How the command of a line is answered.
+/// The reply format of a classic line.
 pub(crate) fn format<'b>(rest: &[u8]) -> ReplyFormat<'b> {
     ReplyFormat::Classic(Classic { noreply: is_noreply(rest), ..Classic::default() })
 }
 
-/// An error line that `noreply` suppresses.
+/// An error line, suppressed by `noreply`.
 pub(crate) fn refuse<'b>(
     error: &'static str,
     rest: &[u8],

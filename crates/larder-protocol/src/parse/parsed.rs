@@ -1,23 +1,23 @@
-//! The results that the parsers of all dialects return.
+//! Constructors of the results of all parsers.
 
 use crate::request::{Fault, FaultReply, Parsed, Recovery, Request};
 
-/// A whole request of `consumed` bytes.
+/// A complete request of `consumed` bytes.
 pub(crate) fn request<'b>(request: Request<'b>, consumed: usize) -> Parsed<'b> {
     Parsed::Request { request, consumed }
 }
 
-/// A fault, which is answered with `reply`.
+/// A fault with the answer `reply`.
 pub(crate) fn faulty<'b>(reply: FaultReply, then: Recovery, consumed: usize) -> Parsed<'b> {
     Parsed::Request { request: Request::Fault(Fault { reply, then }), consumed }
 }
 
-/// An error line, and on with the next request.
+/// An error line; parsing continues with the next request.
 pub(crate) fn fault<'b>(line: &'static str, consumed: usize) -> Parsed<'b> {
     faulty(FaultReply::Text(line), Recovery::Continue, consumed)
 }
 
-/// An error line, and on behind this line's LF, wherever that is.
+/// An error line; parsing continues after the LF of the current line, which may not have arrived yet.
 pub(crate) fn fault_line<'b>(reply: FaultReply, input: &[u8]) -> Parsed<'b> {
     match memchr::memchr(b'\n', input) {
         Some(end) => faulty(reply, Recovery::Continue, end + 1),

@@ -1,15 +1,15 @@
-//! Binary with a login: SASL, whose one mechanism here is PLAIN (RFC 4616).
+//! Binary with a SASL login. The only mechanism is PLAIN (RFC 4616).
 //!
 //! ```text
-//!            message admitted
-//!  New ─────────────────────────▶ Authenticated ── any SASL request ──▶ Spent
-//!   │ ▲                              ▲
-//!   │ └──── AUTH, refused ───┐       │ message admitted
-//!   └─ AUTH without message ─▶ Begun ┘  (a refused STEP leaves it there)
+//!            credentials accepted
+//!  New ───────────────────────────▶ Authenticated ── any SASL request ──▶ Spent
+//!   │ ▲                                ▲
+//!   │ └───── AUTH, refused ─────┐      │ credentials accepted
+//!   └─ AUTH without message ─▶ Started ┘  (a refused STEP keeps this state)
 //! ```
 //!
-//! memcached's SASL library takes one login a connection and forgets it at the next SASL request, be
-//! it for the list of mechanisms: so it is here.
+//! As with memcached's SASL library, a connection can log in once, and any further SASL request ends the login, even
+//! one for the list of mechanisms.
 
 use crate::parse::binary::{self, HEAD_LEN, Head, MAGIC, has_sasl_shape, opcode};
 use crate::parse::login::MESSAGE_LEN_MAX;
@@ -19,25 +19,25 @@ use crate::request::{
     Request, Status,
 };
 
-/// How far a connection's login is.
+/// The state of a connection's login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     New,
-    Begun,
+    Started,
     Authenticated,
     Spent,
 }
 
-/// The longest name of a mechanism that is read, in bytes.
+/// The longest name of a mechanism, in bytes.
 const MECHANISM_LEN_MAX: usize = 32;
 
-/// Looks at the front of a stream in which a login comes before all else.
+/// Parses the start of a binary stream that requires a login.
 pub(crate) fn parse<'b>(stage: &mut Stage, input: &'b [u8]) -> Parsed<'b> {
     if *stage == Stage::Authenticated && !input.get(1).is_some_and(|&op| is_sasl(op)) {
         return binary::parse(input);
     }
     let (Some(&MAGIC), Some(head)) = (input.first(), Head::read(input)) else {
-        // Not whole, or not binary.
+        // The head is incomplete, or the stream is not binary.
         return binary::parse(input);
     };
     let refuse = |status, then| {
@@ -75,25 +75,25 @@ fn is_sasl(op: u8) -> bool {
     matches!(op, opcode::SASL_LIST | opcode::SASL_AUTH | opcode::SASL_STEP)
 }
 
-/// What a request claims, and where it leads unless the claim is admitted.
+/// The claim of a request, and the next state unless the claim is accepted.
 fn step<'b>(stage: Stage, op: u8, mechanism: &[u8], message: &'b [u8]) -> (Claim<'b>, Stage) {
-    use Stage::{Authenticated, Begun, New, Spent};
+    use Stage::{Authenticated, New, Spent, Started};
     match (stage, op) {
         (Authenticated | Spent, opcode::SASL_LIST) => (Claim::Mechanisms, Spent),
-        (New | Begun, opcode::SASL_LIST) => (Claim::Mechanisms, stage),
+        (New | Started, opcode::SASL_LIST) => (Claim::Mechanisms, stage),
         (Authenticated | Spent, _) => (Claim::Invalid, Spent),
-        (New | Begun, opcode::SASL_AUTH) if !mechanism.eq_ignore_ascii_case(b"PLAIN") => {
+        (New | Started, opcode::SASL_AUTH) if !mechanism.eq_ignore_ascii_case(b"PLAIN") => {
             (Claim::Invalid, New)
         }
-        (New | Begun, opcode::SASL_AUTH) if message.is_empty() => (Claim::Begun, Begun),
-        (New | Begun, opcode::SASL_AUTH) => (plain(message), New),
-        // A step goes on with the mechanism that was begun, whatever it names.
-        (Begun, _) => (plain(message), Begun),
+        (New | Started, opcode::SASL_AUTH) if message.is_empty() => (Claim::Started, Started),
+        (New | Started, opcode::SASL_AUTH) => (plain(message), New),
+        // A step continues the started mechanism; the mechanism that it names is ignored.
+        (Started, _) => (plain(message), Started),
         (New, _) => (Claim::Invalid, New),
     }
 }
 
-/// Reads `[authorization] NUL user NUL password`. Nobody may act for somebody else.
+/// Parses `[authorization] NUL user NUL password`. The authorization identity must be empty or the user.
 fn plain(message: &[u8]) -> Claim<'_> {
     let mut parts = message.split(|&byte| byte == 0);
     let parts = [parts.next(), parts.next(), parts.next(), parts.next()];

@@ -1,22 +1,22 @@
-//! Answers to administrative commands: what was refused, and memcached's words for it.
+//! Answers to administrative commands, and refusals in memcached's words.
 
 use super::encode::{binary_error, binary_hit, success, text};
 use crate::request::{ReplyFormat, Status};
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
-/// Why an administrative command was not carried out.
+/// The reason for refusing an administrative command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdminRefusal {
-    /// The server has nothing that the command could act on.
+    /// The server does not support the command.
     Unsupported,
     /// `lru_crawler` with a dump or a crawl, after `lru_crawler disable`.
     CrawlerDisabled,
-    /// `lru_crawler enable`, and the crawler runs already.
+    /// `lru_crawler enable` while the crawler runs already.
     CrawlerEnabled,
     /// `lru_crawler crawl hash`.
     CrawlByHash,
-    /// What was given is no list of slab classes.
+    /// The argument is not a list of slab classes.
     InvalidClasses,
     /// The list of slab classes is empty.
     NoClasses,
@@ -26,21 +26,21 @@ pub enum AdminRefusal {
     MgdumpNotAllowed,
     /// `slabs reassign` without slabs.
     ReassignDisabled,
-    /// `cache_memlimit`: the limits that could be had, in MiB.
+    /// `cache_memlimit`: the range of possible limits, in MiB.
     MemoryLimit(RangeInclusive<usize>),
     /// `watch` under `-W`.
     WatchNotAllowed,
-    /// `watch`: there are as many watchers as there can be.
+    /// `watch`: there are too many watchers.
     TooManyWatchers,
-    /// `watch`: the server keeps no log.
+    /// `watch`: the server has no log.
     WatchFailed,
     /// `shutdown` without `-A`.
     ShutdownNotAllowed,
-    /// `shutdown` with a word that it does not know.
+    /// `shutdown` with an unknown mode.
     InvalidShutdown,
     /// `refresh_certs` without `-Z`.
     TlsNotEnabled,
-    /// `refresh_certs`: what is wrong with the files, in a line of the server's.
+    /// `refresh_certs`: the error line for the certificate files.
     Certificates(String),
 }
 
@@ -56,7 +56,7 @@ impl AdminRefusal {
             Self::MetadumpNotAllowed => "ERROR metadump not allowed",
             Self::MgdumpNotAllowed => "ERROR key dump not allowed",
             Self::ReassignDisabled => "CLIENT_ERROR slab reassignment disabled",
-            // memcached's words, and what could be had.
+            // memcached's message, with the possible range.
             Self::MemoryLimit(could) => {
                 let (min, max) = (could.start(), could.end());
                 return Cow::Owned(format!(
@@ -74,20 +74,20 @@ impl AdminRefusal {
     }
 }
 
-/// The servers of a cluster, as clients are told of them.
+/// The list of a cluster's servers for clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Servers {
-    /// Rises with each change.
+    /// The version of the list, which grows with each change.
     pub version: u32,
-    /// `HOST:PORT` of each.
+    /// The address of each server, `HOST:PORT`.
     pub addresses: Vec<String>,
 }
 
-/// The key of the item that lists the servers, for clients of services whose version is below 1.4.14.
+/// The key of the item with the list of servers, for clients of services with a version below 1.4.14.
 pub const SERVERS_KEY: &[u8] = b"AmazonElastiCache:cluster";
 
-/// What clients read of the list of servers, as Amazon ElastiCache writes it: the version, and `HOST|IP|PORT` of each
-/// server in a line. A host that is no address has no IP there.
+/// Formats the list of servers as Amazon ElastiCache does: a line with the version, and a line with `HOST|IP|PORT` for
+/// each server. The IP is empty if the host is a name.
 pub(super) fn server_list(servers: &Servers) -> String {
     let named = servers.addresses.iter().map(|address| {
         let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
@@ -98,7 +98,7 @@ pub(super) fn server_list(servers: &Servers) -> String {
     format!("{}\n{}\n", servers.version, named.collect::<Vec<_>>().join(" "))
 }
 
-/// Writes the answer to `config get cluster`. The binary one has four bytes of flags, and no key.
+/// Writes the answer to `config get cluster`. The binary answer has four bytes of flags and no key.
 pub fn servers(format: &ReplyFormat<'_>, servers: &Servers, out: &mut Vec<u8>) {
     let list = server_list(servers);
     match format {
@@ -114,8 +114,8 @@ pub fn servers(format: &ReplyFormat<'_>, servers: &Servers, out: &mut Vec<u8>) {
     }
 }
 
-/// The answer to an administrative command that was refused: one line, unless none is wanted. The binary protocol has
-/// one such command, which is unknown to servers without a cluster.
+/// Writes the answer to a refused administrative command: one line, unless `noreply` suppresses it. The only such binary
+/// command is `config get`, which is an unknown command to servers without a cluster.
 pub fn admin_refused(format: &ReplyFormat<'_>, refusal: &AdminRefusal, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Binary(head) => binary_error(head, Status::UnknownCommand, out),
@@ -123,12 +123,12 @@ pub fn admin_refused(format: &ReplyFormat<'_>, refusal: &AdminRefusal, out: &mut
     }
 }
 
-/// The end of `lru_crawler mgdump`. Other dumps end as pages of statistics do.
+/// Writes the end of `lru_crawler mgdump`. Other dumps end like pages of statistics.
 pub fn mgdump_end(out: &mut Vec<u8>) {
     text("EN", out);
 }
 
-/// What a connection is told that is one too many (`-c`), before it is closed.
+/// The message to a connection above the limit (`-c`), which is then closed.
 pub const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections\r\n";
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
     const LIST: &str = "7\n10.0.0.1|10.0.0.1|11211 cache.example||11212 ::1|::1|11213\n";
 
     #[test]
-    fn servers_are_listed_as_clients_read_them() {
+    fn the_list_of_servers_has_elasticaches_format() {
         let mut out = Vec::new();
         servers(&ReplyFormat::Classic(Classic::default()), &three(), &mut out);
         let expected = format!("CONFIG cluster 0 {}\r\n{LIST}\r\nEND\r\n", LIST.len());
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn old_clients_read_the_list_from_an_item() {
+    fn a_lookup_of_the_servers_key_answers_the_list() {
         let key = str::from_utf8(SERVERS_KEY).unwrap();
         let len = LIST.len();
         for (request, expected) in [

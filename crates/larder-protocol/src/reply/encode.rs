@@ -1,4 +1,4 @@
-//! The parts of answers that several kinds of requests share.
+//! Parts of answers that several kinds of requests share.
 
 use crate::meta_flags::number;
 use crate::request::{BinaryHead, Classic, ReplyFormat, Status};
@@ -20,7 +20,7 @@ pub(super) fn value_line(key: &[u8], client_flags: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes a binary hit up to its value.
+/// Writes a binary hit without its value.
 #[expect(clippy::inline_always, reason = "a call costs a binary `get` 4 % of its instructions")]
 #[inline(always)]
 pub(super) fn binary_hit(
@@ -38,17 +38,17 @@ pub(super) fn binary_hit(
     out.extend_from_slice(key);
 }
 
-/// The bytes that the answer to a hit takes beside key and value, at most.
+/// The most bytes of the answer to a hit without its key and value.
 pub(super) const HIT_ROOM: usize = 96;
 
-/// The bytes of output that are reserved for a value: none for one that is sent piece by piece.
+/// The output space to reserve for a value: 0 for a large value, which is sent in pieces.
 pub(super) fn value_room(value_len: usize) -> usize {
     if value_len <= VALUE_ROOM_MAX { value_len } else { 0 }
 }
 
 const VALUE_ROOM_MAX: usize = 64 << 10;
 
-/// Writes an answer of one word. Binary says success in its status instead.
+/// Writes an answer of one word; in binary, an answer with status 0.
 pub(super) fn success(format: &ReplyFormat<'_>, word: &str, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Classic(classic) => line(classic, word, out),
@@ -57,7 +57,7 @@ pub(super) fn success(format: &ReplyFormat<'_>, word: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Refuses a request for want of memory; `line` is what text says.
+/// Writes an out-of-memory error; `line` is the message in text.
 pub(super) fn out_of_memory(format: &ReplyFormat<'_>, line: &str, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Binary(head) => binary_error(head, Status::OutOfMemory, out),
@@ -79,7 +79,7 @@ pub(super) fn text(line: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes a key as it was sent.
+/// Writes the flag `k` with a key as sent.
 pub(super) fn meta_key(wire: &[u8], base64: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b" k");
     out.extend_from_slice(wire);
@@ -96,7 +96,7 @@ pub(super) fn binary_success(head: &BinaryHead, body: &[u8], cas: u64, out: &mut
     }
 }
 
-/// Writes a binary error. Quiet requests are answered by errors, too.
+/// Writes a binary error, even if the request was quiet.
 pub(super) fn binary_error(head: &BinaryHead, status: Status, out: &mut Vec<u8>) {
     let body = status.text();
     binary(head, status as u16, &[], &[], body.len(), 0, out);
@@ -106,7 +106,7 @@ pub(super) fn binary_error(head: &BinaryHead, status: Status, out: &mut Vec<u8>)
 /// Writes the head of a binary answer.
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "keys are at most KEY_LEN_MAX long, extras a few bytes, values below 2 GiB"
+    reason = "keys have at most KEY_LEN_MAX bytes, extras a few, values less than 2 GiB"
 )]
 #[inline]
 pub(super) fn binary(

@@ -3,10 +3,10 @@
 use super::encode::{binary, binary_error, text};
 use crate::request::{ReplyFormat, Status};
 
-/// "Go on" of SASL: no failure, and no success yet.
+/// The SASL status that requires another step.
 const AUTH_CONTINUE: u16 = 0x21;
 
-/// The credentials are right.
+/// Writes the answer to a successful login.
 pub fn admitted(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Binary(_) => binary_text(format, "Authenticated", out),
@@ -14,7 +14,7 @@ pub fn admitted(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// They are not.
+/// Writes the answer to a failed login.
 pub fn not_admitted(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Binary(head) => binary_error(head, Status::AuthFailure, out),
@@ -24,14 +24,14 @@ pub fn not_admitted(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// SASL: the mechanism is there, its message is to follow.
-pub fn login_begun(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
+/// Writes the SASL answer that the mechanism is supported and its message has to follow.
+pub fn login_started(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     if let ReplyFormat::Binary(head) = format {
         binary(head, AUTH_CONTINUE, &[], &[], 0, 0, out);
     }
 }
 
-/// SASL: the mechanisms that there are.
+/// Writes the list of supported SASL mechanisms.
 pub fn mechanisms(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     binary_text(format, "PLAIN", out);
 }

@@ -1,5 +1,5 @@
-//! Replies in, bytes out: each function writes the answer to one kind of request, in the dialect of
-//! its [`ReplyFormat`]. A suppressed answer (`noreply`, quiet) writes nothing.
+//! Encoding of replies: each function writes the answer to one kind of request, in the dialect of its
+//! [`ReplyFormat`]. It writes nothing for a suppressed answer (`noreply`, quiet).
 
 mod admin;
 mod encode;
@@ -31,115 +31,114 @@ use encode::{
     success, text, value_line, value_room,
 };
 
-/// What the answer to a hit can show.
+/// The properties of a hit for its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Hit<'k> {
-    /// The decoded key, for answers that show it (`VALUE`, binary `getk`, `mg k`).
+    /// The decoded key, for answers with a key (`VALUE`, binary `getk`, `mg k`).
     pub key: &'k [u8],
-    /// The item was stored under a base64 key.
+    /// Whether the item was stored with a base64 key.
     pub binary_key: bool,
-    /// What flags show of it; classic and binary show some of that.
+    /// The properties that meta flags show. Classic text and binary show some of them.
     pub item: ShownItem,
-    /// The requester may recache (`W`).
+    /// Whether this client has won the right to recache (`W`).
     pub won: bool,
-    /// The item is stale (`X`).
+    /// Whether the item is stale (`X`).
     pub stale: bool,
-    /// Somebody else may recache (`Z`).
+    /// Whether another client has won the right to recache before (`Z`).
     pub win_taken: bool,
-    /// The CAS of `mg C` is the item's: the answer is `HD` rather than `VA`, without the value.
+    /// Whether the CAS of `mg C` matches, so that the answer is `HD` without the value, rather than `VA`.
     pub withheld: bool,
 }
 
-/// What became of a store.
+/// The outcome of a store, for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored {
+pub enum StoreReply {
     /// The item was stored.
     Stored {
         /// The item's new CAS.
         cas: u64,
-        /// The value's length in bytes, with what was there before an append or prepend.
+        /// The length of the whole value in bytes, also after an append or prepend.
         len: usize,
     },
-    /// The item was there before an add, or was not there before a replace, append or prepend.
+    /// An add found an item, or a replace, append or prepend found none.
     NotStored,
     /// The CAS differs.
     Exists,
-    /// A CAS was given and nothing is there.
+    /// The store has a CAS, and there is no item.
     NotFound,
-    /// A refusal: the announced value exceeds the limit.
+    /// The announced value exceeds the limit.
     TooLarge,
-    /// A refusal: nothing can be evicted.
+    /// Nothing can be evicted to make room.
     OutOfMemory,
-    /// The value is not followed by CRLF, in text.
+    /// In text, the value is not followed by CRLF.
     BadChunk,
 }
 
-/// What became of a removal.
+/// The outcome of a removal, for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deleted {
-    /// The item was removed, or marked as stale.
+pub enum DeleteReply {
+    /// The item was removed or invalidated.
     Deleted {
-        /// The CAS of the item, if it was kept.
+        /// The CAS of a kept item.
         cas: u64,
     },
-    /// Nothing was there.
+    /// There is no item.
     NotFound,
     /// The CAS differs.
     Exists,
-    /// Nothing can be evicted to read the item.
+    /// Nothing can be evicted to make room for reading the item.
     OutOfMemory,
 }
 
-/// What became of an increment or decrement.
+/// The outcome of an increment or decrement, for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ArithmeticOutcome {
+pub enum ArithmeticReply {
     /// The number was changed or created.
     Number {
         /// The number after the change.
         value: u64,
         /// The item's new CAS.
         cas: u64,
-        /// What `t` shows.
+        /// The time to live, for the flag `t`.
         ttl: Ttl,
     },
-    /// Nothing was there.
+    /// There is no item.
     NotFound,
     /// The CAS differs.
     Exists,
-    /// Another connection created the item between lookup and store, or it could not be created
-    /// (`NS`).
+    /// Another connection created the item between lookup and store, or creating it failed (`NS`).
     NotStored,
     /// The item's value is not a number.
     NonNumeric,
-    /// Nothing can be evicted for the changed number.
+    /// Nothing can be evicted to make room for the changed number.
     OutOfMemory,
-    /// Nothing can be evicted for a number that was to be created.
+    /// Nothing can be evicted to make room for a created number.
     NotCreated,
 }
 
-/// What `me` shows.
+/// The description of an item in the answer to `me`.
 #[derive(Clone, Copy, Debug)]
 pub struct ItemInfo<'k> {
     /// The decoded key.
     pub key: &'k [u8],
-    /// Stored under a base64 key.
+    /// Whether the item was stored with a base64 key.
     pub binary_key: bool,
-    /// Seconds left; `None` is for ever.
+    /// Seconds until the item expires; `None` if it never does.
     pub ttl: Option<u32>,
     /// Seconds since the last access.
     pub idle_secs: u32,
-    /// 0 under `-C`.
+    /// The CAS; 0 under `-C`.
     pub cas: u64,
-    /// Asked for since it was stored.
+    /// Whether the item was read since it was stored.
     pub fetched: bool,
-    /// The slab class it would have in memcached.
+    /// memcached's slab class.
     pub class: u8,
-    /// The bytes it would take in memcached.
+    /// The size of the item in bytes, counted as memcached does.
     pub size: usize,
 }
 
-/// Writes everything before the value. True if the caller appends exactly `hit.item.value_len` bytes of
-/// value next and calls [`hit_tail`]; else this was the whole answer.
+/// Writes the answer to a hit up to its value. If it returns true, the caller appends exactly `hit.item.value_len`
+/// bytes of value and calls [`hit_tail`]; otherwise the answer is complete.
 #[inline]
 pub fn hit_head(get: &Get<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
     match &get.format {
@@ -157,7 +156,7 @@ pub fn hit_head(get: &Get<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
     }
 }
 
-/// Writes everything before the value in classic text and binary, which show an item's content alone.
+/// Writes a hit in classic text or binary up to its value.
 #[inline]
 pub fn content_head(
     get: &Get<'_>,
@@ -185,7 +184,7 @@ pub fn content_head(
     }
 }
 
-/// Writes what follows a value.
+/// Writes the bytes after a value.
 #[inline]
 pub fn hit_tail(get: &Get<'_>, out: &mut Vec<u8>) {
     match &get.format {
@@ -195,7 +194,7 @@ pub fn hit_tail(get: &Get<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the answer to a lookup that found nothing. `key` is the decoded key.
+/// Writes the answer to a miss. `key` is the decoded key.
 #[inline]
 pub fn miss(get: &Get<'_>, key: &[u8], out: &mut Vec<u8>) {
     match &get.format {
@@ -219,12 +218,12 @@ pub fn miss(get: &Get<'_>, key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the end of a classic retrieval whose last key was answered before the line had ended.
+/// Writes the end of a classic retrieval, if the line's end arrived after the answer to its last key.
 pub fn get_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"END\r\n");
 }
 
-/// Writes the answer to a lookup of [`SERVERS_KEY`]: an item without an expiry, whose CAS is the version of the list.
+/// Writes the answer to a lookup of [`SERVERS_KEY`]: an item without expiry. Its CAS is the version of the list.
 pub fn servers_item(get: &Get<'_>, servers: &Servers, out: &mut Vec<u8>) {
     let list = server_list(servers);
     let (cas, value_len) = (servers.version.into(), list.len());
@@ -244,59 +243,61 @@ pub fn servers_item(get: &Get<'_>, servers: &Servers, out: &mut Vec<u8>) {
     }
 }
 
-/// Refuses a lookup because there is no memory to hold its answer while the peer reads it.
+/// Refuses a lookup, because there is no memory for its answer.
 pub fn get_refused(get: &Get<'_>, out: &mut Vec<u8>) {
     out_of_memory(&get.format, "SERVER_ERROR out of memory writing get response", out);
 }
 
-/// Refuses an `mg N` because there is no memory for the item that it was to create.
+/// Refuses an `mg N`, because there is no memory to create the item.
 pub fn get_created_refused(get: &Get<'_>, out: &mut Vec<u8>) {
     out_of_memory(&get.format, "SERVER_ERROR Out of memory allocating new item", out);
 }
 
 /// Writes the answer to a store.
-pub fn stored(store: &Store<'_>, outcome: Stored, out: &mut Vec<u8>) {
+pub fn stored(store: &Store<'_>, outcome: StoreReply, out: &mut Vec<u8>) {
     match &store.format {
         ReplyFormat::Classic(classic) => line(classic, stored_line(outcome), out),
         ReplyFormat::Meta(flags) => meta_stored(store, flags, outcome, out),
         ReplyFormat::Binary(head) => match outcome {
-            Stored::Stored { cas, .. } => binary_success(head, &[], cas, out),
+            StoreReply::Stored { cas, .. } => binary_success(head, &[], cas, out),
             _ => binary_error(head, stored_status(store.mode, outcome), out),
         },
     }
 }
 
-fn stored_line(outcome: Stored) -> &'static str {
+fn stored_line(outcome: StoreReply) -> &'static str {
     match outcome {
-        Stored::Stored { .. } => "STORED",
-        Stored::NotStored => "NOT_STORED",
-        Stored::Exists => "EXISTS",
-        Stored::NotFound => "NOT_FOUND",
-        Stored::TooLarge => "SERVER_ERROR object too large for cache",
-        Stored::OutOfMemory => "SERVER_ERROR out of memory storing object",
-        Stored::BadChunk => "CLIENT_ERROR bad data chunk",
+        StoreReply::Stored { .. } => "STORED",
+        StoreReply::NotStored => "NOT_STORED",
+        StoreReply::Exists => "EXISTS",
+        StoreReply::NotFound => "NOT_FOUND",
+        StoreReply::TooLarge => "SERVER_ERROR object too large for cache",
+        StoreReply::OutOfMemory => "SERVER_ERROR out of memory storing object",
+        StoreReply::BadChunk => "CLIENT_ERROR bad data chunk",
     }
 }
 
-fn stored_status(mode: StoreMode, outcome: Stored) -> Status {
+fn stored_status(mode: StoreMode, outcome: StoreReply) -> Status {
     match outcome {
-        Stored::NotStored if mode == StoreMode::Add => Status::Exists,
-        Stored::NotStored if mode == StoreMode::Replace => Status::NotFound,
-        Stored::Exists => Status::Exists,
-        Stored::NotFound => Status::NotFound,
-        Stored::TooLarge => Status::TooLarge,
-        Stored::OutOfMemory => Status::OutOfMemory,
-        Stored::Stored { .. } | Stored::NotStored | Stored::BadChunk => Status::NotStored,
+        StoreReply::NotStored if mode == StoreMode::Add => Status::Exists,
+        StoreReply::NotStored if mode == StoreMode::Replace => Status::NotFound,
+        StoreReply::Exists => Status::Exists,
+        StoreReply::NotFound => Status::NotFound,
+        StoreReply::TooLarge => Status::TooLarge,
+        StoreReply::OutOfMemory => Status::OutOfMemory,
+        StoreReply::Stored { .. } | StoreReply::NotStored | StoreReply::BadChunk => {
+            Status::NotStored
+        }
     }
 }
 
-fn meta_stored(store: &Store<'_>, flags: &MetaFlags<'_>, outcome: Stored, out: &mut Vec<u8>) {
+fn meta_stored(store: &Store<'_>, flags: &MetaFlags<'_>, outcome: StoreReply, out: &mut Vec<u8>) {
     let (code, cas, value_len) = match outcome {
-        Stored::Stored { cas, len } => (b"HD", cas, len),
-        Stored::NotStored => (b"NS", 0, store.value_len),
-        Stored::Exists => (b"EX", 0, store.value_len),
-        Stored::NotFound => (b"NF", 0, store.value_len),
-        Stored::TooLarge | Stored::OutOfMemory | Stored::BadChunk => {
+        StoreReply::Stored { cas, len } => (b"HD", cas, len),
+        StoreReply::NotStored => (b"NS", 0, store.value_len),
+        StoreReply::Exists => (b"EX", 0, store.value_len),
+        StoreReply::NotFound => (b"NF", 0, store.value_len),
+        StoreReply::TooLarge | StoreReply::OutOfMemory | StoreReply::BadChunk => {
             return text(stored_line(outcome), out);
         }
     };
@@ -311,12 +312,12 @@ fn meta_stored(store: &Store<'_>, flags: &MetaFlags<'_>, outcome: Stored, out: &
 }
 
 /// Writes the answer to a removal.
-pub fn deleted(delete: &Delete<'_>, outcome: Deleted, out: &mut Vec<u8>) {
+pub fn deleted(delete: &Delete<'_>, outcome: DeleteReply, out: &mut Vec<u8>) {
     let (word, code, status) = match outcome {
-        Deleted::Deleted { .. } => ("DELETED", b"HD", None),
-        Deleted::NotFound => ("NOT_FOUND", b"NF", Some(Status::NotFound)),
-        Deleted::Exists => ("EXISTS", b"EX", Some(Status::Exists)),
-        Deleted::OutOfMemory => {
+        DeleteReply::Deleted { .. } => ("DELETED", b"HD", None),
+        DeleteReply::NotFound => ("NOT_FOUND", b"NF", Some(Status::NotFound)),
+        DeleteReply::Exists => ("EXISTS", b"EX", Some(Status::Exists)),
+        DeleteReply::OutOfMemory => {
             return out_of_memory(&delete.format, "SERVER_ERROR out of memory", out);
         }
     };
@@ -334,7 +335,7 @@ pub fn deleted(delete: &Delete<'_>, outcome: Deleted, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the answer to `mt`: whether there can have been items with the tag.
+/// Writes the answer to `mt`. `found`: items may have had the tag.
 pub fn tag_dropped(drop: &DropTag<'_>, found: bool, out: &mut Vec<u8>) {
     let ReplyFormat::Meta(flags) = &drop.format else { return };
     if found && flags.has(b'q') {
@@ -344,7 +345,7 @@ pub fn tag_dropped(drop: &DropTag<'_>, found: bool, out: &mut Vec<u8>) {
     meta_request(Command::Md, flags, drop.tag, out);
 }
 
-/// Writes the answer to a request whose tags can't be kept.
+/// Refuses a request with tags, because the tag table is full or the engine has no tags.
 pub fn tags_refused(is_full: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if is_full {
         b"SERVER_ERROR out of memory for tags\r\n".as_slice()
@@ -354,9 +355,9 @@ pub fn tags_refused(is_full: bool, out: &mut Vec<u8>) {
 }
 
 /// Writes the answer to an increment or decrement.
-pub fn counted(arithmetic: &Arithmetic<'_>, outcome: ArithmeticOutcome, out: &mut Vec<u8>) {
+pub fn counted(arithmetic: &Arithmetic<'_>, outcome: ArithmeticReply, out: &mut Vec<u8>) {
     match (&arithmetic.format, outcome) {
-        (ReplyFormat::Classic(classic), ArithmeticOutcome::Number { value, .. }) => {
+        (ReplyFormat::Classic(classic), ArithmeticReply::Number { value, .. }) => {
             if !classic.noreply {
                 number(b"", value, out);
                 out.extend_from_slice(b"\r\n");
@@ -364,55 +365,55 @@ pub fn counted(arithmetic: &Arithmetic<'_>, outcome: ArithmeticOutcome, out: &mu
         }
         (ReplyFormat::Classic(classic), _) => line(classic, counted_line(outcome), out),
         (ReplyFormat::Meta(flags), _) => meta_counted(arithmetic, flags, outcome, out),
-        (ReplyFormat::Binary(head), ArithmeticOutcome::Number { value, cas, .. }) => {
+        (ReplyFormat::Binary(head), ArithmeticReply::Number { value, cas, .. }) => {
             binary_success(head, &value.to_be_bytes(), cas, out);
         }
         (ReplyFormat::Binary(head), _) => binary_error(head, counted_status(outcome), out),
     }
 }
 
-fn counted_line(outcome: ArithmeticOutcome) -> &'static str {
+fn counted_line(outcome: ArithmeticReply) -> &'static str {
     match outcome {
-        ArithmeticOutcome::Exists => "EXISTS",
-        ArithmeticOutcome::NotStored => "NOT_STORED",
-        ArithmeticOutcome::NonNumeric => {
+        ArithmeticReply::Exists => "EXISTS",
+        ArithmeticReply::NotStored => "NOT_STORED",
+        ArithmeticReply::NonNumeric => {
             "CLIENT_ERROR cannot increment or decrement non-numeric value"
         }
-        ArithmeticOutcome::OutOfMemory => "SERVER_ERROR out of memory",
-        ArithmeticOutcome::NotCreated => "SERVER_ERROR Out of memory allocating new item",
-        ArithmeticOutcome::Number { .. } | ArithmeticOutcome::NotFound => "NOT_FOUND",
+        ArithmeticReply::OutOfMemory => "SERVER_ERROR out of memory",
+        ArithmeticReply::NotCreated => "SERVER_ERROR Out of memory allocating new item",
+        ArithmeticReply::Number { .. } | ArithmeticReply::NotFound => "NOT_FOUND",
     }
 }
 
-fn counted_status(outcome: ArithmeticOutcome) -> Status {
+fn counted_status(outcome: ArithmeticReply) -> Status {
     match outcome {
-        ArithmeticOutcome::Exists => Status::Exists,
-        ArithmeticOutcome::NotStored => Status::NotStored,
-        ArithmeticOutcome::NonNumeric => Status::NonNumeric,
-        ArithmeticOutcome::OutOfMemory | ArithmeticOutcome::NotCreated => Status::OutOfMemory,
-        ArithmeticOutcome::Number { .. } | ArithmeticOutcome::NotFound => Status::NotFound,
+        ArithmeticReply::Exists => Status::Exists,
+        ArithmeticReply::NotStored => Status::NotStored,
+        ArithmeticReply::NonNumeric => Status::NonNumeric,
+        ArithmeticReply::OutOfMemory | ArithmeticReply::NotCreated => Status::OutOfMemory,
+        ArithmeticReply::Number { .. } | ArithmeticReply::NotFound => Status::NotFound,
     }
 }
 
 fn meta_counted(
     arithmetic: &Arithmetic<'_>,
     flags: &MetaFlags<'_>,
-    outcome: ArithmeticOutcome,
+    outcome: ArithmeticReply,
     out: &mut Vec<u8>,
 ) {
     let code = match outcome {
-        ArithmeticOutcome::Number { value, cas, ttl } => {
+        ArithmeticReply::Number { value, cas, ttl } => {
             if !flags.has(b'q') {
                 meta_number(arithmetic, flags, value, cas, &ttl, out);
             }
             return;
         }
-        ArithmeticOutcome::NotFound => b"NF",
-        ArithmeticOutcome::Exists => b"EX",
-        ArithmeticOutcome::NotStored => b"NS",
-        ArithmeticOutcome::NonNumeric
-        | ArithmeticOutcome::OutOfMemory
-        | ArithmeticOutcome::NotCreated => {
+        ArithmeticReply::NotFound => b"NF",
+        ArithmeticReply::Exists => b"EX",
+        ArithmeticReply::NotStored => b"NS",
+        ArithmeticReply::NonNumeric
+        | ArithmeticReply::OutOfMemory
+        | ArithmeticReply::NotCreated => {
             return text(counted_line(outcome), out);
         }
     };
@@ -445,7 +446,7 @@ fn meta_number(
     }
 }
 
-/// Writes the answer to `me`: an item's description, or that there is no item.
+/// Writes the answer to `me`: an item's description, or a miss.
 pub fn item_info(debug: &Debug<'_>, found: Option<&ItemInfo<'_>>, out: &mut Vec<u8>) {
     let Some(item) = found else {
         out.extend_from_slice(b"EN\r\n");
@@ -470,7 +471,7 @@ pub fn item_info(debug: &Debug<'_>, found: Option<&ItemInfo<'_>>, out: &mut Vec<
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the answer to a fault. The caller decides when it is sent ([`crate::Recovery`]).
+/// Writes the answer to a fault. [`crate::Recovery`] determines when the caller sends it.
 pub fn fault(fault: &Fault, out: &mut Vec<u8>) {
     match &fault.reply {
         FaultReply::Silent => (),
@@ -479,20 +480,19 @@ pub fn fault(fault: &Fault, out: &mut Vec<u8>) {
     }
 }
 
-/// `mn`, binary noop.
+/// Writes the answer to `mn` or a binary noop.
 pub fn noop(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     success(format, "MN", out);
 }
 
-/// Answers a command that was carried out and has nothing to show: `flush_all`, `verbosity`, and what
-/// an operator asks.
+/// Writes the answer to an executed command without a result: `flush_all`, `verbosity`, and administrative commands.
 pub fn ok(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     success(format, "OK", out);
 }
 
-/// A request that changes items, to a server whose items are a copy of another server's.
+/// Refuses a change, because the server is a replica.
 pub fn read_only(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
-    let words = "SERVER_ERROR this server has a copy: send changes to its leader";
+    let words = "SERVER_ERROR this server is a replica: send changes to its leader";
     match format {
         ReplyFormat::Classic(classic) => line(classic, words, out),
         ReplyFormat::Meta(_) => text(words, out),
@@ -500,7 +500,7 @@ pub fn read_only(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// A request about an item, to a member of a group that has no leader at the moment.
+/// Refuses a request about an item, because the group currently has no leader.
 pub fn no_leader(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     let words = "SERVER_ERROR no leader";
     match format {
@@ -510,12 +510,12 @@ pub fn no_leader(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// The same to the keys of a line of which the first ones were answered.
+/// Refuses the remaining keys of a line, because the group currently has no leader.
 pub fn no_leader_within_line(out: &mut Vec<u8>) {
     text("SERVER_ERROR no leader", out);
 }
 
-/// `flush_all` under `-F`.
+/// Refuses `flush_all` under `-F`.
 pub fn flush_refused(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Classic(classic) => line(classic, "CLIENT_ERROR flush_all not allowed", out),
@@ -524,7 +524,7 @@ pub fn flush_refused(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// `version`.
+/// Writes the answer to `version`.
 pub fn version(format: &ReplyFormat<'_>, version: &str, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Binary(head) => {
@@ -538,14 +538,14 @@ pub fn version(format: &ReplyFormat<'_>, version: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// `quit`: only binary answers it.
+/// Writes the answer to `quit`, which exists only in binary.
 pub fn quit(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     if let ReplyFormat::Binary(head) = format {
         binary_success(head, &[], 0, out);
     }
 }
 
-/// Writes the answer of `mg` to a hit, up to its value.
+/// Writes the answer to a hit of `mg`, up to its value.
 #[inline]
 fn meta_hit(get: &Get<'_>, flags: &MetaFlags<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
     let with_value = get.value && !hit.withheld;
@@ -566,7 +566,7 @@ fn meta_hit(get: &Get<'_>, flags: &MetaFlags<'_>, hit: &Hit<'_>, out: &mut Vec<u
     with_value
 }
 
-/// Writes the key of an item in the encoding in which it was stored.
+/// Writes the key of an item in the encoding of its store request.
 fn meta_item_key(asked: Key<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
     if !hit.binary_key {
         meta_key(hit.key, false, out);

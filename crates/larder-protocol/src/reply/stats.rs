@@ -4,24 +4,24 @@ use super::encode::{binary, binary_error, success, text};
 use crate::meta_flags::number;
 use crate::request::{BinaryHead, ReplyFormat, Status};
 
-/// Why there is no page of statistics.
+/// The reason for refusing a request for statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatsRefusal {
     /// There is no page of that name.
     UnknownPage,
     /// `stats detail` under `-X`.
     DetailNotAllowed,
-    /// A page that shows keys under `-X`.
+    /// A page with keys under `-X`.
     KeysNotAllowed,
-    /// `stats detail` with another word than `on`, `off` or `dump`.
+    /// `stats detail` with a word other than `on`, `off` or `dump`.
     DetailUsage,
     /// `stats cachedump` under `-X`.
     CachedumpNotAllowed,
     /// `stats cachedump` without its two numbers.
     CachedumpUsage,
-    /// `stats cachedump` with words that are no numbers.
+    /// `stats cachedump` with malformed numbers.
     CachedumpNumbers,
-    /// `stats cachedump` with a number that no slab class has.
+    /// `stats cachedump` with an invalid slab class.
     CachedumpClass,
 }
 
@@ -40,7 +40,7 @@ impl StatsRefusal {
     }
 }
 
-/// Requests for the keys of one prefix (`stats detail`).
+/// Numbers of requests for keys with one prefix (`stats detail`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are memcached's own, from `stats detail dump`")]
 pub struct PrefixCounts {
@@ -50,7 +50,7 @@ pub struct PrefixCounts {
     pub del: u64,
 }
 
-/// One statistic.
+/// Writes one statistic.
 pub fn stat(format: &ReplyFormat<'_>, name: &str, value: &str, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Binary(head) => stat_bytes(head, name, value.as_bytes(), out),
@@ -68,17 +68,17 @@ fn stat_bytes(head: &BinaryHead, name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// The end of a page of statistics, or of a dump that is like one.
+/// Writes the end of a page of statistics, or of a dump in the same format.
 pub fn stats_end(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     success(format, "END", out);
 }
 
-/// `stats reset`.
+/// Writes the answer to `stats reset`.
 pub fn stats_reset(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     success(format, "RESET", out);
 }
 
-/// `stats detail dump`: a line for each prefix in text, one statistic in binary.
+/// Writes the answer to `stats detail dump`: a line for each prefix in text, one statistic in binary.
 pub fn stats_prefixes<'p>(
     format: &ReplyFormat<'_>,
     prefixes: impl IntoIterator<Item = (&'p [u8], PrefixCounts)>,
@@ -104,8 +104,8 @@ pub fn stats_prefixes<'p>(
     }
 }
 
-/// `stats sizes_enable`, `sizes_disable`: memcached ends neither with `END`, and has neither in
-/// binary.
+/// Writes the answer to `stats sizes_enable` or `sizes_disable`. As in memcached, it has no `END`, and binary does not
+/// support it.
 pub fn stats_sizes_status(format: &ReplyFormat<'_>, enabled: bool, out: &mut Vec<u8>) {
     if let ReplyFormat::Binary(_) = format {
         return stats_refused(format, StatsRefusal::UnknownPage, out);
@@ -113,7 +113,7 @@ pub fn stats_sizes_status(format: &ReplyFormat<'_>, enabled: bool, out: &mut Vec
     stat(format, "sizes_status", if enabled { "enabled" } else { "disabled" }, out);
 }
 
-/// A request for statistics that was refused; binary says of all that there is no such page.
+/// Writes the answer to a refused request for statistics. In binary, every refusal is "not found".
 pub fn stats_refused(format: &ReplyFormat<'_>, refusal: StatsRefusal, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Binary(head) => binary_error(head, Status::NotFound, out),
@@ -127,7 +127,7 @@ mod tests {
     use crate::Classic;
 
     #[test]
-    fn prefixes_are_lines_as_memcached_writes_them() {
+    fn lines_of_prefixes_match_memcached() {
         let counts = PrefixCounts { get: 2, hit: 1, set: 1, del: 0 };
         let prefixes = [(&b""[..], PrefixCounts::default()), (b"a", counts)];
         let mut out = Vec::new();

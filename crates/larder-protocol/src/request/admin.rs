@@ -1,14 +1,14 @@
-//! The administrative commands, which operators send and which are not about single items.
+//! Administrative commands of operators, which are not about single items.
 
 /// An administrative command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admin {
     /// `lru_crawler enable`, `disable`.
     Crawler {
-        /// Whether expired items are looked for from now on.
+        /// Whether to enable the crawler.
         enable: bool,
     },
-    /// `lru_crawler crawl`: look for expired items now.
+    /// `lru_crawler crawl`: search for expired items now.
     Crawl(Selection),
     /// `lru_crawler metadump`: describe every item.
     Metadump(Selection),
@@ -16,11 +16,11 @@ pub enum Admin {
     Mgdump(Selection),
     /// `cache_memlimit`, in MiB.
     MemoryLimit(u32),
-    /// `slabs reassign`: its classes were not looked at.
+    /// `slabs reassign`. The parser does not check its classes.
     Reassign,
-    /// Something that is only remembered.
+    /// A setting.
     Set(Tuning),
-    /// `watch`: the log streams that follow, for as long as the connection lasts.
+    /// `watch`: the log streams to send until the connection closes.
     Watch(Streams),
     /// `shutdown`.
     Shutdown(Shutdown),
@@ -30,38 +30,38 @@ pub enum Admin {
     Servers,
 }
 
-/// How a server is to end.
+/// The mode of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
-    /// At once.
+    /// Immediately.
     Quick,
-    /// `shutdown graceful`: after the requests that are there.
+    /// `shutdown graceful`: after the requests that have arrived.
     Graceful,
-    /// What was given is neither.
+    /// An unknown mode.
     Invalid,
 }
 
-/// A setting that an operator changes.
+/// A setting that an operator can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tuning {
-    /// `lru_crawler sleep`: microseconds between its steps, at most a second.
+    /// `lru_crawler sleep`: microseconds between the crawler's steps, at most a second.
     CrawlerSleep(u32),
-    /// `lru_crawler tocrawl`: items it looks at in a class; 0 is all.
+    /// `lru_crawler tocrawl`: the most items to visit in a class; 0 is all.
     CrawlerToCrawl(u32),
     /// `lru tune`.
     Lru {
-        /// Percent of memory for what is hot.
+        /// Percent of memory for hot items.
         hot_pct: u32,
-        /// Percent of memory for what is warm; both together at most 80.
+        /// Percent of memory for warm items; both percentages together are at most 80.
         warm_pct: u32,
-        /// Share of the cold age from which hot items move on; above 0.
+        /// The age of hot items, as a share of the cold age, from which they move on; above 0.
         hot_factor: Ratio,
-        /// The same for warm items.
+        /// The age of warm items, as a share of the cold age, from which they move on; above 0.
         warm_factor: Ratio,
     },
     /// `lru mode segmented`, `lru mode flat`.
     LruSegmented(bool),
-    /// `lru temp_ttl`, in seconds; `None` switches it off.
+    /// `lru temp_ttl`, in seconds; `None` disables it.
     TemporaryTtl(Option<u32>),
     /// `slabs automove`: 0, 1 or 2.
     Automove(u32),
@@ -78,34 +78,34 @@ pub enum Tuning {
 /// A setting of the flash tier, as `extstore` changes it. The names are memcached's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlashTuning {
-    /// Items of fewer bytes are not written.
+    /// The smallest item to demote, in bytes.
     ItemSize(u32),
-    /// Items that were idle for so many seconds are written; the highest number: when they are evicted.
+    /// Demote items that were idle for this many seconds; the highest number demotes items when they are evicted.
     ItemAge(u32),
-    /// Items that expire within so many seconds share pages.
+    /// Items that expire within this many seconds share pages.
     LowTtl(u32),
-    /// One in so many items that are read again is copied to memory.
+    /// Promote one in this many items that are read again.
     RecacheRate(u32),
-    /// With fewer free pages, pages are rewritten.
+    /// Rewrite pages if fewer pages than this are free.
     CompactUnder(u32),
-    /// With fewer free pages, the oldest page is evicted.
+    /// Evict the oldest page if fewer pages than this are free.
     DropUnder(u32),
-    /// Microseconds that memcached's threads sleep at most.
+    /// The longest sleep of memcached's threads, in microseconds.
     MaxSleep(u32),
-    /// Pages of whose bytes less than this share is used are rewritten.
+    /// Rewrite pages with a smaller share of used bytes than this.
     MaxFrag(Ratio),
-    /// Items that were never read are not rewritten.
+    /// Do not rewrite items that were never read.
     DropUnread(bool),
-    /// `free_memchunks`: it has no effect in memcached either.
+    /// `free_memchunks`, which has no effect, as in memcached.
     FreeMemchunks,
 }
 
-/// A fraction as an operator wrote it.
+/// A fraction, stored as its bits so that settings are `Eq`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ratio(u64);
 
 impl Ratio {
-    /// Keeps `number` as it is.
+    /// Stores `number` unchanged.
     #[must_use]
     pub fn new(number: f64) -> Self {
         Self(number.to_bits())
@@ -118,19 +118,19 @@ impl Ratio {
     }
 }
 
-/// The items that a crawl is for.
+/// The items of a crawl or dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// `hash`: all of them, in the index's order.
+    /// `hash`: all items, in the order of the index.
     Hash,
-    /// `all`, or a list of slab classes: bit n is class n, of 1 to 63.
+    /// `all`, or a list of slab classes: bit n is class n, from 1 to 63.
     Classes(u64),
-    /// What was given is no list of classes.
+    /// A malformed list of classes.
     Invalid,
 }
 
 impl Selection {
-    /// Whether items of this class, counted from 1, are meant.
+    /// Whether items of this class, counted from 1, are selected.
     #[must_use]
     pub fn includes(self, class: usize) -> bool {
         match self {
@@ -157,7 +157,7 @@ impl Streams {
     pub const DELETIONS: Self = Self(1 << 4);
     pub const SYSEVENTS: Self = Self(1 << 5);
     pub const RAWCMDS: Self = Self(1 << 6);
-    /// Not a stream of the log: counts by prefix (`stats detail`).
+    /// Counts by prefix (`stats detail`), which are not a stream of the log.
     pub const PREFIXES: Self = Self(1 << 31);
 
     pub(crate) const NAMES: [(&'static str, Self); 7] = [
@@ -170,14 +170,14 @@ impl Streams {
         ("rawcmds", Self::RAWCMDS),
     ];
 
-    /// Whether any of `other`'s streams is in it.
+    /// Whether the sets have a common stream.
     #[must_use]
     #[inline]
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// All streams of both.
+    /// The union of both sets.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -1,13 +1,13 @@
-//! What the answer to a request depends on, beside its outcome.
+//! Reply formats: properties of a request that its answer depends on.
 
 use crate::text::letters::Letters;
 
-/// How the answer to a request is written.
+/// The format of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyFormat<'b> {
     /// Classic text.
     Classic(Classic),
-    /// Meta text: the flags are walked again when the answer is written, in the order of the request.
+    /// Meta text. The writer of the answer reads the flags again, in the order of the request.
     Meta(MetaFlags<'b>),
     /// Binary.
     Binary(BinaryHead),
@@ -22,18 +22,18 @@ impl<'b> ReplyFormat<'b> {
     }
 }
 
-/// What the answer to a classic request depends on.
+/// The reply format of a classic request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Classic {
-    /// Send nothing.
+    /// Whether the answer is suppressed.
     pub noreply: bool,
-    /// `gets`, `gats`: show the CAS.
+    /// Whether the answer has a CAS: `gets`, `gats`.
     pub with_cas: bool,
-    /// This key is known to be the last of its line: `END` follows.
+    /// Whether this key is known to be the last of its line, so that `END` follows.
     pub last: bool,
 }
 
-/// The flags of a meta request, already validated.
+/// The validated flags of a meta request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetaFlags<'b> {
     /// The flag tokens as sent, separated by spaces, without the line's end.
@@ -41,15 +41,15 @@ pub struct MetaFlags<'b> {
     pub(crate) letters: Letters,
 }
 
-/// What the answer to a binary request repeats or depends on.
+/// The reply format of a binary request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BinaryHead {
-    /// As sent: quiet opcodes keep their number in the answer.
+    /// The opcode as sent. The answer repeats it, also for quiet opcodes.
     pub opcode: u8,
-    /// Echoed, in wire order.
+    /// The opaque, which the answer repeats in wire order.
     pub opaque: [u8; 4],
-    /// A quiet opcode.
+    /// Whether the opcode is quiet.
     pub quiet: bool,
-    /// `getk`, `gatk`: the answer carries the key.
+    /// Whether the answer has the key: `getk`, `gatk`.
     pub with_key: bool,
 }

@@ -1,33 +1,32 @@
-//! Logins: who a peer claims to be.
+//! Logins of clients.
 
 use super::format::ReplyFormat;
 use std::fmt;
 
-/// A peer's claim, and how to answer it.
+/// A login request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Login<'b> {
-    /// What it says.
+    /// The claim.
     pub claim: Claim<'b>,
-    /// How to answer.
+    /// The format of the answer.
     pub format: ReplyFormat<'b>,
 }
 
-/// What a login says. The parser has taken its steps already, but for the one that the server
-/// decides on: [`crate::Parser::admit`].
+/// The claim of a login request. The parser has updated its state, except for accepted credentials:
+/// [`crate::Parser::admit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim<'b> {
-    /// Find out whether this is right.
+    /// Credentials to check.
     Credentials(Credentials<'b>),
-    /// It can't be right, whatever the passwords are: a mechanism that is not there, a message that
-    /// is none of the mechanism's, a login after a login (SASL).
+    /// A login that fails with any credentials: an unknown mechanism, a malformed message, or a second login (SASL).
     Invalid,
-    /// A mechanism was chosen, its message is to follow (SASL).
-    Begun,
-    /// Which mechanisms there are (SASL).
+    /// The choice of a mechanism; its message has to follow (SASL).
+    Started,
+    /// A request for the list of mechanisms (SASL).
     Mechanisms,
 }
 
-/// A name and a password, as sent.
+/// A user name and password, as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials<'b> {
     /// The name.
@@ -36,7 +35,7 @@ pub struct Credentials<'b> {
     pub password: Password<'b>,
 }
 
-/// A password that `Debug` does not show. Compare its bytes in constant time: `==` is for tests.
+/// A password, hidden from `Debug`. Compare its bytes in constant time: `==` is for tests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Password<'b>(pub &'b [u8]);
 

@@ -1,7 +1,7 @@
-//! What a peer can ask, whichever dialect it asked in.
+//! Requests of clients, independent of the dialect.
 //!
-//! Meta is the richest dialect, so these types speak its language; classic text and binary are
-//! lowered into it by their parsers. What only matters to the answer travels in [`ReplyFormat`].
+//! These types follow meta text, the most expressive dialect. The parsers of classic text and binary convert
+//! requests to them. [`ReplyFormat`] has the properties that only the answer depends on.
 
 mod admin;
 mod format;
@@ -14,66 +14,66 @@ pub use login::*;
 /// The longest key in bytes, as sent in text (base64 included) or in binary.
 pub const KEY_LEN_MAX: usize = 250;
 
-/// One request, borrowed from the bytes it came in.
+/// One request, which borrows from the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'b> {
-    /// Look an item up; perhaps touch, revive or recache it (`get`, `gat`, `touch`, `mg`, …).
+    /// Look an item up, and optionally touch, create or recache it (`get`, `gat`, `touch`, `mg`, …).
     Get(Get<'b>),
-    /// A classic retrieval line ended after its last key had already been handed out.
+    /// The end of a classic retrieval line, if it arrived after the line's last key was returned.
     GetEnd,
-    /// Keep a value (`set`, `cas`, `append`, `ms`, …).
+    /// Store a value (`set`, `cas`, `append`, `ms`, …).
     Store(Store<'b>),
     /// Remove or invalidate an item (`delete`, `md`).
     Delete(Delete<'b>),
-    /// Count up or down (`incr`, `decr`, `ma`).
+    /// Increment or decrement a number (`incr`, `decr`, `ma`).
     Arithmetic(Arithmetic<'b>),
     /// Describe an item (`me`).
     Debug(Debug<'b>),
-    /// `mt`: drop a tag.
+    /// Drop a tag (`mt`).
     DropTag(DropTag<'b>),
-    /// `mn`, binary noop: flushes whatever was answered before it.
+    /// Answer after all earlier requests (`mn`, binary noop).
     Noop(ReplyFormat<'b>),
-    /// Forget everything, now or later.
+    /// Remove all items.
     FlushAll {
-        /// 0 or less is now; as [`Exptime`] otherwise.
+        /// When to remove them; 0 or less is now.
         delay: Exptime,
-        /// How to answer.
+        /// The format of the answer.
         format: ReplyFormat<'b>,
     },
     /// The server's version.
     Version(ReplyFormat<'b>),
-    /// Set the log level. The parser has capped it at 2.
+    /// Set the log level. The parser limits it to 2.
     Verbosity {
-        /// 0, 1 or 2.
+        /// The level: 0, 1 or 2.
         level: u32,
-        /// How to answer.
+        /// The format of the answer.
         format: ReplyFormat<'b>,
     },
     /// Statistics.
     Stats {
-        /// What follows `stats`, outer spaces removed; the key of a binary stat request.
+        /// The words after `stats` without outer spaces, or the key of a binary stat request.
         topic: &'b [u8],
-        /// How to answer.
+        /// The format of the answer.
         format: ReplyFormat<'b>,
     },
-    /// What an operator asks of the server.
+    /// An administrative command.
     Admin {
         /// The command.
         command: Admin,
-        /// How to answer.
+        /// The format of the answer.
         format: ReplyFormat<'b>,
     },
-    /// A login. Nothing behind it may be parsed before it is answered.
+    /// A login. Do not parse anything after it before it is answered.
     Login(Login<'b>),
-    /// Answer what came before, then close.
+    /// Answer all earlier requests, then close the connection.
     Quit(ReplyFormat<'b>),
-    /// Bytes that break the protocol: to the server a request whose answer is known.
+    /// A protocol violation with a known answer.
     Fault(Fault),
 }
 
-/// An expiry as sent, not yet resolved against a clock: 0 never; negative already past; up to
-/// [`RELATIVE_SECS_MAX`] seconds from now; above that Unix seconds. Text sends a signed 32-bit
-/// number and binary an unsigned one, so 64 bits hold both.
+/// An expiry as sent, not yet resolved against a clock. 0 is never; a negative number is in the past; up to
+/// [`RELATIVE_SECS_MAX`], seconds from now; above that, Unix seconds. Text sends a signed 32-bit number and binary an
+/// unsigned one, and 64 bits hold both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Exptime(pub i64);
 
@@ -83,198 +83,198 @@ pub const RELATIVE_SECS_MAX: i64 = 60 * 60 * 24 * 30;
 /// A key as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key<'b> {
-    /// As sent: 1 to [`KEY_LEN_MAX`] bytes.
+    /// The bytes as sent: 1 to [`KEY_LEN_MAX`].
     pub wire: &'b [u8],
-    /// Sent in base64 (meta flag `b`). The parser has checked that it decodes.
+    /// Whether the key is in base64 (meta flag `b`). The parser has validated the encoding.
     pub base64: bool,
 }
 
 impl<'b> Key<'b> {
-    /// A key that was not sent in base64.
+    /// A key without base64.
     #[inline]
     pub(crate) fn raw(wire: &'b [u8]) -> Self {
         Self { wire, base64: false }
     }
 }
 
-/// A lookup, with all that `mg` can do on the way.
+/// A lookup, with all options of `mg`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Get<'b> {
-    /// Which item.
+    /// The key.
     pub key: Key<'b>,
-    /// The answer carries the value (`get`, `gat`, `mg v`); false for `touch` and `mg` without `v`.
+    /// Whether the answer has the value (`get`, `gat`, `mg v`, not `touch`).
     pub value: bool,
     /// Set the expiry (`touch`, `gat`, `mg T`).
     pub touch: Option<Exptime>,
     /// Create an empty item on a miss, with this expiry (`mg N`).
     pub vivify: Option<Exptime>,
-    /// Win the right to recache when less than this is left (`mg R`, seconds).
+    /// Win the right to recache if the item expires in fewer seconds than this (`mg R`).
     pub recache: Option<i32>,
-    /// Withhold the value if the CAS is this one (`mg C`).
+    /// Omit the value if the CAS is this one (`mg C`).
     pub compare: Option<u64>,
     /// The CAS of an item created by `vivify` (`mg E`).
     pub new_cas: Option<u64>,
-    /// Leave no trace: no access is recorded (`mg u`).
+    /// Do not record the access (`mg u`).
     pub untracked: bool,
-    /// How to answer.
+    /// The format of the answer.
     pub format: ReplyFormat<'b>,
 }
 
-/// What a store does about an item that is or is not there.
+/// The effect of a store on an existing or missing item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreMode {
-    /// Whatever is there.
+    /// Stores the value unconditionally.
     Set,
-    /// Only if nothing is there.
+    /// Stores the value only if there is no item.
     Add,
-    /// Only if something is there.
+    /// Stores the value only if there is an item.
     Replace,
-    /// Behind what is there.
+    /// Appends to the existing value.
     Append,
-    /// Before what is there.
+    /// Prepends to the existing value.
     Prepend,
 }
 
 /// A store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<'b> {
-    /// Which item.
+    /// The key.
     pub key: Key<'b>,
-    /// What to do about what is there.
+    /// The effect on an existing or missing item.
     pub mode: StoreMode,
-    /// Opaque to the server.
+    /// Client flags, which the server does not interpret.
     pub client_flags: u32,
-    /// When it expires.
+    /// When the item expires.
     pub expiry: Exptime,
     /// The announced length of the value in bytes.
     pub value_len: usize,
-    /// The value; empty when this is only a head ([`Parsed::Body`]).
+    /// The value; empty in the head of a store ([`Parsed::Body`]).
     pub value: &'b [u8],
-    /// The value was followed by CRLF, as text must. Always true in binary.
+    /// Whether CRLF follows the value, as text requires. Always true in binary.
     pub terminated: bool,
-    /// Only if the CAS is this one: `EX` if not, `NF` if nothing is there. `None` where the dialect
-    /// says that 0, or any number, means no check (add; append with 0).
+    /// Only if the CAS is this one: `EX` if it differs, `NF` if there is no item. `None` if the dialect ignores the
+    /// number (any number of an add, 0 of an append).
     pub compare: Option<u64>,
-    /// Use this CAS for the stored item (`ms E`, never 0).
+    /// The CAS of the stored item (`ms E`, never 0).
     pub new_cas: Option<u64>,
-    /// Accept a `compare` that is lower than the item's CAS and store the item stale (`ms I`).
+    /// Accept a `compare` lower than the item's CAS, and store the item as stale (`ms I`).
     pub invalidate: bool,
-    /// With append and prepend: create on a miss with this expiry (`ms N`).
+    /// For append and prepend: create the item on a miss, with this expiry (`ms N`).
     pub vivify: Option<Exptime>,
-    /// How to answer.
+    /// The format of the answer.
     pub format: ReplyFormat<'b>,
 }
 
 impl Store<'_> {
-    /// Whether the bytes behind an uploaded value end it: CRLF in text, nothing in binary.
+    /// Whether these bytes after an uploaded value are its valid end: CRLF in text, none in binary.
     #[must_use]
     pub fn is_value_end(trailer: &[u8]) -> bool {
         matches!(trailer, b"" | b"\r\n")
     }
 }
 
-/// A removal.
+/// A removal or invalidation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delete<'b> {
-    /// Which item.
+    /// The key.
     pub key: Key<'b>,
-    /// Only if the CAS is this one (`md C`: 0 never matches).
+    /// Only if the CAS is this one (`md C`; 0 never matches).
     pub compare: Option<u64>,
-    /// Use this CAS (`md E` with `x` or `I`).
+    /// The CAS of a kept item (`md E` with `x` or `I`).
     pub new_cas: Option<u64>,
-    /// Mark stale rather than remove (`md I`).
+    /// Mark the item as stale instead of removing it (`md I`).
     pub invalidate: bool,
-    /// Drop the value but keep the item (`md x`).
+    /// Remove the value but keep the item (`md x`).
     pub value_only: bool,
-    /// The expiry of what is kept (`md T`).
+    /// The expiry of a kept item (`md T`).
     pub touch: Option<Exptime>,
-    /// The client flags of what is kept (`md F`).
+    /// The client flags of a kept item (`md F`).
     pub client_flags: Option<u32>,
-    /// How to answer.
+    /// The format of the answer.
     pub format: ReplyFormat<'b>,
 }
 
-/// Counting.
+/// An increment or decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic<'b> {
-    /// Which item.
+    /// The key.
     pub key: Key<'b>,
-    /// Count down rather than up.
+    /// Decrement rather than increment.
     pub down: bool,
-    /// By how much.
+    /// The amount to add or subtract.
     pub delta: u64,
-    /// Create on a miss with this expiry and `initial` (`ma N`, binary).
+    /// Create the item on a miss, with this expiry and `initial` (`ma N`, binary).
     pub vivify: Option<Exptime>,
-    /// The value of an item that is created; the delta is not applied to it.
+    /// The value of a created item, without the delta.
     pub initial: u64,
     /// Set the expiry on success (`ma T`).
     pub touch: Option<Exptime>,
     /// Only if the CAS is this one (never `Some(0)`).
     pub compare: Option<u64>,
-    /// Use this CAS (`ma E`).
+    /// The CAS of the item after the change (`ma E`).
     pub new_cas: Option<u64>,
-    /// How to answer.
+    /// The format of the answer.
     pub format: ReplyFormat<'b>,
 }
 
-/// Drop a tag: all items that carry it.
+/// A request to drop a tag: to remove all items with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropTag<'b> {
-    /// The name, as a key is sent.
+    /// The name of the tag, sent like a key.
     pub tag: Key<'b>,
-    /// How to answer.
+    /// The format of the answer.
     pub format: ReplyFormat<'b>,
 }
 
-/// A look behind the scenes (`me`).
+/// A request for the description of an item (`me`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Debug<'b> {
-    /// Which item.
+    /// The key.
     pub key: Key<'b>,
-    /// How to answer.
+    /// The format of the answer.
     pub format: ReplyFormat<'b>,
 }
 
-/// What a peer did wrong, and what becomes of the connection.
+/// A protocol violation: its answer, and the recovery of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// How it is answered.
+    /// The answer.
     pub reply: FaultReply,
-    /// How the connection goes on.
+    /// The recovery of the connection.
     pub then: Recovery,
 }
 
 /// The answer to a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultReply {
-    /// Nothing: `noreply`, or a silent close.
+    /// No answer: `noreply`, or a silent close.
     Silent,
     /// A line, without its CRLF.
     Text(&'static str),
     /// A binary status with its own text.
     Binary {
-        /// What the answer repeats.
+        /// The reply format.
         head: BinaryHead,
-        /// Status and text.
+        /// The status, which also determines the text.
         status: Status,
     },
 }
 
-/// What follows a fault.
+/// The recovery of a connection after a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// Go on behind the consumed bytes.
+    /// Continue after the consumed bytes.
     Continue,
-    /// Drop this many further bytes, then answer, then go on.
+    /// Drop this many further bytes, then answer and continue.
     Swallow(u64),
-    /// Drop everything up to and including the next LF (its line is longer than the buffer), then go
-    /// on. The answer is sent at once.
+    /// Answer immediately, then drop everything up to and including the next LF, and continue. The line is longer than
+    /// the buffer.
     SwallowLine,
-    /// Answer and close.
+    /// Answer, then close the connection.
     Close,
 }
 
-/// Binary statuses that are not success.
+/// Binary error statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 #[expect(missing_docs, reason = "the names are the protocol's own")]
@@ -292,26 +292,26 @@ pub enum Status {
     TemporaryFailure = 0x86,
 }
 
-/// What the front of a buffer holds.
+/// The result of parsing the start of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed<'b> {
-    /// A whole request, in the first `consumed` bytes.
+    /// A complete request, in the first `consumed` bytes.
     Request {
         /// The request.
         request: Request<'b>,
-        /// Bytes to drop once it is answered.
+        /// The bytes to drop after answering the request.
         consumed: usize,
     },
-    /// A store whose value is not all here yet.
+    /// The head of a store with an incomplete value.
     Body {
-        /// The store, its `value` empty.
+        /// The store, with an empty `value`.
         store: Store<'b>,
-        /// Bytes before the value. [`crate::Parser::parse_head`] reads them again later.
+        /// The number of bytes before the value. [`crate::Parser::parse_head`] parses them again later.
         head_len: usize,
-        /// Bytes from the value on, its CRLF included.
+        /// The number of bytes from the value on, its CRLF included.
         body_len: u64,
     },
-    /// The request is not all here: read more. On a stream that is ordinary, hence no error.
+    /// The request is incomplete: read more. Not an error, because a stream may be split anywhere.
     Incomplete,
 }
 

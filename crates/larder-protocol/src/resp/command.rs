@@ -1,11 +1,11 @@
-//! Commands with their arguments. `command_parser.rs` reads and checks these.
+//! Commands with their arguments, which `command_parser.rs` parses and checks.
 
 use super::error::Parsed;
 use super::key::checked_key;
 use super::request::Arguments;
 use crate::request::Credentials;
 
-/// What a request asks for.
+/// A command with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the protocol's own")]
 pub enum Command<'b> {
@@ -19,7 +19,7 @@ pub enum Command<'b> {
     Reset,
     ClientId,
     ClientGetName,
-    /// `CLIENT INFO`, `CLIENT LIST`
+    /// `CLIENT INFO`, `CLIENT LIST`.
     Clients(Clients<'b>),
     ClientSetName(&'b [u8]),
     ClientSetInfo,
@@ -27,14 +27,14 @@ pub enum Command<'b> {
     ClientMode,
     /// An operation on one key.
     Item(&'b [u8], ItemCommand<'b>),
-    /// An operation on several keys, one after the other.
+    /// An operation on several keys in order.
     Items(ItemsCommand<'b>),
     Scan(Scan<'b>),
     /// A pattern.
     Keys(&'b [u8]),
     DbSize,
     Flush,
-    /// Drop a tag (`TAG.DROP`).
+    /// `TAG.DROP`: the name of the tag.
     DropTag(&'b [u8]),
     Info(Arguments<'b>),
     Role,
@@ -44,29 +44,29 @@ pub enum Command<'b> {
     CommandDocs,
     CommandInfo(Arguments<'b>),
     ConfigGet(Arguments<'b>),
-    /// `CONFIG SET`: names and values in turn.
+    /// `CONFIG SET`: alternating names and values.
     ConfigSet(Arguments<'b>),
     ConfigResetStat,
     /// The names of classes; all if there are none.
     LatencyHistogram(Arguments<'b>),
     Time,
-    /// `WAIT`: how many replicas have this connection's changes.
+    /// `WAIT`: the number of replicas that have this connection's changes.
     Wait,
     Multi,
     Exec,
     Discard,
 }
 
-/// Connections that are shown.
+/// A selection of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clients<'b> {
-    /// All.
+    /// All connections.
     All,
-    /// The one that asks.
+    /// The requesting connection.
     Own,
-    /// None: those of a kind that does not exist.
+    /// No connections: a type that this server does not have.
     None,
-    /// Those of these numbers.
+    /// The connections with these numbers.
     Ids(Arguments<'b>),
 }
 
@@ -90,9 +90,9 @@ pub enum ItemCommand<'b> {
     Persist,
     /// `TTL` and its variants.
     ShowExpiry {
-        /// In milliseconds rather than seconds.
+        /// Answers milliseconds rather than seconds.
         in_millis: bool,
-        /// As a Unix time rather than the time that is left.
+        /// Answers a Unix time rather than the time to live.
         absolute: bool,
     },
     Type,
@@ -104,7 +104,7 @@ pub enum ItemCommand<'b> {
 #[expect(missing_docs, reason = "the names are the protocol's own")]
 pub enum ItemsCommand<'b> {
     MGet(Arguments<'b>),
-    /// Keys and values in turn.
+    /// Alternating keys and values.
     MSet(Arguments<'b>),
     Del(Arguments<'b>),
     Exists(Arguments<'b>),
@@ -112,7 +112,7 @@ pub enum ItemsCommand<'b> {
 }
 
 impl<'b> ItemsCommand<'b> {
-    /// Its words behind the name, and how many of them there are for each key, which is the first.
+    /// The words after the command's name, and the number of words per key. Each group starts with its key.
     #[must_use]
     pub fn words(&self) -> (Arguments<'b>, usize) {
         match *self {
@@ -123,7 +123,7 @@ impl<'b> ItemsCommand<'b> {
         }
     }
 
-    /// The name of the command that does the same with one key.
+    /// The name of the equivalent command with one key.
     #[must_use]
     pub fn of_one_key(&self) -> &'static str {
         match self {
@@ -135,7 +135,7 @@ impl<'b> ItemsCommand<'b> {
         }
     }
 
-    /// Checks the keys of a command that is not carried out at all if one is wrong.
+    /// Checks all keys of a command that has to be refused as a whole if one is invalid.
     ///
     /// # Errors
     /// [`CommandError::KeyLength`](super::CommandError::KeyLength)
@@ -147,20 +147,20 @@ impl<'b> ItemsCommand<'b> {
     }
 }
 
-/// `SET` and its relatives.
+/// `SET` and its variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Set<'b> {
     /// The value.
     pub value: &'b [u8],
-    /// Whether an item has to be there, or must not.
+    /// The condition for storing the value.
     pub condition: SetCondition,
     /// The expiry of the item.
     pub expiry: NewExpiry,
-    /// What is answered.
+    /// The kind of the answer.
     pub answer: SetAnswer,
-    /// The tags of the item, if there are any: so many of the arguments that follow.
+    /// The tags of the item: arguments, and how many of them are tags.
     pub tags: Option<(Arguments<'b>, usize)>,
-    /// The name of the command, for errors.
+    /// The name of the command, for error messages.
     pub name: &'static str,
 }
 
@@ -171,14 +171,14 @@ impl<'b> Set<'b> {
     }
 }
 
-/// Whether an item has to be there for a `SET`.
+/// The condition of a `SET`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetCondition {
-    /// It does not matter.
+    /// Store the value unconditionally.
     Always,
-    /// `NX`
+    /// `NX`: only if there is no item.
     Absent,
-    /// `XX`
+    /// `XX`: only if there is an item.
     Present,
 }
 
@@ -193,14 +193,14 @@ pub enum SetAnswer {
     Number,
 }
 
-/// What becomes of the expiry of an item.
+/// The new expiry of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewExpiry {
     /// The item never expires (for `GETEX`, `PERSIST`).
     Never,
     /// The item keeps its expiry (`KEEPTTL`).
     Keep,
-    /// The item expires then.
+    /// The item expires at this time.
     At(ExpireTime),
 }
 
@@ -209,9 +209,9 @@ pub enum NewExpiry {
 pub struct ExpireTime {
     /// Milliseconds from now, or since 1970.
     pub millis: i64,
-    /// Whether it is a Unix time.
+    /// Whether `millis` is a Unix time.
     pub absolute: bool,
-    /// The name of the command, for errors.
+    /// The name of the command, for error messages.
     pub name: &'static str,
 }
 
@@ -220,7 +220,7 @@ pub struct ExpireTime {
 pub struct Expire {
     /// The new expiry.
     pub time: ExpireTime,
-    /// When the expiry is set.
+    /// The conditions for setting the expiry.
     pub conditions: ExpireConditions,
 }
 
@@ -240,33 +240,33 @@ pub struct ExpireConditions {
 /// `SCAN`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan<'b> {
-    /// What the call before has answered; 0 for the first.
+    /// The cursor in the previous answer; 0 for the first call.
     pub cursor: u64,
-    /// `MATCH`: what keys have to match.
+    /// `MATCH`: a pattern for keys.
     pub pattern: Option<&'b [u8]>,
-    /// `COUNT`: about how many items are looked at.
+    /// `COUNT`: the approximate number of items to visit.
     pub count: usize,
-    /// `TYPE` with another type than strings.
+    /// Whether `TYPE` is not string, so that no item matches.
     pub finds_nothing: bool,
 }
 
 /// `HELLO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello<'b> {
-    /// Whether RESP3 is asked for; `None` keeps the version.
+    /// Whether to select RESP3, rather than RESP2; `None` keeps the version.
     pub resp3: Option<bool>,
-    /// `AUTH`
+    /// `AUTH`: a login.
     pub credentials: Option<Credentials<'b>>,
-    /// `SETNAME`
+    /// `SETNAME`: the name of the connection.
     pub client_name: Option<&'b [u8]>,
 }
 
 /// `AUTH`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Auth<'b> {
-    /// The user, `default` if none is named, and the password.
+    /// The user, by default `default`, and the password.
     pub credentials: Credentials<'b>,
-    /// Whether a user is named.
+    /// Whether the request has a user name.
     pub is_named: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Reads and checks the arguments of requests.
+//! Parses and checks the arguments of commands.
 
 use super::command::{
     Auth, Clients, Command, Expire, ExpireConditions, ExpireTime, Hello, ItemCommand, ItemsCommand,
@@ -12,10 +12,10 @@ use super::table::Verb;
 use crate::request::{Credentials, Password};
 
 impl<'b> Command<'b> {
-    /// What `request` asks for, which [`Request::row`] has found to be `verb` of this `name`.
+    /// Parses a request. `verb` and `name` are those that [`Request::row`] has found.
     ///
     /// # Errors
-    /// The arguments are wrong.
+    /// An argument is invalid.
     pub fn parse(request: &Request<'b>, verb: Verb, name: &'static str) -> Parsed<'b, Self> {
         let mut arguments = request.arguments;
         let mut rest = arguments;
@@ -111,7 +111,7 @@ impl<'b> Command<'b> {
     }
 }
 
-/// The most tags that an item can have, and the longest name of one in bytes.
+/// The most tags of an item, and the longest name of a tag in bytes.
 const TAGS_MAX: usize = 7;
 
 const TAG_LEN_MAX: usize = 250;
@@ -197,7 +197,7 @@ fn next<'b>(arguments: &mut Arguments<'b>) -> &'b [u8] {
     arguments.next().unwrap_or_default()
 }
 
-/// The options of `CLIENT LIST`.
+/// Parses the options of `CLIENT LIST`.
 fn clients(mut rest: Arguments<'_>) -> Parsed<'_, Clients<'_>> {
     let Some(option) = rest.next() else { return Ok(Clients::All) };
     if is(option, "id") && rest.len() > 0 {
@@ -238,7 +238,7 @@ enum Unit {
     Millis,
 }
 
-/// The expiry of `SET`, which is later than now, or than 1970.
+/// Parses the expiry of `SET`, which has to be positive.
 fn positive_time<'b>(
     text: &'b [u8],
     unit: Unit,
@@ -322,7 +322,7 @@ impl<'b> Options<'b> {
         let is_set = of == OptionsOf::Set;
         while let Some(word) = rest.next() {
             let before = options.expiry;
-            // The last of several that are alike counts.
+            // Of several equal options, the last one counts.
             let mut time = |unit, absolute| match before {
                 ExpiryOption::None => time_option(rest.next(), unit, absolute),
                 ExpiryOption::Time { unit: other, absolute: is_absolute, .. }
@@ -405,7 +405,7 @@ fn select<'b>(text: &'b [u8]) -> Parsed<'b, Command<'b>> {
     }
 }
 
-/// How many items `SCAN` looks at without `COUNT`.
+/// The default `COUNT` of `SCAN`.
 const SCAN_COUNT: usize = 10;
 
 fn scan<'b>(mut rest: Arguments<'b>) -> Parsed<'b, Scan<'b>> {
@@ -427,7 +427,7 @@ fn scan<'b>(mut rest: Arguments<'b>) -> Parsed<'b, Scan<'b>> {
     Ok(scan)
 }
 
-/// `SAMPLES count`: there are no nested values to sample.
+/// Checks `SAMPLES count`, which has no effect because there are no nested values.
 fn check_samples(mut rest: Arguments<'_>) -> Parsed<'_, ()> {
     while let Some(word) = rest.next() {
         let count = rest.next().filter(|_| is(word, "samples")).ok_or(CommandError::Syntax)?;
@@ -480,7 +480,7 @@ fn client_name<'b>(name: &'b [u8]) -> Parsed<'b, &'b [u8]> {
     if is_printable(name) { Ok(name) } else { Err(CommandError::ClientName) }
 }
 
-/// The name and version of a client's library are accepted, but not shown anywhere.
+/// Checks the name or version of a client's library. The server does not store it.
 fn check_client_info<'b>(attribute: &'b [u8], value: &'b [u8]) -> Parsed<'b, ()> {
     let known = ["lib-name", "lib-ver"].into_iter().find(|known| is(attribute, known));
     let known = known.ok_or(CommandError::ClientInfo(attribute))?;

@@ -1,8 +1,8 @@
-//! What is wrong with a request. The words are in [`crate::reply::resp`].
+//! Errors of commands. [`crate::reply::resp`] has the messages.
 
 use super::request::Request;
 
-/// Why a command is refused.
+/// The reason for refusing a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandError<'b> {
     /// There is no such command.
@@ -11,26 +11,26 @@ pub enum CommandError<'b> {
     UnknownSubcommand {
         /// The command's name.
         command: &'static str,
-        /// The subcommand as it was sent.
+        /// The subcommand as sent.
         subcommand: &'b [u8],
     },
-    /// There are too few or too many arguments for the command of this name.
+    /// The command with this name has too few or too many arguments.
     Arity(&'static str),
-    /// The arguments do not go together.
+    /// The arguments are invalid or cannot be combined.
     Syntax,
-    /// An argument is no number, or a number that is too large.
+    /// An argument is not a number, or out of range.
     NotInteger,
     /// There is no such type of clients.
     ClientType(&'b [u8]),
-    /// No connection can have this number.
+    /// The number of a connection is malformed.
     ClientId,
-    /// The timeout of `WAIT` is no number.
+    /// The timeout of `WAIT` is not a number.
     TimeoutNotInteger,
     /// The timeout of `WAIT` is below 0.
     TimeoutNegative,
-    /// A database that is no number of 32 bits.
+    /// The number of a database does not fit 32 bits.
     IntRange,
-    /// The expiry is not positive, or too late. The name is the command's.
+    /// The expiry is not positive, or too late. The argument is the command's name.
     ExpireTime(&'static str),
     /// `EXPIRE` has no such option.
     ExpireOption(&'b [u8]),
@@ -40,11 +40,11 @@ pub enum CommandError<'b> {
     ExpireGtLt,
     /// A decrement of the smallest number.
     DecrementOverflow,
-    /// The sum does not fit a number.
+    /// The sum does not fit 64 bits.
     Overflow,
     /// There is no such database.
     DatabaseRange,
-    /// The protocol version of `HELLO` is no number.
+    /// The protocol version of `HELLO` is not a number.
     HelloVersion,
     /// There is no such protocol version.
     NoProtocol,
@@ -54,19 +54,19 @@ pub enum CommandError<'b> {
     HelloLogin,
     /// A login is required.
     LoginRequired,
-    /// The items are a copy of another server's, which alone takes changes.
+    /// The server is a replica: only the leader accepts changes.
     ReadOnly,
-    /// The group of servers has no leader at the moment.
+    /// The group of servers currently has no leader.
     NoLeader,
     /// The user or the password is wrong.
     WrongPassword,
     /// `AUTH` without a name, where no login is required.
     NoPassword,
-    /// The name of a client has a blank, or another byte that is not allowed.
+    /// The name of a client has a blank or another invalid byte.
     ClientName,
-    /// An attribute that `CLIENT SETINFO` does not know.
+    /// An unknown attribute of `CLIENT SETINFO`.
     ClientInfo(&'b [u8]),
-    /// The value of `CLIENT SETINFO` has a byte that is not allowed. The name is the attribute's.
+    /// The value of `CLIENT SETINFO` has an invalid byte. The argument is the attribute's name.
     ClientInfoValue(&'static str),
     /// `MULTI` within `MULTI`.
     NestedMulti,
@@ -84,27 +84,27 @@ pub enum CommandError<'b> {
     TooLarge,
     /// The key is longer than [`crate::resp::KEY_LEN_MAX`], or empty.
     KeyLength,
-    /// An item has one to seven tags, if any.
+    /// The number of tags is not one to seven.
     TagCount,
     /// The name of a tag is longer than 250 bytes, or empty.
     TagLength,
     /// The engine has no tags.
     NoTags,
-    /// Flushing is disabled.
+    /// Flushes are disabled.
     FlushDisabled,
-    /// The cursor of `SCAN` is no number.
+    /// The cursor of `SCAN` is not a number.
     Cursor,
-    /// Keys may not be dumped.
+    /// Dumps of keys are disabled.
     DumpsDisabled,
-    /// The keys take too much memory for one answer.
+    /// The keys need too much memory for one answer.
     TooManyKeys,
-    /// `CONFIG SET` can't change this setting.
+    /// `CONFIG SET` does not support this setting.
     ConfigName(&'b [u8]),
-    /// The value for `maxmemory` is no number of bytes.
+    /// The value for `maxmemory` is not a number of bytes.
     NoMemoryValue,
-    /// The memory limit can't be that, but from the first to the second number of bytes.
+    /// The memory limit is out of range. The arguments are the smallest and largest limit in bytes.
     MemoryRange(u64, u64),
 }
 
-/// What was read, or the error that it is answered with.
+/// A parsed value, or the error for the answer.
 pub(super) type Parsed<'b, T> = Result<T, CommandError<'b>>;

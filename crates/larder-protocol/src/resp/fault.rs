@@ -1,19 +1,19 @@
-//! What breaks the protocol. The words are in [`crate::reply::resp`].
+//! Protocol violations. [`crate::reply::resp`] has the messages.
 
-/// Bytes that break the protocol. The connection is closed after the answer.
+/// A protocol violation. The server closes the connection after the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// The length of the array is no number, or too large.
+    /// The length of the array is not a number, or too large.
     ArrayLength,
     /// The line with the length of the array is too long.
     LongArrayLength,
     /// The array is too long for a client that has not logged in.
     UnauthenticatedArrayLength,
-    /// An element of the array begins with this byte rather than `$`.
+    /// An element of the array starts with this byte rather than `$`.
     NotBulk(u8),
-    /// The length of a bulk string is no number, or too large.
+    /// The length of a bulk string is not a number, or too large.
     BulkLength {
-        /// Whether it is too large.
+        /// Whether the length is too large.
         too_long: bool,
     },
     /// The line with the length of a bulk string is too long.
@@ -22,8 +22,8 @@ pub enum ProtocolError {
     UnauthenticatedBulkLength,
     /// An inline request is too long.
     LongLine,
-    /// A quote of an inline request is not closed, or followed by a letter.
+    /// A quote in an inline request is not closed, or a word follows it immediately.
     Quotes,
-    /// The request is longer than the server keeps.
+    /// The request is longer than the server allows.
     TooLong,
 }

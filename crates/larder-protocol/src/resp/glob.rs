@@ -1,12 +1,11 @@
-//! Patterns of keys, as redis-server understands them.
+//! Glob patterns of keys, with redis-server's rules.
 
-/// Whether all of `text` matches `pattern`: `*` stands for any bytes, `?` for one, `[a-z]` for one of these,
-/// `[^a]` for one that is not among these, and `\` takes the special meaning from the next byte. The time is at most
-/// proportional to the product of both lengths.
+/// Whether all of `text` matches `pattern`. `*` matches any bytes, `?` one byte, `[a-z]` one byte in the class, `[^a]` one
+/// byte outside of the class; `\` escapes the next byte. The time is at most proportional to the product of both lengths.
 #[must_use]
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut pattern_at, mut text_at) = (0, 0);
-    // What follows the last `*`, and where in the text it was last tried.
+    // The pattern offset after the last `*`, and the text offset of its last attempt.
     let mut retry = None;
     loop {
         let rest = pattern.get(pattern_at..).unwrap_or_default();
@@ -16,7 +15,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
             continue;
         }
         let Some(&byte) = text.get(text_at) else {
-            // A longer part of the text for a `*` leaves even less for what follows.
+            // If the last `*` matched more of the text, even less would remain for the rest of the pattern.
             return rest.is_empty();
         };
         if let Some(len) = element(rest, byte) {
@@ -31,7 +30,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// The length of the first element of a pattern, if `byte` matches it. It is no `*`.
+/// The length of the first element of a pattern, other than `*`, if `byte` matches it.
 fn element(pattern: &[u8], byte: u8) -> Option<usize> {
     let (len, is_matched) = match pattern {
         [] => return None,
@@ -46,7 +45,7 @@ fn element(pattern: &[u8], byte: u8) -> Option<usize> {
     is_matched.then_some(len)
 }
 
-/// The length of a class behind its `[`, and whether `byte` is in it. One that is not closed ends with the pattern.
+/// The length of a class after its `[`, and whether it contains `byte`. An unclosed class ends with the pattern.
 fn class_of(class: &[u8], byte: u8) -> (usize, bool) {
     let is_negated = class.first() == Some(&b'^');
     let mut at = usize::from(is_negated);
@@ -69,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_as_in_redis_server() {
+    fn patterns_match_like_redis_server() {
         for (pattern, text, expected) in [
             ("", "", true),
             ("", "a", false),
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_take_no_longer_than_the_product_of_the_lengths() {
+    fn a_pattern_with_many_stars_takes_polynomial_time() {
         let pattern = "a*".repeat(100) + "b";
         assert!(!matches(pattern.as_bytes(), &[b'a'; 10_000]));
     }

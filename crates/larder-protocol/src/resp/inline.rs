@@ -1,12 +1,12 @@
-//! Inline requests: a line of words, of which some may be in quotes (`sdssplitargs`).
+//! Inline requests: lines of words, optionally quoted, with the rules of redis-server's `sdssplitargs`.
 
 use super::fault::ProtocolError;
 use crate::text::number::push;
 
-/// Appends a line's words to `out` as an array of bulk strings, and nothing for a line without words.
+/// Appends a line's words to `out` as an array of bulk strings. Appends nothing for a line without words.
 ///
 /// # Errors
-/// A quote is not closed, or a word follows a closing quote at once: nothing was appended.
+/// A quote is not closed, or a word follows a closing quote immediately. Nothing is appended.
 pub fn split_line(line: &[u8], out: &mut Vec<u8>) -> Result<(), ProtocolError> {
     let mut words = Vec::new();
     let mut rest = skip_blanks(line);
@@ -30,7 +30,7 @@ pub fn split_line(line: &[u8], out: &mut Vec<u8>) -> Result<(), ProtocolError> {
     Ok(())
 }
 
-/// A line without the white space at its front.
+/// Skips leading white space.
 fn skip_blanks(line: &[u8]) -> &[u8] {
     let blanks = line.iter().take_while(|byte| is_space(**byte)).count();
     line.get(blanks..).unwrap_or_default()
@@ -40,12 +40,12 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// The first word of a line that begins with one, and what follows it.
+/// Splits off the first word of a line without leading white space.
 fn next_word(mut rest: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut word = Vec::new();
     loop {
         rest = match rest {
-            // As in C, a NUL ends the line.
+            // As in C strings, a NUL ends the line.
             [] | [0, ..] => return Some((word, &[])),
             [b'"', quoted @ ..] => return double_quoted(word, quoted),
             [b'\'', quoted @ ..] => return single_quoted(word, quoted),
@@ -105,7 +105,7 @@ fn single_quoted(mut word: Vec<u8>, mut rest: &[u8]) -> Option<(Vec<u8>, &[u8])>
     }
 }
 
-/// The word whose quote was closed before `behind`, unless another word follows at once.
+/// Ends a quoted word before `behind`; `None` if another word follows immediately.
 fn closed(word: Vec<u8>, behind: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     match behind.first() {
         None | Some(0) => Some((word, &[])),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn words_may_be_quoted() {
+    fn quoted_words_are_split_like_redis_server() {
         check("", Some(""));
         check("  ", Some(""));
         check("PING", Some(r"*1\r\n$4\r\nPING\r\n"));

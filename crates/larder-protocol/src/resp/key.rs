@@ -1,11 +1,11 @@
-//! Keys: how long they may be.
+//! The length of keys.
 
 use super::error::{CommandError, Parsed};
 
 /// The longest key in bytes.
 pub const KEY_LEN_MAX: usize = 1024;
 
-/// A key, if it is not too long, and not empty.
+/// Checks that a key is neither empty nor too long.
 ///
 /// # Errors
 /// [`CommandError::KeyLength`]

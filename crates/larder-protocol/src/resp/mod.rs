@@ -1,8 +1,8 @@
-//! RESP, the protocol of Redis: requests in RESP2 and RESP3, which are the same on the wire.
+//! RESP, the protocol of Redis. Requests are the same in RESP2 and RESP3.
 //!
-//! [`read`] finds the next request of a stream, [`Command::parse`] says what it asks for, and
-//! [`crate::reply::resp`] writes answers. As in redis-server, an unknown command or a wrong number of
-//! arguments ([`Request::row`]) is found before the arguments are looked at.
+//! [`read`] finds the next request of a stream, [`Command::parse`] parses it, and [`crate::reply::resp`] writes
+//! answers. As in redis-server, an unknown command or a wrong number of arguments ([`Request::row`]) is reported before
+//! any argument is checked.
 
 mod command;
 mod command_parser;

@@ -1,6 +1,6 @@
-//! Numbers as redis-server reads them (`string2ll`).
+//! Parsing of numbers with the rules of redis-server's `string2ll`.
 
-/// A number in its only decimal form: no blanks, no plus, no leading zeros.
+/// Parses a number in canonical decimal form: no blanks, no plus, no leading zeros.
 pub(crate) fn i64_of(text: &[u8]) -> Option<i64> {
     let (is_negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_one_form() {
+    fn only_the_canonical_form_of_a_number_is_accepted() {
         for number in [0, 7, -1, 10, i64::MAX, i64::MIN] {
             assert_eq!(i64_of(number.to_string().as_bytes()), Some(number));
         }

@@ -1,56 +1,56 @@
-//! The requests of a stream: arrays of bulk strings, and lines.
+//! Requests of a stream: arrays of bulk strings, and inline lines.
 
 use super::fault::ProtocolError;
 use super::number::i64_of;
 
-/// The largest number of arguments of a request, its command included.
+/// The most words of a request, its command included.
 pub const ARGUMENTS_MAX: i64 = 1 << 20;
-/// The longest line: an inline request, or the length of an array or a bulk string.
+/// The longest line in bytes: an inline request, or the length of an array or a bulk string.
 pub const LINE_LEN_MAX: usize = 64 << 10;
 
-/// What connections may send.
+/// Limits of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The longest argument in bytes.
     pub bulk_len_max: usize,
     /// The longest request in bytes.
     pub request_len_max: usize,
-    /// Whether the client has to log in first. Until then, it may not send long requests.
+    /// Whether the client still has to log in. Until then, only short requests are allowed.
     pub needs_login: bool,
 }
 
-/// What the front of a stream holds.
+/// The result of reading the start of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read<'b> {
-    /// A whole request in the first `consumed` bytes.
+    /// A complete request in the first `consumed` bytes.
     Request {
         /// The request.
         request: Request<'b>,
-        /// Bytes to drop once it is answered.
+        /// The bytes to drop after answering the request.
         consumed: usize,
     },
-    /// A line, to be split by [`super::split_line`], in the first `consumed` bytes.
+    /// An inline request in the first `consumed` bytes, for [`super::split_line`].
     Line {
         /// The line without its end.
         line: &'b [u8],
-        /// Bytes to drop.
+        /// The bytes to drop.
         consumed: usize,
     },
-    /// A request without arguments, which is not answered.
+    /// An empty request, which has no answer.
     Nothing {
-        /// Bytes to drop.
+        /// The bytes to drop.
         consumed: usize,
     },
-    /// The request is not all here.
+    /// The request is incomplete.
     Incomplete {
-        /// How many bytes are missing at least.
+        /// A lower bound of the missing bytes.
         wanted: usize,
     },
-    /// The stream is no RESP: answer, then close.
+    /// A protocol violation: answer, then close the connection.
     Fault(ProtocolError),
 }
 
-/// A whole request: a command and its arguments.
+/// A complete request: a command and its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'b> {
     /// The bytes of the request.
@@ -61,10 +61,10 @@ pub struct Request<'b> {
     pub arguments: Arguments<'b>,
 }
 
-/// The arguments of a request in order.
+/// An iterator over the arguments of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arguments<'b> {
-    /// Bulk strings, which were read before.
+    /// Valid bulk strings.
     rest: &'b [u8],
     left: usize,
 }
@@ -88,15 +88,15 @@ impl<'b> Iterator for Arguments<'b> {
 
 impl ExactSizeIterator for Arguments<'_> {}
 
-/// A part of a request, or why there is none.
+/// The result of reading a part of a request.
 enum Step<T> {
     Is(T),
-    /// How many bytes are missing at least.
+    /// A lower bound of the missing bytes.
     Incomplete(usize),
     Fault(ProtocolError),
 }
 
-/// Looks at the front of `input`. Any split of a stream gives the same requests.
+/// Reads the request at the start of `input`. Any split of a stream gives the same requests.
 #[must_use]
 pub fn read<'b>(input: &'b [u8], bounds: &Bounds) -> Read<'b> {
     let read = match input {
@@ -112,8 +112,8 @@ pub fn read<'b>(input: &'b [u8], bounds: &Bounds) -> Read<'b> {
     }
 }
 
-/// The key of a `GET`, and the length of the request, if it comes next and is all here. [`read`] reads
-/// it just the same, only slower.
+/// Reads a complete `GET` on the fast path: its key, and the length of the request. [`read`] gives the same result, but
+/// more slowly.
 #[inline]
 #[must_use]
 pub fn fast_get(input: &[u8]) -> Option<(&[u8], usize)> {
@@ -127,8 +127,8 @@ pub fn fast_get(input: &[u8]) -> Option<(&[u8], usize)> {
     Some((key, input.len() - rest.len()))
 }
 
-/// The key and the value of a `SET` without options, and the length of the request, if it comes next and is
-/// all here. [`read`] reads it just the same, only slower.
+/// Reads a complete `SET` without options on the fast path: its key and value, and the length of the request. [`read`]
+/// gives the same result, but more slowly.
 #[inline]
 #[must_use]
 pub fn fast_set(input: &[u8]) -> Option<(&[u8], &[u8], usize)> {
@@ -143,10 +143,10 @@ pub fn fast_set(input: &[u8]) -> Option<(&[u8], &[u8], usize)> {
     Some((key, value, input.len() - rest.len()))
 }
 
-/// A bulk string of less than 10,000 bytes, and what follows it; `None` if it is none, or not all here.
+/// Splits off a bulk string of less than 10,000 bytes; `None` if it is incomplete or unusual.
 #[inline]
 fn fast_bulk(input: &[u8]) -> Option<(&[u8], &[u8])> {
-    // The slow path knows what a length that begins with a zero is.
+    // The slow path handles a length with a leading zero.
     let digit = |byte: u8| usize::from(byte - b'0');
     let (len, rest) = match input {
         [b'$', a @ b'0'..=b'9', b'\r', b'\n', rest @ ..] => (digit(*a), rest),
@@ -163,7 +163,7 @@ fn fast_bulk(input: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((bytes, rest.get(2..)?))
 }
 
-/// A length of four digits, and what follows its line.
+/// Splits off a length of four digits and its line end.
 fn four_digits(input: &[u8]) -> Option<(usize, &[u8])> {
     let (digits @ [b'1'..=b'9', ..], rest) = input.split_first_chunk::<4>()? else { return None };
     if !digits.iter().all(u8::is_ascii_digit) {
@@ -210,7 +210,7 @@ fn read_array<'b>(input: &'b [u8], rest: &'b [u8], bounds: &Bounds) -> Read<'b> 
     }
     let consumed = input.len() - at.len();
     let raw = input.get(..consumed).unwrap_or_default();
-    // Nothing of a request depends on what has arrived behind it.
+    // The arguments must not refer to bytes after the request.
     let words = after_name.len() - at.len();
     let arguments =
         Arguments { rest: after_name.get(..words).unwrap_or_default(), left: count - 1 };
@@ -220,8 +220,7 @@ fn read_array<'b>(input: &'b [u8], rest: &'b [u8], bounds: &Bounds) -> Read<'b> 
 const UNAUTHENTICATED_ARGUMENTS_MAX: i64 = 10;
 const UNAUTHENTICATED_BULK_LEN_MAX: usize = 16384;
 
-/// The number at the front of a line, `None` if it is none, and what follows the line. As in
-/// redis-server, the byte after CR can be any.
+/// Splits off a line with a number; `None` if the number is malformed. As in redis-server, any byte may follow CR.
 fn number_line(input: &[u8], too_long: ProtocolError) -> Step<(Option<i64>, &[u8])> {
     let window = input.get(..LINE_LEN_MAX).unwrap_or(input);
     let Some(end) = memchr::memchr(b'\r', window) else {
@@ -235,11 +234,10 @@ fn number_line(input: &[u8], too_long: ProtocolError) -> Step<(Option<i64>, &[u8
     }
 }
 
-/// The bulk string at the front of `input`, and what follows it. As in redis-server, the two bytes
-/// after the string can be any.
+/// Splits off a bulk string. As in redis-server, the two bytes after it may be any.
 fn bulk(input: &[u8], len_max: usize) -> Step<(&[u8], &[u8])> {
     let Some((&first, rest)) = input.split_first() else { return Step::Incomplete(1) };
-    // redis-server looks at the first byte once the line is here.
+    // As redis-server, check the first byte only after the whole line has arrived.
     let (len, rest) = match number_line(rest, ProtocolError::LongBulkLength) {
         Step::Is(_) if first != b'$' => return Step::Fault(ProtocolError::NotBulk(first)),
         Step::Is((len, rest)) => (len, rest),
@@ -277,7 +275,7 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds { bulk_len_max: 1000, request_len_max: 4000, needs_login: false };
 
-    /// What a stream is read as, in one line for each request.
+    /// Reads a stream that arrives in pieces. Returns one line per request.
     fn reads(pieces: &[&[u8]], bounds: &Bounds) -> Vec<String> {
         let (mut seen, mut input) = (Vec::new(), Vec::new());
         for piece in pieces {
@@ -325,14 +323,14 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_the_same_whatever_follows() {
+    fn a_request_does_not_depend_on_the_bytes_after_it() {
         let (request, more) = (b"*2\r\n$1\r\na\r\n$1\r\nb\r\n", b"*1\r\n$4\r\nPING\r\n");
         let both = [&request[..], more].concat();
         assert_eq!(read(&both, &BOUNDS), read(request, &BOUNDS));
     }
 
     #[test]
-    fn requests_are_read_whatever_their_split() {
+    fn any_split_of_a_stream_gives_the_same_requests() {
         check(b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*1\r\n$4\r\nPING\r\n", &BOUNDS, &["GET|k", "PING"]);
         check(
             b"*1\r\n$0\r\n\r\n*3\r\n$1\r\na\r\n$2\r\n\r\n\r\n$0\r\n\r\n",
@@ -344,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_found_whatever_the_split() {
+    fn any_split_of_a_stream_gives_the_same_fault() {
         for (stream, fault) in [
             (&b"*x\r\n"[..], "ArrayLength"),
             (b"*1048577\r\n", "ArrayLength"),
@@ -359,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_have_to_log_in_send_little() {
+    fn requests_before_the_login_are_limited() {
         let bounds = Bounds { bulk_len_max: 1 << 20, needs_login: true, ..BOUNDS };
         check(b"*11\r\n", &bounds, &["UnauthenticatedArrayLength"]);
         check(b"*1\r\n$16385\r\n", &bounds, &["UnauthenticatedBulkLength"]);
@@ -367,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_and_requests_have_a_limit() {
+    fn the_lengths_of_lines_and_requests_are_limited() {
         let line = vec![b'a'; LINE_LEN_MAX];
         for (prefix, fault) in
             [("", "LongLine"), ("*", "LongArrayLength"), ("*1\r\n$", "LongBulkLength")]
@@ -384,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fast_path_leaves_odd_lengths_to_the_slow_path() {
+    fn the_fast_path_leaves_unusual_lengths_to_the_slow_path() {
         for len in ["", "-1", "01", "00", "+1", "1 ", "1\n"] {
             let (in_key, in_value) = (
                 format!("*3\r\n$3\r\nSET\r\n${len}\r\nk\r\n$1\r\nv\r\n"),
@@ -397,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fast_path_reads_what_the_slow_path_reads() {
+    fn the_fast_path_reads_like_the_slow_path() {
         for (key_len, value_len) in
             [0, 1, 9, 10, 99, 100, 250].into_iter().zip([0, 9, 10, 999, 1000, 9999, 10_000])
         {

@@ -1,4 +1,4 @@
-//! The commands: their names, how many arguments they take, and where their keys are.
+//! The table of commands: names, arities and positions of keys.
 
 use super::error::CommandError;
 use super::request::Request;
@@ -79,7 +79,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Whether it changes items.
+    /// Whether the command changes items.
     #[must_use]
     pub fn changes_items(self) -> bool {
         matches!(
@@ -111,17 +111,17 @@ impl Verb {
     }
 }
 
-/// A command of the table.
+/// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The command; `None` for one that has to be followed by a subcommand.
+    /// The command; `None` if it requires a subcommand.
     pub verb: Option<Verb>,
-    /// The name, in lower case; that of a subcommand follows its command's after a `|`.
+    /// The name in lower case. A subcommand has its command's name and `|` before it.
     pub name: &'static str,
-    /// How many words the command has, its name included; at least `-arity` if negative.
+    /// The number of words, the name included. If negative, the command has at least `-arity` words.
     pub arity: i8,
-    /// The first and the last of its words that is a key, counted from the end if negative, and the
-    /// distance from one key to the next; all 0 for a command without keys.
+    /// The index of the first key, the index of the last key (from the end if negative), and the distance between keys.
+    /// All 0 for a command without keys.
     pub keys: (i8, i8, i8),
 }
 
@@ -137,7 +137,7 @@ const NO_KEYS: (i8, i8, i8) = (0, 0, 0);
 const ONE_KEY: (i8, i8, i8) = (1, 1, 1);
 const ALL_KEYS: (i8, i8, i8) = (1, -1, 1);
 
-/// All commands, the most frequent ones first.
+/// All commands, the most frequent first, because lookups are linear.
 pub static COMMANDS: [Row; 57] = [
     row("get", Verb::Get, 2, ONE_KEY),
     row("set", Verb::Set, -3, ONE_KEY),
@@ -219,13 +219,13 @@ static SUBCOMMANDS: [Row; 17] = [
 ];
 
 impl Row {
-    /// The command of this name.
+    /// Finds the command with this name.
     #[must_use]
     pub fn named(name: &[u8]) -> Option<&'static Self> {
         COMMANDS.iter().find(|row| row.name.as_bytes().eq_ignore_ascii_case(name))
     }
 
-    /// The subcommand of this name.
+    /// Finds the subcommand with this name.
     fn subcommand(&self, name: &[u8]) -> Option<&'static Self> {
         SUBCOMMANDS.iter().find(|row| {
             let (command, subcommand) = row.name.split_once('|').unwrap_or_default();
@@ -233,7 +233,7 @@ impl Row {
         })
     }
 
-    /// Whether some of its words are keys.
+    /// Whether the command has keys.
     #[must_use]
     pub fn has_keys(&self) -> bool {
         self.keys != NO_KEYS
@@ -246,10 +246,10 @@ impl Row {
 }
 
 impl<'b> Request<'b> {
-    /// The command of the request, and which it is.
+    /// Finds the row of the request's command.
     ///
     /// # Errors
-    /// There is no such command or subcommand, or it takes another number of arguments.
+    /// There is no such command or subcommand, or the number of arguments is wrong.
     pub fn row(&self) -> Result<(&'static Row, Verb), CommandError<'b>> {
         let Some(row) = Row::named(self.name) else {
             return Err(CommandError::UnknownCommand(*self));
@@ -268,7 +268,7 @@ impl<'b> Request<'b> {
         }
     }
 
-    /// The keys among its words, if it is a request of this row.
+    /// The keys of the request, whose command has this row.
     pub fn keys(&self, row: &Row) -> impl Iterator<Item = &'b [u8]> + use<'b> {
         let (first, last, step) = row.keys;
         let words = self.arguments.len() + 1;

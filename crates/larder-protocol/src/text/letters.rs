@@ -2,7 +2,7 @@
 
 /// The first letter that can be a flag.
 const FIRST: u8 = b'A';
-/// How many bytes from the first letter on can be flags.
+/// The number of bytes, from the first letter on, that can be flags.
 pub(crate) const LETTERS: usize = (b'z' - FIRST + 1) as usize;
 
 /// A set of letters.
@@ -15,23 +15,23 @@ impl Letters {
     /// The set of this letter; the empty set if the byte cannot be a flag.
     #[inline]
     pub(crate) const fn of(letter: u8) -> Self {
-        let place = place(letter);
-        Self(if place < 64 { 1 << place } else { 0 })
+        let index = index(letter);
+        Self(if index < 64 { 1 << index } else { 0 })
     }
 
-    /// Whether any letter of `other` is in it.
+    /// Whether the sets have a common letter.
     #[inline]
     pub(crate) const fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// All letters of both.
+    /// The union of both sets.
     #[inline]
     pub(crate) const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The letters that `other` does not have.
+    /// The letters of this set that `other` does not have.
     #[inline]
     pub(crate) const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
@@ -42,8 +42,8 @@ impl Letters {
     }
 }
 
-/// The place of a letter among those that can be flags; [`LETTERS`] or more if it can be none.
+/// The index of a letter among those that can be flags; at least [`LETTERS`] for any other byte.
 #[inline]
-pub(crate) const fn place(letter: u8) -> usize {
+pub(crate) const fn index(letter: u8) -> usize {
     letter.wrapping_sub(FIRST) as usize
 }

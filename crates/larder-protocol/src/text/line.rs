@@ -1,14 +1,13 @@
-//! What classic and meta text say of a line: its length, its end, and the error of a malformed one.
+//! Lines of classic and meta text: their length, their end, and the error for a malformed line.
 
-/// The longest text line in bytes, its LF included. memcached closes a connection that sends more
-/// without an LF; lines of keys to get are the exception: they may go on for ever, and their first
-/// so many bytes are looked at before any key is answered.
+/// The longest text line in bytes, its LF included. As memcached, the server closes a connection that sends more without
+/// an LF. A retrieval line may have any length; the parser checks this many bytes of it before it returns any key.
 pub(crate) const LINE_LEN_MAX: usize = 2048;
 
-/// The answer to a line that lacks a word, or has one that is too long or no number.
+/// The answer to a line with a missing, malformed or too long word.
 pub(crate) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 
-/// The line without the one CR that may precede its LF.
+/// The line without the optional CR before its LF.
 #[inline]
 pub(crate) fn without_cr(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)

@@ -1,4 +1,4 @@
-//! Parts of lines that requests and answers have in common.
+//! Parts of lines that requests and answers share.
 
 pub(crate) mod letters;
 pub(crate) mod line;

@@ -1,4 +1,4 @@
-//! Numbers as memcached reads them.
+//! Writing of numbers, and parsing with memcached's rules.
 #![expect(clippy::cast_possible_truncation, reason = "memcached reduces these numbers")]
 
 /// Writes a number in decimal digits.
@@ -7,9 +7,8 @@ pub(crate) fn push(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// The same for the length of a value and what follows it, at most four bytes. Numbers below 1,000,
-/// as most lengths are, are put together in a word: without a loop, a table or a copy of a length
-/// that is not known.
+/// Writes the length of a value and at most four bytes behind it. Numbers below 1,000, which are most lengths, are
+/// assembled in a machine word, without a loop, a table or a copy of variable length.
 #[expect(clippy::inline_always, reason = "a call costs `get` 2 % of its instructions")]
 #[inline(always)]
 pub(crate) fn push_len<const N: usize>(number: usize, end: &[u8; N], out: &mut Vec<u8>) {
@@ -17,10 +16,10 @@ pub(crate) fn push_len<const N: usize>(number: usize, end: &[u8; N], out: &mut V
         return push_long(number, end, out);
     }
     let number = number as u64;
-    // The lowest byte comes first.
+    // The lowest byte is written first.
     let digits = (number / 100) | ((number / 10 % 10) << 8) | ((number % 10) << 16);
     let mut word = *b"000\0\0\0\0\0";
-    const { assert!(N <= 4, "it fits the word, here and in `push_long`") };
+    const { assert!(N <= 4, "`end` fits the word, here and in `push_long`") };
     word.iter_mut().skip(3).zip(end).for_each(|(to, from)| *to = *from);
     let leading_zeros = 2 - u32::from(number >= 10) - u32::from(number >= 100);
     let word = (digits | u64::from_le_bytes(word)) >> (8 * leading_zeros);
@@ -29,7 +28,7 @@ pub(crate) fn push_len<const N: usize>(number: usize, end: &[u8; N], out: &mut V
     out.truncate(end);
 }
 
-/// The same for a number from 1,000 on. Those of four digits are put together in a word, too.
+/// Does the same for numbers from 1,000 on. Numbers of four digits are assembled in a machine word, too.
 #[inline(never)]
 fn push_long<const N: usize>(number: usize, end: &[u8; N], out: &mut Vec<u8>) {
     if number >= 10_000 {
@@ -47,10 +46,10 @@ fn push_long<const N: usize>(number: usize, end: &[u8; N], out: &mut Vec<u8>) {
     out.truncate(end);
 }
 
-/// Strict decimal digits, the whole token, at most 2^64-1 and 22 characters.
+/// Parses a token of decimal digits: at most 2^64-1, and at most 22 characters.
 #[inline]
 pub(crate) fn u64_of(token: &[u8]) -> Option<u64> {
-    // So many digits can't exceed 64 bits.
+    // Numbers of up to 19 digits fit 64 bits.
     const DIGITS_SAFE: usize = 19;
     if token.is_empty() || token.len() > DIGITS_SAFE {
         return long_u64_of(token);
@@ -80,7 +79,7 @@ fn long_u64_of(token: &[u8]) -> Option<u64> {
     })
 }
 
-/// The same up to 2^32-1 and 11 characters.
+/// Parses a token of decimal digits: at most 2^32-1, and at most 11 characters.
 #[inline]
 pub(crate) fn u32_of(token: &[u8]) -> Option<u32> {
     if token.len() > 11 {
@@ -89,7 +88,7 @@ pub(crate) fn u32_of(token: &[u8]) -> Option<u32> {
     u64_of(token).and_then(|number| u32::try_from(number).ok())
 }
 
-/// The same with a sign, within 32 bits; a sign without digits is 0.
+/// Parses a signed 32-bit number of at most 11 characters. A minus sign without digits is 0.
 #[inline]
 pub(crate) fn i32_of(token: &[u8]) -> Option<i32> {
     let (negative, digits) = match token {
@@ -104,8 +103,8 @@ pub(crate) fn i32_of(token: &[u8]) -> Option<i32> {
     i32::try_from(if negative { -number } else { number }).ok()
 }
 
-/// `strtoul`, for the client flags of classic stores, reduced to 32 bits. Of negative numbers those
-/// are refused that are negative still when they are taken modulo 2^64.
+/// Parses the client flags of a classic store like `strtoul`, reduced to 32 bits. As memcached, refuses a negative
+/// number if it is above `i64::MAX` modulo 2^64.
 #[inline]
 pub(crate) fn flags_of(token: &[u8]) -> Option<u32> {
     if let Some(number) = u64_of(token) {
@@ -117,7 +116,7 @@ pub(crate) fn flags_of(token: &[u8]) -> Option<u32> {
     (!refused).then_some(number as u32)
 }
 
-/// `strtol`, for the expiry of classic stores, reduced to 32 bits as memcached does.
+/// Parses the expiry of a classic store like `strtol`, reduced to 32 bits as memcached does.
 #[inline]
 pub(crate) fn exptime_of(token: &[u8]) -> Option<i32> {
     if let Some(number) = u64_of(token) {
@@ -128,8 +127,8 @@ pub(crate) fn exptime_of(token: &[u8]) -> Option<i32> {
     number.map(|number| number as i32)
 }
 
-/// A number within a token as C's library reads it, and whether it has a minus: blanks may come
-/// before it, and behind a blank or a NUL there may be anything.
+/// Parses a number like C's library. Returns whether it has a minus sign, and its absolute value. Leading white space is
+/// skipped; anything after white space or a NUL is ignored.
 #[cold]
 fn c_number(token: &[u8]) -> Option<(bool, u64)> {
     let is_blank = |byte: &u8| matches!(byte, b'\t'..=b'\r');
@@ -155,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_has_its_digits_and_its_end() {
+    fn push_len_writes_the_digits_and_the_end() {
         for number in (0..20_000).chain([99_999, 1 << 30, usize::MAX]) {
             let mut out = b"x".to_vec();
             push_len(number, b"\r\n", &mut out);
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_numbers() {
+    fn strict_parsing_accepts_only_digits() {
         assert_eq!(u64_of(b"18446744073709551615"), Some(u64::MAX));
         assert_eq!(u64_of(b"0018446744073709551615"), Some(u64::MAX));
         for bad in ["", "-1", "+1", "1 ", "18446744073709551616", "1a", "00000000000000000000001"] {
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn lenient_numbers() {
+    fn lenient_parsing_follows_strtol() {
         assert_eq!(flags_of(b"+7"), Some(7));
         assert_eq!(flags_of(b"4294967296"), Some(0));
         assert_eq!(flags_of(b"18446744073709551615"), Some(u32::MAX));

@@ -1,7 +1,6 @@
-//! A text line cut at its spaces.
+//! Tokens of a text line.
 
-/// The tokens of a line. The space is the only separator; tabs and other control bytes belong to
-/// tokens.
+/// An iterator over the tokens of a line. Only spaces separate tokens; tabs and other control bytes belong to tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tokens<'b>(pub(crate) &'b [u8]);
 
@@ -17,8 +16,8 @@ impl<'b> Iterator for Tokens<'b> {
     }
 }
 
-/// Bytes before the first space. Eight at a time: tokens are short, and a call to `memchr` for each
-/// would cost more than all the rest.
+/// The number of bytes before the first space. Tests eight bytes at a time: tokens are short, and calling `memchr` for
+/// each would cost more than the rest of the parsing.
 #[inline]
 fn token_len(bytes: &[u8]) -> usize {
     let (chunks, tail) = bytes.as_chunks::<8>();
@@ -32,18 +31,18 @@ fn token_len(bytes: &[u8]) -> usize {
     8 * chunks.len() + in_tail
 }
 
-/// A word of ones: one in each byte.
+/// A word with 1 in each byte.
 const EACH: u64 = u64::MAX / 255;
 
-/// The top bit of each byte that is zero, correct up to the first that is.
+/// Sets the top bit of each zero byte. Correct up to the first zero byte.
 /// Source: "Determine if a word has a zero byte", Bit Twiddling Hacks, S. E. Anderson.
 #[inline]
 fn zeros(word: u64) -> u64 {
     word.wrapping_sub(EACH) & !word & (EACH * 128)
 }
 
-/// Where the first space or control character is, if it is among the first `within` bytes or a
-/// little behind them.
+/// The offset of the first space or control character, if it is among the first `within` bytes or up to eight bytes
+/// later.
 #[inline]
 pub(crate) fn blank(bytes: &[u8], within: usize) -> Option<usize> {
     let (chunks, tail) = bytes.as_chunks::<8>();
@@ -61,7 +60,7 @@ pub(crate) fn blank(bytes: &[u8], within: usize) -> Option<usize> {
 /// Whether any byte is a space, a control character or DEL.
 #[inline]
 pub(crate) fn has_blank_or_control(bytes: &[u8]) -> bool {
-    // The last word may overlap the one before it, which is cheaper than looking at single bytes.
+    // The last word may overlap the one before it, which is cheaper than testing single bytes.
     let (chunks, tail) = bytes.as_chunks::<8>();
     match bytes.last_chunk() {
         Some(last) => chunks.iter().chain([last]).any(|chunk| {
@@ -72,21 +71,21 @@ pub(crate) fn has_blank_or_control(bytes: &[u8]) -> bool {
     }
 }
 
-/// The top bit of each byte that is below `limit`, at most 128, correct up to the first that is.
+/// Sets the top bit of each byte below `limit`, which is at most 128. Correct up to the first such byte.
 /// Source: "Determine if a word has a byte less than n", ibid.
 #[inline]
 fn below(word: u64, limit: u8) -> u64 {
     word.wrapping_sub(EACH * u64::from(limit)) & !word & (EACH * 128)
 }
 
-/// The rest behind leading spaces.
+/// Skips leading spaces.
 #[inline]
 pub(crate) fn skip_spaces(bytes: &[u8]) -> &[u8] {
     let spaces = bytes.iter().take_while(|&&byte| byte == b' ').count();
     bytes.get(spaces..).unwrap_or_default()
 }
 
-/// The rest before trailing spaces.
+/// Removes trailing spaces.
 pub(crate) fn trim_end_spaces(bytes: &[u8]) -> &[u8] {
     let spaces = bytes.iter().rev().take_while(|&&byte| byte == b' ').count();
     bytes.get(..bytes.len() - spaces).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! Any split of a stream of answers gives the same answers, and a reader that waits for what is
-//! wanted never waits for more than there will be.
+//! Property tests of reading answers. Any split of a stream gives the same answers, and the number of wanted bytes
+//! never exceeds the bytes that follow.
 
 use larder_protocol::answer::{Answer, read_binary, read_resp, read_text};
 use larder_protocol::response::Read;
@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 type Reader = for<'b> fn(&'b [u8]) -> Read<Answer<'b>>;
 
-/// The answers of a stream that arrives in pieces of these lengths, over and over, written down.
-/// Reads again only once as much has arrived as was wanted.
+/// Reads a stream that arrives in pieces with these lengths, repeated, and formats its answers. Reads again only when
+/// the wanted bytes have arrived.
 fn answers(stream: &[u8], lens: &[usize], read: Reader) -> Vec<String> {
     let (mut seen, mut start, mut end, mut wanted) = (Vec::new(), 0, 0, 1);
     for len in lens.iter().cycle() {
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn any_split_of_anything_reads_the_same(
+    fn any_split_of_arbitrary_bytes_reads_the_same(
         stream in prop::collection::vec(any::<u8>(), 1..100),
         pieces in pieces(),
     ) {
@@ -125,9 +125,9 @@ proptest! {
         }
     }
 
-    /// No answer but the whole one is one, and no more is wanted than it has.
+    /// Every prefix of an answer is incomplete, and wants no more bytes than the answer has.
     #[test]
-    fn the_front_of_an_answer_wants_more(text in text()) {
+    fn a_prefix_of_an_answer_is_incomplete(text in text()) {
         for len in 0..text.len() {
             match read_text(&text[..len]) {
                 Read::Incomplete { wanted } => {

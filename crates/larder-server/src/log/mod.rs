@@ -5,7 +5,7 @@ pub mod verbosity;
 
 use larder_operations::{EventKind, EventKinds, EventQueue, ItemEvent};
 use larder_protocol::Streams;
-use larder_protocol::watch::{self, ConnectionLine, Found, ItemLine, Peer, StoreStatus};
+use larder_protocol::watch::{self, ConnectionLine, ItemLine, LookupStatus, Peer, StoreStatus};
 use larder_store::{Eviction, SizeClasses};
 use larder_support::clock::Clock;
 use std::fmt::Display;
@@ -207,7 +207,7 @@ impl Log {
         }
         watchers.last_gid += 1;
         let mut line = Vec::with_capacity(160);
-        watch::begin_line(self.clock.precise(), watchers.last_gid, &mut line);
+        watch::start_line(self.clock.precise(), watchers.last_gid, &mut line);
         rest(&mut line);
         watch::end_line(&mut line);
         self.counts.log_worker_written.fetch_add(1, Relaxed);
@@ -266,7 +266,9 @@ fn streams_of(kinds: EventKinds) -> Streams {
 /// The event of a line; `None` if the line reports no change and no lookup.
 fn event_of<'k>(line: &ItemLine<'k>, time: SystemTime) -> Option<ItemEvent<&'k [u8]>> {
     let (kind, key, value_len, ttl) = match *line {
-        ItemLine::Get { key, found: Found::Live, size, .. } => (EventKind::Hit, key, size, None),
+        ItemLine::Get { key, found: LookupStatus::Live, size, .. } => {
+            (EventKind::Hit, key, size, None)
+        }
         ItemLine::Get { key, .. } => (EventKind::Miss, key, 0, None),
         ItemLine::Store { key, status: StoreStatus::Stored, ttl, size, .. } => {
             (EventKind::Stored, key, size, (ttl != 0).then_some(ttl))
@@ -308,7 +310,8 @@ mod tests {
     }
 
     fn fetched(log: &Log) {
-        let line = ItemLine::Get { key: b"a b", found: Found::Live, class: 1, client: 7, size: 2 };
+        let line =
+            ItemLine::Get { key: b"a b", found: LookupStatus::Live, class: 1, client: 7, size: 2 };
         log.write(Streams::FETCHERS, |rest| line.write(rest));
     }
 

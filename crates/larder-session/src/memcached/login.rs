@@ -16,7 +16,7 @@ impl<E: Engine> Session<E> {
     ) {
         let admitted = match &login.claim {
             Claim::Mechanisms => return reply::mechanisms(&login.format, output),
-            Claim::Begun => return reply::login_begun(&login.format, output),
+            Claim::Started => return reply::login_started(&login.format, output),
             Claim::Credentials(credentials) => cx.host.authenticate(credentials),
             Claim::Invalid => false,
         };

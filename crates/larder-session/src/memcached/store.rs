@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::time::resolve;
 use larder_operations as operations;
 use larder_operations::RemoveOutcome;
-use larder_protocol::reply::{self, ArithmeticOutcome, Deleted, Stored, Ttl};
+use larder_protocol::reply::{self, ArithmeticReply, DeleteReply, StoreReply, Ttl};
 use larder_protocol::{Arithmetic, Delete, FastSet, Store};
 use larder_store::{Engine, HashedKey, Refusal, Tag};
 
@@ -25,7 +25,7 @@ pub(crate) fn store<E: Engine, H: Host>(
         stored(cx.operations.store(key, &op, upload))
     } else {
         cx.operations.count_unusable(key, &op);
-        Some(Stored::BadChunk)
+        Some(StoreReply::BadChunk)
     };
     let Some(outcome) = outcome else { return false };
     reply::stored(store, outcome, output);
@@ -89,14 +89,14 @@ pub(crate) fn refuse<E: Engine, H: Host>(
 }
 
 /// The outcome of a store as its reply shows it; `None` if the store has to wait for slower storage.
-fn stored(outcome: operations::StoreOutcome) -> Option<Stored> {
+fn stored(outcome: operations::StoreOutcome) -> Option<StoreReply> {
     Some(match outcome {
-        operations::StoreOutcome::Stored { cas, len } => Stored::Stored { cas, len },
-        operations::StoreOutcome::NotStored => Stored::NotStored,
-        operations::StoreOutcome::Exists => Stored::Exists,
-        operations::StoreOutcome::NotFound => Stored::NotFound,
-        operations::StoreOutcome::TooLarge => Stored::TooLarge,
-        operations::StoreOutcome::OutOfMemory => Stored::OutOfMemory,
+        operations::StoreOutcome::Stored { cas, len } => StoreReply::Stored { cas, len },
+        operations::StoreOutcome::NotStored => StoreReply::NotStored,
+        operations::StoreOutcome::Exists => StoreReply::Exists,
+        operations::StoreOutcome::NotFound => StoreReply::NotFound,
+        operations::StoreOutcome::TooLarge => StoreReply::TooLarge,
+        operations::StoreOutcome::OutOfMemory => StoreReply::OutOfMemory,
         operations::StoreOutcome::Pending => return None,
     })
 }
@@ -110,10 +110,10 @@ pub(crate) fn delete<E: Engine, H: Host>(
 ) -> bool {
     let op = lower::remove(delete, cx.operations.now);
     let outcome = match cx.operations.remove(key, &op) {
-        RemoveOutcome::Removed => Deleted::Deleted { cas: 0 },
-        RemoveOutcome::NotFound => Deleted::NotFound,
-        RemoveOutcome::Exists => Deleted::Exists,
-        RemoveOutcome::OutOfMemory => Deleted::OutOfMemory,
+        RemoveOutcome::Removed => DeleteReply::Deleted { cas: 0 },
+        RemoveOutcome::NotFound => DeleteReply::NotFound,
+        RemoveOutcome::Exists => DeleteReply::Exists,
+        RemoveOutcome::OutOfMemory => DeleteReply::OutOfMemory,
         RemoveOutcome::Pending => return false,
     };
     reply::deleted(delete, outcome, output);
@@ -156,20 +156,20 @@ pub(crate) fn count<E: Engine, H: Host>(
                 Some(_) => None,
                 None => Some(arithmetic.vivify.and_then(left)),
             };
-            ArithmeticOutcome::Number {
+            ArithmeticReply::Number {
                 value,
                 cas,
                 ttl: Ttl { before: before_secs, touched, vivified },
             }
         }
-        operations::ArithmeticOutcome::NotFound => ArithmeticOutcome::NotFound,
-        operations::ArithmeticOutcome::Exists => ArithmeticOutcome::Exists,
-        operations::ArithmeticOutcome::NonNumeric => ArithmeticOutcome::NonNumeric,
+        operations::ArithmeticOutcome::NotFound => ArithmeticReply::NotFound,
+        operations::ArithmeticOutcome::Exists => ArithmeticReply::Exists,
+        operations::ArithmeticOutcome::NonNumeric => ArithmeticReply::NonNumeric,
         operations::ArithmeticOutcome::OutOfMemory { creating: true } => {
-            ArithmeticOutcome::NotCreated
+            ArithmeticReply::NotCreated
         }
         operations::ArithmeticOutcome::OutOfMemory { creating: false } => {
-            ArithmeticOutcome::OutOfMemory
+            ArithmeticReply::OutOfMemory
         }
         operations::ArithmeticOutcome::Pending => return false,
     };

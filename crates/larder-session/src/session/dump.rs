@@ -3,7 +3,7 @@
 
 use crate::Host;
 use crate::context::Context;
-use larder_protocol::dump::{self, Dumped};
+use larder_protocol::dump::{self, DumpItem};
 use larder_protocol::reply;
 use larder_protocol::{Classic, ReplyFormat, Selection};
 use larder_store::{Engine, Item, Lease, SizeClasses, WalkState};
@@ -114,7 +114,7 @@ impl<E: Engine> Dump<E> {
     }
 }
 
-fn show(style: Style, item: &Dumped<'_>, output: &mut Vec<u8>) {
+fn show(style: Style, item: &DumpItem<'_>, output: &mut Vec<u8>) {
     match style {
         Style::Meta => dump::metadump(item, output),
         // Clients use these keys in later requests, so keys that the protocol cannot carry are left out.
@@ -126,10 +126,14 @@ fn show(style: Style, item: &Dumped<'_>, output: &mut Vec<u8>) {
     }
 }
 
-fn describe<'k, L: Lease>(key: &'k [u8], item: &Item<'_, L>, classes: &SizeClasses) -> Dumped<'k> {
+fn describe<'k, L: Lease>(
+    key: &'k [u8],
+    item: &Item<'_, L>,
+    classes: &SizeClasses,
+) -> DumpItem<'k> {
     let attributes = &item.attributes;
     let size = classes.footprint(key.len(), item.value.len(), attributes.client_flags);
-    Dumped {
+    DumpItem {
         key,
         binary_key: attributes.binary_key,
         expires: attributes.expiry.second().map(|at| at.0),

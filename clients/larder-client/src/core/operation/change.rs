@@ -7,7 +7,7 @@ use crate::item::CountOutcome;
 use crate::metrics::Command;
 use bytes::Bytes;
 use larder_protocol::Exptime;
-use larder_protocol::answer::{Answer, Refused, Returned};
+use larder_protocol::answer::{Answer, RefusalReason, Returned};
 use larder_protocol::encode::{classic, meta};
 
 /// A delete. Its output is whether the item existed.
@@ -137,7 +137,9 @@ impl Count<'_> {
                 digits.parse().ok().map(CountOutcome::Number)
             }
             Answer::NotFound { .. } => Some(CountOutcome::NotFound),
-            Answer::Error { client: true, line } if Refused::of(line) == Refused::NotANumber => {
+            Answer::Error { client: true, line }
+                if RefusalReason::of(line) == RefusalReason::NotANumber =>
+            {
                 Some(CountOutcome::NotANumber)
             }
             _ => None,

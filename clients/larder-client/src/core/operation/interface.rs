@@ -5,7 +5,7 @@ use crate::core::key::Key;
 use crate::error::ErrorKind;
 use crate::metrics::Command;
 use bytes::Bytes;
-use larder_protocol::answer::{Answer, Refused};
+use larder_protocol::answer::{Answer, RefusalReason};
 use std::io;
 use std::sync::Arc;
 
@@ -74,8 +74,8 @@ impl ReplyFailure {
                 // Other errors do not exclude a store: for example, a proxy's error that the server behind it has timed
                 // out, or Larder's error that one of the groups of a flush has no leader.
                 let is_definite = matches!(
-                    Refused::of(line),
-                    Refused::TooLarge | Refused::OutOfMemory | Refused::NoRoom
+                    RefusalReason::of(line),
+                    RefusalReason::TooLarge | RefusalReason::OutOfMemory | RefusalReason::NoRoom
                 );
                 let kind = ErrorKind::Server(shown(line).into());
                 Self { kind, is_fatal, is_definite }

@@ -1,36 +1,36 @@
-//! The clients of a server.
+//! The answers to `CLIENT LIST` and `CLIENT INFO`.
 
 use super::element::{Version, text_page};
 use crate::resp::Clients;
 
-/// The connections of `CLIENT LIST` and `CLIENT INFO`, made from the lines of memcached's `stats conns`.
+/// A builder of the page of `CLIENT LIST` and `CLIENT INFO` from the lines of memcached's `stats conns`.
 #[derive(Debug)]
 pub struct ClientPage<'b> {
     wanted: Clients<'b>,
-    /// The connection that asks, and its name.
+    /// The number and name of the requesting connection.
     own: (u64, &'b [u8]),
     client: Client,
     page: Vec<u8>,
 }
 
-/// What is known of a connection.
+/// The fields of a connection.
 #[derive(Debug, Default)]
 struct Client {
     id: u64,
     peer: String,
-    /// Listeners have none.
+    /// `None` for a listening socket.
     listener: Option<String>,
     idle_secs: String,
 }
 
 impl<'b> ClientPage<'b> {
-    /// A page for the connection of this number and name.
+    /// Starts a page for the requesting connection with this number and name.
     #[must_use]
     pub fn new(wanted: Clients<'b>, id: u64, name: &'b [u8]) -> Self {
         Self { wanted, own: (id, name), client: Client::default(), page: Vec::new() }
     }
 
-    /// Takes a line of `stats conns`. Those of one connection follow each other.
+    /// Adds a line of `stats conns`. The lines of one connection are adjacent.
     pub fn set(&mut self, name: &str, value: &str) {
         let Some((id, field)) = name.split_once(':') else { return };
         let Ok(id) = id.parse() else { return };
@@ -38,7 +38,7 @@ impl<'b> ClientPage<'b> {
             self.end_client();
             self.client.id = id;
         }
-        // `tcp:127.0.0.1:7` there is `127.0.0.1:7` here.
+        // `stats conns` has `tcp:127.0.0.1:7` for Redis's `127.0.0.1:7`.
         let address = || value.split_once(':').map_or(value, |(_, address)| address).to_owned();
         match field {
             "addr" => self.client.peer = address(),

@@ -1,4 +1,4 @@
-//! The commands of a server.
+//! The answers to `COMMAND`.
 
 use super::element::{Version, array, bulk, integer, map, null};
 use crate::resp::{COMMANDS, Row};
@@ -14,7 +14,7 @@ pub fn command_list(out: &mut Vec<u8>) {
     COMMANDS.iter().for_each(|row| bulk(row.name.as_bytes(), out));
 }
 
-/// Writes the answer to `COMMAND DOCS`: no command is described.
+/// Writes the answer to `COMMAND DOCS`: an empty map.
 pub fn command_docs(version: Version, out: &mut Vec<u8>) {
     map(version, 0, out);
 }
@@ -33,7 +33,7 @@ pub fn command_info(version: Version, name: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes a command's name, its number of words and its keys, without flags and the like.
+/// Writes a command's name, arity and key positions. Flags and further fields are empty.
 fn command(row: &Row, out: &mut Vec<u8>) {
     let (first, last, step) = row.keys;
     array(10, out);

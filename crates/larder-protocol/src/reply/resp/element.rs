@@ -1,8 +1,8 @@
-//! The elements of answers.
+//! Elements of answers.
 
 use crate::text::number::push;
 
-/// The version of the protocol that a client has asked for by `HELLO`.
+/// The protocol version of a connection, which `HELLO` selects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the protocol's own")]
 pub enum Version {
@@ -11,7 +11,7 @@ pub enum Version {
     Resp3,
 }
 
-/// Writes the answer to a command that was carried out.
+/// Writes the answer to an executed command without a result.
 pub fn ok(out: &mut Vec<u8>) {
     simple("OK", out);
 }
@@ -21,7 +21,7 @@ pub fn pong(out: &mut Vec<u8>) {
     simple("PONG", out);
 }
 
-/// Writes the answer to a command that is kept for `EXEC`.
+/// Writes the answer to a command that is queued for `EXEC`.
 pub fn queued(out: &mut Vec<u8>) {
     simple("QUEUED", out);
 }
@@ -49,7 +49,7 @@ pub fn integer(number: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes that there is nothing.
+/// Writes null.
 pub fn null(version: Version, out: &mut Vec<u8>) {
     out.extend_from_slice(match version {
         Version::Resp2 => b"$-1\r\n",
@@ -66,27 +66,27 @@ pub fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
     bulk_tail(out);
 }
 
-/// The bytes that a string takes beside itself, at most.
+/// The most bytes of an encoded string without its content.
 const BULK_ROOM: usize = 26;
 
-/// Writes what precedes the bytes of a string.
+/// Writes the head of a string.
 #[inline]
 pub fn bulk_head(len: usize, out: &mut Vec<u8>) {
     length(b'$', len, out);
 }
 
-/// Writes what follows the bytes of a string.
+/// Writes the end of a string.
 #[inline]
 pub fn bulk_tail(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes what precedes the elements of an array.
+/// Writes the head of an array.
 pub fn array(len: usize, out: &mut Vec<u8>) {
     length(b'*', len, out);
 }
 
-/// Writes what precedes the keys and values of a map with `len` keys.
+/// Writes the head of a map with `len` keys.
 pub(super) fn map(version: Version, len: usize, out: &mut Vec<u8>) {
     match version {
         Version::Resp2 => length(b'*', 2 * len, out),
@@ -100,7 +100,7 @@ pub(super) fn length(kind: u8, len: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes what precedes the array of keys in the answer to `SCAN`.
+/// Writes the answer to `SCAN` up to the array of keys.
 pub fn scan_head(cursor: u64, out: &mut Vec<u8>) {
     array(2, out);
     bulk(itoa::Buffer::new().format(cursor).as_bytes(), out);
@@ -113,7 +113,7 @@ pub fn time(millis: u64, out: &mut Vec<u8>) {
     bulk((millis % 1000 * 1000).to_string().as_bytes(), out);
 }
 
-/// Writes lines of text, which RESP3 tells from other strings.
+/// Writes lines of text, which are a verbatim string in RESP3.
 pub(super) fn text_page(version: Version, page: &[u8], out: &mut Vec<u8>) {
     match version {
         Version::Resp2 => bulk(page, out),

@@ -1,8 +1,8 @@
-//! Errors, in the words of redis-server.
+//! Errors with redis-server's messages.
 
 use crate::resp::{CommandError, ProtocolError, Request};
 
-/// Writes the answer to bytes that are no RESP.
+/// Writes the answer to a protocol violation.
 pub fn protocol_error(error: ProtocolError, out: &mut Vec<u8>) {
     let mut text = b"ERR Protocol error: ".to_vec();
     text.extend_from_slice(match error {
@@ -23,7 +23,7 @@ pub fn protocol_error(error: ProtocolError, out: &mut Vec<u8>) {
     error_line(&text, out);
 }
 
-/// Writes the answer to a command that is refused.
+/// Writes the answer to a refused command.
 pub fn error(error: &CommandError<'_>, out: &mut Vec<u8>) {
     let mut text = match coded(error) {
         Some(line) => return error_line(line.as_bytes(), out),
@@ -86,10 +86,10 @@ pub fn error(error: &CommandError<'_>, out: &mut Vec<u8>) {
     error_line(&text, out);
 }
 
-/// What precedes why a memory limit is refused.
+/// The start of the message that refuses a memory limit.
 const CONFIG_FAILED: &str = "CONFIG SET failed (possibly related to argument 'maxmemory') -";
 
-/// The words of errors that have a code of their own.
+/// The messages of errors with a code of their own.
 fn coded(error: &CommandError<'_>) -> Option<&'static str> {
     Some(match error {
         CommandError::NoProtocol => "NOPROTO unsupported protocol version",
@@ -110,7 +110,7 @@ fn coded(error: &CommandError<'_>) -> Option<&'static str> {
     })
 }
 
-/// The words of errors that are always the same, after `ERR`.
+/// The constant messages of errors, after the code `ERR`.
 fn words(error: &CommandError<'_>) -> &'static str {
     match error {
         CommandError::NotInteger => "value is not an integer or out of range",
@@ -166,16 +166,16 @@ fn unknown_command(request: &Request<'_>, text: &mut Vec<u8>) {
     }
 }
 
-/// How many bytes of a command that is not known are shown, and of all its arguments.
+/// The most bytes of an unknown command's name in its error message, and of all its arguments together.
 const SHOWN_LEN_MAX: usize = 128;
 
-/// A string as C prints it: at most `len_max` bytes, and none from a NUL on.
+/// A string as C prints it: at most `len_max` bytes, up to the first NUL.
 fn c_text(bytes: &[u8], len_max: usize) -> &[u8] {
     let bytes = bytes.get(..len_max).unwrap_or(bytes);
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Writes an error, whose words may contain what the client has sent.
+/// Writes an error. Replaces line ends, because the message may contain bytes of the client.
 fn error_line(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'-');
     out.extend(text.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));

@@ -1,4 +1,4 @@
-//! Answers in RESP2 and RESP3, in the words of redis-server.
+//! Encoding of answers in RESP2 and RESP3, with redis-server's messages.
 
 mod client_page;
 mod command_table;
@@ -21,7 +21,7 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds { bulk_len_max: 1000, request_len_max: 4000, needs_login: false };
 
-    /// The error that an inline request is answered with, empty if it is right.
+    /// The error in the answer to an inline request; empty if the request is valid.
     fn refusal(line: &str) -> String {
         let (mut raw, mut out) = (Vec::new(), Vec::new());
         split_line(line.as_bytes(), &mut raw).unwrap();
@@ -33,9 +33,9 @@ mod tests {
         String::from_utf8(out).unwrap().trim_end().to_owned()
     }
 
-    /// The words were taken from redis-server 7.0.15.
+    /// The expected messages are those of redis-server 7.0.15.
     #[test]
-    fn errors_are_those_of_redis_server() {
+    fn error_messages_match_redis_server() {
         for (line, expected) in [
             ("get k", ""),
             ("GET", "-ERR wrong number of arguments for 'get' command"),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_commands_are_shown_in_part() {
+    fn the_error_of_an_unknown_command_is_truncated() {
         let long = "x".repeat(200);
         let shown = refusal(&format!("{long} a {long} b"));
         let (name, argument) = ("x".repeat(128), "x".repeat(124));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_differ_in_null_and_maps() {
+    fn null_maps_and_texts_differ_between_resp2_and_resp3() {
         let mut out = Vec::new();
         for version in [Version::Resp2, Version::Resp3] {
             null(version, &mut out);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn protocol_errors_are_those_of_redis_server() {
+    fn protocol_errors_match_redis_server() {
         let mut out = Vec::new();
         protocol_error(ProtocolError::NotBulk(b'\n'), &mut out);
         assert_eq!(out, b"-ERR Protocol error: expected '$', got ' '\r\n");

@@ -1,59 +1,59 @@
-//! What a server is to other servers, in the words of redis-server.
+//! The replication section of `INFO` and the answer to `ROLE`, in redis-server's words.
 
 use std::fmt::Write;
 
-/// What a server is to other servers.
+/// The replication state of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replication {
-    /// The link to the server that it follows; `None` if it follows nobody.
+    /// The link to the leader; `None` if the server is not a follower.
     pub link: Option<Link>,
-    /// The servers that follow it.
+    /// The followers of the server.
     pub followers: Vec<Follower>,
-    /// How many bytes of changes it has written down for its followers.
+    /// The bytes of changes in the server's journals so far.
     pub offset: u64,
 }
 
 /// The link of a follower to its leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Host and port of the leader; empty and 0 while nobody leads.
+    /// Host and port of the leader; empty and 0 without a leader.
     pub leader: (String, u16),
-    /// What the link does.
+    /// The state of the link.
     pub state: LinkState,
-    /// Seconds since the leader was last heard of; `None` if it never was.
+    /// Seconds since the last message of the leader; `None` if there was none.
     pub silence_secs: Option<u64>,
-    /// Seconds since the link was lost; `None` if there has not been one.
+    /// Seconds since the link was lost; `None` if there was no link yet.
     pub down_secs: Option<u64>,
-    /// How many bytes of the leader's changes it has, as [`Replication::offset`]; `None` without a copy.
+    /// The received bytes of the leader's changes, as in [`Replication::offset`]; `None` without a full sync.
     pub offset: Option<u64>,
-    /// Whether it refuses changes, rather than to send them to its leader.
+    /// Whether the follower refuses changes, rather than forwarding them to the leader.
     pub is_read_only: bool,
 }
 
-/// What a link does.
+/// The state of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkState {
     /// There is no connection.
     #[default]
     Connecting,
-    /// Items come that were there before.
+    /// A full sync is running.
     Copying,
-    /// Changes come as they are made.
+    /// The follower receives changes as they happen.
     Following,
 }
 
-/// A follower, as its leader sees it.
+/// The state of a follower at its leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Follower {
-    /// Its IP address, or the name of its host.
+    /// The IP address or host name.
     pub host: String,
-    /// The port at which it serves; 0 if that is not known.
+    /// The port for clients; 0 if it is unknown.
     pub port: u16,
-    /// Whether it is sent items that were there before.
+    /// Whether a full sync is running.
     pub is_copying: bool,
-    /// How many bytes of changes it was sent, as [`Replication::offset`].
+    /// The sent bytes of changes, as in [`Replication::offset`].
     pub offset: u64,
-    /// How many seconds it may be behind.
+    /// The replication lag in seconds.
     pub lag_secs: u64,
 }
 
@@ -68,7 +68,7 @@ impl LinkState {
 }
 
 impl Replication {
-    /// The lines of `INFO`'s section.
+    /// The lines of the section of `INFO`.
     pub(super) fn lines(&self) -> String {
         let mut lines = String::new();
         match &self.link {

@@ -1,13 +1,13 @@
-//! What a server says of itself: `INFO`, `ROLE`, `HELLO`, its settings and latencies.
+//! Answers about the server: `INFO`, `ROLE`, `HELLO`, `CONFIG GET` and `LATENCY HISTOGRAM`.
 
 use super::element::{Version, array, bulk, integer, map, text_page};
 use super::replication::{Replication, or_none};
 use crate::resp::{Arguments, matches};
 
-/// The version of redis-server whose commands these are, for clients that ask.
+/// The compatible version of redis-server, which clients can query.
 pub const REDIS_VERSION: &str = "7.2.4";
 
-/// Writes the answer to `HELLO` from the client of this number. `follows`: the server follows another one.
+/// Writes the answer to `HELLO` from the client with this number. `follows`: the server is a follower.
 pub fn hello(version: Version, client: u64, follows: bool, out: &mut Vec<u8>) {
     map(version, 8, out);
     for (name, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
@@ -27,18 +27,18 @@ pub fn hello(version: Version, client: u64, follows: bool, out: &mut Vec<u8>) {
     array(0, out);
 }
 
-/// A page of `INFO`. Its numbers are those of memcached's `stats`.
+/// A builder of the page of `INFO`. Its numbers are memcached's statistics.
 #[derive(Debug)]
 pub struct InfoPage<'b> {
-    /// The sections that are asked for; all if there are none.
+    /// The requested sections; all if empty.
     sections: Arguments<'b>,
     /// The value of each line of [`INFO`].
     values: Vec<String>,
-    /// What is shown of replication, instead of the lines for a server that knows of no other.
+    /// The replication state. It replaces the constant lines of that section.
     replication: Option<Replication>,
 }
 
-/// The section of each line, its name, and the statistic that it shows, or else its value.
+/// The lines of the page: section, name, and a statistic (`Ok`) or a constant value (`Err`).
 const INFO: [(&str, &str, Result<&str, &str>); 18] = [
     ("Server", "redis_version", Err(REDIS_VERSION)),
     ("Server", "redis_mode", Err("standalone")),
@@ -63,19 +63,19 @@ const INFO: [(&str, &str, Result<&str, &str>); 18] = [
 const REPLICATION: &str = "Replication";
 
 impl<'b> InfoPage<'b> {
-    /// A page with these sections.
+    /// Starts a page with these sections.
     #[must_use]
     pub fn new(sections: Arguments<'b>) -> Self {
         let values = INFO.iter().map(|(_, _, source)| source.err().unwrap_or("0").to_owned());
         Self { sections, values: values.collect(), replication: None }
     }
 
-    /// Takes what the server is to other servers.
+    /// Sets the replication state.
     pub fn set_replication(&mut self, replication: Option<Replication>) {
         self.replication = replication;
     }
 
-    /// Takes a statistic, if the page shows it.
+    /// Sets a statistic. Ignores those that are not on the page.
     pub fn set(&mut self, statistic: &str, value: &str) {
         let lines = INFO.iter().zip(&mut self.values);
         for (_, shown) in lines.filter(|((_, _, source), _)| *source == Ok(statistic)) {
@@ -117,7 +117,7 @@ impl<'b> InfoPage<'b> {
     }
 }
 
-/// Writes the answer to `ROLE`. A server without followers and leader is a master.
+/// Writes the answer to `ROLE`. A server without a link is a master.
 pub fn role(replication: &Replication, out: &mut Vec<u8>) {
     match &replication.link {
         Some(link) => {
@@ -132,7 +132,7 @@ pub fn role(replication: &Replication, out: &mut Vec<u8>) {
             array(3, out);
             bulk(b"master", out);
             integer(or_none(Some(replication.offset)), out);
-            // Those that are not up to date are left out.
+            // As redis-server, leave out followers with a running full sync.
             let followers = replication.followers.iter().filter(|follower| !follower.is_copying);
             array(followers.clone().count(), out);
             for follower in followers {
@@ -145,8 +145,8 @@ pub fn role(replication: &Replication, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the answer to `CONFIG GET`: the settings whose names match one of `patterns`, which may
-/// be as those of `KEYS`. `limit_bytes` is the memory limit, `bulk_len_max` the longest argument, `databases` their number.
+/// Writes the answer to `CONFIG GET`: the settings with a name that matches one of `patterns`. `limit_bytes` is the
+/// memory limit, `bulk_len_max` the longest argument, `databases` the number of databases.
 pub fn config(
     version: Version,
     patterns: Arguments<'_>,
@@ -175,14 +175,14 @@ pub fn config(
     }
 }
 
-/// The latencies of a class of commands.
+/// The latency histogram of a class of commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassLatencies {
     /// The name of the class.
     pub name: &'static str,
-    /// How many requests there were.
+    /// The number of requests.
     pub count: u64,
-    /// Times in microseconds, ascending, each with the number of requests that took no longer.
+    /// Bounds in microseconds, ascending, each with the number of requests up to this bound.
     pub micros: Vec<(u64, u64)>,
 }
 

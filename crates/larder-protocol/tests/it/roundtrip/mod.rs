@@ -1,5 +1,5 @@
-//! A request that is encoded and parsed is the same request; whatever arrives, the parser says
-//! something sensible and goes on.
+//! Property tests of encoding and parsing. Parsing an encoded request gives the same request, and the parser makes
+//! progress on arbitrary bytes.
 
 mod strategies;
 
@@ -301,15 +301,15 @@ proptest! {
         }
     }
 
-    /// Progress is made, or more is asked for, whatever arrives.
+    /// On arbitrary bytes, the parser consumes a request or reports an incomplete one.
     #[test]
-    fn any_bytes_are_some_requests(bytes in prop::collection::vec(any::<u8>(), 1..200)) {
+    fn the_parser_makes_progress_on_arbitrary_bytes(bytes in prop::collection::vec(any::<u8>(), 1..200)) {
         make_progress(&bytes);
     }
 
-    /// As above, with lines that look like something.
+    /// On lines that resemble requests, the parser consumes a request or reports an incomplete one.
     #[test]
-    fn garbled_requests_are_some_requests(
+    fn the_parser_makes_progress_on_malformed_requests(
         key in key(),
         value in value(),
         options in set_options(),
@@ -340,7 +340,7 @@ fn make_progress(bytes: &[u8]) {
 }
 
 #[test]
-fn a_login_comes_back_and_hides_its_password() {
+fn an_encoded_login_is_parsed_and_debug_hides_the_password() {
     let credentials = Credentials { user: b"ann", password: Password(b"se cret") };
     let options = binary::Options { opaque: *b"abcd", quiet: false };
     let head = BinaryHead { opcode: 0x21, opaque: *b"abcd", ..BinaryHead::default() };

@@ -1,4 +1,4 @@
-//! Keys, values and flags of any kind, and what a parsed request is compared with.
+//! Strategies for keys, values and flags, and comparisons with parsed requests.
 
 use larder_protocol::encode::{WireKey, binary, meta};
 use larder_protocol::{
@@ -47,7 +47,7 @@ pub(crate) fn raw(key: &str) -> Key<'_> {
     Key { wire: key.as_bytes(), base64: false }
 }
 
-/// The request that all of `bytes` are.
+/// Parses `bytes`, which have to be exactly one request.
 pub(crate) fn parsed(bytes: &[u8]) -> Request<'_> {
     match Parser::default().parse(bytes) {
         Parsed::Request { request, consumed } if consumed == bytes.len() => request,
@@ -59,7 +59,7 @@ pub(crate) fn parsed(bytes: &[u8]) -> Request<'_> {
 pub(crate) fn encoded(encode: impl FnOnce(&mut Bytes)) -> Bytes {
     let mut out = b"before".to_vec();
     encode(&mut out);
-    assert!(out.starts_with(b"before"), "it only appends");
+    assert!(out.starts_with(b"before"), "encoding must only append");
     out.split_off(6)
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn check_meta<'b>(
 ) {
     let (parsed, format) = request;
     assert_eq!(parsed.decode(&mut [0; KEY_LEN_MAX]), key);
-    assert_eq!(parsed.base64, WireKey::new(key).is_err(), "base64 only where it is needed");
+    assert_eq!(parsed.base64, WireKey::new(key).is_err(), "base64 only for keys that require it");
     let shown = format.meta().expect("a meta request");
     for flag in all {
         assert_eq!(shown.has(*flag), flags.contains(flag), "{}", char::from(*flag));
@@ -134,7 +134,7 @@ pub(crate) fn check_meta<'b>(
     assert_eq!(sent.map(<[u8]>::to_vec), opaque.map(|number| number.to_string().into_bytes()));
 }
 
-/// The letter of each flag of a command, and what adds the flag to a set.
+/// The letter of each flag of a command, and the function that adds the flag to a set.
 type AllFlags<F> = &'static [(u8, fn(F) -> F)];
 
 /// Some flags of a command: their letters, and the set.
@@ -231,7 +231,7 @@ pub(crate) fn arithmetic_options() -> impl Strategy<Value = meta::ArithmeticOpti
     })
 }
 
-/// As binary reads it: a negative expiry is a time long past.
+/// The expiry after encoding in binary, where a negative expiry becomes a time in the past.
 pub(crate) fn in_binary(expiry: Exptime) -> Exptime {
     if expiry.0 < 0 { Exptime(2_592_001) } else { expiry }
 }
@@ -240,7 +240,7 @@ pub(crate) fn binary_options() -> impl Strategy<Value = binary::Options> {
     any::<([u8; 4], bool)>().prop_map(|(opaque, quiet)| binary::Options { opaque, quiet })
 }
 
-/// The head of a binary request, and that it is as the options said.
+/// Checks that the head of a binary request matches the options, and returns it.
 pub(crate) fn binary_format<'b>(
     request: &Request<'b>,
     options: binary::Options,
@@ -258,7 +258,7 @@ pub(crate) fn binary_format<'b>(
     let ReplyFormat::Binary(head) = format else { panic!("{request:?}") };
     assert_eq!((head.opaque, head.with_key), (options.opaque, with_key));
     let has_quiet_form = |opcode| !matches!(opcode, 0x1c | 0x0a | 0x0b | 0x10);
-    // The parser does not call these two quiet, but they are.
+    // The parser does not mark these two opcodes as quiet.
     let is_quiet = head.quiet || matches!(head.opcode, 0x17 | 0x18);
     assert_eq!(is_quiet, options.quiet && has_quiet_form(head.opcode), "{head:?}");
     format

@@ -7,7 +7,7 @@ use larder_session::Session;
 for_each_engine! { reads_are_answered_and_changes_refused binary_requests_are_refused_by_a_status
 resp_changes_get_readonly }
 
-const REFUSED: &str = "SERVER_ERROR this server has a copy: send changes to its leader\r\n";
+const REFUSED: &str = "SERVER_ERROR this server is a replica: send changes to its leader\r\n";
 
 /// The replies to `stream` in pieces of `step` bytes, after the requests of `filled`.
 fn answers<E: TestEngine>(
