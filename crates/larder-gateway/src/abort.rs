@@ -20,7 +20,7 @@ tokio::task_local! {
 }
 
 /// Marks the request of the current task as aborted; the first reason counts. Returns false outside of a request.
-pub(crate) fn request_abort(abort: Abort) -> bool {
+pub(crate) fn mark(abort: Abort) -> bool {
     ABORT.try_with(|noted| noted.set(noted.get().or(Some(abort)))).is_ok()
 }
 

@@ -1,4 +1,4 @@
-//! The thread that serves HTTP and gRPC, and its connections.
+//! The thread that serves HTTP and gRPC.
 
 #[cfg(feature = "grpc")]
 use crate::grpc;
@@ -40,47 +40,47 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tower_service::Service;
 
-/// The largest head of a request, in bytes, and how long it may take.
+/// The largest head of a request in bytes, and the time limit for receiving it.
 const HEAD_MAX: usize = 16 << 10;
 const HEAD_TIME: Duration = Duration::from_secs(30);
-/// How long a connection may stay without any byte read or written.
+/// A connection is closed after this time without a read or write.
 const IDLE_TIME: Duration = Duration::from_secs(30);
-/// How long a peer that may have streams of gRPC is silent before it is asked whether it is there, and how long it
-/// may take to answer: less than [`IDLE_TIME`] together.
+/// The HTTP/2 keep-alive interval and timeout of peers that may have gRPC streams. Their sum is below [`IDLE_TIME`], so
+/// that a peer that answers pings is never idle.
 const PING_TIME: Duration = Duration::from_secs(15);
 const PING_ANSWER_TIME: Duration = Duration::from_secs(10);
-/// What is counted for a connection of what may be kept for it, in bytes.
+/// Memory reserved for a connection, in bytes.
 const CONNECTION_LEN: usize = 32 << 10;
-/// What is counted for a request: its head, buffers, the state of its handler.
+/// Memory reserved for a request, in bytes: its head, buffers and the state of its handler.
 const REQUEST_LEN: usize = 16 << 10;
-/// What TLS takes besides: a record in each direction, and keys.
+/// Additional memory reserved for a TLS connection, in bytes: a record in each direction, and keys.
 const TLS_LEN: usize = 48 << 10;
-/// Requests at the same time on a connection of HTTP/2, and the bytes of their bodies that may be under way.
+/// Concurrent requests on an HTTP/2 connection, and its flow-control windows in bytes.
 const STREAMS_MAX: u32 = 32;
 const STREAM_WINDOW: u32 = 32 << 10;
 const CONNECTION_WINDOW: u32 = 64 << 10;
-/// How long to wait when the system has no file descriptor for a connection.
+/// The pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long requests may take that are under way when the server ends.
+/// The time limit for active requests when the server stops.
 const END_TIME: Duration = Duration::from_secs(2);
 
-/// A socket that listens already and never blocks, and what is served there.
+/// A listening non-blocking socket, and the interfaces that it serves.
 #[derive(Debug)]
 pub struct WebListener {
     /// The socket.
     pub socket: std::net::TcpListener,
-    /// What is served there.
+    /// The interfaces at this address.
     pub interfaces: Interfaces,
-    /// How connections are encrypted, if they are.
+    /// The TLS settings; `None` serves plain connections.
     pub tls: Option<WebTls>,
 }
 
-/// TLS at an address.
+/// TLS settings of an address.
 #[derive(Clone)]
 pub struct WebTls {
-    /// The configuration of a new connection, which names the protocols of HTTP.
+    /// Returns the configuration for a new connection. It has to offer HTTP's protocols by ALPN.
     pub configuration: Arc<dyn Fn() -> Arc<ServerConfig> + Send + Sync>,
-    /// How long a handshake may take.
+    /// The time limit of a handshake.
     pub handshake_time: Duration,
 }
 
@@ -100,7 +100,7 @@ impl WebTls {
     }
 }
 
-/// What is served at an address.
+/// The interfaces at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interfaces {
     /// HTTP.
@@ -108,7 +108,7 @@ pub enum Interfaces {
     /// gRPC, over HTTP/2.
     #[cfg(feature = "grpc")]
     Grpc,
-    /// Both, which are told apart by their paths.
+    /// Both, distinguished by path.
     #[cfg(feature = "grpc")]
     HttpAndGrpc,
 }
@@ -116,15 +116,15 @@ pub enum Interfaces {
 /// Settings of HTTP and gRPC.
 #[derive(Clone, Debug)]
 pub struct WebConfig {
-    /// Names that clients may have for the server, beside addresses and `localhost`.
+    /// Host names that clients may use for the server, in addition to IP addresses and `localhost`.
     pub hosts: Vec<String>,
-    /// Origins whose pages may use the server.
+    /// Origins of web pages that may use the server.
     pub origins: Vec<String>,
-    /// How many connections may be open at once. Others take the places of those without a request.
+    /// The most open connections. A further connection replaces an idle or slow one.
     pub connections_max: usize,
 }
 
-/// Serves a cache over HTTP and gRPC until it is stopped. While nobody asks, its thread sleeps.
+/// Serves a cache over HTTP and gRPC until it is stopped. Its thread sleeps while there are no requests.
 #[derive(Debug)]
 pub struct WebServer {
     stop: watch::Sender<bool>,
@@ -132,10 +132,10 @@ pub struct WebServer {
 }
 
 impl WebServer {
-    /// Serves `cache` at these addresses. Requests are counted in `counters`, which no other thread uses.
+    /// Starts serving `cache` at these addresses. No other thread may write to `counters`.
     ///
     /// # Errors
-    /// The system has no thread or event queue for it.
+    /// The system cannot create the thread or its event queue.
     pub fn start(
         listeners: Vec<WebListener>,
         config: WebConfig,
@@ -192,12 +192,12 @@ impl WebServer {
         Ok(Self { stop, thread })
     }
 
-    /// Answers what is under way, closes all connections, and ends the thread.
+    /// Finishes active requests for up to two seconds, closes all connections, and joins the thread.
     pub fn stop(self) {
-        // The receivers do not exist any more if the thread panicked.
+        // Sending fails if the thread panicked and dropped the receivers.
         let _ = self.stop.send(true);
         if self.thread.join().is_err() {
-            tracing::error!("the thread for HTTP and gRPC panicked, and this is a bug");
+            tracing::error!("the HTTP and gRPC thread panicked: this is a bug");
         }
     }
 }
@@ -205,14 +205,14 @@ impl WebServer {
 fn run(runtime: &Runtime, accepting: Vec<tokio::task::JoinHandle<()>>) {
     runtime.block_on(async {
         for acceptor in accepting {
-            // It fails if the task panicked, which was reported then.
+            // Joining fails if the task panicked. The panic was reported already.
             let _ = acceptor.await;
         }
     });
 }
 
 impl Interfaces {
-    /// All requests that are answered.
+    /// The routes of these interfaces.
     fn router(self, app: &App) -> Router {
         match self {
             Self::Http => http::router(app.clone()),
@@ -247,7 +247,7 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts connections until it is stopped, and ends when they have ended.
+    /// Accepts connections until the server stops, then waits for their active requests.
     async fn run(self, mut stopped: watch::Receiver<bool>) {
         let connections = GracefulShutdown::new();
         let mut end = pin!(stopped.changed());
@@ -259,23 +259,23 @@ impl Acceptor {
             };
             match accepted {
                 Ok((stream, _)) => {
-                    if let Some(held) = self.reserve().await {
+                    if let Some(reserved) = self.reserve().await {
                         let counted = OpenConnection::new(&self.app.view);
-                        self.serve(stream, (held, counted), &connections);
+                        self.serve(stream, (reserved, counted), &connections);
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "a connection of the gateway cannot be accepted");
+                    tracing::debug!(%error, "gateway: accepting a connection failed");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
         if timeout(END_TIME, connections.shutdown()).await.is_err() {
-            tracing::debug!("connections of the gateway are closed with requests under way");
+            tracing::debug!("gateway: stopped with unfinished requests");
         }
     }
 
-    /// Reserves memory for a connection, if need be that of another one, which is closed.
+    /// Reserves memory for a connection. Closes idle and slow connections if necessary.
     async fn reserve(&self) -> Option<Reservation> {
         let mut reserved = Reservation::empty(&self.app.view);
         let len = CONNECTION_LEN + if self.tls.is_some() { TLS_LEN } else { 0 };
@@ -284,15 +284,15 @@ impl Acceptor {
                 return Some(reserved);
             }
             if !self.app.connections.close_one() {
-                tracing::debug!("a connection of the gateway is closed: there is no memory for it");
+                tracing::debug!("gateway: refused a connection: no memory");
                 return None;
             }
-            // The task that was told to end does so.
+            // Let the task of the closed connection end, which releases its memory.
             yield_now().await;
         }
     }
 
-    /// Serves a connection in a task of its own, to whose end `kept` is kept.
+    /// Serves a connection in a new task, which holds `kept` until it ends.
     fn serve(&self, stream: TcpStream, kept: impl Send + 'static, connections: &GracefulShutdown) {
         let _ = stream.set_nodelay(true);
         let stream = IdleStream::new(stream, IDLE_TIME);
@@ -312,7 +312,7 @@ impl Acceptor {
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(STREAM_WINDOW as usize);
-        // Those who watch may wait for long: a peer that answers pings is there.
+        // A watch may be silent for a long time. Pings tell whether its peer is alive.
         if self.interfaces.has_grpc() {
             builder.http2().keep_alive_interval(PING_TIME).keep_alive_timeout(PING_ANSWER_TIME);
         }
@@ -340,19 +340,19 @@ impl Acceptor {
         let is_open = self.app.connections.add(activity, || {
             let task = tokio::spawn(async move {
                 if let Err(error) = serving.await {
-                    tracing::debug!(error, "a connection of the gateway ends with an error");
+                    tracing::debug!(error, "gateway: connection failed");
                 }
                 drop(kept);
             });
             task.abort_handle()
         });
         if !is_open {
-            tracing::debug!("a connection of the gateway is closed: all others have requests");
+            tracing::debug!("gateway: refused a connection: all others have active requests");
         }
     }
 }
 
-/// Answers a request, whose memory lasts as long as its answer.
+/// Answers a request. Its memory is reserved until the answer is sent.
 async fn answer(
     app: App,
     mut router: Router,
@@ -360,7 +360,7 @@ async fn answer(
     request: Request<Incoming>,
     is_grpc: bool,
 ) -> Result<Response<Body>, Infallible> {
-    let underway = activity.begin();
+    let underway = activity.start();
     let mut reserved = Reservation::empty(&app.view);
     if let Err(busy) = reserved.require(&app, REQUEST_LEN).await {
         return Ok(refused(busy, is_grpc));

@@ -1,4 +1,4 @@
-//! `larder.v1.Cache`: each method.
+//! The methods of `larder.v1.Cache`.
 
 use super::codec::{MESSAGE_LEN_MAX, PARTS_MAX};
 use super::fields::{self, NewItem, expiry, no_tags, out_of_memory, tag, ttl};
@@ -22,9 +22,9 @@ use tokio::task::yield_now;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Lookups that wait for slower storage at the same time.
+/// The most concurrent lookups of one request, which can wait for slower storage together.
 const AT_ONCE: usize = 32;
-/// What the other fields of an answer take, in bytes.
+/// The most bytes of an encoded answer without its value.
 const FIELDS_LEN: usize = 64;
 
 pub(super) struct CacheService(pub(super) App);
@@ -50,7 +50,7 @@ impl Cache for CacheService {
         let memory = RequestMemory::of(request.extensions(), &self.0);
         let keys = request.into_inner().keys;
         if keys.len() > PARTS_MAX {
-            let text = format!("A request has at most {PARTS_MAX} keys.");
+            let text = format!("A request may have at most {PARTS_MAX} keys.");
             return Err(Status::invalid_argument(text));
         }
         keys.iter().try_for_each(|key| fields::key(key).map(|_| ()))?;
@@ -143,7 +143,7 @@ impl Cache for CacheService {
 
     async fn flush(&self, request: Request<pb::FlushRequest>) -> RpcResult<pb::FlushResponse> {
         if !self.0.view.flush_allowed() {
-            return Err(Status::permission_denied("This server allows no flushes (-F)."));
+            return Err(Status::permission_denied("This server does not allow flushes (-F)."));
         }
         self.0.items.flush(expiry(request.into_inner().delay, self.0.view.now())?).await;
         Ok(Response::new(pb::FlushResponse {}))
@@ -171,7 +171,7 @@ impl Cache for CacheService {
         if is_there {
             let len =
                 |one: &pb::Statistic| one.name.len() + one.value.len() + size_of::<pb::Statistic>();
-            // It is copied into the message.
+            // The encoder copies the statistics into the message.
             memory.require(&self.0, 2 * statistics.iter().map(len).sum::<usize>()).await?;
             return Ok(Response::new(pb::StatsResponse { statistics }));
         }
@@ -180,7 +180,7 @@ impl Cache for CacheService {
     }
 }
 
-/// Looks an item up; `None` if there is none. Those who do not read what they asked for make room for it.
+/// Looks an item up; `None` if there is none. Closes connections that do not read their large values if necessary.
 async fn look(app: &App, key: &[u8]) -> Result<Option<Found>, Status> {
     loop {
         match app.items.get(key, true).await {
@@ -188,7 +188,7 @@ async fn look(app: &App, key: &[u8]) -> Result<Option<Found>, Status> {
             LookupOutcome::Missing => return Ok(None),
             LookupOutcome::Busy if app.connections.close_slow() => yield_now().await,
             LookupOutcome::Busy => {
-                let text = "Too many large values are being sent: try again in a second.";
+                let text = "Too many large values are being sent at the moment: retry in a second.";
                 return Err(Status::unavailable(text));
             }
             LookupOutcome::OutOfMemory => return Err(out_of_memory()),
@@ -197,7 +197,7 @@ async fn look(app: &App, key: &[u8]) -> Result<Option<Found>, Status> {
     }
 }
 
-/// The answer with the value in one piece, whose memory is counted with the bytes that others take `beside` it.
+/// Builds the answer with the value in one piece. Reserves its memory in addition to `beside` bytes of other answers.
 async fn whole(
     app: &App,
     memory: &RequestMemory,
@@ -207,10 +207,10 @@ async fn whole(
     let Some(mut found) = found else { return Ok(pb::GetResponse::default()) };
     let len = found.len();
     if len + FIELDS_LEN > MESSAGE_LEN_MAX {
-        let text = format!("The value has {len} bytes: Read sends it in pieces.");
+        let text = format!("The value has {len} bytes: use Read, which sends it in pieces.");
         return Err(Status::resource_exhausted(text));
     }
-    // It is copied into the message.
+    // The encoder copies the value into the message.
     memory.require(app, beside + 2 * len).await?;
     let value = match &mut *found.value {
         [] => Bytes::new(),
@@ -225,24 +225,24 @@ async fn whole(
     Ok(pb::GetResponse { found: true, value, cas, flags, ttl })
 }
 
-/// The bytes of values that were copied. Larger ones are still in the cache, which bounds them.
+/// The bytes of values that were copied from the cache. Larger values stay in the cache, which limits their memory.
 fn copied_len<'f>(app: &App, found: impl IntoIterator<Item = &'f Found>) -> usize {
     let large = app.items.upload_len_min();
     found.into_iter().map(Found::len).filter(|len| *len < large).sum()
 }
 
-/// What keys take beside their bytes, until all of them were looked up.
+/// The memory of keys without their bytes.
 fn keys_len(keys: &[Bytes]) -> usize {
     size_of_val(keys)
 }
 
-/// An answer for each key. Some keys are looked up ahead, so that they wait for slower storage together.
+/// Streams an answer for each key. Looks several keys up concurrently, so that they wait for slower storage together.
 fn many(
     app: App,
     memory: RequestMemory,
     keys: Vec<Bytes>,
 ) -> impl Stream<Item = Result<pb::GetResponse, Status>> + Send {
-    // They are there until the last of them was looked up.
+    // The keys stay in memory until the last one was looked up.
     let kept = keys_len(&keys);
     let keys = keys.into_iter();
     let state = ((app, memory, kept), keys, VecDeque::<(Bytes, LookupOutcome)>::new());
@@ -259,8 +259,8 @@ fn many(
             LookupOutcome::Missing => Ok(None),
             LookupOutcome::OutOfMemory => Err(out_of_memory()),
             LookupOutcome::OwnerUnreachable => Err(owner_unreachable()),
-            // Others of these keys hold what large values may hold. Those before it are sent now, and those
-            // behind it are looked up again.
+            // Large values of this batch of keys have reached the limit. The values before this one are sent first;
+            // the keys behind it are looked up again.
             LookupOutcome::Busy => {
                 ahead.iter_mut().for_each(|(_, looked)| *looked = LookupOutcome::Busy);
                 look(&app, &key).await
@@ -275,7 +275,7 @@ fn many(
         };
         Some((answer, ((app, memory, kept), keys, ahead)))
     });
-    // Nothing follows an error.
+    // An error ends the stream.
     answers.scan(false, |has_failed, answer| {
         let is_over = *has_failed;
         *has_failed = answer.is_err();

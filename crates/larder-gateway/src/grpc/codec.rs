@@ -1,7 +1,7 @@
-//! How messages are read: only those whose parts are few.
+//! Decoding of messages with a limited number of parts.
 //!
-//! A part of two bytes becomes a value of 32, so a short message of many parts would take much more memory than was
-//! counted when it arrived.
+//! A part of two bytes decodes to a value of 32 bytes. Without the limit, a short message of many parts would take much
+//! more memory than was counted when it arrived.
 
 use super::pb;
 use prost::Message;
@@ -12,20 +12,20 @@ use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-/// The longest message, in bytes: as long as clients usually take.
+/// The longest message, in bytes: the usual limit of clients.
 pub(super) const MESSAGE_LEN_MAX: usize = 4 << 20;
-/// The parts of a message: as many as `GetMany` may have keys.
+/// The most parts of a message, and the most keys of `GetMany`.
 pub(super) const PARTS_MAX: usize = 10_000;
-/// What parts with parts of their own may have together, in bytes: a key, tags and numbers.
+/// The most bytes of nested messages together: a key, tags and numbers.
 const HEAD_LEN_MAX: u64 = 16 << 10;
-/// What numbers in one part may have together, in bytes.
+/// The most bytes of packed numbers in one part.
 const PACKED_LEN_MAX: u64 = 64;
 
-/// A message whose parts are counted before it is read.
+/// A message whose parts are counted before it is decoded.
 pub(crate) trait Bounded {
-    /// The field that holds a message of its own with parts, if one does.
+    /// The field with a nested message, if there is one.
     const NESTED: Option<u32> = None;
-    /// The field that may hold many numbers in one part, if one does.
+    /// The field with packed numbers, if there is one.
     const PACKED: Option<u32> = None;
 }
 
@@ -46,7 +46,7 @@ impl Bounded for pb::WatchRequest {
 }
 impl Bounded for pb::StatsRequest {}
 
-/// Reads bounded messages, and writes any.
+/// Decodes bounded messages, and encodes any message.
 pub(crate) struct BoundedCodec<T, U>(PhantomData<(T, U)>);
 
 impl<T, U> Default for BoundedCodec<T, U> {
@@ -81,7 +81,7 @@ impl<U: Message + Default + Bounded> Decoder for BoundedDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // It is contiguous; what is not would be refused as incomplete.
+        // The message is contiguous. If it were not, `count` would refuse it as incomplete.
         count(message.chunk(), U::NESTED, U::PACKED)?;
         match self.0.decode(message) {
             Ok(decoded) => Ok(decoded),
@@ -90,21 +90,23 @@ impl<U: Message + Default + Bounded> Decoder for BoundedDecoder<U> {
     }
 }
 
+/// Checks the number of a message's parts.
+///
 /// # Errors
-/// `INVALID_ARGUMENT`: it has too many parts, or is no message.
+/// `INVALID_ARGUMENT`: the message has too many parts, or is malformed.
 fn count(mut message: &[u8], nested: Option<u32>, packed: Option<u32>) -> Result<(), Status> {
     let malformed = |error| Status::invalid_argument(format!("The message is malformed: {error}"));
     let (mut parts, mut nested_len) = (0, 0_u64);
     while message.has_remaining() {
         parts += 1;
         if parts > PARTS_MAX {
-            let text = format!("A message has at most {PARTS_MAX} fields, or keys.");
+            let text = format!("A message may have at most {PARTS_MAX} fields or keys.");
             return Err(Status::invalid_argument(text));
         }
         let (field, kind) = decode_key(&mut message).map_err(malformed)?;
         if nested == Some(field) && kind == WireType::LengthDelimited {
             let mut ahead = message;
-            // They are merged if there are several.
+            // The decoder merges repeated nested messages, so their lengths add up.
             nested_len = nested_len.saturating_add(decode_varint(&mut ahead).map_err(malformed)?);
             if nested_len > HEAD_LEN_MAX {
                 return Err(Status::invalid_argument("The head of a value is too long."));
@@ -127,7 +129,7 @@ mod tests {
     use tonic::Code;
 
     #[test]
-    fn messages_of_many_parts_are_refused_before_they_are_read() {
+    fn a_message_with_too_many_parts_is_refused() {
         let keys = |count| pb::GetManyRequest { keys: vec![bytes::Bytes::new(); count] };
         let count = |message: &[u8]| count(message, None, None).map_err(|status| status.code());
         assert_eq!(count(&keys(PARTS_MAX).encode_to_vec()), Ok(()));
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn many_numbers_in_one_part_are_refused() {
+    fn too_many_packed_numbers_are_refused() {
         let kinds = |count| pb::WatchRequest { kinds: vec![1; count], ..Default::default() };
         let count = |message: &[u8]| {
             count(message, None, pb::WatchRequest::PACKED).map_err(|status| status.code())
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn many_tags_do_not_fit_the_heads_of_a_value() {
+    fn too_many_tags_in_the_head_of_a_value_are_refused() {
         let message = |tags| {
             let tags = vec![bytes::Bytes::new(); tags];
             let item = pb::SetRequest { tags, ..Default::default() };

@@ -1,4 +1,4 @@
-//! Deadlines that clients set (`grpc-timeout`).
+//! Deadlines of clients (`grpc-timeout`).
 
 use super::memory::RequestMemory;
 use crate::web::memory::with_guard;
@@ -12,18 +12,18 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use tonic::Status;
 
-/// The longest time that is measured; deadlines behind it are none.
+/// Longer timeouts count as no deadline.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// When a request has to be answered to the end, if it has to be.
+/// The time by which the answer has to be finished; `None` without a deadline.
 #[derive(Clone, Copy)]
 pub(super) struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// The deadline that a request names.
+    /// Reads the deadline of a request.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`: it is no time.
+    /// `INVALID_ARGUMENT`: the timeout is malformed.
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, Status> {
         let Some(text) = headers.get("grpc-timeout") else { return Ok(Self(None)) };
         let time = text.to_str().ok().and_then(parse);
@@ -35,7 +35,7 @@ impl Deadline {
         Ok(Self((time < LONGEST).then(|| Instant::now() + time)))
     }
 
-    /// Waits for a result until then.
+    /// Waits for a result until the deadline.
     ///
     /// # Errors
     /// `DEADLINE_EXCEEDED`.
@@ -46,7 +46,7 @@ impl Deadline {
         }
     }
 
-    /// A body that ends then, with the memory that is kept to its end.
+    /// Wraps the body of an answer, which ends at the deadline and holds `memory` until then.
     pub(super) fn wrap_body(self, body: Body, memory: RequestMemory) -> DeadlineBody {
         let end = self.0.map(|at| Box::pin(sleep_until(at)));
         DeadlineBody { body: Some(body), end, memory }
@@ -57,7 +57,7 @@ fn exceeded() -> Status {
     Status::deadline_exceeded("The request took longer than its deadline allows.")
 }
 
-/// Reads a time as the protocol of gRPC writes it.
+/// Parses a time in the format of gRPC's protocol.
 fn parse(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -75,9 +75,9 @@ fn parse(text: &str) -> Option<Duration> {
     }
 }
 
-/// The body of an answer.
+/// The body of an answer with a deadline.
 pub(super) struct DeadlineBody {
-    /// Nothing once the deadline is over.
+    /// `None` after the deadline.
     body: Option<Body>,
     end: Option<Pin<Box<Sleep>>>,
     memory: RequestMemory,
@@ -95,13 +95,13 @@ impl http_body::Body for DeadlineBody {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         if !is_over {
             let polled = Pin::new(body).poll_frame(cx);
-            // They may wait in the connection long after the answer was made.
+            // The connection may hold bytes for a slow peer long after the handler has finished.
             let keep = |data| with_guard(data, self.memory.clone());
             return polled.map_ok(|frame| frame.map_data(keep));
         }
         self.body = None;
         let mut trailers = HeaderMap::new();
-        // A status without details can be written.
+        // Encoding a status without details cannot fail.
         let _ = exceeded().add_header(&mut trailers);
         Poll::Ready(Some(Ok(Frame::trailers(trailers))))
     }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_a_unit() {
+    fn a_time_has_up_to_eight_digits_and_a_unit() {
         for (text, expected) in [
             ("1S", Some(Duration::from_secs(1))),
             ("00000100m", Some(Duration::from_millis(100))),

@@ -1,4 +1,4 @@
-//! Fields of requests, and what outcomes are in answers.
+//! Conversions of request fields to operations, and of outcomes to answers.
 
 use super::pb::set_request::Condition;
 use super::pb::{Outcome, SetRequest, SetResponse};
@@ -10,10 +10,10 @@ use larder_store::{Expiry, KEY_LEN_MAX, Now, Refusal, TAGS_MAX};
 use prost_types::Duration;
 use tonic::Status;
 
-/// The key of an item.
+/// Checks the key of an item.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT`: no item can have it.
+/// `INVALID_ARGUMENT`: the key is empty or too long.
 pub(super) fn key(key: &Bytes) -> Result<&[u8], Status> {
     if (1..=KEY_LEN_MAX).contains(&key.len()) {
         return Ok(key);
@@ -21,10 +21,10 @@ pub(super) fn key(key: &Bytes) -> Result<&[u8], Status> {
     Err(Status::invalid_argument(format!("A key has 1 to {KEY_LEN_MAX} bytes.")))
 }
 
-/// The name of a tag.
+/// Checks the name of a tag.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT`: it is too long, or empty.
+/// `INVALID_ARGUMENT`: the name is empty or too long.
 pub(super) fn tag(name: &[u8]) -> Result<(), Status> {
     if (1..=TAG_LEN_MAX).contains(&name.len()) {
         return Ok(());
@@ -34,7 +34,7 @@ pub(super) fn tag(name: &[u8]) -> Result<(), Status> {
 
 fn tags(app: &App, names: &[Bytes]) -> Result<Tags, Status> {
     if names.len() > TAGS_MAX {
-        let text = format!("An item has at most {TAGS_MAX} tags.");
+        let text = format!("An item may have at most {TAGS_MAX} tags.");
         return Err(Status::invalid_argument(text));
     }
     names.iter().try_for_each(|name| tag(name))?;
@@ -45,13 +45,13 @@ fn tags(app: &App, names: &[Bytes]) -> Result<Tags, Status> {
     })
 }
 
-/// When an item expires that lives for so long.
+/// Converts a time to live to an expiry.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT`: it is not above 0.
+/// `INVALID_ARGUMENT`: the time is not above 0, or too long.
 pub(super) fn expiry(ttl: Option<Duration>, now: Now) -> Result<Expiry, Status> {
     let Some(ttl) = ttl else { return Ok(Expiry::Never) };
-    let refused = || Status::invalid_argument("A time must be above 0, and less than 136 years.");
+    let refused = || Status::invalid_argument("A time must be above 0 and below 136 years.");
     let ttl = std::time::Duration::try_from(ttl).map_err(|_| refused())?;
     let millis = ttl.as_nanos().div_ceil(1_000_000);
     let is_short = (1..=u128::from(u32::MAX) * 1000).contains(&millis);
@@ -59,12 +59,12 @@ pub(super) fn expiry(ttl: Option<Duration>, now: Now) -> Result<Expiry, Status> 
     Ok(expiry_at(now.in_millis().saturating_add(millis), now))
 }
 
-/// The time that an item has left.
+/// The time until an item expires.
 pub(super) fn ttl(found: &Found) -> Option<Duration> {
     found.ttl.map(|secs| Duration { seconds: secs.into(), nanos: 0 })
 }
 
-/// An item that is to be stored.
+/// The attributes and the condition of an item to store.
 pub(super) struct NewItem {
     expiry: Expiry,
     client_flags: u32,
@@ -73,13 +73,15 @@ pub(super) struct NewItem {
 }
 
 impl NewItem {
+    /// Reads the fields of a request.
+    ///
     /// # Errors
-    /// `INVALID_ARGUMENT`: a field is wrong. Otherwise, an error of its tags.
+    /// `INVALID_ARGUMENT`: a field is invalid. Otherwise an error of the tags.
     pub(super) fn of(app: &App, request: &SetRequest) -> Result<Self, Status> {
         key(&request.key)?;
         let condition = request.condition.map(|condition| match condition {
             Condition::Absent(false) | Condition::Present(false) => {
-                Err(Status::invalid_argument("absent and present must be true, or missing."))
+                Err(Status::invalid_argument("absent and present must be true or unset."))
             }
             condition => Ok(condition),
         });
@@ -91,7 +93,7 @@ impl NewItem {
         })
     }
 
-    /// Stores the item with `value`, or with that of `upload`, which has `len` bytes.
+    /// Stores the item with `value`, or with the value of an upload and its length.
     ///
     /// # Errors
     /// The item is too large, or there is no memory for it.
@@ -137,11 +139,11 @@ pub(super) fn too_large() -> Status {
 }
 
 pub(super) fn out_of_memory() -> Status {
-    Status::resource_exhausted("There is no memory for the item, and nothing can be evicted.")
+    Status::resource_exhausted("The server has no memory for the item and can evict nothing.")
 }
 
 pub(super) fn no_tags() -> Status {
-    Status::unimplemented("The engine of this server keeps no tags.")
+    Status::unimplemented("The engine of this server has no tags.")
 }
 
 #[cfg(test)]
@@ -150,7 +152,7 @@ mod tests {
     use larder_store::Seconds;
 
     #[test]
-    fn times_are_above_zero() {
+    fn a_time_to_live_is_above_zero_and_rounded_up_to_milliseconds() {
         let now = Now { secs: Seconds(1000), millis: 500 };
         let end = |seconds, nanos| {
             let expiry = expiry(Some(Duration { seconds, nanos }), now);

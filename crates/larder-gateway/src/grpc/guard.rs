@@ -1,7 +1,7 @@
-//! What is done around each request: its login, its deadline and its memory.
+//! Middleware of each request: access checks, deadline and memory.
 //!
-//! A page of any site can have a browser send requests to a server that the browser can reach. Browsers speak
-//! HTTP/1.1 to servers without TLS, or say the page's origin; clients of gRPC do neither.
+//! A web page of any site can make a browser send requests to every server that the browser reaches. Such requests use
+//! HTTP/1.1 (without TLS) or have an `Origin`, and gRPC clients send neither, so both are refused.
 
 use super::deadline::Deadline;
 use super::memory::{CountedBody, RequestMemory};
@@ -18,9 +18,9 @@ use hyper::Version;
 use hyper::header::ORIGIN;
 use tonic::{Status, body};
 
-/// Services that need no login.
+/// The service that needs no login.
 const OPEN: &str = "/grpc.health.v1.Health/";
-/// Services that change nothing, and the methods of ours that don't.
+/// Services and methods that change nothing.
 const READS: [&str; 7] = [
     "/grpc.reflection.",
     "/larder.v1.Cache/Get",
@@ -31,13 +31,13 @@ const READS: [&str; 7] = [
     "/grpc.health.",
 ];
 
-/// Lets requests through that are allowed, with their deadline and their memory.
+/// Passes allowed requests to their methods, with a deadline and a memory account.
 pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     let checked = check(&app, &request).and_then(|()| Deadline::of(request.headers()));
     let deadline = match checked {
         Ok(deadline) => deadline,
         Err(status) => {
-            // Clients that send a stream may not look for an answer before its end.
+            // A client that sends a stream may not read an answer before the end of the stream.
             discard(&mut request.into_body()).await;
             return refuse(&status);
         }
@@ -50,7 +50,7 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
     let answered = deadline.bound(answer).await.and_then(|answer| {
         answer.map_err(|ended| match ended {
             Abort::Unconfirmed => {
-                let text = "No other server has confirmed the change in time: it may last or not.";
+                let text = "No other server has confirmed the change in time: it may be lost.";
                 Status::deadline_exceeded(text)
             }
             Abort::OwnerUnreachable => owner_unreachable(),
@@ -62,9 +62,10 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
     }
 }
 
-/// The answer to a request for an item of another server that does not answer.
+/// The error when the server that owns an item is unreachable.
 pub(super) fn owner_unreachable() -> Status {
-    let text = "Another server has the item and could not be asked: send requests to the leader of its group.";
+    let text =
+        "The server that owns the item is unreachable: send requests to the leader of its group.";
     Status::unavailable(text)
 }
 
@@ -74,7 +75,7 @@ fn refuse(status: &Status) -> Response {
 
 fn check(app: &App, request: &Request) -> Result<(), Status> {
     if request.version() != Version::HTTP_2 || request.headers().contains_key(ORIGIN) {
-        let text = "gRPC is served over HTTP/2 alone, and not to web pages.";
+        let text = "gRPC requires HTTP/2 and refuses requests of web pages.";
         return Err(Status::permission_denied(text));
     }
     let path = request.uri().path();
@@ -82,7 +83,7 @@ fn check(app: &App, request: &Request) -> Result<(), Status> {
         return Ok(());
     }
     if !reads(path) && app.view.read_only() {
-        let text = "This server has a copy: send changes to its leader.";
+        let text = "This server is a replica: send changes to its leader.";
         return Err(Status::failed_precondition(text));
     }
     match rights(app, request.headers()) {

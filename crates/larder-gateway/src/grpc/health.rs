@@ -1,4 +1,4 @@
-//! `grpc.health.v1.Health`: whether the server takes requests, rather than ending.
+//! `grpc.health.v1.Health`: whether the server accepts requests, rather than shutting down.
 
 use super::pb::cache_server::SERVICE_NAME;
 use crate::web::app::App;
@@ -12,7 +12,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::Health;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-/// How often a watcher's answer is looked at again.
+/// The interval at which a watch checks the status again.
 const WATCH_TIME: Duration = Duration::from_secs(1);
 
 pub(super) struct HealthService(pub(super) App);
@@ -52,13 +52,13 @@ impl Health for HealthService {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<BoxStream<HealthCheckResponse>>, Status> {
         let service = request.into_inner().service;
-        let statuses = unfold((self.0.clone(), None), move |(app, told)| {
+        let statuses = unfold((self.0.clone(), None), move |(app, sent)| {
             let service = service.clone();
             async move {
                 let mut stopping = app.stopping.clone();
                 loop {
                     let status = status(&app, &service);
-                    if told != Some(status) {
+                    if sent != Some(status) {
                         return Some((Ok(answer(status)), (app, Some(status))));
                     }
                     if *stopping.borrow() {

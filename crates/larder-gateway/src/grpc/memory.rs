@@ -1,4 +1,4 @@
-//! The memory of a request: what has arrived of it, and what its answer takes.
+//! The memory account of a request: received bytes, and bytes of its answer.
 
 use super::codec::MESSAGE_LEN_MAX;
 use crate::server_view::ServerView;
@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use tokio::task::yield_now;
 use tonic::{Extensions, Status, body};
 
-/// The memory of a request and its answer, until both are dropped.
+/// The reserved memory of a request and its answer, released when both are dropped.
 #[derive(Clone)]
 pub(super) struct RequestMemory(Arc<Mutex<Account>>);
 
@@ -30,7 +30,7 @@ impl RequestMemory {
         Self(Arc::new(Mutex::new(Account { reserved, arrived: 0, answer: 0 })))
     }
 
-    /// That of the request with these extensions.
+    /// The account of the request with these extensions.
     pub(super) fn of(extensions: &Extensions, app: &App) -> Self {
         extensions.get().cloned().unwrap_or_else(|| Self::new(&app.view))
     }
@@ -42,51 +42,53 @@ impl RequestMemory {
         account.reserved.grow_to(len)
     }
 
-    /// Counts bytes that have arrived. A message is taken before the next one arrives, so they are never more than
-    /// one has.
+    /// Counts received bytes. The handler takes a message before the next one arrives, so the count is limited to the
+    /// longest message.
     fn arrive(&self, len: usize) -> bool {
         self.change(|account| account.arrived = (account.arrived + len).min(MESSAGE_LEN_MAX))
     }
 
-    /// Counts this many bytes for the answer, if need be after an idle or a slow peer was disconnected.
+    /// Reserves this many bytes for the answer. Closes idle and slow connections if necessary.
     ///
     /// # Errors
-    /// `UNAVAILABLE`: nobody is idle or slow, so the request has to come again.
+    /// `UNAVAILABLE`: no connection is idle or slow. The client has to retry.
     pub(super) async fn require(&self, app: &App, len: usize) -> Result<(), Status> {
         while !self.change(|account| account.answer = account.answer.max(len)) {
             if !app.connections.close_one() {
                 return Err(Busy.into());
             }
-            // The task that was told to end does so.
+            // Let the task of the closed connection end, which releases its memory.
             yield_now().await;
         }
         Ok(())
     }
 }
 
-/// The answer to a request for which there is no memory.
+/// The answer to a request without memory.
 pub(crate) fn refused(busy: Busy) -> Response {
     Status::from(busy).into_http::<body::Body>().map(Body::new)
 }
 
 impl From<Busy> for Status {
     fn from(_: Busy) -> Self {
-        Self::unavailable("Too much is being sent and received: try again in a second.")
+        Self::unavailable(
+            "The server has no memory for the request at the moment: retry in a second.",
+        )
     }
 }
 
-/// The body of a request, whose bytes are counted.
+/// The body of a request. Received bytes are counted.
 pub(super) struct CountedBody {
     body: Body,
     app: App,
     memory: RequestMemory,
-    /// Data for which there was no memory yet.
-    held: Option<Bytes>,
+    /// Received data that waits for memory.
+    waiting: Option<Bytes>,
 }
 
 impl CountedBody {
     pub(super) fn new(body: Body, app: App, memory: RequestMemory) -> Self {
-        Self { body, app, memory, held: None }
+        Self { body, app, memory, waiting: None }
     }
 }
 
@@ -98,8 +100,8 @@ impl http_body::Body for CountedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let (data, more) = match self.held.take() {
-            // It was counted before.
+        let (data, more) = match self.waiting.take() {
+            // The data was counted before.
             Some(data) => (data, 0),
             None => match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
@@ -116,8 +118,8 @@ impl http_body::Body for CountedBody {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         if self.app.connections.close_one() {
-            // The task that was told to end does so before this one is polled again.
-            self.held = Some(data);
+            // The task of the closed connection ends before this one is polled again.
+            self.waiting = Some(data);
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -125,7 +127,7 @@ impl http_body::Body for CountedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.held.is_none() && self.body.is_end_stream()
+        self.waiting.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

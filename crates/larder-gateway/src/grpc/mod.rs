@@ -1,12 +1,12 @@
-//! Items and statistics over gRPC, as `proto/larder/v1/cache.proto` describes them.
+//! Items and statistics over gRPC: the service of `proto/larder/v1/cache.proto`.
 //!
 //! | file | contains |
 //! |---|---|
 //! | `router.rs` | all services |
-//! | `guard.rs`, `deadline.rs`, `memory.rs`, `codec.rs` | who may do what, and how long and large requests and answers may be |
-//! | `cache.rs`, `value.rs`, `watch.rs` | the methods; those for values in pieces; events of items |
-//! | `fields.rs` | fields of requests, and what outcomes are in answers |
-//! | `health.rs` | the standard service that says whether the server takes requests |
+//! | `guard.rs`, `deadline.rs`, `memory.rs`, `codec.rs` | access checks; limits of time, memory and message parts |
+//! | `cache.rs`, `value.rs`, `watch.rs` | the methods; values in pieces; events of items |
+//! | `fields.rs` | conversions of request fields and outcomes |
+//! | `health.rs` | the standard health service |
 
 mod cache;
 mod codec;
@@ -22,7 +22,7 @@ mod watch;
 pub(crate) use memory::refused;
 pub(crate) use router::{router, services};
 
-/// What is generated from the description.
+/// Types generated from the service description.
 mod pb {
     #![allow(
         clippy::allow_attributes_without_reason,
@@ -31,10 +31,10 @@ mod pb {
         unnameable_types,
         unreachable_pub,
         unused_qualifications,
-        reason = "it is generated"
+        reason = "the code is generated"
     )]
     tonic::include_proto!("larder.v1");
 
-    /// The description, encoded, for reflection.
+    /// The encoded service description, for reflection.
     pub(super) const DESCRIPTION: &[u8] = tonic::include_file_descriptor_set!("larder.v1");
 }

@@ -1,4 +1,4 @@
-//! Values in pieces.
+//! Values sent and received in pieces.
 
 use super::fields::{NewItem, key, out_of_memory, too_large, ttl};
 use super::memory::RequestMemory;
@@ -12,10 +12,10 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use tonic::{Status, Streaming};
 
-/// The longest piece that is sent, in bytes.
+/// The longest sent piece, in bytes.
 const PIECE_LEN: usize = 64 << 10;
 
-/// The messages that show an item: its head, and its value in pieces, which stay in the cache until they are sent.
+/// The messages of an item: its head, then its value in pieces. The pieces stay in the cache until they are sent.
 pub(super) fn parts(
     found: Option<Found>,
 ) -> impl Iterator<Item = Result<pb::ReadResponse, Status>> + Send {
@@ -49,13 +49,12 @@ pub(super) async fn write(
     memory: &RequestMemory,
     mut messages: Streaming<pb::WriteRequest>,
 ) -> Result<pb::SetResponse, Status> {
-    let no_head =
-        || Status::invalid_argument("The first message must have the head, with the item.");
+    let no_head = || Status::invalid_argument("The first message must be a head with an item.");
     let first = messages.message().await?.ok_or_else(no_head)?;
     let Some(write_request::Part::Head(head)) = first.part else { return Err(no_head()) };
     let (item, len) = (head.item.ok_or_else(no_head)?, head.length);
     if !item.value.is_empty() {
-        return Err(Status::invalid_argument("The item in the head has no value."));
+        return Err(Status::invalid_argument("The item in the head must not have a value."));
     }
     let new = NewItem::of(app, &item)?;
     let max = app.view.limits().item_size_max;
@@ -63,7 +62,7 @@ pub(super) async fn write(
     let mut pieces = messages.map(|message| match message?.part {
         Some(write_request::Part::Data(data)) => Ok(data),
         Some(write_request::Part::Head(_)) => {
-            Err(Status::invalid_argument("Only the first message has a head."))
+            Err(Status::invalid_argument("Only the first message may be a head."))
         }
         None => Ok(Bytes::new()),
     });
@@ -99,5 +98,5 @@ async fn collect(
 }
 
 fn wrong_length() -> Status {
-    Status::invalid_argument("The pieces have another length together than the head says.")
+    Status::invalid_argument("The length of the pieces differs from the length in the head.")
 }

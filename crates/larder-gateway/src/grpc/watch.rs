@@ -1,4 +1,4 @@
-//! `Watch`: what happens to items.
+//! `Watch`: events of items.
 
 use super::memory::RequestMemory;
 use super::pb;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tonic::codegen::BoxStream;
 use tonic::{Response, Status};
 
-/// A watcher, until it is dropped.
+/// A registered watcher. Dropping it unregisters its queue.
 struct Watcher {
     view: Arc<dyn ServerView>,
     queue: Arc<EventQueue>,
@@ -29,26 +29,26 @@ impl Drop for Watcher {
     }
 }
 
-/// Begins to watch.
+/// Starts a watch.
 ///
 /// # Errors
-/// The filter is wrong, watchers are not allowed, or there are too many.
+/// The filter is invalid, the server does not allow watchers, or there are too many.
 pub(super) async fn watch(
     app: &App,
     memory: &RequestMemory,
     request: pb::WatchRequest,
 ) -> Result<Response<BoxStream<pb::WatchResponse>>, Status> {
     if request.prefix.len() > KEY_LEN_MAX {
-        let text = format!("No key begins so: keys have at most {KEY_LEN_MAX} bytes.");
+        let text = format!("The prefix is too long: keys have at most {KEY_LEN_MAX} bytes.");
         return Err(Status::invalid_argument(text));
     }
     let queue = Arc::new(EventQueue::new(filter(&request)?, app.view.random()));
     if !app.view.watch_allowed() {
-        return Err(Status::permission_denied("This server allows no watchers (-W)."));
+        return Err(Status::permission_denied("This server does not allow watchers (-W)."));
     }
     memory.require(app, EVENT_QUEUE_LEN_MAX).await?;
     if !app.view.watch(&queue) {
-        return Err(Status::resource_exhausted("There are as many watchers as there may be."));
+        return Err(Status::resource_exhausted("There are too many watchers already."));
     }
     let watcher = Watcher { view: Arc::clone(&app.view), queue };
     let state = (watcher, app.stopping.clone());

@@ -1,4 +1,4 @@
-//! Answers that are made for one request, whose memory is counted until they were sent.
+//! Answers with counted memory, which is released when they are sent.
 
 use super::problem::Problem;
 use crate::web::app::App;
@@ -12,9 +12,9 @@ use serde::Serialize;
 /// Answers with JSON.
 ///
 /// # Errors
-/// There is no memory for it.
+/// There is no memory for the answer.
 pub(super) async fn json(app: &App, value: &impl Serialize) -> Result<Response, Problem> {
-    // The types here can be written as JSON.
+    // Serializing the types of this crate cannot fail.
     let text = serde_json::to_vec(value).unwrap_or_default();
     whole(app, HeaderValue::from_static("application/json"), text).await
 }
@@ -22,7 +22,7 @@ pub(super) async fn json(app: &App, value: &impl Serialize) -> Result<Response, 
 /// Answers with these bytes.
 ///
 /// # Errors
-/// There is no memory for them.
+/// There is no memory for the answer.
 pub(super) async fn whole(
     app: &App,
     kind: HeaderValue,

@@ -26,28 +26,28 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 
-/// The largest batch, in operations, in bytes of its body, and in bytes of the values of its answer.
+/// The limits of a batch: operations, bytes of its body, and bytes of the values in its answer.
 const OPERATIONS_MAX: usize = 1000;
 const LEN_MAX: usize = 8 << 20;
 const ANSWER_LEN_MAX: usize = 4 << 20;
-/// Neither has more than one in this many bytes of what all connections of the gateway may hold.
+/// Body and answer are also limited to this fraction of the memory of all gateway connections.
 const SHARE: usize = 4;
-/// How often the body is there: as it came, and in the operations.
+/// The number of copies of the body: as received, and in the operations.
 const BODY_COPIES: usize = 2;
-/// How often a value is there while the answer is written, in which each byte may become two.
+/// The memory of a value while the answer is written, in multiples of its length: JSON may double each byte.
 const COPIES: usize = 3;
-/// What the rest of a result takes in the answer, in bytes.
+/// The memory of a result in the answer without its value, in bytes.
 const RESULT_LEN: usize = 200;
-/// Lookups that wait for slower storage at the same time.
+/// The most concurrent lookups, which can wait for slower storage together.
 const AT_ONCE: usize = 32;
-/// How long a batch waits for other servers that do not answer, before the rest of its operations is refused.
+/// After waiting this long for unreachable servers, a batch refuses its remaining operations.
 const UNREACHABLE_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// A batch.
+/// A batch of operations.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Batch {
-    /// Up to 1000 operations, which are done in this order.
+    /// Up to 1000 operations, executed in this order.
     #[schema(max_items = 1000)]
     #[serde(deserialize_with = "operations")]
     operations: Vec<Operation>,
@@ -68,7 +68,7 @@ enum Operation {
         key: KeyField,
         #[serde(flatten)]
         value: ValueField,
-        /// Seconds until the item expires; it does not without them.
+        /// Seconds until the item expires; without it, the item does not expire.
         #[schema(minimum = 0.001)]
         ttl: Option<f64>,
         /// Client flags.
@@ -107,44 +107,44 @@ enum ValueField {
     Base64(String),
 }
 
-/// What a batch answers.
+/// The answer to a batch.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct BatchAnswer {
-    /// A result for each operation, in their order.
+    /// One result for each operation, in the same order.
     results: Vec<OperationResult>,
 }
 
 /// The result of an operation.
 #[derive(Debug, Serialize, ToSchema)]
 struct OperationResult {
-    /// What the operation would have been answered with alone: 200, 201, 204, 404 and so on.
+    /// The status of the operation as a single request: 200, 201, 204, 404 and so on.
     status: u16,
-    /// The value of an item that was looked up, if it is text in UTF-8.
+    /// The value of a found item, if it is UTF-8 text.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<String>,
-    /// The value of an item that was looked up, if it is not.
+    /// The value of a found item in base64, if it is not UTF-8 text.
     #[serde(skip_serializing_if = "Option::is_none")]
     value_base64: Option<String>,
-    /// The entity tag of an item that was looked up or stored.
+    /// The entity tag of a found or stored item.
     #[serde(skip_serializing_if = "Option::is_none")]
     etag: Option<String>,
-    /// The client flags of an item that was looked up.
+    /// The client flags of a found item.
     #[serde(skip_serializing_if = "Option::is_none")]
     flags: Option<u32>,
-    /// Seconds until an item that was looked up expires.
+    /// Seconds until a found item expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     ttl: Option<u32>,
-    /// Why the operation was refused.
+    /// The reason why the operation failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<ProblemBody>,
 }
 
-/// Does up to 1000 operations, in order. Each succeeds or fails by itself.
+/// Executes up to 1000 operations in order. Each succeeds or fails independently.
 #[utoipa::path(post, path = "/v1/batch", tag = "items", request_body = Batch, responses(
-    (status = 200, description = "a result for each operation", body = BatchAnswer),
-    (status = 400, description = "the body is no batch", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 503, description = "too much is being received and sent", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 411, description = "a body of more than 64 KiB needs a length", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 200, description = "one result for each operation", body = BatchAnswer),
+    (status = 400, description = "the body is not a valid batch", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 503, description = "the server has no memory for the request at the moment", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 411, description = "a body of more than 64 KiB needs a Content-Length", body = ProblemBody, content_type = "application/problem+json"),
     (status = 413, description = "the batch is too long, or has more than 1000 operations", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn batch(
@@ -162,13 +162,13 @@ pub(super) async fn batch(
         if error.to_string().starts_with(TOO_MANY) {
             return too_large(len_max, answer_len_max);
         }
-        Problem::bad_request(format!("The body is no batch: {error}"))
+        Problem::bad_request(format!("The body is not a valid batch: {error}"))
     })?;
     let (mut results, mut len) = (Vec::new(), 0);
     let (mut has_changed, mut unreachable_time) = (false, Duration::ZERO);
     let mut operations = batch.operations.into_iter().peekable();
     while let Some(first) = operations.next() {
-        // Lookups that follow one another may wait together; changes take effect in their order.
+        // Consecutive lookups run concurrently; changes are executed one after the other.
         let changes = !matches!(first, Operation::Get { .. });
         let mut together = vec![first];
         let is_get = |operation: &Operation| matches!(operation, Operation::Get { .. });
@@ -183,7 +183,7 @@ pub(super) async fn batch(
             if unreachable_time > UNREACHABLE_TIME_MAX {
                 return Err(Problem::owner_unreachable());
             }
-            // Whatever becomes of it, the others are done.
+            // An aborted operation does not abort the whole request.
             abort::run_abortable(run(&app, operation, has_changed)).await.map_err(Problem::from)?
         };
         let outcomes = join_all(together.into_iter().map(run)).await;
@@ -218,7 +218,7 @@ pub(super) async fn batch(
         }
     }
     let mut bytes = Vec::with_capacity((COPIES - 1) * len + results.len() * RESULT_LEN);
-    // Its types can be written as JSON, and a vector can be written to.
+    // Serializing these types to a vector cannot fail.
     let _ = serde_json::to_writer(&mut bytes, &BatchAnswer { results });
     let answer = with_guard(bytes.into(), reserved);
     let kind = HeaderValue::from_static("application/json");
@@ -227,17 +227,17 @@ pub(super) async fn batch(
 
 fn too_large(len_max: usize, answer_len_max: usize) -> Problem {
     let detail = format!(
-        "A batch has at most {OPERATIONS_MAX} operations and {} KiB, and the values of its answer {} KiB.",
+        "A batch may have {OPERATIONS_MAX} operations and {} KiB, and its answer {} KiB of values.",
         len_max >> 10,
         answer_len_max >> 10
     );
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
 }
 
-/// How the error begins that is reported for too many operations.
+/// The prefix of the error for too many operations.
 const TOO_MANY: &str = "there are more than";
 
-/// The fields of an operation, which are read without keeping any others.
+/// The fields of an operation in JSON. Unlike a derived enum, this type does not buffer unknown fields.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OperationFields {
@@ -296,7 +296,7 @@ fn tag_names<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, 
     from.deserialize_seq(BoundedList { max: TAGS_MAX, of: "tags", item: PhantomData }).map(Some)
 }
 
-/// Reads a list of up to `max` elements: what is longer is refused before it takes memory.
+/// Deserializes a list of up to `max` elements. A longer list fails before it takes more memory.
 struct BoundedList<T> {
     max: usize,
     of: &'static str,
@@ -331,7 +331,7 @@ impl OperationResult {
     fn found(found: &Found) -> Self {
         let mut whole = Vec::with_capacity(found.len());
         found.value.iter().for_each(|piece| whole.extend_from_slice(piece));
-        // Other control characters would take six bytes each.
+        // JSON escapes take six bytes for each other control character, which exceeds the reserved memory.
         let is_text = |text: &str| !text.chars().any(|c| c.is_control() && !"\n\r\t".contains(c));
         let (value, value_base64) = match String::from_utf8(whole) {
             Ok(text) if is_text(&text) => (Some(text), None),
@@ -361,21 +361,21 @@ impl OperationResult {
         }
     }
 
-    /// The status of its problem.
+    /// Sets the status to that of the problem.
     fn with_status(mut self) -> Self {
         self.status = self.problem.as_ref().map_or(self.status, ProblemBody::status);
         self
     }
 }
 
-/// What an operation came to.
+/// The outcome of an operation.
 enum Outcome {
-    /// An item that was looked up, whose value is still in the cache.
+    /// A found item. A large value is still in the cache.
     Found(Found),
     Done(OperationResult),
 }
 
-/// Does an operation. `has_changed`: one before it has changed something, which a lookup has to see.
+/// Executes an operation. `has_changed`: an earlier operation has changed something, so lookups must not use a replica.
 async fn run(app: &App, operation: Operation, has_changed: bool) -> Result<Outcome, Problem> {
     let done = |status| Ok(Outcome::Done(OperationResult::of(status)));
     match operation {
@@ -415,7 +415,7 @@ fn decoded(text: &str) -> Result<Bytes, Problem> {
     let bytes = STANDARD.decode(text);
     bytes
         .map(Bytes::from)
-        .map_err(|_| Problem::bad_request("This is not base64, with its padding."))
+        .map_err(|_| Problem::bad_request("A key or value is not valid base64 with padding."))
 }
 
 impl KeyField {

@@ -20,10 +20,10 @@ use tokio::time::timeout;
 
 /// The longest body of unknown length, in bytes.
 pub(super) const UNANNOUNCED_MAX: usize = 64 << 10;
-/// How long a body may take, and how much longer for each [`SLOWEST`] bytes of it.
+/// The time limit of a body: this time, and the same again for each 30 seconds at [`SLOWEST`] bytes per second.
 const BODY_TIME: Duration = Duration::from_secs(30);
 const SLOWEST: usize = 16 << 10;
-/// A value on its way out, in pieces that are not copied.
+/// A value as a body, in pieces that are not copied.
 pub(super) struct Pieces(pub(super) VecDeque<Bytes>);
 
 impl http_body::Body for Pieces {
@@ -46,16 +46,16 @@ impl http_body::Body for Pieces {
     }
 }
 
-/// A value that has arrived.
+/// A received value.
 pub(super) enum ReceivedValue {
-    /// As a whole, with its memory if that is counted.
+    /// The whole value, with its reserved memory.
     Whole { bytes: Bytes, _reserved: Option<Reservation> },
-    /// In the engine already; its length in bytes.
+    /// An upload in the engine, and its length in bytes.
     Uploaded(Upload, usize),
 }
 
 impl ReceivedValue {
-    /// The value, unless it was uploaded.
+    /// The value; empty if it is an upload.
     pub(super) fn bytes(&self) -> &[u8] {
         if let Self::Whole { bytes, .. } = self { bytes } else { &[] }
     }
@@ -76,7 +76,7 @@ impl ReceivedValue {
 /// Reads a value of at most `max` bytes for a key.
 ///
 /// # Errors
-/// A [`Problem`]: it is too long, too slow, or there is no memory for it.
+/// A [`Problem`]: the value is too long, arrives too slowly, or there is no memory for it.
 pub(super) async fn read_value(
     app: &App,
     key: &[u8],
@@ -86,7 +86,7 @@ pub(super) async fn read_value(
 ) -> Result<ReceivedValue, Problem> {
     let len = announced_len(headers);
     if len.is_some_and(|len| len > max) {
-        // A client that asks before it sends the body does not send it.
+        // A client that waits for `100 Continue` does not send a refused body.
         if !headers.contains_key(EXPECT) {
             discard(&mut body).await;
         }
@@ -102,18 +102,21 @@ pub(super) async fn read_value(
     }
 }
 
-/// Receives a body of this length, if that does not take too long.
+/// Receives a body within the time limit for its length.
 async fn in_time<T>(
     announced: Option<usize>,
     receive: impl Future<Output = Result<T, Problem>>,
 ) -> Result<T, Problem> {
     let time = BODY_TIME * (1 + u32::try_from(announced.unwrap_or(0) / SLOWEST / 30).unwrap_or(0));
     timeout(time, receive).await.map_err(|_| {
-        Problem::new(StatusCode::REQUEST_TIMEOUT, "The body of the request takes too long.")
+        Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "Receiving the body of the request took too long.",
+        )
     })?
 }
 
-/// Reads a body of at most `max` bytes, with its memory.
+/// Reads a body of at most `max` bytes, and reserves its memory.
 ///
 /// # Errors
 /// A [`Problem`].
@@ -132,7 +135,7 @@ async fn collect_slowly(
     announced: Option<usize>,
     max: usize,
 ) -> Result<(Bytes, Reservation), Problem> {
-    // Memory that nothing was written to is not there yet.
+    // The system provides memory only when it is written to.
     let mut whole = BytesMut::with_capacity(announced.unwrap_or(0).min(max));
     let mut reserved = Reservation::empty(&app.view);
     while let Some(data) = next(&mut body).await.map_err(|_| not_received())? {
@@ -152,7 +155,7 @@ async fn collect_slowly(
     Ok((whole.freeze(), reserved))
 }
 
-/// The length of the body, as announced.
+/// The announced length of the body.
 pub(super) fn announced_len(headers: &HeaderMap) -> Option<usize> {
     let len: u64 = headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
     Some(usize::try_from(len).unwrap_or(usize::MAX))
@@ -171,12 +174,12 @@ async fn upload(app: &App, key: &[u8], body: Body, len: usize) -> Result<Receive
         Err(UploadError::TooLarge) => Err(Problem::too_large()),
         Err(UploadError::OutOfMemory) => Err(Problem::out_of_memory()),
         Err(UploadError::WrongLength) => {
-            Err(Problem::bad_request("The body has another length than its Content-Length."))
+            Err(Problem::bad_request("The length of the body differs from its Content-Length."))
         }
         Err(UploadError::Peer(_)) => Err(not_received()),
     }
 }
 
 fn not_received() -> Problem {
-    Problem::bad_request("The body of the request was not received.")
+    Problem::bad_request("Receiving the body of the request failed.")
 }

@@ -1,14 +1,14 @@
-//! Conditional requests: entity tags are CAS values.
+//! Conditional requests. Entity tags are CAS values.
 
 use super::problem::Problem;
 use headers::ETag;
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, IF_MATCH, IF_NONE_MATCH};
 
-/// What has to hold for a change.
+/// The precondition of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Precondition {
-    /// Nothing.
+    /// No condition.
     None,
     /// There is no item (`If-None-Match: *`).
     Missing,
@@ -23,10 +23,10 @@ pub(super) fn etag(cas: u64) -> Option<ETag> {
     (cas != 0).then(|| format!("\"{cas:x}\"").parse().ok()).flatten()
 }
 
-/// The precondition of a change.
+/// Reads the precondition of a change from the headers.
 ///
 /// # Errors
-/// A [`Problem`] if the headers are no condition, or one that can't be checked in one step with the change.
+/// A [`Problem`] if the headers are malformed, or if the engine cannot check the condition atomically with the change.
 pub(super) fn of_change(headers: &HeaderMap) -> Result<Precondition, Problem> {
     match (value(headers, IF_MATCH)?, value(headers, IF_NONE_MATCH)?) {
         (None, None) => Ok(Precondition::None),
@@ -34,12 +34,12 @@ pub(super) fn of_change(headers: &HeaderMap) -> Result<Precondition, Problem> {
         (None, Some("*")) => Ok(Precondition::Missing),
         (Some(tag), None) => cas_of(tag).map(Precondition::Is),
         _ => Err(Problem::bad_request(
-            "A change takes one condition: If-Match with * or one entity tag, or If-None-Match: *.",
+            "A change may have one condition: If-Match with * or one entity tag, or If-None-Match: *.",
         )),
     }
 }
 
-/// The only value of a header.
+/// The single value of a header.
 fn value(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, Problem> {
     let mut values = headers.get_all(&name).iter();
     let (first, second) = (values.next(), values.next());
@@ -54,7 +54,7 @@ fn cas_of(tag: &str) -> Result<u64, Problem> {
     let quoted = tag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     let is_one = |text: &&str| !text.contains('"');
     match quoted.filter(is_one) {
-        // A tag that no item can have matches none. The same goes for a weak one.
+        // A tag that no item can have never matches, and neither does a weak tag.
         Some(digits) => Ok(u64::from_str_radix(digits, 16).unwrap_or(0)),
         None if tag.starts_with("W/\"") && !tag.contains(',') => Ok(0),
         None => Err(Problem::bad_request("If-Match must be * or one entity tag in quotes.")),
@@ -74,13 +74,13 @@ mod tests {
     }
 
     #[test]
-    fn a_change_has_one_condition() {
+    fn a_change_has_at_most_one_condition() {
         let is = |pairs: &[(HeaderName, &str)]| precondition(pairs);
         assert_eq!(is(&[]), Some(Precondition::None));
         assert_eq!(is(&[(IF_MATCH, " * ")]), Some(Precondition::Present));
         assert_eq!(is(&[(IF_NONE_MATCH, "*")]), Some(Precondition::Missing));
         assert_eq!(is(&[(IF_MATCH, "\"1f\"")]), Some(Precondition::Is(31)));
-        assert_eq!(is(&[(IF_MATCH, "\"what\"")]), Some(Precondition::Is(0)));
+        assert_eq!(is(&[(IF_MATCH, "\"other\"")]), Some(Precondition::Is(0)));
         assert_eq!(is(&[(IF_MATCH, "W/\"1f\"")]), Some(Precondition::Is(0)));
         for refused in [
             &[(IF_MATCH, "1f")][..],

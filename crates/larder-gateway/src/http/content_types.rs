@@ -1,13 +1,13 @@
-//! Content types as client flags. An item has 32 bits of flags and nothing else that could say what its
-//! value is, so the flags of a value that was stored over HTTP name a row of this table.
+//! Content types as client flags. Items have no content type, but 32 bits of client flags. The flags of a value
+//! stored over HTTP refer to a row of this table.
 
-/// The upper bits of flags that name a row; the lower eight are its number.
+/// The upper bits of flags that refer to a row; the lower eight are the row number.
 const MARK: u32 = 0x4C00_0000;
 
-/// What an item is that was stored with other flags, or with a type that is not in the table.
+/// The type of items with other flags, or stored with a type that is not in the table.
 pub(super) const UNKNOWN: &str = "application/octet-stream";
 
-/// The types. A row keeps its number forever, because items may be older than the server.
+/// The types. Row numbers never change, because items survive restarts with newer versions.
 const TABLE: [&str; 22] = [
     UNKNOWN,
     "text/plain; charset=utf-8",
@@ -33,8 +33,7 @@ const TABLE: [&str; 22] = [
     "text/markdown; charset=utf-8",
 ];
 
-/// The flags for a value of this type; 0 if it is not in the table. Text without a charset is taken as
-/// UTF-8.
+/// The flags for a content type; 0 if it is not in the table. Text without a charset counts as UTF-8.
 pub(super) fn flags_of(content_type: &str) -> u32 {
     let normal = |text: &str| -> String {
         let plain = text.chars().filter(|c| !c.is_ascii_whitespace() && *c != '"');
@@ -48,7 +47,7 @@ pub(super) fn flags_of(content_type: &str) -> u32 {
     row.and_then(|row| u32::try_from(row).ok()).map_or(0, |row| MARK | row)
 }
 
-/// The type that flags name.
+/// The content type for client flags.
 pub(super) fn type_of(flags: u32) -> &'static str {
     let row = usize::try_from(flags ^ MARK).ok().and_then(|row| TABLE.get(row));
     row.copied().unwrap_or(UNKNOWN)
@@ -59,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_row_is_found_by_its_type() {
+    fn each_content_type_maps_to_its_row_and_back() {
         for (row, name) in TABLE.iter().enumerate() {
             assert_eq!(flags_of(name), MARK | u32::try_from(row).unwrap());
             assert_eq!(type_of(flags_of(name)), *name);

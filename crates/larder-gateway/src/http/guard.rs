@@ -1,9 +1,8 @@
-//! Who may do what: logins, and pages of other sites that a browser shows.
+//! Access checks: logins, and protection against web pages of other sites.
 //!
-//! A page of any site can have a browser send requests to a server that the browser can reach. Two checks
-//! keep it from using this server: the name in `Host` must be one that the server is known by, so that a site
-//! can't pass its own name off as this server's address (DNS rebinding), and a request that changes something
-//! must not come from another site (`Origin`).
+//! A web page of any site can make a browser send requests to every server that the browser reaches. Two checks
+//! protect this server. The name in `Host` must be one of the server's names, which prevents DNS rebinding. A
+//! request that changes something must not come from another site (`Origin`).
 
 use super::problem::Problem;
 use crate::abort;
@@ -19,22 +18,22 @@ use hyper::http::uri::Authority;
 use hyper::{HeaderMap, Method, StatusCode};
 use std::net::IpAddr;
 
-/// What is shown without a login.
+/// Paths that need no login.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
-/// What shows items of this server alone; other requests about items are answered wherever these are.
+/// The path of key lists. A list has only items of this server; other requests about items are forwarded to the owner.
 const LIST: &str = "/v1/keys";
 
-/// Lets requests through that are allowed.
+/// Passes allowed requests to their handlers.
 ///
 /// # Errors
-/// A [`Problem`].
+/// A [`Problem`]: the request is refused or aborted.
 pub(super) async fn guard(
     State(app): State<App>,
     request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
     if let Err(problem) = check(&app, &request) {
-        // Many clients read no answer before they have sent the body, unless they ask first.
+        // Many clients read no answer before they have sent the body, except those that wait for `100 Continue`.
         if !request.headers().contains_key(EXPECT) {
             discard(&mut request.into_body()).await;
         }
@@ -49,12 +48,13 @@ fn check(app: &App, request: &Request) -> Result<(), Problem> {
     if let Some(host) = &host
         && !is_known(host.host(), &app.hosts)
     {
-        let detail = "The server is not known by the name in Host: give it as --http-host.";
+        let detail = "The name in Host is not a name of this server: allow it with --http-host.";
         return Err(Problem::new(StatusCode::FORBIDDEN, detail));
     }
     let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
     if !reads && !is_of_this_site(headers, host.as_ref(), &app.origins) {
-        let detail = "The request comes from another site: allow it by --http-cors.";
+        let detail =
+            "The request comes from a page of another site: allow its origin with --http-cors.";
         return Err(Problem::new(StatusCode::FORBIDDEN, detail));
     }
     if OPEN_PATHS.contains(&request.uri().path()) {
@@ -64,7 +64,7 @@ fn check(app: &App, request: &Request) -> Result<(), Problem> {
         return Err(Problem::owner_unreachable());
     }
     if !reads && app.view.read_only() {
-        let detail = "This server has a copy: send changes to its leader.";
+        let detail = "This server is a replica: send changes to its leader.";
         return Err(Problem::new(StatusCode::FORBIDDEN, detail));
     }
     match rights(app, headers).ok_or_else(Problem::login_required)? {
@@ -74,14 +74,14 @@ fn check(app: &App, request: &Request) -> Result<(), Problem> {
     }
 }
 
-/// The name that the client has for the server; `None` if it says none, as HTTP/1.0 allows.
+/// The name that the client uses for the server; `None` without one, which HTTP/1.0 allows.
 fn host(request: &Request) -> Result<Option<Authority>, Problem> {
     if let Some(authority) = request.uri().authority() {
         return Ok(Some(authority.clone()));
     }
     let Some(host) = request.headers().get(HOST) else { return Ok(None) };
     let parsed = Authority::try_from(host.as_bytes());
-    parsed.map(Some).map_err(|_| Problem::bad_request("Host is not a name or an address."))
+    parsed.map(Some).map_err(|_| Problem::bad_request("Host is neither a name nor an address."))
 }
 
 fn is_known(host: &str, hosts: &[String]) -> bool {
@@ -91,7 +91,7 @@ fn is_known(host: &str, hosts: &[String]) -> bool {
         || hosts.iter().any(|known| known.eq_ignore_ascii_case(host))
 }
 
-/// Whether the page that sent the request, if one did, is of this server, or of a site that is allowed.
+/// Whether the request comes from no web page, from a page of this server, or from an allowed origin.
 fn is_of_this_site(headers: &HeaderMap, host: Option<&Authority>, origins: &[String]) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return true };
     let Ok(origin) = origin.to_str() else { return false };
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_known_by_addresses_and_by_names_that_were_given() {
+    fn host_is_an_address_or_a_configured_name() {
         let hosts = ["cache.example".to_owned()];
         for (host, expected) in [
             ("127.0.0.1", true),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_come_from_no_page_or_from_one_of_this_server() {
+    fn origin_is_absent_or_of_this_server_or_allowed() {
         let host = Authority::from_static("127.0.0.1:8080");
         let origins = ["https://app.example".to_owned()];
         for (origin, expected) in [

@@ -1,5 +1,5 @@
-//! `/v1/keys/{key}`: items one by one.
-#![expect(unused_qualifications, reason = "the macro of utoipa writes them")]
+//! `/v1/keys/{key}`: requests about one item.
+#![expect(unused_qualifications, reason = "utoipa's macro generates them")]
 
 use super::body::{Pieces, ReceivedValue, read_value};
 use super::conditions::{Precondition, etag, of_change};
@@ -49,8 +49,8 @@ const TAG: &str = "items";
     (status = 400, description = "the key is too long, or empty", body = ProblemBody, content_type = "application/problem+json"),
     (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
     (status = 412, description = "If-Match names another value", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 416, description = "no byte of the value is in the range", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 503, description = "too many large values are being sent", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 416, description = "the range has no byte of the value", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 503, description = "too many large values are being sent at the moment", body = ProblemBody, content_type = "application/problem+json"),
     (status = 507, description = "no memory to read the item from flash", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn get(
@@ -62,7 +62,7 @@ pub(super) async fn get(
         match app.items.get(&key, true).await {
             LookupOutcome::Found(found) => break found,
             LookupOutcome::Missing => return Err(Problem::not_found()),
-            // Those who do not read what they asked for make room.
+            // Close a connection that does not read its large value, and retry.
             LookupOutcome::Busy if app.connections.close_slow() => yield_now().await,
             LookupOutcome::Busy => return Err(Problem::busy()),
             LookupOutcome::OutOfMemory => return Err(Problem::out_of_memory()),
@@ -70,7 +70,7 @@ pub(super) async fn get(
         }
     };
     let found = if found.len() < app.items.upload_len_min() {
-        // It is a copy, unlike a large value.
+        // A small value is a copy, so its memory is counted. A large value stays in the cache.
         let pieces = found.value.into_iter().map(|piece| with_reservation(&app, piece));
         Found { value: try_join_all(pieces).await?, ..found }
     } else {
@@ -79,7 +79,7 @@ pub(super) async fn get(
     show(found, &headers, app.view.login_required())
 }
 
-/// The answer that shows an item, or the part of it that is asked for.
+/// The answer with an item, or with the requested range of its value.
 fn show(found: Found, headers: &HeaderMap, is_private: bool) -> Result<Response, Problem> {
     let (tag, len) = (etag(found.cas), found.len() as u64);
     if let Some(condition) = headers.typed_get::<IfMatch>() {
@@ -116,7 +116,7 @@ fn show(found: Found, headers: &HeaderMap, is_private: bool) -> Result<Response,
     }
     out.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     out.insert(CONTENT_TYPE, HeaderValue::from_static(type_of(found.client_flags)));
-    // What clients have stored must not act in this server's name if a browser shows it.
+    // A stored value must not run as a page of this server's origin if a browser opens it.
     out.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     out.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
     let (first, end) = part.unwrap_or((0, len));
@@ -134,20 +134,20 @@ fn show(found: Found, headers: &HeaderMap, is_private: bool) -> Result<Response,
 #[utoipa::path(put, path = "/v1/keys/{key}", tag = TAG, params(
     ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"),
     parameters::StoreQuery,
-    ("If-Match" = Option<String>, Header, description = "* replaces an item alone; an entity tag, this value alone"),
-    ("If-None-Match" = Option<String>, Header, description = "* adds an item alone"),
-    ("Content-Type" = Option<String>, Header, description = "kept if it is a usual one, as client flags"),
+    ("If-Match" = Option<String>, Header, description = "* only replaces an existing item; an entity tag only replaces this value"),
+    ("If-None-Match" = Option<String>, Header, description = "* only adds a missing item"),
+    ("Content-Type" = Option<String>, Header, description = "a common type is kept, as client flags"),
     ("Larder-Flags" = Option<u32>, Header, description = "client flags, instead of the content type"),
 ), request_body(content = [u8], content_type = "application/octet-stream"), responses(
-    (status = 201, description = "the item is stored, and there was none"),
-    (status = 204, description = "the item is stored in place of another"),
+    (status = 201, description = "the item is stored; there was none before"),
+    (status = 204, description = "the item is stored; it replaced another one"),
     (status = 400, description = "a header or the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 408, description = "the body takes too long", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 411, description = "a body of more than 64 KiB needs a length", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 408, description = "receiving the body took too long", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 411, description = "a body of more than 64 KiB needs a Content-Length", body = ProblemBody, content_type = "application/problem+json"),
     (status = 412, description = "a condition does not hold", body = ProblemBody, content_type = "application/problem+json"),
     (status = 413, description = "the item is too large", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 501, description = "the engine keeps no tags", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 503, description = "too many values are being received", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 501, description = "the engine has no tags", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 503, description = "too many values are being received at the moment", body = ProblemBody, content_type = "application/problem+json"),
     (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn put(
@@ -174,14 +174,14 @@ pub(super) async fn put(
     Ok(response)
 }
 
-/// What an item is given beside its value.
+/// The attributes of an item to store.
 pub(super) struct NewItem {
     pub(super) expiry: Expiry,
     pub(super) client_flags: u32,
     pub(super) tags: Tags,
 }
 
-/// The client flags that the headers of a request name.
+/// The client flags for the headers of a request.
 fn flags(headers: &HeaderMap) -> Result<u32, Problem> {
     if let Some(flags) = headers.get(LARDER_FLAGS) {
         let number = flags.to_str().ok().and_then(|text| text.parse().ok());
@@ -238,7 +238,7 @@ pub(super) async fn store(
 /// Removes an item.
 #[utoipa::path(delete, path = "/v1/keys/{key}", tag = TAG, params(
     ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"),
-    ("If-Match" = Option<String>, Header, description = "an entity tag: removes this value alone"),
+    ("If-Match" = Option<String>, Header, description = "an entity tag: only removes this value"),
 ), responses(
     (status = 204, description = "the item is removed"),
     (status = 400, description = "a header is wrong", body = ProblemBody, content_type = "application/problem+json"),
@@ -259,7 +259,7 @@ pub(super) async fn delete(
     remove(&*app.items, &key, compare).await
 }
 
-/// Removes an item, if it has the CAS `compare`.
+/// Removes an item; with `compare`, only if it has this CAS.
 pub(super) async fn remove(
     items: &dyn Items,
     key: &[u8],
@@ -273,18 +273,18 @@ pub(super) async fn remove(
     }
 }
 
-/// A change of a number.
+/// The query of an increment or decrement.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct CountQuery {
-    /// How much is added or subtracted.
+    /// The amount to add or subtract.
     #[serde(default = "one")]
     #[param(default = 1)]
     by: u64,
-    /// The number that a missing item is created with; without it, there is no such item afterwards either.
+    /// The value of a created item; without it, a missing item is not created.
     initial: Option<u64>,
-    /// Seconds until an item that is created expires.
+    /// Seconds until a created item expires.
     #[param(minimum = 0.001)]
     ttl: Option<f64>,
 }
@@ -293,18 +293,18 @@ fn one() -> u64 {
     1
 }
 
-/// A number after a change.
+/// The number after the change.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Number {
     /// The number.
     value: u64,
 }
 
-/// Adds to a number, which wraps at 2^64.
+/// Adds to a number. The sum wraps at 2^64.
 #[utoipa::path(post, path = "/v1/keys/{key}/incr", tag = TAG, params(
     ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"), CountQuery,
 ), responses(
-    (status = 200, description = "the number afterwards", body = Number),
+    (status = 200, description = "the number after the change", body = Number),
     (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
     (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
     (status = 409, description = "the value is not a number", body = ProblemBody, content_type = "application/problem+json"),
@@ -320,11 +320,11 @@ pub(super) async fn incr(
     count(&app, &key, &step, &headers, false).await
 }
 
-/// Subtracts from a number, which ends at 0.
+/// Subtracts from a number. The result is at least 0.
 #[utoipa::path(post, path = "/v1/keys/{key}/decr", tag = TAG, params(
     ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"), CountQuery,
 ), responses(
-    (status = 200, description = "the number afterwards", body = Number),
+    (status = 200, description = "the number after the change", body = Number),
     (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
     (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
     (status = 409, description = "the value is not a number", body = ProblemBody, content_type = "application/problem+json"),
@@ -352,7 +352,7 @@ async fn count(
     let (compare, create) = match of_change(headers)? {
         Precondition::None => (None, step.initial.map(create)),
         Precondition::Present => (None, None),
-        // No item has the CAS 0, which says "any" to an increment.
+        // No item has the CAS 0, and an increment would take 0 as no condition.
         Precondition::Is(0) | Precondition::Missing => return Err(Problem::precondition_failed()),
         Precondition::Is(cas) => (Some(cas), None),
     };
@@ -374,14 +374,14 @@ async fn count(
 #[utoipa::path(post, path = "/v1/keys/{key}/append", tag = TAG, params(
     ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"),
 ), request_body(content = [u8], content_type = "application/octet-stream"), responses(
-    (status = 204, description = "the value is longer now"),
+    (status = 204, description = "the value was extended"),
     (status = 400, description = "a header is wrong", body = ProblemBody, content_type = "application/problem+json"),
     (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 408, description = "the body takes too long", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 411, description = "a body of more than 64 KiB needs a length", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 408, description = "receiving the body took too long", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 411, description = "a body of more than 64 KiB needs a Content-Length", body = ProblemBody, content_type = "application/problem+json"),
     (status = 412, description = "the item has another value", body = ProblemBody, content_type = "application/problem+json"),
     (status = 413, description = "the item would be too large", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 503, description = "too many values are being received", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 503, description = "too many values are being received at the moment", body = ProblemBody, content_type = "application/problem+json"),
     (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn append(
@@ -393,18 +393,18 @@ pub(super) async fn append(
     concatenate(&app, &key, &headers, body, StoreMode::Append).await
 }
 
-/// Puts bytes before the value of an item.
+/// Prepends to the value of an item.
 #[utoipa::path(post, path = "/v1/keys/{key}/prepend", tag = TAG, params(
     ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"),
 ), request_body(content = [u8], content_type = "application/octet-stream"), responses(
-    (status = 204, description = "the value is longer now"),
+    (status = 204, description = "the value was extended"),
     (status = 400, description = "a header is wrong", body = ProblemBody, content_type = "application/problem+json"),
     (status = 404, description = "no item has this key", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 408, description = "the body takes too long", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 411, description = "a body of more than 64 KiB needs a length", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 408, description = "receiving the body took too long", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 411, description = "a body of more than 64 KiB needs a Content-Length", body = ProblemBody, content_type = "application/problem+json"),
     (status = 412, description = "the item has another value", body = ProblemBody, content_type = "application/problem+json"),
     (status = 413, description = "the item would be too large", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 503, description = "too many values are being received", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 503, description = "too many values are being received at the moment", body = ProblemBody, content_type = "application/problem+json"),
     (status = 507, description = "no memory", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn prepend(
@@ -425,7 +425,7 @@ async fn concatenate(
 ) -> Result<StatusCode, Problem> {
     let compare = match of_change(headers)? {
         Precondition::None | Precondition::Present => None,
-        // No item has a CAS of 0: the tag is that of no value.
+        // No item has the CAS 0, and an append would take 0 as no condition.
         Precondition::Is(0) | Precondition::Missing => return Err(Problem::precondition_failed()),
         Precondition::Is(cas) => Some(cas),
     };
@@ -443,7 +443,7 @@ async fn concatenate(
     }
 }
 
-/// Sets when an item expires.
+/// Sets the expiry of an item.
 #[utoipa::path(post, path = "/v1/keys/{key}/touch", tag = TAG, params(
     ("key" = String, Path, description = "1 to 1024 bytes of any kind, percent-encoded"), TouchQuery,
 ), responses(

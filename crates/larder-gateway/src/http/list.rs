@@ -1,5 +1,5 @@
-//! `/v1/keys`: the keys of all items, page by page.
-#![expect(unused_qualifications, reason = "the macro of utoipa writes them")]
+//! `/v1/keys`: paged lists of the keys of all items.
+#![expect(unused_qualifications, reason = "utoipa's macro generates them")]
 
 use super::answer::json;
 use super::parameters::QueryFields;
@@ -19,33 +19,33 @@ use utoipa::{IntoParams, ToSchema};
 /// The largest page, in items.
 const ITEMS_MAX: usize = 1000;
 
-/// What an item takes at most, in bytes: its key as it is listed, and in the answer.
+/// The most memory of a listed item, in bytes: its key in the page and in the answer.
 const ITEM_LEN_MAX: usize = 2 * (KEY_LEN_MAX + 128);
 
-/// ListQuery page is asked for.
+/// The query of a page.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListQuery {
-    /// The cursor of the page before; without it, the first page.
+    /// The cursor in the previous page; without it, the first page.
     #[serde(default)]
     cursor: u64,
-    /// About how many items are looked at.
-    #[serde(default = "usual")]
+    /// The approximate number of items per page.
+    #[serde(default = "default_limit")]
     #[param(default = 100, minimum = 1, maximum = 1000)]
     limit: usize,
 }
 
-fn usual() -> usize {
+fn default_limit() -> usize {
     100
 }
 
-/// Some keys.
+/// A page of keys.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Keys {
-    /// Items, in no order.
+    /// Items, in no particular order.
     keys: Vec<Item>,
-    /// The cursor of the next page; there is none behind the last one.
+    /// The cursor of the next page; missing on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     cursor: Option<u64>,
 }
@@ -53,44 +53,44 @@ pub(super) struct Keys {
 /// An item.
 #[derive(Debug, Serialize, ToSchema)]
 struct Item {
-    /// The key, if it is UTF-8 without control characters.
+    /// The key, if it is UTF-8 text without control characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
-    /// The key, if it is not.
+    /// The key in base64, if it is not UTF-8 text without control characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     key_base64: Option<String>,
     /// The length of the value in bytes.
     length: usize,
-    /// Seconds until the item expires, if it does.
+    /// Seconds until the item expires; missing if it never does.
     #[serde(skip_serializing_if = "Option::is_none")]
     ttl: Option<u32>,
 }
 
-/// Lists the keys of some items. Every item that is there from the first page to the last is listed, unless a
-/// store moves it in the index between two pages.
+/// Lists a page of keys. The pages together list every item that exists during the whole listing, unless a store moves
+/// it in the index between two pages.
 #[utoipa::path(get, path = "/v1/keys", tag = "items", params(ListQuery), responses(
-    (status = 200, description = "some keys, and where the list goes on", body = Keys),
+    (status = 200, description = "a page of keys, and the cursor of the next page", body = Keys),
     (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 403, description = "the server allows no lists of keys (-X)", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 503, description = "too much is being received and sent", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 501, description = "the engine has no pages", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 403, description = "the server does not allow listing keys (-X)", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 503, description = "the server has no memory for the request at the moment", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 501, description = "the engine cannot list keys page by page", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn list(
     State(app): State<App>,
     QueryFields(ListQuery { cursor, limit }): QueryFields<ListQuery>,
 ) -> Result<Response, Problem> {
     if !app.view.dumps_allowed() {
-        let detail = "This server allows no lists of keys (-X).";
+        let detail = "This server does not allow listing keys (-X).";
         return Err(Problem::new(StatusCode::FORBIDDEN, detail));
     }
     if !(1..=ITEMS_MAX).contains(&limit) {
         return Err(Problem::bad_request("limit must be 1 to 1000."));
     }
-    // Whatever the keys are like, they and the answer have room.
+    // Reserve memory for the longest possible keys, in the page and in the answer.
     let mut reserved = Reservation::empty(&app.view);
     reserved.require(&app, limit * ITEM_LEN_MAX).await?;
     let page = app.items.page(cursor, limit).await.ok_or_else(|| {
-        let detail = "The engine of this server can't list keys page by page.";
+        let detail = "The engine of this server cannot list keys page by page.";
         Problem::new(StatusCode::NOT_IMPLEMENTED, detail)
     })?;
     let keys = page.items.into_iter().map(Item::from).collect();
@@ -99,7 +99,7 @@ pub(super) async fn list(
 
 impl From<ListedItem> for Item {
     fn from(ListedItem { key, value_len: length, ttl }: ListedItem) -> Self {
-        // Control characters would take six bytes each.
+        // JSON escapes take six bytes for each control character, which exceeds the reserved memory.
         let is_text = |text: &str| !text.chars().any(char::is_control);
         let (key, key_base64) = match String::from_utf8(key) {
             Ok(text) if is_text(&text) => (Some(text), None),

@@ -2,10 +2,10 @@
 //!
 //! | file | contains |
 //! |---|---|
-//! | `router.rs` | all requests with their handlers |
-//! | `guard.rs` | who may do what |
+//! | `router.rs` | all routes with their handlers, and the OpenAPI description |
+//! | `guard.rs` | access checks |
 //! | `keys.rs`, `list.rs`, `batch.rs`, `service.rs` | the handlers |
-//! | `answer.rs` | answers that are made for one request |
+//! | `answer.rs` | answers with counted memory |
 //! | `parameters.rs`, `conditions.rs`, `content_types.rs`, `body.rs`, `range.rs` | parts of requests |
 //! | `problem.rs` | errors |
 

@@ -1,4 +1,4 @@
-//! What a request says beside its body: the key in its path, and the fields of its query.
+//! Parameters of requests: the key in the path, and the fields of the query.
 
 use super::problem::Problem;
 use crate::items::Items;
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
-/// The path below which there are keys.
+/// The path prefix of keys.
 const KEYS: &str = "/v1/keys/";
 
 /// The longest key in bytes.
@@ -22,12 +22,12 @@ const KEY_LEN_MAX: usize = larder_store::KEY_LEN_MAX;
 /// The header with an item's client flags.
 pub(super) const LARDER_FLAGS: HeaderName = HeaderName::from_static("larder-flags");
 
-/// The key of an item: one segment of the path, percent-decoded; any bytes.
+/// The key of an item: one percent-decoded segment of the path, any bytes.
 pub(super) struct Key(pub(super) Vec<u8>);
 
 impl Key {
     /// # Errors
-    /// A [`Problem`] if no item can have it.
+    /// A [`Problem`] if the key is empty or too long.
     pub(super) fn new(bytes: Vec<u8>) -> Result<Self, Problem> {
         if (1..=KEY_LEN_MAX).contains(&bytes.len()) {
             return Ok(Self(bytes));
@@ -40,14 +40,14 @@ impl FromRequestParts<App> for Key {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Problem> {
-        // The parameters that the router has found are text already.
+        // The router's parameters are UTF-8 text, but keys may be any bytes.
         let below = parts.uri.path().strip_prefix(KEYS).unwrap_or_default();
         let segment = below.split('/').next().unwrap_or_default();
         Self::new(percent_decode_str(segment).collect())
     }
 }
 
-/// The fields of a query. QueryFields that are unknown are refused, so that a wrong name is no silent default.
+/// The fields of a query. Unknown fields are refused, so that a misspelled name does not select a default.
 pub(super) struct QueryFields<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequestParts<App> for QueryFields<T> {
@@ -61,36 +61,36 @@ impl<T: DeserializeOwned> FromRequestParts<App> for QueryFields<T> {
     }
 }
 
-/// How long an item lives.
+/// The query of a touch.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct TouchQuery {
-    /// Seconds until the item expires; without it, the item does not expire. Below a minute, milliseconds count;
-    /// longer times end with a whole second of the clock, up to a second early.
+    /// Seconds until the item expires; without it, the item does not expire. Times below a minute are exact to the
+    /// millisecond; longer ones are rounded down to a whole second.
     #[param(minimum = 0.001, example = 60)]
     pub(super) ttl: Option<f64>,
 }
 
-/// What an item is given when it is stored.
+/// The query of a store.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct StoreQuery {
-    /// Seconds until the item expires; without it, the item does not expire. Below a minute, milliseconds count;
-    /// longer times end with a whole second of the clock, up to a second early.
+    /// Seconds until the item expires; without it, the item does not expire. Times below a minute are exact to the
+    /// millisecond; longer ones are rounded down to a whole second.
     #[param(minimum = 0.001, example = 60)]
     pub(super) ttl: Option<f64>,
-    /// Tags of the item: one to seven names of 1 to 250 bytes, with commas between them. Dropping one of them
-    /// removes the item.
+    /// Tags of the item: one to seven names of 1 to 250 bytes, separated by commas. Dropping any of them removes
+    /// the item.
     #[param(example = "news,user42")]
     pub(super) tags: Option<String>,
 }
 
-/// The tags of an item by their names.
+/// Resolves the names of an item's tags.
 ///
 /// # Errors
-/// A [`Problem`] if an item can't have them.
+/// A [`Problem`]: there are too many tags, a name is empty or too long, or the engine has no tags.
 pub(super) fn tags<'n>(
     items: &dyn Items,
     names: impl Iterator<Item = &'n str>,
@@ -108,10 +108,10 @@ pub(super) fn tags<'n>(
     })
 }
 
-/// The expiry that a time to live means.
+/// Converts a time to live to an expiry.
 ///
 /// # Errors
-/// A [`Problem`] if it is none.
+/// A [`Problem`] if the time is not above 0, or too long.
 pub(super) fn expiry(ttl: Option<f64>, now: Now) -> Result<Expiry, Problem> {
     let Some(ttl) = ttl else { return Ok(Expiry::Never) };
     if !(ttl > 0.0 && ttl <= f64::from(u32::MAX)) {
@@ -120,7 +120,7 @@ pub(super) fn expiry(ttl: Option<f64>, now: Now) -> Result<Expiry, Problem> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "it is above 0, and a thousand times the range of u32 at most"
+        reason = "it is above 0 and at most a thousand times u32::MAX"
     )]
     let millis = (ttl * 1000.0).ceil() as u64;
     Ok(expiry_at(now.in_millis().saturating_add(millis), now))

@@ -1,4 +1,4 @@
-//! Errors as clients see them: `application/problem+json` (RFC 9457).
+//! Error answers: `application/problem+json` (RFC 9457).
 
 use crate::abort::Abort;
 use crate::web::memory::Busy;
@@ -10,9 +10,9 @@ use serde::Serialize;
 use std::borrow::Cow;
 
 const OWNER_UNREACHABLE: &str =
-    "Another server has the item and could not be asked: send requests to the leader of its group.";
+    "The server that owns the item is unreachable: send requests to the leader of its group.";
 
-/// Why a request was refused, or failed.
+/// The reason why a request was refused or failed.
 #[derive(Debug)]
 pub(super) struct Problem {
     status: StatusCode,
@@ -24,13 +24,13 @@ pub(super) struct Problem {
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[schema(as = Problem)]
 pub(super) struct ProblemBody {
-    /// The kind of the problem: `about:blank`, as the status says it.
+    /// The kind of the problem: always `about:blank`, because the status identifies it.
     r#type: &'static str,
     /// The phrase of the status.
     title: &'static str,
     /// The status code.
     status: u16,
-    /// What is wrong with this request, and what to do.
+    /// The cause of the problem and its remedy.
     detail: Cow<'static, str>,
 }
 
@@ -53,7 +53,7 @@ impl Problem {
     }
 
     pub(super) fn precondition_failed() -> Self {
-        let detail = "The item is not as If-Match or If-None-Match say.";
+        let detail = "The item does not meet the condition If-Match or If-None-Match.";
         Self::new(StatusCode::PRECONDITION_FAILED, detail)
     }
 
@@ -63,22 +63,22 @@ impl Problem {
     }
 
     pub(super) fn out_of_memory() -> Self {
-        let detail = "There is no memory for the item, and nothing can be evicted.";
+        let detail = "The server has no memory for the item and can evict nothing.";
         Self::new(StatusCode::INSUFFICIENT_STORAGE, detail)
     }
 
     pub(super) fn no_tags() -> Self {
-        Self::new(StatusCode::NOT_IMPLEMENTED, "The engine of this server keeps no tags.")
+        Self::new(StatusCode::NOT_IMPLEMENTED, "The engine of this server has no tags.")
     }
 
     pub(super) fn busy() -> Self {
-        let detail = "Too many large values are being sent: try again in a second.";
+        let detail = "The server has no memory for the request at the moment: retry in a second.";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
             .with(RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
     pub(super) fn unconfirmed() -> Self {
-        let detail = "No other server has confirmed the change in time: it may last or not.";
+        let detail = "No other server has confirmed the change in time: it may be lost.";
         Self::new(StatusCode::GATEWAY_TIMEOUT, detail)
     }
 
@@ -86,7 +86,7 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, OWNER_UNREACHABLE)
     }
 
-    /// Whether another server has the item, and could not be asked.
+    /// Whether the server that owns the item was unreachable.
     pub(super) fn is_owner_unreachable(&self) -> bool {
         self.detail == OWNER_UNREACHABLE
     }
@@ -101,7 +101,7 @@ impl Problem {
         self.status
     }
 
-    /// The body, for a problem with one of several operations.
+    /// Converts to a body, for a problem with one operation of a batch.
     pub(super) fn into_body(self) -> ProblemBody {
         ProblemBody {
             r#type: "about:blank",
@@ -127,7 +127,7 @@ impl From<Busy> for Problem {
     }
 }
 
-/// The answer to a request for which there is no memory.
+/// The answer to a request without memory.
 pub(crate) fn refused(busy: Busy) -> Response<Body> {
     Problem::from(busy).into_response()
 }
@@ -141,7 +141,7 @@ impl ProblemBody {
 impl IntoResponse for Problem {
     fn into_response(mut self) -> Response {
         let (status, header) = (self.status, self.header.take());
-        // Its fields can be written in any case.
+        // Serializing the fields cannot fail.
         let body = serde_json::to_vec(&self.into_body()).unwrap_or_default();
         let kind = HeaderValue::from_static("application/problem+json");
         let mut response = (status, [(CONTENT_TYPE, kind)], body).into_response();

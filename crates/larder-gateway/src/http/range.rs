@@ -7,7 +7,7 @@ use hyper::header::HeaderValue;
 use hyper::{HeaderMap, StatusCode};
 use std::collections::VecDeque;
 
-/// The range that is asked for; `None` is the whole value.
+/// The requested range of a value; `None` is the whole value.
 pub(super) fn part(
     headers: &HeaderMap,
     tag: Option<&ETag>,
@@ -16,7 +16,7 @@ pub(super) fn part(
     let is_for_another =
         headers.typed_get::<IfRange>().is_some_and(|condition| condition.is_modified(tag, None));
     let text = headers.get(hyper::header::RANGE).and_then(|text| text.to_str().ok());
-    // Several ranges, and what is none, are answered with the whole value.
+    // Answer several ranges, or a malformed one, with the whole value.
     let Some(range) = text.filter(|_| !is_for_another).and_then(ByteRange::parse) else {
         return Ok(None);
     };
@@ -37,17 +37,17 @@ pub(super) fn part(
     }
 }
 
-/// A range of bytes, as it is asked for (RFC 9110, 14.1.2).
+/// A requested range of bytes (RFC 9110, 14.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ByteRange {
     /// From this byte to that one, or to the end.
     From(u64, Option<u64>),
-    /// So many bytes at the end.
+    /// This many bytes at the end.
     Last(u64),
 }
 
 impl ByteRange {
-    /// `None` if the text is no range, or several.
+    /// Parses a range; `None` if the text is malformed or has several ranges.
     fn parse(text: &str) -> Option<Self> {
         let (unit, range) = text.split_once('=')?;
         let (first, last) = range.trim().split_once('-').filter(|_| unit.trim() == "bytes")?;
@@ -65,7 +65,7 @@ impl ByteRange {
         }
     }
 
-    /// The first byte and the end of the range in a value of this length; `None` if no byte is in it.
+    /// The start and end of the range in a value of this length; `None` if the range is empty.
     fn within(self, len: u64) -> Option<(u64, u64)> {
         let (first, end) = match self {
             Self::From(first, None) => (first, len),
@@ -83,8 +83,8 @@ pub(super) fn cut(value: Vec<Bytes>, first: u64, end: u64) -> VecDeque<Bytes> {
         let len = piece.len() as u64;
         let (from, to) = (first.saturating_sub(at).min(len), end.saturating_sub(at).min(len));
         if from < to {
-            // Both are within the piece.
-            let of = |place| usize::try_from(place).unwrap_or(piece.len());
+            // Both offsets are within the piece.
+            let of = |offset| usize::try_from(offset).unwrap_or(piece.len());
             parts.push_back(piece.slice(of(from)..of(to)));
         }
         at += len;
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_as_the_standard_wants() {
+    fn ranges_are_parsed_as_rfc_9110_says() {
         for (text, parsed, of_ten) in [
             ("bytes=0-0", Some(ByteRange::From(0, Some(0))), Some((0, 1))),
             ("bytes=3-", Some(ByteRange::From(3, None)), Some((3, 10))),

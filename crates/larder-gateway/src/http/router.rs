@@ -1,4 +1,4 @@
-//! The requests that are answered, with their handlers, and the API's description that is made of them.
+//! The routes with their handlers, and the OpenAPI description generated from them.
 
 use super::problem::Problem;
 use super::{batch, guard, keys, list, service};
@@ -19,12 +19,12 @@ use utoipa_axum::routes;
 #[derive(OpenApi)]
 #[openapi(info(
     title = "Larder",
-    description = "The items and statistics of a cache server.",
+    description = "Items and statistics of a cache server.",
     license(name = "MIT OR Apache-2.0"),
 ))]
 struct Api;
 
-/// All requests that are answered, and how.
+/// All routes.
 pub(crate) fn router(app: App) -> Router {
     let routes = OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(keys::get, keys::put, keys::delete))
@@ -42,7 +42,7 @@ pub(crate) fn router(app: App) -> Router {
         .routes(routes!(service::health))
         .routes(routes!(service::readiness));
     let (router, api) = routes.split_for_parts();
-    // It is made of types that can be written as JSON.
+    // Serializing the description cannot fail.
     let api = Bytes::from(api.to_json().unwrap_or_default());
     let origins = app.origins.iter().filter_map(|origin| HeaderValue::try_from(origin).ok());
     let cors = CorsLayer::new()
@@ -58,10 +58,10 @@ pub(crate) fn router(app: App) -> Router {
             get(async move || ([(CONTENT_TYPE, json)], Body::from(api.clone())).into_response()),
         )
         .fallback(async || {
-            Problem::new(StatusCode::NOT_FOUND, "What there is, /openapi.json says.")
+            Problem::new(StatusCode::NOT_FOUND, "There is no such path: see /openapi.json.")
         })
         .method_not_allowed_fallback(async || {
-            let detail = "The path takes other methods: Allow says which.";
+            let detail = "The path does not support this method: see the header Allow.";
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
         })
         .layer(from_fn_with_state(app.clone(), guard::guard));

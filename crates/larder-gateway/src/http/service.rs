@@ -1,5 +1,5 @@
-//! What concerns the server as a whole: statistics, metrics, health, flushes.
-#![expect(unused_qualifications, reason = "the macro of utoipa writes them")]
+//! Requests about the whole server: statistics, metrics, health, flushes, and tags.
+#![expect(unused_qualifications, reason = "utoipa's macro generates them")]
 
 use super::answer::{json, whole};
 use super::parameters::{QueryFields, expiry};
@@ -19,7 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 /// A page of statistics.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Statistics {
-    /// Numbers and texts by the names that memcached gives them.
+    /// Numbers and texts by memcached's names of statistics.
     #[schema(value_type = std::collections::HashMap<String, Value>)]
     statistics: Map<String, Value>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Statistics {
 ), responses(
     (status = 200, description = "the page", body = Statistics),
     (status = 404, description = "there is no such page", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 503, description = "too much is being received and sent", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 503, description = "the server has no memory for the request at the moment", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn statistics(
     State(app): State<App>,
@@ -49,36 +49,39 @@ pub(super) async fn statistics(
     Err(Problem::new(StatusCode::NOT_FOUND, detail))
 }
 
-/// A number that is written like one, rather than a version or an address.
+/// Parses a decimal number. Fails for versions, addresses, `inf` and `nan`.
 fn decimal(text: &str) -> Result<Value, ()> {
-    let is_written_so = text.bytes().all(|byte| byte.is_ascii_digit() || b"-.".contains(&byte));
-    let number = text.parse().ok().filter(|_| is_written_so).and_then(Number::from_f64);
+    let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit() || b"-.".contains(&byte));
+    let number = text.parse().ok().filter(|_| is_decimal).and_then(Number::from_f64);
     number.map(Value::Number).ok_or(())
 }
 
-/// When a flush takes effect.
+/// The query of a flush.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct FlushQuery {
-    /// Seconds until then, rounded up to whole ones; without it, the flush takes effect at once.
+    /// Seconds until the flush, rounded up to whole ones; without it, the flush takes effect immediately.
     #[param(minimum = 0.001)]
     delay: Option<f64>,
 }
 
-/// Removes all items that were stored before, those of all groups of a cluster.
+/// Removes all items that were stored before, in all groups of a cluster.
 #[utoipa::path(post, path = "/v1/flush", tag = "server", params(FlushQuery), responses(
-    (status = 204, description = "all items are removed, or will be"),
+    (status = 204, description = "all items are removed, or will be after the delay"),
     (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 403, description = "the server allows no flushes (-F)", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 503, description = "not all groups of the cluster could be asked", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 403, description = "the server does not allow flushes (-F)", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 503, description = "a group of the cluster is unreachable", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn flush(
     State(app): State<App>,
     QueryFields(FlushQuery { delay }): QueryFields<FlushQuery>,
 ) -> Result<StatusCode, Problem> {
     if !app.view.flush_allowed() {
-        return Err(Problem::new(StatusCode::FORBIDDEN, "This server allows no flushes (-F)."));
+        return Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "This server does not allow flushes (-F).",
+        ));
     }
     let Ok(at) = expiry(delay, app.view.now()) else {
         return Err(Problem::bad_request("delay must be a number of seconds above 0."));
@@ -87,14 +90,14 @@ pub(super) async fn flush(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Drops a tag: removes all items that have it, however many there are, in one step.
+/// Drops a tag: removes all items with the tag in one step.
 #[utoipa::path(delete, path = "/v1/tags/{tag}", tag = "items", params(
     ("tag" = String, Path, description = "1 to 250 bytes, percent-encoded"),
 ), responses(
-    (status = 204, description = "items with the tag are removed"),
-    (status = 400, description = "the tag is too long", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 404, description = "there are no items with the tag", body = ProblemBody, content_type = "application/problem+json"),
-    (status = 501, description = "the engine keeps no tags", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 204, description = "all items with the tag are removed"),
+    (status = 400, description = "the tag is empty or too long", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 404, description = "no item has the tag", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 501, description = "the engine has no tags", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn drop_tag(State(app): State<App>, uri: Uri) -> Result<StatusCode, Problem> {
     let name = uri.path().strip_prefix("/v1/tags/").unwrap_or_default();
@@ -105,17 +108,17 @@ pub(super) async fn drop_tag(State(app): State<App>, uri: Uri) -> Result<StatusC
     match app.items.drop_tag(&name) {
         Some(true) => Ok(StatusCode::NO_CONTENT),
         Some(false) => {
-            let detail = "There are no items with this tag.";
+            let detail = "No item has this tag.";
             Err(Problem::new(StatusCode::NOT_FOUND, detail))
         }
         None => Err(Problem::no_tags()),
     }
 }
 
-/// Shows metrics for Prometheus, in the format that `Accept` asks for.
+/// Shows Prometheus metrics in the format that `Accept` prefers.
 #[utoipa::path(get, path = "/metrics", tag = "server", responses(
     (status = 200, description = "the metrics", body = String, content_type = "text/plain"),
-    (status = 503, description = "too much is being received and sent", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 503, description = "the server has no memory for the request at the moment", body = ProblemBody, content_type = "application/problem+json"),
 ))]
 pub(super) async fn metrics(
     State(app): State<App>,
@@ -128,23 +131,23 @@ pub(super) async fn metrics(
         Some(body) => whole(&app, kind, body).await,
         None => Err(Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "The metrics cannot be encoded, which is a bug of the server.",
+            "The metrics cannot be encoded: this is a bug of the server.",
         )),
     }
 }
 
-/// Whether the server runs. It needs no login.
+/// Shows that the server runs. Needs no login.
 #[utoipa::path(get, path = "/healthz", tag = "server", security(()), responses(
-    (status = 200, description = "it does", body = String, content_type = "text/plain"),
+    (status = 200, description = "the server runs", body = String, content_type = "text/plain"),
 ))]
 pub(super) async fn health() -> &'static str {
     "ok\n"
 }
 
-/// Whether the server takes requests, rather than ending. It needs no login.
+/// Shows whether the server accepts requests, rather than shutting down. Needs no login.
 #[utoipa::path(get, path = "/readyz", tag = "server", security(()), responses(
-    (status = 200, description = "it does", body = String, content_type = "text/plain"),
-    (status = 503, description = "it is ending", body = String, content_type = "text/plain"),
+    (status = 200, description = "the server accepts requests", body = String, content_type = "text/plain"),
+    (status = 503, description = "the server shuts down", body = String, content_type = "text/plain"),
 ))]
 pub(super) async fn readiness(State(app): State<App>) -> (StatusCode, &'static str) {
     if app.view.is_ready() {

@@ -1,5 +1,5 @@
-//! Answers to HTTP requests. A connection has one request and ten seconds, so a slow or silent peer
-//! keeps little, and not for long.
+//! Answers to scrapes over HTTP. A connection is limited to one request and ten seconds, which bounds the
+//! resources of a slow or silent peer.
 
 use super::format::Format;
 use super::scrape::Metrics;
@@ -16,12 +16,12 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long a connection may be open, whatever its peer does.
+/// The time limit of a connection.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
 /// The largest head of a request, in bytes.
 const HEAD_MAX: usize = 16 << 10;
 
-/// Serves one connection. What its peer does wrong ends it and concerns nobody else.
+/// Serves one connection. An error closes only this connection.
 pub(crate) async fn serve(stream: TcpStream, metrics: Arc<Metrics>) {
     let service = service_fn(|request: Request<Incoming>| {
         let answer = answer(&request, &metrics);
@@ -33,8 +33,8 @@ pub(crate) async fn serve(stream: TcpStream, metrics: Arc<Metrics>) {
         .serve_connection(TokioIo::new(stream), service);
     match timeout(CONNECTION_TIME, connection).await {
         Ok(Ok(())) => (),
-        Ok(Err(error)) => tracing::debug!(%error, "a connection for metrics ends with an error"),
-        Err(_) => tracing::debug!("a connection for metrics is closed: its time is up"),
+        Ok(Err(error)) => tracing::debug!(%error, "metrics: connection failed"),
+        Err(_) => tracing::debug!("metrics: connection timed out"),
     }
 }
 

@@ -1,5 +1,5 @@
-//! The server's metrics for the encoders of `prometheus-client`, which take the samples of a metric
-//! together.
+//! The collector of the server's metrics for `prometheus-client`. It groups samples by metric, as the encoders
+//! require.
 
 use super::{latency, process, web};
 use crate::server_view::{MetricKind, MetricSample, ServerView};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Collects what the server shows at the time of a scrape.
+/// Collects samples from the server at each scrape.
 pub(super) struct ServerCollector(pub(super) Arc<dyn ServerView>);
 
 impl fmt::Debug for ServerCollector {
@@ -35,7 +35,7 @@ impl Collector for ServerCollector {
     }
 }
 
-/// Encodes a metric. The encoder adds `_total` to counters by itself.
+/// Encodes a metric. The encoder appends `_total` to the names of counters.
 fn encode(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

@@ -1,13 +1,13 @@
-//! The formats of a scrape, and which one a scraper asks for.
+//! The formats of a scrape, and the choice among them by `Accept`.
 
-/// A format that metrics are written in.
+/// A format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// Prometheus' own text, for scrapers that ask for nothing else.
+    /// Prometheus' text format, the default.
     Text,
-    /// OpenMetrics' text.
+    /// OpenMetrics' text format.
     OpenMetrics,
-    /// Prometheus' protobuf, the only format with native histograms.
+    /// Prometheus' protobuf format, the only one with native histograms.
     Protobuf,
 }
 
@@ -24,7 +24,7 @@ impl Format {
         }
     }
 
-    /// The format that the header `Accept` prefers: of those with the highest `q`, the first.
+    /// The preferred format of an `Accept` header: the first of those with the highest `q`.
     pub(crate) fn accepted(accept: &str) -> Self {
         let mut best = (Self::Text, 0.0);
         for range in accept.split(',') {
@@ -44,7 +44,7 @@ impl Format {
         best.0
     }
 
-    /// Whether what is written has these parameters.
+    /// Whether this crate writes the format with these parameters.
     fn is_written_as(self, parameters: &[(&str, &str)]) -> bool {
         match self {
             Self::Text => true,
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scraper_gets_what_it_prefers() {
+    fn the_format_with_the_highest_q_is_chosen() {
         let protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
                         encoding=delimited";
         let openmetrics = "application/openmetrics-text;version=1.0.0";

@@ -1,5 +1,5 @@
-//! Latencies as histograms: in classic buckets, whose bounds are powers of two, and in native ones, which
-//! are the buckets that the server counts in. The native ones are sent with protobuf alone.
+//! Latency histograms with classic buckets, whose bounds are powers of two, and native buckets, which are those
+//! of [`Histogram`]. Only the protobuf format has native buckets.
 
 use larder_operations::{CommandClass, Histogram, Latencies};
 use prometheus_client::encoding::{
@@ -19,7 +19,7 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, latencies: &Latencies)
     let mut metric = encoder.encode_descriptor(NAME, HELP, None, MetricType::Histogram)?;
     for class in CommandClass::ALL {
         let (histogram, labels) = (latencies.of(class), [("class", class.name())]);
-        // They are read once, so that all parts of the histogram agree.
+        // Read the buckets once, so that all parts of the histogram are consistent.
         let buckets: Vec<u64> = histogram.buckets().collect();
         let native = Native::new(&buckets);
         metric.encode_family(&labels)?.encode_histogram_with_native::<NoLabelSet>(
@@ -33,10 +33,10 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, latencies: &Latencies)
     Ok(())
 }
 
-/// Upper bounds in seconds, and numbers of requests between each and the one below.
+/// Classic buckets: upper bounds in seconds, with the number of requests in each bucket.
 fn classic(buckets: &[u64]) -> Vec<(f64, u64)> {
     let (first, rest) = buckets.split_at_checked(1).unwrap_or_default();
-    // What is left at the end is the bucket without a bound.
+    // The last chunk is the bucket without a bound.
     let sums = rest.chunks(Histogram::PER_OCTAVE.unsigned_abs() as usize);
     let counts = std::iter::once(first).chain(sums).map(|counts| counts.iter().sum());
     let bounds =
@@ -44,12 +44,12 @@ fn classic(buckets: &[u64]) -> Vec<(f64, u64)> {
     bounds.chain([f64::INFINITY]).zip(counts).collect()
 }
 
-/// Native buckets: one span from the first that is not empty to the last.
+/// Native buckets: one span from the first non-empty bucket to the last one.
 struct Native {
-    /// Requests in the bucket below the first bound, which is the zero bucket.
+    /// Requests in the zero bucket, which ends at the first bound.
     zero_count: u64,
     spans: Vec<(i32, u32)>,
-    /// Differences between the counts of neighbours.
+    /// Differences between the counts of adjacent buckets.
     deltas: Vec<i64>,
 }
 
@@ -67,7 +67,7 @@ impl Native {
             count - std::mem::replace(&mut before, count)
         });
         let deltas = deltas.collect();
-        // The bucket of index 0 ends at one second, and the first of these is behind the first bound.
+        // In the schema, the bucket with index 0 ends at one second. `positive` starts after the first bound.
         let first = Histogram::OCTAVE_MIN * Histogram::PER_OCTAVE + 1;
         let offset = first + i32::try_from(from).unwrap_or_default();
         let len = u32::try_from(counts.len()).unwrap_or_default();
@@ -115,11 +115,11 @@ mod tests {
         assert_eq!(filled, [&expected[..], &[(f64::INFINITY, 1)]].concat());
     }
 
-    /// The count in the bucket of index `i`, whose upper bound is 2^(i/4), from spans and deltas.
+    /// Computes the count of the bucket with index `i` and upper bound 2^(i/4) from spans and deltas.
     fn at(native: &Native, i: i32) -> i64 {
         let Some(&(offset, len)) = native.spans.first() else { return 0 };
-        let place = usize::try_from(i - offset).ok().filter(|place| *place < len as usize);
-        place.map_or(0, |place| native.deltas[..=place].iter().sum())
+        let index = usize::try_from(i - offset).ok().filter(|index| *index < len as usize);
+        index.map_or(0, |index| native.deltas[..=index].iter().sum())
     }
 
     #[test]

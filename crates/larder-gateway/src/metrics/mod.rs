@@ -1,10 +1,10 @@
-//! Metrics for Prometheus.
+//! Prometheus metrics.
 //!
 //! ```text
-//!  server.rs, a thread of its own ─▶ answer.rs, one request a connection ─▶ scrape.rs ─▶ collector.rs
+//!  server.rs: the thread ─▶ answer.rs: one request per connection ─▶ scrape.rs ─▶ collector.rs
 //! ```
 //!
-//! The interface of items answers `/metrics` with the same scrape.
+//! The HTTP interface of items answers `/metrics` with the same scrape.
 
 mod answer;
 mod collector;

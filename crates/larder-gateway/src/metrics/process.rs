@@ -1,5 +1,5 @@
-//! The metrics of the process that client libraries of Prometheus have by convention. What the system
-//! does not tell is left out.
+//! The process metrics that Prometheus client libraries provide by convention. Metrics that the system does not
+//! provide are omitted.
 
 use crate::server_view::MetricSample;
 

@@ -1,4 +1,4 @@
-//! One scrape: what the server measures, in the format that the scraper asks for.
+//! One scrape: all metrics in the requested format.
 
 use super::collector::ServerCollector;
 use super::format::Format;
@@ -8,7 +8,7 @@ use prometheus_client::encoding::{prometheus_protobuf, text as openmetrics};
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 
-/// Everything that is scraped.
+/// The registry of all metrics.
 pub(crate) struct Metrics(Registry);
 
 impl Metrics {
@@ -18,7 +18,7 @@ impl Metrics {
         Self(registry)
     }
 
-    /// The body of an answer; `None` if the values cannot be encoded, which is a bug.
+    /// Encodes all metrics; `None` if the values cannot be encoded, which is a bug.
     pub(crate) fn encode(&self, format: Format) -> Option<Vec<u8>> {
         match format {
             Format::Text => {

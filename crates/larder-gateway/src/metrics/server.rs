@@ -1,4 +1,4 @@
-//! The thread that serves metrics, with an event loop of its own.
+//! The thread that serves metrics.
 
 use super::answer::serve;
 use super::scrape::Metrics;
@@ -14,12 +14,12 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-/// How many connections may be open at once.
+/// The most open connections.
 const CONNECTIONS_MAX: usize = 32;
-/// How long to wait when the system has no file descriptor for a connection.
+/// The pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves metrics until it is stopped. While nobody scrapes, its thread sleeps.
+/// Serves metrics until it is stopped. Its thread sleeps between scrapes.
 #[derive(Debug)]
 pub struct MetricsServer {
     stop: oneshot::Sender<()>,
@@ -27,10 +27,10 @@ pub struct MetricsServer {
 }
 
 impl MetricsServer {
-    /// Serves `view` on these sockets, which listen already and never block.
+    /// Starts serving the metrics of `view` on these listening non-blocking sockets.
     ///
     /// # Errors
-    /// The system has no thread or event queue for it.
+    /// The system cannot create the thread or its event queue.
     pub fn start(
         listeners: Vec<std::net::TcpListener>,
         view: Arc<dyn ServerView>,
@@ -50,18 +50,18 @@ impl MetricsServer {
         Ok(Self { stop, thread })
     }
 
-    /// Closes all connections, whether they have been answered or not, and ends the thread.
+    /// Closes all connections, including those with unanswered requests, and joins the thread.
     pub fn stop(self) {
-        // The receiver does not exist any more if the thread panicked.
+        // Sending fails if the thread panicked and dropped the receiver.
         let _ = self.stop.send(());
         if self.thread.join().is_err() {
-            tracing::error!("the thread for metrics panicked, and this is a bug");
+            tracing::error!("the metrics thread panicked: this is a bug");
         }
     }
 }
 
 fn run(runtime: Runtime, stopped: oneshot::Receiver<()>) {
-    // A dropped sender ends it, too.
+    // A dropped sender stops the thread, too.
     let _ = runtime.block_on(stopped);
 }
 
@@ -73,20 +73,20 @@ async fn accept(listener: TcpListener, metrics: Arc<Metrics>, open: Arc<OpenConn
                 open.add(task.abort_handle());
             }
             Err(error) => {
-                tracing::debug!(%error, "a connection for metrics cannot be accepted");
+                tracing::debug!(%error, "metrics: accepting a connection failed");
                 sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 }
 
-/// The open connections, the oldest first.
+/// The open connections, oldest first.
 #[derive(Default)]
 struct OpenConnections(Mutex<VecDeque<AbortHandle>>);
 
 impl OpenConnections {
-    /// Adds one. If there are too many, the oldest is closed: a scrape takes milliseconds, so it is
-    /// the peer that is slow.
+    /// Adds a connection. If there are too many, the oldest is closed: a scrape takes milliseconds, so the peer of
+    /// the oldest connection is slow.
     fn add(&self, connection: AbortHandle) {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|connection| !connection.is_finished());

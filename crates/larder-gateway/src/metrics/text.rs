@@ -40,7 +40,7 @@ fn write_family(text: &mut String, family: &MetricFamily) -> std::fmt::Result {
     Ok(())
 }
 
-/// A histogram's buckets, sum and count; the buckets contain those below.
+/// Writes a histogram's cumulative buckets, its sum and its count.
 fn write_histogram(
     text: &mut String,
     name: &str,
@@ -66,7 +66,7 @@ fn write_sample(text: &mut String, name: &str, labels: &str, value: f64) -> std:
     }
 }
 
-/// Labels as they stand between braces.
+/// Formats labels for the text between braces.
 fn labels(labels: &[LabelPair]) -> String {
     let escaped =
         |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
@@ -74,7 +74,7 @@ fn labels(labels: &[LabelPair]) -> String {
     pairs.collect::<Vec<_>>().join(",")
 }
 
-/// A number as Go reads it.
+/// Formats a number as Go parses it.
 fn number(value: f64) -> String {
     if value == f64::INFINITY { "+Inf".to_owned() } else { value.to_string() }
 }

@@ -1,9 +1,9 @@
-//! The metrics of HTTP and gRPC.
+//! Metrics of HTTP and gRPC.
 
 use crate::server_view::{MetricKind, MetricSample};
 use crate::web_counts::WebCounts;
 
-/// Visits the metrics; none unless HTTP or gRPC is served.
+/// Visits the samples of HTTP and gRPC. There are none if neither is served.
 pub(super) fn samples(counts: &WebCounts, visit: &mut dyn FnMut(MetricSample)) {
     if !counts.is_used() {
         return;

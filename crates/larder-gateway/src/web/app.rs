@@ -1,4 +1,4 @@
-//! What handlers share.
+//! The state that all handlers share.
 
 use super::connections::Connections;
 use crate::items::Items;
@@ -7,7 +7,7 @@ use crate::server_view::ServerView;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// What handlers share.
+/// A handle to the state that all handlers share.
 #[derive(Clone)]
 pub(crate) struct App(pub(crate) Arc<Shared>);
 
@@ -16,11 +16,11 @@ pub(crate) struct Shared {
     pub(crate) view: Arc<dyn ServerView>,
     pub(crate) metrics: Metrics,
     pub(crate) connections: Connections,
-    /// Names that the server is known by, beside addresses.
+    /// Host names that clients may use for the server, in addition to IP addresses and `localhost`.
     pub(crate) hosts: Vec<String>,
-    /// Sites whose pages may use the server.
+    /// Origins of web pages that may use the server.
     pub(crate) origins: Vec<String>,
-    /// Whether the server ends. The sender is dropped if it panics.
+    /// Whether the server shuts down. The sender is dropped if the server panics.
     #[cfg(feature = "grpc")]
     pub(crate) stopping: tokio::sync::watch::Receiver<bool>,
 }

@@ -1,4 +1,4 @@
-//! Bodies of requests.
+//! Reading and discarding bodies of requests.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -6,12 +6,11 @@ use http_body_util::BodyExt;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How much of a body that is refused is received all the same, and for how long: many clients read no answer
-/// before they have sent everything.
+/// Limits for receiving the rest of a refused body. Many clients read no answer before they have sent the whole body.
 const REFUSED_MAX: usize = 64 << 20;
 const REFUSED_TIME: Duration = Duration::from_secs(5);
 
-/// Receives the rest of a body that is refused, without keeping it.
+/// Receives and drops the rest of a refused body.
 pub(crate) async fn discard(body: &mut Body) {
     let mut len = 0;
     let received = async {
@@ -19,14 +18,14 @@ pub(crate) async fn discard(body: &mut Body) {
             len += data.len();
         }
     };
-    // The rest of it is refused by the connection.
+    // The connection refuses everything beyond these limits.
     let _ = timeout(REFUSED_TIME, received).await;
 }
 
-/// The next data of a body. What follows it, as trailers, is not used.
+/// Receives the next data of a body, and skips trailers.
 ///
 /// # Errors
-/// The connection failed, or what came is not as the protocol says.
+/// The connection failed, or the peer violated the protocol.
 pub(crate) async fn next(body: &mut Body) -> Result<Option<Bytes>, axum::Error> {
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {

@@ -1,20 +1,20 @@
-//! The open connections, and which of them is closed when another one needs its place.
+//! The open connections, and the choice of the one to close when a new connection needs room.
 //!
-//! A place is taken from the connection that has been without a request for the longest time. If all have
-//! requests, one is closed that has made no progress for long: answers take milliseconds, so its peer is slow.
-//! Progress is a request that ends, or enough bytes that were received or given to the connection.
+//! The connection that has been idle for the longest time is closed first. If all have requests, the one without
+//! progress for the longest time is closed, if that is at least [`REQUEST_TIME`]: answers take milliseconds, so its
+//! peer is slow. Progress is the end of a request, or enough bytes received or passed to the connection.
 //!
-//! A request lasts until the last byte of its answer was dropped, which may wait for the peer in the connection long
-//! after the answer was made.
+//! A request ends when the last byte of its answer is dropped. The connection may hold bytes for a slow peer long after
+//! the handler has finished.
 
 use crate::server_view::ServerView;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
-/// A connection that made progress since is not closed for another one.
+/// A connection with progress within this time is never closed for another one.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
-/// So many bytes are progress. Fewer of them in [`REQUEST_TIME`] are not.
+/// The number of bytes that count as progress. Fewer bytes within [`REQUEST_TIME`] do not.
 const PROGRESS_LEN: usize = 16 << 10;
 
 /// The open connections.
@@ -24,17 +24,17 @@ pub(crate) struct Connections {
     max: usize,
 }
 
-/// What a connection does.
+/// The activity of a connection.
 #[derive(Debug)]
 pub(crate) struct Activity(Mutex<State>);
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// Its requests that are not answered to the end.
+    /// Requests whose answers are not finished.
     requests: usize,
-    /// Since when it has had none or, if it has some, made no progress.
+    /// The start of the idle time or, with requests, the time of the last progress.
     since: Instant,
-    /// Bytes since then.
+    /// Bytes moved since then.
     moved: usize,
 }
 
@@ -43,7 +43,7 @@ impl Connections {
         Self { open: Mutex::default(), max }
     }
 
-    /// Adds a connection, in place of another if there are too many; false if there is no place.
+    /// Adds a connection, and closes another one if there are too many. Returns false if none can be closed.
     pub(crate) fn add(&self, activity: Arc<Activity>, task: impl FnOnce() -> AbortHandle) -> bool {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, task)| !task.is_finished());
@@ -54,8 +54,8 @@ impl Connections {
         true
     }
 
-    /// Closes the connection whose requests have made no progress for the longest time, if that is long; false if there
-    /// is none.
+    /// Closes the connection with requests that has made no progress for the longest time, at least [`REQUEST_TIME`].
+    /// Returns false if there is none.
     pub(crate) fn close_slow(&self) -> bool {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, task)| !task.is_finished());
@@ -63,13 +63,13 @@ impl Connections {
         let slow = states
             .filter(|(_, state)| state.requests > 0 && state.since.elapsed() >= REQUEST_TIME)
             .min_by_key(|(_, state)| state.since);
-        let Some((place, _)) = slow else { return false };
-        open.swap_remove(place).1.abort();
+        let Some((index, _)) = slow else { return false };
+        open.swap_remove(index).1.abort();
         true
     }
 
-    /// Closes a connection, so that another can have what was reserved for it once its task has ended; false if
-    /// none may be closed.
+    /// Closes an idle or slow connection. Its memory is released when its task has ended. Returns false if none may be
+    /// closed.
     pub(crate) fn close_one(&self) -> bool {
         close_one(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -79,11 +79,11 @@ fn close_one(open: &mut Vec<(Arc<Activity>, AbortHandle)>) -> bool {
     open.retain(|(_, task)| !task.is_finished());
     let states = open.iter().map(|(activity, _)| activity.state()).enumerate();
     let oldest = states.min_by_key(|(_, state)| (state.requests > 0, state.since));
-    let Some((place, state)) = oldest else { return false };
+    let Some((index, state)) = oldest else { return false };
     if state.requests > 0 && state.since.elapsed() < REQUEST_TIME {
         return false;
     }
-    open.swap_remove(place).1.abort();
+    open.swap_remove(index).1.abort();
     true
 }
 
@@ -99,14 +99,14 @@ impl Activity {
     fn change(&self, change: impl FnOnce(usize) -> usize) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let requests = change(state.requests);
-        // The end of a request is progress; the begin of another one beside it is none.
+        // The end of a request is progress; the start of another one is not.
         if requests < state.requests || state.requests == 0 {
             (state.since, state.moved) = (Instant::now(), 0);
         }
         state.requests = requests;
     }
 
-    /// Notes bytes that were received, or given to the connection.
+    /// Records bytes received or passed to the connection.
     pub(crate) fn note_moved(&self, len: usize) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.moved += len;
@@ -115,14 +115,14 @@ impl Activity {
         }
     }
 
-    /// Begins a request, which ends when the result is dropped.
-    pub(crate) fn begin(self: &Arc<Self>) -> ActiveRequest {
+    /// Starts a request, which ends when the result is dropped.
+    pub(crate) fn start(self: &Arc<Self>) -> ActiveRequest {
         self.change(|requests| requests + 1);
         ActiveRequest(Arc::clone(self))
     }
 }
 
-/// A request that is not answered to the end.
+/// A request whose answer is not finished.
 pub(crate) struct ActiveRequest(Arc<Activity>);
 
 impl Drop for ActiveRequest {
@@ -131,7 +131,7 @@ impl Drop for ActiveRequest {
     }
 }
 
-/// A connection that is counted as open, until it is dropped.
+/// Counts a connection as open until it is dropped.
 pub(crate) struct OpenConnection(Arc<dyn ServerView>);
 
 impl OpenConnection {
@@ -147,7 +147,8 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Marks answers that last until the client ends them. A connection with such answers alone is idle.
+/// Marks answers that last until the client cancels them, such as watches. A connection with only such answers counts
+/// as idle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LongLivedResponse;
 
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "current_thread")]
-    async fn whoever_has_been_idle_for_longest_makes_room() {
+    async fn the_longest_idle_connection_is_closed_for_a_new_one() {
         let connections = Connections::new(2);
         let add = |activity: &Arc<Activity>| {
             let task = tokio::spawn(std::future::pending::<()>());
@@ -165,22 +166,22 @@ mod tests {
         };
         let (busy, idle) = (Activity::new(), Activity::new());
         let (first, second) = (add(&busy).unwrap(), add(&idle).unwrap());
-        let request = busy.begin();
-        let third = add(&Activity::new()).expect("the idle one makes room");
+        let request = busy.start();
+        let third = add(&Activity::new()).expect("the idle connection is closed");
         assert!(second.await.is_err_and(|error| error.is_cancelled()));
         drop(request);
-        let started = busy.begin();
-        let fourth = add(&Activity::new()).expect("the other one is idle");
+        let started = busy.start();
+        let fourth = add(&Activity::new()).expect("the third connection is idle and closed");
         assert!(third.await.is_err_and(|error| error.is_cancelled()));
         assert!(!first.is_finished() && !fourth.is_finished());
         drop(started);
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn requests_are_not_ended_at_once() {
+    async fn a_connection_with_a_recent_request_is_not_closed() {
         let connections = Connections::new(1);
         let busy = Activity::new();
-        let _request = busy.begin();
+        let _request = busy.start();
         let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
         assert!(connections.add(busy, || task));
         let other = tokio::spawn(std::future::pending::<()>()).abort_handle();

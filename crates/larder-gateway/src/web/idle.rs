@@ -1,4 +1,4 @@
-//! A socket on which an operation fails if nothing was read or written for too long.
+//! A socket with an idle timeout.
 
 use std::io;
 use std::pin::Pin;
@@ -8,11 +8,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// The socket.
+/// A socket whose operations fail if no bytes were read or written for `time_max`.
 pub(crate) struct IdleStream {
     stream: TcpStream,
     time_max: Duration,
-    /// The last time at which anything was read or written.
+    /// The time of the last completed read or write.
     moved: Instant,
     sleep: Pin<Box<Sleep>>,
 }
@@ -22,7 +22,7 @@ impl IdleStream {
         Self { stream, time_max, moved: Instant::now(), sleep: Box::pin(sleep(time_max)) }
     }
 
-    /// Notes that bytes have moved, or lets an operation fail that waits too long for that.
+    /// Records a completed operation, or fails a waiting one after the idle timeout.
     fn watch<T>(
         &mut self,
         polled: Poll<io::Result<T>>,

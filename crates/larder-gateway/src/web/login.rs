@@ -1,4 +1,4 @@
-//! The login of a request, in its `Authorization`.
+//! The login of a request, from its `Authorization` header.
 
 use super::app::App;
 use crate::server_view::{Login, Rights};
@@ -6,7 +6,7 @@ use headers::authorization::{Basic, Bearer};
 use headers::{Authorization, HeaderMapExt};
 use hyper::HeaderMap;
 
-/// What the client may do; `None` if it has to log in, or its login is wrong.
+/// The permissions of the client; `None` if a required login is missing or wrong.
 pub(crate) fn rights(app: &App, headers: &HeaderMap) -> Option<Rights> {
     if !app.view.login_required() {
         return Some(Rights::All);

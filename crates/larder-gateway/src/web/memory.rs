@@ -1,4 +1,4 @@
-//! Memory for what requests bring and answers take, which is counted with that of all connections of the server.
+//! Memory of requests and answers. It counts towards the memory limit of all connections of the server.
 
 use super::app::App;
 use crate::server_view::ServerView;
@@ -6,14 +6,14 @@ use bytes::Bytes;
 use std::sync::Arc;
 use tokio::task::yield_now;
 
-/// Memory is counted in steps of so many bytes.
+/// Reservations grow in steps of this many bytes.
 const STEP: usize = 16 << 10;
 
-/// There is no memory for a request now; there may be some in a second.
+/// There is currently no memory for a request. The client can retry in a second.
 #[derive(Debug)]
 pub(crate) struct Busy;
 
-/// Counted memory, until it is dropped.
+/// Reserved memory, released on drop.
 pub(crate) struct Reservation {
     view: Arc<dyn ServerView>,
     len: usize,
@@ -24,7 +24,7 @@ impl Reservation {
         Self { view: Arc::clone(view), len: 0 }
     }
 
-    /// Counts this many bytes in all; false if there are not so many for connections.
+    /// Grows the reservation to `len` bytes. Returns false if the memory limit of connections is reached.
     pub(crate) fn grow_to(&mut self, len: usize) -> bool {
         let more = len.next_multiple_of(STEP).saturating_sub(self.len);
         let fits = more == 0 || reserve(&*self.view, more);
@@ -34,16 +34,16 @@ impl Reservation {
         fits
     }
 
-    /// The same, if need be after an idle or a slow peer was disconnected.
+    /// Grows the reservation to `len` bytes. Closes idle and slow connections if necessary.
     ///
     /// # Errors
-    /// [`Busy`]: nobody is idle or slow, so the request has to come again.
+    /// [`Busy`]: no connection is idle or slow. The client has to retry.
     pub(crate) async fn require(&mut self, app: &App, len: usize) -> Result<(), Busy> {
         while !self.grow_to(len) {
             if !app.connections.close_one() {
                 return Err(Busy);
             }
-            // The task that was told to end does so.
+            // Let the task of the closed connection end, which releases its memory.
             yield_now().await;
         }
         Ok(())
@@ -57,7 +57,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Counts memory, of which the gateway may have a half: the clients of other protocols have the rest.
+/// Reserves memory. The gateway may use half of the limit: the clients of other protocols have the rest.
 fn reserve(view: &dyn ServerView, more: usize) -> bool {
     let counts = view.web_counts();
     let fits = counts.count_reserved(more) <= share(view) && view.reserve(more);
@@ -67,32 +67,32 @@ fn reserve(view: &dyn ServerView, more: usize) -> bool {
     fits
 }
 
-/// The memory that all connections of the gateway may have together, in bytes.
+/// The memory limit of all gateway connections together, in bytes.
 pub(crate) fn share(view: &dyn ServerView) -> usize {
     view.connection_memory() / 2
 }
 
-/// The bytes, with their memory counted, if need be after an idle or a slow peer was disconnected.
+/// Reserves memory for `bytes`, which is released when the last of them is dropped.
 ///
 /// # Errors
-/// [`Busy`].
+/// [`Busy`]: see [`Reservation::require`].
 pub(crate) async fn with_reservation(app: &App, bytes: impl Into<Bytes>) -> Result<Bytes, Busy> {
     let (bytes, mut reserved) = (bytes.into(), Reservation::empty(&app.view));
     reserved.require(app, bytes.len()).await?;
     Ok(with_guard(bytes, reserved))
 }
 
-/// The same bytes, with something that is dropped with the last of them.
-pub(crate) fn with_guard(data: Bytes, what: impl Send + Sync + 'static) -> Bytes {
+/// Attaches `guard` to the bytes: it is dropped with the last of them.
+pub(crate) fn with_guard(data: Bytes, guard: impl Send + Sync + 'static) -> Bytes {
     if data.is_empty() {
         return data;
     }
-    Bytes::from_owner(GuardedBytes { data, _what: what })
+    Bytes::from_owner(GuardedBytes { data, _guard: guard })
 }
 
 struct GuardedBytes<T> {
     data: Bytes,
-    _what: T,
+    _guard: T,
 }
 
 impl<T> AsRef<[u8]> for GuardedBytes<T> {

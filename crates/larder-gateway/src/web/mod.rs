@@ -2,13 +2,13 @@
 //!
 //! | file | contains |
 //! |---|---|
-//! | `idle.rs` | a socket that ends when nothing is read or written for long |
-//! | `connections.rs` | which connection is closed when another one needs its place |
-//! | `progress.rs` | the bodies of a request and its answer, whose bytes are progress |
-//! | `app.rs` | what handlers share |
-//! | `body.rs` | bodies of requests that are refused |
+//! | `idle.rs` | a socket with an idle timeout |
+//! | `connections.rs` | the open connections, and the choice of one to close for a new one |
+//! | `progress.rs` | bodies of requests and answers that record progress |
+//! | `app.rs` | the state that all handlers share |
+//! | `body.rs` | reading and discarding bodies of requests |
 //! | `login.rs` | the login of a request |
-//! | `memory.rs`, `upload.rs` | the memory that requests and answers take, and values that arrive in pieces |
+//! | `memory.rs`, `upload.rs` | memory of requests and answers; values that arrive in pieces |
 
 pub(crate) mod app;
 pub(crate) mod body;

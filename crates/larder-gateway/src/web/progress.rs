@@ -1,4 +1,4 @@
-//! The bodies of a request and its answer, whose bytes are progress of their connection.
+//! Bodies of requests and answers that record the progress of their connection.
 
 use super::connections::{ActiveRequest, Activity};
 use super::memory::{Reservation, with_guard};
@@ -10,13 +10,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// What lasts as long as a request: it is under way, and has memory.
+/// Resources of a request, held until its answer is sent: its activity and its memory.
 pub(crate) struct RequestResources {
     pub(crate) _active: Option<ActiveRequest>,
     pub(crate) _reserved: Reservation,
 }
 
-/// The body of a request, whose bytes are progress.
+/// The body of a request. Received bytes count as progress.
 pub(crate) struct RequestBody {
     pub(crate) body: Incoming,
     pub(crate) activity: Arc<Activity>,
@@ -48,7 +48,7 @@ impl http_body::Body for RequestBody {
     }
 }
 
-/// The body of an answer. The request lasts until all of it was dropped.
+/// The body of an answer. Each chunk holds the request's resources until it is dropped.
 pub(crate) struct ResponseBody {
     pub(crate) body: Body,
     pub(crate) lasting: Arc<RequestResources>,

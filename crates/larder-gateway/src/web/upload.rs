@@ -1,4 +1,4 @@
-//! Large values, which are received into the engine piece by piece.
+//! Uploads: large values that are received into the engine piece by piece.
 
 use super::app::App;
 use crate::items::Upload;
@@ -9,31 +9,31 @@ use std::time::{Duration, Instant};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// While memory is short, an upload is given up of which less than this arrives in such a time.
+/// While memory is short, an upload slower than [`STALLED_LEN`] bytes per this time is abandoned.
 const STALLED: Duration = Duration::from_secs(1);
 const STALLED_LEN: usize = 64 << 10;
 
-/// Why a value was not received.
+/// The reason why a value was not received.
 #[derive(Debug)]
 pub(crate) enum UploadError<P> {
-    /// Other uploads hold what they may hold of memory.
+    /// All uploads together have reached their memory limit.
     Full,
-    /// It came too slowly while memory was short.
+    /// The value arrived too slowly while memory was short.
     Stalled,
-    /// It is longer than a value may be.
+    /// The value is longer than the largest item.
     TooLarge,
-    /// The cache has no memory for it.
+    /// The cache has no memory for the value.
     OutOfMemory,
-    /// It has another length than was announced.
+    /// The length of the value differs from the announced one.
     WrongLength,
-    /// Its next piece could not be received.
+    /// Receiving the next piece failed.
     Peer(P),
 }
 
 /// Receives a value of `len` bytes for a key.
 ///
 /// # Errors
-/// [`UploadError`]. The rest of the pieces is not received.
+/// [`UploadError`]. The remaining pieces are not received.
 pub(crate) async fn receive<P>(
     app: &App,
     pieces: &mut (impl Stream<Item = Result<Bytes, P>> + Unpin),
@@ -51,7 +51,7 @@ pub(crate) async fn receive<P>(
     loop {
         let piece = timeout(STALLED, pieces.next()).await;
         if checked.elapsed() >= STALLED {
-            // Slow peers make room for others, also for those that use another protocol.
+            // A slow peer must not block uploads of others, including those of other protocols.
             if arrived - seen < STALLED_LEN && app.items.lacks_memory() {
                 return Err(UploadError::Stalled);
             }

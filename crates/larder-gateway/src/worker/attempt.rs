@@ -1,7 +1,7 @@
-//! Operations of this server: they are repeated while they wait for slower storage.
+//! Local operations. An operation that waits for slower storage is repeated when the read has ended.
 
 use super::CacheItems;
-use super::forwarding::end;
+use super::forwarding::abort_request;
 use crate::abort::Abort;
 use larder_operations::OpContext;
 use larder_store::erased;
@@ -11,19 +11,19 @@ use larder_store::{
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
-/// What an attempt came to.
+/// The outcome of one attempt at an operation.
 enum Attempt<R> {
-    /// The result, and the position of the change, which has to be acknowledged.
+    /// The result, and the journal position of a change that needs an acknowledgement.
     Done(R, Option<erased::Position>),
-    /// It can be repeated at once.
+    /// The operation can be repeated immediately.
     Retry,
-    /// It can be repeated when the waker is called.
+    /// The operation can be repeated when the waker is called.
     Waiting,
-    /// Another server answers it.
+    /// Another server owns the item.
     Remote,
 }
 
-/// Attempts an operation, which is about the item of a key if there is one.
+/// Attempts an operation on the item of a key, or on all items if `bytes` is `None`.
 fn attempt<R>(
     cx: &mut OpContext<'_, erased::Handle>,
     bytes: Option<&[u8]>,
@@ -55,9 +55,9 @@ fn attempt<R>(
 }
 
 impl CacheItems {
-    /// Repeats an operation of this server's until it does not wait for slower storage, and then waits until its change
-    /// is acknowledged where it has to be. `None` if it `is_local` no more. What a lookup has found is right also if it
-    /// has removed an expired item and nobody acknowledges that.
+    /// Repeats a local operation until it does not wait for slower storage, then waits for the acknowledgement of its
+    /// change if one is required. Returns `None` if this server stops to be the owner (`is_local`). A lookup may remove an
+    /// expired item; its result is valid even if that removal is never acknowledged.
     pub(super) async fn run_locally<R: Send>(
         &self,
         key: Option<&[u8]>,
@@ -95,7 +95,7 @@ impl CacheItems {
                 }
             });
             if acknowledged.await == AckState::Lost && !is_lookup {
-                return end(Abort::Unconfirmed).await;
+                return abort_request(Abort::Unconfirmed).await;
             }
         }
         Some(result)

@@ -1,4 +1,4 @@
-//! Operations where their items are: on this server, or on another one of the cluster.
+//! Operations at the owner of their item: this server, or another one of the cluster.
 
 use super::CacheItems;
 use super::memory::{CountGuard, PIECE_LEN, Reply};
@@ -20,51 +20,54 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// For how long a request is sent again that was not carried out where its item was thought to be.
+/// A request that its receiver did not execute is retried for this long.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// How long a request waits until fewer than [`FORWARDED_MAX`] are under way to its group.
+/// The time limit for waiting until fewer than [`FORWARDED_MAX`] requests are in flight to a group.
 const QUEUE_MAX: Duration = Duration::from_secs(5);
 
-/// How many requests are under way to a group at the same time.
+/// The most requests in flight to a group.
 const FORWARDED_MAX: usize = 64;
 
-/// How soon a request is sent again to a server that did not answer for its item.
+/// The pause before a retry after the answer that a group has no leader.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Why an operation was not done.
+/// The reason why the owner did not execute an operation.
 pub(super) enum OwnerError {
-    /// Another server has the item, and does not answer, or can't be asked for such a key.
+    /// Another server owns the item and is unreachable, or the key is too long for a forwarded request.
     Unreachable,
     /// Too many large values are being sent already.
     Busy,
 }
 
-/// What has become of a request to another server.
+/// The outcome of a forwarded request.
 enum RemoteOutcome {
-    /// Its whole reply.
+    /// The whole reply.
     Reply(Bytes),
-    /// The reply is so long that it is not taken while others are being sent.
+    /// The reply has a large value, and too many large values are being sent already.
     Busy,
+    /// The request was not executed and can be repeated.
     Retry,
+    /// The request may have been executed; there is no answer.
     ConnectionLost,
+    /// The group currently has no leader, or too many requests wait for it.
     NoLeader,
 }
 
-/// A value as it is sent to another server, behind its line.
+/// The pieces of a value to send after its command line, with the line end behind it.
 fn value_pieces(value: Option<&[u8]>) -> VecDeque<&[u8]> {
     let Some(value) = value else { return VecDeque::new() };
     value.chunks(PIECE_LEN).chain([VALUE_END]).collect()
 }
 
-/// Ends the request that is answered.
-pub(super) async fn end<R>(ended: Abort) -> R {
-    let is_watched = abort::request_abort(ended);
-    debug_assert!(is_watched, "who watches the request drops this");
+/// Aborts the current request. Never returns: the caller of the handler drops this future.
+pub(super) async fn abort_request<R>(reason: Abort) -> R {
+    let is_abortable = abort::mark(reason);
+    debug_assert!(is_abortable, "every handler runs in `run_abortable`, which drops this future");
     pending().await
 }
 
-/// Wakes the task that waits now, whichever that is.
+/// A waker that wakes the task registered last: different tasks may poll one request.
 #[derive(Default)]
 struct Relay(AtomicWaker);
 
@@ -75,9 +78,9 @@ impl Wake for Relay {
 }
 
 impl CacheItems {
-    /// Does an operation where its item is: here by `run`, which returns `None` for an outcome that is pending.
-    /// `allows_replica`: a copy of this server's is good enough for a lookup. `received`: the value of a store, if it is not
-    /// in `op`. A request of a `class` is timed.
+    /// Executes an operation at the owner of its item. `run` executes it locally and returns `None` while it is pending.
+    /// With `allows_replica`, a replica on this server may answer a lookup. `received` is the value of a store if `op` does
+    /// not have it. With a `class`, the latency of the request is recorded.
     pub(super) async fn try_at_owner<O: RemoteOperation>(
         &self,
         (class, allows_replica): (Option<CommandClass>, bool),
@@ -89,7 +92,7 @@ impl CacheItems {
         let started = Instant::now();
         let _active = CountGuard::new(&self.active, 1);
         let is_local = || self.is_local(Some(key), O::IS_LOOKUP && allows_replica);
-        // Since when nobody has answered.
+        // The time of the first failed attempt.
         let mut waits_since = None;
         let outcome = loop {
             if is_local() {
@@ -118,7 +121,7 @@ impl CacheItems {
                 RemoteOutcome::Retry if may_repeat => (),
                 RemoteOutcome::ConnectionLost if O::IS_LOOKUP && may_repeat => (),
                 RemoteOutcome::ConnectionLost if !O::IS_LOOKUP => {
-                    return end(Abort::Unconfirmed).await;
+                    return abort_request(Abort::Unconfirmed).await;
                 }
                 RemoteOutcome::Busy => return Err(OwnerError::Busy),
                 RemoteOutcome::Retry
@@ -133,29 +136,29 @@ impl CacheItems {
         Ok(outcome)
     }
 
-    /// The same; the request ends if nobody answers.
+    /// Executes an operation as [`Self::try_at_owner`] does, but aborts the request if the owner is unreachable.
     pub(super) async fn run_at_owner<O: RemoteOperation>(
         &self,
         class: Option<CommandClass>,
         key: &[u8],
-        what: (&O, Option<&[u8]>),
+        op: (&O, Option<&[u8]>),
         run: impl FnMut(&mut OpContext<'_, erased::Handle>, HashedKey<'_>) -> Option<O::Outcome> + Send,
     ) -> O::Outcome {
-        match self.try_at_owner((class, true), key, what, run).await {
+        match self.try_at_owner((class, true), key, op, run).await {
             Ok(outcome) => outcome,
-            Err(_) => end(Abort::OwnerUnreachable).await,
+            Err(_) => abort_request(Abort::OwnerUnreachable).await,
         }
     }
 
-    /// Sends a request to the server that answers for a group, with the value behind it if there is one, and waits for
-    /// the reply.
+    /// Sends a request, and the value behind it if there is one, to the leader of a group. Waits for the reply.
     async fn forward(&self, group: Group, head: &[u8], value: Option<&[u8]>) -> RemoteOutcome {
         let forwarding = {
             let mut forwarding = self.forwarding.lock().unwrap_or_else(PoisonError::into_inner);
             let new = || Arc::new(Semaphore::new(FORWARDED_MAX));
             Arc::clone(forwarding.entry(group.0).or_insert_with(new))
         };
-        // That server keeps answers until they are taken, and this one the replies until they are whole.
+        // The leader holds an answer until this server reads it, and this server holds a reply until it is whole. The
+        // limit bounds the memory of both.
         let Ok(Ok(_permit)) = timeout(QUEUE_MAX, forwarding.acquire()).await else {
             return RemoteOutcome::NoLeader;
         };
@@ -163,7 +166,7 @@ impl CacheItems {
         let waker = Waker::from(Arc::clone(&relay));
         let (mut way, mut reply, mut held) = (self.view.open_route(group), Vec::new(), None);
         let mut unsent = value_pieces(value);
-        // Whoever has sent something is told if this server leads from here on; whoever waits for room is not.
+        // Send the first bytes before waiting for room: only sent requests are woken when this server becomes the leader.
         way.send(head, value.is_some(), &waker);
         loop {
             let next = poll_fn(|task| {
@@ -207,7 +210,7 @@ impl CacheItems {
                     }));
                 }
                 RemoteState::Retry => return RemoteOutcome::Retry,
-                // Nothing is done with a part of a value.
+                // The receiver does not execute a request whose value is incomplete, so a retry is safe.
                 RemoteState::ConnectionLost if !unsent.is_empty() => return RemoteOutcome::Retry,
                 RemoteState::ConnectionLost => return RemoteOutcome::ConnectionLost,
                 RemoteState::NoLeader => return RemoteOutcome::NoLeader,
@@ -215,7 +218,7 @@ impl CacheItems {
         }
     }
 
-    /// Has the servers of a group remove all items.
+    /// Flushes all items of a group.
     pub(super) async fn flush_group(&self, group: Group, at: Expiry) -> Result<(), Abort> {
         let (started, mut is_unknown) = (Instant::now(), false);
         loop {
@@ -234,7 +237,7 @@ impl CacheItems {
             let asked = self.forward(group, &request, None).await;
             match &asked {
                 RemoteOutcome::Reply(reply) if remote::has_flushed(reply) => return Ok(()),
-                // It may be carried out twice.
+                // A flush may be executed twice, so it is safe to retry.
                 RemoteOutcome::Retry | RemoteOutcome::ConnectionLost
                     if started.elapsed() < WAIT_MAX =>
                 {

@@ -1,5 +1,5 @@
-//! The handle of the gateway's thread to the cache. It is made for a request and dropped about a second
-//! after the last one, so that an unused gateway holds no memory of the cache and is never woken.
+//! The cache handle of the gateway's thread. A request creates it, and it is dropped about a second after the
+//! last request, so that an unused gateway holds no memory of the cache and never wakes up.
 
 use crate::server_view::ServerView;
 use larder_store::Maintenance;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// A handle that was not used for so long is dropped.
+/// The handle is dropped after this time without a request. Also the interval of its maintenance.
 const IDLE: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -20,18 +20,18 @@ thread_local! {
 
 pub(super) struct Worker {
     pub(super) engine: erased::Handle,
-    /// When it was last used.
+    /// The time of the last use.
     pub(super) used: Instant,
 }
 
-/// Maintains the handle of this thread once a second, and drops it when it is idle.
+/// Runs maintenance on this thread's handle once a second, and drops it when it is idle.
 pub(super) async fn maintain_handle(view: Arc<dyn ServerView>, active: Arc<AtomicUsize>) {
     loop {
         sleep(IDLE).await;
-        let is_dropped = WORKER.with_borrow_mut(|place| {
-            let Some(worker) = place.as_mut() else { return true };
+        let is_dropped = WORKER.with_borrow_mut(|slot| {
+            let Some(worker) = slot.as_mut() else { return true };
             if active.load(Ordering::Relaxed) == 0 && worker.used.elapsed() >= IDLE {
-                *place = None;
+                *slot = None;
                 return true;
             }
             worker.engine.maintain(view.now().secs);
@@ -43,7 +43,7 @@ pub(super) async fn maintain_handle(view: Arc<dyn ServerView>, active: Arc<Atomi
     }
 }
 
-/// Drops the handle of this thread, which must not outlive what its engine keeps for the thread.
+/// Drops the handle of this thread. It must not outlive the engine's thread-local state.
 pub(crate) fn drop_handle() {
     WORKER.take();
 }

@@ -1,7 +1,7 @@
-//! The items of a cache, as the interfaces use them.
+//! The implementation of [`Items`] for a cache.
 
 use super::CacheItems;
-use super::forwarding::{OwnerError, end};
+use super::forwarding::{OwnerError, abort_request};
 use super::memory::{CountGuard, PIECE_LEN};
 use crate::abort::Abort;
 use crate::items::{ItemFuture, Items, LookupOutcome, Page, Upload};
@@ -15,12 +15,13 @@ use larder_store::erased;
 use larder_store::{Access, Expiry, HashedKey, Lookup, Lookups, Refusal, Updates, Uploads};
 use std::time::Instant;
 
-/// A value that is being received, with its memory.
+/// A value that is being received, with its counted memory.
 struct PendingUpload {
     value: UploadTarget<erased::Upload>,
     _held: CountGuard,
 }
 
+/// The destination of an upload.
 enum UploadTarget<U> {
     /// This server's cache.
     Local(U),
@@ -28,7 +29,7 @@ enum UploadTarget<U> {
     Remote(Vec<u8>),
 }
 
-/// Exists a value of another server's taken into this one's cache.
+/// Uploads a value, received for another server, into this server's cache.
 fn uploaded(engine: &mut erased::Handle, value: &[u8]) -> Result<erased::Upload, Refusal> {
     let mut upload = engine.upload(value.len())?;
     value.chunks(PIECE_LEN).try_for_each(|piece| engine.extend(&mut upload, piece))?;
@@ -77,7 +78,7 @@ impl Items for CacheItems {
         upload: Option<Upload>,
     ) -> ItemFuture<'a, StoreOutcome> {
         let received = upload.map(|upload| upload.downcast::<PendingUpload>());
-        let received = received.map(|upload| upload.expect("it was started here"));
+        let received = received.map(|upload| upload.expect("uploads are made by `start_upload`"));
         let (value, held) = match received.map(|received| *received) {
             Some(PendingUpload { value, _held }) => (Some(value), Some(_held)),
             None => (None, None),
@@ -112,8 +113,8 @@ impl Items for CacheItems {
                     self.record(class, started);
                     stored
                 }
-                // The value is in this cache, and its item is to be in another.
-                None => end(Abort::OwnerUnreachable).await,
+                // The value is in this server's cache, but another server owns the item now.
+                None => abort_request(Abort::OwnerUnreachable).await,
             }
         })
     }
@@ -167,8 +168,8 @@ impl Items for CacheItems {
             let _active = CountGuard::new(&self.active, 1);
             let groups = self.view.groups();
             let flushed = join_all(groups.into_iter().map(|group| self.flush_group(group, at)));
-            if let Some(ended) = flushed.await.into_iter().find_map(Result::err) {
-                end(ended).await
+            if let Some(reason) = flushed.await.into_iter().find_map(Result::err) {
+                abort_request(reason).await
             }
         })
     }
@@ -182,7 +183,7 @@ impl Items for CacheItems {
         let value = if self.is_local(Some(key), false) {
             UploadTarget::Local(self.with_context(|cx| cx.engine.upload(len))?)
         } else {
-            // Memory that nothing was written to is not there yet.
+            // The system provides memory only when it is written to.
             UploadTarget::Remote(Vec::with_capacity(len))
         };
         Ok(Box::new(PendingUpload { value, _held: held }))
@@ -193,7 +194,8 @@ impl Items for CacheItems {
     }
 
     fn extend(&self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal> {
-        let received: &mut PendingUpload = upload.downcast_mut().expect("it was started here");
+        let received: &mut PendingUpload =
+            upload.downcast_mut().expect("uploads are made by `start_upload`");
         match &mut received.value {
             UploadTarget::Local(upload) => self.with_context(|cx| cx.engine.extend(upload, bytes)),
             UploadTarget::Remote(value) => {

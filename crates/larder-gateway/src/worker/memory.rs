@@ -1,18 +1,18 @@
-//! Memory that values hold on their way.
+//! Memory of values that are being sent or received.
 
 use bytes::Bytes;
 use larder_store::Lease;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Large values that are being sent may hold this share of memory, and those that are being received, too:
-/// what slow peers hold is missing for the clients of other protocols.
+/// Large values that are being sent may hold 1/16 of the memory limit, and so may those that are being received. The
+/// limit keeps slow peers from taking the cache's memory.
 pub(super) const HELD_SHARE: u64 = 16;
 
-/// How many bytes of a value are sent to another server at once.
+/// The length of the pieces in which a value is sent to another server, in bytes.
 pub(super) const PIECE_LEN: usize = 256 << 10;
 
-/// A count that is lowered again when this is dropped.
+/// Adds to a counter, and subtracts the same number on drop.
 pub(super) struct CountGuard {
     count: Arc<AtomicUsize>,
     by: usize,
@@ -31,7 +31,7 @@ impl Drop for CountGuard {
     }
 }
 
-/// The reply of another server, with its memory if that is counted.
+/// The reply of another server. A long reply holds counted memory.
 pub(super) struct Reply {
     pub(super) bytes: Vec<u8>,
     pub(super) _held: Option<CountGuard>,
@@ -43,7 +43,7 @@ impl AsRef<[u8]> for Reply {
     }
 }
 
-/// A part of a large value that is contiguous in memory.
+/// A contiguous part of a large value in the cache.
 struct Piece<L> {
     lease: L,
     offset: usize,

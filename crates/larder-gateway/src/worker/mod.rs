@@ -1,7 +1,7 @@
-//! The gateway's handle to the cache, and how operations use it.
+//! The gateway's handle to the cache, and the operations on it.
 //!
-//! The handle belongs to the gateway's thread (`handle.rs`). An operation is attempted where its item is:
-//! on this server (`attempt.rs`), or on another one (`forwarding.rs`).
+//! The handle belongs to the gateway's thread (`handle.rs`). An operation runs at the owner of its item: on this
+//! server (`attempt.rs`), or on another one (`forwarding.rs`).
 
 mod attempt;
 mod forwarding;
@@ -31,13 +31,13 @@ pub(crate) struct CacheItems {
     cache: erased::Cache,
     view: Arc<dyn ServerView>,
     counters: Arc<Counters>,
-    /// The requests that are under way.
+    /// The number of active requests.
     active: Arc<AtomicUsize>,
     /// Bytes of large values that are being sent.
     leased: Arc<AtomicUsize>,
     /// Bytes of large values that are being received.
     uploading: Arc<AtomicUsize>,
-    /// For each group how many requests more may be under way to it.
+    /// Limits the concurrent forwarded requests of each group.
     forwarding: Mutex<BTreeMap<u16, Arc<Semaphore>>>,
 }
 
@@ -51,14 +51,14 @@ impl CacheItems {
         Self { cache, view, counters, active, leased, uploading, forwarding }
     }
 
-    /// Works with the handle of this thread, which is made if there is none.
+    /// Runs `work` with the handle of this thread, and creates the handle if there is none.
     fn with_engine<R>(&self, work: impl FnOnce(&mut erased::Handle) -> R) -> R {
-        WORKER.with_borrow_mut(|place| {
-            if place.is_none() {
+        WORKER.with_borrow_mut(|slot| {
+            if slot.is_none() {
                 let active = Arc::clone(&self.active);
                 tokio::spawn(maintain_handle(Arc::clone(&self.view), active));
             }
-            let worker = place.get_or_insert_with(|| Worker {
+            let worker = slot.get_or_insert_with(|| Worker {
                 engine: self.cache.engine(),
                 used: Instant::now(),
             });
@@ -67,7 +67,7 @@ impl CacheItems {
         })
     }
 
-    /// Works within a batch of its own.
+    /// Runs `work` in a batch of its own.
     fn with_context<R>(&self, work: impl FnOnce(&mut OpContext<'_, erased::Handle>) -> R) -> R {
         self.with_engine(|engine| {
             let (view, now) = (&*self.view, self.view.now());
@@ -80,14 +80,14 @@ impl CacheItems {
         })
     }
 
-    /// Whether this server answers a request about the item of a key, or without one about all items of its group. It is
-    /// to be asked within a batch: a leader that is replaced follows only when the batch has ended.
+    /// Whether this server serves a request about `key`, or about all items of its group. Call this within the batch that
+    /// executes the request: a replaced leader becomes a follower only after all batches have ended.
     fn is_local(&self, key: Option<&[u8]>, is_lookup: bool) -> bool {
-        // In this order: who leads has read which group has which keys before it answers.
+        // The order matters: a leader reads the shard map before it starts to serve.
         self.view.serves(is_lookup) && key.is_none_or(|key| self.view.group_of(key) == Group::OWN)
     }
 
-    /// Records how long a request has taken.
+    /// Records the latency of a request.
     fn record(&self, class: Option<CommandClass>, started: Instant) {
         if let Some(class) = class {
             let mut answered = AnsweredCounts::default();
@@ -96,8 +96,8 @@ impl CacheItems {
         }
     }
 
-    /// Counts memory that values hold on their way; `None` if others hold too much. One value may always be on
-    /// its way, however small the memory.
+    /// Counts memory of a large value that is being sent or received. Returns `None` if all together would exceed their
+    /// share. A single value is always allowed, even if the memory limit is small.
     fn hold(&self, count: &Arc<AtomicUsize>, len: usize) -> Option<CountGuard> {
         let max = self.view.memory_limit() / HELD_SHARE;
         let before = count.load(Ordering::Relaxed);
@@ -105,7 +105,7 @@ impl CacheItems {
         fits.then(|| CountGuard::new(count, len))
     }
 
-    /// An item as it is shown; `None` if too much is being sent already.
+    /// Converts an item for the interfaces; `None` if it is large and too many large values are being sent already.
     fn found(&self, item: &ItemView<'_, erased::Lease>) -> Option<Found> {
         let value = match item.value {
             Value::Whole(bytes) => vec![Bytes::copy_from_slice(bytes)],

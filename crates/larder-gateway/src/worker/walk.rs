@@ -1,4 +1,4 @@
-//! Walks over the items of the cache.
+//! Walks over the items of the cache, for lists of keys.
 
 use super::CacheItems;
 use super::memory::CountGuard;
@@ -8,14 +8,15 @@ use std::future::poll_fn;
 use std::task::Poll;
 use tokio::task::yield_now;
 
-/// About how many items are looked at in one step of a walk.
+/// The approximate number of items in one step of a walk.
 const ITEMS_PER_STEP: usize = 256;
 
 impl CacheItems {
-    /// Looks at items step by step, with a batch for each, so that memory can be used again in between.
-    pub(super) async fn walk(&self, place: u64, items: usize) -> Option<Page> {
+    /// Visits about `items` items from `cursor` on. Each step is a batch of its own, so that the engine can reuse memory
+    /// between steps.
+    pub(super) async fn walk(&self, cursor: u64, items: usize) -> Option<Page> {
         let _active = CountGuard::new(&self.active, 1);
-        let mut walk = self.with_engine(|engine| engine.walk_from(place));
+        let mut walk = self.with_engine(|engine| engine.walk_from(cursor));
         let (mut found, mut left) = (Vec::new(), items);
         loop {
             let state = poll_fn(|task| {
@@ -32,7 +33,7 @@ impl CacheItems {
                                 ttl,
                             });
                         });
-                    // Steps through an empty index count, too.
+                    // A step without items counts, too, so that a walk over an empty index ends.
                     left = left.saturating_sub(seen.max(1));
                     state
                 });
