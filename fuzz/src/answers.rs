@@ -1,4 +1,4 @@
-//! Answers as a client reads them.
+//! Reading of answers by a client.
 
 use larder_protocol::answer::{Answer, read_binary, read_resp, read_text};
 use larder_protocol::response::Read;
@@ -9,11 +9,11 @@ pub type ReadAnswer = for<'b> fn(&'b [u8]) -> Read<Answer<'b>>;
 /// The readers of all protocols.
 pub const READERS: [ReadAnswer; 3] = [read_text, read_binary, read_resp];
 
-/// Every answer of a stream that arrives in `pieces`, written down, up to one that is malformed. Reads
-/// again only once as much has arrived as was wanted.
+/// Reads a stream that arrives in `pieces`, and formats its answers up to the first malformed one. Reads again only when
+/// the wanted bytes have arrived.
 ///
 /// # Panics
-/// The reader takes nothing, or more than there is, or wants no more than there is.
+/// The reader consumes no bytes or too many, or an incomplete answer wants no further bytes.
 pub fn answers<'s>(pieces: impl Iterator<Item = &'s [u8]>, read: ReadAnswer) -> Vec<String> {
     let (mut seen, mut input, mut wanted) = (Vec::new(), Vec::new(), 1);
     for piece in pieces {

@@ -1,4 +1,4 @@
-//! A whole session over an engine.
+//! Sessions over an engine.
 
 use larder_protocol::Parser;
 use larder_session::test_util::{START, TestServer};
@@ -7,19 +7,19 @@ use larder_store::{Engine, SizeClasses};
 const OVERHEAD: usize = 59;
 const ITEM_SIZE_MAX: usize = 64 << 10;
 
-/// What came back, and whether the session hung up.
+/// The answers of a session, and whether it closed the connection.
 pub type Answers = (Vec<u8>, bool);
 
-/// How items are counted.
+/// The size classes of items.
 #[must_use]
 pub fn classes() -> SizeClasses {
     SizeClasses::new(vec![96, 512, 4096, 1 << 20], OVERHEAD)
 }
 
-/// Talks to a new session over `engine`.
+/// Sends `pieces` to a new session over `engine`, and returns the answers.
 ///
 /// # Panics
-/// The session claims bytes that it was not given, or keeps memory.
+/// The session consumes more bytes than it received, or does not release its memory.
 pub fn converse<'s, E: Engine>(
     engine: E,
     pieces: impl Iterator<Item = &'s [u8]>,
@@ -28,10 +28,10 @@ pub fn converse<'s, E: Engine>(
     converse_from(Parser::default(), engine, pieces, requests_per_poll)
 }
 
-/// The same, begun as `opening` says. `u` comes in with the password `p`.
+/// Sends `pieces` to a new session with the parser state `opening`. The user `u` has the password `p`.
 ///
 /// # Panics
-/// As [`converse`], or somebody was served who did not come in.
+/// As [`converse`], or the session executed a request before the required login.
 pub fn converse_from<'s, E: Engine>(
     opening: Parser,
     engine: E,
@@ -51,12 +51,15 @@ pub fn converse_from<'s, E: Engine>(
         server.engine.maintain(START);
     }
     peer.session.close(&server.host);
-    assert_eq!(server.host.reserved(), 0, "memory is given back");
+    assert_eq!(server.host.reserved(), 0, "the session releases all memory");
     let begins_with_login = [Parser::TEXT_LOGIN, Parser::BINARY_LOGIN].contains(&opening);
     if begins_with_login && !server.host.has_authenticated() {
         let of_items = server.counters.classes.iter().flat_map(|class| class.each());
         let of_all = server.counters.thread.each().filter(|(name, _)| !name.starts_with("auth_"));
-        assert!(of_items.chain(of_all).all(|(_, count)| count.get() == 0), "served a stranger");
+        assert!(
+            of_items.chain(of_all).all(|(_, count)| count.get() == 0),
+            "executed a request before the login"
+        );
     }
     (peer.received, peer.is_closed)
 }

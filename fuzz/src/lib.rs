@@ -1,4 +1,4 @@
-//! What the fuzz targets share: bytes in pieces, through a parser, a session or a client's reader.
+//! Functions that the fuzz targets share: they feed bytes in pieces to a parser, a session or a client's reader.
 
 mod answers;
 mod conversation;
@@ -10,7 +10,7 @@ pub use conversation::{Answers, classes, converse, converse_from};
 pub use parsing::requests;
 pub use resp::resp_requests;
 
-/// How a stream arrives: lengths of pieces, over and over; in one piece if there are none.
+/// Splits a stream into pieces with these lengths, repeated; one piece if there are no lengths.
 pub fn pieces<'s>(stream: &'s [u8], lengths: &'s [u8]) -> impl Iterator<Item = &'s [u8]> {
     let mut rest = stream;
     let mut lengths = lengths.iter().cycle();
@@ -22,7 +22,7 @@ pub fn pieces<'s>(stream: &'s [u8], lengths: &'s [u8]) -> impl Iterator<Item = &
     })
 }
 
-/// The input's first bytes say how the rest arrives.
+/// Splits the fuzz input into lengths of pieces and a stream.
 pub fn cut(input: &[u8]) -> Option<(&[u8], &[u8])> {
     let (count, rest) = input.split_first()?;
     rest.split_at_checked(usize::from(count % 8))

@@ -1,11 +1,11 @@
-//! The parser alone.
+//! Parsing of memcached requests without a session.
 
 use larder_protocol::{Get, Parsed, Parser, Recovery, ReplyFormat, Request};
 
-/// Every request of a stream that arrives in `pieces`, written down.
+/// Parses a stream that arrives in `pieces`, and formats its requests.
 ///
 /// # Panics
-/// The parser consumes nothing, or more than there is.
+/// The parser consumes no bytes or too many.
 pub fn requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> {
     let mut reader = Reader::default();
     for piece in pieces {
@@ -20,15 +20,15 @@ struct Reader {
     parser: Parser,
     input: Vec<u8>,
     seen: Vec<String>,
-    /// Bytes to go by.
+    /// The number of bytes to skip.
     swallow: u64,
-    /// A line is to go by.
+    /// Whether to skip the rest of a line.
     swallow_line: bool,
     closed: bool,
 }
 
 impl Reader {
-    /// Reads a request; false if more bytes are needed first.
+    /// Parses a request. Returns false if it needs more bytes.
     fn step(&mut self) -> bool {
         if self.closed || !self.has_swallowed() {
             return false;
@@ -52,7 +52,10 @@ impl Reader {
                 true
             }
             Parsed::Body { head_len, body_len, .. } => {
-                assert!(head_len as u64 + body_len > self.input.len() as u64, "it is all here");
+                assert!(
+                    head_len as u64 + body_len > self.input.len() as u64,
+                    "a complete store must not be reported as a head"
+                );
                 self.parser = before;
                 false
             }
@@ -75,14 +78,14 @@ impl Reader {
             self.swallow_line = false;
         }
         let len = self.swallow.min(self.input.len() as u64);
-        self.input.drain(..usize::try_from(len).expect("no more than is here"));
+        self.input.drain(..usize::try_from(len).expect("the length is at most that of the input"));
         self.swallow -= len;
         self.swallow == 0 && !self.input.is_empty()
     }
 }
 
-/// Writes a request down, without what depends on how much has arrived: whether the rest of a
-/// faulty line is here, and whether the end of a retrieval line was seen with its last key.
+/// Formats a request without properties that depend on how much has arrived: whether the rest of a faulty line was
+/// skipped, and whether the end of a retrieval line was parsed with its last key.
 fn note(mut request: Request<'_>, seen: &mut Vec<String>) {
     let mut ends = false;
     if let Request::Get(Get { format: ReplyFormat::Classic(classic), .. }) = &mut request {

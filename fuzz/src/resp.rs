@@ -1,15 +1,16 @@
-//! The reader of RESP requests alone.
+//! Reading of RESP requests without a session.
 
 use larder_protocol::resp::{Bounds, Command, Read, fast_get, read, split_line};
 
-/// Which fault is found beyond the longest request depends on how it arrives, so no input is as long.
+/// The limits. Fuzz inputs are shorter than the longest request, because the fault of a longer one depends on how it is
+/// split.
 const BOUNDS: Bounds =
     Bounds { bulk_len_max: 1 << 10, request_len_max: 1 << 30, needs_login: false };
 
-/// Every request of a stream that arrives in `pieces`, written down.
+/// Reads a stream that arrives in `pieces`, and formats its requests.
 ///
 /// # Panics
-/// The reader consumes nothing, or more than there is, or the fast path reads something else.
+/// The reader consumes no bytes or too many, or the fast path gives another result.
 pub fn resp_requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> {
     let (mut seen, mut input) = (Vec::new(), Vec::new());
     for piece in pieces {
@@ -40,7 +41,7 @@ pub fn resp_requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> 
                 }
                 Read::Nothing { consumed } => consumed,
                 Read::Incomplete { wanted } => {
-                    assert!(wanted > 0, "it is all here");
+                    assert!(wanted > 0, "an incomplete request must want further bytes");
                     break;
                 }
                 Read::Fault(fault) => {

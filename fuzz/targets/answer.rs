@@ -1,4 +1,4 @@
-//! What a client reads: any bytes are some answers in each protocol, however they arrive.
+//! Answers read by a client: in each protocol, any split of any bytes gives the same answers.
 #![no_main]
 
 use larder_fuzz::{READERS, answers, cut, pieces};

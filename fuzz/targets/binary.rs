@@ -1,4 +1,4 @@
-//! Binary: the first byte is its magic.
+//! Binary requests: any split of a stream gives the same requests. The target adds the magic byte.
 #![no_main]
 
 use larder_fuzz::{cut, pieces, requests};

@@ -1,5 +1,4 @@
-//! The segment engine under eviction, expiry, growth and flushes: what it finds is what was stored
-//! last, or nothing.
+//! The segment engine under eviction, expiry, growth and flushes: a lookup finds the last stored value, or nothing.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -11,13 +10,13 @@ use larder_store::{
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
 
-/// About the smallest that works, so that it is soon full.
+/// The memory limit, close to the smallest one, so that the cache is full early.
 const LIMIT_BYTES: usize = 3 << 20;
 const START: u32 = 1_700_000_000;
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    /// Stores many items, of about this length, that nobody asks for.
+    /// Stores items of about this length that are never read.
     Fill {
         count: u8,
         len: u16,
@@ -52,16 +51,16 @@ enum Step {
     Tidy,
 }
 
-struct Judged {
+struct CheckedEngine {
     engine: segment::Handle,
     now: Seconds,
-    /// What was stored last, and when it ends.
+    /// The last stored value of each key, and its expiry.
     stored: HashMap<u8, (Vec<u8>, Expiry)>,
     fillers: u64,
     versions: u32,
 }
 
-impl Judged {
+impl CheckedEngine {
     fn step(&mut self, step: &Step) {
         self.engine.begin_batch(self.now);
         match *step {
@@ -180,7 +179,11 @@ impl Judged {
         });
         match appended.map(|updated| updated.result) {
             Ok(true) => {
-                self.stored.get_mut(&key).expect("it was found").0.extend_from_slice(&more);
+                self.stored
+                    .get_mut(&key)
+                    .expect("a found item was stored")
+                    .0
+                    .extend_from_slice(&more);
             }
             Ok(false) => drop(self.stored.remove(&key)),
             Err(_) => (),
@@ -199,7 +202,7 @@ impl Judged {
             _ => (Change::Keep, false),
         });
         match found.map(|updated| updated.result) {
-            Ok(true) => self.stored.get_mut(&key).expect("it was found").1 = expiry,
+            Ok(true) => self.stored.get_mut(&key).expect("a found item was stored").1 = expiry,
             Ok(false) => drop(self.stored.remove(&key)),
             Err(_) => (),
         }
@@ -218,9 +221,9 @@ impl Judged {
             }
         });
         if let Lookup::Hit(Some(value)) = found {
-            let (stored, expiry) = self.stored.get(&key).expect("nothing that was not stored");
-            assert!(&value == stored, "the value that was stored last");
-            assert!(!expiry.is_past(self.now), "nothing that has ended");
+            let (stored, expiry) = self.stored.get(&key).expect("a found item was stored");
+            assert!(&value == stored, "the last stored value");
+            assert!(!expiry.is_past(self.now), "no expired item is found");
         }
     }
 }
@@ -237,8 +240,9 @@ fuzz_target!(|steps: Vec<Step>| {
         size_exponent: larder_store::eviction::SIZE_EXPONENT,
         flash: None,
     };
-    let engine = segment::Cache::new(config).expect("enough memory").handle();
+    let engine =
+        segment::Cache::new(config).expect("the limit is large enough for an engine").handle();
     let (now, stored) = (Seconds(START), HashMap::new());
-    let mut judged = Judged { engine, now, stored, fillers: 0, versions: 0 };
-    steps.iter().take(400).for_each(|step| judged.step(step));
+    let mut checked = CheckedEngine { engine, now, stored, fillers: 0, versions: 0 };
+    steps.iter().take(400).for_each(|step| checked.step(step));
 });

@@ -1,5 +1,5 @@
-//! Conversations that begin with a login, in text or binary: nobody is served who did not come in,
-//! and any pieces give the same answers.
+//! Sessions that require a login, in text or binary: no request is executed before the login, and any split of the
+//! input gives the same answers.
 #![no_main]
 
 use larder_fuzz::{classes, converse_from, cut, pieces};

@@ -1,4 +1,4 @@
-//! Meta commands: each line begins with `m`.
+//! Meta requests: any split of a stream gives the same requests. The target adds an `m` to each line.
 #![no_main]
 
 use larder_fuzz::{cut, pieces, requests};
@@ -11,7 +11,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(requests(pieces(&stream, lengths)), whole, "in pieces");
 });
 
-/// Puts an `m` before each line, so that all of them are meta commands.
+/// Adds an `m` before each line, so that every line is a meta command.
 fn with_prefix(stream: &[u8]) -> Vec<u8> {
     let lines = stream.split_inclusive(|byte| *byte == b'\n');
     lines.flat_map(|line| [b"m", line].concat()).collect()

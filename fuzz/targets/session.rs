@@ -1,4 +1,4 @@
-//! A whole session: any bytes, in any pieces, give the same answers over every engine.
+//! Sessions: any split of any bytes gives the same answers over every engine.
 #![no_main]
 
 use larder_fuzz::{classes, converse, cut, pieces};
@@ -25,11 +25,12 @@ fn ours() -> segment::Handle {
         size_exponent: larder_store::eviction::SIZE_EXPONENT,
         flash: None,
     };
-    segment::Cache::new(config).expect("enough memory").handle()
+    segment::Cache::new(config).expect("the limit is large enough for an engine").handle()
 }
 
-/// Which CAS follows one that a client chose, in which order a dump lists items, and whether there are tags.
-fn is_the_engines_to_say(stream: &[u8]) -> bool {
+/// Whether the answers may differ between engines: CAS values after one that a client chose, the order of a dump, and
+/// support of tags.
+fn is_engine_specific(stream: &[u8]) -> bool {
     let holds = |part: &[u8]| stream.windows(part.len()).any(|window| window == part);
     stream.first() == Some(&0x80)
         || holds(b" E")
@@ -43,7 +44,7 @@ fuzz_target!(|input: &[u8]| {
     let whole = converse(plain(), pieces(stream, &[]), 1000);
     assert_eq!(converse(plain(), pieces(stream, lengths), 3), whole, "in pieces");
     let over_segments = converse(ours(), pieces(stream, lengths), 3);
-    if !is_the_engines_to_say(stream) {
+    if !is_engine_specific(stream) {
         assert_eq!(over_segments, whole, "over segments");
     }
 });

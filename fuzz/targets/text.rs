@@ -1,4 +1,4 @@
-//! Classic text: any bytes are some requests, however they arrive.
+//! Text requests: any split of any bytes gives the same requests.
 #![no_main]
 
 use larder_fuzz::{cut, pieces, requests};
