@@ -275,8 +275,7 @@ fn a_reply_is_dropped_if_leadership_ends_within_its_poll() {
             Waker::noop().clone()
         };
         let mut output = b"unsent".to_vec();
-        let progress =
-            it.server.poll_with_waker(&mut session, set.as_bytes(), &mut output, &waker);
+        let progress = it.server.poll_with_waker(&mut session, set.as_bytes(), &mut output, &waker);
         assert_eq!((progress.hold, progress.next), (false, Next::Abandon));
         assert_eq!(output, b"unsent");
         session.close(&it.server.host);
