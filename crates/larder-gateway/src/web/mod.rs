@@ -1,4 +1,4 @@
-//! What HTTP and gRPC share: connections and their limits.
+//! Connections of HTTP and gRPC, and their limits.
 //!
 //! | file | contains |
 //! |---|---|
