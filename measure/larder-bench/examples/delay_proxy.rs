@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     writeln!(io::stdout(), "{}", listener.local_addr()?.port())?;
     thread::spawn(move || {
         for client in listener.incoming() {
-            // A connection that fails ends by itself, and its client sees that.
+            // A failed connection closes, which its client notices.
             drop(client.and_then(|client| connect(client, &server, delay)));
         }
     });

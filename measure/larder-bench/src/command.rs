@@ -61,7 +61,7 @@ pub enum BenchError {
     },
 }
 
-/// Performs the runs that `arguments` ask for, and writes the table to `out` or to the file that the
+/// Performs the runs that `arguments` describe, and writes the table to `out` or to the file that the
 /// arguments name. SIGINT and SIGTERM end a run; another one, later, ends the process.
 ///
 /// # Errors
@@ -96,7 +96,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
         return found.and(judge_faults(&search.fill_faults, arguments.max_faults));
     }
     let mut runs: Vec<Measured> = Vec::new();
-    // Whatever cannot be written, the other results are.
+    // If writing one result fails, the others are still written.
     let mut written = Ok(());
     for number in 1..=arguments.run_count {
         let run_begun = SystemTime::now();
@@ -374,7 +374,7 @@ fn progress_line(quiet: bool, run: usize) -> impl FnMut(Progress) {
             let Progress { per_second, requests, .. } = progress;
             #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
             let p99_micros = progress.p99_micros as f64;
-            // A run goes on if its progress cannot be shown.
+            // A run continues if its progress cannot be shown.
             let _ = write!(
                 io::stderr(),
                 "\rrun {run}: {seconds:5.1} s {requests:>12} requests {per_second:>9.0}/s p99 \

@@ -30,7 +30,7 @@ impl FromStr for Bound {
 /// A run at one rate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Step {
-    /// Requests per second that were asked for.
+    /// The scheduled requests per second.
     pub asked_per_second: u64,
     /// Requests per second that were answered without an error.
     pub got_per_second: f64,
@@ -42,7 +42,7 @@ pub struct Step {
     pub passed: bool,
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Search {
     /// All runs, in their order.
@@ -67,7 +67,7 @@ impl Search {
     /// tried a second time, because a disturbance of the machine lets it fail, too.
     ///
     /// # Errors
-    /// The first error of `run`. What was found until then is kept.
+    /// The first error of `run`. Earlier results are kept.
     pub(crate) fn go_on<E>(
         &mut self,
         most: u64,
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_before_an_error_is_kept() {
+    fn results_before_an_error_are_kept() {
         let mut found = Search::default();
         let result = found.go_on(u64::MAX, |rate| {
             let (asked_per_second, got_per_second, latency_micros) = (rate, rate as f64, 1.0);

@@ -31,10 +31,10 @@ pub struct Outcome {
     pub commands: BTreeMap<String, Command>,
     /// CPU time and memory of the server, if there is one and it runs on this machine.
     pub server: Option<ServerCost>,
-    /// What the server's flash tier did, if there is one server and it has one.
+    /// The activity of the server's flash tier, if there is one server and it has a flash tier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flash: Option<FlashUse>,
-    /// What each server answered, if there are several.
+    /// The answers of each server, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<ServerOutcome>,
     /// User and system CPU seconds of the load generator itself.
@@ -156,7 +156,7 @@ pub struct Latency {
     pub deviation: f64,
 }
 
-/// What one of several servers answered.
+/// The answers of one of several servers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerOutcome {
@@ -175,12 +175,12 @@ pub struct ServerOutcome {
     pub lost_connections: u64,
     /// CPU time and memory of the server, if it runs on this machine.
     pub cost: Option<ServerCost>,
-    /// What its flash tier did, if it has one.
+    /// The activity of its flash tier, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flash: Option<FlashUse>,
 }
 
-/// What a server's flash tier did during a run, from the server's own statistics before and after.
+/// The activity of a server's flash tier during a run: the differences of the server's statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FlashUse {
@@ -208,7 +208,7 @@ pub struct FlashUse {
 impl FlashUse {
     #[expect(clippy::cast_precision_loss, reason = "a share needs no last digit")]
     pub(crate) fn between(before: &FlashStats, after: &FlashStats) -> Self {
-        // A server that was started again meanwhile has counted from 0.
+        // A restarted server counts from 0.
         let since = |count: fn(&FlashStats) -> u64| count(after).saturating_sub(count(before));
         let (hits, failed_reads) = (since(|s| s.hits), since(|s| s.failed_reads));
         let hits_from_flash = since(|s| s.reads).saturating_sub(failed_reads);

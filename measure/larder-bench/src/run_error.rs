@@ -63,7 +63,7 @@ pub enum RunError {
     Trace {
         /// The trace's file.
         file: String,
-        /// What is wrong with it.
+        /// The error.
         error: TraceError,
     },
     /// No key can have this prefix.

@@ -18,12 +18,12 @@ pub struct Settings {
     pub distribution: Distribution,
     /// The protocol of all requests.
     pub protocol: Protocol,
-    /// What each connection logs in with. Result files do not contain it.
+    /// The login of each connection. Result files do not contain it.
     #[serde(skip)]
     pub login: Option<Login>,
     /// TLS, or none for plaintext connections.
     pub tls: Option<Tls>,
-    /// Whether each connection counts by itself what it does in each second.
+    /// Whether to record statistics by connection and second.
     pub client_stats: bool,
     /// Number of requests after which a connection is closed and opened again.
     pub reconnect_interval: Option<u64>,
@@ -186,13 +186,13 @@ pub struct TraceReplay {
     /// Open loop: the factor by which requests are due faster than they were recorded, and TTLs are
     /// divided. None is a closed loop, in which connections send when their requests are answered.
     pub speed: Option<f64>,
-    /// What follows a get that misses; none is what the form of the trace says.
+    /// The request after a get that misses; `None` is the default of the trace's form.
     pub on_miss: Option<OnMiss>,
     /// The number of requests after which the trace ends, if it does not end before.
     pub requests: Option<u64>,
 }
 
-/// What follows a get of a trace that misses.
+/// The request after a get of a trace that misses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum OnMiss {
@@ -308,7 +308,7 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Whether the request at a place of the cycle is a set. Goes on to the next place.
+    /// Whether the request at a place of the cycle is a set. Advances to the next place.
     #[inline]
     pub(crate) fn take_turn(self, turn: &mut u32) -> bool {
         let is_set = *turn < self.sets;

@@ -13,7 +13,7 @@ pub enum ArgumentError {
         option: &'static str,
         /// The value that was given.
         value: String,
-        /// What the option accepts.
+        /// The accepted values.
         expected: &'static str,
     },
     /// The file of key spaces cannot be used.
@@ -21,7 +21,7 @@ pub enum ArgumentError {
     KeySpaces {
         /// The file's name.
         file: String,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
 }

@@ -46,7 +46,7 @@ struct Fields {
 /// Reads the key spaces of a file. `defaults` are the options that it does not replace.
 ///
 /// # Errors
-/// The file cannot be read, or what is wrong with it.
+/// The file cannot be read, or is invalid.
 pub(crate) fn read(file: &Path, defaults: &Arguments) -> Result<Vec<KeySpace>, String> {
     let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
     let File { key_spaces } = toml::from_str(&text).map_err(|error| error.to_string())?;
@@ -76,7 +76,7 @@ fn key_space(fields: Fields, defaults: &Arguments) -> Result<KeySpace, String> {
         fields.data_size_lognormal.is_some(),
     ];
     if sizes.into_iter().filter(|is_given| *is_given).count() > 1 {
-        return Err("more than one field says what sizes values have".to_owned());
+        return Err("more than one field determines the sizes of values".to_owned());
     }
     if fields.data_size_pattern.as_ref().is_some_and(|pattern| pattern != "R" && pattern != "S")
         || fields.data_size_pattern.is_some() && fields.data_size_range.is_none()

@@ -59,8 +59,8 @@ pub struct Arguments {
     /// Close each connection after this number of requests and open it again
     #[arg(long, value_name = "REQUESTS", value_parser = clap::value_parser!(u64).range(1..), help_heading = CONNECTION)]
     pub reconnect_interval: Option<u64>,
-    /// Open lost connections again, as when the server is started again during the run. What was
-    /// outstanding is never answered, which is no fault then
+    /// Open lost connections again, for example after a restart of the server. Their outstanding
+    /// requests then do not count as faults
     #[arg(long, conflicts_with_all = ["find_rate", "clients_start", "client_stats", "trace"], help_heading = CONNECTION)]
     pub reconnect_on_error: bool,
     /// Connect with TLS
@@ -232,7 +232,7 @@ pub struct Arguments {
     /// fast as the server answers]
     #[arg(long, value_name = "FACTOR", requires = "trace", conflicts_with = "sliding", value_parser = speed, help_heading = TRACE)]
     pub speed: Option<f64>,
-    /// What follows a get that misses: a set of the recorded size and TTL, or nothing [default: a set
+    /// The request after a get that misses: a set of the recorded size and TTL, or none [default: a set
     /// in our form, nothing in Twitter's]
     #[arg(long, value_enum, requires = "trace", help_heading = TRACE)]
     pub on_miss: Option<OnMiss>,
@@ -260,7 +260,7 @@ pub struct Arguments {
     /// second
     #[arg(long, help_heading = OUTPUT)]
     pub hdr_file_prefix: Option<String>,
-    /// Write what each connection did in each second to CSV files with this prefix:
+    /// Write the statistics of each connection and second to CSV files with this prefix:
     /// PREFIX-RUN-THREAD-CONNECTION.csv
     #[arg(long, value_name = "PREFIX", conflicts_with_all = ["command", "find_rate"], help_heading = OUTPUT)]
     pub client_stats: Option<String>,

@@ -15,13 +15,13 @@ pub struct Arguments {
     /// How threads get a connection for an operation
     #[arg(long, value_enum, default_value_t = Mode::Shared)]
     pub mode: Mode,
-    /// Numbers of threads, each measured by itself
+    /// Numbers of threads, each measured separately
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32,63,64,128,256", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Vec<u16>,
     /// Size of each value in bytes
     #[arg(long, default_value_t = 19, value_parser = clap::value_parser!(u32).range(19..=1_000_000))]
     pub value_bytes: u32,
-    /// What is measured
+    /// The measurements to make
     #[arg(long, value_enum, value_delimiter = ',', default_value = "times,load,many")]
     pub measure: Vec<Measure>,
     /// Repetitions of `times`, after one that is not reported
@@ -86,7 +86,7 @@ impl Mode {
     }
 }
 
-/// What is measured.
+/// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Measure {
     /// The time that a thread needs for a set, a get, a set and a get, when all begin at once
@@ -95,7 +95,7 @@ pub enum Measure {
     Load,
     /// CPU time of a call that gets 6 or 100 keys, in one thread
     Many,
-    /// How long operations fail: the server has to be ended and started again meanwhile
+    /// Time during which operations fail while you stop and restart the server
     Recovery,
 }
 

@@ -1,4 +1,4 @@
-//! What a thread stores, and how it knows that it got the same back.
+//! The item of a thread, and the check of returned values.
 
 use super::arguments::Arguments;
 use super::results::Failure;
@@ -31,7 +31,7 @@ impl ThreadItem {
         &self.values[number % 2]
     }
 
-    /// Compares what a get returned with the value of the set with this number.
+    /// Compares the result of a get with the value of the set with this number.
     ///
     /// # Errors
     /// They differ.

@@ -1,4 +1,4 @@
-//! What the measurements need of a client library, and Larder's own.
+//! The interface of measured client libraries, and its implementation for Larder's client.
 
 use super::arguments::Connections;
 use larder_client::blocking::Client;

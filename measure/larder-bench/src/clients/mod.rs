@@ -32,7 +32,7 @@ pub enum Error {
     /// The first operation of all failed.
     #[error("{0}")]
     Client(String),
-    /// A get returned something else than what was set.
+    /// A get did not return the stored value.
     #[error(
         "the value of {key} is {found}, but {expected} was stored there last: {hint}",
         hint = "the client or the server is wrong, or another process uses these keys (--seed)"
@@ -42,7 +42,7 @@ pub enum Error {
         key: String,
         /// The begin of the value that was stored.
         expected: String,
-        /// What was returned.
+        /// The returned value.
         found: String,
     },
     /// No operation failed, or none succeeded afterwards.
@@ -64,7 +64,7 @@ impl From<Failure> for Error {
     }
 }
 
-/// Measures what `arguments` ask for, and writes the results to `out`.
+/// Makes the measurements that `arguments` select, and writes the results to `out`.
 ///
 /// # Errors
 /// The server cannot be reached, a value was wrong, or the results cannot be written.

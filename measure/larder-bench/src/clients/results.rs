@@ -1,4 +1,4 @@
-//! What measurements find.
+//! Results of measurements.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -12,15 +12,15 @@ pub enum Failure {
     WrongValue {
         /// The key.
         key: String,
-        /// The begin of the value that was stored.
+        /// The start of the stored value.
         expected: String,
-        /// The begin of what was returned.
+        /// The start of the returned value.
         found: String,
     },
 }
 
 impl Failure {
-    /// What a client said.
+    /// An error of the client.
     pub fn client(error: impl Display) -> Self {
         Self::Client(error.to_string())
     }
@@ -31,7 +31,7 @@ impl Failure {
 pub struct Errors {
     /// Their number.
     pub count: u64,
-    /// What the client said of the first one.
+    /// The client's message for the first one.
     pub first: Option<String>,
 }
 

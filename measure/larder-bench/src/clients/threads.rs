@@ -58,7 +58,7 @@ impl<L: Library> Harness for Threads<'_, L> {
                 let begun = Instant::now();
                 let mut errors = Errors::default();
                 for number in 0..2 {
-                    // After a set that failed, nobody knows which value there is.
+                    // After a failed set, the stored value is unknown.
                     if errors.count(caller.set(number))? {
                         errors.count(caller.get(number))?;
                     }

@@ -1,4 +1,4 @@
-//! What the threads of a run tell each other while it lasts.
+//! Flags and counters that the threads of a run share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;

@@ -65,7 +65,7 @@ impl KeyRouter {
             Self::Ring { points, hash } => {
                 let hash = hash(key);
                 let at = points.partition_point(|(point, _)| *point < hash);
-                // Behind the last point, the ring begins again.
+                // After the last point, the ring wraps around.
                 points.get(at).unwrap_or(&points[0]).1
             }
         }

@@ -32,7 +32,7 @@ pub(crate) struct Json<'r> {
     pub(crate) machine: Machine,
     pub(crate) settings: &'r Settings,
     pub(crate) runs: Vec<JsonRun<'r>>,
-    /// The median of each figure by itself.
+    /// The median of each figure separately.
     pub(crate) median: JsonMedian<'r>,
 }
 

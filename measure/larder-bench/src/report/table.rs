@@ -93,7 +93,7 @@ pub(crate) fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// The runs of a search for the highest rate, and what it found.
+/// The runs of a search for the highest rate, and its result.
 pub(crate) fn search(bound: Bound, search: &Search) -> String {
     let Bound { percentile, millis } = bound;
     let latency = format!("p{percentile}");

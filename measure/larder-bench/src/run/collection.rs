@@ -65,7 +65,7 @@ impl Collected {
         }
     }
 
-    /// What each of several servers answered, and what it cost.
+    /// The answers of each of several servers, and their CPU time.
     pub(super) fn servers(
         &self,
         settings: &Settings,

@@ -16,7 +16,7 @@ pub(super) struct ServerMonitor {
 impl ServerMonitor {
     pub(super) fn begin(settings: &Settings, server: &NamedServer, pid: Option<i32>) -> Self {
         let address = server.address.clone();
-        // The statistics are asked for over a plain connection.
+        // The statistics are queried over a plain connection.
         let is_plain = settings.tls.is_none() && settings.login.is_none();
         let has_stats = settings.protocol != Protocol::Resp;
         let flash = (is_plain && has_stats).then(|| FlashStats::of(&address)).flatten();

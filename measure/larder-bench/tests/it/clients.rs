@@ -23,7 +23,7 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<(), clients::Error>
     clients::measure(&Threads::<Larder>::new(arguments), arguments, out)
 }
 
-/// What is printed, and how it ends.
+/// The output and the exit status.
 fn measure(port: u16, line: &str) -> (String, Result<(), clients::Error>) {
     let mut out = Vec::new();
     let ended = run(&arguments(port, line), &mut out);
@@ -103,10 +103,10 @@ fn a_server_that_is_gone_is_named() {
     assert!(error.starts_with(&format!("127.0.0.1:{port}: cannot connect")), "{error}");
 }
 
-/// Tells the test when something was written.
-struct Told(mpsc::Sender<String>);
+/// A writer that sends the written text to the test.
+struct ChannelWriter(mpsc::Sender<String>);
 
-impl Write for Told {
+impl Write for ChannelWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.send(String::from_utf8_lossy(bytes).into_owned()).map_err(io::Error::other)?;
         Ok(bytes.len())
@@ -122,7 +122,7 @@ fn recovery_lasts_until_the_server_is_back() {
     let server = Server::memcached();
     let (port, arguments) = (server.port, arguments(server.port, "--csv --measure recovery"));
     let (sender, written) = mpsc::channel();
-    let running = std::thread::spawn(move || run(&arguments, &mut Told(sender)));
+    let running = std::thread::spawn(move || run(&arguments, &mut ChannelWriter(sender)));
     let mut text = String::new();
     while !text.ends_with("ready,1.000\n") {
         text.push_str(&written.recv().unwrap());

@@ -1,4 +1,4 @@
-//! What a run says of a server's flash tier, with memcached's extstore.
+//! Reports about a server's flash tier, with memcached's extstore.
 
 use crate::common::Server;
 use tempfile::tempdir;

@@ -41,7 +41,7 @@ fn command(measured: &Measured, name: &str) -> Command {
     measured.outcome.commands.get(name).cloned().unwrap_or_default()
 }
 
-/// What memcached answers to a line, up to the line `END`.
+/// memcached's answer to a line, up to the line `END`.
 fn ask(server: &Server, line: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

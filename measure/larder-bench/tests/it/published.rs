@@ -176,7 +176,7 @@ fn published_lines_are_accepted() {
 }
 
 #[test]
-fn what_is_not_there_is_refused() {
+fn unsupported_options_are_refused() {
     for line in NOT_THERE {
         assert!(settings(line).is_err(), "{line}");
     }

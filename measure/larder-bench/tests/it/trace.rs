@@ -363,7 +363,7 @@ fn requests_for_lost_clients_are_counted() {
 
 /// A server that accepts connections and answers nothing.
 #[test]
-fn what_is_due_and_not_sent_is_counted() {
+fn due_requests_that_are_not_sent_are_counted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut text = String::new();

@@ -1,7 +1,6 @@
-//! What the answers to requests mean: which response is the last one to a request, and how each is
-//! counted.
+//! Interpretation of answers: detects the last response to a request, and counts each.
 //!
-//! Nothing here knows a socket. A [`Source`] decodes responses to its requests and counts them for the
+//! This module has no socket. A [`Source`] decodes responses to its requests and counts them for the
 //! first request that is outstanding, a [`PendingRequest`].
 
 use crate::load::items::spaces::Space;
@@ -30,7 +29,7 @@ pub(crate) struct PendingRequest {
     pub(super) is_settable: bool,
 }
 
-/// What a response means for the request that it answers.
+/// The meaning of a response for its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning<'b> {
     /// It was the last response to the request.

@@ -47,7 +47,7 @@ pub(crate) struct Connection {
     sets: Vec<Recorded>,
     /// When a further request could last be written again, in nanoseconds since the start of the run.
     free_at: u64,
-    /// What it does by itself, if that is to be counted.
+    /// Statistics of this connection, if they are recorded.
     client: Option<Box<ClientStats>>,
     /// The server's message, if its last answer was an error.
     last_error: Option<String>,
@@ -72,7 +72,7 @@ enum Stage {
     Lost,
 }
 
-/// What can be read from a connection.
+/// The result of reading from a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
     Nothing,
@@ -242,7 +242,7 @@ impl Connection {
         self.socket.is_handshaking()
     }
 
-    /// What the connection did by itself, if that was counted. It is counted no longer.
+    /// Takes the statistics of this connection, if they were recorded. Recording ends.
     pub(crate) fn take_client(&mut self) -> Option<Box<ClientStats>> {
         self.client.take()
     }
@@ -609,7 +609,7 @@ mod tests {
         let (mut server, _) = listeners[1].accept().unwrap();
         server.read_exact(&mut [0]).unwrap();
         server.write_all(b"END\r\n").unwrap();
-        // What was not read makes this a reset, after which nothing can be written.
+        // Closing with unread input sends a reset, after which writes fail.
         drop(server);
 
         connection.enqueue(&load, get(), 0, &mut load.writer(), &mut stats);

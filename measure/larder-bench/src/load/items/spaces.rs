@@ -6,7 +6,7 @@ use crate::run_error::RunError;
 use crate::settings::{KeySpace, Keys, Ratio, Settings};
 use larder_protocol::encode::NumberedKeys;
 
-/// What the requests for items of one kind have in common.
+/// The state that the requests of one key space share.
 #[derive(Debug)]
 pub(crate) struct Space {
     pub(crate) names: NumberedKeys,

@@ -2,7 +2,7 @@
 //!
 //! Values that are to be verified derive wholly from their key: the length, the first eight bytes
 //! (which no two keys share), and where in the pool the rest begins. So a value that was cut, emptied
-//! or swapped for that of another key is seen. What cannot be seen: an old value of the same key,
+//! or swapped for that of another key is detected. Two errors are not detected: an old value of the same key,
 //! because all are alike; and that of another key where a value is shorter than eight bytes, if both
 //! happen to be alike (one in 256 keys at one byte; never two of 100 adjacent keys).
 
@@ -22,7 +22,7 @@ pub(crate) struct Values {
     sizes: Sizes,
     /// Whether values derive wholly from their keys.
     verified: bool,
-    /// What keys are mixed with, so that equal numbers of two key spaces have different values.
+    /// The salt of the key mix, so that equal numbers in two key spaces have different values.
     salt: u64,
 }
 

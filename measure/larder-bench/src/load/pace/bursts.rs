@@ -64,7 +64,7 @@ impl Bursts {
         Duration::from_nanos((self.interval * burst as f64) as u64)
     }
 
-    /// Goes on to the next burst.
+    /// Advances to the next burst.
     pub(crate) fn advance(&mut self) {
         self.ticks += 1;
     }

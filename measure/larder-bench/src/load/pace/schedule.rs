@@ -63,7 +63,7 @@ impl Schedule {
         Duration::from_nanos(self.next as u64)
     }
 
-    /// Goes on to the next pipeline.
+    /// Advances to the next pipeline.
     pub(crate) fn advance(&mut self) {
         let interval: f64 = match &mut self.random {
             Some(random) => Exp1.sample(random),

@@ -1,7 +1,7 @@
-//! A request, before it is written in the words of a protocol.
+//! A request before its encoding.
 //!
-//! Nothing here writes bytes or knows a socket. A [`Request`] is a plain value, so that whatever
-//! depends on its keys, such as the server that it is for, is decided before it is written.
+//! This module writes no bytes and has no socket. A [`Request`] is a plain value, so that decisions
+//! that depend on its keys, such as the choice of its server, precede the encoding.
 
 use crate::load::items::keys::KeyStream;
 use crate::load::items::spaces::Space;
@@ -12,7 +12,7 @@ use crate::load::workload::Load;
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
-/// A request, before it is written in the words of a protocol.
+/// A request before its encoding.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request<'r> {
     /// Stores a value in a key space. An `expiry` of 0 is none.

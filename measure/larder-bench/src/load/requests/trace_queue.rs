@@ -40,6 +40,6 @@ impl TraceQueue {
 
     pub(super) fn next(&mut self) -> &Recorded {
         let next = self.sets.pop_front().or_else(|| self.recorded.pop_front());
-        self.last.insert(next.expect("the caller asks for what there is"))
+        self.last.insert(next.expect("callers check `has_next` first"))
     }
 }

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What the system answers when a connection is being made.
+/// The error code of a connection in progress.
 const EINPROGRESS: i32 = 115;
 
 /// How long a connection over a unix socket may wait for room in the server's backlog.
@@ -101,7 +101,7 @@ impl Socket {
                 result => result,
             },
             ServerAddress::Unix(path) => {
-                // Without waiting it would fail whenever the server's backlog is full.
+                // A non-blocking connect fails if the server's backlog is full.
                 self.transport.set_nonblocking(false)?;
                 self.transport.set_write_timeout(Some(UNIX_CONNECT_TIMEOUT))?;
                 self.transport.connect(&socket2::SockAddr::unix(path)?)?;
@@ -269,7 +269,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, RunError> {
         .map_err(|error| RunError::Tls(format!("{}: {error}", path.display())))
 }
 
-/// Accepts every server certificate, because test servers seldom have one that a CA signed.
+/// Accepts every server certificate, because test servers rarely have a CA-signed one.
 #[derive(Debug)]
 struct AcceptAnyCertificate(Arc<CryptoProvider>);
 

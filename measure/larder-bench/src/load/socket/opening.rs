@@ -1,5 +1,4 @@
-//! What is said on a connection before the load: the login, and the question for the server's
-//! version.
+//! Requests on a connection before the load: the login, and the query of the server's version.
 
 use crate::load::socket::{Socket, TlsClient};
 use crate::run_error::RunError;

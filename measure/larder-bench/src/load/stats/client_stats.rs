@@ -1,4 +1,4 @@
-//! What each connection did in each second, for `--client-stats`.
+//! Statistics by connection and second, for `--client-stats`.
 
 use crate::load::stats::{Kind, histogram};
 use hdrhistogram::Histogram;

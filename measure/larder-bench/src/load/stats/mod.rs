@@ -62,7 +62,7 @@ pub(crate) struct LoadStats {
     pub(crate) second: usize,
 }
 
-/// What one of several servers answered.
+/// The answers of one of several servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerStats {
     /// Number of requests that were answered, with or without an error.
@@ -103,7 +103,7 @@ impl LoadStats {
         Self { commands, lateness: None, faults, outage: None, servers, second: 0 }
     }
 
-    /// The sums of what all servers answered so far.
+    /// The sums of all servers' answers so far.
     pub(crate) fn of_all_servers(&self) -> ServerStats {
         let mut all = ServerStats::default();
         for command in &self.commands {
@@ -122,7 +122,7 @@ impl LoadStats {
         &mut self.servers[server]
     }
 
-    /// Counts what was answered since the sums were `before` as answers of a server.
+    /// Counts the answers since the sums were `before` for a server.
     pub(crate) fn count_for(&mut self, server: usize, before: ServerStats) {
         let after = self.of_all_servers();
         let stats = self.of_server(server);
@@ -156,7 +156,7 @@ impl LoadStats {
         self.commands.iter().map(|command| command.requests() + command.errors).sum()
     }
 
-    /// Records how late the load sent what was due, in nanoseconds.
+    /// Records the delay of sending a due request, in nanoseconds.
     pub(crate) fn sent_late(&mut self, nanos: u64) {
         self.lateness.get_or_insert_with(histogram).saturating_record(nanos);
     }
@@ -199,7 +199,7 @@ impl LoadStats {
         outage.lost_requests += requests;
     }
 
-    /// Counts what was answered since the sums were `before`, on a connection that was opened again.
+    /// Counts the answers since the sums were `before`, on a reopened connection.
     #[cold]
     pub(crate) fn answered_again(&mut self, now: u64, before: ServerStats) {
         let after = self.of_all_servers();

@@ -1,6 +1,6 @@
-//! What becomes of a load whose connections are lost and opened again.
+//! Outages: connections of a load that are lost and reopened.
 
-/// Lost connections, and what was answered on those that were opened again. Times are in nanoseconds
+/// Lost connections, and the answers on reopened ones. Times are in nanoseconds
 /// since the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outage {
@@ -29,7 +29,7 @@ impl Outage {
         }
     }
 
-    /// Counts what has been answered on a connection that was opened again.
+    /// Counts answers on a reopened connection.
     pub(crate) fn answered(&mut self, now: u64, answers: u64, hits: u64, misses: u64) {
         if answers > 0 {
             self.answered_at.get_or_insert(now);

@@ -89,7 +89,7 @@ impl Feed {
             |error: TraceError| RunError::Trace { file: trace.file.display().to_string(), error };
         let is_file = std::fs::metadata(&trace.file).is_ok_and(|metadata| metadata.is_file());
         if !is_file && trace.file.exists() {
-            let reason = "each thread reads the trace by itself, so it has to be a regular file";
+            let reason = "each thread reads the trace separately, so it has to be a regular file";
             return Err(wrong(std::io::Error::other(reason).into()));
         }
         let reader = Reader::open(&trace.file).map_err(|error| wrong(error.into()))?;
@@ -243,7 +243,7 @@ impl Feed {
         Ok(Some(Timed { at_nanos, unit_nanos, request }))
     }
 
-    /// A request with what the settings change.
+    /// A request with the changes of the settings.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

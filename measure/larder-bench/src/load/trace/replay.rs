@@ -145,7 +145,7 @@ impl Replay {
         }
     }
 
-    /// Counts what a client still has to send.
+    /// Counts the requests that a client still has to send.
     pub(crate) fn sent(&mut self, index: usize, client: &mut Client) {
         let left = client.trace().map_or(0, |queue| queue.len());
         self.set_waiting(index, left);

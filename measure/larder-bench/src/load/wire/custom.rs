@@ -1,4 +1,4 @@
-//! Commands of the user's own (`--command`): their encoding, and what ends their answers.
+//! Custom commands (`--command`): their encoding, and the end of their answers.
 
 use crate::load::stats::Kind;
 use crate::settings::{CustomCommand, Settings};
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_sent_is_refused() {
+    fn commands_that_cannot_be_sent_are_refused() {
         use Protocol::{Binary, Meta, Resp, Text};
         for (protocol, line) in [
             (Resp, "set __key__ __data__"),

@@ -1,4 +1,4 @@
-//! Recorded requests in the words of each protocol, and what answers them.
+//! Encoding of recorded requests in each protocol, and interpretation of their answers.
 
 use crate::load::stats::Kind;
 use crate::load::wire::custom::Response;
@@ -200,7 +200,7 @@ pub(crate) fn read(protocol: Protocol, asked: Option<Kind>, bytes: &[u8]) -> Rea
     response.unwrap_or(Read::Malformed)
 }
 
-/// None if nothing was asked, or the response does not answer it.
+/// `None` if there is no request, or the response does not answer it.
 fn decode<'b, T>(
     read: Read<T>,
     asked: Option<Operation>,
@@ -213,9 +213,9 @@ fn decode<'b, T>(
     }
 }
 
-/// Which responses answer an operation.
+/// The kind of responses that answer an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum ExpectedAnswer {
     Value,
     /// It is an error if the value is not stored.
     Store,
@@ -225,7 +225,7 @@ enum Asked {
     Count,
 }
 
-impl Asked {
+impl ExpectedAnswer {
     fn of(operation: Operation) -> Self {
         match operation {
             Operation::Get | Operation::Gets => Self::Value,
@@ -239,7 +239,7 @@ impl Asked {
         }
     }
 
-    /// What it means that an item was not found, is there already, or was not stored.
+    /// The meaning of "not found", "exists" and "not stored" for this request.
     fn refused(self, words: &[u8]) -> Response<'_> {
         if self == Self::Store { Response::Error(words) } else { Response::Missing }
     }
@@ -260,9 +260,9 @@ fn binary_response(answer: Binary<'_>, operation: Operation) -> Option<Response<
     if answer.opcode != opcode {
         return None;
     }
-    let asked = Asked::of(operation);
+    let asked = ExpectedAnswer::of(operation);
     Some(match answer.status {
-        0 if asked == Asked::Value => Response::Found(answer.value.len()),
+        0 if asked == ExpectedAnswer::Value => Response::Found(answer.value.len()),
         0 => Response::Other,
         // Not found, exists, not stored.
         1 | 2 | 5 => asked.refused(answer.value),
@@ -271,45 +271,54 @@ fn binary_response(answer: Binary<'_>, operation: Operation) -> Option<Response<
 }
 
 fn resp_response(answer: Resp<'_>, operation: Operation) -> Option<Response<'_>> {
-    let asked = Asked::of(operation);
+    let asked = ExpectedAnswer::of(operation);
     Some(match (answer, asked) {
         (Resp::Error(text), _) => Response::Error(text),
-        (Resp::Bulk(value), Asked::Value) => Response::Found(value.len()),
-        (Resp::Null, Asked::Value | Asked::StoreIf) | (Resp::Integer(0), Asked::Delete) => {
-            Response::Missing
-        }
-        (Resp::Null, Asked::Store) => Response::Error(b"the value was not stored"),
-        (Resp::Simple(_), Asked::Store | Asked::StoreIf) => Response::Other,
+        (Resp::Bulk(value), ExpectedAnswer::Value) => Response::Found(value.len()),
+        (Resp::Null, ExpectedAnswer::Value | ExpectedAnswer::StoreIf)
+        | (Resp::Integer(0), ExpectedAnswer::Delete) => Response::Missing,
+        (Resp::Null, ExpectedAnswer::Store) => Response::Error(b"the value was not stored"),
+        (Resp::Simple(_), ExpectedAnswer::Store | ExpectedAnswer::StoreIf) => Response::Other,
         // The new length of what was appended to, a deletion, or a counter.
-        (Resp::Integer(_), Asked::StoreIf | Asked::Delete | Asked::Count) => Response::Other,
+        (
+            Resp::Integer(_),
+            ExpectedAnswer::StoreIf | ExpectedAnswer::Delete | ExpectedAnswer::Count,
+        ) => Response::Other,
         _ => return None,
     })
 }
 
 fn text_response(answer: Text<'_>, operation: Operation) -> Option<Response<'_>> {
-    let asked = Asked::of(operation);
+    let asked = ExpectedAnswer::of(operation);
     // A counter is padded with spaces by memcached.
     let is_number = |line: &[u8]| {
         !line.is_empty() && line.iter().all(|byte| byte.is_ascii_digit() || *byte == b' ')
     };
     Some(match (answer, asked) {
-        (Text::Value { value, .. }, Asked::Value) => Response::More(Some(value.len())),
-        (Text::MetaValue { value, .. }, Asked::Value) => Response::Found(value.len()),
-        (Text::End, Asked::Value) => Response::End,
-        (Text::Line(b"EN"), Asked::Value) => Response::Missing,
-        (Text::Line(b"STORED"), Asked::Store | Asked::StoreIf) => Response::Other,
-        (Text::Line(b"DELETED"), Asked::Delete) => Response::Other,
-        (Text::Line(line), Asked::Count) if is_number(line) => Response::Other,
-        (Text::Line(b"HD"), Asked::Store | Asked::StoreIf | Asked::Delete | Asked::Count) => {
-            Response::Other
-        }
+        (Text::Value { value, .. }, ExpectedAnswer::Value) => Response::More(Some(value.len())),
+        (Text::MetaValue { value, .. }, ExpectedAnswer::Value) => Response::Found(value.len()),
+        (Text::End, ExpectedAnswer::Value) => Response::End,
+        (Text::Line(b"EN"), ExpectedAnswer::Value) => Response::Missing,
+        (Text::Line(b"STORED"), ExpectedAnswer::Store | ExpectedAnswer::StoreIf) => Response::Other,
+        (Text::Line(b"DELETED"), ExpectedAnswer::Delete) => Response::Other,
+        (Text::Line(line), ExpectedAnswer::Count) if is_number(line) => Response::Other,
+        (
+            Text::Line(b"HD"),
+            ExpectedAnswer::Store
+            | ExpectedAnswer::StoreIf
+            | ExpectedAnswer::Delete
+            | ExpectedAnswer::Count,
+        ) => Response::Other,
         (
             Text::Line(line @ (b"NOT_STORED" | b"NS" | b"EXISTS" | b"EX")),
-            Asked::Store | Asked::StoreIf,
+            ExpectedAnswer::Store | ExpectedAnswer::StoreIf,
         )
         | (
             Text::Line(line @ (b"NOT_FOUND" | b"NF")),
-            Asked::Store | Asked::StoreIf | Asked::Delete | Asked::Count,
+            ExpectedAnswer::Store
+            | ExpectedAnswer::StoreIf
+            | ExpectedAnswer::Delete
+            | ExpectedAnswer::Count,
         ) => asked.refused(line),
         (
             Text::Line(

@@ -76,7 +76,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Drops a connection. Its client goes on with the other servers, if there are any.
+    /// Drops a connection. Its client continues with the other servers, if there are any.
     #[cold]
     pub(super) fn drop_connection(&mut self, index: usize, server: usize, error: &Error) {
         if self.load.settings.reconnect_on_error {
@@ -104,7 +104,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Counts what was outstanding on a lost connection, which is opened again later.
+    /// Counts the outstanding requests of a lost connection, which is reopened later.
     #[cold]
     fn reopen_later(&mut self, index: usize, server: usize) {
         let elapsed = self.start.elapsed();

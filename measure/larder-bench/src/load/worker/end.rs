@@ -1,4 +1,4 @@
-//! The end of a worker: counts what was not sent and not answered.
+//! The end of a worker: counts unsent and unanswered requests.
 
 use super::{Worker, WorkerEnd};
 use crate::load::client::Client;
@@ -9,7 +9,7 @@ use crate::settings::Stop;
 use std::sync::mpsc::Sender;
 
 impl Worker<'_> {
-    /// Counts what was not sent and not answered, with the time that it has waited so far.
+    /// Counts unsent and unanswered requests, with their waiting time so far.
     pub(super) fn finish(mut self, reports: &Sender<LoadStats>) -> WorkerEnd {
         let now = self.start.elapsed();
         let open = self.clients.iter().flatten();

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// Maximum time for which a worker does not look at the flags of [`Control`].
 pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(50);
-/// Resolution of the time at which the server answered last, so that it is seldom written to memory
+/// Resolution of the time at which the server answered last, so that it is rarely written to memory
 /// that threads share.
 const PROGRESS_STEP: Duration = Duration::from_millis(1);
 /// How long after the end of an open loop requests that are due already are still sent, as connections
@@ -77,7 +77,7 @@ pub(crate) struct Worker<'l> {
     interrupted: bool,
     /// When the next connections are to be opened.
     next_step: Option<Duration>,
-    /// What the connections that are done or lost did by themselves.
+    /// The statistics of finished and lost connections.
     client_stats: Vec<ClientStats>,
     /// Number of clients that are neither done nor lost.
     busy: usize,
@@ -93,7 +93,7 @@ pub(crate) struct Worker<'l> {
     left_of_lost: u64,
 }
 
-/// What a worker reports at its end.
+/// The final report of a worker.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerEnd {
     /// Time from the first request to the last answer, and at least that for which requests were
@@ -103,7 +103,7 @@ pub(crate) struct WorkerEnd {
     pub(crate) lost: usize,
     /// Number of connections whose TLS handshake was not completed.
     pub(crate) handshaking: usize,
-    /// What each connection did by itself, if that was counted.
+    /// The statistics of each connection, if they were recorded.
     pub(crate) clients: Vec<ClientStats>,
     /// Why the trace was not replayed to its end.
     pub(crate) trace_error: Option<String>,
@@ -199,7 +199,7 @@ impl<'l> Worker<'l> {
             self.drop_overdue(elapsed);
             self.reopen_lost(elapsed);
             self.resume_waiting(elapsed);
-            self.send_what_is_due(elapsed);
+            self.send_due_requests(elapsed);
             self.begin_bursts(elapsed);
             self.replay(elapsed);
             if self.control.is_stopped() || self.is_finished(elapsed) {
@@ -257,7 +257,7 @@ impl<'l> Worker<'l> {
         self.clients.get_mut(index)?.as_mut()?.connection(server)
     }
 
-    /// Goes on with the clients to which no event will come.
+    /// Continues with the clients that will not get an event.
     fn resume_waiting(&mut self, elapsed: Duration) {
         for index in std::mem::take(&mut self.waiting) {
             self.go_on(index, elapsed);
@@ -380,7 +380,7 @@ impl<'l> Worker<'l> {
     }
 
     fn report(&mut self, reports: &Sender<LoadStats>) {
-        // Sending fails if the receiver is gone; the load goes on without reports.
+        // Sending fails if the receiver is gone. The load continues without reports.
         let _ = reports.send(self.stats.clone());
         self.stats.clear();
     }

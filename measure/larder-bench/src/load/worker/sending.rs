@@ -37,7 +37,7 @@ impl Worker<'_> {
 
     /// Sends the requests of an open loop that are due, as far as connections are free. A request
     /// that has to wait for a connection keeps its scheduled time.
-    pub(super) fn send_what_is_due(&mut self, now: Duration) {
+    pub(super) fn send_due_requests(&mut self, now: Duration) {
         if self.is_too_late(now) {
             return;
         }
@@ -153,7 +153,7 @@ impl Worker<'_> {
         self.send(index);
     }
 
-    /// Sends what was written for a client's servers.
+    /// Sends the output buffers of a client's connections.
     #[inline]
     pub(super) fn send(&mut self, index: usize) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };

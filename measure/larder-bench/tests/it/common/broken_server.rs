@@ -1,4 +1,4 @@
-//! A server inside the test that misbehaves as it is told.
+//! A server inside the test with configurable misbehaviour.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What the server does with a request.
+/// The server's reaction to a request.
 pub enum Action {
     /// It sends these bytes.
     Send(Vec<u8>),
@@ -28,7 +28,7 @@ pub struct Request<'r> {
     pub connection: u64,
     /// The key of a get; nothing for a set.
     pub get: Option<&'r str>,
-    /// What was stored.
+    /// The stored values.
     pub items: &'r HashMap<String, Vec<u8>>,
 }
 

@@ -40,7 +40,7 @@ fn silent_from(number: u64) -> BrokenServer {
 
 /// 2,000 requests are due in 2 s; the server answers half of them, and then nothing for good.
 #[test]
-fn what_was_due_and_never_answered_counts_with_its_waiting_time() {
+fn unanswered_requests_count_with_their_waiting_time() {
     let measured = run(&silent_from(1000), "-t 1 -c 4 --rate 1000 --test-time 2 --timeout 1.5");
     check_all_is_accounted_for(&measured);
     let total = measured.outcome.total();
@@ -64,7 +64,7 @@ fn a_run_ends_when_the_server_answers_nothing_any_more() {
         assert_eq!((total.requests, total.never_answered), (100, 4), "{line}");
         let reason = outcome.ended_early.clone().unwrap();
         assert!(reason.contains("the server answered nothing for 2 s"), "{reason}");
-        // The requests that nobody answered waited for the timeout.
+        // The unanswered requests waited for the timeout.
         assert!(total.latency.max >= 2e6, "{line}: {:?}", total.latency);
     }
 }
@@ -240,7 +240,7 @@ fn each_lost_connection_is_counted_once() {
 }
 
 #[test]
-fn what_was_due_after_all_connections_were_lost_counts() {
+fn requests_due_after_all_connections_were_lost_are_counted() {
     let hang_up = |request: &Request<'_>| match request.number {
         500.. => Action::Close,
         _ => Action::Send(request.right()),

@@ -166,7 +166,7 @@ fn commands_of_the_users_own_go_to_the_server_of_their_key() {
 
 /// A client library looks for the server of the whole key, not of a part of it.
 #[test]
-fn a_key_with_affixes_is_on_the_server_of_what_is_sent() {
+fn a_key_with_affixes_is_routed_by_its_sent_form() {
     let keys: Vec<String> = (0..100).map(|number| format!("a-memtier-{number}-z")).collect();
     for distribution in DISTRIBUTIONS {
         let (_servers, ports) = three();
