@@ -126,7 +126,7 @@ impl Side {
         Ok(Self { setup, records })
     }
 
-    /// What was measured, whether it failed or not.
+    /// The measured trial, whether it failed or not.
     fn places(&self) -> BTreeSet<Cell> {
         self.records.iter().map(|record| record.cell.of_all_runs()).collect()
     }

@@ -86,7 +86,7 @@ pub enum Error {
     Suite {
         /// The suite's file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
     /// The cores cannot be used.
@@ -119,7 +119,7 @@ pub enum Error {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
     /// Figures became worse by more than a threshold.
@@ -169,7 +169,7 @@ pub fn command(arguments: &Arguments) -> Result<(), Error> {
 }
 
 /// Runs a suite like [`command`], until `interrupted` becomes true. Progress is written to
-/// `progress`, and tables to `out` if the arguments ask for them.
+/// `progress`, and tables to `out` if the arguments select them.
 ///
 /// # Errors
 /// See [`command`].
@@ -191,7 +191,7 @@ pub fn compare(
     }
     let mut results = Results::open(&folder, &setup)?;
     measure_all(&setup, &mut results, &folder, interrupted, progress)?;
-    // Earlier runs beyond the number that is asked for now stay in the file.
+    // Earlier runs beyond the requested number stay in the file.
     let is_asked = |record: &&Record| record.cell.run <= setup.suite.runs;
     let records: Vec<Record> = results.records().iter().filter(is_asked).cloned().collect();
     let report = Report::of(&setup, &records);

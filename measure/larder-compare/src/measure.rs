@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Runs trials, with what they all have in common.
+/// Runs trials, with their shared state.
 #[derive(Debug)]
 pub struct Harness<'s> {
     /// The suite.
@@ -190,12 +190,12 @@ impl Harness<'_> {
         Ok((Settings { servers: vec![NamedServer::at(address)], ..settings }, arguments.max_faults))
     }
 
-    /// Loads the server; fails if the server exits meanwhile.
+    /// Loads the server. Fails if the server exits during the load.
     fn load(&self, server: &mut Launched, settings: &Settings) -> Result<Measured, String> {
         self.load_and_restart(server, settings, None).map(|(measured, _)| measured)
     }
 
-    /// Loads the server, and restarts it meanwhile if that is planned.
+    /// Loads the server, and restarts it during the load if that is planned.
     fn load_and_restart(
         &self,
         server: &mut Launched,

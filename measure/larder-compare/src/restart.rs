@@ -1,4 +1,4 @@
-//! A restart of a server during a load, and what it has kept.
+//! A restart of a server during a load, and the check of its items.
 //!
 //! Items of its own, set before the load, tell what the load cannot: some are changed and some deleted
 //! just before the signal, and looked up when the server is back.
@@ -36,7 +36,7 @@ const ITEMS: usize = 1000;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What is known of the items around a restart.
+/// The state of the items around a restart.
 #[derive(Debug)]
 pub(crate) struct Witness {
     plan: Plan,
@@ -86,7 +86,7 @@ impl Witness {
         self.look(&mut connection).map_err(described)
     }
 
-    /// Compares the items with what they were before the signal.
+    /// Compares the items with their state before the signal.
     fn look(&mut self, connection: &mut Connection) -> io::Result<()> {
         for keys in keys(CHANGED).chunks(BATCH_MAX) {
             let result = &mut self.result;
@@ -103,7 +103,7 @@ impl Witness {
         Ok(())
     }
 
-    /// The result, with what the load saw of the restart.
+    /// The result, with the load's statistics of the restart.
     pub(crate) fn result(self, measured: &Measured) -> Result<RestartResult, String> {
         let Some(Restarted { signalled, ended, started }) = self.restarted else {
             return Err("the load ended before the restart".to_owned());
@@ -121,7 +121,7 @@ impl Witness {
     }
 }
 
-/// What a server must not do: return old values, or items that were deleted.
+/// Violations of a server: returned old values or deleted items.
 pub(crate) fn wrong(result: &RestartResult) -> Option<String> {
     let RestartResult { changed_wrong, deleted_back, .. } = result;
     (changed_wrong + deleted_back > 0).then(|| {

@@ -61,9 +61,9 @@ pub enum Found {
 /// Why a cell has no result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What happened.
+    /// The reason of the failure.
     pub reason: String,
-    /// What was measured nevertheless: a run with faults. No figure is taken from it.
+    /// The outcome of a run with faults. No figure is taken from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Box<Outcome>>,
 }
@@ -100,7 +100,7 @@ pub struct Record {
     /// Latencies and rates of a load that did not fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub course: Option<Course>,
-    /// What a restart during the load has kept.
+    /// The result of a restart during the load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<RestartResult>,
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 pub struct Suite {
     /// The report's heading.
     pub title: String,
-    /// What is measured, and the source of the setup.
+    /// The measured workload, and the source of the setup.
     pub about: String,
     /// The server that the others' ratios refer to.
     pub baseline: String,
@@ -170,7 +170,7 @@ pub enum EndSignal {
     /// SIGTERM.
     #[default]
     Term,
-    /// SIGKILL, which the server does not notice.
+    /// SIGKILL, which the server cannot handle.
     Kill,
     /// SIGUSR1, the graceful end of memcached.
     Usr1,

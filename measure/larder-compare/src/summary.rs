@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// A combination of workload, phase, threads and pipeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct Combination {
     /// Name of the workload.
     pub workload: String,
     /// Name of its phase.
@@ -30,7 +30,7 @@ pub struct Summary {
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
     /// The combination that was measured.
-    pub place: Place,
+    pub place: Combination,
     /// In the suite's order.
     pub rows: Vec<Row>,
 }
@@ -83,7 +83,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The ratio to the baseline and what the runs say about it, such as `1.02× no difference`.
+    /// The ratio to the baseline and its significance, such as `1.02× no difference`.
     #[must_use]
     pub fn ratio(&self, metric: Metric) -> Option<String> {
         let ratio = self.ratios.get(&metric)?;
@@ -154,7 +154,7 @@ impl Summary {
                 for threads in suite.threads.numbers(setup.server_cores.count()) {
                     for &pipeline in workload.pipelines(suite) {
                         let (workload, phase) = (workload.name.clone(), phase.name.clone());
-                        let place = Place { workload, phase, threads, pipeline };
+                        let place = Combination { workload, phase, threads, pipeline };
                         tables.push(table(setup, records, place));
                     }
                 }
@@ -172,7 +172,7 @@ impl Summary {
     }
 }
 
-fn table(setup: &Setup, records: &[Record], place: Place) -> Table {
+fn table(setup: &Setup, records: &[Record], place: Combination) -> Table {
     let mut rows: Vec<Row> = setup
         .servers
         .iter()
@@ -192,7 +192,7 @@ fn table(setup: &Setup, records: &[Record], place: Place) -> Table {
     Table { place, rows }
 }
 
-fn at<'r>(records: &'r [Record], place: &Place, server: &str) -> Vec<&'r Record> {
+fn at<'r>(records: &'r [Record], place: &Combination, server: &str) -> Vec<&'r Record> {
     let here = |record: &&Record| {
         let cell = &record.cell;
         cell.server == server

@@ -1,4 +1,4 @@
-//! What a report says first: which servers were best, and which results are missing or doubtful.
+//! The conclusions of a report: the best servers, and missing or doubtful results.
 
 use super::contents::Report;
 use crate::metric::Metric;
@@ -25,7 +25,7 @@ pub(crate) fn conclusions(report: &Report<'_>) -> Vec<String> {
     sentences
 }
 
-/// Who has the best median, and where no server is better than the next one.
+/// The servers with the best median, and pairs without a difference.
 fn ranking(summary: &Summary, metric: Metric) -> Option<String> {
     let mut wins: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut places, mut unclear) = (0, 0);

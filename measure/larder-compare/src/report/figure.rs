@@ -11,7 +11,7 @@ use crate::summary::{Row, Standing, Summary, Table};
 /// A plot.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
-    /// The metric, and what is the same at all points.
+    /// The metric, and the parameters that all points share.
     pub(crate) title: String,
     /// The scale of the vertical axis.
     pub(crate) scale: Scale,

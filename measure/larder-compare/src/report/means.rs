@@ -15,7 +15,7 @@ pub struct MeanPlot {
     pub title: String,
     /// The numbers of threads, in ascending order.
     pub threads: Vec<u32>,
-    /// What is compared.
+    /// The compared quantity.
     pub series: Vec<MeanSeries>,
 }
 

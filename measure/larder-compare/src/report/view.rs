@@ -1,7 +1,7 @@
 //! Selects the places of a plot: one dimension varies, all others are the same.
 
 use crate::metric::Metric;
-use crate::summary::{Place, Summary, Table};
+use crate::summary::{Combination, Summary, Table};
 use std::collections::BTreeSet;
 
 /// The places of a plot.
@@ -20,7 +20,7 @@ pub(crate) struct View {
 }
 
 /// A dimension: its title, its value at a place, and a heading of the place's other dimensions.
-type Dimension = (&'static str, fn(&Place) -> usize, fn(&Place) -> String);
+type Dimension = (&'static str, fn(&Combination) -> usize, fn(&Combination) -> String);
 
 const PIPELINE: Dimension = (
     "Pipeline (requests under way on a connection)",
@@ -94,8 +94,8 @@ impl View {
 }
 
 /// The heading of a table.
-pub(crate) fn heading(place: &Place) -> String {
-    let Place { workload, phase, threads, pipeline } = place;
+pub(crate) fn heading(place: &Combination) -> String {
+    let Combination { workload, phase, threads, pipeline } = place;
     let plural = if *threads == 1 { "" } else { "s" };
     format!("{workload} · {phase} · {threads} thread{plural} · pipeline {pipeline}")
 }

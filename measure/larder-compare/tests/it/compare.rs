@@ -79,7 +79,7 @@ fn suites_contain_published_command_lines_unchanged() {
 }
 
 #[test]
-fn what_is_wrong_with_a_suite_is_named() {
+fn errors_in_a_suite_are_reported() {
     let sound = suite_text(&["memcached", "-s", "{socket}"], "");
     assert!(Suite::parse(&sound).is_ok());
     for (old, new, named) in [
@@ -268,7 +268,7 @@ fn a_warm_up_phase_gives_no_result() {
 }
 
 #[test]
-fn a_fill_counts_what_is_held() {
+fn a_fill_counts_the_items_in_the_cache() {
     let command = [&MEMCACHED[..], &["-m", "{memory_mb}"]].concat();
     let suite = suite_text(&command, "").replace("memory_mb = 64", "memory_mb = 8");
     let line = suite.lines().find(|line| line.starts_with("load = ")).unwrap();

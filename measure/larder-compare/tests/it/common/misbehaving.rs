@@ -20,7 +20,7 @@ pub fn entry(name: &str, behaviour: &str) -> String {
     super::suite_entry(name, &command(behaviour))
 }
 
-/// Serves for ever, if the environment asks for it.
+/// Serves forever, if the environment selects it.
 pub fn serve() {
     let Ok(behaviour) = std::env::var("BEHAVIOUR") else { return };
     let path = std::env::var("SOCKET").unwrap();
