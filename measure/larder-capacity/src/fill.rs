@@ -23,7 +23,7 @@ pub struct Arguments {
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it")]
     pub server: ServerArguments,
-    /// Value sizes in bytes, each measured by itself. A server that already runs keeps the items of
+    /// Value sizes in bytes, each measured separately. A server that already runs keeps the items of
     /// the size before, which changes the result: restart it for each size, or use --command
     #[arg(short = 'd', long, value_delimiter = ',', default_value = "10,50,100,230,1000,4000")]
     pub data_sizes: Vec<usize>,

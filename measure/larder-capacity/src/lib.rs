@@ -1,4 +1,4 @@
-//! What a cache keeps: how many items its memory holds ([`fill`]), and how many requests it misses
+//! The capacity of a cache: how many items its memory holds ([`fill`]), and how many requests it misses
 //! ([`hitratio`]), next to simulated policies ([`simulate`]).
 #![forbid(unsafe_code)]
 

@@ -17,7 +17,7 @@ pub enum Error {
     Trace {
         /// The trace's file.
         path: String,
-        /// What is wrong with it.
+        /// The error.
         error: TraceError,
     },
     /// A stream cannot be generated.

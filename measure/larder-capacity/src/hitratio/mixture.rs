@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_looked_up_is_not_stored() {
+    fn a_lookup_does_not_store_the_item() {
         let phases = [
             Phase::Loop { set: 0, keys: 3, value_bytes: 9, rounds: 2 },
             Phase::Loop { set: 1, keys: 2, value_bytes: 5, rounds: 1 },

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_charged_is_key_value_and_overhead() {
+    fn an_item_is_charged_its_key_value_and_overhead() {
         let sizes: Vec<u32> = stream().charged(50).iter().map(|request| request.size).collect();
         assert_eq!(sizes, [73, 83, 93]);
     }

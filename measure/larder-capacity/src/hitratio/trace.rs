@@ -57,7 +57,7 @@ pub fn read(name: &str, mut reader: Reader<impl BufRead>) -> Result<Stream, Trac
     })
 }
 
-/// The requests of a trace, with what Twitter's form says about the values of keys.
+/// The requests of a trace, with the information of Twitter's form about the values of keys.
 #[derive(Default)]
 struct Requests {
     all: Vec<Request>,
@@ -69,7 +69,7 @@ struct Requests {
     without_set: Vec<usize>,
 }
 
-/// What is known of the value of a key.
+/// The known properties of a key's value.
 #[derive(Clone, Copy, Default)]
 struct Value {
     /// The last size of at least one byte, and the first one; 0 before there is one.
@@ -113,7 +113,7 @@ impl Requests {
         &mut self.values[place]
     }
 
-    /// Fills in what was not known at the time of a get.
+    /// Fills in properties that were unknown at the time of a get.
     fn complete(mut self) -> Self {
         for get in std::mem::take(&mut self.without_size) {
             self.all[get].size = self.values[self.all[get].key as usize].first_size;
