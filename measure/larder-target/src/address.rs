@@ -1,4 +1,4 @@
-//! Where a server is, and what it speaks.
+//! The address and the protocol of a server.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What a server says of its flash tier, under the names of memcached's extstore.
+//! Statistics of a server's flash tier, by the names of memcached's extstore.
 
 use crate::ServerAddress;
 use crate::blocking::{Connection, Dialect};

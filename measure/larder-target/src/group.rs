@@ -82,14 +82,14 @@ impl Group {
     /// Signals each process of the server, but not the watchdog.
     pub(crate) fn signal_members(&self, signal: Signal) {
         for pid in self.members() {
-            // A signal fails if its process has exited, which is all the same.
+            // A signal fails if its process has exited already.
             let _ = kill(Pid::from_raw(pid), signal);
         }
     }
 
     /// Signals all processes of the server.
     pub(crate) fn signal(&self, signal: Signal) {
-        // A signal fails if its process has exited, which is all the same.
+        // A signal fails if its process has exited already.
         let _ = killpg(self.id(), signal);
         for pid in self.members() {
             if signal == Signal::SIGKILL || !process::is_in_group(pid, self.id().as_raw()) {

@@ -38,7 +38,7 @@ impl Input {
         self.wanted = wanted;
     }
 
-    /// Free space for the next read, which is never empty: it has room for what is wanted.
+    /// Free space for the next read, never empty: it has room for the wanted bytes.
     pub fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_fits_and_is_waited_for() {
+    fn the_buffer_has_room_for_the_wanted_bytes() {
         let mut input = Input::new(4);
         assert!(!input.is_ready());
         arrive(&mut input, b"abcd");

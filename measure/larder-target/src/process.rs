@@ -77,7 +77,7 @@ mod linux {
         })
     }
 
-    /// What a process caused to be written to storage devices; nothing if it belongs to another user.
+    /// The bytes that a process caused to be written to storage devices; `None` if it belongs to another user.
     fn written_bytes(pid: i32) -> Option<u64> {
         Process::new(pid).and_then(|process| process.io()).ok().map(|io| io.write_bytes)
     }
@@ -182,7 +182,7 @@ pub use linux::{Events, descends, find, usage};
 pub(crate) use linux::{is_in_group, is_running, members};
 
 #[cfg(not(target_os = "linux"))]
-mod elsewhere {
+mod other_systems {
     use super::{ServerAddress, Usage};
 
     /// Finds no process: this needs Linux's /proc.
@@ -233,9 +233,9 @@ mod elsewhere {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub use elsewhere::{Events, descends, find, usage};
+pub use other_systems::{Events, descends, find, usage};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use elsewhere::{is_in_group, is_running, members};
+pub(crate) use other_systems::{is_in_group, is_running, members};
 
 /// User and system CPU time of this process so far, in seconds.
 #[must_use]

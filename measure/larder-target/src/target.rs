@@ -53,7 +53,7 @@ pub enum TargetError {
     #[error("the server name `{0}` does not resolve; give --server an IP address or another name")]
     NoAddress(String),
     /// The server could not be started.
-    #[error("`{command}` {error}; run the command by itself to see why")]
+    #[error("`{command}` {error}; run the command separately to see why")]
     Launch {
         /// The command.
         command: String,

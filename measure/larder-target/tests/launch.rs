@@ -1,4 +1,4 @@
-//! Servers that are started for measurements: where they run, what is measured, and how they end.
+//! Servers started for measurements: their cores, their measured processes, and their end.
 #![cfg(target_os = "linux")]
 
 use larder_target::launch::{CommandLine, Launch, LaunchError, Launched};
@@ -137,7 +137,7 @@ fn a_stopped_process_ends_too() {
     kill(nix::unistd::Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
     let begun = Instant::now();
     server.stop();
-    assert!(begun.elapsed() < Duration::from_secs(5), "it is continued, and ends by itself");
+    assert!(begun.elapsed() < Duration::from_secs(5), "the stopped process is continued and exits");
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
 }
 
