@@ -24,7 +24,7 @@ pub enum TraceError {
     Line {
         /// Number of the line, from 1.
         line: u64,
-        /// What is wrong or expected.
+        /// The error, or the expected text.
         why: &'static str,
     },
 }

@@ -9,7 +9,7 @@ pub struct Record<'l> {
     pub at_nanos: u64,
     /// The nanoseconds that the last digit of its time stands for: a second, if it has no decimals.
     pub unit_nanos: u64,
-    /// What was asked for.
+    /// The operation.
     pub operation: Operation,
     /// The key: 1 to 250 bytes without spaces and control characters.
     pub key: &'l [u8],
@@ -19,7 +19,7 @@ pub struct Record<'l> {
     pub ttl_secs: Option<NonZeroU32>,
 }
 
-/// What was asked for, in the words of memcached's text protocol.
+/// A recorded operation, in the terms of memcached's text protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names of commands")]
 pub enum Operation {
