@@ -27,7 +27,7 @@ REQUESTS = 60_000
 CHANGES = 20_000
 COPIES, COPY_ITEMS, COPY_LEN = 5, 400_000, 1024
 LAG_SECS = 10
-# A fourth group: items of this length, look-ups of each connection a second, and for how long, in seconds.
+# A fourth group: length of its items, lookups per connection and second, duration in seconds, and rounds.
 FOURTH_LEN, FOURTH_RATE, FOURTH_SECS, FOURTH_ROUNDS = 1000, 250, 6, 3
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 LARDERD = [ROOT / "target/dist/larderd", "-u", "root", "-l", "127.0.0.1", "-U", 0, "-t", 1, "-p"]
@@ -137,7 +137,7 @@ def beside(ports, rate):
 
 
 def fourth(etcd):
-    """Look-ups before a fourth group gets its share of the keys, and meanwhile: the share that is found, and latencies in
+    """Lookups before a fourth group gets its share of the keys, and meanwhile: the share that is found, and latencies in
     µs; the share of the items that moved, and how long that took, in seconds."""
     name, found = "fourth", []
 
@@ -391,7 +391,7 @@ def cpu_of(pid, worker):
 
 
 def beside_moves(found, figure):
-    """The median over rounds of what `figure` says of look-ups during a move, as a share of those before."""
+    """The median over rounds of what `figure` says of lookups during a move, as a share of those before."""
     return median(figure(one["meanwhile"]) / figure(one["before"]) for one in found["fourth"])
 
 

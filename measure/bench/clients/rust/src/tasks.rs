@@ -163,7 +163,7 @@ impl<L: AsyncLibrary> Harness for Tasks<'_, L> {
                 })
             };
             let tasks = callers.iter().map(spawn).collect();
-            // All of them are there; they go on as soon as this task waits again.
+            // All tasks wait at the barrier; they continue as soon as this task waits again.
             barrier.wait().await;
             let (begun, cpu_before) = (Instant::now(), own_cpu_secs());
             barrier.wait().await;
