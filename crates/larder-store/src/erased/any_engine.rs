@@ -1,6 +1,9 @@
 //! [`AnyEngine`]: an [`Engine`] without generic functions, so that it can be a trait object.
 
-use super::*;
+use super::values::{AnyLease, Lease, PendingRead, Position, Upload, Walk};
+use crate::engine::*;
+use std::any::Any;
+use std::task::Waker;
 
 /// A closure that gets an item, or the reason why there is none, and decides.
 pub(super) type Decide<'d, 'v> = dyn FnMut(Lookup<&Item<'_, Lease>>) -> Change<'v> + 'd;

@@ -1,9 +1,28 @@
 //! [`Handle`] as an [`Engine`]: passes closures to the hidden engine and takes their results back.
 
-use super::*;
+use super::any_engine::AnyEngine;
+use super::values::{Lease, PendingRead, Position, Upload, Walk};
+use crate::engine::*;
+use std::fmt;
+use std::task::Waker;
 
 /// The invariant by which the result of a closure exists.
 const CALLED: &str = "an engine calls the closure of a hit or of an update that it carries out";
+
+/// One thread's access to a [`Cache`](super::Cache).
+pub struct Handle(Box<dyn AnyEngine>);
+
+impl Handle {
+    pub(super) fn new(engine: impl Engine + Send + 'static) -> Self {
+        Self(Box::new(engine))
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").finish_non_exhaustive()
+    }
+}
 
 impl Batches for Handle {
     fn begin_batch(&mut self, now: impl Into<Now>) {

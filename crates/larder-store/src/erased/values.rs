@@ -1,0 +1,85 @@
+//! The values of an engine that callers keep: leases, uploads, walks, reads and positions.
+
+use std::any::Any;
+use std::fmt;
+
+/// A lease of any engine.
+pub struct Lease(pub(super) Box<dyn AnyLease>);
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("len", &self.0.len()).finish_non_exhaustive()
+    }
+}
+
+impl Clone for Lease {
+    fn clone(&self) -> Self {
+        self.0.clone_lease()
+    }
+}
+
+impl crate::Lease for Lease {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn piece(&self, offset: usize) -> &[u8] {
+        self.0.piece(offset)
+    }
+
+    fn may_be_kept(&self) -> bool {
+        self.0.may_be_kept()
+    }
+}
+
+/// [`crate::Lease`] without [`Clone`], which needs a size.
+pub(super) trait AnyLease: Send {
+    fn clone_lease(&self) -> Lease;
+    fn len(&self) -> usize;
+    fn piece(&self, offset: usize) -> &[u8];
+    fn may_be_kept(&self) -> bool;
+}
+
+impl<L: crate::Lease + Send + 'static> AnyLease for L {
+    fn clone_lease(&self) -> Lease {
+        Lease(Box::new(self.clone()))
+    }
+
+    fn len(&self) -> usize {
+        crate::Lease::len(self)
+    }
+
+    fn piece(&self, offset: usize) -> &[u8] {
+        crate::Lease::piece(self, offset)
+    }
+
+    fn may_be_kept(&self) -> bool {
+        crate::Lease::may_be_kept(self)
+    }
+}
+
+// The box of an upload contains an `Option<E::Upload>`, which the engine empties when it takes the
+// value.
+macro_rules! boxed {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        pub struct $name(pub(super) Box<dyn Any + Send>);
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).finish_non_exhaustive()
+            }
+        }
+    )*};
+}
+
+boxed! {
+    /// An upload of any engine.
+    Upload;
+    /// A walk of any engine.
+    Walk;
+    /// A read of slower storage of any engine.
+    PendingRead;
+    /// A position for acknowledgements of any engine.
+    Position;
+}
