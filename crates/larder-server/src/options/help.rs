@@ -1,17 +1,15 @@
 //! The texts of `-h` and `--help`.
 
-use super::Options;
 use super::suboption_list;
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Command};
 
 /// The width of the lists of names, in characters.
 const WIDTH: usize = 100;
 
-/// The command line of larderd, with the names that `-h` adds below the most used options.
+/// Adds the names of the other options below the most used ones to `-h`.
 ///
 /// Scripts written for memcached search `-h` for the options that they may give, so `-h` contains every name.
-pub(super) fn command() -> Command {
-    let command = Options::command();
+pub(super) fn with_other_names(command: Command) -> Command {
     let hidden = command.get_arguments().filter(|arg| arg.is_hide_short_help_set());
     let names = wrap(hidden.map(names_of));
     let suboptions = wrap(suboption_list::names().map(str::to_owned));

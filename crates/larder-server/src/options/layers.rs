@@ -2,7 +2,6 @@
 //! environment and the file become words of a command line, so that one parser handles all sources.
 
 use super::file::{self, Fault, RawValue};
-use super::help;
 use super::{Misuse, Options, OptionsError, Suboptions};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, Parser};
@@ -44,7 +43,7 @@ fn read(
     arguments: Vec<OsString>,
     environment: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Options, OptionsError> {
-    let command = help::command();
+    let command = Options::full_command();
     let matches = command.clone().try_get_matches_from(&arguments).map_err(OptionsError::Clap)?;
     let path = matches.get_one::<PathBuf>("config").map(|path| path.clone().into_os_string());
     let path = path.or_else(|| environment("LARDER_CONFIG"));

@@ -20,7 +20,7 @@ pub use suboptions::Suboptions;
 
 use crate::process::version;
 use clap::parser::ValueSource;
-use clap::{ArgAction, FromArgMatches, Parser};
+use clap::{ArgAction, Command, CommandFactory, FromArgMatches, Parser};
 use larder_cluster::NodeTlsFiles;
 use larder_store::eviction::SIZE_EXPONENT;
 use std::ffi::OsString;
@@ -558,10 +558,15 @@ impl Options {
         self.http_listen.is_some() || self.grpc_listen.is_some()
     }
 
+    /// The command line of larderd with all its help.
+    fn full_command() -> Command {
+        help::with_other_names(Self::command())
+    }
+
     /// Parses a command line that contains the settings of all sources.
     fn read_words(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
         let matches =
-            help::command().try_get_matches_from(arguments).map_err(OptionsError::Clap)?;
+            Self::full_command().try_get_matches_from(arguments).map_err(OptionsError::Clap)?;
         let mut options = Self::from_arg_matches(&matches).map_err(OptionsError::Clap)?;
         // `-U` without `-p` sets both ports.
         if options.udp_port != 0 && matches.value_source("port") == Some(ValueSource::DefaultValue)

@@ -1,20 +1,14 @@
-//! The engine of `--engine`, and its cache in the types that the parts of the server use.
+//! The engine of `--engine`.
 
 use super::failure::{EX_OSERR, EX_USAGE, Failure, failure};
 use super::serve::serve;
-use larder_cluster::ReplicatedCache;
-use larder_server::driver::{self, Sockets};
+use super::served::Served;
 use larder_server::log::verbosity::Verbosity;
 use larder_server::memory::memory_file::{self, Files, Start};
 use larder_server::memory::{Memory, flash, slab_classes};
 use larder_server::options::{EngineKind, Options};
 use larder_server::process::platform;
-use larder_server::server::Server;
-use larder_store::cache::Cache;
-use larder_store::journal::{JournaledCache, Journals};
-use larder_store::{LimitRefused, erased, segment};
-use std::io;
-use std::sync::Arc;
+use larder_store::{LimitRefused, segment};
 
 pub(crate) fn start(options: Options, verbosity: Verbosity) -> Result<(), Failure> {
     let classes = slab_classes::size_classes(!options.disable_cas);
@@ -115,73 +109,4 @@ fn with_limit_of(mut options: Options, cache: &segment::Cache) -> Options {
         options.memory_limit = mib;
     }
     options
-}
-
-/// A function that runs the workers until the server stops.
-pub(crate) type RunWorkers = Box<dyn FnOnce(&Arc<Server>, Sockets) -> io::Result<()>>;
-
-fn run_workers(cache: &impl Cache) -> RunWorkers {
-    let cache = cache.clone();
-    Box::new(move |server, sockets| driver::run(server, &cache, sockets))
-}
-
-/// A cache in the types that the parts of the server use.
-pub(crate) struct Served {
-    /// The type-erased cache, for every part except the workers.
-    pub(crate) cache: erased::Cache,
-    /// The cache and its journals; `None` without `--replicate-on`.
-    pub(crate) replicated: Option<ReplicatedCache>,
-    pub(crate) run_workers: RunWorkers,
-    /// The segment cache, for the memory file and the image.
-    pub(crate) region: Option<segment::Cache>,
-}
-
-impl Served {
-    /// Wraps a cache of the segment engine. The workers are compiled for this engine, with and without journals,
-    /// because they do more than nine tenths of the server's work.
-    fn segment(cache: &segment::Cache, options: &Options) -> Self {
-        let region = Some(cache.clone());
-        match journals(options) {
-            None => Self { region, run_workers: run_workers(cache), ..Self::plain(cache) },
-            Some(journals) => {
-                let journaled = JournaledCache::new(cache.clone(), journals);
-                let run_workers = run_workers(&journaled);
-                Self { region, run_workers, ..Self::replicated(&journaled) }
-            }
-        }
-    }
-
-    /// Wraps a cache of another engine, which the workers use type-erased.
-    #[cfg(any(feature = "dashmap", feature = "delayed", feature = "moka"))]
-    fn other(cache: &impl Cache, options: &Options) -> Self {
-        match journals(options) {
-            None => Self::plain(cache),
-            Some(journals) => Self::replicated(&JournaledCache::new(cache.clone(), journals)),
-        }
-    }
-
-    fn plain(cache: &impl Cache) -> Self {
-        Self {
-            cache: erased::Cache::new(cache.clone()),
-            replicated: None,
-            run_workers: Box::new(driver::run_any),
-            region: None,
-        }
-    }
-
-    fn replicated<C: Cache>(cache: &JournaledCache<C>) -> Self {
-        let served = Self::plain(cache);
-        let replicated = ReplicatedCache {
-            journaled: served.cache.clone(),
-            plain: erased::Cache::new(cache.inner().clone()),
-            journals: Arc::clone(cache.journals()),
-        };
-        Self { replicated: Some(replicated), ..served }
-    }
-}
-
-/// Creates the journals; `None` without `--replicate-on`.
-fn journals(options: &Options) -> Option<Arc<Journals>> {
-    options.replicate_on.as_ref()?;
-    Some(Journals::new(options.journal_bytes(), options.writers()))
 }

@@ -5,6 +5,7 @@ mod engine;
 mod failure;
 mod privileges;
 mod serve;
+mod served;
 mod sockets;
 
 use clap::error::ErrorKind;

@@ -1,9 +1,9 @@
 //! Starts the parts of the server, and serves until the server ends.
 
 use super::credentials::read_credentials;
-use super::engine::Served;
 use super::failure::{EX_OSERR, EX_USAGE, Failure, failure};
 use super::privileges::{detach, drop_privileges};
+use super::served::Served;
 use super::sockets::{Bound, bind, is_open_to_others, start_tls};
 use larder_cluster::{NodeThreads, SessionHost, addresses};
 use larder_operations::Limits;
