@@ -30,13 +30,14 @@ const ITEMS: [&str; 8] = ["struct", "enum", "union", "trait", "fn", "type", "con
 impl Imports {
     /// Reads the files below `src`, but for tests and models.
     pub(crate) fn read(src: &Path, files: &[std::path::PathBuf]) -> Self {
-        let is_test = |name: &str| ["main", "tests", "models", "loom_models"].contains(&name);
+        let names = ["main", "tests", "crash_tests", "models", "loom_models"];
+        let is_test = |module: &Module| module.iter().any(|part| names.contains(&part.as_str()));
         let mut modules = BTreeMap::new();
         for file in files {
             let relative = file.strip_prefix(src).unwrap().with_extension("");
             let mut module: Module =
                 relative.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
-            if is_test(module.last().unwrap()) {
+            if is_test(&module) {
                 continue;
             }
             module.pop_if(|last| last == "mod" || last == "lib");

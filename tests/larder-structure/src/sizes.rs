@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const FOLDER_FILES_MAX: usize = 15;
 const FILE_LINES_MAX: usize = 500;
 /// A longer file states the reason in a comment that starts with these words.
-const REASON: &str = "One file because ";
+const REASON: &str = "One file, because ";
 
 /// The source files of all languages: those of the crates, of other clients, scripts, and tests in Python.
 fn source_files() -> Vec<PathBuf> {

@@ -49,7 +49,7 @@ pub(in crate::stats) const PROCESS: &[Row] = &[
     Row::text(
         "version",
         Server(|_| version::MEMCACHED_LEVEL.into()),
-        "memcached release that the server is compatible with, as reported by `version`.",
+        "Release of memcached that the server is compatible with, as reported by `version`.",
     ),
     Row::constant("libevent", "none", "There is no libevent."),
     Row::gauge("pointer_size", Server(|_| usize::BITS.into()), "Bits of an address."),

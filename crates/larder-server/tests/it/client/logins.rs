@@ -125,7 +125,7 @@ fn an_invalid_reply_to_a_login_is_an_error() {
     each_client(|client| {
         for (server, time, expected) in [
             (&silent, MILLIS(200), "no reply to the login by the deadline"),
-            (&echoing, LONG, "neither a refusal nor STORED"),
+            (&echoing, LONG, "neither STORED nor CLIENT_ERROR"),
             (&closing, LONG, "closed by the server during the login"),
         ] {
             let client = client(at(server.port)).login("ann", "hush-hush");
