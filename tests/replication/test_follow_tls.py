@@ -218,7 +218,7 @@ def test_sighup_reloads_certificates(folder, authority, other):
         ),
         (
             ["--cluster", "c", "--node", "n1", "--replicate-on", "127.0.0.1:0", "--cluster-tls", "{good}"],
-            "it needs the name DNS:n1",
+            "the certificate needs the name DNS:n1",
         ),
     ],
 )

@@ -314,7 +314,7 @@ def test_a_small_tmpfs_does_not_crash_the_server(narrow):
             found = user.get(key)
             assert found in (None, value(n, 10_000)), key
         assert user.stats()[b"curr_items"] > 500
-    wait_until(lambda: "tmpfs" in server.output() or "room" in server.output(), "a warning")
+    wait_until(lambda: "file system of -e is full" in server.output() or "room" in server.output(), "a warning")
     server = narrow.restart(server, "SIGKILL", "-m", "64", "-t", "2")
     with client(server) as user:
         assert user.get("last") == b"1"
