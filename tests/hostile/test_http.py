@@ -252,3 +252,41 @@ def test_batches_that_arrive_slowly_are_given_up(start):
             assert client.post(f"http://{server.http_address}/v1/batch", content=body).status_code == 200
         for sock in peers:
             sock.close()
+
+
+def put_head(name, length, *headers):
+    head = [f"PUT /v1/keys/{name} HTTP/1.1", "Host: localhost", f"Content-Length: {length}", *headers]
+    return "\r\n".join([*head, "", ""]).encode()
+
+
+def answer_of(reader):
+    """The next answer without its body: the status and the headers in lower case."""
+    status, headers = reader.readline().decode(), {}
+    for line in iter(reader.readline, b"\r\n"):
+        name, _, content = line.decode().lower().partition(":")
+        headers[name] = content.strip()
+    reader.read(int(headers.get("content-length", 0)))
+    return status.split()[1] if status else None, headers
+
+
+def test_a_refused_request_keeps_its_connection(start):
+    """Its body arrives after the server has refused it."""
+    with start(http=True) as server, peer(server) as sock, sock.makefile("rb") as reader:
+        sock.sendall(put_head("a?tags=,", 1))
+        sock.settimeout(0.2)
+        with contextlib.suppress(TimeoutError):
+            # Not sent before the body, or sent with the announcement that the connection closes.
+            assert sock.recv(1, socket.MSG_PEEK)
+            assert answer_of(reader)[1]["connection"] == "close"
+            return
+        sock.settimeout(TIMEOUT_SECS)
+        sock.sendall(b"1" + put_head("b", 1) + b"2")
+        assert [answer_of(reader)[0], answer_of(reader)[0]] == ["400", "201"]
+
+
+@pytest.mark.parametrize("headers", [(), ("Expect: 100-continue",)], ids=["large", "announced"])
+def test_a_refusal_announces_that_the_connection_closes(start, headers):
+    with start(http=True) as server, peer(server) as sock, sock.makefile("rb") as reader:
+        sock.sendall(put_head("a?tags=,", 1 if headers else 500_000, *headers))
+        status, found = answer_of(reader)
+        assert (status, found.get("connection")) == ("400", "close")

@@ -10,14 +10,14 @@ use crate::web::app::{App, Shared};
 use crate::web::connections::{Activity, Connections, LongLivedResponse, OpenConnection};
 use crate::web::idle::IdleStream;
 use crate::web::memory::{Busy, Reservation};
-use crate::web::progress::{RequestBody, RequestResources, ResponseBody};
+use crate::web::progress::{RequestBody, RequestResources, ResponseBody, UnreadBody};
 use crate::worker::{CacheItems, drop_handle};
 use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{CONNECTION, CONTENT_TYPE, EXPECT, HeaderValue};
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -61,6 +61,8 @@ const STREAM_WINDOW: u32 = 32 << 10;
 const CONNECTION_WINDOW: u32 = 64 << 10;
 /// The pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The time limit for the rest of a refused request's body. After it, the connection is closed.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// The time limit for active requests when the server stops.
 const END_TIME: Duration = Duration::from_secs(2);
 
@@ -365,8 +367,17 @@ async fn answer(
     if let Err(busy) = reserved.require(&app, REQUEST_LEN).await {
         return Ok(refused(busy, is_grpc));
     }
-    let received = |body| Body::new(RequestBody { body, activity: Arc::clone(&activity) });
-    let response = router.call(request.map(received)).await?;
+    let is_http1 = request.version() < Version::HTTP_2;
+    // The client sends no body before a final or interim response.
+    let awaits_continue = request.headers().contains_key(EXPECT);
+    let unread = UnreadBody::default();
+    let received = |body| Body::new(RequestBody::new(body, Arc::clone(&activity), unread.clone()));
+    let mut response = router.call(request.map(received)).await?;
+    // HTTP/1 closes the connection after a body that was not read; the client has to know.
+    let has_ended = async || timeout(DRAIN_TIME, unread.drain()).await.unwrap_or(false);
+    if is_http1 && (awaits_continue && unread.is_left() || !has_ended().await) {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     let stands = response.extensions().get::<LongLivedResponse>().is_some();
     let underway = Some(underway).filter(|_| !stands);
     let lasting = Arc::new(RequestResources { _active: underway, _reserved: reserved });

@@ -4,11 +4,15 @@ use super::connections::{ActiveRequest, Activity};
 use super::memory::{Reservation, with_guard};
 use axum::body::Body;
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
+use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+
+/// The most bytes of a refused request's body that are read to keep its connection open.
+const UNREAD_MAX: u64 = 64 << 10;
 
 /// Resources of a request, held until its answer is sent: its activity and its memory.
 pub(crate) struct RequestResources {
@@ -16,10 +20,54 @@ pub(crate) struct RequestResources {
     pub(crate) _reserved: Reservation,
 }
 
-/// The body of a request. Received bytes count as progress.
+/// The body of a request. Received bytes count as progress. A handler that drops it early leaves the rest in `unread`.
 pub(crate) struct RequestBody {
-    pub(crate) body: Incoming,
-    pub(crate) activity: Arc<Activity>,
+    body: Option<Incoming>,
+    activity: Arc<Activity>,
+    unread: UnreadBody,
+}
+
+/// The rest of a body that its handler has not read, once the handler has dropped the body.
+#[derive(Clone, Default)]
+pub(crate) struct UnreadBody(Arc<Mutex<Option<Incoming>>>);
+
+impl RequestBody {
+    pub(crate) fn new(body: Incoming, activity: Arc<Activity>, unread: UnreadBody) -> Self {
+        Self { body: Some(body), activity, unread }
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if let Some(body) = self.body.take().filter(|body| !body.is_end_stream()) {
+            *self.unread.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+        }
+    }
+}
+
+impl UnreadBody {
+    /// Whether the handler has left a part of the body.
+    pub(crate) fn is_left(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Reads the rest of the body, so that its connection can serve another request. Returns whether the body has ended:
+    /// it does not if more than [`UNREAD_MAX`] bytes are left.
+    pub(crate) async fn drain(&self) -> bool {
+        let body = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut body) = body else { return true };
+        let mut left = UNREAD_MAX;
+        if body.size_hint().lower() > left {
+            return false;
+        }
+        while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+            let Ok(frame) = frame else { return false };
+            let len = frame.data_ref().map_or(0, |data| data.len() as u64);
+            let Some(rest) = left.checked_sub(len) else { return false };
+            left = rest;
+        }
+        true
+    }
 }
 
 impl http_body::Body for RequestBody {
@@ -30,7 +78,8 @@ impl http_body::Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let polled = Pin::new(body).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(data) = frame.data_ref()
         {
@@ -40,11 +89,11 @@ impl http_body::Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Incoming::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map_or_else(SizeHint::default, Incoming::size_hint)
     }
 }
 
