@@ -22,6 +22,7 @@ mod linux {
     use super::{ServerAddress, Usage};
     use perf_event::events::Hardware;
     use perf_event::{Builder, Counter};
+    use procfs::ProcError;
     use procfs::process::{FDInfo, FDTarget, Process, Stat, all_processes};
     use std::net::IpAddr;
 
@@ -73,13 +74,18 @@ mod linux {
             user_secs: user as f64 / ticks,
             system_secs: system as f64 / ticks,
             rss_bytes: tree.iter().map(|stat| stat.rss * procfs::page_size()).sum(),
-            written_bytes: tree.iter().map(|stat| written_bytes(stat.pid)).sum(),
+            written_bytes: tree.iter().map(|stat| written_bytes(stat.pid, pid)).sum(),
         })
     }
 
-    /// The bytes that a process caused to be written to storage devices; `None` if it belongs to another user.
-    fn written_bytes(pid: i32) -> Option<u64> {
-        Process::new(pid).and_then(|process| process.io()).ok().map(|io| io.write_bytes)
+    /// The bytes that a process caused to be written to storage devices; `None` if it belongs to another user, or the
+    /// system does not report them. A descendant of `root` that has ended counts as none.
+    fn written_bytes(pid: i32, root: i32) -> Option<u64> {
+        match Process::new(pid).and_then(|process| process.io()) {
+            Ok(io) => Some(io.write_bytes),
+            Err(ProcError::PermissionDenied(_)) => None,
+            Err(_) => (pid != root).then_some(0),
+        }
     }
 
     /// A process and its descendants; nothing if it does not exist.
