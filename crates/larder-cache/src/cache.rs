@@ -104,7 +104,7 @@ impl Cache {
     /// let page = cache.get_or_insert_with("page", || "made once");
     /// assert_eq!(page, "made once");
     ///
-    /// A maker may return options for its value.
+    /// // A maker may return options for its value.
     /// let minute = Put::new().ttl(Duration::from_secs(60));
     /// cache.get_or_insert_with("quote", || (vec![4, 2], minute));
     /// # Ok(())

@@ -115,7 +115,7 @@ fn append<T: serde::Serialize + ?Sized>(
 /// }
 ///
 /// let cache = Cache::builder().memory(64 << 20).build()?;
-/// Several types can share a cache if each has its own prefix.
+/// // Several types can share a cache if each has its own prefix.
 /// let users: Typed<u64, User> = Typed::new(cache.clone()).prefix("user:");
 /// let names: Typed<str, u64> = Typed::new(cache).prefix("name:");
 ///
