@@ -5,7 +5,7 @@ use larder_bench::{Command, Measured};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A file of key spaces.
@@ -41,19 +41,34 @@ fn command(measured: &Measured, name: &str) -> Command {
     measured.outcome.commands.get(name).cloned().unwrap_or_default()
 }
 
-/// memcached's answer to a line, up to the line `END`.
+/// memcached's answer to a line, up to the line `END`. Nothing while its crawler is at work.
 fn ask(server: &Server, line: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     write!(stream, "{line}\r\n").unwrap();
     let lines = BufReader::new(stream).split(b'\n').map(Result::unwrap);
     let lines = lines.map(|line| String::from_utf8_lossy(line.trim_ascii_end()).into_owned());
-    lines.take_while(|line| line != "END").map(|line| line + "\n").collect()
+    lines
+        .take_while(|line| line != "END" && !line.starts_with("BUSY"))
+        .map(|line| line + "\n")
+        .collect()
 }
 
 /// The keys of a memcached, with their TTLs in seconds from the start of the server; -1 is none.
+///
+/// A dump misses items that memcached's maintenance thread moves at the same time, so dumps are requested until one has
+/// all items.
 fn keys_and_expiries(server: &Server) -> Vec<(String, i64)> {
-    let dump = ask(server, "lru_crawler metadump all");
+    let stats = ask(server, "stats");
+    let items = stats.lines().find_map(|line| line.strip_prefix("STAT curr_items ")).unwrap();
+    let items: usize = items.parse().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut dump = String::new();
+    while dump.matches("key=").count() != items {
+        assert!(Instant::now() < deadline, "no dump has all {items} items: {dump}");
+        std::thread::sleep(Duration::from_millis(10));
+        dump = ask(server, "lru_crawler metadump all");
+    }
     let field = |line: &str, name: &str| {
         let fields = line.split(' ').find_map(|field| field.strip_prefix(name).map(str::to_owned));
         fields.unwrap()
