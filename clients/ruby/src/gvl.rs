@@ -49,7 +49,7 @@ pub(crate) fn wait_for(fd: BorrowedFd<'_>, events: c_int, time: Duration) -> Res
     let secs = time.as_secs().try_into().unwrap_or(i64::MAX);
     let mut time = timeval { tv_sec: secs, tv_usec: time.subsec_micros().into() };
     let wait = || {
-        // SAFETY: the thread is Ruby's and has the GVL; the socket is open as long as it is borrowed. The jump of an
+        // SAFETY: the thread is Ruby's and has the GVL; the socket is open while it is borrowed. The jump of an
         // exception passes no frame with anything to drop.
         unsafe { rb_sys::rb_wait_for_single_fd(fd.as_raw_fd(), events, &raw mut time) };
         Qnil.into()

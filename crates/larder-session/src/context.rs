@@ -41,7 +41,7 @@ pub struct Context<'a, E: Engine, H: Host> {
     pub waker: &'a dyn Fn() -> Waker,
 }
 
-/// What the driver does next.
+/// The next action of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// All complete requests are answered: keep the unconsumed input and read more.
@@ -74,7 +74,7 @@ pub struct Progress {
     /// poll again after the waker of [`Context`] is called. The first poll without `hold` releases the replies. An
     /// earlier poll does no harm.
     pub hold: bool,
-    /// What to do next, unless `hold` says to wait.
+    /// The next action, unless `hold` says to wait.
     pub next: Next,
     /// The requests that this poll answered; with `hold`, their replies are held. A long reply counts when its first
     /// part is written. A refused store counts before the session has discarded its value.
@@ -90,7 +90,7 @@ pub(crate) struct PollState {
     pub(crate) keeps_answers: bool,
 }
 
-/// The result of one step of a poll: the input that it consumed and, if it ends the poll, what the driver does next.
+/// The result of one step of a poll: the input that it consumed and, if it ends the poll, the next action of the driver.
 pub(crate) struct Step {
     pub(crate) consumed: usize,
     pub(crate) next: Option<Next>,

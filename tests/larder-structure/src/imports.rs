@@ -1,7 +1,7 @@
 //! The imports among the files of a crate: which file names an item that another file defines.
 //!
 //! A name is followed through re-exports to the file that defines it. The crate's root is left out: it
-//! lists the other files, and what it re-exports is defined elsewhere.
+//! lists the other files, and re-exports items that they define.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use std::path::Path;
 /// A file as a path of module names: `["stats", "row"]` for `stats/row.rs` and `stats/row/mod.rs`.
 type Module = Vec<String>;
 
-/// What matters of a file's text.
+/// The definitions and imports of a file.
 #[derive(Default)]
 struct File {
     /// Names of the items that it defines.
@@ -59,7 +59,7 @@ impl Imports {
         edges
     }
 
-    /// The file that defines what `path` names in `from`; `None` if it is of another crate.
+    /// The file that defines the item of `path`, as seen from `from`; `None` if it is of another crate.
     fn resolve(&self, path: &[String], from: &Module, depth: usize) -> Option<Module> {
         let (mut module, mut rest) = (from.clone(), path);
         match rest.first()?.as_str() {

@@ -66,7 +66,7 @@ impl Files {
     }
 
     /// Whether reads and writes bypass the system's page cache. Where a file system does not allow that,
-    /// the page cache takes memory beside the cache's own.
+    /// the page cache takes memory in addition to the cache's own.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.is_direct
@@ -88,7 +88,7 @@ impl Files {
         (header == self.header(index, header.id)).then_some(header.id)
     }
 
-    /// Makes the files begin anew: from now on, [`Files::id`] is `id`.
+    /// Starts the files again: from now on, [`Files::id`] is `id`.
     ///
     /// # Errors
     /// The system's. Some of the files may have the new id, and others the old one.

@@ -216,7 +216,7 @@ fn a_reader_may_move_to_another_thread() {
     });
 }
 
-/// Both the ring's own descriptor and edges are what drivers use.
+/// Drivers use the ring's own descriptor, edge-triggered.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_end_of_a_read_can_be_polled_for() {

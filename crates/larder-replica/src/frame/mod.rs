@@ -7,8 +7,8 @@
 //! └─────────┴─────────┴──────┴─────────┘
 //! ```
 //! The handshake: the peer that has connected sends `Hello`. If there is a secret, the leader sends a `Challenge`, and
-//! the peer a `Proof`. Then the leader sends `Accepted`. At any point the leader may send `Refused` instead. What
-//! follows depends on the purpose in the `Hello`:
+//! the peer a `Proof`. Then the leader sends `Accepted`. At any point the leader may send `Refused` instead. The
+//! next frames depend on the purpose in the `Hello`:
 //!
 //! | purpose | leader sends | peer sends |
 //! |---|---|---|

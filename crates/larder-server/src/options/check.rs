@@ -12,7 +12,7 @@ const ITEM_SIZE_MAX: usize = 1 << 30;
 const MEMORY_LIMIT_MIN: usize = 1;
 /// The maximum memory limit, in MiB: the index of the segment engine can address 16 TiB.
 const MEMORY_LIMIT_MAX: usize = 16 << 20;
-/// The minimum memory limit with a flash tier, in MiB. Less leaves too little for items beside buffers and open
+/// The minimum memory limit with a flash tier, in MiB. Less leaves too little for items next to buffers and open
 /// segments.
 const FLASH_MEMORY_MIN: usize = 16;
 /// The maximum number of threads. Each uses file descriptors and memory, and no machine has more cores.

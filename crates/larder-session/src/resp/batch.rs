@@ -84,7 +84,7 @@ impl RequestKind<'_> {
     }
 }
 
-/// What follows the requests of a batch in the input.
+/// The input that follows the requests of a batch.
 pub(super) enum BatchEnd<'b> {
     /// The batch has reached its limit.
     Full,

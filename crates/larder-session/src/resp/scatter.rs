@@ -20,7 +20,7 @@ use larder_protocol::resp::{Command, CommandError, ItemsCommand, checked_key};
 use larder_protocol::response::{Read, Resp, read_resp};
 use larder_store::Engine;
 
-/// What the session does with a batch.
+/// The next action of the session for a batch.
 pub(super) enum ScatterDecision {
     /// Answers this many requests of the batch on this server, and then looks at the others.
     Local(usize),

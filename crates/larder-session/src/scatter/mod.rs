@@ -193,7 +193,7 @@ impl<E: Engine> ScatterGather<E> {
     }
 }
 
-/// What the session does after one step of the first part.
+/// The next action of the session after one step of the first part.
 enum PartStep {
     Done,
     /// Repeats the step at once.

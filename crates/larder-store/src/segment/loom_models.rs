@@ -38,10 +38,10 @@
 //! | attributes that are changed in two steps | `a_reader_sees_changed_attributes_whole` |
 //! | a header written before the bytes, or with Relaxed | `a_segment_scan_skips_…`, `an_item_that_replaces_…` |
 //! | `close` that does nothing, `take_dead` that takes from a closed segment or subtracts nothing | `an_item_that_replaces_…`, `a_dead_record_of_an_earlier_use_…` |
-//! | `take_dead` that takes more than is dead | `a_dead_record_is_replaced_once` |
+//! | `take_dead` that takes more than the dead bytes | `a_dead_record_is_replaced_once` |
 //! | `take_dead` without the sequence, with Relaxed, or that does not return bytes to a later use of the segment | `a_dead_record_of_an_earlier_use_is_not_replaced` |
 //! | `mark_dead` that counts before it marks | `marking_an_item_dead_…` |
-//! | an evacuation that retires its segment without counting what is dead | `an_item_that_replaces_…`, `a_dead_record_of_an_earlier_use_…` |
+//! | an evacuation that retires its segment without counting its dead bytes | `an_item_that_replaces_…`, `a_dead_record_of_an_earlier_use_…` |
 //! | a mover that takes a dead record of a segment which was opened after a flush | `a_mover_does_not_restore_a_flushed_item_over_a_dead_record` |
 //!
 //! Some mutations pass because they change nothing observable: removing one of the two fences of

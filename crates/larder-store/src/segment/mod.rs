@@ -290,7 +290,7 @@ impl Cache {
     /// [`crate::Engine::maintain`] evicts items and returns memory to the system step by step.
     ///
     /// # Errors
-    /// [`LimitRefused`]: the limit is above what was reserved, or too low for the index.
+    /// [`LimitRefused`]: the limit is above the reserved size, or too low for the index.
     pub fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
         self.shared.set_limit(bytes)
     }

@@ -25,7 +25,11 @@ pub(in crate::stats) const ROWS: &[Row] = &[
         "Address of the listener that accepted the connection.",
     )
     .shown(CONNECTION),
-    Row::text("state", Source::Socket(|s| s.state().into()), "What it does, in memcached's words."),
+    Row::text(
+        "state",
+        Source::Socket(|s| s.state().into()),
+        "State of the connection, in memcached's words.",
+    ),
     Row::gauge(
         "secs_since_last_cmd",
         Source::Socket(|s| s.idle_secs().into()),

@@ -304,7 +304,7 @@ pub(in crate::stats) const PAGE: &[Row] = &[
     Row::gauge(
         "bucket",
         Page(|page| page.bucket.into()),
-        "What the page has, by memcached's numbers: 0 for evicted items, 1 for rewritten ones, 3 for \
+        "Contents of the page, by memcached's numbers: 0 for evicted items, 1 for rewritten ones, 3 for \
          those that expire soon.",
     ),
     Row::constant("free_bucket", "0", "Free pages are used for all items."),

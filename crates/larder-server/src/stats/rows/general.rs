@@ -173,7 +173,7 @@ pub(in crate::stats) const COMMANDS: &[Row] = &[
         "cmd_set",
         Class(|c| &c.cmd_set),
         "Values that were sent to be stored, whether their conditions held or not; those refused as \
-         too large or for want of memory are not counted.",
+         too large or because memory is short are not counted.",
     )
     .metric(COMMANDS_TOTAL, &[("command", "store"), ("result", "done")]),
     Row::counter("cmd_flush", Thread(|t| &t.cmd_flush), "Requests to flush everything.")

@@ -67,7 +67,7 @@ pub(in crate::stats) const SETTINGS: &[Row] = &[
     Row::gauge(
         "ssl_verify_mode",
         Server(|s| bits(options(s).verify_mode)),
-        "What is asked of clients, in OpenSSL's bits: 0 nothing, 1 a certificate, 3 and 7 a \
+        "Certificates that clients must show, in OpenSSL's bits: 0 nothing, 1 a certificate, 3 and 7 a \
          certificate without which they are refused.",
     ),
     Row::gauge(

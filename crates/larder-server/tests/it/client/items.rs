@@ -112,7 +112,7 @@ fn numbers_and_expiries() {
         assert!(client.invalidate("long", 30).unwrap() && !client.invalidate("none", 30).unwrap());
         common::wait_for("the expiry", || client.get("short").unwrap().is_none());
         client.flush().unwrap();
-        // memcached flushes what was stored before the present second.
+        // memcached flushes the items that were stored before the present second.
         common::wait_for("the flush", || client.get("long").unwrap().is_none());
     });
 }
@@ -262,12 +262,12 @@ fn a_server_that_wants_a_login_is_an_error() {
     });
 }
 
-/// A lease that ends by itself long after the test.
+/// A lease that expires long after the test.
 fn lease() -> Lease {
     Lease::ttl(1000).lock(1000)
 }
 
-/// Runs a test with two clients of each kind and each server: what one computes, the other gets.
+/// Runs a test with two clients of each kind and each server: one computes a value, and the other gets it.
 fn each_server_twice(test: impl Fn(&AnyClient, &AnyClient)) {
     each_client(|client| {
         let memcached = Server::memcached(&[]).expect("Debian's memcached is installed");
@@ -479,7 +479,7 @@ fn futures_that_are_dropped_and_tasks_in_the_background() {
     });
 }
 
-/// A value of a type is stored with flags, and one that can't be read is computed anew.
+/// A value of a type is stored with flags, and one that can't be read is computed again.
 #[test]
 fn values_of_a_type() {
     each_client(|client| {

@@ -226,7 +226,7 @@ fn a_request_that_is_given_up_before_its_end_is_not_completed() {
     });
 }
 
-/// Counts what is waited for; gives up when it is told to.
+/// Counts waits, and fails after a given number of them.
 #[derive(Debug, Default)]
 struct Counting {
     waits: AtomicU64,

@@ -208,7 +208,7 @@ fn a_terminal_shows_one_line_at_the_start() {
     assert_eq!(elsewhere.ask_text("mn\r\n"), "MN\r\n");
     elsewhere.signal(Signal::SIGTERM);
     assert_eq!(elsewhere.ends().code(), Some(0));
-    assert_eq!(elsewhere.said(), "", "a file or a pipe gets what the log shows");
+    assert_eq!(elsewhere.said(), "", "a file or a pipe gets the lines of the log");
 }
 
 /// Whether the server warns of open access. It does so before it serves the first connection.

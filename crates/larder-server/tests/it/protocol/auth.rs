@@ -255,7 +255,7 @@ fn sighup_reloads_the_password_file_and_ignores_an_invalid_one() {
     server.signal(Signal::SIGHUP);
     until("STORED\r\n", || log_in("second"));
     assert_eq!(log_in("first"), REFUSED);
-    assert_eq!(before.ask(b"mn\r\n"), "MN\r\n", "who is in stays in");
+    assert_eq!(before.ask(b"mn\r\n"), "MN\r\n", "an authenticated connection stays authenticated");
     scratch.file("passwords", "broken\n");
     server.signal(Signal::SIGHUP);
     wait_for("refusal", || server.said().contains("malformed entry"));

@@ -233,7 +233,7 @@ fn labels(metric: Metric) -> String {
 
 /// The table of variable statistics, and the table of constants.
 fn tables(page: &Page) -> String {
-    let mut text = "| name | what it is | meaning |\n|---|---|---|\n".to_owned();
+    let mut text = "| name | kind | meaning |\n|---|---|---|\n".to_owned();
     for row in page.rows().filter(|row| row.kind != Kind::Constant) {
         let (kind, unit) = (format!("{:?}", row.kind), format!("{:?}", row.unit));
         let unit = if unit == "None" { String::new() } else { format!(", {unit}") };

@@ -60,7 +60,7 @@ pub(crate) struct Evacuation {
     pub(crate) demoted: usize,
 }
 
-/// Why a segment is emptied. Determines what happens to its live items.
+/// The reason to empty a segment. Decides between moving and dropping its live items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvacuationReason {
     /// Much of the segment is dead: all live items are moved.

@@ -214,7 +214,7 @@ impl Format {
     }
 }
 
-/// Extends the checksum of a large value by the next piece. All pieces but the last are as long as
+/// Extends the checksum of a large value by the next piece. All pieces but the last are of the length of
 /// a block.
 pub(crate) fn add_piece(sum: u64, piece: &[u8]) -> u64 {
     mix(sum, rapidhash::v3::rapidhash_v3(piece))

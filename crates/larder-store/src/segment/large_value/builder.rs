@@ -151,7 +151,7 @@ impl Shared {
                 strict_assert!(self.table().entry(segment).is(SegmentState::Chain), "{segment}");
                 let len = left.min(self.segment_len());
                 let start = self.table().layout.start(segment);
-                // SAFETY: the witness keeps the item, and thereby its chain, from being recycled.
+                // SAFETY: the witness keeps the item, and with it its chain, from being recycled.
                 piece(unsafe { self.table().region.bytes(start, len) });
                 left -= len;
                 if left == 0 {

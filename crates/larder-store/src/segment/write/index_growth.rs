@@ -17,7 +17,7 @@ const GROWTH_STEP: usize = 4;
 /// items needs this much.
 const INDEX_SHARE: usize = 45;
 /// How often a write whose buckets are full waits for another handle that grows the index: about
-/// 100 ms in all, as long as for a reader (`room.rs`).
+/// 100 ms in all, the limit for a reader (`room.rs`).
 const WAITS_MAX: u32 = 1000;
 
 /// The outcome of an attempt to grow.
