@@ -1,7 +1,7 @@
 //! `larder bench clients` with servers that work, lie, fail and come back.
 
-use crate::common::Server;
 use crate::common::broken_server::{Action, BrokenServer, hit};
+use crate::common::{ReservedPort, Server};
 use clap::Parser;
 use larder_bench::clients::{self, Arguments, Larder, Threads};
 use std::collections::BTreeMap;
@@ -98,7 +98,8 @@ fn errors_are_counted() {
 
 #[test]
 fn a_server_that_is_gone_is_named() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let reserved = ReservedPort::new();
+    let port = reserved.port;
     let error = measure(port, "").1.unwrap_err().to_string();
     assert!(error.starts_with(&format!("127.0.0.1:{port}: cannot connect")), "{error}");
 }
@@ -120,7 +121,7 @@ impl Write for ChannelWriter {
 #[test]
 fn recovery_lasts_until_the_server_is_back() {
     let server = Server::memcached();
-    let (port, arguments) = (server.port, arguments(server.port, "--csv --measure recovery"));
+    let arguments = arguments(server.port, "--csv --measure recovery");
     let (sender, written) = mpsc::channel();
     // The outage starts with the last success, which may be earlier than the end of the server.
     let begun = std::time::Instant::now();
@@ -129,8 +130,7 @@ fn recovery_lasts_until_the_server_is_back() {
     while !text.ends_with("ready,1.000\n") {
         text.push_str(&written.recv().unwrap());
     }
-    drop(server);
-    let _again = Server::memcached_at(port);
+    let _again = Server::memcached_at(server.stop());
     running.join().unwrap().unwrap();
     text.extend(written.try_iter());
     let outage = figures(&text)["outage_us"];

@@ -1,8 +1,7 @@
 //! Runs of the load generator against real servers, whose counts are checked.
 
-use crate::common::{Server, arguments, load};
+use crate::common::{ReservedPort, Server, arguments, load};
 use larder_bench::{Command, Measured, run};
-use larder_target::launch::free_address;
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -108,7 +107,7 @@ fn the_open_loop_includes_the_delay_of_a_stall() {
     let stalled = || {
         std::thread::scope(|scope| {
             let load = scope.spawn(|| server.load("-t 1 -c 4 --rate 2000 --test-time 3"));
-            std::thread::sleep(Duration::from_secs(1));
+            server.await_requests(2000);
             server.signal(Signal::SIGSTOP);
             std::thread::sleep(Duration::from_millis(500));
             server.signal(Signal::SIGCONT);
@@ -138,7 +137,7 @@ fn bursts_that_were_due_during_a_stall_are_sent_later() {
         let measured = std::thread::scope(|scope| {
             let line = "-t 1 -c 4 --rate-limiting 500 --test-time 3 --pipeline 4";
             let load = scope.spawn(|| server.load(line));
-            std::thread::sleep(Duration::from_secs(1));
+            server.await_requests(2000);
             server.signal(Signal::SIGSTOP);
             std::thread::sleep(Duration::from_millis(500));
             server.signal(Signal::SIGCONT);
@@ -161,7 +160,7 @@ fn the_closed_loop_sends_fewer_requests_during_a_stall() {
     let server = Server::memcached();
     let measured = std::thread::scope(|scope| {
         let load = scope.spawn(|| server.load("-t 1 -c 4 --test-time 2"));
-        std::thread::sleep(Duration::from_secs(1));
+        server.await_requests(1000);
         server.signal(Signal::SIGSTOP);
         std::thread::sleep(Duration::from_millis(500));
         server.signal(Signal::SIGCONT);
@@ -222,7 +221,8 @@ fn a_server_that_closes_all_connections_ends_the_run() {
 
 #[test]
 fn a_server_that_does_not_listen_is_an_error() {
-    let port = free_address(0).unwrap().port();
+    let reserved = ReservedPort::new();
+    let port = reserved.port;
     let line = format!("-s 127.0.0.1 -p {port}");
     let error = run(&arguments(&line).settings().unwrap(), None, &mut |_| ()).unwrap_err();
     assert!(error.to_string().contains("cannot connect to"), "{error}");

@@ -298,7 +298,7 @@ fn the_open_loop_includes_the_delay_of_a_stall() {
     let line = format!("-t 1 -c 4 --speed 1 --on-miss nothing {}", trace.option());
     let measured = std::thread::scope(|scope| {
         let load = scope.spawn(|| server.load(&line));
-        std::thread::sleep(Duration::from_millis(700));
+        server.await_requests(700);
         server.signal(Signal::SIGSTOP);
         std::thread::sleep(Duration::from_millis(500));
         server.signal(Signal::SIGCONT);

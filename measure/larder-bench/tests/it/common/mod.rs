@@ -8,15 +8,37 @@ use larder_bench::{Arguments, Measured, run};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use socket2::{Domain, Socket, Type};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+const MEMCACHED: [&str; 10] =
+    ["memcached", "-u", "root", "-l", "127.0.0.1", "-U", "0", "-t", "1", "-p"];
 
 /// A running server. Dropping it stops the server.
 pub struct Server {
     child: Child,
     pub port: u16,
-    reserved: Option<Socket>,
+    reserved: Option<ReservedPort>,
+}
+
+/// A port that no other process or thread gets as a free one while this exists. A server that is given this port can
+/// listen on it, because it allows others to reuse addresses, as this socket does. Without a server, connections are
+/// refused.
+pub struct ReservedPort {
+    _socket: Socket,
+    pub port: u16,
+}
+
+impl ReservedPort {
+    pub fn new() -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_reuse_address(true).unwrap();
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        let port = socket.local_addr().unwrap().as_socket().unwrap().port();
+        Self { _socket: socket, port }
+    }
 }
 
 impl Server {
@@ -25,21 +47,13 @@ impl Server {
     }
 
     pub fn memcached_with(options: &[&str]) -> Self {
-        let usual = ["memcached", "-u", "root", "-l", "127.0.0.1", "-U", "0", "-t", "1"];
-        Self::start(&[&usual, options, &["-p"]].concat())
+        let (port, usual) = MEMCACHED.split_last().unwrap();
+        Self::start(&[usual, options, &[*port]].concat())
     }
 
-    /// A memcached on a port that is known to be free.
-    pub fn memcached_at(port: u16) -> Self {
-        let child = Command::new("memcached")
-            .args(["-u", "root", "-l", "127.0.0.1", "-U", "0", "-t", "1", "-p", &port.to_string()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("memcached is installed");
-        let mut server = Self { child, port, reserved: None };
-        assert!(server.answers(), "port {port}");
-        server
+    /// A memcached on a reserved port.
+    pub fn memcached_at(reserved: ReservedPort) -> Self {
+        Self::start_at(reserved, &MEMCACHED)
     }
 
     pub fn redis() -> Self {
@@ -53,7 +67,11 @@ impl Server {
 
     /// Starts a command, to which the port is appended as last argument.
     fn start(command: &[&str]) -> Self {
-        let (reserved, port) = reserve_port();
+        Self::start_at(ReservedPort::new(), command)
+    }
+
+    fn start_at(reserved: ReservedPort, command: &[&str]) -> Self {
+        let port = reserved.port;
         let child = Command::new(command[0])
             .args(&command[1..])
             .arg(port.to_string())
@@ -64,6 +82,30 @@ impl Server {
         let mut server = Self { child, port, reserved: Some(reserved) };
         assert!(server.answers(), "{command:?} does not start");
         server
+    }
+
+    /// Stops the server, and keeps its port for another one.
+    pub fn stop(mut self) -> ReservedPort {
+        self.reserved.take().unwrap()
+    }
+
+    /// Waits until a memcached has answered so many gets and sets. Loads start late on a busy machine.
+    pub fn await_requests(&self, count: u64) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut answered = 0;
+        while answered < count {
+            assert!(Instant::now() < deadline, "{answered} requests, not {count}");
+            std::thread::sleep(Duration::from_millis(2));
+            stream.write_all(b"stats\r\n").unwrap();
+            let stats = lines.by_ref().map(Result::unwrap).take_while(|line| line != "END");
+            let counts = stats.filter_map(|line| {
+                let of = |name| line.strip_prefix(name)?.parse::<u64>().ok();
+                of("STAT cmd_get ").or_else(|| of("STAT cmd_set "))
+            });
+            answered = counts.sum();
+        }
     }
 
     fn answers(&mut self) -> bool {
@@ -90,16 +132,6 @@ impl Server {
     pub fn load(&self, line: &str) -> Measured {
         load(&format!("-s 127.0.0.1 -p {} {line}", self.port))
     }
-}
-
-/// A port that no other process or thread gets as a free one as long as the socket exists. A server that asks for this
-/// port gets it, because it allows others to reuse addresses, as this socket does.
-fn reserve_port() -> (Socket, u16) {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.set_reuse_address(true).unwrap();
-    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
-    let port = socket.local_addr().unwrap().as_socket().unwrap().port();
-    (socket, port)
 }
 
 impl Drop for Server {

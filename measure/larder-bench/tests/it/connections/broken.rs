@@ -376,10 +376,10 @@ fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
 fn memcached_that_freezes_is_seen() {
     let server = Server::memcached();
     let measured = std::thread::scope(|scope| {
-        // The timeout ends after the schedule, also if the load begins a second late.
+        // The last request is sent after a second at the earliest, so the timeout ends after the schedule.
         let line = "-t 1 -c 4 --rate 1000 --test-time 3 --timeout 2.9";
         let load = scope.spawn(|| server.load(line));
-        std::thread::sleep(Duration::from_millis(1500));
+        server.await_requests(1000);
         server.signal(Signal::SIGSTOP);
         let measured = load.join().unwrap();
         server.signal(Signal::SIGCONT);
@@ -401,9 +401,9 @@ fn memcached_that_stops_at_the_end_is_seen() {
     let server = Server::memcached();
     let measured = std::thread::scope(|scope| {
         let load = scope.spawn(|| server.load("-t 1 -c 4 --rate 1000 --test-time 3"));
-        std::thread::sleep(Duration::from_secs(2));
+        server.await_requests(1500);
         server.signal(Signal::SIGSTOP);
-        std::thread::sleep(Duration::from_millis(1500));
+        std::thread::sleep(Duration::from_millis(2000));
         server.signal(Signal::SIGCONT);
         load.join().unwrap()
     });

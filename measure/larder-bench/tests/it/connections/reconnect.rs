@@ -1,8 +1,6 @@
-//! Runs whose server ends and is started again meanwhile.
+//! Runs whose server ends and is started again.
 
 use crate::common::{Server, load, parse};
-use larder_target::launch::free_address;
-use std::net::TcpStream;
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
@@ -11,16 +9,16 @@ const LINE: &str = "-t 2 -c 3 --pipeline 4 --ratio 0:1 --key-minimum 1 --key-max
 
 #[test]
 fn a_run_goes_on_when_its_server_is_back() {
-    let port = free_address(0).unwrap().port();
-    let server = Server::memcached_at(port);
+    let server = Server::memcached();
+    let port = server.port;
     let outcome = scope(|scope| {
         let line = format!("-s 127.0.0.1 -p {port} {LINE} --fill --test-time 3");
         let running = scope.spawn(move || load(&line).outcome);
-        sleep(Duration::from_millis(1000));
-        drop(server);
+        server.await_requests(1000);
+        let reserved = server.stop();
         sleep(Duration::from_millis(300));
-        let again = Server::memcached_at(port);
-        // What was found before is gone; it is set again.
+        let again = Server::memcached_at(reserved);
+        // The items are gone, and are set again.
         for key in 1..=50 {
             again.load(&format!(
                 "-t 1 -c 1 -n 1 --verify --ratio 1:0 --key-minimum {key} --key-maximum {key}"
@@ -49,12 +47,11 @@ fn a_server_that_stays_away_ends_the_run() {
     let outcome = scope(|scope| {
         let line = format!("-s 127.0.0.1 -p {port} {LINE} --timeout 1 --test-time 60");
         let running = scope.spawn(move || load(&line).outcome);
-        sleep(Duration::from_millis(500));
-        drop(server);
+        server.await_requests(1000);
+        let _reserved = server.stop();
         running.join().unwrap()
     });
     assert!(begun.elapsed() < Duration::from_secs(30));
-    assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
     assert!(outcome.ended_early.is_some(), "{outcome:?}");
     assert_eq!(outcome.interruption.unwrap().answered_secs, None);
 }

@@ -1,7 +1,7 @@
 //! Loads of several servers, between which keys are distributed.
 
 use crate::common::broken_server::{Action, BrokenServer, Request};
-use crate::common::{self, Server, arguments, load};
+use crate::common::{self, ReservedPort, Server, arguments, load};
 use larder_bench::{Measured, bench};
 use md5::{Digest, Md5};
 use std::collections::BTreeMap;
@@ -305,7 +305,8 @@ fn clients_that_are_added_connect_to_each_server() {
 #[test]
 fn an_unreachable_server_is_named_before_the_run() {
     let server = Server::memcached();
-    let free = larder_target::launch::free_address(0).unwrap().port();
+    let reserved = ReservedPort::new();
+    let free = reserved.port;
     let settings = arguments(&format!("-s {} -c 1", list(&[server.port, free]))).settings();
     let error = larder_bench::run(&settings.unwrap(), None, &mut |_| ()).unwrap_err().to_string();
     assert!(error.contains(&format!("127.0.0.1:{free}")), "{error}");
