@@ -1,7 +1,7 @@
 """Checks how often habits of a private dialect occur for each 1,000 lines of comments: prose.py [-v [AREA]]
 
 The limits are those of LIMITS in every crate and page. `scripts/tidiness/budgets.toml` allows an area more; a budget
-may only fall: one that is higher than needed fails, too. -v prints each occurrence."""
+may only fall: the output names one that is higher than needed. -v prints each occurrence."""
 
 import re
 import sys
@@ -54,7 +54,6 @@ def main():
             budget = budgets.get(of, {}).get(name)
             if budget is not None and (occurrences < budget or occurrences <= allowed):
                 print(f"budgets.toml allows {of} {budget} of {name}: lower it to {occurrences}, or delete it")
-                failed = True
             elif occurrences > max(allowed, budget or 0):
                 print(f"{of}: {occurrences} of {name} in {lines[of]:.0f} lines; {max(allowed, budget or 0):.0f} allowed"
                       f" (scripts/tidiness/prose.py -v {of})")

@@ -80,7 +80,6 @@ def main():
             failed = True
         elif len(found[of]) < budgets.get(of, 0):
             print(f"budgets.toml allows {of} {budgets[of]} words: lower it to {len(found[of])}, or delete it")
-            failed = True
     return failed
 
 
