@@ -1,0 +1,138 @@
+"""The shell blocks of the guide and the README.
+
+Pages with expected output are run as a user would paste them. Each other `larderd` and `larder` command line is checked
+for options that do not exist."""
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from server import BUILT, LARDERD, ROOT, TIMEOUT_SECS, wait_until
+
+pytestmark = pytest.mark.larder
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+# Pages that are run from the first block to the last. Other tests run those of HTTP, gRPC, RESP and tags.
+RUN = ["start", "from-memcached", "configuration"]
+# A small client replaces nc, which not every machine has.
+NC = """nc() { python3 -c 'import sys, socket
+with socket.create_connection(sys.argv[1:]) as peer:
+    peer.sendall(sys.stdin.buffer.read())
+    sys.stdout.buffer.write(b"".join(iter(lambda: peer.recv(4096), b"")))' "$@"; }
+"""
+
+
+def blocks(page):
+    """The commands of each shell block of a page, without prompts."""
+    for block in BLOCK.findall(page.read_text()):
+        if any(line.startswith("$ ") for line in block.splitlines()):
+            lines = block.replace("\\\n", " ").splitlines()
+            block = "".join(f"{line[2:]}\n" for line in lines if line.startswith("$ "))
+        yield block
+
+
+def command_lines(program):
+    """The arguments of each command line of the pages that starts the program, and the name of the page."""
+    for page in PAGES:
+        for block in blocks(page):
+            # Shell variables of a loop are digits.
+            joined = re.sub(r"\$[a-z]\b", "1", block.replace("\\\n", " "))
+            before = r"(?m)^(?:[A-Z_]+=\S+ |for .*; do |until |target/release/)*"
+            for words in re.findall(rf"{before}{program}( [^;&|\n]*)", joined):
+                words = re.sub(r"#.*|[<>].*", "", words)
+                # An ellipsis stands for options of another line.
+                if "…" not in words:
+                    yield pytest.param(shlex.split(words), id=f"{page.name}: {words.strip()}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_shell_blocks_are_valid(page):
+    for block in blocks(page):
+        done = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True)
+        assert done.returncode == 0, f"{done.stderr}\n{block}"
+
+
+@pytest.mark.parametrize("arguments", list(command_lines("larderd")))
+def test_larderd_accepts_the_command_line(arguments, tmp_path):
+    if "--config" in arguments:
+        # The file is the example that the page installs.
+        arguments[arguments.index("--config") + 1] = str(ROOT / "contrib" / "larder.toml")
+    done = subprocess.run(
+        [LARDERD, *arguments, "--check-config"], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_SECS
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("arguments", list(command_lines("larder")))
+def test_larder_has_the_subcommand_and_options(arguments):
+    subcommands = []
+    for word in arguments:
+        if word.startswith("-") or not re.fullmatch("[a-z-]+", word) or len(subcommands) == 2:
+            break
+        subcommands.append(word)
+    text = help_text(subcommands)
+    options = {option.partition("=")[0] for option in arguments if re.match("--?[a-zA-Z]", option)}
+    missing = [option for option in sorted(options) if not re.search(rf"(?m)^ +.*?(?<!\S){option}\b", text)]
+    assert not missing, f"larder {' '.join(subcommands)} has no {missing}"
+
+
+def help_text(subcommands):
+    """The help of the subcommand. The last words may be arguments of it instead."""
+    for length in range(len(subcommands), -1, -1):
+        command = [BUILT / "larder", *subcommands[:length], "--help"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECS)
+        if done.returncode == 0:
+            return done.stdout
+    raise AssertionError(done.stderr)
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def listens(port):
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_page_gives_the_output_that_it_shows(name, tmp_path):
+    ports = {port: free_port() for port in (11211, 11212, 8080)}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("LARDER_")}
+    environment |= {"PATH": f"{BUILT}:{os.environ['PATH']}", "LARDER_PORT": str(ports[11211])}
+    if os.geteuid() == 0:
+        environment["LARDER_USER"] = "root"
+    with open(tmp_path / "log", "w") as log:
+        shell = subprocess.Popen(
+            ["bash"], cwd=tmp_path, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=log, start_new_session=True,
+        )
+    try:
+        shell.stdin.write(NC + "curl() { command curl -sS --noproxy '*' \"$@\"; }\n")
+        for block in blocks(ROOT / "docs" / f"{name}.md"):
+            if block.startswith("cargo "):
+                continue
+            expected = "".join(f"{line[2:]}\n" for line in block.splitlines() if line.startswith("# "))
+            block = re.sub(r"\b(11211|11212|8080)\b", lambda port: str(ports[int(port[0])]), block)
+            if block.rstrip().endswith("&"):
+                shell.stdin.write(block)
+                shell.stdin.flush()
+                port = re.search(r"-p (\d+)", block)
+                port = int(port[1]) if port else ports[11211]
+                wait_until(lambda port=port: listens(port), "the start of the server")
+                continue
+            shell.stdin.write(f"{block}\necho; echo END OF BLOCK\n")
+            shell.stdin.flush()
+            output = "".join(iter(shell.stdout.readline, "END OF BLOCK\n")).replace("\r", "")
+            assert output.rstrip("\n") == expected.rstrip("\n"), block
+    finally:
+        # The shell, and the servers that the page does not stop.
+        os.killpg(shell.pid, signal.SIGTERM)
+        shell.communicate(timeout=TIMEOUT_SECS)
