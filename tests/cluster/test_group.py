@@ -101,7 +101,7 @@ def test_peers_without_the_secret_are_refused(etcd, tmp_path):
         with Node(etcd, "stranger", "--cluster", "secret") as stranger:
             wait_until(lambda: stranger.seen()["role"] == "follower", "the record")
             time.sleep(1)
-            assert stranger.stats("replication")["has_copy"] == "0"
+            assert stranger.stats("replication")["synced"] == "0"
             assert no_leader(stranger)
         assert sorted(group.leader().seen()["in_sync"].split()) == ["n1", "n2"]
         assert client(group.followers()[0]).get("a") == b"1"

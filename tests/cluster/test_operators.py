@@ -29,7 +29,7 @@ def test_leadership_transfer_without_errors_or_full_sync(etcd):
             False,
             f"larder: leadership stays with {old.name}: nobody is not in sync",
         )
-        copies = [node.stats("replication")["copies_received"] for node in group]
+        copies = [node.stats("replication")["full_syncs_received"] for node in group]
         with Client(others[0], "a") as a, Client(old, "b") as b:
             for round in range(4):
                 # To each node by name, and to any node.
@@ -41,7 +41,7 @@ def test_leadership_transfer_without_errors_or_full_sync(etcd):
                 assert to in (None, group.leader().name)
                 group.wait_until_in_sync()
         assert a.early_faults == [] and b.early_faults == []
-        assert [node.stats("replication")["copies_received"] for node in group] == copies
+        assert [node.stats("replication")["full_syncs_received"] for node in group] == copies
         wait_for_same_keys(group)
 
 

@@ -90,7 +90,7 @@ def wait_for_equality(leader, follower):
 
 def is_following(follower):
     found = follower.stats("replication")
-    return found["link"] == "following" and found["has_copy"] == "1"
+    return found["link"] == "following" and found["synced"] == "1"
 
 
 class Relay:

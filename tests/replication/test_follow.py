@@ -121,7 +121,7 @@ def test_changes_under_load_leave_both_with_the_same_items(tmp_path):
             wait_until(lambda: writers.requests > 5000, "changes")
         wait_for_equality(leader, copy)
         assert replication(leader, "followers") == "1"
-        assert replication(copy, "copies_received") == "1"
+        assert replication(copy, "full_syncs_received") == "1"
 
 
 def test_a_follower_resumes_after_a_broken_connection():
@@ -136,7 +136,7 @@ def test_a_follower_resumes_after_a_broken_connection():
                     wait_until(connected, "a new connection")
                     wait_until(lambda: replication(copy, "link") == "following", "following")
             wait_for_equality(leader, copy)
-            assert replication(copy, "copies_received") == "1", "it went on each time"
+            assert replication(copy, "full_syncs_received") == "1", "it went on each time"
 
 
 def test_a_killed_follower_needs_a_full_sync():
@@ -168,7 +168,7 @@ def test_a_restarted_leader_is_followed_again(tmp_path):
             assert items(copy, [b"k1"]) != {}, "it serves what it has"
             assert replication(copy, "last_error") != ""
             with Leader(options=["-e", file], listen=f"127.0.0.1:{port}") as leader:
-                wait_until(lambda: replication(copy, "copies_received") == "2", "another copy")
+                wait_until(lambda: replication(copy, "full_syncs_received") == "2", "another copy")
                 wait_for_equality(leader, copy)
                 assert items(copy, [b"k4999"]) != {}
                 assert replication(copy, "last_error") == ""
@@ -216,7 +216,7 @@ def test_a_slow_link_causes_a_full_sync_and_delays_no_client():
                 fill(leader, 50_000, prefix=f"p{number}/", length=100)
             assert time.monotonic() - begun < 20
             relay.is_open.set()
-            wait_until(lambda: int(replication(copy, "copies_received")) >= 2, "another copy")
+            wait_until(lambda: int(replication(copy, "full_syncs_received")) >= 2, "another copy")
             wait_for_equality(leader, copy)
 
 

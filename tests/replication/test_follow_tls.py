@@ -88,7 +88,7 @@ def test_replication_over_tls_is_encrypted(leader, tls):
             relay.break_connections()
             wait_for_equality(leader, copy)
             assert [value for _, value in items(copy, [b"large7"]).values()] == [large]
-            assert copy.stats("replication")["copies_received"] == "1"
+            assert copy.stats("replication")["full_syncs_received"] == "1"
         assert len(relay.seen) > len(large)
         assert VALUE not in relay.seen and b"large7" not in relay.seen
 

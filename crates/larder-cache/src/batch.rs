@@ -1,7 +1,7 @@
 //! Several operations with one handle.
 
 use crate::core::Core;
-use crate::put::{InsertError, Put};
+use crate::insert::{InsertError, InsertOptions};
 use crate::workers::{Claim, Read};
 use bytes::Bytes;
 
@@ -54,7 +54,7 @@ impl<'c> Batch<'c> {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<(), InsertError> {
-        self.insert_with(key, value, Put::new())
+        self.insert_with(key, value, InsertOptions::new())
     }
 
     /// Like [`crate::Cache::insert_with`].
@@ -65,10 +65,10 @@ impl<'c> Batch<'c> {
         &mut self,
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
-        put: Put,
+        options: InsertOptions,
     ) -> Result<(), InsertError> {
-        let expiry = self.core.clock.expiry(put.ttl);
-        let inserted = self.claim.insert(key.as_ref(), value.as_ref(), expiry, &put.tags);
+        let expiry = self.core.clock.expiry(options.ttl);
+        let inserted = self.claim.insert(key.as_ref(), value.as_ref(), expiry, &options.tags);
         self.core.deliver();
         inserted
     }

@@ -2,8 +2,8 @@
 
 use crate::batch::Batch;
 use crate::core::Core;
-use crate::makers::{self, Turn};
-use crate::put::{InsertError, Made, Put};
+use crate::insert::{InsertError, InsertOptions, Insertion};
+use crate::makers::{self, JoinOutcome};
 use crate::stats::{self, Stats};
 use crate::workers::Read;
 use bytes::Bytes;
@@ -16,12 +16,12 @@ use std::sync::Arc;
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use larder_cache::{Cache, Put};
+/// use larder_cache::{Cache, InsertOptions};
 /// use std::time::Duration;
 ///
 /// let cache = Cache::builder().memory(16 << 20).build()?;
 /// cache.insert("greeting", "hello")?;
-/// cache.insert_with("session", "abc", Put::new().ttl(Duration::from_secs(30)))?;
+/// cache.insert_with("session", "abc", InsertOptions::new().ttl(Duration::from_secs(30)))?;
 /// assert_eq!(cache.read("greeting", |value| value.len()), Some(5));
 /// assert_eq!(cache.get("nothing"), None);
 /// # Ok(())
@@ -69,7 +69,7 @@ impl Cache {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<(), InsertError> {
-        self.insert_with(key, value, Put::new())
+        self.insert_with(key, value, InsertOptions::new())
     }
 
     /// [`Cache::insert`] with options, such as an expiry.
@@ -80,10 +80,11 @@ impl Cache {
         &self,
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
-        put: Put,
+        options: InsertOptions,
     ) -> Result<(), InsertError> {
-        let expiry = self.core.clock.expiry(put.ttl);
-        let inserted = self.core.claim().insert(key.as_ref(), value.as_ref(), expiry, &put.tags);
+        let expiry = self.core.clock.expiry(options.ttl);
+        let inserted =
+            self.core.claim().insert(key.as_ref(), value.as_ref(), expiry, &options.tags);
         self.core.deliver();
         inserted
     }
@@ -98,14 +99,14 @@ impl Cache {
     /// ```
     /// # fn main() -> Result<(), larder_cache::BuildError> {
     /// # let cache = larder_cache::Cache::builder().build()?;
-    /// use larder_cache::Put;
+    /// use larder_cache::InsertOptions;
     /// use std::time::Duration;
     ///
     /// let page = cache.get_or_insert_with("page", || "made once");
     /// assert_eq!(page, "made once");
     ///
     /// // A maker may return options for its value.
-    /// let minute = Put::new().ttl(Duration::from_secs(60));
+    /// let minute = InsertOptions::new().ttl(Duration::from_secs(60));
     /// cache.get_or_insert_with("quote", || (vec![4, 2], minute));
     /// # Ok(())
     /// # }
@@ -116,7 +117,7 @@ impl Cache {
     /// others. If waiting would be a deadlock, because the value's maker needs this call, this call
     /// makes a value of its own. A value that can't be stored, for example because it is too large,
     /// is still returned.
-    pub fn get_or_insert_with<M: Into<Made>>(
+    pub fn get_or_insert_with<M: Into<Insertion>>(
         &self,
         key: impl AsRef<[u8]>,
         make: impl FnOnce() -> M,
@@ -130,7 +131,7 @@ impl Cache {
     /// # Errors
     /// The error of this call's own `make`. Waiting calls do not receive it: the next one calls its
     /// maker.
-    pub fn try_get_or_insert_with<M: Into<Made>, E>(
+    pub fn try_get_or_insert_with<M: Into<Insertion>, E>(
         &self,
         key: impl AsRef<[u8]>,
         make: impl FnOnce() -> Result<M, E>,
@@ -143,16 +144,16 @@ impl Cache {
     }
 
     /// [`Cache::try_get_or_insert_with`] for a key that was not found.
-    pub(crate) fn try_insert_missing<M: Into<Made>, E>(
+    pub(crate) fn try_insert_missing<M: Into<Insertion>, E>(
         &self,
         key: &[u8],
         make: impl FnOnce() -> Result<M, E>,
     ) -> Result<Bytes, E> {
         let making = loop {
             match makers::join(self.core.id, key) {
-                Turn::Make(making) => break making,
-                Turn::Made(value) => return Ok(value),
-                Turn::Failed => (),
+                JoinOutcome::Maker(making) => break making,
+                JoinOutcome::Value(value) => return Ok(value),
+                JoinOutcome::Failed => (),
             }
         };
         // Another maker may have ended since the lookup.
@@ -160,9 +161,9 @@ impl Cache {
         let value = match found {
             Some(value) => value.into(),
             None => {
-                let Made { value, put } = make()?.into();
+                let Insertion { value, options } = make()?.into();
                 // The caller gets the value whether or not it was stored.
-                let _ = self.insert_with(key, &value, put);
+                let _ = self.insert_with(key, &value, options);
                 value
             }
         };
@@ -192,16 +193,16 @@ impl Cache {
         f(&mut Batch::new(&self.core))
     }
 
-    /// Removes all values with this tag (see [`Put::tag`]). Returns false if no value can have it.
+    /// Removes all values with this tag (see [`InsertOptions::tag`]). Returns false if no value can have it.
     /// Takes constant time; maintenance frees the memory later.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let cache = larder_cache::Cache::builder().build()?;
-    /// use larder_cache::Put;
+    /// use larder_cache::InsertOptions;
     ///
-    /// cache.insert_with("front page", "…", Put::new().tag("news").tag("en"))?;
-    /// cache.insert_with("about", "…", Put::new().tag("en"))?;
+    /// cache.insert_with("front page", "…", InsertOptions::new().tag("news").tag("en"))?;
+    /// cache.insert_with("about", "…", InsertOptions::new().tag("en"))?;
     /// assert!(cache.drop_tag("news"));
     /// assert!(!cache.contains("front page") && cache.contains("about"));
     /// # Ok(())

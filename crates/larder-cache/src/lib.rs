@@ -2,7 +2,7 @@
 //! threads of a program.
 //!
 //! ```
-//! use larder_cache::{Cache, Put};
+//! use larder_cache::{Cache, InsertOptions};
 //! use std::time::Duration;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,7 +21,7 @@
 //!
 //! // One thread makes a missing value, and the others wait for it.
 //! let page = cache.get_or_insert_with("page", || {
-//!     (String::from("<html>"), Put::new().ttl(Duration::from_secs(60)))
+//!     (String::from("<html>"), InsertOptions::new().ttl(Duration::from_secs(60)))
 //! });
 //! assert_eq!(page, "<html>");
 //! # Ok(())
@@ -44,10 +44,10 @@ mod builder;
 mod cache;
 mod clock;
 mod core;
+mod insert;
 mod listener;
 mod maintenance;
 mod makers;
-mod put;
 mod stats;
 mod typed;
 mod workers;
@@ -56,7 +56,7 @@ pub use batch::Batch;
 pub use builder::{BuildError, Builder};
 pub use bytes::Bytes;
 pub use cache::Cache;
+pub use insert::{InsertError, InsertOptions, Insertion, KEY_LEN_MAX, TAG_LEN_MAX, TAGS_MAX};
 pub use listener::Evicted;
-pub use put::{InsertError, KEY_LEN_MAX, Made, Put, TAG_LEN_MAX, TAGS_MAX};
 pub use stats::Stats;
 pub use typed::{Codec, Postcard, Typed, TypedError};

@@ -33,17 +33,17 @@ struct Flight {
 }
 
 /// The result of [`join`].
-pub(crate) enum Turn {
+pub(crate) enum JoinOutcome {
     /// The caller makes the value.
-    Make(Making),
+    Maker(MakerGuard),
     /// Another thread has made the value in the meantime.
-    Made(Bytes),
+    Value(Bytes),
     /// Another thread's maker has failed: join again.
     Failed,
 }
 
 /// Makes the caller the maker of a value, or waits for the current maker to end.
-pub(crate) fn join(cache: u64, key: &[u8]) -> Turn {
+pub(crate) fn join(cache: u64, key: &[u8]) -> JoinOutcome {
     let me = thread::current().id();
     let name: Name = (cache, key.into());
     let mut table = lock();
@@ -51,17 +51,17 @@ pub(crate) fn join(cache: u64, key: &[u8]) -> Turn {
         let flight =
             Arc::new(Flight { maker: me, ended: Condvar::new(), outcome: OnceLock::new() });
         table.making.insert(name.clone(), Arc::clone(&flight));
-        return Turn::Make(Making { registered: Some((name, flight)) });
+        return JoinOutcome::Maker(MakerGuard { registered: Some((name, flight)) });
     };
     if table.waits_for(&flight, me) {
-        return Turn::Make(Making { registered: None });
+        return JoinOutcome::Maker(MakerGuard { registered: None });
     }
     table.waiting.insert(me, Arc::clone(&flight));
     while flight.outcome.get().is_none() {
         table = flight.ended.wait(table).unwrap_or_else(PoisonError::into_inner);
     }
     table.waiting.remove(&me);
-    flight.outcome.get().cloned().flatten().map_or(Turn::Failed, Turn::Made)
+    flight.outcome.get().cloned().flatten().map_or(JoinOutcome::Failed, JoinOutcome::Value)
 }
 
 fn lock() -> MutexGuard<'static, Table> {
@@ -83,14 +83,14 @@ impl Table {
     }
 }
 
-/// The right to make a value. If it is dropped before [`Making::finish`], the maker has failed.
-pub(crate) struct Making {
+/// The right to make a value. If it is dropped before [`MakerGuard::finish`], the maker has failed.
+pub(crate) struct MakerGuard {
     /// `None` if the thread makes a value because waiting for the current maker would be a
     /// deadlock.
     registered: Option<(Name, Arc<Flight>)>,
 }
 
-impl Making {
+impl MakerGuard {
     /// Passes the value to all waiting threads.
     pub(crate) fn finish(mut self, value: &Bytes) {
         self.end(Some(value.clone()));
@@ -106,7 +106,7 @@ impl Making {
     }
 }
 
-impl Drop for Making {
+impl Drop for MakerGuard {
     fn drop(&mut self) {
         self.end(None);
     }

@@ -1,7 +1,7 @@
 //! A cache of values that are encoded as bytes.
 
 use crate::cache::Cache;
-use crate::put::{InsertError, Put};
+use crate::insert::{InsertError, InsertOptions};
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
@@ -186,7 +186,7 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
     /// [`TypedError`]: the value was not stored, and no value is under the key unless the key can't
     /// be encoded.
     pub fn insert(&self, key: &K, value: &V) -> Result<(), TypedError<C::Error>> {
-        self.insert_with(key, value, Put::new())
+        self.insert_with(key, value, InsertOptions::new())
     }
 
     /// [`Typed::insert`] with options, such as an expiry.
@@ -194,14 +194,19 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
     /// # Errors
     /// [`TypedError`]: the value was not stored, and no value is under the key unless the key can't
     /// be encoded.
-    pub fn insert_with(&self, key: &K, value: &V, put: Put) -> Result<(), TypedError<C::Error>> {
+    pub fn insert_with(
+        &self,
+        key: &K,
+        value: &V,
+        options: InsertOptions,
+    ) -> Result<(), TypedError<C::Error>> {
         let key = self.encode_key(key).map_err(TypedError::Encode)?;
         let mut bytes = Vec::new();
         if let Err(error) = self.codec.encode(value, &mut bytes) {
             self.cache.remove(key);
             return Err(TypedError::Encode(error));
         }
-        self.cache.insert_with(key, bytes, put).map_err(TypedError::Insert)
+        self.cache.insert_with(key, bytes, options).map_err(TypedError::Insert)
     }
 
     /// Removes the value under `key`. Returns whether there was one.
@@ -212,7 +217,8 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
     /// The value under `key`. If there is none, calls `make` and stores its value. See
     /// [`Cache::get_or_insert_with`] about makers.
     pub fn get_or_insert_with(&self, key: &K, make: impl FnOnce() -> V) -> V {
-        let made = self.try_get_or_insert_with(key, Put::new(), || Ok::<_, Infallible>(make()));
+        let made =
+            self.try_get_or_insert_with(key, InsertOptions::new(), || Ok::<_, Infallible>(make()));
         made.unwrap_or_else(|error| match error {})
     }
 
@@ -223,7 +229,7 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
     pub fn try_get_or_insert_with<E>(
         &self,
         key: &K,
-        put: Put,
+        options: InsertOptions,
         make: impl FnOnce() -> Result<V, E>,
     ) -> Result<V, E> {
         let Ok(bytes) = self.encode_key(key) else { return make() };
@@ -236,7 +242,7 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
             let value = own.insert(make().map_err(Some)?);
             let mut encoded = Vec::new();
             match self.codec.encode(value, &mut encoded) {
-                Ok(()) => Ok((encoded, put.clone())),
+                Ok(()) => Ok((encoded, options.clone())),
                 Err(_) => Err(None),
             }
         });
@@ -250,7 +256,7 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
             // The stored bytes belong to another type. The caller's value replaces them.
             (None, Some(make)) => {
                 let value = make()?;
-                let _ = self.insert_with(key, &value, put);
+                let _ = self.insert_with(key, &value, options);
                 Ok(value)
             }
             (None, None) => unreachable!("a called maker has left its value or its error"),

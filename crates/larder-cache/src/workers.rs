@@ -6,7 +6,7 @@
 //! one. It never waits for a slot. So there are as many handles as concurrent calls, they end with
 //! the cache, and a thread that ends leaves nothing behind.
 
-use crate::put::{InsertError, KEY_LEN_MAX, TAG_LEN_MAX, TAGS_MAX};
+use crate::insert::{InsertError, KEY_LEN_MAX, TAG_LEN_MAX, TAGS_MAX};
 use atomic_refcell::{AtomicRefCell, AtomicRefMut};
 use larder_operations::{
     Counters, Limits, OpContext, Remove, RemoveOutcome, Set, Store, StoreOutcome,

@@ -8,7 +8,7 @@
 //! The program creates and fills the file, unless an earlier run has created it with as many bytes.
 #![expect(clippy::print_stdout, reason = "the program prints its results")]
 
-use larder_device::{Device, FileSpec, Files, Opening, Place, Pool, Reader, Target};
+use larder_device::{Device, FileSpec, Files, Opening, Pool, ReadParameters, Reader, Target};
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::error::Error;
 use std::io;
@@ -97,9 +97,9 @@ impl Drop for Read {
 
 // SAFETY: the bytes are only used by the read.
 unsafe impl Target for Read {
-    fn place(&self) -> Place {
+    fn parameters(&self) -> ReadParameters {
         let offset = self.offset.load(Ordering::Relaxed);
-        Place { offset, into: self.into, len: self.layout.size() }
+        ReadParameters { offset, into: self.into, len: self.layout.size() }
     }
 
     fn finish(self: Arc<Self>, result: io::Result<()>) {

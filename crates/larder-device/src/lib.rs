@@ -96,7 +96,7 @@ pub trait Device: Send + Sync + fmt::Debug {
 
 /// The parameters of a read.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct ReadParameters {
     /// The offset of the first byte on the device.
     pub offset: u64,
     /// The address that the bytes are read to.
@@ -108,10 +108,10 @@ pub struct Place {
 /// A read, and the function to call at its end.
 ///
 /// # Safety
-/// The bytes at [`Target::place`] belong to the read until [`Target::finish`] is called.
+/// The bytes at [`Target::parameters`] belong to the read until [`Target::finish`] is called.
 pub unsafe trait Target: Send + Sync + 'static {
     /// The parameters of the read.
-    fn place(&self) -> Place;
+    fn parameters(&self) -> ReadParameters;
 
     /// Ends the read: all bytes were read, or the error is the reason why not. Called once, on any
     /// thread.

@@ -47,12 +47,12 @@ impl Drop for Pool {
 pub(crate) struct Job {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) target: Arc<dyn Target>,
-    pub(crate) under_way: Arc<UnderWay>,
+    pub(crate) under_way: Arc<PendingReads>,
 }
 
 impl Job {
     fn run(self) {
-        let place = self.target.place();
+        let place = self.target.parameters();
         // SAFETY: the bytes of a target's place belong to the read until `finish` is called.
         let result = unsafe { self.device.read(place.offset, place.into, place.len) };
         self.end(result);
@@ -156,7 +156,7 @@ impl Shared {
 
 /// The number of pending reads of one reader.
 #[derive(Debug, Default)]
-pub(crate) struct UnderWay {
+pub(crate) struct PendingReads {
     counts: Mutex<Counts>,
     all_ended: Condvar,
 }
@@ -167,17 +167,17 @@ struct Counts {
     /// start another read.
     under_way: usize,
     /// The number of reads whose target's `finish` has not returned.
-    untold: usize,
+    unfinished: usize,
 }
 
-impl UnderWay {
+impl PendingReads {
     /// Counts another read, unless there are `max`.
-    pub(crate) fn begin_one(&self, max: usize) -> bool {
+    pub(crate) fn start_one(&self, max: usize) -> bool {
         let mut counts = self.lock();
-        let may_begin = counts.under_way < max;
-        counts.under_way += usize::from(may_begin);
-        counts.untold += usize::from(may_begin);
-        may_begin
+        let may_start = counts.under_way < max;
+        counts.under_way += usize::from(may_start);
+        counts.unfinished += usize::from(may_start);
+        may_start
     }
 
     fn free_one(&self) {
@@ -186,8 +186,8 @@ impl UnderWay {
 
     fn end_one(&self) {
         let mut counts = self.lock();
-        counts.untold -= 1;
-        if counts.untold == 0 {
+        counts.unfinished -= 1;
+        if counts.unfinished == 0 {
             self.all_ended.notify_all();
         }
     }
@@ -198,7 +198,7 @@ impl UnderWay {
 
     /// Waits until `finish` of all targets has returned.
     pub(crate) fn wait_for_all(&self) {
-        let wait = self.all_ended.wait_while(self.lock(), |counts| counts.untold > 0);
+        let wait = self.all_ended.wait_while(self.lock(), |counts| counts.unfinished > 0);
         drop(wait.unwrap_or_else(PoisonError::into_inner));
     }
 

@@ -1,6 +1,6 @@
 //! Asynchronous reads of one thread.
 
-use crate::pool::{self, Job, Pool, UnderWay};
+use crate::pool::{self, Job, PendingReads, Pool};
 
 #[cfg(target_os = "linux")]
 use crate::ring::Ring;
@@ -30,7 +30,7 @@ struct Threads {
     device: Arc<dyn Device>,
     depth: usize,
     pool: Arc<pool::Shared>,
-    under_way: Arc<UnderWay>,
+    under_way: Arc<PendingReads>,
     begun: Vec<Job>,
 }
 
@@ -128,7 +128,7 @@ impl fmt::Debug for Reader {
 
 impl Threads {
     fn begin<T: Target>(&mut self, target: Arc<T>) -> Result<(), Arc<T>> {
-        if !self.under_way.begin_one(self.depth) {
+        if !self.under_way.start_one(self.depth) {
             return Err(target);
         }
         let (device, under_way) = (Arc::clone(&self.device), Arc::clone(&self.under_way));

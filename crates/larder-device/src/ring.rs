@@ -131,7 +131,7 @@ impl Ring {
         let align = self.device.align();
         let slot = &mut self.slots[number as usize];
         let target = slot.target.as_ref().expect("a finished read has a target");
-        let place = target.place();
+        let place = target.parameters();
         let result = match usize::try_from(result) {
             Ok(0) if place.len > slot.done => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => {
@@ -166,7 +166,7 @@ impl Ring {
     /// Pushes a read, or its rest, into the ring.
     fn push(&mut self, number: u32) {
         let slot = &self.slots[number as usize];
-        let place = slot.target.as_ref().expect("a started read has a target").place();
+        let place = slot.target.as_ref().expect("a started read has a target").parameters();
         let offset = place.offset + slot.done as u64;
         let into = place.into.wrapping_add(slot.done);
         let len = u32::try_from((place.len - slot.done).min(READ_MAX)).expect("a gibibyte");

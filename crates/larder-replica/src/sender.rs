@@ -294,7 +294,7 @@ impl<E: Engine> Sender<E> {
         }
         self.engine.begin_batch(now);
         let engine = &mut self.engine;
-        self.fetches.retain(|fetch| engine.deliver(fetch) == Delivery::UnderWay);
+        self.fetches.retain(|fetch| engine.deliver(fetch) == Delivery::InProgress);
         let step = self.step_in_batch(now, waker, out);
         self.engine.submit();
         self.engine.end_batch();

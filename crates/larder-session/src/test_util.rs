@@ -30,7 +30,7 @@ pub struct TestHost {
     /// Opens routes to other nodes. If set, another node owns the items unless `leads` is set.
     pub leader: Option<OpenRoute>,
     /// The server is a replica that answers lookups of its group's items itself.
-    pub reads_copy: bool,
+    pub serves_reads: bool,
     /// The servers of the cluster.
     pub servers: Option<Servers>,
     /// The replication role.
@@ -51,7 +51,7 @@ impl TestHost {
             memory_limit: 1 << 20,
             users,
             leader: None,
-            reads_copy: false,
+            serves_reads: false,
             servers: None,
             replication: None,
             leads: false,
@@ -100,7 +100,7 @@ impl Host for TestHost {
     }
 
     fn owner(&self) -> Owner {
-        match (&self.leader, self.reads_copy) {
+        match (&self.leader, self.serves_reads) {
             _ if self.leads => Owner::Local,
             (None, _) => Owner::Local,
             (Some(_), false) => Owner::Remote,

@@ -362,7 +362,7 @@ impl<E: Engine> SlowStorage for Handle<E> {
         if is_done {
             self.delivered.push(fetch.hash);
         }
-        if is_done { Delivery::Delivered } else { Delivery::UnderWay }
+        if is_done { Delivery::Delivered } else { Delivery::InProgress }
     }
 
     fn submit(&mut self) {

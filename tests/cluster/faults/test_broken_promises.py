@@ -69,7 +69,7 @@ def test_a_member_in_a_full_sync_does_not_lead(etcd):
                 said = b""
                 while not said.endswith(b"END\r\n"):
                     said += watching.recv(65536)
-                return b"has_copy 0" in said or time.monotonic() > begun + 4
+                return b"synced 0" in said or time.monotonic() > begun + 4
 
             while not copies():
                 pass

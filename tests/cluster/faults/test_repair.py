@@ -55,7 +55,7 @@ class Load:
 def copies(node):
     """How many full syncs and how many delta syncs a node has received."""
     seen = node.stats("replication")
-    return int(seen["copies_received"]), int(seen["repairs_received"])
+    return int(seen["full_syncs_received"]), int(seen["delta_syncs_received"])
 
 
 def check(group, repaired, before):

@@ -173,8 +173,8 @@ impl Cluster {
                     let map = seen.map.ok_or_else(|| self.no_map())?;
                     match watch.handle_map(Instant::now(), &map)? {
                         MoveState::Done => return Ok(map),
-                        MoveState::UnderWay(None) => (),
-                        MoveState::UnderWay(Some(text)) => {
+                        MoveState::InProgress(None) => (),
+                        MoveState::InProgress(Some(text)) => {
                             writeln!(out, "{text}").map_err(message)?;
                         }
                     }

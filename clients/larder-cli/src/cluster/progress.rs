@@ -28,7 +28,7 @@ pub(super) struct MoveWatch {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MoveState {
     /// Some slots have yet to move. The text, if any, is to be printed.
-    UnderWay(Option<String>),
+    InProgress(Option<String>),
     /// All slots have moved.
     Done,
 }
@@ -62,11 +62,11 @@ impl MoveWatch {
         if left != self.left {
             (self.left, self.changed) = (left, now);
             let text = format!("{} left to move", slot_count(left));
-            return Ok(MoveState::UnderWay(Some(text)));
+            return Ok(MoveState::InProgress(Some(text)));
         }
         let is_stalled = !self.has_warned && now.duration_since(self.changed) >= STALL_TIME;
         self.has_warned |= is_stalled;
-        Ok(MoveState::UnderWay(is_stalled.then(|| stall_message(map))))
+        Ok(MoveState::InProgress(is_stalled.then(|| stall_message(map))))
     }
 
     /// Handles a failed read of the map.
@@ -128,11 +128,11 @@ mod tests {
     fn each_change_is_reported_until_all_slots_have_moved() {
         let (mut map, now) = (planned(), Instant::now());
         let mut watch = MoveWatch::new(&map, now);
-        assert_eq!(watch.handle_map(now, &map), Ok(MoveState::UnderWay(None)));
+        assert_eq!(watch.handle_map(now, &map), Ok(MoveState::InProgress(None)));
         finish_next(&mut map);
         let text = format!("{} slots left to move", map.next_migration().unwrap().slots.len());
-        assert_eq!(watch.handle_map(now, &map), Ok(MoveState::UnderWay(Some(text))));
-        assert_eq!(watch.handle_map(now, &map), Ok(MoveState::UnderWay(None)));
+        assert_eq!(watch.handle_map(now, &map), Ok(MoveState::InProgress(Some(text))));
+        assert_eq!(watch.handle_map(now, &map), Ok(MoveState::InProgress(None)));
         finish_next(&mut map);
         assert_eq!(watch.handle_map(now, &map), Ok(MoveState::Done));
         // A later plan does not count as a part of this one.
@@ -162,7 +162,7 @@ mod tests {
             .handle_map(start + Duration::from_secs_f32(secs), map)
             .unwrap()
         {
-            MoveState::UnderWay(text) => text.unwrap_or_default(),
+            MoveState::InProgress(text) => text.unwrap_or_default(),
             MoveState::Done => "done".to_owned(),
         };
         assert_eq!(at(9.9, &map), "");

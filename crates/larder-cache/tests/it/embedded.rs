@@ -1,7 +1,7 @@
 //! The guarantees of the cache's documentation.
 #![expect(clippy::print_stdout, reason = "the seed of a failure, and figures")]
 
-use larder_cache::{BuildError, Cache, Evicted, InsertError, Put};
+use larder_cache::{BuildError, Cache, Evicted, InsertError, InsertOptions};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::HashMap;
@@ -240,13 +240,13 @@ fn closures_may_use_the_cache_at_any_depth() {
 #[test]
 fn items_expire_without_a_call() {
     let cache = cache(SMALL);
-    let put = Put::new().ttl(Duration::from_millis(1500));
+    let options = InsertOptions::new().ttl(Duration::from_millis(1500));
     cache.insert("stays", "1").unwrap();
     let begun = Instant::now();
     for number in 0..1000_u32 {
-        cache.insert_with(number.to_le_bytes(), "2", put.clone()).unwrap();
+        cache.insert_with(number.to_le_bytes(), "2", options.clone()).unwrap();
     }
-    let long = Put::new().ttl(Duration::from_secs(1000));
+    let long = InsertOptions::new().ttl(Duration::from_secs(1000));
     cache.insert_with("long", "3", long).unwrap();
     wait_until("the items expire", || !cache.contains(999_u32.to_le_bytes()));
     // The requested time, less at most a second; more if the cache's thread gets no processor.
@@ -294,7 +294,7 @@ fn a_listener_that_panics_does_not_stop_the_cache() {
         assert!(cache.contains(number.to_le_bytes()), "the insert has taken effect");
     }
     assert!(panics > 0);
-    let soon = Put::new().ttl(Duration::from_secs(1));
+    let soon = InsertOptions::new().ttl(Duration::from_secs(1));
     let _ = catch_unwind(AssertUnwindSafe(|| cache.insert_with("soon", "1", soon)));
     wait_until("the clock continues", || !cache.contains("soon"));
 }

@@ -1,6 +1,6 @@
 //! Caches of typed values.
 
-use larder_cache::{Cache, Codec, InsertError, Put, Typed, TypedError};
+use larder_cache::{Cache, Codec, InsertError, InsertOptions, Typed, TypedError};
 use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +33,7 @@ fn values_come_back_as_they_were() {
     }
     assert!(pages.contains(&key(7)) && pages.remove(&key(7)) && !pages.remove(&key(7)));
     assert_eq!(pages.get(&key(7)), None);
-    let ttl = Put::new().ttl(Duration::from_millis(1));
+    let ttl = InsertOptions::new().ttl(Duration::from_millis(1));
     pages.insert_with(&key(8), &page(8), ttl).unwrap();
     let begun = std::time::Instant::now();
     while pages.get(&key(8)).is_some() {
@@ -83,7 +83,7 @@ fn one_maker_makes_a_value_for_all_threads() {
         }
     });
     assert_eq!(made.load(Ordering::Relaxed), 500);
-    let failed = pages.try_get_or_insert_with(&1_000, Put::new(), || Err("no"));
+    let failed = pages.try_get_or_insert_with(&1_000, InsertOptions::new(), || Err("no"));
     assert_eq!(failed, Err("no"));
     assert_eq!(pages.get(&1_000), None);
 }
@@ -127,7 +127,7 @@ fn what_can_not_be_stored_is_an_error_and_leaves_no_old_value() {
     assert_eq!(evens.insert(&1, &3), Err(TypedError::Encode(IsOdd)));
     assert_eq!(evens.get(&1), None);
     assert_eq!(evens.insert(&0, &2), Err(TypedError::Insert(InsertError::KeyLength)));
-    let made = evens.try_get_or_insert_with(&1, Put::new(), || Ok::<_, Infallible>(5));
+    let made = evens.try_get_or_insert_with(&1, InsertOptions::new(), || Ok::<_, Infallible>(5));
     assert_eq!((made, evens.get(&1)), (Ok(5), None), "the caller gets the value");
     assert_eq!(TypedError::Encode(IsOdd).to_string(), "it can't be encoded: the number is odd");
 }

@@ -39,7 +39,7 @@ impl Node {
             leader: leader.unwrap_or_default(),
             state: match stats.state {
                 "following" => LinkState::Following,
-                "copying" => LinkState::Copying,
+                "syncing" => LinkState::FullSync,
                 _ => LinkState::Connecting,
             },
             silence_secs: silence.map(|silence| silence.as_secs()),

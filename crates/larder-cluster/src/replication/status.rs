@@ -227,7 +227,7 @@ struct LinkState {
 /// The values of the link for statistics.
 #[derive(Clone, Debug, Default)]
 pub struct LinkStats {
-    /// `connecting`, `copying` or `following`.
+    /// `connecting`, `syncing` or `following`.
     pub state: &'static str,
     /// Whether the items are those of the leader, apart from replication lag.
     pub is_synced: bool,
@@ -285,7 +285,7 @@ impl LinkStatus {
         let mut stats = state.stats.clone();
         stats.state = match (state.is_connected, stats.is_synced) {
             (false, _) => "connecting",
-            (true, false) => "copying",
+            (true, false) => "syncing",
             (true, true) => "following",
         };
         let heard = state.heard.filter(|_| stats.is_synced);

@@ -1,7 +1,7 @@
 //! Reads through rings and threads.
 
 use crate::support::{Buffer, LONG, PAGE_LEN, Random, Read, filled, folder, specs};
-use larder_device::{Device, Faults, Files, Memory, Opening, Place, Pool, Reader, Target};
+use larder_device::{Device, Faults, Files, Memory, Opening, Pool, ReadParameters, Reader, Target};
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -260,8 +260,8 @@ struct Panics(Buffer);
 
 // SAFETY: no thread reads the buffer.
 unsafe impl Target for Panics {
-    fn place(&self) -> Place {
-        Place { offset: 0, into: self.0.pointer(), len: 512 }
+    fn parameters(&self) -> ReadParameters {
+        ReadParameters { offset: 0, into: self.0.pointer(), len: 512 }
     }
 
     fn finish(self: Arc<Self>, _: std::io::Result<()>) {

@@ -36,7 +36,7 @@ fn attempt<R>(
     let mut waits = false;
     fetches.retain(|fetch| {
         let delivery = cx.engine.deliver(fetch);
-        waits |= delivery == Delivery::UnderWay;
+        waits |= delivery == Delivery::InProgress;
         delivery != Delivery::Gone
     });
     if waits {

@@ -213,7 +213,7 @@ impl<E: Engine> Session<E> {
         let (waker, mut begun) = ((cx.waker)(), Vec::new());
         for (i, hash) in hashes.into_iter().enumerate() {
             let is_waited_for = |fetching: &PendingRead<E::PendingRead>| {
-                fetching.hash == hash && fetching.delivery == Delivery::UnderWay
+                fetching.hash == hash && fetching.delivery == Delivery::InProgress
             };
             let wanted = ReadRequest { hash, is_read_ahead: i > 0 };
             let answer = match fetches.reads.iter().any(is_waited_for) {
@@ -222,7 +222,7 @@ impl<E: Engine> Session<E> {
             };
             let begun = begun.drain(..);
             fetches.reads.extend(begun.map(|fetch| {
-                let delivery = Delivery::UnderWay;
+                let delivery = Delivery::InProgress;
                 PendingRead { hash, fetch, delivery }
             }));
             if i == 0 && answer != ReadStart::NotNeeded {

@@ -289,7 +289,7 @@ impl<E: Engine> Session<E> {
             Next::Read { .. } => self.retain_reads(false, |_| false),
             // A request may need several reads, which end in different polls.
             Next::Wait => (),
-            _ => self.retain_reads(true, |read| read.delivery == Delivery::UnderWay),
+            _ => self.retain_reads(true, |read| read.delivery == Delivery::InProgress),
         }
         self.closes_after_hold = next == Next::Close;
         let answered = poll.answered;

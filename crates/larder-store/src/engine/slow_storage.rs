@@ -16,7 +16,7 @@ pub struct ReadRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// The read is still under way.
-    UnderWay,
+    InProgress,
     /// Until the batch ends, lookups find the item.
     Delivered,
     /// The read has failed, or was abandoned for another one. Do not wait for it.

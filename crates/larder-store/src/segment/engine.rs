@@ -1,7 +1,7 @@
 //! The operations of a handle: the segment engine's part of [`Engine`].
 
 use super::cache::shared::Shared;
-use super::flash::pending_read::{self, Reading};
+use super::flash::pending_read::{self, ItemRead};
 use super::flash::tier::Flash;
 use super::handle::state::{Handle, Hint, lend, liveness, value};
 use super::index::buckets::{count_hit, scan};
@@ -299,11 +299,11 @@ impl Handle {
             let found = match hinted.or_else(|| find_in_memory(shared, key, witness)) {
                 Some(found) => found,
                 None if shared.flash.is_none() => return (Lookup::Miss, None),
-                None => match find_elsewhere(shared, delivered, key, guard, now.secs) {
-                    Elsewhere::Found(found) => found,
-                    Elsewhere::Pending => return (Lookup::Pending, None),
-                    Elsewhere::Flushed => return (Lookup::Flushed, None),
-                    Elsewhere::Nothing => return (Lookup::Miss, None),
+                None => match look_up_on_flash(shared, delivered, key, guard, now.secs) {
+                    FlashLookup::Found(found) => found,
+                    FlashLookup::Pending => return (Lookup::Pending, None),
+                    FlashLookup::Flushed => return (Lookup::Flushed, None),
+                    FlashLookup::Nothing => return (Lookup::Miss, None),
                 },
             };
             let looked = liveness(shared, &found.record, now).lookup(|| read(shared, &found, now));
@@ -389,7 +389,7 @@ fn find_in_memory<'p>(
 }
 
 /// The result of a lookup for a key that was not found in memory.
-enum Elsewhere<'p> {
+enum FlashLookup<'p> {
     Found(Found<'p>),
     /// The item may be on flash, and was not read yet.
     Pending,
@@ -401,14 +401,14 @@ enum Elsewhere<'p> {
 /// been copied back.
 #[cold]
 #[inline(never)]
-fn find_elsewhere<'p>(
+fn look_up_on_flash<'p>(
     shared: &'p Shared,
-    delivered: &'p [Arc<dyn Reading>],
+    delivered: &'p [Arc<dyn ItemRead>],
     key: HashedKey<'_>,
     guard: Pinned<'p>,
     now: Seconds,
-) -> Elsewhere<'p> {
-    let Some(flash) = &shared.flash else { return Elsewhere::Nothing };
+) -> FlashLookup<'p> {
+    let Some(flash) = &shared.flash else { return FlashLookup::Nothing };
     let mut is_pending = false;
     let found = shared.index.lookup_in_any_tier(key.hash, |word, slot| {
         let mut is_flushed = false;
@@ -432,10 +432,10 @@ fn find_elsewhere<'p>(
         has_value.then_some((Found { word, slot, record }, is_flushed))
     });
     match found {
-        Some((_, true)) => Elsewhere::Flushed,
-        Some((found, false)) => Elsewhere::Found(found),
-        None if is_pending => Elsewhere::Pending,
-        None => Elsewhere::Nothing,
+        Some((_, true)) => FlashLookup::Flushed,
+        Some((found, false)) => FlashLookup::Found(found),
+        None if is_pending => FlashLookup::Pending,
+        None => FlashLookup::Nothing,
     }
 }
 

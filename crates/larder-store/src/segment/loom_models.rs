@@ -54,7 +54,7 @@
 //! One file, because the models share helpers and the table of mutations.
 
 use super::index::buckets::plain::{self, Plain, has, hash, rehash};
-use super::index::buckets::{Buckets, Index, Locked, count_hit};
+use super::index::buckets::{Buckets, Index, LockedStripe, count_hit};
 use super::index::slot::Slot;
 use super::item::header::State;
 use super::item::new_record::NewRecord;
@@ -82,9 +82,9 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 }
 
 /// The slot of a reader, owned by that reader.
-struct Own(Arc<PinSlot>);
+struct PinOwner(Arc<PinSlot>);
 
-impl AsRef<PinSlot> for Own {
+impl AsRef<PinSlot> for PinOwner {
     fn as_ref(&self) -> &PinSlot {
         &self.0
     }
@@ -126,7 +126,7 @@ fn memory_is_reused_after_its_reader_has_left() {
         let found = Found::new();
         let (read, readers, own) = (found.clone(), epoch.clone(), slot.clone());
         let reader = thread::spawn(move || {
-            let mut pin = Pin::new(Own(own));
+            let mut pin = Pin::new(PinOwner(own));
             pin.begin_batch(&readers);
             read.read();
             pin.renew(&readers);
@@ -152,7 +152,7 @@ fn memory_that_one_thread_retires_is_reused_by_another() {
         let alloc = Arc::new(Mutex::new(Alloc::new(4, 4, 0.7)));
         let (read, readers, own) = (found.clone(), epoch.clone(), slot.clone());
         let reader = thread::spawn(move || {
-            let mut pin = Pin::new(Own(own));
+            let mut pin = Pin::new(PinOwner(own));
             pin.begin_batch(&readers);
             read.read();
         });
@@ -363,7 +363,7 @@ impl Items {
         self.put_locked(&stripe, offset, new);
     }
 
-    fn put_locked(&self, stripe: &Locked<'_, Table>, offset: usize, new: &NewRecord<'_>) {
+    fn put_locked(&self, stripe: &LockedStripe<'_, Table>, offset: usize, new: &NewRecord<'_>) {
         let base = self.table().entry(self.table().layout.segment_of(offset)).base();
         // SAFETY: the region checks that no thread reads there.
         unsafe { new.write(self.table(), offset, new.header(base), true) };
@@ -379,7 +379,7 @@ impl Items {
         slot: &Arc<PinSlot>,
         read: impl Fn(&AtomicU64, Slot, Record<'_>) -> R,
     ) -> Option<R> {
-        let mut pin = Pin::new(Own(slot.clone()));
+        let mut pin = Pin::new(PinOwner(slot.clone()));
         let reading = pin.read(&self.epoch);
         let witness = Witness::pinned(reading.witness());
         self.index.lookup(HASH, |word, slot| {
@@ -640,7 +640,7 @@ fn a_segment_scan_skips_a_dead_record_until_it_is_replaced() {
         let reader = thread::spawn(move || {
             // Like maintenance.
             let slot = Arc::new(PinSlot::default());
-            let mut pin = Pin::new(Own(slot));
+            let mut pin = Pin::new(PinOwner(slot));
             let guard = pin.read(&reading.epoch);
             let witness = Witness::pinned(guard.witness());
             let record = Record::at(reading.table(), reading.place(0, 0), true, witness);
@@ -804,7 +804,7 @@ fn a_mover_does_not_restore_a_flushed_item_over_a_dead_record() {
         unsafe { other.write(items.table(), at, other.header(base), true) };
         let slot = PinSlot::default();
         slot.enter(&items.epoch);
-        let mut pin = Pin::new(Own(Arc::new(slot)));
+        let mut pin = Pin::new(PinOwner(Arc::new(slot)));
         let guard = pin.read(&items.epoch);
         let record = Record::at(items.table(), at, true, Witness::pinned(guard.witness()));
         record.mark_dead();

@@ -6,7 +6,7 @@
 //! time.
 
 use super::cache::shared::Shared;
-use super::flash_read::walk_reads::{SOUGHT_MAX, Seeking};
+use super::flash_read::walk_reads::{SOUGHT_MAX, WalkReads};
 use super::handle::state::{Handle, lend, liveness};
 use super::index::buckets::BUCKET_SLOTS;
 use super::index::moved_items::{LostReports, WalkId};
@@ -29,7 +29,7 @@ pub struct Walk {
     /// The hashes of moved items that the walk has yet to show.
     moved: Vec<u64>,
     /// The items on flash that the walk has yet to show.
-    pub(crate) seeking: Seeking,
+    pub(crate) seeking: WalkReads,
 }
 
 /// The position behind all buckets, whose numbers have 32 bits.
@@ -42,7 +42,7 @@ const BUCKETS_AHEAD: usize = 4;
 impl Walk {
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
         let id = shared.index.walks.begin();
-        let (shared, seeking) = (Arc::clone(shared), Seeking::default());
+        let (shared, seeking) = (Arc::clone(shared), WalkReads::default());
         Self { shared, id, bucket: None, stripe: 0, moved: Vec::new(), seeking }
     }
 
@@ -203,7 +203,7 @@ impl Handle {
     /// reads.
     fn show_buckets(
         &mut self,
-        seeking: &mut Seeking,
+        seeking: &mut WalkReads,
         buckets: impl Iterator<Item = usize> + Clone,
         visit: &mut impl FnMut(&[u8], &Item<'_, ChainLease>),
     ) -> usize {
@@ -254,7 +254,7 @@ impl Handle {
     /// reads. Does not stop at the first match, because two keys that match may both be wanted.
     pub(crate) fn show_matching(
         &mut self,
-        seeking: &mut Seeking,
+        seeking: &mut WalkReads,
         hash: u64,
         visit: &mut impl FnMut(&[u8], &Item<'_, ChainLease>),
     ) -> usize {

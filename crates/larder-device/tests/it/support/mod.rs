@@ -1,7 +1,7 @@
 //! Buffers for direct I/O, and reads for which tests wait.
 #![allow(dead_code, reason = "no test uses all of it")]
 
-use larder_device::{Device, FileSpec, Files, FilesError, Opening, Place, Target};
+use larder_device::{Device, FileSpec, Files, FilesError, Opening, ReadParameters, Target};
 use std::cell::UnsafeCell;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -100,8 +100,8 @@ impl Read {
 
 // SAFETY: tests read the buffer only after the end of the read.
 unsafe impl Target for Read {
-    fn place(&self) -> Place {
-        Place { offset: self.offset, into: self.buffer.pointer(), len: self.buffer.len }
+    fn parameters(&self) -> ReadParameters {
+        ReadParameters { offset: self.offset, into: self.buffer.pointer(), len: self.buffer.len }
     }
 
     fn finish(self: Arc<Self>, result: io::Result<()>) {

@@ -37,7 +37,7 @@ pub enum LinkState {
     #[default]
     Connecting,
     /// A full sync is running.
-    Copying,
+    FullSync,
     /// The follower receives changes as they happen.
     Following,
 }
@@ -61,7 +61,7 @@ impl LinkState {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Connecting => "connecting",
-            Self::Copying => "sync",
+            Self::FullSync => "sync",
             Self::Following => "connected",
         }
     }
@@ -97,7 +97,7 @@ impl Link {
         line(lines, "master_port", port);
         line(lines, "master_link_status", if is_up { "up" } else { "down" });
         line(lines, "master_last_io_seconds_ago", or_none(self.silence_secs));
-        let is_copying = self.state == LinkState::Copying;
+        let is_copying = self.state == LinkState::FullSync;
         line(lines, "master_sync_in_progress", u8::from(is_copying));
         line(lines, "slave_repl_offset", self.offset.unwrap_or_default());
         if !is_up {
@@ -171,7 +171,7 @@ mod tests {
              slave_read_only:1 connected_slaves:0 master_repl_offset:70 "
         );
         assert_eq!(words, "*5 $5 slave $14 leader.example :11311 $9 connected :70 ");
-        let link = Link { state: LinkState::Copying, silence_secs: None, offset: None, ..link };
+        let link = Link { state: LinkState::FullSync, silence_secs: None, offset: None, ..link };
         let (lines, words) = shown(&Replication { link: Some(link), ..Replication::default() });
         assert!(
             lines.contains("status:down master_last_io_seconds_ago:-1 master_sync_in_progress:1")

@@ -105,11 +105,11 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     .metric("larder_cluster_elections_total", &[])
     .shown(MEMBER),
     Row::gauge(
-        "reads_copy",
+        "serves_reads",
         Server(|s| number(s, |group| u64::from(!group.is_serving() && group.reads_replica()))),
         "1 while this node answers lookups as a follower (`--read-lag`), else 0.",
     )
-    .metric("larder_cluster_reads_copy", &[])
+    .metric("larder_cluster_serves_reads", &[])
     .shown(MEMBER),
     Row::text(
         "ack",

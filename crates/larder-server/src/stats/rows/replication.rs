@@ -61,15 +61,15 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     Row::text(
         "link",
         Server(|s| link(s).state.into()),
-        "State of the link: `connecting`, `copying` during a full sync, or `following`.",
+        "State of the link: `connecting`, `syncing` during a full sync, or `following`.",
     )
     .shown(FOLLOWS),
     Row::gauge(
-        "has_copy",
+        "synced",
         Server(|s| Value::bit(link(s).is_synced)),
         "1 if this server has completed a full sync, else 0.",
     )
-    .metric("larder_replication_has_copy", &[])
+    .metric("larder_replication_synced", &[])
     .shown(FOLLOWS),
     Row::gauge(
         "link_lag",
@@ -95,15 +95,15 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     )
     .metric("larder_replication_states_refused_total", &[])
     .shown(FOLLOWS),
-    Row::counter("copies_received", Server(|s| link(s).counts.full_syncs.into()), "Full syncs that the leader has started.")
-        .metric("larder_replication_copies_received_total", &[])
+    Row::counter("full_syncs_received", Server(|s| link(s).counts.full_syncs.into()), "Full syncs that the leader has started.")
+        .metric("larder_replication_full_syncs_received_total", &[])
         .shown(FOLLOWS),
     Row::counter(
-        "repairs_received",
+        "delta_syncs_received",
         Server(|s| link(s).counts.delta_syncs.into()),
         "Delta syncs with a new leader.",
     )
-    .metric("larder_replication_repairs_received_total", &[])
+    .metric("larder_replication_delta_syncs_received_total", &[])
     .shown(FOLLOWS),
     Row::counter("flushes_received", Server(|s| link(s).counts.flushes.into()), "Flushes received from the leader.")
         .shown(FOLLOWS),
@@ -136,8 +136,8 @@ pub(in crate::stats) const FOLLOWER: &[Row] = &[
     ),
     Row::text(
         "state",
-        Follower(|f| if f.stats().is_full_syncing { "copying" } else { "following" }.into()),
-        "State of the follower: `copying` during a full sync, or `following`.",
+        Follower(|f| if f.stats().is_full_syncing { "syncing" } else { "following" }.into()),
+        "State of the follower: `syncing` during a full sync, or `following`.",
     ),
     Row::gauge(
         "lag_bytes",
@@ -167,12 +167,12 @@ pub(in crate::stats) const FOLLOWER: &[Row] = &[
         "Changes that were merged into a later state of the same item.",
     ),
     Row::counter(
-        "copies",
+        "full_syncs",
         Follower(|f| f.stats().counts.full_syncs.into()),
         "Full syncs started on this connection.",
     ),
     Row::counter(
-        "repairs",
+        "delta_syncs",
         Follower(|f| f.stats().counts.delta_syncs.into()),
         "1 if this connection started with a delta sync after another leader, else 0.",
     ),

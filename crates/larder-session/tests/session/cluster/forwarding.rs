@@ -210,9 +210,10 @@ impl Route for FixedOutcome {
 /// Another node becomes leader while a request for many keys is partly answered. It could only answer the whole request.
 fn a_partly_answered_request_ends_at_a_leader_change<E: TestEngine + Send + 'static>() {
     let keys = " k".repeat(8);
-    let reads_copy = [false, true];
+    let serves_reads = [false, true];
     let requests = ["mget", "get", "gat 0"].into_iter();
-    for (request, reads_copy) in requests.flat_map(|request| reads_copy.map(|is| (request, is))) {
+    for (request, serves_reads) in requests.flat_map(|request| serves_reads.map(|is| (request, is)))
+    {
         let request = format!("{request}{keys}\r\n");
         let is_resp = request.starts_with('m');
         let session = if is_resp { Session::<E>::resp(0, false) } else { Session::new() };
@@ -229,11 +230,11 @@ fn a_partly_answered_request_ends_at_a_leader_change<E: TestEngine + Send + 'sta
         assert!(first.len() > 3000, "{}", first.len());
         // Another node becomes leader.
         server.host.leader = open;
-        server.host.reads_copy = reads_copy;
+        server.host.serves_reads = serves_reads;
         server.complete = server.complete.or(Some(|_| ()));
         client.send(&mut server, b"version\r\n");
         let replies = String::from_utf8_lossy(&client.received);
-        if reads_copy && !request.starts_with("gat") {
+        if serves_reads && !request.starts_with("gat") {
             // The server is a recent replica, and continues with its own items.
             assert!(!client.is_closed && first.len() + replies.len() > 8 * 3000, "{request}");
         } else if is_resp {

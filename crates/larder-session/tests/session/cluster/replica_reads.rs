@@ -42,7 +42,7 @@ fn a_replica_answers_lookups<E: TestEngine + Send + 'static>() {
         server.replies_to(&set("a", b"copy"));
         server.host.leader = open;
         server.complete = server.complete.or(Some(|_| ()));
-        server.host.reads_copy = true;
+        server.host.serves_reads = true;
         let client = if is_resp { resp() } else { TestClient::new() };
         let (replies, is_closed) = Delivery::at_once().run_in(server, client, requests.as_bytes());
         assert_eq!(String::from_utf8_lossy(&replies), answers, "{requests}");
@@ -62,7 +62,7 @@ fn a_recent_replica_replies_like_its_leader<E: TestEngine + Send + 'static>() {
         server.engine = here;
         leader.lock().unwrap().engine = there;
         server.complete = E::WAITS.then_some(E::complete_read as fn(&mut E)).or(server.complete);
-        server.host.reads_copy = true;
+        server.host.serves_reads = true;
         let forwarded = delivery.run_in(server, TestClient::new(), &stream.0);
         prop_assert_eq!(text(&forwarded.0), text(&direct.0), "{:?}", delivery);
         prop_assert_eq!(forwarded.1, direct.1);

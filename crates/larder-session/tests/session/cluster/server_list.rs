@@ -65,13 +65,13 @@ fn every_member_lists_the_servers<E: TestEngine + Send + 'static>() {
             server
         };
         assert_eq!(run(leading()), answer, "on the leader: {request}");
-        let following = |outcomes: &[ForwardOutcome], reads_copy| {
+        let following = |outcomes: &[ForwardOutcome], serves_reads| {
             let (mut server, leader) = follower::<E>(outcomes, usize::MAX);
             let (here, there) = E::pair();
             server.engine = here;
             server.complete =
                 E::WAITS.then_some(E::complete_read as fn(&mut E)).or(server.complete);
-            (server.host.servers, server.host.reads_copy) = (listed(), reads_copy);
+            (server.host.servers, server.host.serves_reads) = (listed(), serves_reads);
             let mut at = leader.lock().unwrap();
             at.engine = there;
             (at.settings.forwards, at.host.servers) = (true, listed());

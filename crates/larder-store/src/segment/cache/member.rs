@@ -109,9 +109,9 @@ impl Member {
 
 /// The pin slot of a member, for the handle that owns the member.
 #[derive(Debug)]
-pub(crate) struct Own(pub(crate) Arc<Member>);
+pub(crate) struct PinOwner(pub(crate) Arc<Member>);
 
-impl AsRef<PinSlot> for Own {
+impl AsRef<PinSlot> for PinOwner {
     fn as_ref(&self) -> &PinSlot {
         &self.0.pin
     }

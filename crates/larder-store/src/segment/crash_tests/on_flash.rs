@@ -80,7 +80,7 @@ fn until_done<R>(
         let mut waits = false;
         fetches.retain(|fetch| {
             let delivery = handle.deliver(fetch);
-            waits |= delivery == Delivery::UnderWay;
+            waits |= delivery == Delivery::InProgress;
             delivery != Delivery::Gone
         });
         let done = request(handle, key);

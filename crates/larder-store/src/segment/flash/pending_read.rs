@@ -12,15 +12,15 @@ use std::task::Waker;
 /// The state of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadState {
-    UnderWay,
-    /// The item can be used until [`Reading::leave`].
+    InProgress,
+    /// The item can be used until [`ItemRead::leave`].
     Whole,
     Failed,
     Aborted,
 }
 
 /// A read of an item.
-pub(crate) trait Reading: Send + Sync + fmt::Debug {
+pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     /// The index word for which the read was started.
     fn slot(&self) -> Slot;
 
@@ -51,10 +51,10 @@ pub(crate) trait Reading: Send + Sync + fmt::Debug {
     /// the read was aborted or has failed.
     fn join(&self, waker: &Waker) -> bool;
 
-    /// Whether [`Reading::join`] would be true.
+    /// Whether [`ItemRead::join`] would be true.
     fn can_be_joined(&self) -> bool;
 
-    /// Returns the state. If the item was read, the calling batch uses it until [`Reading::leave`].
+    /// Returns the state. If the item was read, the calling batch uses it until [`ItemRead::leave`].
     fn ask(&self) -> ReadState;
 
     /// Ends a batch's use of the item.
@@ -70,6 +70,6 @@ pub(crate) trait Reading: Send + Sync + fmt::Debug {
 }
 
 /// The read of an item among the delivered ones.
-pub(crate) fn find(delivered: &[Arc<dyn Reading>], slot: Slot) -> Option<&Arc<dyn Reading>> {
+pub(crate) fn find(delivered: &[Arc<dyn ItemRead>], slot: Slot) -> Option<&Arc<dyn ItemRead>> {
     delivered.iter().find(|read| read.slot().is_same_item(slot))
 }

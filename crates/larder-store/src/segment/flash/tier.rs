@@ -3,7 +3,7 @@
 use super::counters::Counts;
 use super::format::Format;
 use super::pages::{Lists, Page, PageState};
-use super::pending_read::Reading;
+use super::pending_read::ItemRead;
 use super::write_queue::Queue;
 use crate::segment::index::slot::Slot;
 use crate::segment::memory::header_page::FlashContent;
@@ -46,7 +46,7 @@ pub(crate) struct Flash {
     /// The number of times that a read ended or a buffer was returned.
     openings: AtomicU64,
     /// The current reads by their places.
-    reads: [Mutex<HashMap<u64, Weak<dyn Reading>>>; READ_MAPS],
+    reads: [Mutex<HashMap<u64, Weak<dyn ItemRead>>>; READ_MAPS],
     /// The number of pages that had been opened when a page was last rewritten.
     rewritten_at: AtomicU64,
     /// The number of second hits. One in `recache_rate` is copied to memory.
@@ -278,18 +278,18 @@ impl Flash {
         }
     }
 
-    fn reads_of(&self, slot: Slot) -> &Mutex<HashMap<u64, Weak<dyn Reading>>> {
+    fn reads_of(&self, slot: Slot) -> &Mutex<HashMap<u64, Weak<dyn ItemRead>>> {
         let number = slot.place().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
         &self.reads[usize::try_from(number).expect("four bits") % READ_MAPS]
     }
 
     /// The current read of the same item, if there is one.
-    pub(crate) fn known_read(&self, slot: Slot) -> Option<Arc<dyn Reading>> {
+    pub(crate) fn known_read(&self, slot: Slot) -> Option<Arc<dyn ItemRead>> {
         lock(self.reads_of(slot)).get(&slot.place()).and_then(Weak::upgrade)
     }
 
     /// Lets others join a read. If there is another read of the same item, returns that instead.
-    pub(crate) fn note_read(&self, read: &Arc<dyn Reading>) -> Option<Arc<dyn Reading>> {
+    pub(crate) fn note_read(&self, read: &Arc<dyn ItemRead>) -> Option<Arc<dyn ItemRead>> {
         let slot = read.slot();
         let mut reads = lock(self.reads_of(slot));
         let other = reads.get(&slot.place()).and_then(Weak::upgrade);
@@ -305,7 +305,7 @@ impl Flash {
     /// Aborts the reads that have ended and whose items no batch uses: those started before
     /// `before`, of one page or of all pages. Returns true if there were any.
     pub(crate) fn abort_reads(&self, before: Seconds, page: Option<usize>) -> bool {
-        let is_wanted = |read: &&Arc<dyn Reading>| {
+        let is_wanted = |read: &&Arc<dyn ItemRead>| {
             read.begun() < before
                 && page.is_none_or(|page| self.format.page_of(read.slot()) == page)
         };

@@ -5,14 +5,14 @@ use crate::Seconds;
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::format::{CHECKSUM_LEN, Origin};
 use crate::segment::flash::pages::Page;
-use crate::segment::flash::pending_read::{ReadState, Reading};
+use crate::segment::flash::pending_read::{ItemRead, ReadState};
 use crate::segment::index::slot::Slot;
 use crate::segment::item::header::{Header, State, access_code};
 use crate::segment::item::record::Record;
 use crate::segment::item::witness::Witness;
 use crate::segment::memory::read_buffers::Buffer;
 use crate::segment::sync::Ordering;
-use larder_device::{Place, Reader, Target};
+use larder_device::{ReadParameters, Reader, Target};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -48,7 +48,7 @@ pub(crate) struct Read {
 /// The progress of a read.
 enum Progress {
     /// The read is under way. Its end calls these wakers. The device may write to the buffer.
-    UnderWay(Vec<Waker>),
+    InProgress(Vec<Waker>),
     /// The read took too long: its waiters were woken without the item. The device may still write
     /// to the buffer.
     GivenUp,
@@ -78,7 +78,7 @@ impl Read {
         (base, begun): (Seconds, Seconds),
         waker: &Waker,
     ) -> Self {
-        let progress = Mutex::new(Progress::UnderWay(vec![waker.clone()]));
+        let progress = Mutex::new(Progress::InProgress(vec![waker.clone()]));
         let shared = Arc::clone(shared);
         let is_released = AtomicBool::new(false);
         Self {
@@ -172,11 +172,11 @@ impl Read {
             None => result.is_err(),
             Some(large) => match large.end_one(result.is_err()) {
                 PartOutcome::Last(is_there) => !is_there,
-                PartOutcome::UnderWay => return flash.wake_waiters(),
+                PartOutcome::InProgress => return flash.wake_waiters(),
                 // A waiting request starts the other reads.
                 PartOutcome::GoOn => {
                     let is_wanted = match &*self.progress() {
-                        Progress::UnderWay(wakers) => {
+                        Progress::InProgress(wakers) => {
                             wakers.iter().for_each(Waker::wake_by_ref);
                             true
                         }
@@ -200,7 +200,7 @@ impl Read {
         let wakers = {
             let mut progress = self.progress();
             let wakers = match &mut *progress {
-                Progress::UnderWay(wakers) => std::mem::take(wakers),
+                Progress::InProgress(wakers) => std::mem::take(wakers),
                 // No request waits any more, and the index word was removed.
                 _ => {
                     is_usable = false;
@@ -234,7 +234,7 @@ impl Read {
     }
 }
 
-impl Reading for Read {
+impl ItemRead for Read {
     fn slot(&self) -> Slot {
         self.slot
     }
@@ -278,7 +278,7 @@ impl Reading for Read {
             assert!(begun.is_ok(), "`has_room` was checked before");
         }
         if large.is_stalled()
-            && let Progress::UnderWay(wakers) = &*self.progress()
+            && let Progress::InProgress(wakers) = &*self.progress()
         {
             wakers.iter().for_each(|waker| flash.wait_for_reads(waker, openings));
         }
@@ -290,7 +290,7 @@ impl Reading for Read {
 
     fn join(&self, waker: &Waker) -> bool {
         match &mut *self.progress() {
-            Progress::UnderWay(wakers) => {
+            Progress::InProgress(wakers) => {
                 if !wakers.iter().any(|other| other.will_wake(waker)) {
                     wakers.push(waker.clone());
                 }
@@ -305,12 +305,12 @@ impl Reading for Read {
     }
 
     fn can_be_joined(&self) -> bool {
-        matches!(*self.progress(), Progress::UnderWay(_) | Progress::Whole { .. })
+        matches!(*self.progress(), Progress::InProgress(_) | Progress::Whole { .. })
     }
 
     fn ask(&self) -> ReadState {
         match &mut *self.progress() {
-            Progress::UnderWay(_) => ReadState::UnderWay,
+            Progress::InProgress(_) => ReadState::InProgress,
             Progress::Whole { users } => {
                 *users += 1;
                 ReadState::Whole
@@ -331,7 +331,7 @@ impl Reading for Read {
         let wakers = match &mut *progress {
             Progress::Whole { users: 0 } => Vec::new(),
             // The waiters must not start the remaining reads.
-            Progress::UnderWay(wakers) if self.large.as_ref().is_some_and(LargeValue::stop) => {
+            Progress::InProgress(wakers) if self.large.as_ref().is_some_and(LargeValue::stop) => {
                 std::mem::take(wakers)
             }
             _ => return false,
@@ -351,7 +351,7 @@ impl Reading for Read {
             return;
         }
         let mut progress = self.progress();
-        if let Progress::UnderWay(wakers) = &mut *progress {
+        if let Progress::InProgress(wakers) = &mut *progress {
             let wakers = std::mem::take(wakers);
             *progress = Progress::GivenUp;
             drop(progress);
@@ -364,9 +364,9 @@ impl Reading for Read {
 // under way any more: by the end of the last one, by `abort` after that, or when this is dropped,
 // which the reader prevents until it has called `finish`.
 unsafe impl Target for Read {
-    fn place(&self) -> Place {
+    fn parameters(&self) -> ReadParameters {
         let into = self.shared.table().region.place(self.buffer.offset, self.len);
-        Place { offset: self.start, into, len: self.len }
+        ReadParameters { offset: self.start, into, len: self.len }
     }
 
     fn finish(self: Arc<Self>, result: io::Result<()>) {
@@ -384,9 +384,9 @@ struct Piece {
 // SAFETY: the segment belongs to the value of the read, which keeps it until all of its reads have
 // ended. This piece keeps the read.
 unsafe impl Target for Piece {
-    fn place(&self) -> Place {
+    fn parameters(&self) -> ReadParameters {
         let (offset, at, len) = self.place;
-        Place { offset, into: self.read.shared.table().region.place(at, len), len }
+        ReadParameters { offset, into: self.read.shared.table().region.place(at, len), len }
     }
 
     fn finish(self: Arc<Self>, result: io::Result<()>) {

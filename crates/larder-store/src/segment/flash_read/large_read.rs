@@ -30,7 +30,7 @@ struct State {
 /// The consequence of the end of one read of a large item.
 pub(crate) enum PartOutcome {
     /// Other reads are under way.
-    UnderWay,
+    InProgress,
     /// Other reads must be started.
     GoOn,
     /// This was the last read; true if all have succeeded.
@@ -99,7 +99,7 @@ impl LargeValue {
         state.has_failed |= has_failed;
         let all = 1 + state.upload.as_ref().map_or(0, |upload| upload.segments.len());
         if state.ended < state.begun {
-            PartOutcome::UnderWay
+            PartOutcome::InProgress
         } else if state.has_failed || state.begun == all {
             PartOutcome::Last(!state.has_failed)
         } else {

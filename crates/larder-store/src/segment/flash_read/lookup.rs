@@ -7,9 +7,9 @@ use crate::engine::Liveness;
 use crate::eviction::Queue;
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::pages::Page;
-use crate::segment::flash::pending_read::{Reading, find};
+use crate::segment::flash::pending_read::{ItemRead, find};
 use crate::segment::handle::state::Handle;
-use crate::segment::index::buckets::{Locked, LockedSlot};
+use crate::segment::index::buckets::{LockedSlot, LockedStripe};
 use crate::segment::index::slot::Slot;
 use crate::segment::item::flash_copy::FlashCopy;
 use crate::segment::item::new_record::NewRecord;
@@ -31,13 +31,13 @@ pub(crate) enum OnFlash<'i> {
     /// The item was read, but there was no memory for its value.
     NoRoom,
     /// The item, which was read.
-    Item(LockedSlot<'i>, Arc<dyn Reading>),
+    Item(LockedSlot<'i>, Arc<dyn ItemRead>),
 }
 
 /// The liveness of an item that was read from flash.
 pub(crate) fn liveness_on_flash(
     shared: &Shared,
-    read: &dyn Reading,
+    read: &dyn ItemRead,
     record: &Record<'_>,
     now: Now,
 ) -> Liveness {
@@ -68,7 +68,7 @@ impl Handle {
         self.pin.resume(&self.shared.epoch);
     }
 
-    fn copy_to_memory(&mut self, hash: u64, read: &dyn Reading) {
+    fn copy_to_memory(&mut self, hash: u64, read: &dyn ItemRead) {
         let shared = Arc::clone(&self.shared);
         let record = shared.record_in_buffer(read);
         let (len, expiry) = (record.len(), record.expiry());
@@ -115,7 +115,7 @@ impl Writer<'_> {
     pub(crate) fn find_on_flash<'i>(
         &self,
         shared: &Shared,
-        stripe: &Locked<'i, Table>,
+        stripe: &LockedStripe<'i, Table>,
         key: HashedKey<'_>,
         is_shown: bool,
     ) -> OnFlash<'i> {
@@ -144,7 +144,7 @@ impl Writer<'_> {
     /// Removes index words of a key whose pages have expired or were flushed, before the key gets
     /// another word. Otherwise such a page could become readable again: if it is not full, an item
     /// with a later expiry may be written there.
-    pub(crate) fn remove_unreadable(&mut self, shared: &Shared, stripe: &Locked<'_, Table>) {
+    pub(crate) fn remove_unreadable(&mut self, shared: &Shared, stripe: &LockedStripe<'_, Table>) {
         let Some(flash) = shared.flash.as_ref().filter(|flash| !flash.is_off()) else { return };
         for place in stripe.on_flash() {
             if flash.readable(shared.table(), place.slot, self.now.secs).is_none() {
@@ -172,7 +172,7 @@ impl Writer<'_> {
     pub(crate) fn remove_from_flash(
         &mut self,
         shared: &Shared,
-        stripe: &Locked<'_, Table>,
+        stripe: &LockedStripe<'_, Table>,
         place: &LockedSlot<'_>,
     ) {
         stripe.remove(place);
@@ -194,7 +194,7 @@ impl Writer<'_> {
 
 impl Shared {
     /// An item that was read from flash. The read must be complete.
-    pub(crate) fn record_in_buffer<'r>(&'r self, read: &'r dyn Reading) -> Record<'r> {
+    pub(crate) fn record_in_buffer<'r>(&'r self, read: &'r dyn ItemRead) -> Record<'r> {
         let (offset, buffer) = read.item();
         Record::at(self.table(), offset, self.config.cas, Witness::buffered(buffer))
     }

@@ -5,7 +5,7 @@ use super::device_read::Read;
 use super::large_read::LargeValue;
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::format::Origin;
-use crate::segment::flash::pending_read::{ReadState, Reading};
+use crate::segment::flash::pending_read::{ItemRead, ReadState};
 use crate::segment::flash::tier::Flash;
 use crate::segment::handle::batch_reads::PendingRead;
 use crate::segment::handle::state::Handle;
@@ -18,7 +18,7 @@ use std::task::Waker;
 
 /// The outcome of an attempt to read.
 pub(crate) enum ReadAttempt {
-    Started(Arc<dyn Reading>),
+    Started(Arc<dyn ItemRead>),
     /// The item is not on flash any more.
     Gone,
     Busy,
@@ -126,7 +126,7 @@ impl Handle {
         let parts = (buffer, large.flatten());
         let read = Arc::new(Read::new(&shared, (hash, slot), origin, extent, parts, times, waker));
         // Another thread may have started the same read at the same time.
-        let own: Arc<dyn Reading> = Arc::clone(&read) as Arc<dyn Reading>;
+        let own: Arc<dyn ItemRead> = Arc::clone(&read) as Arc<dyn ItemRead>;
         if let Some(other) = flash.note_read(&own) {
             if other.join(waker) {
                 return ReadAttempt::Started(other);
@@ -180,11 +180,11 @@ impl Handle {
     pub(crate) fn deliver_item(&mut self, fetch: &PendingRead) -> Delivery {
         let read = &fetch.0;
         match read.ask() {
-            ReadState::UnderWay => {
+            ReadState::InProgress => {
                 if let Some(flash) = &self.shared.flash {
                     Arc::clone(read).begin_more(self.fetching.reader(flash));
                 }
-                return Delivery::UnderWay;
+                return Delivery::InProgress;
             }
             ReadState::Whole if self.fetching.find(read.slot()).is_some() => read.leave(),
             ReadState::Whole => self.fetching.delivered.push(Arc::clone(read)),
@@ -199,7 +199,7 @@ impl Handle {
     }
 
     /// Removes the index word of an item that could not be read.
-    pub(crate) fn remove_lost(&mut self, read: &dyn Reading) {
+    pub(crate) fn remove_lost(&mut self, read: &dyn ItemRead) {
         let shared = Arc::clone(&self.shared);
         let (_, mut writer) = self.writer();
         if writer.remove_word(&shared, read.hash(), read.slot())

@@ -15,7 +15,7 @@
 use super::lookup::liveness_on_flash;
 use super::request::{Purpose, ReadAttempt};
 use crate::segment::cache::shared::Shared;
-use crate::segment::flash::pending_read::{ReadState, Reading};
+use crate::segment::flash::pending_read::{ItemRead, ReadState};
 use crate::segment::flash::tier::Flash;
 use crate::segment::handle::state::{Handle, lend};
 use crate::segment::index::slot::Slot;
@@ -30,20 +30,20 @@ pub(crate) const SOUGHT_MAX: usize = 64;
 /// The items on flash that a walk has yet to show: fewer than [`SOUGHT_MAX`] plus the items of one
 /// group of buckets.
 #[derive(Debug, Default)]
-pub(crate) struct Seeking {
-    sought: Vec<Sought>,
+pub(crate) struct WalkReads {
+    sought: Vec<WalkItem>,
     alarm: Arc<Alarm>,
 }
 
 /// An item that a walk has yet to show.
 #[derive(Debug)]
-struct Sought {
+struct WalkItem {
     /// A hash with the tag and the buckets of the item's key.
     hash: u64,
     /// The index word that was found.
     slot: Slot,
     /// `None` if the read has not started.
-    read: Option<Arc<dyn Reading>>,
+    read: Option<Arc<dyn ItemRead>>,
 }
 
 /// A waker that wakes the walk's caller once, however many reads end before the walk continues.
@@ -66,7 +66,7 @@ impl Wake for Alarm {
     }
 }
 
-impl Seeking {
+impl WalkReads {
     pub(crate) fn len(&self) -> usize {
         self.sought.len()
     }
@@ -81,12 +81,12 @@ impl Seeking {
         let Some(flash) = &shared.flash else { return };
         let is_known = || self.sought.iter().any(|sought| sought.slot.is_same_item(slot));
         if flash.readable(shared.table(), slot, now).is_some() && !is_known() {
-            self.sought.push(Sought { hash, slot, read: None });
+            self.sought.push(WalkItem { hash, slot, read: None });
         }
     }
 }
 
-impl Drop for Seeking {
+impl Drop for WalkReads {
     /// The reads continue, and wake no one.
     fn drop(&mut self) {
         *self.alarm.waker() = None;
@@ -97,17 +97,17 @@ impl Handle {
     /// Shows the items that were read. Returns how many it has shown.
     pub(crate) fn show_read(
         &mut self,
-        seeking: &mut Seeking,
+        seeking: &mut WalkReads,
         visit: &mut impl FnMut(&[u8], &Item<'_, ChainLease>),
     ) -> usize {
         let (mut shown, mut at) = (0, 0);
-        while let Some(Sought { hash, read, .. }) = seeking.sought.get(at) {
+        while let Some(WalkItem { hash, read, .. }) = seeking.sought.get(at) {
             let Some((hash, read)) = read.as_ref().map(|read| (*hash, Arc::clone(read))) else {
                 at += 1;
                 continue;
             };
             let asked = read.ask();
-            if asked == ReadState::UnderWay {
+            if asked == ReadState::InProgress {
                 if let Some(flash) = &self.shared.flash {
                     read.begin_more(self.fetching.reader(flash));
                 }
@@ -121,7 +121,7 @@ impl Handle {
                     self.remove_lost(&*read);
                     false
                 }
-                ReadState::UnderWay | ReadState::Aborted => false,
+                ReadState::InProgress | ReadState::Aborted => false,
             };
             if !is_there {
                 shown += self.show_matching(seeking, hash, visit);
@@ -135,7 +135,7 @@ impl Handle {
     fn show_if_there(
         &mut self,
         hash: u64,
-        read: &dyn Reading,
+        read: &dyn ItemRead,
         shown: &mut usize,
         visit: &mut impl FnMut(&[u8], &Item<'_, ChainLease>),
     ) -> bool {
@@ -158,7 +158,7 @@ impl Handle {
     /// waker will be called.
     pub(crate) fn begin_walk_reads(
         &mut self,
-        seeking: &mut Seeking,
+        seeking: &mut WalkReads,
         visit: &mut impl FnMut(&[u8], &Item<'_, ChainLease>),
     ) -> bool {
         let shared = Arc::clone(&self.shared);
@@ -167,7 +167,7 @@ impl Handle {
         let mut will_be_woken = seeking.sought.iter().any(|sought| sought.read.is_some());
         let mut at = 0;
         for _ in 0..seeking.len() {
-            let Some(&Sought { hash, slot, ref read }) = seeking.sought.get(at) else { break };
+            let Some(&WalkItem { hash, slot, ref read }) = seeking.sought.get(at) else { break };
             if read.is_some() {
                 at += 1;
                 continue;

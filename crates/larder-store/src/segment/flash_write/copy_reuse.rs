@@ -5,7 +5,7 @@ use crate::Seconds;
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::pages::{Page, PageState};
 use crate::segment::flash::tier::Flash;
-use crate::segment::index::buckets::{Locked, LockedSlot};
+use crate::segment::index::buckets::{LockedSlot, LockedStripe};
 use crate::segment::index::slot::Slot;
 use crate::segment::item::record::Record;
 use crate::segment::memory::table::Table;
@@ -36,7 +36,7 @@ impl Writer<'_> {
     pub(crate) fn demote_to_copy(
         &mut self,
         shared: &Shared,
-        stripe: &Locked<'_, Table>,
+        stripe: &LockedStripe<'_, Table>,
         place: &LockedSlot<'_>,
         record: &Record<'_>,
     ) -> bool {
@@ -61,7 +61,7 @@ impl Writer<'_> {
     pub(crate) fn move_to_flash(
         &self,
         shared: &Shared,
-        stripe: &Locked<'_, Table>,
+        stripe: &LockedStripe<'_, Table>,
         place: &LockedSlot<'_>,
         slot: Slot,
         record: &Record<'_>,

@@ -6,7 +6,7 @@ use crate::segment::cache::shared::Shared;
 use crate::segment::flash::format::LEN_ADDED_MAX;
 use crate::segment::flash::pages::BUCKETS;
 use crate::segment::handle::state::Handle;
-use crate::segment::index::buckets::{Locked, LockedSlot};
+use crate::segment::index::buckets::{LockedSlot, LockedStripe};
 use crate::segment::item::header::State;
 use crate::segment::item::new_record::NewRecord;
 use crate::segment::item::record::Record;
@@ -164,7 +164,7 @@ impl Writer<'_> {
     pub(crate) fn demote(
         &mut self,
         shared: &Arc<Shared>,
-        stripe: &Locked<'_, Table>,
+        stripe: &LockedStripe<'_, Table>,
         place: &LockedSlot<'_>,
         record: &Record<'_>,
         bucket: usize,

@@ -53,7 +53,7 @@ enum Reason {
 }
 
 /// A page that is being emptied, and the budget for items to keep.
-struct Emptying {
+struct PageReclaim {
     page: u32,
     sequence: u64,
     reason: Reason,
@@ -90,7 +90,7 @@ pub(crate) fn empty_next(handle: &mut Handle, flash: &Flash, before: impl FnOnce
 }
 
 /// The next page to empty, if one must be emptied.
-fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<Emptying> {
+fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
     let (table, settings) = (shared.table(), flash.settings());
     let mut lists = flash.lists();
     let page = |number: u32| Page::new(table, number as usize);
@@ -152,11 +152,11 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<Emptying> {
         Reason::Void | Reason::Failing => 0,
     };
     let sequence = page(number).sequence();
-    Some(Emptying { page: number, sequence, reason, budget, rescued: 0, waits: 0 })
+    Some(PageReclaim { page: number, sequence, reason, budget, rescued: 0, waits: 0 })
 }
 
 impl Handle {
-    fn empty(&mut self, flash: &Flash, mut emptying: Emptying) {
+    fn empty(&mut self, flash: &Flash, mut emptying: PageReclaim) {
         let shared = Arc::clone(&self.shared);
         let page = Page::new(shared.table(), emptying.page as usize);
         let keeps = match emptying.reason {
@@ -209,7 +209,7 @@ impl Handle {
 
     /// Waits until no read of a page is under way or in use. No index word refers to the page any
     /// more.
-    fn wait_for_readers_of(&self, flash: &Flash, page: Page<'_>, emptying: &Emptying) {
+    fn wait_for_readers_of(&self, flash: &Flash, page: Page<'_>, emptying: &PageReclaim) {
         fence(Ordering::SeqCst);
         while page.reads().load(Ordering::Acquire) > 0 && !flash.queue.is_stopping() {
             // Some reads may have ended while the requests that wait for them cannot continue.
@@ -224,7 +224,7 @@ impl Handle {
         &mut self,
         shared: &Arc<Shared>,
         flash: &Flash,
-        emptying: &mut Emptying,
+        emptying: &mut PageReclaim,
         block: u32,
     ) -> u32 {
         let segment = flash.block_segment;
@@ -273,7 +273,7 @@ impl Handle {
         &mut self,
         shared: &Arc<Shared>,
         flash: &Flash,
-        emptying: &mut Emptying,
+        emptying: &mut PageReclaim,
         (segment, at): (&OwnedSegment, usize),
         origin: Origin,
     ) -> u32 {
@@ -330,7 +330,7 @@ impl Handle {
         &self,
         shared: &Shared,
         flash: &Flash,
-        emptying: &Emptying,
+        emptying: &PageReclaim,
         record: &Record<'_>,
         place: u64,
     ) -> bool {
@@ -352,7 +352,7 @@ impl Handle {
         &mut self,
         shared: &Arc<Shared>,
         flash: &Flash,
-        emptying: &mut Emptying,
+        emptying: &mut PageReclaim,
         (segment, at): (&OwnedSegment, usize),
         (place, chained): (u64, usize),
     ) -> bool {
@@ -393,7 +393,7 @@ impl Handle {
     }
 
     /// Removes all index words that refer to a page. Returns their number.
-    fn sweep(&mut self, shared: &Arc<Shared>, flash: &Flash, emptying: &Emptying) -> u64 {
+    fn sweep(&mut self, shared: &Arc<Shared>, flash: &Flash, emptying: &PageReclaim) -> u64 {
         let mut removed = 0;
         let mut bucket = 0;
         let is_of_page =

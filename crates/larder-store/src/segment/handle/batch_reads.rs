@@ -1,6 +1,6 @@
 //! The reads from flash of a handle: those under way, and those whose items its batch uses.
 
-use crate::segment::flash::pending_read::{Reading, find};
+use crate::segment::flash::pending_read::{ItemRead, find};
 use crate::segment::flash::tier::Flash;
 use crate::segment::index::slot::Slot;
 use larder_device::Reader;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 /// A read that a request waits for.
 #[derive(Debug)]
-pub struct PendingRead(pub(crate) Arc<dyn Reading>);
+pub struct PendingRead(pub(crate) Arc<dyn ItemRead>);
 
 /// The reads of a handle.
 #[derive(Debug, Default)]
 pub(crate) struct BatchReads {
     reader: Option<Reader>,
     /// Reads whose items the current batch uses.
-    pub(crate) delivered: Vec<Arc<dyn Reading>>,
+    pub(crate) delivered: Vec<Arc<dyn ItemRead>>,
     /// Whether the caller polls the reader's descriptor.
     is_polled: bool,
 }
@@ -59,7 +59,7 @@ impl BatchReads {
     }
 
     /// The read of this item, if it was delivered.
-    pub(crate) fn find(&self, slot: Slot) -> Option<&Arc<dyn Reading>> {
+    pub(crate) fn find(&self, slot: Slot) -> Option<&Arc<dyn ItemRead>> {
         find(&self.delivered, slot)
     }
 

@@ -2,9 +2,9 @@
 
 use super::batch_reads::BatchReads;
 use crate::engine::Liveness;
-use crate::segment::cache::member::{Member, Own, Writing};
+use crate::segment::cache::member::{Member, PinOwner, Writing};
 use crate::segment::cache::shared::Shared;
-use crate::segment::flash::pending_read::Reading;
+use crate::segment::flash::pending_read::ItemRead;
 use crate::segment::index::slot::Pattern;
 use crate::segment::item::header::State;
 use crate::segment::item::record::Record;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Handle {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) pin: Pin<Own>,
+    pub(crate) pin: Pin<PinOwner>,
     pub(crate) member: Arc<Member>,
     pub(crate) now: Now,
     /// The writing state, from the first write of a batch to its end. At other times the [`Member`]
@@ -82,7 +82,7 @@ impl Handle {
         let member = shared.join();
         Self {
             shared,
-            pin: Pin::new(Own(Arc::clone(&member))),
+            pin: Pin::new(PinOwner(Arc::clone(&member))),
             member,
             now: Now::default(),
             writing: None,
@@ -109,7 +109,7 @@ impl Handle {
     #[inline]
     pub(crate) fn pinned_beside_reads<R>(
         &mut self,
-        f: impl FnOnce(&Arc<Shared>, Pinned<'_>, Now, &[Arc<dyn Reading>]) -> R,
+        f: impl FnOnce(&Arc<Shared>, Pinned<'_>, Now, &[Arc<dyn ItemRead>]) -> R,
     ) -> R {
         let reading = self.pin.read(&self.shared.epoch);
         f(&self.shared, reading.witness(), self.now, &self.fetching.delivered)

@@ -83,7 +83,7 @@ impl LockedSlot<'_> {
 
 /// Both candidate buckets of a key are full, and so are all buckets that their words could move to.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) struct IndexFull;
 
 impl<B: Buckets> Index<B> {
     /// An index over `buckets`, with `len` buckets in use at first and `stripes` stripes. Both are
@@ -288,10 +288,10 @@ impl<B: Buckets> Index<B> {
     }
 
     /// Locks the stripe of `hash`, under which its words change.
-    pub(crate) fn lock(&self, hash: u64) -> Locked<'_, B> {
+    pub(crate) fn lock(&self, hash: u64) -> LockedStripe<'_, B> {
         let stripe = self.stripe(hash);
         stripe.lock();
-        Locked { index: self, stripe, hash }
+        LockedStripe { index: self, stripe, hash }
     }
 
     /// Enters a walk into `stripe`, whose buckets it reads from now on. Every move in the stripe is
@@ -400,7 +400,7 @@ pub(crate) fn count_hit(word: &AtomicU64, slot: Slot) -> bool {
 }
 
 /// A locked stripe and the operations that need its lock. Dropping it unlocks the stripe.
-pub(crate) struct Locked<'i, B: Buckets> {
+pub(crate) struct LockedStripe<'i, B: Buckets> {
     index: &'i Index<B>,
     stripe: Stripe<'i>,
     hash: u64,
@@ -415,7 +415,7 @@ struct Visit {
     word: u8,
 }
 
-impl<'i, B: Buckets> Locked<'i, B> {
+impl<'i, B: Buckets> LockedStripe<'i, B> {
     fn words(&self) -> impl Iterator<Item = &'i AtomicU64> + use<'i, B> {
         self.index.buckets_of(self.hash).into_iter().flatten()
     }
@@ -494,14 +494,14 @@ impl<'i, B: Buckets> Locked<'i, B> {
         offset: usize,
         freq: u8,
         rehash: impl Fn(Slot) -> u64,
-    ) -> Result<(), Full> {
+    ) -> Result<(), IndexFull> {
         let buckets = self.index.candidates_of(self.hash);
         let frees = buckets.map(|bucket| free(self.index.buckets.bucket(bucket)));
         let [first, second] = frees.map(|(_, count)| count);
         let choice = usize::from(first < ROOM_MIN && first < second);
         let (choice, word) = match frees[choice].0 {
             Some(word) => (choice, word),
-            None => self.make_room(buckets, &rehash).ok_or(Full)?,
+            None => self.make_room(buckets, &rehash).ok_or(IndexFull)?,
         };
         let pattern = self.index.patterns(self.hash)[choice];
         word.store(Slot::new(pattern, offset, freq).0, Ordering::Release);
@@ -591,7 +591,7 @@ impl<'i, B: Buckets> Locked<'i, B> {
     }
 }
 
-impl<B: Buckets> Drop for Locked<'_, B> {
+impl<B: Buckets> Drop for LockedStripe<'_, B> {
     fn drop(&mut self) {
         self.stripe.unlock();
     }
@@ -683,7 +683,7 @@ pub(crate) mod plain {
         hash(slot.offset() as u64 / 8)
     }
 
-    pub(crate) fn put(index: &Index<Plain>, id: u64) -> Result<(), Full> {
+    pub(crate) fn put(index: &Index<Plain>, id: u64) -> Result<(), IndexFull> {
         index.lock(hash(id)).insert(usize::try_from(id).unwrap() * 8, 0, rehash)
     }
 
@@ -831,7 +831,7 @@ mod tests {
     fn the_coldest_goes_first() {
         let index = Index::new(Plain::new(2), 2, 1);
         (1..=16).for_each(|id| put(&index, id).unwrap());
-        assert_eq!(put(&index, 17), Err(Full));
+        assert_eq!(put(&index, 17), Err(IndexFull));
         for id in (1..=16).filter(|&id| id != 5) {
             let right = |slot: Slot| slot.offset() as u64 == id * 8;
             index.lookup(hash(id), |word, slot| right(slot).then(|| count_hit(word, slot)));

@@ -1,6 +1,6 @@
 //! Proofs that published bytes do not change while a thread reads them.
 
-use crate::segment::index::buckets::{Buckets, Locked};
+use crate::segment::index::buckets::{Buckets, LockedStripe};
 use crate::segment::memory::epoch::Pinned;
 use crate::segment::memory::read_buffers::Buffer;
 use crate::segment::memory::table::Table;
@@ -18,7 +18,7 @@ impl<'p> Witness<'p> {
     }
 
     /// Proof by the stripe lock, for the keys of that stripe: their index words do not change.
-    pub(crate) fn locked<B: Buckets>(_: &'p Locked<'_, B>) -> Self {
+    pub(crate) fn locked<B: Buckets>(_: &'p LockedStripe<'_, B>) -> Self {
         Self(PhantomData)
     }
 

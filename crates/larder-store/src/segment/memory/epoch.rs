@@ -129,11 +129,11 @@ impl<S: AsRef<PinSlot>> Pin<S> {
 
     /// A guard for reading, under the pin of the batch or under a pin that ends with the guard.
     #[inline]
-    pub(crate) fn read(&mut self, epoch: &Epoch) -> Reading<'_, S> {
+    pub(crate) fn read(&mut self, epoch: &Epoch) -> PinGuard<'_, S> {
         if !self.is_entered {
             self.slot.as_ref().enter(epoch);
         }
-        Reading { pin: self }
+        PinGuard { pin: self }
     }
 }
 
@@ -144,18 +144,18 @@ impl<S: AsRef<PinSlot>> Drop for Pin<S> {
 }
 
 /// A guard of an entered pin.
-pub(crate) struct Reading<'p, S: AsRef<PinSlot>> {
+pub(crate) struct PinGuard<'p, S: AsRef<PinSlot>> {
     pin: &'p Pin<S>,
 }
 
-impl<S: AsRef<PinSlot>> Reading<'_, S> {
+impl<S: AsRef<PinSlot>> PinGuard<'_, S> {
     #[inline]
     pub(crate) fn witness(&self) -> Pinned<'_> {
         Pinned(PhantomData)
     }
 }
 
-impl<S: AsRef<PinSlot>> Drop for Reading<'_, S> {
+impl<S: AsRef<PinSlot>> Drop for PinGuard<'_, S> {
     #[inline]
     fn drop(&mut self) {
         if !self.pin.is_entered {

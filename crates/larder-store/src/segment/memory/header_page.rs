@@ -204,7 +204,7 @@ pub(crate) struct RegionParameters {
 
 /// Why a region can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Foreign {
+pub(crate) enum RegionMismatch {
     /// The file contains no region.
     Magic,
     /// Another version of Larder, or one for another kind of machine, made the region.
@@ -277,19 +277,19 @@ impl HeaderPage {
     /// The region's parameters, for a machine whose pages have `page_len` bytes.
     ///
     /// # Errors
-    /// [`Foreign`]: the region can't be used.
-    pub(crate) fn read(&self, page_len: usize) -> Result<RegionParameters, Foreign> {
+    /// [`RegionMismatch`]: the region can't be used.
+    pub(crate) fn read(&self, page_len: usize) -> Result<RegionParameters, RegionMismatch> {
         let identity = &self.identity;
         if identity.magic.load(Ordering::Acquire) != MAGIC {
-            return Err(Foreign::Magic);
+            return Err(RegionMismatch::Magic);
         }
         let words = identity.words().map(|word| word.load(Ordering::Relaxed));
         let [version, constants, segment_len, segments, seed, settings, blocks, low, high] = words;
         if version != LAYOUT_VERSION || constants != layout::constants(page_len) {
-            return Err(Foreign::Version);
+            return Err(RegionMismatch::Version);
         }
         if identity.checksum.load(Ordering::Relaxed) != layout::checksum(&words) {
-            return Err(Foreign::Checksum);
+            return Err(RegionMismatch::Checksum);
         }
         Ok(RegionParameters {
             segment_len: segment_len as usize,

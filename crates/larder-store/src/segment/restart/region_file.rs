@@ -7,7 +7,7 @@ use crate::segment::cache::shared::Shared;
 use crate::segment::flash::format::Format;
 use crate::segment::flash::tier::Flash;
 use crate::segment::memory::allocator::{INDEX_SHARE_FLASH, RestoredUse};
-use crate::segment::memory::header_page::{FlashContent, Foreign, MAGIC, RegionParameters};
+use crate::segment::memory::header_page::{FlashContent, MAGIC, RegionMismatch, RegionParameters};
 use crate::segment::memory::layout::{HEADER_PAGE_LEN, Layout, Shape};
 use crate::segment::memory::raw::Region;
 use crate::segment::memory::raw::hardware::page_len;
@@ -66,12 +66,12 @@ impl fmt::Display for Unusable {
     }
 }
 
-impl From<Foreign> for Unusable {
-    fn from(foreign: Foreign) -> Self {
+impl From<RegionMismatch> for Unusable {
+    fn from(foreign: RegionMismatch) -> Self {
         match foreign {
-            Foreign::Magic => Self::NoRegion,
-            Foreign::Version => Self::OtherVersion,
-            Foreign::Checksum => Self::Damaged("its first words were changed"),
+            RegionMismatch::Magic => Self::NoRegion,
+            RegionMismatch::Version => Self::OtherVersion,
+            RegionMismatch::Checksum => Self::Damaged("its first words were changed"),
         }
     }
 }

@@ -3,8 +3,8 @@
 use crate::engine::Liveness;
 use crate::eviction::Kind;
 use crate::segment::cache::shared::Shared;
-use crate::segment::flash::pending_read::Reading;
-use crate::segment::index::buckets::{Locked, LockedSlot};
+use crate::segment::flash::pending_read::ItemRead;
+use crate::segment::index::buckets::{LockedSlot, LockedStripe};
 use crate::segment::item::extension::Extension;
 use crate::segment::item::header::State;
 use crate::segment::item::new_record::NewRecord;
@@ -33,7 +33,7 @@ pub(crate) enum Shortage<'v> {
     Refused(Refusal),
 }
 
-pub(super) type Stripe<'i> = Locked<'i, Table>;
+pub(super) type Stripe<'i> = LockedStripe<'i, Table>;
 
 /// The item that an update found. It may have expired or been flushed.
 pub(super) struct FoundItem<'i> {
@@ -57,7 +57,7 @@ pub(super) struct Update<'u, 'h> {
     pub(super) witness: Witness<'u>,
     pub(super) found: Option<FoundItem<'u>>,
     /// The read that delivered the item, if the item is on flash.
-    pub(super) read: Option<&'u dyn Reading>,
+    pub(super) read: Option<&'u dyn ItemRead>,
     /// Whether the item is live.
     pub(super) is_live: bool,
     /// The item may be on flash, and the update need not read it.

@@ -5,9 +5,9 @@ use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, chained_max, pl
 use crate::segment::cache::counters::EvictedItem;
 use crate::segment::cache::member::{Member, Writing};
 use crate::segment::cache::shared::{AbortOnUnwind, Shared};
-use crate::segment::flash::pending_read::Reading;
+use crate::segment::flash::pending_read::ItemRead;
 use crate::segment::handle::state::Handle;
-use crate::segment::index::buckets::{Locked, LockedSlot};
+use crate::segment::index::buckets::{LockedSlot, LockedStripe};
 use crate::segment::item::header::{Header, State};
 use crate::segment::item::new_record::NewRecord;
 use crate::segment::item::record::{Record, note_changed_expiry};
@@ -49,7 +49,7 @@ pub(crate) struct Writer<'h> {
     pub(crate) value_builder: &'h mut Option<ValueBuilder>,
     pub(crate) member: &'h Member,
     /// The reads from flash that were delivered in this batch.
-    pub(crate) delivered: &'h [Arc<dyn Reading>],
+    pub(crate) delivered: &'h [Arc<dyn ItemRead>],
     pub(crate) now: Now,
     /// The flush floor before the stripe was locked.
     pub(crate) floor: Sequence,
@@ -433,7 +433,7 @@ impl Writer<'_> {
     pub(crate) fn evict(
         &mut self,
         shared: &Arc<Shared>,
-        stripe: &Locked<'_, Table>,
+        stripe: &LockedStripe<'_, Table>,
         place: &LockedSlot<'_>,
         record: &Record<'_>,
         hash: u64,
@@ -449,7 +449,7 @@ impl Writer<'_> {
     pub(crate) fn remove(
         &mut self,
         shared: &Arc<Shared>,
-        stripe: &Locked<'_, Table>,
+        stripe: &LockedStripe<'_, Table>,
         place: &LockedSlot<'_>,
         record: &Record<'_>,
     ) {

@@ -101,7 +101,7 @@ impl Client {
             let mut under_way = 0;
             fetches.retain(|fetch| {
                 let delivery = self.handle.deliver(fetch);
-                under_way += usize::from(delivery == Delivery::UnderWay);
+                under_way += usize::from(delivery == Delivery::InProgress);
                 delivery != Delivery::Gone
             });
             let hashed = HashedKey { bytes: key, hash: self.handle.hash(key) };

@@ -15,12 +15,12 @@ pub const TAG_LEN_MAX: usize = larder_operations::TAG_LEN_MAX;
 
 /// Options of an insert: see [`crate::Cache::insert_with`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Put {
+pub struct InsertOptions {
     pub(crate) ttl: Option<Duration>,
     pub(crate) tags: Vec<Box<[u8]>>,
 }
 
-impl Put {
+impl InsertOptions {
     /// An item that stays until it is evicted, replaced or removed.
     #[must_use]
     pub const fn new() -> Self {
@@ -47,28 +47,28 @@ impl Put {
 }
 
 /// A value and its options: the result of a maker of [`crate::Cache::get_or_insert_with`]. Values
-/// convert to it, and so do pairs of a value and a [`Put`].
+/// convert to it, and so do pairs of a value and [`InsertOptions`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Made {
+pub struct Insertion {
     pub(crate) value: Bytes,
-    pub(crate) put: Put,
+    pub(crate) options: InsertOptions,
 }
 
-macro_rules! made_from {
+macro_rules! insertion_from {
     ($($value:ty),*) => {
-        $(impl From<$value> for Made {
+        $(impl From<$value> for Insertion {
             fn from(value: $value) -> Self {
-                Self { value: value.into(), put: Put::new() }
+                Self { value: value.into(), options: InsertOptions::new() }
             }
         })*
     };
 }
 
-made_from!(Bytes, Vec<u8>, Box<[u8]>, String, &'static [u8], &'static str);
+insertion_from!(Bytes, Vec<u8>, Box<[u8]>, String, &'static [u8], &'static str);
 
-impl<V: Into<Bytes>> From<(V, Put)> for Made {
-    fn from((value, put): (V, Put)) -> Self {
-        Self { value: value.into(), put }
+impl<V: Into<Bytes>> From<(V, InsertOptions)> for Insertion {
+    fn from((value, options): (V, InsertOptions)) -> Self {
+        Self { value: value.into(), options }
     }
 }
 
