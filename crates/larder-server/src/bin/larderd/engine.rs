@@ -1,8 +1,8 @@
 //! The engine of `--engine`.
 
+use super::cache_parts::CacheParts;
 use super::failure::{EX_OSERR, EX_USAGE, Failure, failure};
 use super::serve::serve;
-use super::served::Served;
 use larder_server::log::verbosity::Verbosity;
 use larder_server::memory::memory_file::{self, Files, Start};
 use larder_server::memory::{Memory, flash, slab_classes};
@@ -58,9 +58,9 @@ pub(crate) fn start(options: Options, verbosity: Verbosity) -> Result<(), Failur
                     let storage = larder_store::delayed::Storage::with_thread(seed)
                         .map_err(|error| failure(EX_OSERR)(&error))?;
                     let delayed = larder_store::delayed::Cache::new(cache.clone(), storage);
-                    Served { region: Some(cache), ..Served::other(&delayed, &options) }
+                    CacheParts { region: Some(cache), ..CacheParts::other(&delayed, &options) }
                 }
-                _ => Served::segment(&cache, &options),
+                _ => CacheParts::segment(&cache, &options),
             };
             serve(options, served, verbosity, start)
         }
@@ -68,7 +68,7 @@ pub(crate) fn start(options: Options, verbosity: Verbosity) -> Result<(), Failur
         EngineKind::Dashmap => {
             use larder_store::dashmap;
             let config = dashmap::Config { limit_bytes, cas, classes, seed };
-            let served = Served::other(&dashmap::Cache::new(config), &options);
+            let served = CacheParts::other(&dashmap::Cache::new(config), &options);
             serve(options, served, verbosity, Start::cold())
         }
         #[cfg(feature = "moka")]
@@ -80,7 +80,7 @@ pub(crate) fn start(options: Options, verbosity: Verbosity) -> Result<(), Failur
                 Some(EvictionPolicy::TinyLfu) => moka::Policy::TinyLfu,
             };
             let config = moka::Config { limit_bytes, cas, classes, seed, policy };
-            let served = Served::other(&moka::Cache::new(config), &options);
+            let served = CacheParts::other(&moka::Cache::new(config), &options);
             serve(options, served, verbosity, Start::cold())
         }
         #[cfg(not(all(feature = "dashmap", feature = "moka")))]

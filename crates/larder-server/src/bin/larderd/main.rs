@@ -1,11 +1,11 @@
 //! `larderd`: reads the options, starts the engine, binds the sockets, and serves.
 
+mod cache_parts;
 mod credentials;
 mod engine;
 mod failure;
 mod privileges;
 mod serve;
-mod served;
 mod sockets;
 
 use clap::error::ErrorKind;

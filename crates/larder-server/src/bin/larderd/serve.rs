@@ -1,10 +1,11 @@
 //! Starts the parts of the server, and serves until the server ends.
 
+use super::cache_parts::CacheParts;
 use super::credentials::read_credentials;
 use super::failure::{EX_OSERR, EX_USAGE, Failure, failure};
 use super::privileges::{detach, drop_privileges};
-use super::served::Served;
-use super::sockets::{Bound, bind, is_open_to_others, start_tls};
+
+use super::sockets::{BoundSockets, bind, is_open_to_others, start_tls};
 use larder_cluster::{NodeThreads, SessionHost, addresses};
 use larder_operations::Limits;
 use larder_server::auth::{self, TokenFile};
@@ -14,7 +15,7 @@ use larder_server::gateway::Gateway;
 use larder_server::log::verbosity::Verbosity;
 use larder_server::memory::memory_file::{self, Start};
 use larder_server::memory::slab_classes;
-use larder_server::net::gateway_sockets::GatewaySocket;
+use larder_server::net::gateway_sockets::{GatewaySocket, GatewaySockets};
 use larder_server::net::listener::Listener;
 use larder_server::node;
 use larder_server::options::Options;
@@ -26,6 +27,7 @@ use larder_server::tls::Security;
 use larder_session::Settings;
 use std::fmt::Display;
 use std::io::{self, IsTerminal};
+use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 
 /// The maximum length of unsent replies, in bytes. A connection with more waits until its peer reads.
@@ -39,7 +41,7 @@ const FILES_SPARE: u64 = 64;
 
 pub(crate) fn serve(
     options: Options,
-    Served { cache, replicated, run_workers, region }: Served,
+    CacheParts { cache, replicated, run_workers, region }: CacheParts,
     verbosity: Verbosity,
     start: Start,
 ) -> Result<(), Failure> {
@@ -48,85 +50,28 @@ pub(crate) fn serve(
     let passwords = auth::open(&options, database).map_err(|error| failure(1)(&error))?;
     let tokens = options.token_file.as_deref().map(TokenFile::open).transpose();
     let tokens = tokens.map_err(|error| failure(1)(&error))?;
-    let spare = FILES_SPARE + if options.has_web() { options.gateway_conns as u64 } else { 0 };
-    platform::raise_file_limit(options.conn_limit as u64, spare).map_err(|max| {
-        failure(EX_OSERR)(&format!(
-            "failed to set rlimit for open files. Try starting as root or requesting smaller \
-             maxconns value. (-c {} exceeds the limit of {max} open files)",
-            options.conn_limit
-        ))
-    })?;
+    raise_file_limit(&options)?;
     // Install the handlers before clients can connect: SIGHUP ends a process without a handler.
     let (life, wakeups) = LifeCycle::new().map_err(|error| os(&error))?;
     life.install_signal_handlers().map_err(|error| os(&error))?;
     let credentials = read_credentials(&options)?;
     let etcd = node::read_etcd_settings(&options).map_err(|error| failure(EX_USAGE)(&error))?;
-    let Bound { listeners, udp, gateway, followers } = bind(&options)?;
+    let BoundSockets { listeners, udp, gateway, followers } = bind(&options)?;
     // Read the certificates before dropping privileges: root may be the only user that can read them.
     let tls = start_tls(&options, &listeners, &gateway)?;
     detach(&options)?;
     drop_privileges(&options)?;
     let _pid_file = options.pidfile.as_deref().map(PidFile::write);
-    if options.enable_sasl && options.auth_file.is_some() {
-        tracing::warn!(
-            "-S: -Y takes precedence, as in memcached, and clients log in only by text; omit one of them"
-        );
-    }
-    if options.threads > THREADS_USUAL {
-        tracing::warn!(
-            "-t {}: threads beyond the number of cores are of no use; give the number of cores",
-            options.threads
-        );
-    }
-    for (name, why) in options.without_effect() {
-        tracing::info!("{name} has no effect: {why}");
-    }
-    let settings = Settings {
-        limits: Limits {
-            item_size_max: options.max_item_size,
-            classes: slab_classes::size_classes(!options.disable_cas),
-            prefix_delimiter: options.prefix_delimiter.unwrap_or(b':'),
-        },
-        flush_enabled: !options.disable_flush_all,
-        read_only: options.follow.is_some(),
-        forwards: options.cluster.is_some(),
-        requests_per_poll: options.max_reqs_per_event,
-        output_max: OUTPUT_MAX,
-        for_gateway: false,
-        resp_databases: options.suboptions.resp_db + 1,
-    };
+    log_options(&options);
+    let settings = session_settings(&options);
     let clients = ClientGuards { passwords, tokens, tls };
     let guards = Guards { clients, nodes: credentials };
     let server = Server::new(options, settings, guards, cache.clone(), life, verbosity, start);
     let server = Arc::new(server);
     server.note_listeners(&listeners, &udp);
     let listening = listeners.iter().find_map(Listener::tcp_address);
-    for address in server.listening() {
-        tracing::info!("listening on {address}");
-    }
-    for address in gateway.metrics.iter().filter_map(GatewaySocket::address) {
-        tracing::info!("serving metrics at http://{address}/metrics");
-    }
-    for socket in &gateway.http {
-        let scheme = if socket.security == Security::Plain { "http" } else { "https" };
-        let grpc = if gateway.grpc_shares_http { ", and gRPC at the same address" } else { "" };
-        if let Some(address) = socket.address() {
-            tracing::info!("serving items at {scheme}://{address}/v1/keys{grpc}");
-        }
-    }
-    for address in gateway.grpc.iter().filter_map(GatewaySocket::address) {
-        tracing::info!("serving gRPC at {address}");
-    }
-    for address in followers.iter().filter_map(|socket| socket.local_addr().ok()) {
-        tracing::info!("listening for followers at {address}");
-    }
-    greet(&server);
-    if !server.requires_login() && is_open_to_others(&server, &listeners, &udp, &gateway) {
-        tracing::warn!(
-            "access: every client that reaches this machine can read and change all items, because no login is \
-             required; give -l 127.0.0.1 to serve only this machine, or -Y or -S to require logins"
-        );
-    }
+    log_addresses(&server, &gateway, &followers);
+    log_access(&server, &listeners, &udp, &gateway);
     let image = server.options.suboptions.memory_image.as_deref();
     if let Some(image) = image {
         memory_file::remove_image(image).map_err(|error| os(&error))?;
@@ -157,9 +102,95 @@ pub(crate) fn serve(
     Ok(())
 }
 
+/// Raises the limit of open files to what `-c` needs.
+fn raise_file_limit(options: &Options) -> Result<(), Failure> {
+    let spare = FILES_SPARE + if options.has_web() { options.gateway_conns as u64 } else { 0 };
+    platform::raise_file_limit(options.conn_limit as u64, spare).map_err(|max| {
+        failure(EX_OSERR)(&format!(
+            "failed to set rlimit for open files. Try starting as root or requesting smaller \
+             maxconns value. (-c {} exceeds the limit of {max} open files)",
+            options.conn_limit
+        ))
+    })
+}
+
+/// Logs options that have no effect, or another one than a user may expect.
+fn log_options(options: &Options) {
+    if options.enable_sasl && options.auth_file.is_some() {
+        tracing::warn!(
+            "-S: -Y takes precedence, as in memcached, and clients log in only by text; omit one of them"
+        );
+    }
+    if options.threads > THREADS_USUAL {
+        tracing::warn!(
+            "-t {}: more threads than cores do not raise throughput; set -t to the number of cores",
+            options.threads
+        );
+    }
+    for (name, why) in options.without_effect() {
+        tracing::info!("{name} has no effect: {why}");
+    }
+}
+
+fn session_settings(options: &Options) -> Settings {
+    Settings {
+        limits: Limits {
+            item_size_max: options.max_item_size,
+            classes: slab_classes::size_classes(!options.disable_cas),
+            prefix_delimiter: options.prefix_delimiter.unwrap_or(b':'),
+        },
+        flush_enabled: !options.disable_flush_all,
+        read_only: options.follow.is_some(),
+        forwards: options.cluster.is_some(),
+        requests_per_poll: options.max_reqs_per_event,
+        output_max: OUTPUT_MAX,
+        for_gateway: false,
+        resp_databases: options.suboptions.resp_db + 1,
+    }
+}
+
+/// Logs the addresses that the server listens on.
+fn log_addresses(server: &Server, gateway: &GatewaySockets, followers: &[TcpListener]) {
+    for address in server.listening() {
+        tracing::info!("listening on {address}");
+    }
+    for address in gateway.metrics.iter().filter_map(GatewaySocket::address) {
+        tracing::info!("serving metrics at http://{address}/metrics");
+    }
+    for socket in &gateway.http {
+        let scheme = if socket.security == Security::Plain { "http" } else { "https" };
+        let grpc = if gateway.grpc_shares_http { ", and gRPC at the same address" } else { "" };
+        if let Some(address) = socket.address() {
+            tracing::info!("serving items at {scheme}://{address}/v1/keys{grpc}");
+        }
+    }
+    for address in gateway.grpc.iter().filter_map(GatewaySocket::address) {
+        tracing::info!("serving gRPC at {address}");
+    }
+    for address in followers.iter().filter_map(|socket| socket.local_addr().ok()) {
+        tracing::info!("listening for followers at {address}");
+    }
+    print_startup_line(server);
+}
+
+/// Warns if any client that reaches this machine may use the cache.
+fn log_access(
+    server: &Server,
+    listeners: &[Listener],
+    udp: &[UdpSocket],
+    gateway: &GatewaySockets,
+) {
+    if !server.requires_login() && is_open_to_others(server, listeners, udp, gateway) {
+        tracing::warn!(
+            "access: every client that reaches this machine can read and change all items, because no login is \
+             required; give -l 127.0.0.1 to serve only this machine, or -Y or -S to require logins"
+        );
+    }
+}
+
 /// Prints the addresses and the limits, if standard error is a terminal.
 #[expect(clippy::print_stderr, reason = "independent of the verbosity of the log")]
-fn greet(server: &Server) {
+fn print_startup_line(server: &Server) {
     if io::stderr().is_terminal() {
         let (options, addresses) = (&server.options, server.listening());
         eprintln!(

@@ -12,7 +12,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 
 /// The bound sockets.
-pub(crate) struct Bound {
+pub(crate) struct BoundSockets {
     pub(crate) listeners: Vec<Listener>,
     pub(crate) udp: Vec<UdpSocket>,
     pub(crate) gateway: GatewaySockets,
@@ -21,7 +21,7 @@ pub(crate) struct Bound {
 }
 
 /// Takes the inherited sockets, or else binds the sockets of the options.
-pub(crate) fn bind(options: &Options) -> Result<Bound, Failure> {
+pub(crate) fn bind(options: &Options) -> Result<BoundSockets, Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let inherited = activation::inherited(options).map_err(|error| os(&error))?;
     let listeners = match inherited {
@@ -36,7 +36,7 @@ pub(crate) fn bind(options: &Options) -> Result<Bound, Failure> {
     let followers = gateway_sockets::bind_replication(options).map_err(|error| os(&error))?;
     gateway_sockets::write_port_file(&listeners, &udp, &gateway, &followers)
         .map_err(|error| os(&error))?;
-    Ok(Bound { listeners, udp, gateway, followers })
+    Ok(BoundSockets { listeners, udp, gateway, followers })
 }
 
 /// Reads the certificates of `-Z`. Call this before dropping privileges.

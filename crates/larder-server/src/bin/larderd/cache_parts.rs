@@ -19,7 +19,7 @@ fn run_workers(cache: &impl Cache) -> RunWorkers {
 }
 
 /// A cache in the types that the parts of the server use.
-pub(crate) struct Served {
+pub(crate) struct CacheParts {
     /// The type-erased cache, for every part except the workers.
     pub(crate) cache: erased::Cache,
     /// The cache and its journals; `None` without `--replicate-on`.
@@ -29,7 +29,7 @@ pub(crate) struct Served {
     pub(crate) region: Option<segment::Cache>,
 }
 
-impl Served {
+impl CacheParts {
     /// Wraps a cache of the segment engine. The workers are compiled for this engine, with and without journals,
     /// because they do more than nine tenths of the server's work.
     pub(crate) fn segment(cache: &segment::Cache, options: &Options) -> Self {
