@@ -3,7 +3,7 @@
 
 use super::flash::FlashFile;
 use super::misuse::{Misuse, USAGE};
-use super::suboption_table::{Does, Row, TABLE, Takes, Value};
+use super::suboption_table::{Effect, Row, TABLE, Value, ValueSyntax};
 use super::suboptions::Suboptions;
 use std::fmt::Write;
 
@@ -37,8 +37,8 @@ impl Suboptions {
             self.flash.given.push(row.name);
         }
         match row.does {
-            Does::Set(_, set) => set(self, &value),
-            Does::Nothing(why) => self.without_effect.push((row.name, why)),
+            Effect::Set(_, set) => set(self, &value),
+            Effect::Nothing(why) => self.without_effect.push((row.name, why)),
         }
         Ok(())
     }
@@ -64,25 +64,25 @@ impl Row {
     fn check<'t>(&self, given: Option<&'t str>) -> Result<Value<'t>, String> {
         let value = |text| Value { text, number: 0, fraction: 0.0 };
         match (&self.takes, given.filter(|text| !text.is_empty())) {
-            (Takes::Nothing, _) => Ok(value("")),
-            (Takes::Switch(..), None) => Ok(Value { number: 1, ..value("") }),
+            (ValueSyntax::Nothing, _) => Ok(value("")),
+            (ValueSyntax::Switch(..), None) => Ok(Value { number: 1, ..value("") }),
             (_, None) => Err(self.missing()),
-            (Takes::Text, Some(text)) => Ok(value(text)),
-            (Takes::FlashFile, Some(text)) => FlashFile::parse(text).map(|_| value(text)),
-            (Takes::Word(known, wrong), Some(text)) => {
+            (ValueSyntax::Text, Some(text)) => Ok(value(text)),
+            (ValueSyntax::FlashFile, Some(text)) => FlashFile::parse(text).map(|_| value(text)),
+            (ValueSyntax::Word(known, wrong), Some(text)) => {
                 let known = known.iter().any(|word| word.eq_ignore_ascii_case(text));
                 if known { Ok(value(text)) } else { Err((*wrong).to_owned()) }
             }
-            (Takes::Number(range, wrong) | Takes::Switch(range, wrong), Some(text)) => {
+            (ValueSyntax::Number(range, wrong) | ValueSyntax::Switch(range, wrong), Some(text)) => {
                 let number = text.parse().map_err(|_| self.unreadable())?;
                 let value = Value { number, ..value(text) };
                 if range.contains(&number) { Ok(value) } else { Err((*wrong).to_owned()) }
             }
-            (Takes::Real, Some(text)) => {
+            (ValueSyntax::Real, Some(text)) => {
                 let fraction = text.parse().map_err(|_| self.unreadable())?;
                 Ok(Value { fraction, ..value(text) })
             }
-            (Takes::Fraction(max, wrong), Some(text)) => {
+            (ValueSyntax::Fraction(max, wrong), Some(text)) => {
                 let fraction: f64 = text.parse().map_err(|_| self.unreadable())?;
                 let fits = fraction > 0.0 && fraction <= *max;
                 if fits { Ok(Value { fraction, ..value(text) }) } else { Err((*wrong).to_owned()) }
@@ -118,7 +118,7 @@ pub(super) fn help() -> String {
         // Writing to a string does not fail.
         let _ = writeln!(text, "\n  {heading}:");
         for row in TABLE.iter().filter(|row| row.heading() == heading) {
-            let (Does::Set(help, _) | Does::Nothing(help)) = row.does;
+            let (Effect::Set(help, _) | Effect::Nothing(help)) = row.does;
             let _ = writeln!(text, "   - {:<24} {help}", format!("{}:", row.name));
         }
     }
@@ -129,10 +129,10 @@ impl Row {
     /// The heading in the help.
     fn heading(&self) -> &'static str {
         match self.does {
-            Does::Nothing(_) => "No effect",
-            Does::Set(..) if self.name.starts_with("ext_") => "Flash",
-            Does::Set(..) if self.name.starts_with("ssl_") => "TLS",
-            Does::Set(..) => "Connections and items",
+            Effect::Nothing(_) => "No effect",
+            Effect::Set(..) if self.name.starts_with("ext_") => "Flash",
+            Effect::Set(..) if self.name.starts_with("ssl_") => "TLS",
+            Effect::Set(..) => "Connections and items",
         }
     }
 }

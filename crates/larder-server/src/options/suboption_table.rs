@@ -9,12 +9,12 @@ use std::ops::RangeInclusive;
 /// One suboption.
 pub(super) struct Row {
     pub(super) name: &'static str,
-    pub(super) takes: Takes,
-    pub(super) does: Does,
+    pub(super) takes: ValueSyntax,
+    pub(super) does: Effect,
 }
 
 /// The values that may follow the `=`, and the message for a value out of range.
-pub(super) enum Takes {
+pub(super) enum ValueSyntax {
     /// No value; a given value is ignored, as in memcached.
     Nothing,
     /// A whole number.
@@ -34,7 +34,7 @@ pub(super) enum Takes {
 }
 
 /// The effect of a suboption.
-pub(super) enum Does {
+pub(super) enum Effect {
     /// The help for `--help`, and the function that sets the option.
     Set(&'static str, fn(&mut Suboptions, &Value<'_>)),
     /// No effect; the text is the reason.
@@ -73,7 +73,7 @@ const SHOWN: &str = "only appears in stats settings";
 
 /// memcached's extended options, and Larder's own.
 pub(super) const TABLE: &[Row] = &{
-    use Takes::{Fraction, Nothing, Number, Real, Switch, Text, Word};
+    use ValueSyntax::{Fraction, Nothing, Number, Real, Switch, Text, Word};
     [
         set("maxconns_fast", Nothing, "refuse connections beyond -c at once (default)", |o, _| {
             o.maxconns_fast = true
@@ -247,7 +247,7 @@ pub(super) const TABLE: &[Row] = &{
         ),
         set(
             "ext_path",
-            Takes::FlashFile,
+            ValueSyntax::FlashFile,
             "FILE:SIZE[:bucket], a file or block device for items evicted from memory; units: m, g, t, p; may be \
              repeated",
             // check() has parsed the value before.
@@ -382,13 +382,13 @@ pub(super) const TABLE: &[Row] = &{
 
 const fn set(
     name: &'static str,
-    takes: Takes,
+    takes: ValueSyntax,
     help: &'static str,
     set: fn(&mut Suboptions, &Value<'_>),
 ) -> Row {
-    Row { name, takes, does: Does::Set(help, set) }
+    Row { name, takes, does: Effect::Set(help, set) }
 }
 
-const fn without(name: &'static str, takes: Takes, why: &'static str) -> Row {
-    Row { name, takes, does: Does::Nothing(why) }
+const fn without(name: &'static str, takes: ValueSyntax, why: &'static str) -> Row {
+    Row { name, takes, does: Effect::Nothing(why) }
 }

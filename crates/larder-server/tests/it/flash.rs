@@ -306,3 +306,41 @@ fn the_file_has_the_configured_length_and_one_owner() {
     assert_eq!((about.len(), about.mode() & 0o777), ((64 << 20) + 4096, 0o600));
     assert!(about.blocks() * 512 >= 64 << 20, "{} blocks", about.blocks());
 }
+
+/// A device that fails can be followed in the log, and the server continues without it.
+#[test]
+fn a_failing_device_is_logged() {
+    let (scratch, server) = server(256, "");
+    wait_for("writes", || {
+        fill(&server);
+        number(&server, "extstore_objects_written") > 1000
+    });
+    let file = std::fs::File::options().write(true).open(scratch.path("items")).unwrap();
+    file.set_len(0).unwrap();
+    wait_for("the end of flash", || {
+        for key in 0..ITEMS {
+            server.ask_text(&format!("get key{key}\r\n"));
+            if number(&server, "flash_off") == 1 {
+                return true;
+            }
+        }
+        false
+    });
+    wait_for("the log", || server.said().contains("flash: turned off after repeated failures"));
+    assert!(server.said().contains("reads or writes of -o ext_path failed"), "{}", server.said());
+    assert!(number(&server, "flash_errors") > 0);
+    assert_eq!(server.ask_text("set after 0 0 1\r\n1\r\nget after\r\n").lines().count(), 4);
+}
+
+#[test]
+fn refused_changes_are_logged() {
+    let server = Server::larderd(&["-m", "4", "-M"]);
+    let value = "v".repeat(100_000);
+    wait_for("a refused change", || {
+        let set = format!("set {} 0 0 100000\r\n{value}\r\n", number(&server, "cmd_set"));
+        server.ask_text(&set).starts_with("SERVER_ERROR out of memory")
+    });
+    let line =
+        "changes refused: 1 since the last such line: memory is full, and -M forbids evictions";
+    wait_for("the log", || server.said().contains(line));
+}

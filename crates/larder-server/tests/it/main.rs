@@ -25,6 +25,7 @@ mod options {
     mod command_line;
     mod config;
     mod documented;
+    mod options_page;
     mod refusals;
     mod suboptions;
 }

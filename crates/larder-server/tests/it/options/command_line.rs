@@ -282,33 +282,6 @@ fn help_has_headings_and_h_explains_fewer_options() {
     assert!(short.lines().count() < long.lines().count() / 3, "{short}");
 }
 
-/// Each option's row on the page starts with the effect that `--help` states, and the page has no other options.
-#[test]
-fn the_page_of_options_agrees_with_help() {
-    let help = String::from_utf8(larderd(&["--help"]).stdout).unwrap();
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/options.md");
-    let page = std::fs::read_to_string(page).unwrap();
-    let name = |line: &str| {
-        let long = line.trim_start().split([' ', ',']).find(|word| word.starts_with("--"));
-        long.map(|long| long.trim_end_matches('.').to_owned())
-    };
-    let options = help
-        .lines()
-        .zip(help.lines().skip(1))
-        .filter(|(line, _)| line.starts_with("  -") || line.starts_with("      --"));
-    let mut found = 0;
-    for (line, effect) in options {
-        let name = name(line).unwrap();
-        let row = page.lines().find(|row| row.contains(&format!("`{name}`")));
-        let row = row.unwrap_or_else(|| panic!("docs/options.md has no row for {name}"));
-        let effect = effect.trim().split(" [").next().unwrap();
-        assert!(row.contains(effect), "{name}: {effect:?} is not in {row:?}");
-        found += 1;
-    }
-    let rows = page.lines().filter(|row| row.starts_with("| `-"));
-    assert_eq!(rows.count(), found, "options on the page and in --help");
-}
-
 #[test]
 fn the_log_contains_connections_with_vv() {
     for (option, expected) in [("-v", false), ("-vv", true)] {
