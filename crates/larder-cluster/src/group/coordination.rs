@@ -112,11 +112,13 @@ impl EtcdLog {
     fn note<T>(&mut self, answer: &Result<T, CoordinatorError>) {
         match (answer, &self.error) {
             (Ok(_), Some(_)) => {
-                tracing::info!("etcd is reachable again");
+                tracing::info!("etcd: requests succeed again");
                 self.error = None;
             }
             (Err(error), None) => {
-                tracing::warn!("etcd is unreachable, check --etcd and the network: {error}");
+                tracing::warn!(
+                    "etcd: a request failed: {error}; check --etcd, its credentials and the network"
+                );
                 self.error = Some(error.clone());
             }
             _ => (),
@@ -126,13 +128,14 @@ impl EtcdLog {
 
 fn log_role(role: &Role) {
     match role {
-        Role::Leaderless => tracing::info!("the group has no leader"),
+        Role::Leaderless => tracing::warn!(
+            "no leader: requests for items fail until a member is elected; see `larder cluster status`"
+        ),
         Role::Leader { epoch, starts_empty: false } => {
             tracing::info!("this server leads the group in epoch {epoch}");
         }
         Role::Leader { epoch, starts_empty: true } => tracing::warn!(
-            "this server leads the group in epoch {epoch}, without items: all members in sync have \
-             lost theirs by a restart"
+            "this server leads the group in epoch {epoch} with an empty cache: every in-sync member has restarted"
         ),
         Role::Follower { leader, epoch } => {
             tracing::info!("{} leads the group in epoch {epoch}", leader.node);
