@@ -8,6 +8,7 @@ use crate::log::Log;
 use crate::log::verbosity::Verbosity;
 use crate::memory::Memory;
 use crate::memory::memory_file::Start;
+use crate::memory::storage_watch::{StorageCounts, StorageWatch};
 use crate::net::gate::Gate;
 use crate::node;
 use crate::options::Options;
@@ -78,6 +79,8 @@ pub(crate) struct Warnings {
     pub(crate) accept: RateLimitedWarning,
     /// A connection was closed because the buffer limit had no room for it.
     pub(crate) refused: RateLimitedWarning,
+    /// The engine refused changes, or flash fails.
+    pub(crate) storage: StorageWatch,
 }
 
 /// The credentials required of clients and of other nodes.
@@ -193,12 +196,25 @@ impl Server {
 
     /// Records that a worker is alive.
     pub(crate) fn heartbeat(&self, worker: usize) {
-        if worker == 0 && self.start.restart.is_some() {
-            self.note_refused_memory();
+        if worker == 0 {
+            self.check_storage();
         }
         if let Some(seen) = self.last_seen.get(worker) {
             seen.store(self.clock.now().0, Relaxed);
         }
+    }
+
+    /// Logs refused changes and failures of flash, and lowers the memory limit if it can't be reached.
+    fn check_storage(&self) {
+        if self.start.restart.is_some() {
+            self.note_refused_memory();
+        }
+        let refused = self.counters.iter().map(|counters| counters.thread.store_no_memory.get());
+        self.warnings.storage.check(&StorageCounts {
+            refused: refused.sum(),
+            evicts: !self.options.disable_evictions,
+            flash: self.flash_gauges(),
+        });
     }
 
     /// Lowers the memory limit if the file system of `-e` has refused memory to the cache.

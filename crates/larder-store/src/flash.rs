@@ -111,6 +111,8 @@ pub struct FlashGauges {
     pub bytes_fragmented: u64,
     /// Reads and writes under way.
     pub io_queue: u64,
+    /// Failed reads and writes of the device.
+    pub errors: u64,
     /// Whether the device is switched off after too many failures.
     pub is_off: bool,
 }

@@ -29,7 +29,7 @@ pub(crate) enum ClusterCommand {
         #[arg(long, value_name = "CHANGES", value_parser = ack_modes())]
         ack: AckMode,
     },
-    /// Transfer leadership to another in-sync node, without lost items or failed requests
+    /// Transfer leadership to another in-sync node; requests in progress are completed first
     TransferLeadership {
         #[command(flatten)]
         group: GroupArguments,

@@ -3,6 +3,7 @@
 pub mod flash;
 pub mod memory_file;
 pub mod slab_classes;
+pub(crate) mod storage_watch;
 
 use larder_store::LimitRefused;
 use std::ops::RangeInclusive;

@@ -219,6 +219,13 @@ pub(in crate::stats) const LARDERS: &[Row] = &[Row::counter(
 )
 .metric("larder_flash_items_returned_total", &[])
 .shown(FLASH),
+Row::counter(
+    "flash_errors",
+    Server(|s| s.flash_gauges().map_or(0, |flash| flash.errors).into()),
+    "Larder's own: failed reads and writes of the flash device.",
+)
+.metric("larder_flash_errors_total", &[])
+.shown(FLASH),
 Row::gauge(
     "flash_off",
     Server(|s| Value::bit(s.flash_gauges().is_some_and(|flash| flash.is_off))),

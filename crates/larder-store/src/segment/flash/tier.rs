@@ -474,6 +474,7 @@ impl Flash {
             bytes_used,
             bytes_fragmented: (pages_used * page_size).saturating_sub(bytes_used),
             io_queue: counts.reading.get() + self.queue.len() as u64,
+            errors: counts.errors.get(),
             is_off: self.is_off(),
         }
     }

@@ -1,0 +1,128 @@
+//! Log lines about the storage of items: refused values, and a flash device that fails.
+//!
+//! The engine counts these events and does not log. A worker compares the counts about once a second.
+
+use larder_store::FlashGauges;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The minimum time between two lines about one count.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Logs growing counts of failures, each at most once a minute.
+#[derive(Debug, Default)]
+pub(crate) struct StorageWatch(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    refused: LoggedCount,
+    flash_errors: LoggedCount,
+    is_flash_off: bool,
+}
+
+/// The counts that a check compares with those of the last check.
+pub(crate) struct StorageCounts {
+    /// The changes refused because memory was full.
+    pub(crate) refused: u64,
+    /// Whether the engine may evict items: no `-M`.
+    pub(crate) evicts: bool,
+    /// The gauges of the flash tier, if there is one.
+    pub(crate) flash: Option<FlashGauges>,
+}
+
+impl StorageWatch {
+    /// Logs what has happened since the last call.
+    pub(crate) fn check(&self, counts: &StorageCounts) {
+        for (is_error, line) in self.lines(counts, Instant::now()) {
+            if is_error {
+                tracing::error!("{line}");
+            } else {
+                tracing::warn!("{line}");
+            }
+        }
+    }
+
+    /// The lines to log, each with whether its level is error.
+    fn lines(&self, counts: &StorageCounts, now: Instant) -> Vec<(bool, String)> {
+        // No code panics while it holds the lock.
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = Vec::new();
+        if let Some(new) = state.refused.due(counts.refused, now) {
+            let cause = if counts.evicts {
+                "memory is full, and no item could be evicted in time; raise -m"
+            } else {
+                "memory is full, and -M forbids evictions; raise -m, or omit -M"
+            };
+            lines
+                .push((false, format!("changes refused: {new} since the last such line: {cause}")));
+        }
+        let Some(flash) = &counts.flash else { return lines };
+        if let Some(new) = state.flash_errors.due(flash.errors, now) {
+            let line = format!(
+                "flash: {new} reads or writes of -o ext_path failed since the last such line; check the device (dmesg)"
+            );
+            lines.push((false, line));
+        }
+        if flash.is_off && !state.is_flash_off {
+            state.is_flash_off = true;
+            let line = "flash: turned off after repeated failures; its items are misses until larderd is \
+                        restarted with a working device";
+            lines.push((true, line.to_owned()));
+        }
+        lines
+    }
+}
+
+/// A count, and its value at the last line about it.
+#[derive(Debug, Default)]
+struct LoggedCount {
+    logged: u64,
+    at: Option<Instant>,
+}
+
+impl LoggedCount {
+    /// The increase since the last line, if there is one and the next line may be logged.
+    fn due(&mut self, count: u64, now: Instant) -> Option<u64> {
+        // `stats reset` sets counters to 0.
+        self.logged = self.logged.min(count);
+        let is_early = self.at.is_some_and(|at| now.saturating_duration_since(at) < INTERVAL);
+        if count == self.logged || is_early {
+            return None;
+        }
+        self.at = Some(now);
+        Some(count - std::mem::replace(&mut self.logged, count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(watch: &StorageWatch, refused: u64, flash: [u64; 2], now: Instant) -> Vec<String> {
+        let [errors, off] = flash;
+        let gauges = FlashGauges { errors, is_off: off == 1, ..FlashGauges::default() };
+        let counts = StorageCounts { refused, evicts: false, flash: Some(gauges) };
+        watch.lines(&counts, now).into_iter().map(|(_, line)| line).collect()
+    }
+
+    #[test]
+    fn a_count_is_logged_once_a_minute_with_its_increase() {
+        let (watch, start) = (StorageWatch::default(), Instant::now());
+        let at = |secs| start + Duration::from_secs(secs);
+        assert_eq!(lines(&watch, 0, [0, 0], at(0)), [""; 0]);
+        assert!(lines(&watch, 5, [0, 0], at(1))[0].starts_with("changes refused: 5 since"));
+        assert_eq!(lines(&watch, 9, [0, 0], at(60)), [""; 0]);
+        assert!(lines(&watch, 12, [0, 0], at(61))[0].starts_with("changes refused: 7 since"));
+        // After `stats reset`.
+        assert!(lines(&watch, 3, [0, 0], at(130))[0].starts_with("changes refused: 3 since"));
+    }
+
+    #[test]
+    fn the_end_of_flash_is_logged_once() {
+        let (watch, start) = (StorageWatch::default(), Instant::now());
+        let seen = lines(&watch, 0, [256, 1], start);
+        assert!(seen[0].starts_with("flash: 256 reads or writes"), "{seen:?}");
+        assert!(seen[1].starts_with("flash: turned off"), "{seen:?}");
+        assert_eq!(lines(&watch, 0, [256, 1], start + INTERVAL), [""; 0]);
+    }
+}
