@@ -1,4 +1,4 @@
-//! Why options cannot be used.
+//! Errors of options.
 
 /// An option whose value cannot be used.
 #[derive(Debug, thiserror::Error)]
