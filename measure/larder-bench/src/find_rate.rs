@@ -49,7 +49,7 @@ pub struct Search {
     pub steps: Vec<Step>,
     /// The highest rate that passed, in requests per second.
     pub highest_per_second: Option<u64>,
-    /// The lowest rate above it that failed; none if the maximum rate passed.
+    /// The lowest rate above it that failed; `None` if the maximum rate passed.
     pub fails_at_per_second: Option<u64>,
     /// Number of faults by kind while the keys were set, before the first run.
     pub fill_faults: BTreeMap<String, u64>,
@@ -107,7 +107,7 @@ impl Search {
     }
 }
 
-/// The rate between two; none if they are close enough.
+/// The midpoint of a passing and a failing rate; `None` if their ratio is at most [`PRECISION`].
 #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^53")]
 fn between(low: u64, high: u64) -> Option<u64> {
     let is_close = high as f64 <= low as f64 * PRECISION || high - low < 2;

@@ -22,7 +22,7 @@ pub struct Outcome {
     pub connections: u64,
     /// Number of lost connections.
     pub lost_connections: u64,
-    /// With `--reconnect-on-error`: the outage, and the answers after it. None if no connection was
+    /// With `--reconnect-on-error`: the outage, and the answers after it. `None` if no connection was
     /// lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interruption: Option<Interruption>,
@@ -186,7 +186,7 @@ pub struct FlashUse {
     pub hits: u64,
     /// Number of hits that were read from flash.
     pub hits_from_flash: u64,
-    /// The share of hits that were read from flash; none without hits.
+    /// The share of hits that were read from flash; `None` without hits.
     pub share_from_flash: Option<f64>,
     /// Number of reads from flash without a result: the request was cancelled, or the record was
     /// overwritten or corrupt.

@@ -30,7 +30,7 @@ pub struct Settings {
     /// Whether lost connections reconnect.
     #[serde(default)]
     pub reconnect_on_error: bool,
-    /// Growth of the number of connections; none if all are open from the start.
+    /// Growth of the number of connections; `None` if all are open from the start.
     pub steps: Option<Steps>,
     /// Number of load threads, each with an event loop.
     pub threads: usize,
@@ -60,11 +60,11 @@ pub struct Settings {
     pub data_size: DataSize,
     /// Whether values are random bytes, which do not compress.
     pub random_data: bool,
-    /// Minimum and maximum TTL of sets in seconds, uniformly distributed; none is no expiry.
+    /// Minimum and maximum TTL of sets in seconds, uniformly distributed; `None` for no expiry.
     pub expiry: Option<(u32, u32)>,
     /// The end of the run.
     pub stop: Stop,
-    /// Open loop: requests per second of all clients together. None for a closed loop, in which a client
+    /// Open loop: requests per second of all clients together. `None` for a closed loop, in which a client
     /// sends when its requests are answered.
     pub rate: Option<u64>,
     /// Distribution of the requests of an open loop over time.
@@ -76,7 +76,7 @@ pub struct Settings {
     /// Time without any answer after which the run ends, and maximum time to wait for outstanding
     /// answers at the end of a timed run.
     pub timeout: Duration,
-    /// Maximum time to establish a connection; none is the system's limit.
+    /// Maximum time to establish a connection; `None` for the system's limit.
     pub connection_timeout: Option<Duration>,
     /// Seed of the random numbers. Runs with the same seed send the same requests.
     pub seed: u64,
@@ -182,7 +182,7 @@ impl fmt::Display for Distribution {
 pub struct TraceReplay {
     /// The trace's file.
     pub file: PathBuf,
-    /// Open loop: speed as a multiple of the recorded one; TTLs are divided by it. None for a closed
+    /// Open loop: speed as a multiple of the recorded one; TTLs are divided by it. `None` for a closed
     /// loop, in which connections send when their requests are answered.
     pub speed: Option<f64>,
     /// The request after a get that misses; `None` is the default of the trace's form.
@@ -214,7 +214,7 @@ pub struct KeySpace {
     pub keys: Keys,
     /// The sizes of values.
     pub data_size: DataSize,
-    /// Minimum and maximum TTL of sets in seconds, uniformly distributed; none is no expiry.
+    /// Minimum and maximum TTL of sets in seconds, uniformly distributed; `None` for no expiry.
     pub expiry: Option<(u32, u32)>,
 }
 
@@ -242,7 +242,7 @@ pub enum Arrivals {
 /// The credentials of all connections.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// The user; none for a login with a password only, which RESP permits.
+    /// The user; `None` for a login with a password only, which RESP permits.
     pub user: Option<String>,
     /// The password.
     pub password: String,

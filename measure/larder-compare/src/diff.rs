@@ -35,7 +35,7 @@ pub(crate) struct Difference {
 /// metrics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
-    /// The metric; none for all metrics without their own threshold.
+    /// The metric; `None` for all metrics without their own threshold.
     pub metric: Option<Metric>,
     /// The limit in percent.
     pub percent: f64,
@@ -131,7 +131,7 @@ impl Side {
         self.records.iter().map(|record| record.cell.of_all_runs()).collect()
     }
 
-    /// The reason why a run of a cell failed; none if all its runs have results.
+    /// The reason why a run of a cell failed; `None` if all its runs have results.
     fn failure(&self, place: &Cell) -> Option<&str> {
         let mut there = self.records.iter().filter(|record| record.cell.of_all_runs() == *place);
         there.find_map(Record::failure)

@@ -38,7 +38,7 @@ pub struct Harness<'s> {
 }
 
 impl Harness<'_> {
-    /// Starts the server from its `program`, measures all phases, and stops it. None if a signal
+    /// Starts the server from its `program`, measures all phases, and stops it. `None` if a signal
     /// interrupted it. `attempt` counts the measurements of the same trial from 1.
     #[must_use]
     pub fn run(&self, trial: &Trial<'_>, program: &Path, attempt: usize) -> Option<Vec<Record>> {

@@ -165,7 +165,7 @@ impl Metric {
         )
     }
 
-    /// Its value in a result of a load on `load_cores` cores; none if it does not apply.
+    /// Its value in a result of a load on `load_cores` cores; `None` if it does not apply.
     #[must_use]
     pub fn of(self, record: &Record, load_cores: usize) -> Option<f64> {
         if self == Self::OthersBusy {
@@ -232,7 +232,7 @@ impl Metric {
     }
 }
 
-/// A cost; none if it is 0. No server answers requests without CPU time, but the CPU times of processes have
+/// A cost; `None` if it is 0. No server answers requests without CPU time, but the CPU times of processes have
 /// a resolution of about 10 ms, and some systems do not report them.
 fn known(cost: Option<f64>) -> Option<f64> {
     cost.filter(|cost| *cost > 0.0)

@@ -40,7 +40,7 @@ pub struct Setup {
 pub struct Installed {
     /// The server's name in the suite.
     pub name: String,
-    /// The path of its program; none if it is not installed.
+    /// The path of its program; `None` if it is not installed.
     pub program: Option<PathBuf>,
     /// The version that the program prints.
     pub version: Option<String>,

@@ -19,7 +19,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of `numbers`; none without numbers.
+    /// The spread of `numbers`; `None` without numbers.
     #[must_use]
     pub fn of(mut numbers: Vec<f64>) -> Option<Self> {
         numbers.sort_by(f64::total_cmp);
@@ -32,7 +32,7 @@ impl Spread {
         })
     }
 
-    /// This median ÷ the median of `baseline`; none if that is 0.
+    /// This median ÷ the median of `baseline`; `None` if that is 0.
     #[must_use]
     pub fn ratio(&self, baseline: &Self) -> Option<f64> {
         (baseline.median > 0.0).then(|| self.median / baseline.median)
@@ -55,7 +55,7 @@ impl Interval {
     /// rank-sum test of Wilcoxon, Mann and Whitney. Its ends are two of the sorted ratios of each
     /// number of `ours` to each of `theirs`. Source: L. E. Moses; see Hollander, Wolfe, Chicken:
     /// Nonparametric Statistical Methods, 3rd edition, section 4.3. The book treats differences;
-    /// ratios are differences of logarithms. None with fewer than three numbers on either side, or
+    /// ratios are differences of logarithms. `None` with fewer than three numbers on either side, or
     /// with a number that is not positive.
     #[must_use]
     pub fn of_ratio(ours: &[f64], theirs: &[f64]) -> Option<Self> {

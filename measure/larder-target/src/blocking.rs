@@ -214,7 +214,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The server's memory limit in bytes from memcached's `stats`; none in RESP.
+    /// The server's memory limit in bytes from memcached's `stats`; `None` in RESP.
     ///
     /// # Errors
     /// The connection is lost.

@@ -9,7 +9,7 @@ pub struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// The times so far; none if the system does not report them.
+    /// The times so far; `None` if the system does not report them.
     pub fn now(pid: i32) -> Option<Self> {
         let server = crate::process::usage(pid)?;
         let ours = crate::process::own_cpu_secs() + server.user_secs + server.system_secs;

@@ -32,14 +32,14 @@ pub struct FlashStats {
 }
 
 impl FlashStats {
-    /// Queries a server. None if it has no flash tier, or does not answer in memcached's text protocol.
+    /// Queries a server. `None` if it has no flash tier, or does not answer in memcached's text protocol.
     #[must_use]
     pub fn of(address: &ServerAddress) -> Option<Self> {
         let mut connection = Connection::open_within(address, Dialect::Text, TIMEOUT).ok()?;
         Self::parse(&connection.stats().ok()?)
     }
 
-    /// Parses the values of `stats`; none without those of a flash tier.
+    /// Parses the values of `stats`; `None` without those of a flash tier.
     #[must_use]
     pub fn parse(stats: &BTreeMap<String, String>) -> Option<Self> {
         let number = |name: &str| stats.get(name).and_then(|value| value.parse::<u64>().ok());

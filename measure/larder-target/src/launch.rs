@@ -45,7 +45,7 @@ pub struct Launch<'l> {
     pub port: Option<u16>,
     /// The protocol in which it must answer.
     pub protocol: Protocol,
-    /// The cores of the server; none for those of this process.
+    /// The cores of the server; `None` for those of this process.
     pub cores: Option<&'l CoreSet>,
     /// A file for its output. Without one, it inherits standard error.
     pub log: Option<&'l Path>,

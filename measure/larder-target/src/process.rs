@@ -12,7 +12,7 @@ pub struct Usage {
     pub system_secs: f64,
     /// Resident memory in bytes. Counts shared memory once per process.
     pub rss_bytes: u64,
-    /// Bytes written to storage devices, including the page cache's. None if the system does not report
+    /// Bytes written to storage devices, including the page cache's. `None` if the system does not report
     /// them.
     pub written_bytes: Option<u64>,
 }
@@ -57,7 +57,7 @@ mod linux {
         }
     }
 
-    /// CPU time and memory of a process and its descendants. CPU time includes exited descendants. None
+    /// CPU time and memory of a process and its descendants. CPU time includes exited descendants. `None`
     /// if the process does not exist.
     #[expect(clippy::cast_precision_loss, reason = "ticks of a process's life")]
     pub fn usage(pid: i32) -> Option<Usage> {
@@ -78,8 +78,8 @@ mod linux {
         })
     }
 
-    /// The bytes that a process has written to storage devices. None if it belongs to another user or the system does not
-    /// report them. 0 for a descendant of `root` that has exited.
+    /// The bytes that a process has written to storage devices. `None` if it belongs to another user or the system does
+    /// not report them. 0 for a descendant of `root` that has exited.
     fn written_bytes(pid: i32, root: i32) -> Option<u64> {
         match Process::new(pid).and_then(|process| process.io()) {
             Ok(io) => Some(io.write_bytes),
@@ -149,7 +149,7 @@ mod linux {
     }
 
     impl Events {
-        /// Starts counting. None if the machine has no hardware counters or access is denied.
+        /// Starts counting. `None` if the machine has no hardware counters or access is denied.
         pub fn count(pid: i32) -> Option<Self> {
             let mut threads: Vec<i32> = Vec::new();
             for stat in tree(pid) {

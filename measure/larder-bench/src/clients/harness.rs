@@ -43,7 +43,7 @@ pub trait Harness {
     /// A call failed, or a value was wrong.
     fn many(&self, keys: usize, calls: u32) -> Result<f64, Failure>;
 
-    /// The time from the start of the first operation that fails or takes [`OUTAGE_MIN`] to the next success. None if
+    /// The time from the start of the first operation that fails or takes [`OUTAGE_MIN`] to the next success. `None` if
     /// there is no such success within [`RECOVERY_MAX`].
     ///
     /// # Errors

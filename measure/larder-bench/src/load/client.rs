@@ -60,7 +60,7 @@ impl Client {
         self.connections.iter_mut().flatten()
     }
 
-    /// The connection to a server; none if it is lost.
+    /// The connection to a server; `None` if it is lost.
     #[inline]
     pub(crate) fn connection(&mut self, server: usize) -> Option<&mut Connection> {
         self.connections.get_mut(server)?.as_mut()
@@ -90,7 +90,7 @@ impl Client {
         }
     }
 
-    /// Number of requests left to draw; none in a timed run.
+    /// Number of requests left to draw; `None` in a timed run.
     pub(crate) fn left(&self) -> Option<u64> {
         self.generator.left()
     }

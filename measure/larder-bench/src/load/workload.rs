@@ -63,7 +63,7 @@ impl Load {
         Writer::new(&self.settings, &self.spaces)
     }
 
-    /// The TLS settings of connections to a server; none without TLS.
+    /// The TLS settings of connections to a server; `None` without TLS.
     pub(super) fn tls(&self, server: usize) -> Option<&TlsClient> {
         self.tls.get(server)
     }

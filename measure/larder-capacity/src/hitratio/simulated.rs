@@ -29,7 +29,7 @@ pub struct Simulated {
     pub lru: HitStats,
     /// A cache with Larder's eviction policy.
     pub s3fifo: HitStats,
-    /// Bélády's algorithm, which knows future requests.
+    /// Bélády's algorithm, with knowledge of future requests.
     pub optimum: HitStats,
     /// A lower bound on the miss ratio of any cache.
     pub bound: Bound,

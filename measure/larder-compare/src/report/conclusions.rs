@@ -55,7 +55,7 @@ enum Winner<'t> {
     Unclear,
 }
 
-/// The best of the servers without failures at a place; none for fewer than two.
+/// The best of the servers without failures at a place; `None` for fewer than two.
 fn winner(table: &Table, metric: Metric) -> Option<Winner<'_>> {
     let sound = table.rows.iter().filter(|row| !row.has_failed());
     let mut ranked: Vec<(&Row, f64)> =

@@ -46,7 +46,7 @@ pub(crate) struct Series {
 /// The result of a server at a tick.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
-    /// Median and spread; none without a result.
+    /// Median and spread; `None` without a result.
     pub(crate) spread: Option<Spread>,
     /// Whether a run failed. The plot crosses out the point.
     pub(crate) failed: bool,
@@ -78,7 +78,7 @@ impl Figure {
     }
 
     /// The latencies at a place by percentile, as in HdrHistogram's plots: each step to the right leaves a
-    /// half to a tenth of the slower requests. None without loads.
+    /// half to a tenth of the slower requests. `None` without loads.
     pub(crate) fn percentiles(table: &Table) -> Option<Self> {
         let figure = |courses: &[Course]| {
             let spread = |quantile: f64| {
@@ -91,7 +91,7 @@ impl Figure {
         Self::of_courses(table, "Latency by percentile", "Percentile", scale, metric, ticks, figure)
     }
 
-    /// The rate at a place over time. None without loads of at least three seconds.
+    /// The rate at a place over time. `None` without loads of at least three seconds.
     pub(crate) fn over_time(table: &Table) -> Option<Self> {
         let courses = table.rows.iter().filter_map(Row::figures).flat_map(|f| &f.courses);
         let seconds = courses.map(|course| course.by_second.len()).max().filter(|s| *s >= 3)?;
@@ -161,7 +161,7 @@ fn percent(quantile: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The mean rate of `step` seconds from second `from`; none if no run lasted so long.
+/// The mean rate of `step` seconds from second `from`; `None` if no run lasted so long.
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no last digit")]
 fn rate(courses: &[Course], from: usize, step: usize) -> Option<Spread> {
     let of_run = |course: &Course| {

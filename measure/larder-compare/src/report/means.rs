@@ -26,7 +26,7 @@ pub struct MeanSeries {
     pub name: String,
     /// Index of its colour and marker.
     pub place: usize,
-    /// Mean and standard deviation in µs for each number of threads; none without a result.
+    /// Mean and standard deviation in µs for each number of threads; `None` without a result.
     pub points: Vec<Option<(f64, f64)>>,
 }
 

@@ -62,7 +62,7 @@ pub(super) trait Source {
     /// A response to a request.
     type Response<'b>;
 
-    /// Decodes the response at the start of `bytes`. `asked` is the kind of its request; none if no
+    /// Decodes the response at the start of `bytes`. `asked` is the kind of its request; `None` if no
     /// request is outstanding.
     fn read<'b>(load: &Load, asked: Option<Kind>, bytes: &'b [u8]) -> Read<Self::Response<'b>>;
 

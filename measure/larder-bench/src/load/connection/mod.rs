@@ -149,7 +149,7 @@ impl Connection {
     /// Closes the connection and starts to reconnect, without blocking.
     ///
     /// # Errors
-    /// The system refuses a socket, or the connection cannot be made.
+    /// The system refuses a socket, or the connection attempt fails.
     pub(crate) fn reopen(&mut self, load: &Load) -> io::Result<()> {
         self.socket = Socket::unconnected(load.address(self.server), load.tls(self.server))?;
         self.unsent.clear();
@@ -177,7 +177,7 @@ impl Connection {
     /// Starts to open the connection, without blocking.
     ///
     /// # Errors
-    /// The connection cannot be made.
+    /// The connection attempt fails.
     pub(crate) fn begin_opening(&mut self, load: &Load) -> io::Result<()> {
         self.until_reconnect = load.settings.reconnect_interval;
         self.enter(Stage::Connecting);
@@ -188,7 +188,7 @@ impl Connection {
     /// Continues with the TLS handshake and the login once the socket is connected.
     ///
     /// # Errors
-    /// The connection cannot be made.
+    /// The connection attempt fails.
     #[inline]
     pub(crate) fn go_on_opening(&mut self, load: &Load) -> io::Result<()> {
         if self.stage == Stage::Connecting && self.socket.is_connected()? {
@@ -215,7 +215,7 @@ impl Connection {
         (self.stage, self.since) = (stage, Instant::now());
     }
 
-    /// The error of a connection that has taken too long to open; none otherwise.
+    /// The error of a connection that has taken too long to open; `None` otherwise.
     pub(crate) fn overdue(&self, load: &Load) -> Option<io::Error> {
         let Settings { timeout, connection_timeout, .. } = load.settings;
         let by_timeout = (timeout, "--timeout");

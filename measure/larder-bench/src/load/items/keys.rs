@@ -15,7 +15,7 @@ pub(crate) enum KeyStream {
 }
 
 impl KeyStream {
-    /// The keys of connection `index` of `connections`. None if the pattern has invalid parameters.
+    /// The keys of connection `index` of `connections`. `None` if the pattern has invalid parameters.
     pub(crate) fn new(
         keys: &Keys,
         pattern: Pattern,

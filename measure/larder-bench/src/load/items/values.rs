@@ -66,7 +66,7 @@ enum Sizes {
 }
 
 impl Values {
-    /// None if the distribution of sizes has invalid parameters.
+    /// `None` if the distribution of sizes has invalid parameters.
     pub(crate) fn new(settings: &Settings) -> Option<Self> {
         Self::of_sizes(settings, &settings.data_size, 0)
     }

@@ -15,7 +15,7 @@ pub(crate) struct Schedule {
     next: f64,
     /// Mean interval in nanoseconds.
     step: f64,
-    /// Random numbers of the intervals; none for fixed intervals.
+    /// Random numbers of the intervals; `None` for fixed intervals.
     random: Option<SmallRng>,
     /// Index of the client that sends the next pipeline.
     pub(crate) client: usize,

@@ -15,7 +15,7 @@ use rand::{RngExt, SeedableRng};
 pub(crate) struct Generator {
     source: Source,
     rng: SmallRng,
-    /// Number of remaining requests; none in a timed run.
+    /// Number of remaining requests; `None` in a timed run.
     left: Option<u64>,
     /// The keys of the last request, kept to reuse its memory.
     keys: Vec<u64>,
@@ -75,7 +75,7 @@ impl Generator {
         })
     }
 
-    /// Number of remaining requests; none in a timed run.
+    /// Number of remaining requests; `None` in a timed run.
     #[inline]
     pub(crate) fn left(&self) -> Option<u64> {
         self.left

@@ -92,7 +92,7 @@ impl Socket {
         Self::of(transport, tls)
     }
 
-    /// Starts to connect. Over TCP, this does not block, and [`is_connected`](Self::is_connected) tells
+    /// Starts to connect. Over TCP, this does not block, and [`is_connected`](Self::is_connected) returns
     /// the result. A unix socket is connected on return; this blocks while the server's backlog is
     /// full, at most for [`UNIX_CONNECT_TIMEOUT`].
     pub(crate) fn begin_connect(&mut self, address: &ServerAddress) -> io::Result<()> {

@@ -59,7 +59,7 @@ pub(crate) fn server_versions(settings: &Settings) -> Vec<Option<String>> {
     settings.servers.iter().map(|server| server_version(settings, &server.address)).collect()
 }
 
-/// The version that a server reports; none if it does not answer the query.
+/// The version that a server reports; `None` if it does not answer the query.
 fn server_version(settings: &Settings, address: &ServerAddress) -> Option<String> {
     let settings = &Settings {
         connection_timeout: Some(VERSION_TIMEOUT),
@@ -98,7 +98,7 @@ pub(crate) fn login_request(protocol: Protocol, login: &Login) -> Vec<u8> {
     out
 }
 
-/// The length of the answer to a login; none if the answer is incomplete.
+/// The length of the answer to a login; `None` if the answer is incomplete.
 ///
 /// # Errors
 /// The server refused the login, or the answer is malformed.

@@ -51,7 +51,7 @@ pub(crate) struct LoadStats {
     /// By the number of the command.
     pub(crate) commands: Vec<CommandStats>,
     /// Open loop: delays of sending, in nanoseconds: from when a request was due and a connection was
-    /// free until it was sent. None in a closed loop.
+    /// free until it was sent. `None` in a closed loop.
     pub(crate) lateness: Option<Histogram<u64>>,
     pub(crate) faults: BTreeMap<String, u64>,
     /// Lost connections that were opened again.

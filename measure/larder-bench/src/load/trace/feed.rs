@@ -80,7 +80,7 @@ struct Timed {
 }
 
 impl Feed {
-    /// The requests of a thread; none if the run replays no trace.
+    /// The requests of a thread; `None` if the run replays no trace.
     ///
     /// # Errors
     /// The file cannot be opened, or its first record cannot be read.
@@ -134,7 +134,7 @@ impl Feed {
     }
 
     /// When the next request is due, in nanoseconds since the start of the run. For a request that was
-    /// not read yet, the earliest possible time. None at the end.
+    /// not read yet, the earliest possible time. `None` at the end.
     pub(crate) fn due(&self) -> Option<u64> {
         if self.has_ended() {
             return None;
@@ -148,7 +148,7 @@ impl Feed {
         }
     }
 
-    /// Takes the next request, with the index of its connection in this thread. None at the end, or if
+    /// Takes the next request, with the index of its connection in this thread. `None` at the end, or if
     /// [`read_some`](Self::read_some) has to be called first.
     pub(crate) fn take(&mut self) -> Option<(usize, Recorded)> {
         if !self.has_next() {
@@ -226,7 +226,7 @@ impl Feed {
         }
     }
 
-    /// Reads a record; none at the end of the trace or at the limit of requests.
+    /// Reads a record; `None` at the end of the trace or at the limit of requests.
     fn read_timed(&mut self) -> Result<Option<Timed>, TraceError> {
         if self.left == 0 {
             return Ok(None);

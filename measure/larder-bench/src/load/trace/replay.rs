@@ -32,7 +32,7 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// The replay of a thread; none if the run replays no trace. In an open loop, reads the first
+    /// The replay of a thread; `None` if the run replays no trace. In an open loop, reads the first
     /// requests, which are due at once.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl Replay {
     }
 
     /// When the event loop has to call [`distribute`](Self::distribute), in nanoseconds since the start
-    /// of the run. None if no request is due before `end`, or if clients have to send requests first.
+    /// of the run. `None` if no request is due before `end`, or if clients have to send requests first.
     pub(crate) fn due(&self, end: u64) -> Option<u64> {
         if self.has_ended || !self.has_room() {
             return None;

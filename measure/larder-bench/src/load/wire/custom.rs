@@ -27,7 +27,7 @@ struct Encoded {
     ratio: u32,
     /// Number of keys.
     keys: usize,
-    /// Number of keys before the first value; none without a value.
+    /// Number of keys before the first value; `None` without a value.
     keys_before_value: Option<usize>,
     parts: Vec<Part>,
 }
@@ -113,7 +113,7 @@ impl CustomCommands {
         self.commands[number].keys
     }
 
-    /// Number of keys before the first value of a command; none if it has no value.
+    /// Number of keys before the first value of a command; `None` if it has no value.
     pub(crate) fn keys_before_value(&self, number: usize) -> Option<usize> {
         self.commands[number].keys_before_value
     }
@@ -251,7 +251,7 @@ pub(crate) fn key_count(line: &str) -> usize {
     split(line).unwrap_or_default().iter().filter(has_key).count()
 }
 
-/// The requirement that a command violates, after "expected"; none if it is valid.
+/// The requirement that a command violates, after "expected"; `None` if it is valid.
 pub(crate) fn objection(protocol: Protocol, line: &str) -> Option<&'static str> {
     let Some(words) = split(line) else { return Some("closed quotes with a space after them") };
     let has = |word: &[u8], what: &str| find(word, what.as_bytes()).is_some();

@@ -168,7 +168,7 @@ fn kind(operation: Operation) -> Kind {
     Kind::of_number(place.unwrap_or(0))
 }
 
-/// The reason why a protocol cannot express an operation; none if it can.
+/// The reason why a protocol cannot express an operation; `None` if it can.
 pub(crate) fn objection(protocol: Protocol, operation: Operation) -> Option<&'static str> {
     match (protocol, operation) {
         (Protocol::Resp, Operation::Prepend) => Some("RESP has no command that prepends"),
@@ -200,7 +200,7 @@ pub(crate) fn read(protocol: Protocol, asked: Option<Kind>, bytes: &[u8]) -> Rea
     response.unwrap_or(Read::Malformed)
 }
 
-/// Converts a decoded response; none if it is malformed, unrequested, or does not match the operation.
+/// Converts a decoded response; `None` if it is malformed, unrequested, or does not match the operation.
 fn decode<'b, T>(
     read: Read<T>,
     asked: Option<Operation>,

@@ -16,7 +16,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Continues a client that has room: sends further requests, or tells the schedule of the open loop that
+    /// Continues a client that has room: sends further requests, or reports to the schedule of the open loop that
     /// a client is free. Removes a client that is done.
     #[inline]
     pub(super) fn go_on(&mut self, index: usize, elapsed: Duration) {

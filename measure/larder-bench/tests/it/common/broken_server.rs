@@ -26,7 +26,7 @@ pub struct Request<'r> {
     pub number: u64,
     /// Number of the connection.
     pub connection: u64,
-    /// The key of a get; none for a set.
+    /// The key of a get; `None` for a set.
     pub get: Option<&'r str>,
     /// The stored values.
     pub items: &'r HashMap<String, Vec<u8>>,
