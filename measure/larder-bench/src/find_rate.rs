@@ -51,7 +51,7 @@ pub struct Search {
     pub highest_per_second: Option<u64>,
     /// The lowest rate above it that failed; `None` if the maximum rate passed.
     pub fails_at_per_second: Option<u64>,
-    /// Number of faults by kind while the keys were set, before the first run.
+    /// Number of faults by kind during `--fill`, before the first run.
     pub fill_faults: BTreeMap<String, u64>,
 }
 

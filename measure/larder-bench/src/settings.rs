@@ -282,7 +282,7 @@ pub struct Steps {
 pub struct CustomCommand {
     /// The command with its arguments.
     pub line: String,
-    /// Number of times in a row that it is sent.
+    /// Number of times that a client sends the command in a row.
     pub ratio: u32,
     /// Selection of its keys.
     pub pattern: Pattern,

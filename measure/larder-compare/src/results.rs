@@ -77,9 +77,9 @@ impl From<String> for Failure {
 /// The number of items in a server after a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Held {
-    /// Number of items: counted, or estimated from a sample.
+    /// Number of items: exact if all keys were looked up, otherwise estimated from a sample.
     pub items: f64,
-    /// Half the width of the 95 % confidence interval of `items`; 0 if they were counted.
+    /// Half the width of the 95 % confidence interval of `items`; 0 if all keys were looked up.
     pub items_error: f64,
     /// The server's memory limit.
     pub limit_bytes: u64,

@@ -115,9 +115,9 @@ pub enum Target {
     },
     /// A server that already runs.
     Running {
-        /// Its address.
+        /// The server's address.
         address: ServerAddress,
-        /// Its process ID, if it was given.
+        /// The server's process ID from `--pid`; `None` without the option.
         pid: Option<i32>,
     },
 }
@@ -208,7 +208,7 @@ fn connect(address: &ServerAddress, dialect: Dialect) -> Result<Connection, Targ
 pub struct OpenTarget {
     /// The first connection.
     pub connection: Connection,
-    /// The server's process ID, if it is known.
+    /// The server's process ID; `None` if the system does not report the owner of the address.
     pub pid: Option<i32>,
     /// The server's memory limit.
     pub limit_bytes: u64,

@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 pub struct CommandOptions {
     /// The command with its arguments.
     pub line: String,
-    /// Number of times in a row that it is sent.
+    /// Number of times that a client sends the command in a row.
     pub ratio: u32,
     /// Key selection: a letter, as in `--key-pattern`.
     pub pattern: String,

@@ -11,7 +11,7 @@ pub enum ArgumentError {
     Value {
         /// The option's long name, without dashes.
         option: &'static str,
-        /// The value that was given.
+        /// The invalid value.
         value: String,
         /// The accepted values.
         expected: &'static str,

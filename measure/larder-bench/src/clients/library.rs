@@ -11,7 +11,7 @@ pub trait Library {
     const NAME: &'static str;
     /// A client with its connections.
     type Client: Send + Sync;
-    /// A value that was read.
+    /// The value that a get returns.
     type Value: AsRef<[u8]>;
     /// The error of a call.
     type Error: Display;

@@ -24,18 +24,18 @@ pub(crate) struct Bursts {
 /// The progress of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
-    /// Number of bursts that it has started.
+    /// Number of bursts that the connection has started.
     begun: u64,
-    /// Number of unsent requests of the last one.
+    /// Number of unsent requests of the current burst.
     left: u64,
 }
 
 /// The next request of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The first one of a burst that was due at this time, in nanoseconds since the start.
+    /// The first request of a burst. Its due time in nanoseconds since the start.
     First(u64),
-    /// A further one of the same burst.
+    /// A further request of the same burst.
     Further,
 }
 
