@@ -1,5 +1,5 @@
-"""Latencies that memtier_benchmark and `larder bench` measure with the same command lines, at the same
-rates, on the same memcached."""
+"""Agreement of latencies: memtier_benchmark and `larder bench` run the same command lines at the same rates on the
+same memcached."""
 
 import json
 import resource
@@ -14,25 +14,26 @@ from subprocess import DEVNULL
 from bench.servers import LARDER, LOAD_CORE, Server, on_core, run
 
 ROUNDS = 5
-# Of each run. With all connections, memtier_benchmark's first burst contains the time until the server has
-# accepted them, which must be less than 1 % of the requests.
+# Duration of each run. memtier_benchmark's first burst includes the time in which the server accepts all connections.
+# A run must be long enough that this burst is less than 1 % of the requests.
 SECONDS = {"all": 3, "one": 1}
 MEMTIER = "memtier_benchmark"
 TOOLS = ("memtier", "larder bench")
 PERCENTILES = {"p50": "p50.00", "p90": "p90.00", "p99": "p99.00"}
-# The share of the highest rate that both tools reach.
+# The rate of a run, as a share of the highest rate that both tools reach.
 SHARE = 0.5
-# memtier's bursts are exact at multiples of this many requests per second and connection.
+# memtier_benchmark keeps a rate exactly only if it is a multiple of this number of requests per second and connection.
 TICKS_PER_SECOND = 50
-# memtier_benchmark counts latencies in steps of so many microseconds, and shows the end of a step.
+# memtier_benchmark rounds latencies up to the end of a step of this length.
 RESOLUTION_MICROS = 8
-# Medians that differ by more than this do not agree.
+# Largest relative difference between medians that agree.
 TOLERANCE = 0.1
 
 
 @dataclass(frozen=True)
 class Line:
-    """A published command line for memcached's protocols, of the kind of a suite."""
+    """A published command line of memtier_benchmark for one of memcached's protocols. `suite` names the suite of
+    measure/suites with the same workload; `fills` runs set all keys first."""
 
     suite: str
     source: str
@@ -41,7 +42,7 @@ class Line:
 
 
 REPLACED = ("-n", "--test-time", "-x", "--run-count", "--rate-limiting", "-t", "--threads", "-c", "--clients")
-# The addresses are left out, and so are the names of output files.
+# Without addresses and the names of output files.
 LINES = (
     Line(
         "pipelined",
@@ -91,10 +92,10 @@ LINES = (
 
 
 def measure():
-    """The runs of each line, with its connections and with one. Nothing if memtier_benchmark is not
-    installed."""
+    """Runs each line with its published number of connections and with one connection. None if memtier_benchmark is
+    not installed."""
     if not shutil.which(MEMTIER):
-        print(f"{MEMTIER} is not on the PATH: agreement is left out", flush=True)
+        print(f"{MEMTIER} is not on the PATH: skipping agreement", flush=True)
         return None
     version = run([MEMTIER, "--version"], capture_output=True).stdout.splitlines()[0].strip()
     return {"memtier": version, "rounds": ROUNDS, "lines": [measured(line) for line in LINES]}
@@ -116,7 +117,7 @@ def measured(line):
 
 @dataclass(frozen=True)
 class Trial:
-    """A line with a number of connections, on a server. `path` is that of the tools' results."""
+    """Runs of a line with one number of connections on one server. The tools write their results to `path`."""
 
     line: Line
     place: list
@@ -125,8 +126,8 @@ class Trial:
     seconds: int
 
     def alternating(self, rate):
-        """The percentiles in µs and the load's busy cores in all runs of both tools, which take turns.
-        The rate of each connection is half of what both reach in the closed loop, unless it is given."""
+        """Runs both tools alternately. Returns the percentiles in µs and the cores that the load kept busy. `rate` is
+        that of each connection; if it is None, closed loops determine it: half of the highest rate that both tools reach."""
         found = {"command": shlex.join(shortened(self.line, self.connections, self.seconds))}
         if not rate:
             found["closed"] = {tool: self.load(tool) for tool in TOOLS}
@@ -143,7 +144,7 @@ class Trial:
         words = [*shortened(self.line, self.connections, self.seconds), *self.place]
         words += ["--print-percentiles", "50,90,99", "--json-out-file", self.path]
         if tool == "larder bench":
-            # memtier_benchmark always sends one request for each answer.
+            # memtier_benchmark's pipeline is always sliding: it sends a request for each answer.
             words = [LARDER, "bench", *words] + ([] if rate else ["--sliding"])
         else:
             words = [MEMTIER, *words]
@@ -154,7 +155,7 @@ class Trial:
         busy = (children_cpu_secs() - before) / self.seconds
         read = larder_figures if tool == "larder bench" else memtier_figures
         figures = read(json.loads(self.path.read_text()))
-        # memtier_benchmark's own rate refers to a duration that is up to a second too short or too long.
+        # Not memtier_benchmark's own rate: the duration that it divides by is wrong by up to a second.
         return {**figures, "per_second": figures.pop("requests") / self.seconds, "busy": busy}
 
 
@@ -185,8 +186,8 @@ def children_cpu_secs():
 
 
 def shortened(line, count, seconds):
-    """The words of a line with what has to change: one run of some seconds, all connections on one thread
-    because the load has one core, and no rate, which is added for each run."""
+    """The words of a published line, changed for this measurement: one run of `seconds`, all connections on one thread
+    because the load has one core, and no rate, because `Trial.load` adds it."""
     words = shlex.split(line.words)
     for name in REPLACED:
         words = without(words, name)
@@ -206,7 +207,7 @@ def connections(line):
 
 
 def option(words, name):
-    """The value of an option, which is given as `name value` or `--name=value`; None if it is not there."""
+    """The value of an option, written as `name value` or `name=value`; None if the line does not have the option."""
     for index, word in enumerate(words):
         if word == name:
             return words[index + 1]
@@ -216,7 +217,7 @@ def option(words, name):
 
 
 def without(words, name):
-    """The words without an option and its value."""
+    """Removes an option and its value from words."""
     kept, skip = [], False
     for word in words:
         if skip:
@@ -229,7 +230,7 @@ def without(words, name):
 
 
 def ratio(runs, name):
-    """`larder bench` ÷ memtier_benchmark, of the medians of a percentile."""
+    """Median of a percentile over the runs: `larder bench` ÷ memtier_benchmark."""
     ours, theirs = medians(runs, name)
     return ours / theirs
 

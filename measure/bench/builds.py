@@ -1,4 +1,4 @@
-"""How long larderd takes to build from nothing, and how large it is, with more and fewer of its parts."""
+"""Cold builds of larderd with different features: duration, size of the binary, and number of dependencies."""
 
 import shutil
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.servers import ROOT
 
-# Each has the parts of those before it.
+# Each set of features includes the sets before it.
 FEATURES = {"no features": "", "dashmap, moka, metrics": "dashmap,moka,metrics", "http": "dashmap,moka,http",
             "grpc, the default": "dashmap,moka,grpc"}  # fmt: skip
 
@@ -19,7 +19,7 @@ def measure():
 
 
 def build(features):
-    """Seconds, and bytes without symbols."""
+    """Builds larderd. Returns the seconds, the bytes of the stripped binary, and the number of third-party crates."""
     with tempfile.TemporaryDirectory(prefix="larder-build-") as target:
         command = ["cargo", "build", "-q", "--release", "--locked", "--offline", "--no-default-features", "--features", features,
                    "-p", "larder-server", "--bin", "larderd", "--target-dir", target]  # fmt: skip
@@ -33,7 +33,7 @@ def build(features):
 
 
 def crates(features):
-    """How many crates of others are compiled."""
+    """Number of third-party crates that the build compiles."""
     command = ["cargo", "tree", "--locked", "--offline", "-p", "larder-server", "--no-default-features", "--features", features,
                "--prefix", "none", "-e", "normal,build", "--no-dedupe"]  # fmt: skip
     lines = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()

@@ -1,4 +1,4 @@
-"""How long clients wait when a group loses its leader or keys move, how far followers are behind, and what copies cost."""
+"""Replication: waits of clients while a leader is lost or slots move, replication lag, and the cost of followers."""
 
 import json
 import os
@@ -16,9 +16,9 @@ from bench.servers import LARDER, LOAD_CORE, ROOT, SERVER_CORE, free_port, on_co
 
 KILLS, PAUSES, HAND_OVERS = 50, 10, 50
 KILL, PAUSE, HAND_OVER = "kill", "pause", "transfer-leadership"
-# Requests a second of the load beside them, at both of the other nodes together, and for how many seconds of it.
+# Load during the loss of a leader: requests per second over both followers together, and duration in seconds.
 LOAD_RATE, LOAD_SECS = 50_000, 2
-# How long the answers are watched after each loss, in seconds.
+# Seconds of observation after each loss.
 SECS = {KILL: 1, PAUSE: 6, HAND_OVER: 0.5}
 ROUNDS = 10
 CONNECTIONS = 16
@@ -34,9 +34,9 @@ LARDERD = [ROOT / "target/dist/larderd", "-u", "root", "-l", "127.0.0.1", "-U", 
 
 
 def measure():
-    """In a Python with the packages of the tests, which start etcd and groups."""
+    """Runs this module in the Python environment of the tests, whose `group` module starts etcd and groups."""
     python = ROOT / ".venv/bin/python"
-    assert python.exists(), "scripts/test makes .venv, which the groups need"
+    assert python.exists(), "there is no .venv: run scripts/test, which creates it"
     command = [python, "-m", "bench.cluster"]
     return json.loads(subprocess.run(command, cwd=ROOT / "measure", check=True, capture_output=True, text=True).stdout)
 
@@ -60,7 +60,7 @@ def measure_here():
 
 
 class Asker(threading.Thread):
-    """Stores and looks up at one node, one request after the other, and keeps the longest time between answers."""
+    """Sets and gets a key at one node without a pause. `gap` is the longest time between answers, in seconds."""
 
     def __init__(self, node):
         super().__init__()
@@ -86,8 +86,8 @@ class Asker(threading.Thread):
 
 
 def losses(etcd, count, how, rate=0):
-    """Seconds without an answer at the other nodes, and requests that failed, each time that a leader is lost; and how
-    many requests of a load of this rate were answered in a second."""
+    """Ends or pauses the leader, or transfers leadership, `count` times. Returns, for each loss and follower, the longest
+    wait for an answer in seconds and the failed requests; and the answered requests per second of a load of this rate."""
     gaps, errors, answered = [], [], []
     with Group(etcd, 3, "--cluster", how) as group:
         for _ in range(count):
@@ -122,8 +122,8 @@ def losses(etcd, count, how, rate=0):
 
 @contextmanager
 def beside(ports, rate):
-    """A load of so many requests a second, one in ten of them a set, that is divided among these ports. Yields a list to
-    which it adds at the end, for each port, how many were answered in a second."""
+    """Runs a load of `rate` requests per second, divided evenly among the ports; one request in ten is a set. Yields a
+    list, which receives the answered requests per second of each port at the end."""
     answered = []
     with tempfile.TemporaryDirectory() as folder:
         options = ["--rate", rate // len(ports), "--test-time", LOAD_SECS, "--ratio", "1:9", "--reconnect-on-error"]
@@ -137,8 +137,8 @@ def beside(ports, rate):
 
 
 def fourth(etcd):
-    """Lookups before a fourth group gets its share of the keys, and meanwhile: the share that is found, and latencies in
-    µs; the share of the items that moved, and how long that took, in seconds."""
+    """Migrates a quarter of the slots to a fourth group. Returns, for lookups before and during the migration, the hit
+    ratio and the latencies in µs; and the share of items that moved and the seconds that this took."""
     name, found = "fourth", []
 
     def larder(task, *words):
@@ -166,7 +166,7 @@ def fourth(etcd):
             moving.start()
             meanwhile = look_ups(port)
             moving.join()
-            assert took[0] > FOURTH_SECS, "the move ended while look-ups were measured"
+            assert took[0] > FOURTH_SECS, "the migration ended before the lookups"
             moved = int(groups[3].leader().stats()["curr_items"]) / KEYS
             found.append({"before": before, "meanwhile": meanwhile, "moved": moved, "secs": took[0]})
             larder("drain", "3")
@@ -184,7 +184,7 @@ def look_ups(port):
 
 
 def acks(etcd):
-    """Seconds of each change that all nodes have to acknowledge, one after the other, by the node that is asked."""
+    """Percentiles of the seconds that a delete takes, one delete after the other, by `--ack` and by the receiving node."""
     found = {}
     for mode in ("none", "writes"):
         with Group(etcd, 3, "--cluster", f"acks{mode}", "--ack", mode) as group:
@@ -209,7 +209,8 @@ def percentiles(values):
 
 @contextmanager
 def servers(followers, memory=1024):
-    """A leader on its core and its followers on the other; their processes, and the leader's ports."""
+    """Runs a leader on one core and its followers on another. Yields the leader's ports, and the process and the ports of
+    each server."""
     with tempfile.TemporaryDirectory() as folder:
         started = []
         try:
@@ -252,14 +253,16 @@ def wait_for_copies(started):
 
 
 def load(port, *options):
-    """Each connection has keys of its own choice: the same ones at the same time would be sent to followers as one."""
+    """The command of a load. Each connection has its own seed, because the leader merges simultaneous changes of a key
+    into one change for its followers."""
     return on_core(LOAD_CORE, [LARDER, "bench", "-q", "--hide-histogram", "-s", "127.0.0.1", "-p", port, "-t", 1, "-c",
                                CONNECTIONS, "--key-minimum", 1, "--key-maximum", KEYS, "--key-pattern", "R:R",
                                "--distinct-client-seed", "-d", 100, "--ratio", "1:0", *options])
 
 
 def lag():
-    """Seconds that two followers were behind, ten times a second under sets that take half of the leader's core."""
+    """Replication lag of two followers in seconds, sampled ten times a second, under half of the leader's highest rate of
+    sets."""
     with servers(2) as (leader, started):
         wait_for_copies(started)
         begun = time.monotonic()
@@ -282,7 +285,7 @@ def fill(port, *options):
 
 
 def copy():
-    """MB of values a second that a new follower got."""
+    """MB of values per second in full syncs of new followers."""
     found = []
     with servers(0) as (leader, started):
         fill(leader["TCP"])
@@ -301,7 +304,7 @@ def copy():
 
 
 def in_turn(kinds, measure):
-    """What is measured of each kind, by its name, in each round. The kinds take turns."""
+    """Calls `measure` with each kind in each round; rounds start with different kinds. Returns the results by kind."""
     found = {str(kind): [] for kind in kinds}
     for number in range(ROUNDS):
         first = number % len(kinds)
@@ -311,14 +314,14 @@ def in_turn(kinds, measure):
 
 
 def cost(followers):
-    """Microseconds of CPU time of the leader's worker, and of the whole leader, for each set."""
+    """CPU time of a set in µs, in the leader's worker and in the whole leader."""
     with servers(followers) as (leader, started):
         wait_for_copies(started)
         return cost_of_sets(started[0][0].pid, leader["TCP"], "(larder-")
 
 
 def redis_cost(replicas):
-    """The same of the main thread of a Redis with so many replicas, and of all of its threads."""
+    """CPU time of a set in µs, in the main thread of a Redis with replicas and in the whole process."""
     with redis(SERVER_CORE) as (master, port), ExitStack() as stack:
         for _ in range(replicas):
             _, replica = stack.enter_context(redis(LOAD_CORE, "--replicaof", "127.0.0.1", port))
@@ -334,7 +337,7 @@ def cost_of_sets(pid, port, worker, *options):
 
 
 def redis_copy():
-    """MB of values a second that a new replica of Redis got, without a file in between."""
+    """MB of values per second in diskless full syncs of new Redis replicas."""
     found = []
     with redis(SERVER_CORE, "--repl-diskless-sync-delay", 0) as (_, port):
         fill(port, "-P", "resp")
@@ -348,7 +351,7 @@ def redis_copy():
 
 @contextmanager
 def redis(core, *options):
-    """A Redis on its core that writes no files; its process and its port."""
+    """Runs a Redis that writes no files on a core. Yields its process and its port."""
     port = free_port()
     command = ["redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", *options]
     with tempfile.TemporaryDirectory() as folder:
@@ -369,7 +372,7 @@ def wait_for_replica(port):
 
 
 def redis_says(port, command):
-    """The answer to a command; nothing as long as it can't be asked."""
+    """Redis's answer to a command; empty while Redis accepts no connections."""
     try:
         with socket.create_connection(("127.0.0.1", port)) as stream:
             stream.sendall(command + b"\r\n")
@@ -379,7 +382,7 @@ def redis_says(port, command):
 
 
 def cpu_of(pid, worker):
-    """Seconds of CPU time of the threads whose name begins like this, and of all threads."""
+    """Seconds of CPU time of the threads whose name contains `worker`, and of all threads."""
     ticks, workers, all_of_it = os.sysconf("SC_CLK_TCK"), 0, 0
     for task in os.listdir(f"/proc/{pid}/task"):
         name, _, rest = open(f"/proc/{pid}/task/{task}/stat").read().rpartition(")")
@@ -391,12 +394,12 @@ def cpu_of(pid, worker):
 
 
 def beside_moves(found, figure):
-    """The median over rounds of what `figure` says of lookups during a move, as a share of those before."""
+    """A figure of lookups during a migration ÷ before it; the median over the rounds."""
     return median(figure(one["meanwhile"]) / figure(one["before"]) for one in found["fourth"])
 
 
 def ratio(costs, followers, of):
-    """The median of the ratios of rounds to those without followers."""
+    """A cost with followers ÷ without; the median over the rounds."""
     pairs = zip(costs[followers], costs["0"])
     return median(mine[of] / other[of] for mine, other in pairs)
 

@@ -1,4 +1,4 @@
-"""Caches inside of a program: larder-cache beside moka, quick_cache and foyer."""
+"""Caches as libraries: larder-cache compared with moka, quick_cache and foyer."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from statistics import median
 from bench.servers import EXAMPLES, ROOT, output
 
 LIBRARIES = ["larder", "moka", "quick_cache", "foyer"]
-# Crates whose versions are those of the libraries.
+# The crates of libraries with another name.
 CRATES = {"larder": "larder-cache", "foyer": "foyer-memory"}
 LOADS = {"reads": 0, "one set in ten": 10}
 THREADS = (1, 2)
@@ -15,7 +15,7 @@ ROUNDS = 5
 
 
 def measure():
-    """Rounds of all libraries one after the other, so that a busy moment does not strike one of them alone."""
+    """Measures all libraries in each round, so that a disturbance of the machine affects more than one of them."""
     runs = {}
     for _ in range(ROUNDS):
         for load, sets in LOADS.items():
@@ -39,7 +39,7 @@ def value(runs, name):
 
 
 def verdicts(found):
-    """The aims, what was measured, and whether they are met."""
+    """Rows of the table of targets: figure, limit, result, and whether the target is met."""
     reads = [runs for load, runs in found["runs"].items() if load.startswith("reads")]
     rows = []
     for other, most in (("quick_cache", 1.5), ("moka", 0.7)):

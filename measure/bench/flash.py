@@ -1,9 +1,9 @@
-"""Flash tiers side by side: larderd with `ext_path`, and memcached's extstore with 1 and with 32 I/O threads.
+"""Compares flash tiers: larderd with `ext_path`, and memcached's extstore with 1 and with 32 I/O threads.
 
-Reads are measured over keys that are on flash alone: more keys are set than are read, the last ones stay
-in memory, and nothing is copied back to memory (`ext_recache_rate=0`). The files are smaller than the
-memory of most machines, so their pages are dropped from the page cache while reads are measured, as if
-the file were much larger than memory; reads that bypass the page cache are not affected."""
+The reads are for keys that are only on flash: the load sets more keys than it reads, the last ones stay in memory, and
+`ext_recache_rate=0` keeps servers from copying items back to memory. The files are smaller than the memory of most
+machines. `uncached` drops their pages from the page cache during the reads, as if the file were much larger than memory;
+reads that bypass the page cache are not affected."""
 
 import json
 import os
@@ -22,16 +22,16 @@ from bench.servers import EXAMPLES, LARDER, LOAD_CORE, ROOT, SERVER_CORE, Server
 MEMORY_MB = 64
 MEMORY_WITHOUT_FLASH_MB = 3072
 KEY_BYTES = len("memtier-") + 6
-# The servers, and what each is started with besides.
+# The program of each server, and its additional options of `-o`.
 SERVERS = {
     "larder": ("larder", ""),
     "memcached, 1 thread": ("memcached", ",ext_threads=1"),
     "memcached, 32 threads": ("memcached", ",ext_threads=32"),
 }
-# By the length of a value: keys that are set, keys that are read, sets a second while filling, and the
-# size of the file. memcached keeps about 100 B of each item on flash in memory.
+# By value length: number of keys that are set, number of keys that are read, sets per second of the fill, and size of the
+# file. memcached keeps about 100 B of each item on flash in memory.
 READ = {1024: (420_000, 350_000, 20_000, "1G"), 8192: (150_000, 130_000, 8_000, "2G")}
-# Connections and requests outstanding on each.
+# Number of connections, and of outstanding requests on each.
 LOADS = {"32 × 1": (32, 1), "8 × 16": (8, 16), "1 × 1": (1, 1)}
 ROUNDS = 3
 TEST_SECS = 5
@@ -62,35 +62,35 @@ def results_folder():
 
 
 def one_of_each(servers):
-    """Where the number of I/O threads does not matter, memcached runs with the one of its default."""
+    """The servers without memcached with 32 I/O threads, for measurements that do not depend on that number."""
     return [name for name in servers if "32" not in name]
 
 
 @contextmanager
 def flash_server(name, place, size, options="", memory_mb=MEMORY_MB):
-    """A server with a flash tier. memcached wants the length of pages before the path."""
+    """Runs a server with a flash tier. `options` precede the path, because memcached requires the page size before it."""
     program, more = SERVERS[name]
     file = place / "flash"
     with Server(program, memory_mb, "-o", f"{options}ext_path={file}:{size}{more}") as server:
         try:
             yield server, file
         finally:
-            # The file takes no room while the server ends.
+            # The system frees the file's blocks when the server exits.
             file.unlink(missing_ok=True)
 
 
 def has_flash(name, place):
-    """Whether the server can be started with a flash tier, and has one then."""
+    """Whether the server starts with a flash tier and reports its statistics."""
     try:
         with flash_server(name, place, "1G") as (server, _):
             return "extstore_objects_used" in server.stats()
     except (AssertionError, FileNotFoundError, ConnectionError):
-        print(f"{name} has no flash tier and is left out", flush=True)
+        print(f"{name} has no flash tier: skipping it", flush=True)
         return False
 
 
 def held(name, place):
-    """What is left of 1.5 M items of 1 KB after they were set as fast as possible, and what was written."""
+    """Sets 1.5 M items of 1 KB as fast as possible. Returns the items that the server still holds, and the bytes written."""
     with flash_server(name, place, "3G") as (server, file):
         fill(server, HELD_KEYS, 1024, rate=None)
         written = settle(server)
@@ -114,7 +114,7 @@ def held(name, place):
 
 
 def reads(name, place, length):
-    """Gets over keys on flash by load; at the end, with 10 % of overwrites."""
+    """Gets of keys on flash under each of LOADS; then the load with 10 % overwrites."""
     all_keys, read_keys, rate, size = READ[length]
     found = {what: [] for what in [*LOADS, "overwrites"]}
     with flash_server(name, place, size, "ext_recache_rate=0,") as (server, file):
@@ -133,7 +133,7 @@ def reads(name, place, length):
 
 
 def overwrites(server, number, length):
-    """A tenth of the requests are sets, on 32 connections."""
+    """A load of 10 % sets and 90 % gets over 32 connections."""
     return server.load(*keys(number, length), "-t", 1, "-c", 32, "--ratio", "1:9", "--distinct-client-seed",
                        "--test-time", TEST_SECS)
 
@@ -153,7 +153,7 @@ def without_flash(name):
 
 
 def steady(name, place):
-    """What is written to the device per set, if more items are overwritten than a small flash file holds."""
+    """Bytes written to the device by overwrites of more items than a small flash file holds."""
     number, length, sets = 400_000, 1024, 800_000
     with flash_server(name, place, "256M", "ext_page_size=8,") as (server, _):
         fill(server, number, length, rate=20_000)
@@ -170,10 +170,10 @@ def load_sets(server, number, length, sets):
 
 
 def restarts():
-    """Restarts under load of the servers of measure/suites/restart.toml, in its short form: for each trial, when
-    the first key was found, and what was kept."""
+    """Runs measure/suites/restart.toml in its short form. Returns, for each trial, the time to the first hit and the items
+    that the server kept."""
     folder = ROOT / "compare/restart-quick"
-    # The exit status is 1 if a trial failed, which is part of the result.
+    # The exit status is 1 if a trial failed; the results contain the failure.
     run([LARDER, "compare", "measure/suites/restart.toml", "--quick", "--fresh"], check=False, stdout=subprocess.DEVNULL)
     cells = json.loads((folder / "results.json").read_text())["cells"]
     return [
@@ -188,8 +188,7 @@ def restarts():
 
 
 def idle_costs(place):
-    """Microseconds of CPU time per get from memory, in pairs of larderd without and with flash that is
-    not used."""
+    """CPU time of a get from memory in µs, in pairs of larderd without a flash tier and with an unused one."""
     costs = {"without": [], "with": []}
     number, requests = 100_000, 100_000
     for pair in range(PAIRS):
@@ -205,12 +204,12 @@ def idle_costs(place):
 
 
 def idle_ratio(costs):
-    """The median of the ratios of the pairs."""
+    """CPU time with flash ÷ without; the median over the pairs."""
     return statistics.median(idle / plain for plain, idle in zip(costs["without"], costs["with"]))
 
 
 def keys(number, length):
-    """Every value that returns is checked."""
+    """Options for a number of keys with values of this length, all of which the load verifies."""
     return ["--key-minimum", 100_000, "--key-maximum", 99_999 + number, "-d", length, "--verify", "--max-faults", 10**9]
 
 
@@ -220,7 +219,7 @@ def fill(server, number, length, rate):
 
 
 def figures(load):
-    """The figures of a load that are kept."""
+    """The figures of a load that the page shows."""
     total, flash = load["commands"]["total"], load.get("flash") or {}
     found = {
         "per_second": total["per_second"],
@@ -247,8 +246,8 @@ def wrong_values(load):
 
 
 def settle(server):
-    """Waits until nothing more is written to flash. Returns the bytes that the server has written to
-    storage devices since its start."""
+    """Waits until the server has written nothing to flash for a second. Returns the bytes that it has written to storage
+    devices since its start."""
     last, since = None, time.monotonic()
     while time.monotonic() < since + 1:
         written = server.stats().get("extstore_bytes_written")
@@ -268,7 +267,7 @@ def page_cache_bytes(file):
 
 @contextmanager
 def uncached(file):
-    """Keeps the pages of a file out of the page cache."""
+    """Drops the pages of a file from the page cache every DROP_EVERY_SECS until the end of the block."""
     ended = threading.Event()
     thread = threading.Thread(target=drop_pages, args=(file, ended))
     thread.start()
@@ -280,10 +279,10 @@ def uncached(file):
 
 
 def drop_pages(file, ended):
-    # The thread alone, not its process: beside the load, which has time to spare.
+    # Runs this thread on the core of the load, which is less busy than the server's.
     os.sched_setaffinity(threading.get_native_id(), {LOAD_CORE})
     with open(file, "rb") as opened:
-        # Pages that are not written yet cannot be dropped.
+        # The system cannot drop dirty pages.
         os.fdatasync(opened.fileno())
         while True:
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -292,8 +291,8 @@ def drop_pages(file, ended):
 
 
 def device(place):
-    """What the bare device does with reads of the same lengths, at the depths of the loads; None without
-    the example of larder-device."""
+    """Measures reads of the bare device, with the lengths and depths of the loads. None if larder-device's example `reads`
+    is not built."""
     program = EXAMPLES / "reads"
     if not program.exists():
         return None
@@ -308,7 +307,7 @@ def device(place):
 
 
 def device_read(program, options, length):
-    """Reads a record from one sector to another; devices with large sectors refuse small reads."""
+    """Measures reads of a record, rounded up to whole sectors. Devices with sectors of 4096 bytes refuse smaller reads."""
     for sector in (512, 4096):
         read_len = -(-(length + KEY_BYTES + 32) // sector) * sector
         command = on_core(SERVER_CORE, [program, *options, "--len", read_len])

@@ -1,5 +1,5 @@
-"""What further interfaces cost: memcached's requests while they are idle or scraped, RESP beside redis-server,
-and HTTP beside other servers of HTTP. And how long it takes to drop a tag."""
+"""Costs of further interfaces: memcached requests while they are idle or scraped, RESP compared with Redis and Valkey,
+HTTP compared with Pogocache and nginx; and the time to drop a tag."""
 
 import re
 import shutil
@@ -20,9 +20,9 @@ PAIRS = 15
 ROUNDS = 5
 CONNECTIONS = 16
 KEYS = 100_000
-# Of each connection of `larder bench`: about two seconds of the server's time.
+# By pipeline depth, the requests of each connection of `larder bench`: about two seconds of the server's time.
 REQUESTS = {10: 250_000, 50: 300_000}
-# The system divides CPU time into user mode and kernel by samples, so small ratios need longer runs.
+# The kernel divides CPU time into user and system time by sampling, so small differences need longer runs.
 IDLE_REQUESTS = 500_000
 WRK_SECS = 2
 TAGGED = 1_000_000
@@ -44,7 +44,7 @@ def servers_of(*names):
 
 @contextmanager
 def running(command, port):
-    """A server on its core, until the end of the block; its process."""
+    """Runs a server on its core until the end of the block. Yields its process."""
     with subprocess.Popen(on_core(SERVER_CORE, command), cwd=ROOT, **QUIET) as process:
         try:
             wait_for(port, process)
@@ -73,8 +73,8 @@ def fill(port, protocol):
 
 
 def idle():
-    """Gets over memcached's protocol, of servers without another interface, with all of them, and with a scrape a
-    second. The kinds take turns."""
+    """CPU time of memcached gets: without further interfaces, with all of them idle, and with a scrape per second. Rounds
+    start with different kinds."""
     costs = {"off": [], "idle": [], "scraped": []}
     kinds = list(costs)
     for number in range(PAIRS):
@@ -113,7 +113,7 @@ def scraping(port):
 
 
 def resp():
-    """Gets and sets over RESP."""
+    """CPU time of gets and sets over RESP, by load and server."""
     costs = {}
     for number in range(ROUNDS):
         port = free_port()
@@ -132,7 +132,7 @@ def resp():
 
 
 def http():
-    """GETs of one value under wrk, of larderd, Pogocache, and nginx with a file; None without wrk."""
+    """CPU time of HTTP GETs of one value under wrk: larderd, Pogocache, and nginx with a file. None without wrk."""
     if not shutil.which("wrk"):
         return None
     costs = {}
@@ -158,7 +158,7 @@ def http_servers(folder, length):
     port = free_port()
     larder = [*LARDERD, "-p", free_port(), "-I", "2m", "--http-listen", port]
     servers = [("larder", larder, port, "/v1/keys/value")]
-    # It is compared for short values alone.
+    # The comparison with Pogocache has short values only.
     for server in servers_of("pogocache") if length < 1 << 20 else ():
         port = free_port()
         servers.append(("pogocache", [word.format(port=port) for word in server["command"]], port, "/value"))
@@ -188,8 +188,7 @@ def wrk(process, url):
 
 
 def tags():
-    """Microseconds from the request to the answer: of `mt` for tags that a million items have, and of `mn`, which
-    does nothing."""
+    """Latency in µs of `mt`, which drops a tag of a million items, and of `mn`, which does nothing."""
     port = free_port()
     names, took = [f"tag{n}" for n in range(7)], {"drop": [], "nothing": []}
     with running([*LARDERD, "-p", port], port), socket.create_connection(("127.0.0.1", port)) as sock:
@@ -218,12 +217,12 @@ def tags():
 
 
 def ratio(costs, of, to, kind):
-    """The median of the ratios of rounds; `kind`: 0 is user mode, 1 all CPU time."""
+    """Cost of a server ÷ another; the median over the rounds. `kind` is 0 for user CPU time, 1 for all CPU time."""
     return median(one[kind] / other[kind] for one, other in zip(costs[of], costs[to]))
 
 
 def verdicts(found):
-    """The aims, what was measured, and whether they are met."""
+    """Rows of the table of targets: figure, limit, result, and whether the target is met."""
     costs, rows = found["idle"], []
     for what, of, to, most in (("all interfaces idle ÷ off", "idle", "off", 1.02), ("a scrape a second ÷ idle", "scraped", "idle", 1.01)):
         got, all_time = ratio(costs, of, to, 0), ratio(costs, of, to, 1)

@@ -1,4 +1,4 @@
-"""The measurements of scripts/bench. Each part is a function that returns JSON-serialisable data."""
+"""The measurements of scripts/bench. Each part is a function that returns JSON-serializable data."""
 
 import json
 import socket
@@ -21,7 +21,7 @@ from bench.workloads import QUICK, WORKLOADS
 
 FOLDER = ROOT / "compare/bench"
 SUITES = ["pipelined", "unpipelined", "caches", "memcrs", "memc-kv", "ram", "scale"]
-# Numbers of threads of the servers whose miss ratios are measured.
+# Numbers of server threads in `hitratio`.
 THREADS = (1, 4)
 COMMANDS_MEASURED = {
     "memcached": "memcached=memcached -u root -l 127.0.0.1 -U 0 -p {port} -m {memory_mb} -t 2",
@@ -30,8 +30,8 @@ COMMANDS_MEASURED = {
 STREAMS = {
     "zipf 0.8": ["--stream", "zipf", "--key-zipf-exp", "0.8"],
     "zipf 1.0": ["--stream", "zipf"],
-    # Few different keys are requested, so values are larger: 1 % of the footprint must be enough memory
-    # for the servers to start.
+    # Larger values, because the stream has few different keys and 1 % of the footprint must be enough memory for the
+    # servers to start.
     "zipf 1.2": ["--stream", "zipf", "--key-zipf-exp", "1.2", "-d", "2400"],
     "one-hit wonders": ["--stream", "onehit"],
     "scans": ["--stream", "scan"],
@@ -47,7 +47,7 @@ def suite(name):
     begun = time.monotonic()
     folder = ROOT / f"compare/{name}-quick"
     (folder / "results.md").unlink(missing_ok=True)
-    # The exit status is 1 if a measurement failed, which the tables say, too.
+    # The exit status is 1 if a measurement failed; the tables contain the failure.
     run([LARDER, "compare", f"measure/suites/{name}.toml", "--quick", "--fresh"], check=False)
     return {
         "markdown": (folder / "results.md").read_text(),
@@ -57,19 +57,19 @@ def suite(name):
 
 
 def peers():
-    """CPU time of requests, of the servers in servers.toml that are installed."""
+    """CPU time of requests to the installed servers of servers.toml."""
     return peer_costs.measure()
 
 
 def agreement():
-    """Latencies that memtier_benchmark and `larder bench` measure with the same lines; None without the
-    former."""
+    """Latencies that memtier_benchmark and `larder bench` measure with the same command lines. None without
+    memtier_benchmark."""
     return agreement_of_tools.measure()
 
 
 def tails():
     """Latency percentiles in µs in an open loop at 70 % of memcached's maximum rate, in many short runs,
-    of memcached, larderd and an empty loop. Those of the empty loop are caused by the machine."""
+    of memcached, larderd and an empty loop. The latencies of the empty loop show the part that the machine causes."""
     connections = ["-t", 1, "-c", 64, "--data-size-range", "1-1024", "--key-maximum", 100_000]
     with Server("memcached", 1024) as server:
         runs = [server.load(*connections, "--fill", "--test-time", 2) for _ in range(3)]
@@ -91,8 +91,8 @@ def tails():
 
 
 def growth():
-    """Nanoseconds of a batch of 16 sets on the engine alone: p50, p99, p99.9 and maximum, while the index
-    grows from empty to ten million items, under eviction, and in comparable steady states."""
+    """Latency of a batch of 16 sets on the engine alone, in ns: p50, p99, p99.9 and maximum; while the index grows from
+    empty to ten million items, under eviction, and in comparable steady states."""
     found = {}
     for _ in range(7):
         for line in output([EXAMPLES / "growth"]).splitlines():
@@ -146,9 +146,9 @@ def live_share(length, memory_mb=128, key_len=13, sets=4_000_000):
 
 
 def hitratio(quick=False):
-    """Miss ratios of the named workloads, with one thread and with four. Batches are sent over as many
-    connections as there are threads, in turn, so that all threads take part. Server and load alternate,
-    so one core suffices for both, and the two numbers of threads are measured at the same time."""
+    """Miss ratios of the named workloads, with one server thread and with four. The load sends batches over four
+    connections in turn, so that every thread receives requests. Server and load never run at the same time, so one core
+    suffices for both, and both numbers of threads are measured in parallel."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     threads = (1,) if quick else THREADS
     names = ",".join(QUICK if quick else WORKLOADS)
@@ -180,8 +180,8 @@ def footprints():
 
 
 def scaling():
-    """Millions of operations per second of the engine alone by Zipf exponent and share of sets: rounds of
-    one thread, two that share a cache, two with a cache each, and sixteen that share one."""
+    """Millions of operations per second of the engine alone, by Zipf exponent and share of sets, in rounds of four runs:
+    one thread, two threads with a shared cache, two with separate caches, and sixteen with a shared cache."""
     found = {}
     for exponent in (1, 0):
         for sets in (0, 10, 100):
@@ -219,12 +219,12 @@ def flash():
 
 
 def embedded():
-    """Caches inside of a program."""
+    """Caches as libraries."""
     return libraries.measure()
 
 
 def interfaces():
-    """What RESP, HTTP and metrics cost."""
+    """Costs of RESP, HTTP and metrics."""
     return further_interfaces.measure()
 
 
@@ -239,7 +239,7 @@ def builds():
 
 
 def cluster():
-    """Groups: the loss of a leader, and what copies cost."""
+    """Replication: the loss of a leader, and the cost of followers."""
     return groups.measure()
 
 
@@ -261,6 +261,6 @@ def measure(name):
 
 
 def known(name):
-    """The results of a part; None if it was not measured."""
+    """The last results of a part; None if there are none."""
     path = FOLDER / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else None

@@ -1,5 +1,5 @@
-"""CPU time of requests, in user mode, of the servers in servers.toml: under the load of
-memtier_benchmark, which is not ours, and of `larder bench`."""
+"""CPU time of requests to the servers of servers.toml, under the load of memtier_benchmark, an independent tool, and
+of `larder bench`."""
 
 import os
 import re
@@ -17,7 +17,7 @@ ROUNDS = 5
 CONNECTIONS = 16
 KEYS = 100_000
 MEMTIER = "memtier_benchmark"
-# memtier's names of the protocols. It does not speak meta.
+# memtier_benchmark's names of the protocols; it has none for the meta protocol.
 MEMTIER_PROTOCOLS = {"text": "memcache_text", "binary": "memcache_binary", "resp": "redis"}
 
 
@@ -33,7 +33,7 @@ class Load:
         return f"{self.tool}, {self.protocol}, {what}, {self.depth} deep"
 
     def requests(self):
-        """Of each connection: the server works for about a second."""
+        """Number of requests of each connection, for about a second of server time."""
         return 100_000 if self.depth == 10 else 200_000
 
     def command(self, port, protocol):
@@ -61,8 +61,8 @@ def loads():
 
 
 def measure():
-    """For each load and server, the microseconds per request in user mode and in the kernel, of all
-    rounds, in which the servers take turns."""
+    """Returns, by load and server, the µs of user and of system CPU time per request in each round. Rounds start with
+    different servers."""
     servers = [server for server in known() if shutil.which(str(program(server)))]
     found = {"rounds": ROUNDS, "versions": {server["name"]: version(server) for server in servers}, "loads": {}}
     if shutil.which(MEMTIER):
@@ -80,7 +80,7 @@ def measure():
 
 
 def spoken(server, load):
-    """The protocol in which a server gets a load. RESP stands for text."""
+    """The protocol of a load for this server: the load's own, or RESP instead of text; None if the server has neither."""
     protocols = server["protocols"]
     if load.protocol in protocols:
         return load.protocol
@@ -117,7 +117,7 @@ def wait_for(port, process):
 
 
 def cpu_secs(pid):
-    """The CPU time of a process in user mode and in the kernel."""
+    """User and system CPU time of a process in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return [int(field) / os.sysconf("SC_CLK_TCK") for field in fields[11:13]]
 

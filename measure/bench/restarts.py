@@ -1,5 +1,5 @@
-"""Restarts of servers that keep their items in a file on tmpfs (`-e`): the time to the first hit and the
-items that are kept, after each way of ending; and what `-e` costs while nothing ends."""
+"""Restarts of servers that keep their items in a file on tmpfs (`-e`): the time to the first hit and the share of items
+that survive, by the signal that ends the server; and the CPU cost of `-e` without restarts."""
 
 import shutil
 import signal
@@ -18,10 +18,10 @@ TMPFS = "/dev/shm"
 FILLS = [(1_000_000, 1000, 2048), (10_000_000, 100, 4096)]
 ROUNDS = 3
 SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGUSR1": signal.SIGUSR1, "kill -9": signal.SIGKILL}
-# memcached keeps items over SIGUSR1 alone.
+# memcached keeps items only after SIGUSR1.
 ENDS = {"memcached": ["SIGUSR1"], "larder": list(SIGNALS)}
 PAIRS = 10
-# memcached does not accept what was written in the second in which it is started again.
+# memcached discards items that were written in the same second as its restart.
 PAUSE_SECS = 2
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
@@ -41,7 +41,7 @@ def folder():
 
 
 class Kept:
-    """A server with its items in a file."""
+    """A server whose items are in a file."""
 
     def __init__(self, name, memory_mb, place, *options):
         self.port, self.file = free_port(), f"{place}/memory"
@@ -50,7 +50,7 @@ class Kept:
         self.process = None
 
     def start(self, key=None):
-        """Starts it, and returns the seconds to its first answer, and whether that was a hit."""
+        """Starts the server. Returns the seconds to its first answer, and whether that was a hit."""
         begun = time.monotonic()
         command = on_core(SERVER_CORE, [*self.command, "-p", self.port])
         self.process = subprocess.Popen(command, **QUIET)
@@ -102,7 +102,7 @@ def restart(fill, name, end):
 
 
 def get_costs():
-    """Microseconds of CPU time per get, in pairs of larderd without and with `-e`."""
+    """CPU time of a get in µs, in pairs of larderd without and with `-e`."""
     found = {"without": [], "with": []}
     keys, requests = 100_000, 40_000
     for number in range(PAIRS):
@@ -126,5 +126,5 @@ def get_costs():
 
 
 def ratio(costs):
-    """The median of the ratios of the pairs."""
+    """CPU time with `-e` ÷ without; the median over the pairs."""
     return statistics.median(kept / plain for plain, kept in zip(costs["without"], costs["with"]))

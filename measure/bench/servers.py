@@ -1,4 +1,4 @@
-"""Starts servers and loads, each on a core of its own."""
+"""Runs servers and loads on separate cores."""
 
 import json
 import os
@@ -16,7 +16,7 @@ COMMANDS = {
     "memcached": ["memcached", "-u", "root", "-U", "0"],
     "larder": [str(ROOT / "target/dist/larderd"), "-u", "root"],
 }
-# A server that parses nothing and gives fixed answers, as a lower bound of CPU time.
+# A server that answers without parsing requests: a lower bound of CPU time.
 EMPTY_LOOP = "empty loop"
 
 
@@ -39,8 +39,8 @@ def stats_of(port):
 
 
 class Server:
-    """A server on its core, which runs for the duration of a `with` block. `secs_to_answer` is the time
-    from its start to its first answer."""
+    """A server that runs on its core during a `with` block. `secs_to_answer` is the time from its start to its first
+    answer."""
 
     def __init__(self, name, memory_mb, *options):
         self.port = free_port()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-# Target for missed bytes in every workload, as a multiple of memcached's.
+# Target for missed bytes in every workload: Larder ÷ memcached.
 BYTES_AIM = 1.05
 
 
@@ -32,7 +32,7 @@ class Workload:
         return f"{sign} {self.aim:,}" if self.aim > 1 else f"{sign} {self.aim:.3f}"
 
 
-# The first four targets are the miss ratios of larderd before items of different sizes were kept apart.
+# The first four targets are the miss ratios of larderd before it separated items by size.
 WORKLOADS = {
     "zipf": Workload("Zipf 1.0", 0.275),
     "scan": Workload("Zipf 0.9 with scans", 0.501),

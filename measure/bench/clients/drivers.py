@@ -1,4 +1,4 @@
-"""The drivers of client libraries: how each is installed and started. docs/client-benchmarks.md says what a driver is."""
+"""Installs and starts the drivers of client libraries. docs/client-benchmarks.md defines the interface of a driver."""
 
 import os
 import re
@@ -14,18 +14,18 @@ BUILT = ROOT / "target/clients"
 
 
 class Missing(Exception):
-    """The client can't be installed here."""
+    """The client cannot be installed on this machine."""
 
 
 @dataclass(frozen=True)
 class Client:
     name: str
     language: str
-    # Installs what the driver needs, and returns its command.
+    # Installs the driver with its dependencies, and returns its command.
     install: Callable[[], list]
-    # The crate that it measures, if it is one: such drivers don't print its version.
+    # The crate that a driver in Rust measures. Its version is read from Cargo.lock.
     crate: str | None = None
-    # The mode that its driver has where others use a pool.
+    # The driver's counterpart to the mode `pool`.
     pool: str = "pool"
 
     def version(self, command):
@@ -38,7 +38,7 @@ class Client:
 
     @property
     def is_interpreted(self):
-        """Whether the threads of its language share an interpreter."""
+        """Whether the language's threads share an interpreter lock."""
         return self.language in ("Python", "Ruby")
 
 
@@ -54,7 +54,7 @@ def run(command, **options):
 
 
 def debian(*packages):
-    """Installs Debian packages that are missing."""
+    """Installs those of the Debian packages that are missing."""
     def is_installed(package):
         status = subprocess.run(["dpkg-query", "-W", "-f=${Status}", package], capture_output=True, text=True)
         return " installed" in status.stdout
@@ -96,7 +96,7 @@ def larder_ruby():
 
 def dalli():
     debian("ruby", "ruby-dalli", "ruby-connection-pool")
-    # Debian's packages are those of Debian's Ruby.
+    # Debian's gems are for Debian's Ruby.
     return ["/usr/bin/ruby", SOURCES / "ruby/driver.rb", "dalli"]
 
 
@@ -124,7 +124,7 @@ def libmemcached():
     return [driver, "libmemcached"]
 
 
-# A further client has a line here.
+# Add a client here.
 CLIENTS = [
     Client("larder", "Rust", larder, pool="shared"),
     Client("larder-pool", "Rust", larder),

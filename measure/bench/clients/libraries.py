@@ -1,4 +1,4 @@
-"""Measures client libraries beside each other. docs/client-benchmarks.md says what is measured; `page.py` writes it."""
+"""Compares client libraries. docs/client-benchmarks.md defines the measurements; `page.py` writes the results."""
 
 import json
 import subprocess
@@ -15,14 +15,14 @@ RESULTS = ROOT / "compare/bench/clients.json"
 MEMORY_MB = 1024
 MODES = ("pool", "none", "thread")
 DELAY_MILLIS = 5
-# How long the server is gone in a test of recovery.
+# How long the server is down in a test of recovery.
 OUTAGE_SECS = 0.5
-# A driver that takes longer than this is ended.
+# A driver that takes longer is killed.
 DRIVER_SECS_MAX = 180
 
 
 class Plan:
-    """What is measured in each round."""
+    """Numbers and durations of the measurements of a round."""
 
     def __init__(self, short, rounds):
         self.rounds = rounds or (1 if short else 5)
@@ -31,13 +31,13 @@ class Plan:
         self.repeats = 1 if short else 3
         self.secs = 0.2 if short else 0.5
         self.calls = 100 if short else 2000
-        # Beside a busy thread, and far from the server.
+        # Duration of the load next to a busy thread, and of the load through the delaying proxy.
         self.slow_secs = 0.2 if short else 1
-        # Some clients leave a server alone for half a minute.
+        # Some clients do not retry a failed server for half a minute, which is too long for a short run.
         self.recovers = not short
 
     def secs_estimated(self, clients):
-        """From the durations of its parts; most clients need less for `times`."""
+        """An upper estimate of the duration of all rounds; most clients need less time for `times`."""
         times = len(self.values) * len(MODES) * len(self.threads) * 0.1 * (self.repeats + 1)
         loads = len(self.values) * len(self.threads) * self.secs
         each = times + loads + 3 * self.slow_secs + OUTAGE_SECS + 5
@@ -48,13 +48,13 @@ class Runner:
     def __init__(self, server, plan):
         self.server, self.plan, self.commands = server, plan, {}
         self.seed = 0
-        # By client and by place: a list for each round.
+        # By client and measurement: a list with an entry for each round.
         self.times = defaultdict(lambda: defaultdict(list))
         self.figures = defaultdict(lambda: defaultdict(list))
         self.failures = defaultdict(list)
 
     def install(self, wanted):
-        """The clients that can be measured, and why others can't."""
+        """Installs clients. Returns the reasons why some cannot be installed, and the versions of the others."""
         missing, versions = {}, {}
         for client in wanted:
             print(f"== {client.name}: install", flush=True)
@@ -76,7 +76,7 @@ class Runner:
         return subprocess.Popen(on_core(LOAD_CORE, command), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def measure(self, client, port, place, **options):
-        """Runs a driver, and adds what it has found."""
+        """Runs a driver, and adds its output to `times` and `figures`."""
         with self.start(client, port, **options) as process:
             try:
                 out, said = process.communicate(timeout=DRIVER_SECS_MAX)
@@ -85,7 +85,7 @@ class Runner:
                 out, said = process.communicate()
                 said += f"\nended after {DRIVER_SECS_MAX} s"
         times = defaultdict(list)
-        # The last line of a driver that was ended may not be whole.
+        # The last line of a killed driver may be incomplete.
         for fields in (line.split(",") for line in out.splitlines(keepends=True) if line.endswith("\n")):
             if len(fields) == 6:
                 times[fields[2]].append(float(fields[5]))
@@ -122,7 +122,7 @@ class Runner:
             self.recovery(client)
 
     def recovery(self, client):
-        """Kills the server and starts it again; milliseconds from when it answers to when the client succeeds."""
+        """Kills and restarts the server. Records the milliseconds from its first answer to the client's first success."""
         with Server(self.server, MEMORY_MB) as server:
             with self.start(client, server.port, "recovery") as driver:
                 if "ready" not in driver.stdout.readline():
@@ -143,7 +143,7 @@ class Runner:
 
 @contextmanager
 def far_away(port):
-    """A port behind which the server's answers are late."""
+    """Runs the proxy that delays the server's answers. Yields its port."""
     command = on_core(SERVER_CORE, [EXAMPLES / "delay_proxy", f"127.0.0.1:{port}", DELAY_MILLIS])
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as proxy:
         try:
@@ -153,7 +153,7 @@ def far_away(port):
 
 
 def measure(wanted, server, plan):
-    """Measures clients in turn, each round beginning with another one, and keeps the results in a file."""
+    """Measures the clients in rounds, each of which starts with another client. Returns the results for `write`."""
     begun = time.monotonic()
     runner = Runner(server, plan)
     missing, versions = runner.install(wanted)

@@ -8,11 +8,11 @@ from bench.servers import EXAMPLES, ROOT, run
 
 PATH = ROOT / "docs/results/clients.md"
 MODES = {"pool": "a pool of 64", "none": "a connection for each operation", "thread": "a connection for each thread"}
-# The plots: mode and value.
+# The mode and the value length of each plot.
 PLOTTED = [("pool", 19), ("pool", 4096), ("none", 19), ("thread", 19)]
 JUDGED_THREADS = (63, 64, 128, 256)
-# A client of ours, another one, and the limits of ours ÷ the other: mean and deviation at most, operations/s at least,
-# CPU time of an operation at most.
+# Targets: a client of Larder's, the client that it is compared with, and the limits of their ratios: the maximum for mean
+# and deviation, the minimum for operations/s, the maximum for CPU time of an operation.
 AIMS = [
     ("larder", "gomemcache", (0.8, 1.2, 0.8)),
     ("larder-pool", "gomemcache", (0.8, 1.2, 0.8)),
@@ -24,14 +24,14 @@ AIMS = [
     ("larder-python", "libmc", (0.5, 1.5, 0.8)),
     ("larder-ruby", "dalli", (0.4, 2, 0.5)),
 ]
-# The limits of the CPU time of a get of 100 keys.
+# Targets for the CPU time of a get of 100 keys.
 MANY_AIMS = [
     ("larder", "memcache-exp", 0.5),
     ("larder-ruby", "dalli", 0.5),
     ("larder-python", "pymemcache", 0.3),
     ("larder-python", "pylibmc", 0.8),
 ]
-# Ours, and those that it is compared with at few threads.
+# Larder's clients, and the clients that each is compared with at few threads.
 RIVALS = {
     "larder": ("memcache-exp", "memcache", "gomemcache", "libmemcached"),
     "larder-tokio": ("async-memcached",),
@@ -127,7 +127,7 @@ def aim_row(found, ours, other, limits, threads):
 
 
 def leads(found):
-    """Ours ÷ the best of the others in each figure."""
+    """Each figure of Larder's clients ÷ the best one of the others."""
     counts = [count for count in found.found["threads"] if count <= 32]
     rows = []
     for ours, others in RIVALS.items():
@@ -208,13 +208,13 @@ def recovery(found):
 
 
 def failures(known):
-    """What drivers said of operations that failed, once for each place."""
+    """The errors of drivers, without repetitions."""
     lines = dict.fromkeys(f"- {client}: {why}" for client, reasons in known["failures"].items() for why in reasons)
     return "### Failed operations\n\n" + "\n".join(lines) if lines else ""
 
 
 def groups(found):
-    """Clients whose threads share an interpreter are in plots of their own, beside ours in Rust."""
+    """Clients by plot. Interpreted languages have a plot of their own, which also shows Larder's client in Rust."""
     interpreted = [client for client in found.clients if found.languages[client] in ("Python", "Ruby")]
     compiled = [client for client in found.clients if client not in interpreted]
     ours = [client for client in compiled if client == "larder"]

@@ -1,1 +1,1 @@
-"""Writes docs/results, docs/performance.md and README.md: a module for each subject; `writer.py` joins sections."""
+"""Writes docs/results, docs/performance.md and README.md: one module per subject; `writer.py` replaces the sections."""

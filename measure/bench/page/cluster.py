@@ -1,4 +1,4 @@
-"""Groups of replicas."""
+"""Replication and clusters."""
 
 from statistics import median
 

@@ -74,7 +74,7 @@ def flash_written(found):
 
 
 def filling_ratio(found, name):
-    """Bytes written for each item that is on flash."""
+    """Bytes written to the device ÷ bytes of the items on flash."""
     one = found["held"][name]
     return one["device_bytes"] / max(one["items_on_flash"] * one["payload_bytes"], 1)
 
@@ -189,7 +189,7 @@ def flash_reads_targets(found, length, loads):
 
 
 def flash_ratio(loads, load, name):
-    """Larder ÷ extstore with 32 threads, if that was measured."""
+    """Larder ÷ extstore, with 32 threads if they were measured."""
     others = [server for server in ("memcached, 32 threads", "memcached, 1 thread") if server in loads]
     ours = flash_tiers.middle(loads["larder"][load], name)
     return [ours / flash_tiers.middle(loads[other][load], name) for other in others[:1]]

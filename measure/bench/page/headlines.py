@@ -1,4 +1,4 @@
-"""The dozen figures of docs/performance.md and the comparison of README.md, read from the tables of docs/results."""
+"""The decisive figures of docs/performance.md and the comparison of README.md, read from the tables of docs/results."""
 
 import re
 from typing import NamedTuple
@@ -17,8 +17,8 @@ class Cell(NamedTuple):
 
 
 class Headline(NamedTuple):
-    """A figure with the one it is compared with. `unit` is appended to both; `ratio` is a cell that has their ratio,
-    where the quotient of the rounded figures would differ from it."""
+    """A figure of Larder and its counterpart. `unit` follows both. `ratio` is the cell with their exact ratio, for figures
+    whose rounding would change it."""
 
     what: str
     other: str
@@ -35,7 +35,7 @@ def pair(part, row, theirs, ours="larder"):
 
 
 def column(part, name, theirs="memcached", ours="larder"):
-    """Both figures where servers are rows."""
+    """The figures of both servers in a table whose rows are servers."""
     return Cell(part, theirs, name), Cell(part, ours, name)
 
 
@@ -147,7 +147,7 @@ def decisive():
 
 
 def comparison():
-    """The table of README.md: the figures that are compared with memcached."""
+    """The table of README.md: the figures with `in_readme`."""
     shown = [headline for headline in HEADLINES if headline.in_readme]
     return _table(["", MEMCACHED, "Larder", "ratio"], shown, lambda *row: _full_row(*row)[:1] + _full_row(*row)[2:5])
 
@@ -194,7 +194,7 @@ def _number(shown):
 
 
 def _rows(part):
-    """The cells of a part by row and heading. Where two tables have the same row and heading, the first one counts."""
+    """The cells of a part's tables by row and heading. If two tables share a row and a heading, the first one wins."""
     text = (RESULTS / f"{PAGES[part]}.md").read_text()
     block = re.search(rf"<!-- {part} -->(.*)<!-- end of {part} -->", text, re.S)[1]
     rows, head = {}, None
@@ -211,7 +211,7 @@ def _rows(part):
     return rows
 
 
-# The page of docs/results that has the table of a part.
+# The page of docs/results that contains the section of each part.
 PAGES = {
     "targets": "targets",
     "peers": "peers",

@@ -6,7 +6,7 @@ from bench.workloads import BYTES_AIM, WORKLOADS
 
 
 def hitratio(found):
-    """The table of miss ratios. Figures that miss their target are bold."""
+    """The table of miss ratios. Larder's figures that miss their target are bold."""
     threads = found["threads"]
     servers = [f"{name}-t{count}" for name in ("memcached", "larder") for count in threads]
     rows = []

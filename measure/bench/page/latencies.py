@@ -9,7 +9,7 @@ from bench.servers import EMPTY_LOOP
 
 
 def agreement(found):
-    """The latencies of both tools and their ratios, of all connections of each line and of one."""
+    """The latencies of both tools and their ratios, with all connections of each line and with one."""
     text = f"{found['memtier']}; medians of {found['rounds']} runs of each tool.\n"
     for name, what in (("all", "all connections"), ("one", "one connection")):
         text += f"\n{agreement_table(found['lines'], name, what)}"

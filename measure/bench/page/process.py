@@ -1,4 +1,4 @@
-"""The engine and its process: scaling, instructions, start, restart, use as a library, and builds."""
+"""The engine and the process: scaling, instructions, start, restart, use as a library, and builds."""
 
 from statistics import median
 
@@ -18,7 +18,7 @@ def scaling(found):
 
 
 def scaled(rounds):
-    """Each round's ratios: two threads ÷ one, two with a cache each ÷ one, 16 threads ÷ two."""
+    """The ratios of each round: two threads ÷ one, two threads with separate caches ÷ one, 16 threads ÷ two."""
     return zip(*((two / one, apart / one, many / two) for one, two, apart, many in rounds))
 
 

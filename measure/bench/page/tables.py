@@ -1,4 +1,4 @@
-"""Markdown tables, their figures, and the sections that they are written to."""
+"""Formats figures and Markdown tables, and replaces sections of pages."""
 
 import re
 from statistics import median
@@ -9,10 +9,10 @@ PLOTS = ROOT / "docs/plots"
 
 
 def replaced(text, name, found):
-    """The text with what is between the markers of a section replaced."""
+    """Replaces the section between two markers of a text."""
     marked = f"<!-- {name} -->\n\n{found.strip()}\n\n<!-- end of {name} -->"
     pattern = f"<!-- {name} -->.*<!-- end of {name} -->"
-    assert re.search(pattern, text, re.S), f"there is no place for {name}"
+    assert re.search(pattern, text, re.S), f"the page has no section <!-- {name} -->"
     return re.sub(pattern, lambda _: marked, text, flags=re.S)
 
 

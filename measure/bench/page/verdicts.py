@@ -1,4 +1,4 @@
-"""Rows of the table of targets: what was measured, the limit, the figures, and whether they are within it."""
+"""Rows of the table of targets: figure, limit, results, and whether they are within the limit."""
 
 # Rows for comparison have no target.
 VERDICT = {True: "yes", False: "**no**", None: ""}

@@ -1,4 +1,4 @@
-"""Writes between the markers of docs/results, docs/performance.md and README.md; the text around them stays."""
+"""Writes the marked sections of docs/results, docs/performance.md and README.md, and keeps all other text."""
 
 from functools import partial
 

@@ -1,8 +1,8 @@
-//! A server that is far away: passes connections on to a server and delays its answers.
+//! Simulates a distant server: forwards connections to a server and delays its answers.
 //!
-//! `delay_proxy SERVER MILLIS` listens on a free port of the loopback interface and prints it. Answers are delivered
-//! after the delay, in order and without limiting their rate: what is on its way waits in a queue. Opening a connection
-//! is not delayed. It ends with its standard input.
+//! `delay_proxy SERVER MILLIS` listens on a free port of the loopback interface and prints it. It delivers
+//! answers after the delay, in order and without limiting their rate: delayed bytes wait in a queue. Requests and the
+//! opening of connections have no delay. The proxy ends when its standard input is closed.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     writeln!(io::stdout(), "{}", listener.local_addr()?.port())?;
     thread::spawn(move || {
         for client in listener.incoming() {
-            // A failed connection closes, which its client notices.
+            // An error closes the connection, so the client sees it.
             drop(client.and_then(|client| connect(client, &server, delay)));
         }
     });
@@ -37,7 +37,7 @@ fn connect(client: TcpStream, server: &str, delay: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Passes bytes on, each after the delay, until either side ends.
+/// Copies bytes from one side to the other after the delay, until either side closes.
 fn pass_on(mut from: TcpStream, mut to: TcpStream, delay: Duration) -> io::Result<()> {
     if delay.is_zero() {
         let copied = io::copy(&mut from, &mut to);

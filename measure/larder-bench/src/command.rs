@@ -1,4 +1,4 @@
-//! `larder bench`: performs the runs and writes their results as a table and as JSON.
+//! `larder bench`: performs the runs, and writes their results as a table and as JSON.
 
 use crate::arguments::Arguments;
 use crate::arguments::error::ArgumentError;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Why `larder bench` failed.
+/// Errors of `larder bench`.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// An option's value cannot be used.
@@ -40,40 +40,40 @@ pub enum BenchError {
     /// A result could not be written.
     #[error("cannot write {0}: {1}")]
     Write(String, io::Error),
-    /// A run ended before its time. The results until then were written.
-    #[error("{reason}; the results are those until then")]
+    /// A run ended early. Its results until then were written.
+    #[error("{reason}; the results cover the time until then")]
     EndedEarly {
-        /// Why it ended.
+        /// The cause.
         reason: String,
     },
-    /// `--find-rate` has not found a rate. All results were written.
+    /// `--find-rate` found no rate. All results were written.
     #[error("no rate keeps the bound of --find-rate")]
     NoRate,
-    /// There were more faults than `--max-faults` allows. All results were written.
+    /// The runs had more faults than `--max-faults` allows. All results were written.
     #[error("{}, and --max-faults allows {allowed}: {kinds}", table::counted(*count, "fault"))]
     Faults {
         /// Number of faults in all runs.
         count: u64,
-        /// Number of faults that are allowed.
+        /// Number of allowed faults.
         allowed: u64,
         /// The most frequent kinds, with their counts.
         kinds: String,
     },
 }
 
-/// Performs the runs that `arguments` describe, and writes the table to `out` or to the file that the
-/// arguments name. SIGINT and SIGTERM end a run; another one, later, ends the process.
+/// Performs the runs that `arguments` describe, and writes the table to `out` or to the file of
+/// `--out-file`. A first SIGINT or SIGTERM ends the run, a later one the process.
 ///
 /// # Errors
-/// An option's value cannot be used, or a run failed or could not begin. After all results were
-/// written: a run ended early, there were more faults than allowed, or a result could not be written.
+/// An option's value cannot be used, or a run failed or could not start. After all results were
+/// written: a run ended early, it had more faults than allowed, or a result could not be written.
 pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchError> {
     let settings = arguments.settings()?;
     let outputs = Outputs::open(arguments)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     watch_signals(Arc::clone(&interrupted));
     let begun = SystemTime::now();
-    // The versions of several servers are part of the heading.
+    // Only the heading of several servers contains their versions.
     let versions = match settings.has_several_servers() {
         true => server_versions(&settings),
         false => Vec::new(),
@@ -96,7 +96,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
         return found.and(judge_faults(&search.fill_faults, arguments.max_faults));
     }
     let mut runs: Vec<Measured> = Vec::new();
-    // If writing one result fails, the others are still written.
+    // A failed write does not prevent the other writes.
     let mut written = Ok(());
     for number in 1..=arguments.run_count {
         let run_begun = SystemTime::now();
@@ -104,7 +104,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
         let measured = run_interruptible(&settings, arguments.pid, &interrupted, &mut progress);
         let measured = match measured {
             Ok(measured) => measured,
-            // The results of the runs before are kept.
+            // The results of earlier runs are reported.
             Err(error) if !runs.is_empty() => {
                 written = written.and(Err(error.into()));
                 break;
@@ -166,7 +166,7 @@ fn find_rate(
             return Err(BenchError::EndedEarly { reason });
         }
         settings.fill = false;
-        // A fault of the fill is none of the rate that is tried first.
+        // Faults of the fill do not count against the first rate.
         fill_faults.append(&mut measured.outcome.take_fill_faults());
         Ok(step(rate, bound, arguments.max_faults, &measured))
     });
@@ -215,8 +215,8 @@ fn write_search(
     written.and(saved.map_err(|error| BenchError::Write(path.display().to_string(), error)))
 }
 
-/// Sets `interrupted` on SIGINT or SIGTERM, and ends the process on another one that comes later than
-/// [`SAME_SIGNAL`], for a run that cannot end: connecting can take minutes.
+/// Sets `interrupted` on SIGINT or SIGTERM. Ends the process on another signal that arrives later than
+/// [`SAME_SIGNAL`], because a run that is connecting can take minutes to end.
 fn watch_signals(interrupted: Arc<AtomicBool>) {
     // Without a handler, a signal ends the process at once.
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else { return };
@@ -235,10 +235,10 @@ fn watch_signals(interrupted: Arc<AtomicBool>) {
     });
 }
 
-/// A signal that follows so soon is the same one: `timeout` signals a process and its group.
+/// Within this time, further signals are copies of the first: `timeout` signals a process and its group.
 const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
-/// Whether the results are those of runs without too many faults.
+/// Returns an error if a run ended early or the runs had too many faults.
 fn judge(median: &Outcome, allowed: u64) -> Result<(), BenchError> {
     if let Some(reason) = median.ended_early.clone() {
         return Err(BenchError::EndedEarly { reason });
@@ -259,11 +259,11 @@ fn judge_faults(faults: &BTreeMap<String, u64>, allowed: u64) -> Result<(), Benc
     Err(BenchError::Faults { count, allowed, kinds: kinds.join(", ") + more })
 }
 
-/// Number of kinds of faults that the message names.
+/// Maximum number of kinds of faults in the message.
 const SHOWN_KINDS: usize = 3;
 
-/// The output files. They are opened before the first run, so that a path that cannot be written is
-/// an error at once.
+/// The output files. [`open`](Self::open) opens them before the first run, so that an invalid path fails
+/// at once.
 #[derive(Debug)]
 struct Outputs {
     /// Files that did not exist before.
@@ -300,7 +300,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// Removes empty files when there are no results.
+    /// Removes the empty files of a run without results.
     fn remove_created(&self) {
         for path in &self.created {
             // An empty file that cannot be removed does no harm.
@@ -365,7 +365,7 @@ fn write_text(arguments: &Arguments, text: &str, out: &mut dyn Write) -> Result<
     }
 }
 
-/// Returns a function that shows progress in one line of standard error, if that is a terminal.
+/// Returns a function that shows progress in one line of standard error if that is a terminal.
 fn progress_line(quiet: bool, run: usize) -> impl FnMut(Progress) {
     let watched = !quiet && io::stderr().is_terminal();
     move |progress| {
@@ -374,7 +374,7 @@ fn progress_line(quiet: bool, run: usize) -> impl FnMut(Progress) {
             let Progress { per_second, requests, .. } = progress;
             #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
             let p99_micros = progress.p99_micros as f64;
-            // A run continues if its progress cannot be shown.
+            // A run continues without its progress line.
             let _ = write!(
                 io::stderr(),
                 "\rrun {run}: {seconds:5.1} s {requests:>12} requests {per_second:>9.0}/s p99 \

@@ -9,7 +9,7 @@ use std::str::FromStr;
 pub struct Bound {
     /// The percentile, such as 99.
     pub percentile: f64,
-    /// The latency that it may have, in milliseconds.
+    /// Maximum latency in milliseconds.
     pub millis: f64,
 }
 
@@ -32,42 +32,42 @@ impl FromStr for Bound {
 pub struct Step {
     /// The scheduled requests per second.
     pub asked_per_second: u64,
-    /// Requests per second that were answered without an error.
+    /// Requests per second with an answer other than an error.
     pub got_per_second: f64,
     /// The percentile of the latency, in microseconds.
     pub latency_micros: f64,
     /// Number of faults.
     pub faults: u64,
-    /// Whether the latency was under the bound, with no more faults than allowed.
+    /// Whether the latency was at most the bound, with no more faults than allowed.
     pub passed: bool,
 }
 
 /// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Search {
-    /// All runs, in their order.
+    /// All runs, in order.
     pub steps: Vec<Step>,
     /// The highest rate that passed, in requests per second.
     pub highest_per_second: Option<u64>,
-    /// The lowest rate above it that failed; none if the highest rate that was to be tried passed.
+    /// The lowest rate above it that failed; `None` if the maximum rate passed.
     pub fails_at_per_second: Option<u64>,
-    /// Number of faults by kind while the keys were set, before the first run.
+    /// Number of faults by kind during `--fill`, before the first run.
     pub fill_faults: BTreeMap<String, u64>,
 }
 
-/// The rate that is tried first.
+/// The first rate to try.
 const FIRST: u64 = 1000;
 
-/// The search ends when the rates that pass and that fail are this close.
+/// The search ends when this is the ratio of a failing rate to a passing one.
 const PRECISION: f64 = 1.05;
 
 impl Search {
-    /// Searches for the highest rate that passes, and tries no rate above `most`. The rate is doubled
-    /// until it fails (or halved until it passes), then the interval is halved. A rate that fails is
-    /// tried a second time, because a disturbance of the machine lets it fail, too.
+    /// Searches for the highest rate that passes, up to `most`. Doubles the rate until it fails (or
+    /// halves it until it passes), then bisects the interval. Repeats a rate that fails, because a
+    /// disturbance of the machine is another cause of failure.
     ///
     /// # Errors
-    /// The first error of `run`. Earlier results are kept.
+    /// The first error of `run`. `self` keeps the earlier results.
     pub(crate) fn go_on<E>(
         &mut self,
         most: u64,
@@ -107,7 +107,7 @@ impl Search {
     }
 }
 
-/// The rate between two, unless they are close enough.
+/// The midpoint of a passing and a failing rate; `None` if their ratio is at most [`PRECISION`].
 #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^53")]
 fn between(low: u64, high: u64) -> Option<u64> {
     let is_close = high as f64 <= low as f64 * PRECISION || high - low < 2;
@@ -118,7 +118,7 @@ fn between(low: u64, high: u64) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A search on a server that passes up to `capacity` requests per second.
+    /// The search for the rate of a server that passes up to `capacity` requests per second.
     fn search_of(capacity: u64, most: u64) -> Search {
         let run = |rate: u64| {
             let passed = rate <= capacity;

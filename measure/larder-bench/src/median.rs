@@ -3,7 +3,7 @@
 use crate::outcome::{Command, FlashUse, Latency, Offered, Outcome, ServerCost, ServerOutcome};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The median; of an even count, the mean of the two middle numbers; 0 without numbers.
+/// The median: for an even count, the mean of the two middle numbers; 0 without numbers.
 #[must_use]
 pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     let mut numbers: Vec<f64> = numbers.into_iter().collect();
@@ -38,7 +38,7 @@ impl Outcome {
             lost_connections: runs.iter().map(|run| run.lost_connections).sum(),
             commands: names.into_iter().map(command).collect(),
             server: (!servers.is_empty()).then(|| median_server(&servers)),
-            // Of several interruptions, the times have no median that belongs together.
+            // The times of different interruptions have no common median.
             interruption: runs.iter().find_map(|run| run.interruption),
             flash: median_flash(runs.iter().filter_map(|run| run.flash).collect()),
             servers: median_servers(runs),
@@ -132,7 +132,7 @@ fn median_server(runs: &[ServerCost]) -> ServerCost {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is made for this alone")]
+#[expect(clippy::needless_pass_by_value, reason = "callers have no further use for it")]
 fn median_flash(runs: Vec<FlashUse>) -> Option<FlashUse> {
     let count = |figure: fn(&FlashUse) -> u64| whole(runs.iter().map(figure));
     let shares: Vec<f64> = runs.iter().filter_map(|run| run.share_from_flash).collect();

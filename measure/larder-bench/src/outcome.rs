@@ -1,4 +1,4 @@
-//! The results of a run, as result files contain them.
+//! The results of a run, in the form of result files.
 
 use larder_target::FlashStats;
 use serde::{Deserialize, Serialize};
@@ -8,30 +8,29 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Outcome {
-    /// Time from the first request to the last answer, and at least the time for which requests
-    /// were sent.
+    /// Time from the first request to the last answer, and at least the time of sending.
     pub seconds: f64,
-    /// Whether latency is measured from a request's scheduled time (open loop) instead of from when
-    /// it was sent (closed loop).
+    /// Whether latency counts from a request's scheduled time (open loop) instead of from sending
+    /// (closed loop).
     pub open_loop: bool,
-    /// Open loop: what was asked of the server, and how punctual the load was.
+    /// Open loop: the scheduled load, and the delays of the load generator.
     pub offered: Option<Offered>,
-    /// Why the run ended before its time: a signal, a server that answered nothing, or no connection
-    /// that was left.
+    /// The reason of an early end: a signal, a server that answers nothing, the loss of all
+    /// connections, or a trace that cannot be read.
     pub ended_early: Option<String>,
     /// Number of connections.
     pub connections: u64,
-    /// Number of connections that were lost.
+    /// Number of lost connections.
     pub lost_connections: u64,
-    /// With `--reconnect-on-error`: how long the server could not be reached, and what it answered
-    /// afterwards. Nothing if no connection was lost.
+    /// With `--reconnect-on-error`: the outage, and the answers after it. `None` if no connection was
+    /// lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interruption: Option<Interruption>,
-    /// Results by command: `set`, `get`, and `total` for both.
+    /// Results by command, such as `set` and `get`, and `total` for all of them.
     pub commands: BTreeMap<String, Command>,
-    /// CPU time and memory of the server, if there is one and it runs on this machine.
+    /// CPU time and memory of the server, if there is only one and it runs on this machine.
     pub server: Option<ServerCost>,
-    /// The activity of the server's flash tier, if there is one server and it has a flash tier.
+    /// The activity of the server's flash tier, if there is only one server and it has a flash tier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flash: Option<FlashUse>,
     /// The answers of each server, if there are several.
@@ -40,7 +39,7 @@ pub struct Outcome {
     /// User and system CPU seconds of the load generator itself.
     pub load_cpu_seconds: f64,
     /// Number of faults by kind: error replies, wrong values, lost connections, and requests that
-    /// were never sent or never answered. Faults while the keys were set have the prefix `fill: `.
+    /// were never sent or never answered. Faults of `--fill` have the prefix `fill: `.
     pub faults: BTreeMap<String, u64>,
 }
 
@@ -57,8 +56,7 @@ impl Outcome {
         self.faults.values().sum()
     }
 
-    /// Removes the faults that occurred while the keys were set, and returns them: of several runs
-    /// over the same items, they are those of all runs.
+    /// Removes and returns the faults of `--fill`. They count once for several runs over the same items.
     #[must_use]
     pub fn take_fill_faults(&mut self) -> BTreeMap<String, u64> {
         let (of_fill, others) = std::mem::take(&mut self.faults)
@@ -69,39 +67,39 @@ impl Outcome {
     }
 }
 
-/// Prefix of the faults that occurred while the keys were set.
+/// Prefix of the faults of `--fill`.
 pub(crate) const FILL: &str = "fill: ";
 
-/// A time in which connections were lost and opened again. Times are in seconds since the first request
+/// An outage, in which connections were lost and reconnected. Times are in seconds since the first request
 /// of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interruption {
-    /// How often connections were lost.
+    /// Number of losses of connections.
     pub lost_connections: u64,
-    /// Number of requests that were outstanding then, and are never answered.
+    /// Number of requests that were outstanding on them, and were never answered.
     pub lost_requests: u64,
-    /// When the first connection was lost.
+    /// The loss of the first connection.
     pub begun_secs: f64,
-    /// When a connection that was opened again got its first answer.
+    /// The first answer on a reconnected connection.
     pub answered_secs: Option<f64>,
-    /// When a key was found for the first time on such a connection.
+    /// The first hit on a reconnected connection.
     pub hit_secs: Option<f64>,
-    /// Number of keys that were found on such connections.
+    /// Number of hits on reconnected connections.
     pub hits_after: u64,
-    /// Number of keys that were not found on such connections.
+    /// Number of misses on reconnected connections.
     pub misses_after: u64,
 }
 
-/// The load of an open loop.
+/// The scheduled load of an open loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Offered {
-    /// Requests per second that were asked for: the rate that was set, or the mean of what was due if
-    /// that rate is the trace's, or that of bursts of connections that are opened one after the other.
+    /// Scheduled requests per second: the rate of the settings. For a trace, and for bursts with
+    /// `--clients-start`, the mean rate of the requests that were due.
     pub per_second: f64,
     /// Number of requests that were due.
     pub due: u64,
-    /// How late the load generator itself was: the time from when a request was due and a connection
-    /// was free until it was sent.
+    /// Delays of the load generator: the time from when a request was due and a connection was free
+    /// until it was sent.
     pub lateness: Latency,
 }
 
@@ -123,14 +121,14 @@ pub struct Command {
     pub never_answered: u64,
     /// Number of requests of an open loop that were due and not sent.
     pub never_sent: u64,
-    /// Total size of the values that were returned.
+    /// Total size of the returned values.
     pub value_bytes: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
     /// Bytes received.
     pub received_bytes: u64,
-    /// Latency of all requests that were due. Those without an answer count with the time that they
-    /// had waited when the run ended.
+    /// Latency of all requests that were due. Requests without an answer count with their waiting time
+    /// until the end of the run.
     pub latency: Latency,
 }
 
@@ -162,8 +160,8 @@ pub struct Latency {
 pub struct ServerOutcome {
     /// The server's address.
     pub address: String,
-    /// Number of requests that were answered without an error. A get of several keys is one request
-    /// to each server that has some of them.
+    /// Number of requests that were answered without an error. A get of several keys counts as one
+    /// request at each server that owns some of them.
     pub requests: u64,
     /// Number of requests that were answered with an error.
     pub errors: u64,
@@ -171,7 +169,7 @@ pub struct ServerOutcome {
     pub hits: u64,
     /// Number of keys that were not found.
     pub misses: u64,
-    /// Number of connections that were lost.
+    /// Number of lost connections.
     pub lost_connections: u64,
     /// CPU time and memory of the server, if it runs on this machine.
     pub cost: Option<ServerCost>,
@@ -186,18 +184,18 @@ pub struct ServerOutcome {
 pub struct FlashUse {
     /// Number of keys that were found.
     pub hits: u64,
-    /// Number of those that were read from flash.
+    /// Number of hits that were read from flash.
     pub hits_from_flash: u64,
-    /// The share of hits that were read from flash; nothing without hits.
+    /// The share of hits that were read from flash; `None` without hits.
     pub share_from_flash: Option<f64>,
-    /// Number of reads from flash without a value: nobody waited any more, or the bytes were gone or
-    /// damaged.
+    /// Number of reads from flash without a result: the request was cancelled, or the record was
+    /// overwritten or corrupt.
     pub failed_reads: u64,
     /// Number of sets.
     pub sets: u64,
-    /// Bytes that were written to flash.
+    /// Bytes written to flash.
     pub written_bytes: u64,
-    /// Bytes that were read from flash.
+    /// Bytes read from flash.
     pub read_bytes: u64,
     /// Number of items on flash after the run.
     pub items: u64,

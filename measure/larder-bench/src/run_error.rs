@@ -1,10 +1,10 @@
-//! Why a run fails.
+//! Errors of runs.
 
 use larder_protocol::encode::InvalidKey;
 use larder_trace::TraceError;
 use std::time::Duration;
 
-/// Why a run failed.
+/// The error of a run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -24,7 +24,7 @@ pub enum RunError {
     LoginTimeout {
         /// The server's address.
         address: String,
-        /// How long it was waited for.
+        /// The time limit.
         timeout: Duration,
     },
     /// The server did not accept a connection in time.
@@ -36,10 +36,10 @@ pub enum RunError {
     ConnectTimeout {
         /// The server's address.
         address: String,
-        /// How long it was waited for.
+        /// The time limit.
         timeout: Duration,
     },
-    /// The load may not open as many files as it needs connections.
+    /// The limit of open files is lower than the number of connections.
     #[error(
         "cannot open connection {number} of {connections}: {error}; raise the limit of open files \
          (ulimit -n)"
@@ -66,7 +66,7 @@ pub enum RunError {
         /// The error.
         error: TraceError,
     },
-    /// No key can have this prefix.
+    /// The prefix is not valid in a key.
     #[error("--key-prefix: {0}")]
     KeyPrefix(InvalidKey),
     /// The distribution of value sizes has invalid parameters.
@@ -78,7 +78,7 @@ pub enum RunError {
     /// The distribution of keys has invalid parameters.
     #[error("the distribution of keys has invalid parameters; see --key-zipf-exp and --key-stddev")]
     Pattern,
-    /// The system refused an event queue, or to wait for events.
+    /// The system failed to create an event queue or to wait for events.
     #[error("the system's event queue failed: {0}; check the limit of open files (ulimit -n)")]
     System(std::io::Error),
 }

@@ -1,4 +1,4 @@
-//! The validated settings of a run. [`crate::arguments`] makes them from a command line, and every
+//! The validated settings of a run. [`crate::arguments`] creates them from a command line, and every
 //! result file contains them.
 
 use crate::words::split;
@@ -9,12 +9,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Everything that influences the results of a run.
+/// The settings of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// The servers, at least one. Each client has a connection to each of them.
     pub servers: Vec<NamedServer>,
-    /// Which of several servers a key belongs to.
+    /// Distribution of keys over several servers.
     pub distribution: Distribution,
     /// The protocol of all requests.
     pub protocol: Protocol,
@@ -25,16 +25,16 @@ pub struct Settings {
     pub tls: Option<Tls>,
     /// Whether to record statistics by connection and second.
     pub client_stats: bool,
-    /// Number of requests after which a connection is closed and opened again.
+    /// Number of requests after which each connection reconnects.
     pub reconnect_interval: Option<u64>,
-    /// Whether lost connections are opened again.
+    /// Whether lost connections reconnect.
     #[serde(default)]
     pub reconnect_on_error: bool,
-    /// How the number of connections grows; none if all are there from the start.
+    /// Growth of the number of connections; `None` if all are open from the start.
     pub steps: Option<Steps>,
-    /// Load threads, each with an event loop.
+    /// Number of load threads, each with an event loop.
     pub threads: usize,
-    /// Clients of each thread, each with one connection to each server.
+    /// Number of clients per thread, each with one connection to each server.
     pub clients: usize,
     /// Maximum number of requests that a client has outstanding.
     pub pipeline: usize,
@@ -45,43 +45,42 @@ pub struct Settings {
     pub ratio: Ratio,
     /// Number of keys in each get.
     pub multi_get: usize,
-    /// Commands of the user's own, which are sent instead of sets and gets.
+    /// Custom commands, which replace sets and gets.
     pub commands: Vec<CustomCommand>,
-    /// Key spaces, of which each request chooses one by their shares. Each has its own ratio, keys,
-    /// value sizes and expiry, instead of those of the settings. None are given for a run of one kind
-    /// of items.
+    /// Key spaces. Each request chooses one at random, by shares. Each has its own ratio, keys, value
+    /// sizes and expiry, which replace those of the settings. Empty for a run without key spaces.
     #[serde(default)]
     pub key_spaces: Vec<KeySpace>,
-    /// A trace that is replayed instead of generated requests.
+    /// Replay of a trace instead of generated requests.
     #[serde(default)]
     pub trace: Option<TraceReplay>,
-    /// The keys, and how they are chosen.
+    /// The keys and their selection.
     pub keys: Keys,
     /// The sizes of values.
     pub data_size: DataSize,
     /// Whether values are random bytes, which do not compress.
     pub random_data: bool,
-    /// Minimum and maximum TTL of sets in seconds, uniformly distributed; none is no expiry.
+    /// Minimum and maximum TTL of sets in seconds, uniformly distributed; `None` for no expiry.
     pub expiry: Option<(u32, u32)>,
-    /// When the run ends.
+    /// The end of the run.
     pub stop: Stop,
-    /// Open loop: requests per second of all clients together. None is a closed loop, in which a
-    /// client sends when its requests are answered.
+    /// Open loop: requests per second of all clients together. `None` for a closed loop, in which a client
+    /// sends when its requests are answered.
     pub rate: Option<u64>,
-    /// How the requests of an open loop are distributed over time.
+    /// Distribution of the requests of an open loop over time.
     pub arrivals: Arrivals,
-    /// Whether every key is set once before the measurement begins.
+    /// Whether to set every key once before the measurement.
     pub fill: bool,
-    /// Whether returned values are compared with the ones that derive from their keys.
+    /// Whether to compare returned values with those that derive from their keys.
     pub verify: bool,
-    /// How long a server may answer nothing at all before the run ends, and how long outstanding
-    /// answers are waited for at the end of a timed run.
+    /// Time without any answer after which the run ends, and maximum time to wait for outstanding
+    /// answers at the end of a timed run.
     pub timeout: Duration,
-    /// How long a connection may take to be made; none is the system's own limit.
+    /// Maximum time to establish a connection; `None` for the system's limit.
     pub connection_timeout: Option<Duration>,
-    /// Seed of the random numbers: the same seed sends the same requests.
+    /// Seed of the random numbers. Runs with the same seed send the same requests.
     pub seed: u64,
-    /// Whether each client has a seed of its own, so that clients send different requests.
+    /// Whether each client has its own seed, so that clients send different requests.
     pub distinct_client_seed: bool,
 }
 
@@ -92,7 +91,7 @@ impl Settings {
         self.threads * self.clients
     }
 
-    /// Whether requests are sent at times of their own, from which latency is measured.
+    /// Whether requests have scheduled times, from which latency counts.
     #[must_use]
     pub fn is_open_loop(&self) -> bool {
         self.rate.is_some() || self.trace.as_ref().is_some_and(|trace| trace.speed.is_some())
@@ -110,8 +109,8 @@ impl Settings {
         self.servers.len() > 1
     }
 
-    /// The names by which results are reported: `set`, `get`, and those of the user's own commands; the
-    /// two of each key space; or the operations of a trace.
+    /// The names of the rows of results: `set`, `get`, and the custom commands; the sets and the gets of
+    /// each key space; or the operations of a trace.
     #[must_use]
     pub fn command_names(&self) -> Vec<String> {
         if !self.key_spaces.is_empty() {
@@ -132,17 +131,17 @@ impl Settings {
     }
 }
 
-/// A server, and the name by which it was given.
+/// A server with its name on the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedServer {
-    /// Host name or IP address as it was given, from which `ketama` computes the points of its ring.
+    /// Host name or IP address as on the command line. `ketama` computes the points of its ring from it.
     pub host: String,
-    /// The address that the name stands for.
+    /// The resolved address.
     pub address: ServerAddress,
 }
 
 impl NamedServer {
-    /// A server that has no other name than its address.
+    /// A server whose name is its address.
     #[must_use]
     pub fn at(address: ServerAddress) -> Self {
         let host = match &address {
@@ -153,8 +152,8 @@ impl NamedServer {
     }
 }
 
-/// Which of several servers a key belongs to. All are rules of libmemcached, whose numbers of the
-/// servers are their places in the list.
+/// Distribution of keys over several servers. All algorithms are those of libmemcached; the number of a
+/// server is its index in the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Distribution {
@@ -163,7 +162,7 @@ pub enum Distribution {
     Modula,
     /// A ring of 100 points of each server, with the one-at-a-time hash (`MEMCACHED_BEHAVIOR_KETAMA`)
     Ketama,
-    /// A ring of 160 points of each server, with MD5, as of libketama
+    /// A ring of 160 points of each server, with MD5, as in libketama
     /// (`MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED` with equal weights)
     KetamaWeighted,
 }
@@ -178,17 +177,17 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// How a trace is replayed.
+/// Settings of the replay of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceReplay {
     /// The trace's file.
     pub file: PathBuf,
-    /// Open loop: the factor by which requests are due faster than they were recorded, and TTLs are
-    /// divided. None is a closed loop, in which connections send when their requests are answered.
+    /// Open loop: speed as a multiple of the recorded one; TTLs are divided by it. `None` for a closed
+    /// loop, in which connections send when their requests are answered.
     pub speed: Option<f64>,
     /// The request after a get that misses; `None` is the default of the trace's form.
     pub on_miss: Option<OnMiss>,
-    /// The number of requests after which the trace ends, if it does not end before.
+    /// Maximum number of requests.
     pub requests: Option<u64>,
 }
 
@@ -196,54 +195,54 @@ pub struct TraceReplay {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum OnMiss {
-    /// The value is set, with the recorded size and TTL.
+    /// A set with the recorded size and TTL.
     Set,
     /// Nothing.
     Nothing,
 }
 
-/// Items of one kind among others.
+/// A group of similar items.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeySpace {
-    /// The name by which results are reported: letters, digits, `_` and `-`.
+    /// Its name in the results: letters, digits, `_` and `-`.
     pub name: String,
-    /// Weight by which requests choose it among all key spaces.
+    /// Its weight in the random choice of a key space.
     pub share: u32,
     /// Sets and gets alternate in this ratio.
     pub ratio: Ratio,
-    /// The keys, and how they are chosen.
+    /// The keys and their selection.
     pub keys: Keys,
     /// The sizes of values.
     pub data_size: DataSize,
-    /// Minimum and maximum TTL of sets in seconds, uniformly distributed; none is no expiry.
+    /// Minimum and maximum TTL of sets in seconds, uniformly distributed; `None` for no expiry.
     pub expiry: Option<(u32, u32)>,
 }
 
 impl KeySpace {
-    /// The name by which the results of a command on this key space are reported.
+    /// The name of the row with the results of a command on this key space.
     #[must_use]
     pub fn row(&self, command: &str) -> String {
         format!("{}-{command}", self.name)
     }
 }
 
-/// How the requests of an open loop are distributed over time.
+/// Distribution of the requests of an open loop over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrivals {
     /// At even intervals.
     #[default]
     Fixed,
-    /// At random: a Poisson process, as of many independent clients.
+    /// At random, as a Poisson process of many independent clients.
     Poisson,
-    /// As memtier_benchmark sends them: all connections at once begin a burst, about 50 times a second.
+    /// Like memtier_benchmark: all connections start a burst at once, about 50 times per second.
     Bursts,
 }
 
 /// The credentials of all connections.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// The user; none logs in with a password alone, which RESP permits.
+    /// The user; `None` for a login with a password only, which RESP permits.
     pub user: Option<String>,
     /// The password.
     pub password: String,
@@ -258,8 +257,8 @@ impl fmt::Debug for Login {
 /// The TLS settings of all connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tls {
-    /// File with the CA certificates that the server's certificate is checked with; without it, any
-    /// certificate is accepted.
+    /// File with the CA certificates that verify the server's certificate. Without it, any certificate is
+    /// accepted.
     pub authority: Option<PathBuf>,
     /// Files with the client certificate and its private key.
     pub client: Option<(PathBuf, PathBuf)>,
@@ -267,7 +266,7 @@ pub struct Tls {
     pub server_name: Option<String>,
 }
 
-/// How the number of connections grows during a run.
+/// Growth of the number of connections during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Steps {
     /// Number of connections of each thread at the start.
@@ -278,19 +277,19 @@ pub struct Steps {
     pub every: Duration,
 }
 
-/// A command of the user's own. `__key__` stands for a key, and `__data__` for a value.
+/// A custom command. `__key__` stands for a key, and `__data__` for a value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CustomCommand {
     /// The command with its arguments.
     pub line: String,
-    /// How often it is sent before the next command.
+    /// Number of times that a client sends the command in a row.
     pub ratio: u32,
-    /// How its keys are chosen.
+    /// Selection of its keys.
     pub pattern: Pattern,
 }
 
 impl CustomCommand {
-    /// The first word, in small letters.
+    /// The first word in lower case.
     #[must_use]
     pub fn name(&self) -> String {
         let name = split(&self.line).and_then(|words| words.into_iter().next());
@@ -308,7 +307,7 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Whether the request at a place of the cycle is a set. Advances to the next place.
+    /// Whether the request at a position of the cycle is a set. Advances to the next position.
     #[inline]
     pub(crate) fn take_turn(self, turn: &mut u32) -> bool {
         let is_set = *turn < self.sets;
@@ -326,9 +325,9 @@ pub struct Keys {
     pub minimum: u64,
     /// The largest number.
     pub maximum: u64,
-    /// How sets choose keys.
+    /// Key selection of sets.
     pub set: Pattern,
-    /// How gets choose keys.
+    /// Key selection of gets.
     pub get: Pattern,
 }
 
@@ -340,7 +339,7 @@ impl Keys {
     }
 }
 
-/// How key numbers are chosen from their range.
+/// Selection of key numbers from their range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
@@ -372,7 +371,7 @@ pub enum DataSize {
     Fixed(usize),
     /// Uniformly distributed between a minimum and a maximum.
     Range(usize, usize),
-    /// Growing evenly with the number of the key.
+    /// Growing linearly with the number of the key.
     ByKey {
         /// Size of the value of the first key.
         minimum: usize,
@@ -389,12 +388,12 @@ pub enum DataSize {
         median: f64,
         /// Standard deviation of the logarithm of the sizes.
         sigma: f64,
-        /// Upper limit: larger sizes are reduced to it.
+        /// Maximum: larger sizes are reduced to it.
         maximum: usize,
     },
 }
 
-/// When a run ends.
+/// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stop {

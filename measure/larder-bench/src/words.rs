@@ -1,8 +1,7 @@
-//! Splits a command of the user's own into words, with the quotes and escapes of memtier_benchmark and
-//! redis-cli.
+//! Splits a custom command into words, with the quotes and escapes of memtier_benchmark and redis-cli.
 
 /// The words of a line. Single and double quotes enclose words with spaces; in double quotes, `\n`,
-/// `\r`, `\t`, `\a`, `\b` and `\xHH` are bytes, and any other character after `\` is itself. None if a
+/// `\r`, `\t`, `\a`, `\b` and `\xHH` are bytes, and any other character after `\` is itself. `None` if a
 /// quote is not closed, or something other than a space follows one.
 pub(crate) fn split(line: &str) -> Option<Vec<Vec<u8>>> {
     let mut rest = line.as_bytes();

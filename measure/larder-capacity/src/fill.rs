@@ -1,9 +1,9 @@
-//! `larder bench fill`: how many items a server holds, in relation to its memory limit and to its
-//! resident memory.
+//! `larder bench fill`: measures the number of items that a server holds per GiB of its memory limit
+//! and of its resident memory.
 //!
-//! Items are set until their total size exceeds the limit several times. Then the items that are
-//! still there are counted with gets of all keys, or of a random sample. The server's own statistics
-//! are not used.
+//! [`measure`] sets items until their total size is several times the memory limit. Then it counts
+//! the items that the server still holds with gets of all keys, or of a random sample. It does not
+//! use the server's statistics.
 
 use crate::values::Values;
 use clap::Args;
@@ -17,30 +17,31 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Count how many items a server holds per GiB of its memory limit and of its resident memory
+/// Measure the number of items that a server holds per GiB of memory limit and of resident memory
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it")]
     pub server: ServerArguments,
-    /// Value sizes in bytes, each measured separately. A server that already runs keeps the items of
-    /// the size before, which changes the result: restart it for each size, or use --command
+    /// Value sizes in bytes, one measurement per size. A server that was already running still holds
+    /// the items of the previous size, which changes the result: restart it for each size, or use
+    /// --command
     #[arg(short = 'd', long, value_delimiter = ',', default_value = "10,50,100,230,1000,4000")]
     pub data_sizes: Vec<usize>,
     /// Size of each key in bytes: `key` followed by digits
     #[arg(long, default_value_t = 13, value_parser = clap::value_parser!(u16).range(4..=250))]
     pub key_size: u16,
-    /// Total size of all items that are set, as a multiple of the memory limit
+    /// Total size of all items to set, as a multiple of the memory limit
     #[arg(long, default_value_t = 3.0, value_parser = times)]
     pub fill: f64,
-    /// Maximum number of keys that are looked up afterwards; if more were set, a random sample of
-    /// this size
+    /// Maximum number of keys to look up after the sets. If there are more keys, a random sample of
+    /// this size is looked up
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub probes: u32,
     /// Number of requests in each batch
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=BATCH_MAX as i64))]
     pub pipeline: u16,
-    /// Seconds between the last set and the reading of the resident memory
+    /// Seconds to wait after the last set before reading the resident memory
     #[arg(long, default_value_t = 2.0)]
     pub settle: f64,
     /// Write all results to this file as JSON
@@ -55,13 +56,13 @@ pub struct Settings {
     pub value_bytes: usize,
     /// Size of each key, at least 4.
     pub key_bytes: usize,
-    /// Total size of all items that are set, as a multiple of the memory limit.
+    /// Total size of all items to set, as a multiple of the memory limit.
     pub fill: f64,
-    /// Maximum number of keys that are looked up afterwards.
+    /// Maximum number of keys to look up after the sets.
     pub probes_max: u32,
     /// Number of requests in each batch, at most [`BATCH_MAX`].
     pub pipeline: u16,
-    /// Time between the last set and the reading of the resident memory.
+    /// Time to wait after the last set before reading the resident memory.
     pub settle: Duration,
 }
 
@@ -72,25 +73,25 @@ pub struct Held {
     pub value_bytes: usize,
     /// Size of each key.
     pub key_bytes: usize,
-    /// Number of sets that were sent.
+    /// Number of sets that the measurement sent.
     pub offered: u64,
     /// Number of sets that the server refused.
     pub refused: u64,
-    /// Number of keys that were looked up.
+    /// Number of keys that the measurement looked up.
     pub probed: u64,
-    /// Number of these keys that were found.
+    /// Number of looked-up keys that the server returned.
     pub found: u64,
-    /// Number of found keys whose value differed from the one that was set.
+    /// Number of returned values that differed from the value of their set.
     pub wrong: u64,
-    /// Number of items that the server holds: counted, or estimated from the sample.
+    /// Number of items that the server holds: exact if all keys were looked up, otherwise estimated.
     pub items: f64,
-    /// Half the width of the 95 % confidence interval of `items`; 0 if they were counted.
+    /// Half the width of the 95 % confidence interval of `items`; 0 if all keys were looked up.
     pub items_error: f64,
     /// The server's memory limit.
     pub limit_bytes: u64,
-    /// The server's resident memory before the first item, where the system reports it.
+    /// The server's resident memory before the first set; `None` if the system does not report it.
     pub rss_empty_bytes: Option<u64>,
-    /// The server's resident memory after the last item, where the system reports it.
+    /// The server's resident memory after the last set; `None` if the system does not report it.
     pub rss_bytes: Option<u64>,
 }
 
@@ -109,14 +110,14 @@ impl Held {
         Some(self.items * GIB / self.rss_bytes? as f64)
     }
 
-    /// Bytes of the memory limit per item, less the sizes of its key and value.
+    /// Bytes of the memory limit per item, minus the sizes of key and value.
     #[must_use]
     pub fn overhead_bytes(&self) -> f64 {
         self.limit_bytes as f64 / self.items - (self.key_bytes + self.value_bytes) as f64
     }
 }
 
-/// Why a measurement failed.
+/// Errors of a measurement.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -124,19 +125,19 @@ pub enum Error {
     #[error(transparent)]
     Target(#[from] TargetError),
     /// The connection to the server failed.
-    #[error("{doing} items stopped: {error}; see the server's log")]
+    #[error("connection failed while {doing} items: {error}; see the server's log")]
     Connection {
-        /// The phase: setting or probing.
+        /// The phase: `setting` or `probing`.
         doing: &'static str,
         /// The cause.
         error: io::Error,
     },
-    /// The keys have too few digits to number all items.
+    /// Keys of this size have too few digits for the number of items.
     #[error("keys of {key_bytes} bytes are too short for {items} items; increase --key-size")]
     ShortKeys {
         /// Number of items.
         items: u64,
-        /// The size of keys that was given.
+        /// The configured key size.
         key_bytes: usize,
     },
     /// The results could not be written.
@@ -269,11 +270,11 @@ pub fn measure(
     })
 }
 
-/// Assumed overhead of an item in bytes. It is low on purpose: too many sets do no harm, too few
-/// would not fill the server.
+/// Assumed overhead of an item in bytes. It is deliberately low: a higher value could lead to too few
+/// sets to fill the server.
 const TYPICAL_OVERHEAD: usize = 24;
 
-/// Checks that `keys` different keys fit the key size.
+/// Checks that the key number `keys` has at most as many digits as the key size allows.
 fn number(keys: u64, settings: &Settings) -> Result<u32, Error> {
     let fits = keys.to_string().len() + KEY_PREFIX.len() <= settings.key_bytes;
     let short = || Error::ShortKeys { items: keys, key_bytes: settings.key_bytes };
@@ -286,8 +287,8 @@ fn broke<T>(doing: &'static str, result: io::Result<T>) -> Result<T, Error> {
     result.map_err(|error| Error::Connection { doing, error })
 }
 
-/// Estimates how many of `all` keys are held, given that `found` of the `asked` ones are, with half
-/// the width of the 95 % confidence interval.
+/// Estimates the number of keys of `all` that the server holds from a sample: it returned `found` of
+/// `asked` keys. The second result is half the width of the 95 % confidence interval.
 fn estimate(all: f64, found: f64, asked: f64) -> (f64, f64) {
     let share = found / asked.max(1.0);
     let left_out = 1.0 - asked / all;
@@ -345,7 +346,7 @@ impl Filling<'_> {
     }
 }
 
-/// All keys, or a random sample of `most` keys if there are more.
+/// Returns all keys, or a random sample of `most` keys if there are more.
 #[expect(clippy::cast_possible_truncation, reason = "indices into a range of u32")]
 fn sample(keys: Range<u32>, most: u32) -> Vec<u32> {
     if keys.end - keys.start <= most {
@@ -363,7 +364,7 @@ mod tests {
     #[test]
     fn a_sample_tells_its_error() {
         assert_eq!(estimate(1000.0, 400.0, 1000.0), (400.0, 0.0));
-        // A quarter of 10,000 asked, 40 % found: 1.96 × 10,000 × √(0.24 / 2,500 × 0.75) = 166.3
+        // A sample of a quarter of 10,000 keys, 40 % found: 1.96 × 10,000 × √(0.24 / 2,500 × 0.75) = 166.3
         let (items, error) = estimate(10_000.0, 1000.0, 2500.0);
         assert!((items - 4000.0).abs() < 1e-6 && (error - 166.3).abs() < 0.1, "{items} ± {error}");
     }

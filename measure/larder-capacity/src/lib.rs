@@ -1,5 +1,5 @@
-//! The capacity of a cache: how many items its memory holds ([`fill`]), and how many requests it misses
-//! ([`hitratio`]), next to simulated policies ([`simulate`]).
+//! Measures the capacity of a cache: the number of items in its memory ([`fill`]) and its miss ratio
+//! ([`hitratio`]), compared with simulated eviction policies ([`simulate`]).
 #![forbid(unsafe_code)]
 
 pub mod fill;

@@ -1,12 +1,12 @@
-//! Values that derive from their keys, so that returned values can be checked.
+//! Values that derive from their keys, so that the measurement can check returned values.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
 
-/// Number of offsets in the pool at which a value can begin.
+/// Number of possible start offsets of values in the pool.
 const STARTS: usize = 1 << 20;
 
-/// A pool of random bytes. A value is a slice of it that begins at an offset computed from the key.
+/// A pool of random bytes. A value is a slice of the pool; the key determines its start offset.
 #[derive(Debug)]
 pub(crate) struct Values {
     pool: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Draws mean times with their standard deviations: a [`MeanPlot`] as JSON in, SVG out.
+//! Draws mean times with their standard deviations: reads a [`MeanPlot`] as JSON and writes SVG.
 
 use larder_compare::MeanPlot;
 use std::io::{self, Write};

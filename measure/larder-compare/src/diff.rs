@@ -1,4 +1,4 @@
-//! Compares the results of two comparisons: those of an old version with those of a new one.
+//! Compares the results of two comparisons, such as those of an old and a new version.
 
 use crate::Error;
 use crate::metric::Metric;
@@ -10,17 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 
-/// The results of a comparison, as files contain them.
+/// The results of a comparison, read from a file.
 #[derive(Debug)]
 struct Side {
     setup: Setup,
     records: Vec<Record>,
 }
 
-/// The figures of a metric at a place, without the number of the run.
+/// A metric of a cell, without the number of the run.
 type Key = (Cell, Metric);
 
-/// The difference of two results in one metric at one place.
+/// The difference between two results in one metric of one cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Difference {
     place: Cell,
@@ -31,13 +31,13 @@ pub(crate) struct Difference {
     interval: Option<Interval>,
 }
 
-/// How much worse a metric may become, in percent. Without a metric, the limit is for all metrics by
-/// which servers are compared.
+/// Limit of the loss of a metric in percent. Without a metric, the limit applies to all compared
+/// metrics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
-    /// The metric, or none for all others.
+    /// The metric; `None` for all metrics without their own threshold.
     pub metric: Option<Metric>,
-    /// Percent.
+    /// The limit in percent.
     pub percent: f64,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn diff(
     let (old, new) = (Side::read(old)?, Side::read(new)?);
     let (old_places, new_places) = (old.places(), new.places());
     if old_places.is_disjoint(&new_places) {
-        let why = "it has no cell in common with the old results".to_owned();
+        let why = "no cell in common with the old results".to_owned();
         return Err(Error::Unreadable { path: new_path.to_owned(), why });
     }
     let differences = differences(&old, &new);
@@ -98,14 +98,14 @@ pub(crate) fn diff(
     Ok(regressions)
 }
 
-/// The threshold of a metric: its own, or the one of all metrics; of several, the last one.
+/// The threshold of a metric: its own or else the general one. The last of several wins.
 fn limit(thresholds: &[Threshold], metric: Metric) -> Option<f64> {
     let of = |wanted| thresholds.iter().rev().find(|threshold| threshold.metric == wanted);
     of(Some(metric)).or_else(|| of(None)).map(|threshold| threshold.percent)
 }
 
 impl Side {
-    /// Reads a directory of results, `cells.jsonl` or `results.json`.
+    /// Reads a directory with results, a `cells.jsonl`, or a `results.json`.
     fn read(path: &Path) -> Result<Self, Error> {
         let path = if path.is_dir() { path.join(Results::FILE) } else { path.to_owned() };
         let text = std::fs::read_to_string(&path).map_err(|error| Error::io(&path, error))?;
@@ -126,18 +126,18 @@ impl Side {
         Ok(Self { setup, records })
     }
 
-    /// The measured trial, whether it failed or not.
+    /// The measured cells, including failed ones.
     fn places(&self) -> BTreeSet<Cell> {
         self.records.iter().map(|record| record.cell.of_all_runs()).collect()
     }
 
-    /// Why a run failed at a place; none if all runs have results.
+    /// The reason why a run of a cell failed; `None` if all its runs have results.
     fn failure(&self, place: &Cell) -> Option<&str> {
         let mut there = self.records.iter().filter(|record| record.cell.of_all_runs() == *place);
         there.find_map(Record::failure)
     }
 
-    /// The figures of the places at which no run failed: the other runs would be a selection.
+    /// The figures of the cells without a failed run. A failed run makes the other runs a biased selection.
     fn figures(&self) -> BTreeMap<Key, Vec<f64>> {
         let load_cores = self.setup.load_cores.count();
         let mut figures: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
@@ -170,7 +170,7 @@ fn differences(old: &Side, new: &Side) -> Vec<Difference> {
     old.iter().filter_map(difference).collect()
 }
 
-/// The places at which a run failed in the new results, and none in the old ones.
+/// The cells with a failed run in the new results and none in the old ones.
 fn failed_only_in(old: &Side, new: &Side) -> Vec<String> {
     let newly = |place: &Cell| {
         let reason = new.failure(place).filter(|_| old.failure(place).is_none())?;
@@ -180,7 +180,7 @@ fn failed_only_in(old: &Side, new: &Side) -> Vec<String> {
 }
 
 impl Difference {
-    /// Whether the runs show that the new results are worse.
+    /// Whether the new results are significantly worse.
     fn is_worse(&self) -> bool {
         let worse = if self.metric.more_is_better() { self.ratio < 1.0 } else { self.ratio > 1.0 };
         worse && self.is_significant()
@@ -190,7 +190,7 @@ impl Difference {
         self.interval.is_some_and(|interval| !interval.contains_one())
     }
 
-    /// By how many percent of the old figure the new one is worse.
+    /// The change in percent of the old figure.
     fn loss_percent(&self) -> f64 {
         100.0 * (self.ratio - 1.0).abs()
     }
@@ -205,7 +205,7 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// One line for each difference that the runs show, and the number of the others.
+/// Writes one line for each significant difference, and the number of the others.
 fn table(old: &Side, new: &Side, differences: &[Difference], text: &mut String) {
     let shown: Vec<_> = differences.iter().filter(|one| one.is_significant()).collect();
     let unknown = differences.iter().filter(|one| one.interval.is_none()).count();
@@ -223,7 +223,7 @@ fn table(old: &Side, new: &Side, differences: &[Difference], text: &mut String) 
         ),
     ] {
         if differs {
-            let _ = writeln!(text, "the results are of a different {what}");
+            let _ = writeln!(text, "the results have a different {what}");
         }
     }
     if !shown.is_empty() {
@@ -248,7 +248,7 @@ fn table(old: &Side, new: &Side, differences: &[Difference], text: &mut String) 
     let same = differences.len() - shown.len() - unknown;
     let _ = writeln!(
         text,
-        "\n{} figures compared: {} differ, {same} show no difference, {unknown} have too few runs to tell",
+        "\n{} figures compared: {} differ, {same} show no difference, {unknown} have too few runs",
         differences.len(),
         shown.len()
     );
@@ -300,7 +300,7 @@ mod tests {
         assert!(text.contains(": 0 differ, "), "{text}");
 
         let (regressions, text) = diff_of(old.path(), slow.path(), &["5"]);
-        assert_eq!(regressions.len(), 8, "each place of one server: {regressions:?}");
+        assert_eq!(regressions.len(), 8, "each cell of one server: {regressions:?}");
         assert!(
             regressions[0].starts_with("larder · mixed · GET · 1 thread · pipeline 1: Throughput ")
         );
@@ -315,7 +315,7 @@ mod tests {
             assert_eq!(regressions.len(), count, "{thresholds:?}: {regressions:?}");
         }
         let (regressions, _) = diff_of(slow.path(), old.path(), &["5"]);
-        assert!(regressions.is_empty(), "better is no regression: {regressions:?}");
+        assert!(regressions.is_empty(), "an improvement is no regression: {regressions:?}");
 
         let (regressions, _) = diff_of(old.path(), broken.path(), &[]);
         assert_eq!(regressions.len(), 8);

@@ -46,8 +46,8 @@ name = "GET"
 load = "--ratio 0:1 --pipeline {pipeline}"
 "#;
 
-/// Five servers: the baseline, one that is twice as fast, one that fails in the second run, one that
-/// always fails, and one that is not installed.
+/// A setup with five servers: the baseline, one that is twice as fast, one that fails in the second run,
+/// one that always fails, and one that is not installed.
 pub(crate) fn setup() -> Setup {
     let suite = Suite::parse(SUITE).unwrap();
     let installed = |server: &Server| Installed {
@@ -97,7 +97,7 @@ fn found(cell: &Cell) -> Found {
     }
 }
 
-/// A server whose latency doubles with each tenth of the remaining requests, for three seconds.
+/// The course of a three-second load whose latency doubles with each next nine of the quantile.
 fn course(cell: &Cell) -> Option<Course> {
     let Found::Measured(outcome) = found(cell) else { return None };
     let p50 = outcome.total().latency.p50;
@@ -106,7 +106,7 @@ fn course(cell: &Cell) -> Option<Course> {
     Some(Course { min_micros: p50 / 4.0, quantiles: (0..6).map(step).collect(), by_second })
 }
 
-/// Results that are `good` times as good as the baseline's, times a variation between runs (`luck`).
+/// Results that are better than the baseline's by a factor of `good`, with a variation of `luck` between runs.
 fn outcome(cell: &Cell, good: f64, luck: f64) -> Outcome {
     let deep = (cell.pipeline as f64).sqrt();
     let threads = cell.threads as f64;

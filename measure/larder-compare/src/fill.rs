@@ -1,4 +1,4 @@
-//! Runs a fill phase of a suite with `larder bench fill`'s measurement.
+//! Runs a fill phase of a suite with the measurement of `larder bench fill`.
 
 use super::results::Held;
 use super::suite::Fill;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Fills a server beyond its memory limit and counts the items that it holds.
 ///
 /// # Errors
-/// The server cannot be reached, closes the connection, or only speaks the binary protocol.
+/// The server cannot be reached, closes the connection, or supports only the binary protocol.
 pub(crate) fn fill(
     fill: Fill,
     address: &ServerAddress,
@@ -23,14 +23,13 @@ pub(crate) fn fill(
         Protocol::Text | Protocol::Meta => Dialect::Text,
         Protocol::Resp => Dialect::Resp,
         Protocol::Binary => {
-            return Err(
-                "a fill phase needs the text protocol or RESP, not the binary protocol".to_owned()
-            );
+            return Err("a fill phase requires the text protocol or RESP, not the binary protocol"
+                .to_owned());
         }
     };
     let target = Target::Running { address: address.clone(), pid: Some(pid) };
     let mut server = target.open(dialect, Some(limit_mb)).map_err(|error| error.to_string())?;
-    // The limit that a server reports may be rounded, so the one that it was started with is used.
+    // Uses the limit of the command line, because a server may report a rounded one.
     server.limit_bytes = limit_mb << 20;
     let held = measure(&mut server, 0, &settings(fill)).map_err(|error| error.to_string())?;
     Ok(Held {

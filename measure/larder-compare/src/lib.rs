@@ -1,8 +1,8 @@
-//! `larder compare`: compares servers, each of which is started, loaded and stopped in turn.
+//! `larder compare`: starts, loads and stops several servers in turn, and compares them.
 //!
 //! A [`suite`] defines servers and loads, [`plan`] orders the trials, and [`measure`] runs a trial,
-//! with the server on its own [cores](CoreSet). [`results`] are kept on disk as they
-//! arrive; `report` writes their [`summary`].
+//! with the server on its own [cores](CoreSet). [`results`] saves each result at once; `report` writes
+//! their [`summary`].
 
 mod diff;
 mod fill;
@@ -42,34 +42,34 @@ use suite::Suite;
 /// The options of `larder compare`.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
-    /// Suite file (TOML) that defines servers and loads; the directory measure/suites/ has several. With two
-    /// paths, the results of an earlier comparison: its directory, cells.jsonl or results.json
+    /// Suite file (TOML) that defines servers and loads, such as those in measure/suites/. With NEW, the
+    /// results of an earlier comparison: its directory, cells.jsonl or results.json
     #[arg(value_name = "SUITE|OLD")]
     pub suite: PathBuf,
-    /// Results of a later comparison, which are compared with the earlier ones
+    /// Results of a later comparison, to compare with the earlier ones
     #[arg(value_name = "NEW", conflicts_with_all = ["quick", "runs", "out", "fresh", "server_cores", "load_cores", "markdown"])]
     pub new: Option<PathBuf>,
-    /// Exit with status 1 if a figure became worse by more than this, and not by chance. METRIC is
-    /// throughput, p50, p99, cpu and so on, as in names of plots. May be given several times
+    /// Exit with status 1 if a figure is significantly worse by more than this. METRIC is throughput, p50,
+    /// p99, cpu and so on, as in names of plots. Repeat the option for several metrics
     #[arg(long, value_name = "[METRIC=]PERCENT", requires = "new")]
     pub threshold: Vec<Threshold>,
-    /// Run the short form that the suite defines, with fewer and shorter runs
+    /// Run the short form of the suite, with fewer and shorter runs
     #[arg(long)]
     pub quick: bool,
-    /// Number of runs, instead of the number in the suite
+    /// Number of runs [default: the number in the suite]
     #[arg(long)]
     pub runs: Option<usize>,
-    /// Directory for the results. An interrupted comparison with results there is resumed
+    /// Directory of the results. Resumes an interrupted comparison with results there
     /// [default: compare/SUITE, or compare/SUITE-quick with --quick]
     #[arg(long)]
     pub out: Option<PathBuf>,
     /// Delete the results in the output directory first, instead of resuming
     #[arg(long)]
     pub fresh: bool,
-    /// Cores that the servers run on, such as 0,2-3 [default: half of the cores]
+    /// Cores of the servers, such as 0,2-3 [default: half of the cores]
     #[arg(long, requires = "load_cores")]
     pub server_cores: Option<CoreSet>,
-    /// Cores that the load runs on, such as 1,4-5 [default: the other half of the cores]
+    /// Cores of the load, such as 1,4-5 [default: the other half of the cores]
     #[arg(long, requires = "server_cores")]
     pub load_cores: Option<CoreSet>,
     /// Print the result tables to standard output as Markdown
@@ -77,7 +77,7 @@ pub struct Arguments {
     pub markdown: bool,
 }
 
-/// Why a comparison failed.
+/// Errors of a comparison.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -94,8 +94,8 @@ pub enum Error {
     Cores(String),
     /// The results in the output directory are those of a different setup.
     #[error(
-        "the results in {folder} were measured with a different setup ({differing} differ); choose \
-         another directory with --out, or delete them with --fresh"
+        "the results in {folder} have a different setup ({differing} differ); choose another directory \
+         with --out, or delete them with --fresh"
     )]
     OtherSetup {
         /// The output directory.
@@ -115,14 +115,14 @@ pub enum Error {
     #[error("cannot draw a plot: {0}")]
     Plot(String),
     /// A file of results cannot be read.
-    #[error("{path} has no results of a comparison: {why}")]
+    #[error("{path} has no usable results: {why}")]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// The error.
         why: String,
     },
-    /// Figures became worse by more than a threshold.
+    /// Figures are worse by more than a threshold.
     #[error("{count} regressions, first {first}")]
     Regressions {
         /// Number of figures.
@@ -130,20 +130,20 @@ pub enum Error {
         /// The first one.
         first: String,
     },
-    /// Measurements failed. The report is written, and names all of them.
+    /// Measurements failed. The report contains all of them.
     #[error("{failed} of {all} measurements failed, first {first}; see {report}")]
     Failed {
-        /// Number of measurements that failed.
+        /// Number of failed measurements.
         failed: usize,
         /// Number of all measurements.
         all: usize,
-        /// The first one that failed, and why.
+        /// The first failed one, with its reason.
         first: String,
         /// The report.
         report: PathBuf,
     },
     /// A signal interrupted the comparison.
-    #[error("interrupted; the results so far are in {0}, and the same command resumes from them")]
+    #[error("interrupted; the results so far are in {0}; repeat the command to resume")]
     Interrupted(PathBuf),
 }
 
@@ -153,7 +153,8 @@ impl Error {
     }
 }
 
-/// Runs a suite and writes its report, or compares two results. On SIGINT or SIGTERM, stops the running server and returns.
+/// Runs a suite and writes its report, or compares two results. On SIGINT or SIGTERM, stops the running
+/// server and returns.
 ///
 /// # Errors
 /// The suite is invalid, files cannot be read or written, a signal interrupted the comparison, or,
@@ -161,15 +162,14 @@ impl Error {
 pub fn command(arguments: &Arguments) -> Result<(), Error> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // If a handler cannot be installed, a signal leaves a server running, but the comparison
-        // works.
+        // Without a handler, the comparison works, but a signal leaves the server running.
         let _ = signal_hook::flag::register(signal, Arc::clone(&interrupted));
     }
     compare(arguments, &interrupted, &mut io::stderr(), &mut io::stdout())
 }
 
-/// Runs a suite like [`command`], until `interrupted` becomes true. Progress is written to
-/// `progress`, and tables to `out` if the arguments select them.
+/// Runs a suite like [`command`], until `interrupted` becomes true. Writes progress to `progress`, and
+/// tables to `out` if the arguments request them.
 ///
 /// # Errors
 /// See [`command`].
@@ -191,7 +191,7 @@ pub fn compare(
     }
     let mut results = Results::open(&folder, &setup)?;
     measure_all(&setup, &mut results, &folder, interrupted, progress)?;
-    // Earlier runs beyond the requested number stay in the file.
+    // The file may contain more runs than requested.
     let is_asked = |record: &&Record| record.cell.run <= setup.suite.runs;
     let records: Vec<Record> = results.records().iter().filter(is_asked).cloned().collect();
     let report = Report::of(&setup, &records);
@@ -219,7 +219,7 @@ fn compare_results(
     }
 }
 
-/// An error if a measurement failed.
+/// Returns an error if a measurement failed.
 fn failures(records: &[Record], folder: &Path) -> Result<(), Error> {
     let mut failed = records.iter().filter_map(|record| Some((&record.cell, record.failure()?)));
     let Some((cell, why)) = failed.next() else { return Ok(()) };
@@ -231,7 +231,7 @@ fn failures(records: &[Record], folder: &Path) -> Result<(), Error> {
     })
 }
 
-/// The command line, with the options that influence results.
+/// The command line, with the options that affect results.
 impl fmt::Display for Arguments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "larder compare {}", self.suite.display())?;
@@ -276,7 +276,7 @@ impl Arguments {
             (Some(server), Some(load)) => (server.clone(), load.clone()),
             _ => CoreSet::halves().map_err(Error::Cores)?,
         };
-        // Invalid cores are reported before any server is started. Each thread is pinned later.
+        // Detects invalid cores before a server starts. Each thread is pinned later.
         for cores in [&server_cores, &load_cores] {
             let tried = std::thread::scope(|scope| scope.spawn(|| cores.pin()).join());
             tried.unwrap_or(Ok(())).map_err(Error::Cores)?;
@@ -323,7 +323,7 @@ fn measure_all(
     let numbered: Vec<_> = (1..).zip(&trials).collect();
     let mut left = TimeLeft::new(trials.iter().filter(|(t, _)| !results.have(&t.cells())).count());
     for run in numbered.chunk_by(|(_, (one, _)), (_, (other, _))| one.run == other.run) {
-        // Disturbed measurements are repeated at the end of their run.
+        // Repeats disturbed measurements at the end of their run.
         for attempt in 1..=ATTEMPTS_MAX {
             for (number, (trial, program)) in run {
                 let cells = trial.cells();
@@ -350,8 +350,7 @@ fn measure_all(
     Ok(())
 }
 
-/// Estimates when the last trial will end, from the time of those that ended. Repetitions of disturbed
-/// ones are not foreseen.
+/// Estimates the remaining time from the trials so far, without repetitions of disturbed trials.
 #[derive(Debug)]
 struct TimeLeft {
     since: Instant,
@@ -383,8 +382,8 @@ impl fmt::Display for TimeLeft {
     }
 }
 
-/// The trials of the installed servers, with their programs. Reports the servers that are not
-/// installed to `progress`.
+/// The trials of the installed servers, with their programs. Writes the names of missing servers to
+/// `progress`.
 fn installed_trials<'s>(setup: &'s Setup, progress: &mut dyn Write) -> Vec<(Trial<'s>, &'s Path)> {
     let mut servers = Vec::new();
     for (server, installed) in setup.suite.servers.iter().zip(&setup.servers) {
@@ -422,7 +421,7 @@ fn describe(record: &Record, setup: &Setup) -> String {
     format!("{}: {found}{disturbed}", record.cell)
 }
 
-/// A name of a file, in which lower-case words are separated by hyphens.
+/// Converts words to a file name: lower case, with hyphens between the words.
 fn file_name(words: &str) -> String {
     let kept = |c: char| if c.is_alphanumeric() || c == '.' { c } else { '-' };
     let name: String = words.to_lowercase().chars().map(kept).collect();
@@ -430,7 +429,7 @@ fn file_name(words: &str) -> String {
     words.collect::<Vec<_>>().join("-")
 }
 
-/// Writes a line of progress. Errors are ignored, because results do not depend on it.
+/// Writes a line of progress. Ignores errors, because results do not depend on it.
 fn print_progress(progress: &mut dyn Write, line: &str) {
     let _ = writeln!(progress, "{line}");
 }

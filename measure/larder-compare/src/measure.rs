@@ -33,13 +33,13 @@ pub struct Harness<'s> {
     pub cores: usize,
     /// Directory for the servers' output.
     pub logs: &'s Path,
-    /// Set by a signal handler: the trial ends, and its server is stopped.
+    /// Set by a signal handler: ends the trial and stops its server.
     pub interrupted: &'s AtomicBool,
 }
 
 impl Harness<'_> {
-    /// Starts the server from its `program`, measures all phases, and stops it. Returns nothing if it
-    /// was interrupted. `attempt` counts the measurements of the same trial, from 1.
+    /// Starts the server from its `program`, measures all phases, and stops it. `None` if a signal
+    /// interrupted it. `attempt` counts the measurements of the same trial from 1.
     #[must_use]
     pub fn run(&self, trial: &Trial<'_>, program: &Path, attempt: usize) -> Option<Vec<Record>> {
         let cells = trial.cells();
@@ -95,7 +95,7 @@ impl Harness<'_> {
             .with("clients", (self.suite.connections / load_threads).max(1))
     }
 
-    /// The result of each phase that gives one. If a warm-up fails, the later phases have, too.
+    /// The result of each measured phase. A failed warm-up makes all later phases fail.
     fn phases(&self, trial: &Trial<'_>, server: &mut Launched) -> Vec<Measurement> {
         let mut warm = trial.workload.phases.iter().any(|phase| phase.warm_up);
         let mut broken = None;
@@ -147,7 +147,7 @@ impl Harness<'_> {
             if let Some(reason) = failure(&outcome, u64::MAX) {
                 return Err(format!("warming up: {reason}"));
             }
-            // What is measured are the items that this fill has set.
+            // The measurement uses the items of this fill.
             fill_faults = outcome.take_fill_faults();
             settings.fill = false;
         }
@@ -158,9 +158,9 @@ impl Harness<'_> {
         let course = Course::of(&measured);
         let mut outcome = measured.outcome;
         outcome.faults.append(&mut fill_faults);
-        // A cost of 0 is one that was not seen.
+        // A cost of 0 is below the resolution of the system.
         outcome.server = outcome.server.filter(|cost| cost.user_micros + cost.system_micros > 0.0);
-        // The CPU times of a server that was restarted are those of two processes.
+        // A restart replaces the process, so the difference of its CPU times has no meaning.
         let others_busy = self.others_since(before, pid).filter(|_| restart.is_none());
         let found = match restart.as_ref().and_then(restart::wrong) {
             Some(reason) => Found::Failed(Failure { reason, outcome: Some(Box::new(outcome)) }),
@@ -175,7 +175,7 @@ impl Harness<'_> {
         CpuTimes::now(pid)?.others_since(&before?, self.cores)
     }
 
-    /// The settings of a load, and the number of faults that it may have.
+    /// The settings of a load, and the maximum number of its faults.
     fn settings(
         &self,
         trial: &Trial<'_>,
@@ -195,7 +195,7 @@ impl Harness<'_> {
         self.load_and_restart(server, settings, None).map(|(measured, _)| measured)
     }
 
-    /// Loads the server, and restarts it during the load if that is planned.
+    /// Loads the server, and restarts it during the load according to `plan`.
     fn load_and_restart(
         &self,
         server: &mut Launched,
@@ -222,8 +222,7 @@ impl Harness<'_> {
         }
     }
 
-    /// Runs `work` on the load's cores. If the trial is interrupted, stops the server, which makes
-    /// `work` return.
+    /// Runs `work` on the load's cores. On an interruption, stops the server, so that `work` returns.
     fn run_monitored<T: Send>(
         &self,
         server: &mut Launched,
@@ -232,7 +231,8 @@ impl Harness<'_> {
         self.run_with(server, work, |_| Ok(()))
     }
 
-    /// Does the same, and calls `meanwhile` again and again. If that fails, the server is stopped.
+    /// As [`run_monitored`](Self::run_monitored), and calls `meanwhile` repeatedly. Stops the server if
+    /// `meanwhile` fails.
     fn run_with<T: Send>(
         &self,
         server: &mut Launched,
@@ -279,7 +279,7 @@ impl Measurement {
         Self { found: Found::Failed(reason.into()), others_busy: None, course: None, restart: None }
     }
 
-    /// An error if it failed.
+    /// Returns an error if it failed.
     fn succeeded(self) -> Result<(), String> {
         match self.found {
             Found::Failed(failure) => Err(failure.reason),
@@ -300,7 +300,7 @@ fn log_name(trial: &Trial<'_>, attempt: usize) -> String {
     format!("{}{again}.log", file_name(&name))
 }
 
-/// A run counts as a result unless it ended early or has more faults than are allowed.
+/// A run is a result unless it ended early or has more than `faults_max` faults.
 fn judge(outcome: Outcome, faults_max: u64) -> Found {
     let outcome = Box::new(outcome);
     match failure(&outcome, faults_max) {
@@ -309,8 +309,8 @@ fn judge(outcome: Outcome, faults_max: u64) -> Found {
     }
 }
 
-/// What is wrong with a run that ended early, has no answer at all, or more than `faults_max` faults:
-/// error replies, lost connections, wrong values, requests that were never sent or never answered.
+/// The failure of a run that ended early, has no successful request, or has more than `faults_max` faults:
+/// error replies, lost connections, wrong values, and requests that were never sent or never answered.
 fn failure(outcome: &Outcome, faults_max: u64) -> Option<String> {
     let all = outcome.fault_count();
     let mut kinds: Vec<(&String, &u64)> = outcome.faults.iter().collect();
@@ -324,7 +324,7 @@ fn failure(outcome: &Outcome, faults_max: u64) -> Option<String> {
     }
 }
 
-/// Number of kinds of faults that a reason names.
+/// Maximum number of kinds of faults in a reason.
 const KINDS_SHOWN: usize = 3;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

@@ -27,15 +27,15 @@ pub enum Metric {
     Max,
     /// User and system CPU time of the server per request.
     Cpu,
-    /// User CPU time of the server per request, without the kernel's.
+    /// User CPU time of the server per request.
     UserCpu,
-    /// CPU cycles of the server per request in user mode, where the machine counts them.
+    /// CPU cycles of the server per request in user mode, where the machine has hardware counters.
     Cycles,
     /// Share of requested keys that were found.
     Hits,
     /// CPU time of the load, in percent of its cores. Near 100, the load may limit the results.
     LoadBusy,
-    /// CPU time of other programs, in percent of the whole machine. Results far above 0 are doubtful.
+    /// CPU time of other programs, in percent of the whole machine. High values make results doubtful.
     OthersBusy,
     /// Items held per GiB of the server's memory limit.
     HeldByLimit,
@@ -47,7 +47,7 @@ pub enum Metric {
     FirstAnswer,
     /// Time from the signal of a restart to the first key that was found.
     FirstHit,
-    /// Share of the items that a restart has kept.
+    /// Share of the items that survived a restart.
     Kept,
 }
 
@@ -147,7 +147,7 @@ impl Metric {
         }
     }
 
-    /// Whether servers are compared by it, with a plot and a ratio to the baseline.
+    /// Whether reports compare servers by it, with a plot and a ratio to the baseline.
     #[must_use]
     pub fn is_compared(self) -> bool {
         !matches!(
@@ -165,7 +165,7 @@ impl Metric {
         )
     }
 
-    /// Its value in a result whose load had `load_cores` cores; nothing where it does not apply.
+    /// Its value in a result of a load on `load_cores` cores; `None` if it does not apply.
     #[must_use]
     pub fn of(self, record: &Record, load_cores: usize) -> Option<f64> {
         if self == Self::OthersBusy {
@@ -232,8 +232,8 @@ impl Metric {
     }
 }
 
-/// A cost of 0 is one that was not seen: no server answers a request without CPU time, but the times of
-/// processes have a resolution of about 10 ms, and some systems do not report them.
+/// A cost; `None` if it is 0. No server answers requests without CPU time, but the CPU times of processes have
+/// a resolution of about 10 ms, and some systems do not report them.
 fn known(cost: Option<f64>) -> Option<f64> {
     cost.filter(|cost| *cost > 0.0)
 }

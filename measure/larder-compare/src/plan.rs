@@ -22,7 +22,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Everything but the run, in words.
+    /// The cell without its run, in words.
     #[must_use]
     pub fn place(&self) -> String {
         let Self { server, workload, phase, threads, pipeline, .. } = self;
@@ -30,7 +30,7 @@ impl Cell {
         format!("{server} · {workload} · {phase} · {threads} thread{plural} · pipeline {pipeline}")
     }
 
-    /// The same for all runs, whose number is 0.
+    /// The cell with 0 as its run, which stands for all runs.
     #[must_use]
     pub fn of_all_runs(&self) -> Self {
         Self { run: 0, ..self.clone() }
@@ -43,7 +43,7 @@ impl fmt::Display for Cell {
     }
 }
 
-/// A trial: a server is started, measured in all phases of a workload, and stopped.
+/// A trial: starts a server, measures all phases of a workload, and stops the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Trial<'s> {
     /// The server.
@@ -59,7 +59,7 @@ pub struct Trial<'s> {
 }
 
 impl Trial<'_> {
-    /// The measurements of the trial, one for each phase that gives a result.
+    /// The measurements of the trial, one for each measured phase.
     #[must_use]
     pub fn cells(&self) -> Vec<Cell> {
         let cell = |phase: &super::suite::Phase| Cell {
@@ -74,8 +74,8 @@ impl Trial<'_> {
     }
 }
 
-/// All trials of `servers`, in order. Servers alternate within a run, and each run begins with another
-/// one, so that changes of the machine's speed affect all servers alike.
+/// All trials of `servers`, in order. Servers alternate within a run, and each run starts with another
+/// server, so that changes of the machine's speed affect all servers equally.
 #[must_use]
 pub fn trials<'s>(suite: &'s Suite, servers: &[&'s Server], cores: usize) -> Vec<Trial<'s>> {
     let mut trials = Vec::new();

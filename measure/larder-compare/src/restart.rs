@@ -1,7 +1,8 @@
-//! A restart of a server during a load, and the check of its items.
+//! Restarts a server during a load, and checks its items.
 //!
-//! Items of its own, set before the load, tell what the load cannot: some are changed and some deleted
-//! just before the signal, and looked up when the server is back.
+//! The check uses its own items, because the load cannot detect old values and returned items. It sets the
+//! items before the load, changes some and deletes others just before the signal, and looks them up
+//! after the restart.
 
 use super::results::RestartResult;
 use super::suite::{EndSignal, Restart, Server};
@@ -12,7 +13,7 @@ use larder_target::launch::{Launched, Restarted};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// When and how a server is restarted.
+/// The time and the parameters of a restart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     after: Duration,
@@ -30,13 +31,13 @@ impl Plan {
     }
 }
 
-/// Items that are changed or deleted just before a restart, of each kind.
+/// Number of items to change, and of items to delete, just before a restart.
 const ITEMS: usize = 1000;
-/// How long the restarted server may take to answer.
+/// Maximum time until the restarted server answers.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The state of the items around a restart.
+/// The check of the items around a restart.
 #[derive(Debug)]
 pub(crate) struct Witness {
     plan: Plan,
@@ -47,7 +48,7 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    /// Sets the items that are changed and deleted later. The load begins afterwards.
+    /// Sets the items to change and to delete later. The load starts afterwards.
     pub(crate) fn new(plan: Plan, address: &ServerAddress) -> Result<Self, String> {
         let address = address.clone();
         let mut connection = open(&address)?;
@@ -58,7 +59,7 @@ impl Witness {
         Ok(Self { plan, address, begun, restarted: None, result })
     }
 
-    /// Restarts the server if it is time for it, and waits until it is back.
+    /// Restarts the server when the restart is due, and waits until it answers.
     pub(crate) fn restart_when_due(&mut self, server: &mut Launched) -> Result<(), String> {
         if self.restarted.is_some() || self.begun.elapsed() < self.plan.after {
             return Ok(());
@@ -75,7 +76,7 @@ impl Witness {
                 Ok(connection) => break connection,
                 Err(_) if restarted.started.elapsed() < ANSWER_TIMEOUT => {
                     if let Some(report) = server.exit_report() {
-                        return Err(format!("exited when it was restarted: {report}"));
+                        return Err(format!("exited during the restart: {report}"));
                     }
                     std::thread::sleep(RETRY_INTERVAL);
                 }
@@ -121,7 +122,7 @@ impl Witness {
     }
 }
 
-/// Violations of a server: returned old values or deleted items.
+/// Violations of a server: old values or deleted items that returned.
 pub(crate) fn wrong(result: &RestartResult) -> Option<String> {
     let RestartResult { changed_wrong, deleted_back, .. } = result;
     (changed_wrong + deleted_back > 0).then(|| {
@@ -145,7 +146,7 @@ fn open(address: &ServerAddress) -> Result<Connection, String> {
 }
 
 fn described(error: io::Error) -> String {
-    format!("items around the restart: {error}")
+    format!("check of items around the restart: {error}")
 }
 
 fn set(connection: &mut Connection, kind: &str, value: &[u8]) -> io::Result<()> {
@@ -165,7 +166,7 @@ fn delete(connection: &mut Connection) -> io::Result<()> {
 fn items(connection: &mut Connection) -> Result<u64, String> {
     let stats = connection.stats().map_err(described)?;
     let items = stats.get("curr_items").and_then(|items| items.parse().ok());
-    items.ok_or_else(|| "the server does not say how many items it has".to_owned())
+    items.ok_or_else(|| "the server does not report its number of items (curr_items)".to_owned())
 }
 
 #[cfg(test)]

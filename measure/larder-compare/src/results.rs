@@ -1,4 +1,4 @@
-//! The results so far, kept on disk so that an interrupted comparison can be resumed.
+//! The results so far, saved on disk so that an interrupted comparison can resume.
 //!
 //! The file consists of JSON lines: the setup, then one record for each cell.
 
@@ -14,7 +14,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Everything that results depend on. A comparison with a different setup is not resumed.
+/// The setup that results depend on. A comparison with a different setup cannot resume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
     /// The date in UTC, such as 2026-11-21.
@@ -23,13 +23,13 @@ pub struct Setup {
     pub command: String,
     /// Larder's version.
     pub larder: String,
-    /// The suite as it is run, in its short form if that was requested.
+    /// The suite, in its short form with `--quick`.
     pub suite: Suite,
     /// The programs of the servers, in the suite's order.
     pub servers: Vec<Installed>,
-    /// Cores that servers run on.
+    /// Cores of the servers.
     pub server_cores: CoreSet,
-    /// Cores that the load runs on.
+    /// Cores of the load.
     pub load_cores: CoreSet,
     /// The machine.
     pub machine: Machine,
@@ -40,7 +40,7 @@ pub struct Setup {
 pub struct Installed {
     /// The server's name in the suite.
     pub name: String,
-    /// The path of its program; nothing if it is not installed.
+    /// The path of its program; `None` if it is not installed.
     pub program: Option<PathBuf>,
     /// The version that the program prints.
     pub version: Option<String>,
@@ -54,16 +54,16 @@ pub enum Found {
     Measured(Box<Outcome>),
     /// The result of a fill.
     Held(Held),
-    /// There is no result that counts.
+    /// The measurement failed.
     Failed(Failure),
 }
 
-/// Why a cell has no result.
+/// The failure of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
     /// The reason of the failure.
     pub reason: String,
-    /// The outcome of a run with faults. No figure is taken from it.
+    /// The outcome of a run with faults. Reports use no figure of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Box<Outcome>>,
 }
@@ -74,12 +74,12 @@ impl From<String> for Failure {
     }
 }
 
-/// The number of items that a server held after it was filled.
+/// The number of items in a server after a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Held {
-    /// Number of items: counted, or estimated from a sample.
+    /// Number of items: exact if all keys were looked up, otherwise estimated from a sample.
     pub items: f64,
-    /// Half the width of the 95 % confidence interval of `items`; 0 if they were counted.
+    /// Half the width of the 95 % confidence interval of `items`; 0 if all keys were looked up.
     pub items_error: f64,
     /// The server's memory limit.
     pub limit_bytes: u64,
@@ -94,10 +94,10 @@ pub struct Record {
     pub cell: Cell,
     /// Its result.
     pub found: Found,
-    /// CPU time of other programs meanwhile, in percent of all cores of the machine, where the
-    /// system reports it.
+    /// CPU time of other programs during the measurement, in percent of all cores of the machine, where
+    /// the system reports it.
     pub others_busy: Option<f64>,
-    /// Latencies and rates of a load that did not fail.
+    /// Latencies and rates of a successful load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub course: Option<Course>,
     /// The result of a restart during the load.
@@ -108,35 +108,35 @@ pub struct Record {
 /// A restart of the server during a load. Times are in seconds since the signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RestartResult {
-    /// When the last process of the server had ended.
+    /// The end of the server's last process.
     pub ended_secs: f64,
-    /// When its command was run again.
+    /// The start of the new process.
     pub started_secs: f64,
-    /// When the load got the first answer from the new process.
+    /// The first answer of the new process to the load.
     pub answered_secs: Option<f64>,
-    /// When the load found the first key there.
+    /// The first hit of the load in the new process.
     pub hit_secs: Option<f64>,
     /// Number of items before the signal.
     pub items_before: u64,
-    /// Number of items when the new process answered.
+    /// Number of items when the new process first answered.
     pub items_after: u64,
-    /// Number of keys that the load found and did not find after the restart.
+    /// Number of hits and of misses of the load after the restart.
     pub found_after: (u64, u64),
-    /// Of items that were changed just before the signal, the number that were not there afterwards.
+    /// Number of missing items among those that were changed just before the signal.
     pub changed_lost: u64,
-    /// Of these items, the number that had an older value or another wrong one.
+    /// Number of these items with an old or another wrong value.
     pub changed_wrong: u64,
-    /// Of items that were deleted just before the signal, the number that were there again.
+    /// Number of present items among those that were deleted just before the signal.
     pub deleted_back: u64,
 }
 
-/// The latencies of a load in full, and its rate over time.
+/// The latency distribution of a load, and its rate over time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Course {
     /// Minimum latency in microseconds.
     pub min_micros: f64,
     /// Quantiles and their latencies in microseconds: the steps of HdrHistogram's percentile
-    /// distribution, two for each halving of the remaining part.
+    /// distribution, two for each halving of the distance to 1.
     pub quantiles: Vec<(f64, f64)>,
     /// Number of requests that were answered without an error in each second.
     pub by_second: Vec<u64>,
@@ -168,9 +168,9 @@ impl Course {
     }
 }
 
-/// CPU time of other programs, in percent of the whole machine, above which a measurement is disturbed.
+/// A measurement is disturbed if other programs use more than this share of the whole machine's CPU time.
 const DISTURBED_PERCENT: f64 = 5.0;
-/// Number of times that a cell is measured at most if other programs disturb it.
+/// Maximum number of measurements of a cell that other programs disturb.
 pub(crate) const ATTEMPTS_MAX: usize = 3;
 
 impl Record {
@@ -180,15 +180,15 @@ impl Record {
         self.others_busy.is_some_and(|percent| percent > DISTURBED_PERCENT)
     }
 
-    /// Whether this attempt counts instead of an `earlier` one at the same cell: the less disturbed
-    /// one does, but a failure is never replaced.
+    /// Whether this attempt replaces an `earlier` one of the same cell: a failure replaces a result, and a
+    /// less disturbed result replaces a more disturbed one. Nothing replaces a failure.
     fn replaces(&self, earlier: &Self) -> bool {
         let busy = |record: &Self| record.others_busy.unwrap_or(0.0);
         let (failed, before) = (self.failure().is_some(), earlier.failure().is_some());
         !before && (failed || busy(self) < busy(earlier))
     }
 
-    /// Why the cell has no result, if it has none.
+    /// The reason of the failure, if the cell failed.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         match &self.found {
@@ -206,12 +206,12 @@ pub struct Results {
     counted: Counted,
 }
 
-/// The records of all cells.
+/// The valid records of all cells.
 #[derive(Debug, Default)]
 struct Counted {
-    /// The attempt that counts at each cell.
+    /// The valid attempt of each cell.
     records: Vec<Record>,
-    /// Number of times that each cell was measured.
+    /// Number of attempts of each cell.
     attempts: HashMap<Cell, usize>,
 }
 
@@ -230,11 +230,11 @@ impl Results {
     /// Name of the file in the output directory.
     pub const FILE: &'static str = "cells.jsonl";
 
-    /// Opens the results in `folder`, which is created if it does not exist. An incomplete last line
-    /// is removed.
+    /// Opens the results in `folder`, and creates the folder if it does not exist. Removes an incomplete
+    /// last line.
     ///
     /// # Errors
-    /// The results are those of a different setup, damaged, or cannot be read or written.
+    /// The results have a different setup, are damaged, or cannot be read or written.
     pub fn open(folder: &Path, setup: &Setup) -> Result<Self, Error> {
         let path = folder.join(Self::FILE);
         let failed = |error| Error::io(&path, error);
@@ -264,11 +264,11 @@ impl Results {
         Ok(results)
     }
 
-    /// Reads the text of a results file: the setup, and the record that counts at each cell. An
-    /// incomplete last line is left out.
+    /// Parses a results file: the setup, and the valid record of each cell. Ignores an incomplete last
+    /// line.
     ///
     /// # Errors
-    /// The text is not one of a results file.
+    /// The text is not that of a results file.
     pub(crate) fn parse(text: &str) -> Result<(Setup, Vec<Record>), serde_json::Error> {
         let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
         let mut lines = whole.lines();
@@ -292,7 +292,7 @@ impl Results {
         cells.iter().all(|cell| self.counted.records.iter().any(|record| record.cell == *cell))
     }
 
-    /// Whether one of these cells was disturbed, and may be measured again.
+    /// Whether one of these cells is disturbed and has fewer than [`ATTEMPTS_MAX`] attempts.
     #[must_use]
     pub fn want_again(&self, cells: &[Cell]) -> bool {
         let wanted = |record: &&Record| {
@@ -307,7 +307,7 @@ impl Results {
         self.counted.records.iter().filter(wanted).any(|record| cells.contains(&record.cell))
     }
 
-    /// Adds records. Of several for the same cell, the least disturbed one counts.
+    /// Adds records. The least disturbed record of a cell is the valid one.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -335,7 +335,7 @@ fn same_setup(first: &str, setup: &Setup, folder: &Path) -> Result<(), Error> {
     let mut before: serde_json::Value = serde_json::from_str(first).unwrap_or_default();
     let mut now = serde_json::to_value(setup).expect("plain data is JSON");
     for setup in [&mut before, &mut now] {
-        // Further runs can be added to a comparison.
+        // A comparison can resume with another number of runs.
         if let Some(suite) = setup.get_mut("suite").and_then(|suite| suite.as_object_mut()) {
             suite.remove("runs");
         }
@@ -395,7 +395,7 @@ mod tests {
         }
         let results = Results::open(folder.path(), &setup).unwrap();
         assert_eq!(results.records(), [attempt(Some(8.0))]);
-        assert!(!results.want_again(&cells), "three attempts are all");
+        assert!(!results.want_again(&cells), "three attempts are the maximum");
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of `numbers`; nothing without numbers.
+    /// The spread of `numbers`; `None` without numbers.
     #[must_use]
     pub fn of(mut numbers: Vec<f64>) -> Option<Self> {
         numbers.sort_by(f64::total_cmp);
@@ -32,7 +32,7 @@ impl Spread {
         })
     }
 
-    /// This median ÷ the median of `baseline`; nothing if that is 0.
+    /// This median ÷ the median of `baseline`; `None` if that is 0.
     #[must_use]
     pub fn ratio(&self, baseline: &Self) -> Option<f64> {
         (baseline.median > 0.0).then(|| self.median / baseline.median)
@@ -46,17 +46,17 @@ pub struct Interval {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// Confidence level, such as 0.95: at least that, except for three runs, for which it is 0.9.
+    /// Confidence level: at least 0.95, or 0.9 for three runs.
     pub level: f64,
 }
 
 impl Interval {
-    /// The interval of the ratio by which `ours` differ from `theirs`: the exact, distribution-free
-    /// one that belongs to the rank-sum test of Wilcoxon, Mann and Whitney. Its ends are two of the
-    /// ratios of each number of `ours` to each of `theirs`, in ascending order (L. E. Moses; see
-    /// Hollander, Wolfe, Chicken: Nonparametric Statistical Methods, 3rd edition, section 4.3, there
-    /// for differences, which these are of logarithms). Nothing with fewer than three numbers on
-    /// either side, or with one that is not positive.
+    /// The exact, distribution-free confidence interval of the ratio `ours` ÷ `theirs`, from the
+    /// rank-sum test of Wilcoxon, Mann and Whitney. Its ends are two of the sorted ratios of each
+    /// number of `ours` to each of `theirs`. Source: L. E. Moses; see Hollander, Wolfe, Chicken:
+    /// Nonparametric Statistical Methods, 3rd edition, section 4.3. The book treats differences;
+    /// ratios are differences of logarithms. `None` with fewer than three numbers on either side, or
+    /// with a number that is not positive.
     #[must_use]
     pub fn of_ratio(ours: &[f64], theirs: &[f64]) -> Option<Self> {
         let few = ours.len().min(theirs.len()) < RUNS_MIN;
@@ -66,7 +66,7 @@ impl Interval {
         let mut ratios: Vec<f64> =
             ours.iter().flat_map(|our| theirs.iter().map(move |their| our / their)).collect();
         ratios.sort_by(f64::total_cmp);
-        // Each end leaves out as many ratios as keep the probability of an error on its side at 2.5 %.
+        // Each end excludes as many ratios as keep the error probability of its side within 2.5 %.
         let errors = rank_sum_probabilities(ours.len(), theirs.len());
         let allowed = errors.iter().take_while(|error| **error <= ERROR_MAX / 2.0).count();
         let left_out = allowed.saturating_sub(1);
@@ -74,7 +74,7 @@ impl Interval {
         Some(Self { low, high, level: 1.0 - 2.0 * errors[left_out] })
     }
 
-    /// Whether it contains 1: the runs show no difference.
+    /// Whether it contains 1, so the difference is not significant.
     #[must_use]
     pub fn contains_one(&self) -> bool {
         self.low <= 1.0 && 1.0 <= self.high
@@ -84,15 +84,16 @@ impl Interval {
 const RUNS_MIN: usize = 3;
 const ERROR_MAX: f64 = 0.05;
 
-/// For each count of pairs, the probability that at most so many pairs of one of `ours` and one of
-/// `theirs` numbers have the larger number in `theirs`, if all numbers come from the same distribution.
-/// The probabilities are the coefficients of a Gaussian binomial coefficient.
+/// The cumulative distribution of the Mann–Whitney statistic for samples of these sizes: entry `k` is the
+/// probability that at most `k` of the pairs of a number of `ours` and one of `theirs` have the larger
+/// number in `theirs`, if all numbers have the same distribution. The single probabilities are proportional to
+/// the coefficients of a Gaussian binomial coefficient.
 #[expect(clippy::cast_precision_loss, reason = "numbers of runs")]
 fn rank_sum_probabilities(ours: usize, theirs: usize) -> Vec<f64> {
     let mut each = vec![0.0; ours * theirs + 1];
     each[0] = 1.0;
     for number in 1..=ours {
-        // Times (1 - q^(theirs + number)), divided by (1 - q^number), and scaled to a sum of 1.
+        // Multiplies by (1 - q^(theirs + number)), divides by (1 - q^number), and scales the sum to 1.
         let scale = number as f64 / (theirs + number) as f64;
         for pairs in (theirs + number..each.len()).rev() {
             each[pairs] -= each[pairs - theirs - number];
@@ -111,7 +112,7 @@ fn rank_sum_probabilities(ours: usize, theirs: usize) -> Vec<f64> {
         .collect()
 }
 
-/// The quantile of at least one sorted number, by linear interpolation.
+/// The quantile of sorted numbers, by linear interpolation. There must be at least one number.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -162,7 +163,7 @@ mod tests {
         let twice = of(&[20.0, 21.0, 22.0], &[10.0, 10.5, 11.0]).unwrap();
         assert!(!twice.contains_one() && (twice.level - 0.9).abs() < 1e-12, "{twice:?}");
         assert!((twice.low - 20.0 / 11.0).abs() < 1e-12 && (twice.high - 2.2).abs() < 1e-12);
-        // One run in seven that is far off does not hide a difference.
+        // One outlier in seven runs does not hide a difference.
         let ours = [20.0, 20.5, 21.0, 21.5, 22.0, 19.5, 1.0];
         let theirs = [10.0, 10.5, 11.0, 9.5, 9.8, 10.2, 10.4];
         let interval = of(&ours, &theirs).unwrap();

@@ -16,9 +16,9 @@ pub struct Suite {
     pub title: String,
     /// The measured workload, and the source of the setup.
     pub about: String,
-    /// The server that the others' ratios refer to.
+    /// The server to which ratios relate the others.
     pub baseline: String,
-    /// Number of times that each cell is measured.
+    /// Number of measurements of each cell.
     pub runs: usize,
     /// Memory limit of each server for items, in MiB.
     pub memory_mb: u64,
@@ -29,16 +29,16 @@ pub struct Suite {
     /// Number of connections of all load threads together, for loads that use `{clients}`.
     #[serde(default = "connections")]
     pub connections: usize,
-    /// Seconds for which each server is loaded before the first phase is measured.
+    /// Seconds of load on each server before the first measured phase.
     #[serde(default = "warm_up_secs")]
     pub warm_up_secs: f64,
     /// The values that `--quick` replaces.
     #[serde(default)]
     pub quick: Quick,
-    /// The servers that are compared.
+    /// The compared servers.
     #[serde(rename = "server")]
     pub servers: Vec<Server>,
-    /// The workloads that each server is measured with.
+    /// The workloads of each server.
     #[serde(rename = "workload")]
     pub workloads: Vec<Workload>,
 }
@@ -83,7 +83,7 @@ impl Threads {
     }
 }
 
-/// Values of the short form of a suite. Those that are missing stay as they are.
+/// Values of the short form of a suite. Missing ones keep their normal values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quick {
@@ -97,12 +97,12 @@ pub struct Quick {
     pub pipelines: Option<Vec<usize>>,
     /// Replaces `warm_up_secs`.
     pub warm_up_secs: Option<f64>,
-    /// Options that are appended to each phase's load.
+    /// Options to append to each phase's load.
     #[serde(default)]
     pub load: String,
 }
 
-/// A server that is compared.
+/// A compared server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
@@ -117,7 +117,7 @@ pub struct Server {
     pub protocol: Option<Protocol>,
     /// The fixed TCP port of a server that has no option for it.
     pub port: Option<u16>,
-    /// The signal with which this server is restarted, instead of the phase's.
+    /// The signal that restarts this server, instead of the phase's signal.
     pub restart_signal: Option<EndSignal>,
     /// Seconds between its end and its next start.
     #[serde(default)]
@@ -143,11 +143,11 @@ pub struct Phase {
     pub name: String,
     /// Options of `larder bench`, with `{pipeline}`, `{clients}`, `{load_threads}`, `{threads}`.
     pub load: Option<String>,
-    /// Items to fill the server with, in order to count how many it holds.
+    /// Items to fill the server with, to count how many it holds.
     pub fill: Option<Fill>,
     /// A restart of the server during the load.
     pub restart: Option<Restart>,
-    /// Whether the load only prepares the server, and gives no result.
+    /// Whether the load only prepares the server and is not measured.
     #[serde(default)]
     pub warm_up: bool,
 }
@@ -158,7 +158,7 @@ pub struct Phase {
 pub struct Restart {
     /// Seconds from the start of the load to the signal.
     pub after_secs: f64,
-    /// The signal that ends the server, unless the server has another one.
+    /// The signal that ends a server without its own `restart_signal`.
     #[serde(default)]
     pub signal: EndSignal,
 }
@@ -211,7 +211,7 @@ impl Suite {
     /// Parses and checks a suite.
     ///
     /// # Errors
-    /// A message that says what is wrong, with the line if it is a syntax error.
+    /// A message with the cause, and the line of a syntax error.
     pub fn parse(text: &str) -> Result<Self, String> {
         let suite: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         suite.check().map(|()| suite)
@@ -244,10 +244,10 @@ impl Suite {
         distinct("server", self.servers.iter().map(|server| &server.name))?;
         distinct("workload", self.workloads.iter().map(|workload| &workload.name))?;
         if !self.servers.iter().any(|server| server.name == self.baseline) {
-            return Err(format!("baseline: there is no server `{}`", self.baseline));
+            return Err(format!("baseline: no server `{}`", self.baseline));
         }
         self.servers.iter().try_for_each(Server::check)?;
-        // The short form may have fewer runs than a published load.
+        // The short form may have another number of runs than the --run-count of a load.
         let short = self.clone().quick();
         self.workloads.iter().try_for_each(|workload| workload.check(Some(self.runs)))?;
         short.workloads.iter().try_for_each(|workload| workload.check(None))?;
@@ -266,7 +266,7 @@ fn distinct<'n>(what: &str, names: impl Iterator<Item = &'n String>) -> Result<(
 }
 
 impl Server {
-    /// Whether it is reached by a unix socket rather than TCP.
+    /// Whether it listens on a unix socket instead of TCP.
     #[must_use]
     pub fn on_unix_socket(&self) -> bool {
         self.command.iter().any(|word| word.contains("{socket}"))
@@ -298,13 +298,13 @@ impl Server {
 }
 
 impl Workload {
-    /// The phases that give results.
+    /// The phases with results.
     pub fn measured(&self) -> impl Iterator<Item = &Phase> {
         self.phases.iter().filter(|phase| !phase.warm_up)
     }
 
-    /// The pipelines that it is measured with: filling a server does not depend on them, so a workload
-    /// that does nothing else is measured with the first one alone.
+    /// The pipelines of its measurements. Fills do not depend on the pipeline, so a workload with only
+    /// fills uses only the first one.
     #[must_use]
     pub fn pipelines<'s>(&self, suite: &'s Suite) -> &'s [usize] {
         let only_fills = self.phases.iter().all(|phase| phase.fill.is_some());
@@ -334,7 +334,7 @@ impl Workload {
 }
 
 impl Restart {
-    /// Checks that the load lasts beyond the restart, and that its server can be asked about its items.
+    /// Checks that the load lasts beyond the restart, and that its server can report its items.
     fn check(&self, load: &Settings) -> Result<(), String> {
         let Stop::After(time) = load.stop else {
             return Err("a restart needs a load with --test-time".to_owned());
@@ -343,18 +343,20 @@ impl Restart {
             return Err("a restart must be within the load's --test-time".to_owned());
         }
         if load.fill {
-            return Err("a restart needs keys that a phase before has set, not --fill".to_owned());
+            return Err("a restart needs keys of an earlier phase, not --fill".to_owned());
         }
         if load.protocol == Protocol::Resp || load.tls.is_some() || load.login.is_some() {
-            return Err("a restart needs memcached's protocols, without TLS and login".to_owned());
+            return Err(
+                "a restart needs one of memcached's protocols, without TLS and login".to_owned()
+            );
         }
         Ok(())
     }
 }
 
-/// Checks that a load has settings, and no option that a comparison would ignore: it connects to the
-/// suite's servers, repeats runs and writes results itself. A published load may say how often it was
-/// run, if the suite does the same.
+/// Checks that a load has valid settings and no option that a comparison would ignore. A comparison itself
+/// connects to the suite's servers, repeats runs and writes results. A load may have a `--run-count` that
+/// equals the suite's `runs`.
 fn check_load(mut load: Arguments, runs: Option<usize>) -> Result<Settings, String> {
     let ignored = [
         ("--run-count", load.run_count > 1 && runs.is_some_and(|runs| runs != load.run_count)),
@@ -371,14 +373,14 @@ fn check_load(mut load: Arguments, runs: Option<usize>) -> Result<Settings, Stri
         ("--distribution", load.distribution.is_some()),
     ];
     if let Some((option, _)) = ignored.into_iter().find(|(_, is_given)| *is_given) {
-        return Err(format!("a suite's load cannot have this {option}"));
+        return Err(format!("a load of a suite cannot have this {option}"));
     }
-    // Its own name might not resolve here.
+    // The name in the load might not resolve on this machine.
     load.server = "127.0.0.1".to_owned();
     load.settings().map_err(|error| error.to_string())
 }
 
-/// Parses a load, after placeholders are replaced.
+/// Parses a load after the expansion of placeholders.
 ///
 /// # Errors
 /// The load is not a valid command line of `larder bench`.

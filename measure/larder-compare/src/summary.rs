@@ -1,4 +1,4 @@
-//! Summarises records as tables: one for each combination of workload, phase, threads and pipeline.
+//! Summarizes records as tables: one for each combination of workload, phase, threads and pipeline.
 
 use super::metric::Metric;
 use super::results::{Course, Found, Record, Setup};
@@ -29,7 +29,7 @@ pub struct Summary {
 /// The results of all servers at one place.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
-    /// The combination that was measured.
+    /// The measured combination.
     pub place: Combination,
     /// In the suite's order.
     pub rows: Vec<Row>,
@@ -52,7 +52,7 @@ pub enum Standing {
     Absent,
     /// All runs failed; this is the reason of the last one.
     Failed(String),
-    /// The figures of the runs that did not fail.
+    /// The figures of the successful runs.
     Figures(Figures),
 }
 
@@ -61,12 +61,12 @@ pub enum Standing {
 pub struct Figures {
     /// Median and spread of each metric.
     pub spreads: BTreeMap<Metric, Spread>,
-    /// Ratios of the medians to those of the baseline; none if a run of either server failed, because
-    /// the other runs would be a selection.
+    /// Ratios of the medians to those of the baseline. Empty if a run of either server failed, because
+    /// the successful runs are then a biased selection.
     pub ratios: BTreeMap<Metric, f64>,
-    /// Confidence intervals of these ratios, where there are enough runs.
+    /// Confidence intervals of these ratios, with enough runs.
     pub intervals: BTreeMap<Metric, Interval>,
-    /// The figures of each run, from which the intervals are made.
+    /// The figures of each run, for the intervals.
     #[serde(skip)]
     pub values: BTreeMap<Metric, Vec<f64>>,
     /// Latencies and rates of the runs.
@@ -74,11 +74,11 @@ pub struct Figures {
     pub courses: Vec<Course>,
     /// Number of runs that other programs disturbed.
     pub disturbed: usize,
-    /// Number of runs that did not fail.
+    /// Number of successful runs.
     pub runs: usize,
-    /// Reasons of the runs that failed.
+    /// Reasons of the failed runs.
     pub failures: Vec<String>,
-    /// Number of faults by kind in the runs that did not fail.
+    /// Number of faults by kind in the successful runs.
     pub faults: BTreeMap<String, u64>,
 }
 
@@ -112,7 +112,7 @@ impl Row {
         }
     }
 
-    /// How many runs failed, in words, if some but not all did.
+    /// The number of failed runs in words, if some but not all failed.
     #[must_use]
     pub fn failed_runs(&self) -> Option<String> {
         let Figures { runs, failures, .. } = self.figures()?;
@@ -120,7 +120,7 @@ impl Row {
         (failed > 0).then(|| format!("{failed} of {} runs failed", runs + failed))
     }
 
-    /// How many runs were disturbed, in words, if any were.
+    /// The number of disturbed runs in words, if any.
     #[must_use]
     pub fn disturbed_runs(&self) -> Option<String> {
         let Figures { runs, disturbed, .. } = self.figures()?;
@@ -135,7 +135,7 @@ impl Row {
 }
 
 impl Table {
-    /// The metrics that at least one server has.
+    /// The metrics with a figure of at least one server.
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
         let any = |metric: &Metric| self.rows.iter().any(|row| row.spread(*metric).is_some());
@@ -144,7 +144,7 @@ impl Table {
 }
 
 impl Summary {
-    /// Summarises the records for every place and server of the suite.
+    /// Summarizes the records for every place and server of the suite.
     #[must_use]
     pub fn of(setup: &Setup, records: &[Record]) -> Self {
         let suite = &setup.suite;
@@ -287,10 +287,13 @@ mod tests {
         assert!((figures.ratios[&Metric::P99] - 0.5).abs() < 1e-9);
         assert!(!figures.ratios.contains_key(&Metric::Hits));
         assert!(!figures.intervals[&Metric::Throughput].contains_one());
-        assert!(baseline.figures().unwrap().intervals.is_empty(), "it is compared with itself");
+        assert!(
+            baseline.figures().unwrap().intervals.is_empty(),
+            "the baseline is not compared with itself"
+        );
         let figures = flaky.figures().unwrap();
         assert_eq!((figures.runs, figures.failures.len()), (2, 1));
-        assert!(figures.ratios.is_empty(), "the runs that did not fail are a selection");
+        assert!(figures.ratios.is_empty(), "the successful runs are a biased selection");
         assert!(matches!(&dead.standing, Standing::Failed(why) if why == "died <early>"));
         assert!(matches!(absent.standing, Standing::Absent));
     }

@@ -1,4 +1,5 @@
-//! Measurements while another program uses the machine. A program of its own, because it disturbs what others measure.
+//! Measurements while another program uses the machine. A separate test program, because it would disturb the
+//! measurements of other tests.
 #![cfg(target_os = "linux")]
 
 #[path = "it/common/mod.rs"]
@@ -30,12 +31,12 @@ fn disturbed_measurements_are_repeated_and_marked() {
         Bench::of(&suite.replace("-n 100", "--test-time 0.7").replace("runs = 2", "runs = 1"));
     let busy: Vec<Busy> = (0..2).map(|_| Busy::start()).collect();
     let (progress, tables) = bench.go();
-    assert_eq!(bench.attempts().len(), 3, "it is measured three times: {progress}");
+    assert_eq!(bench.attempts().len(), 3, "three attempts: {progress}");
     assert!(progress.contains("[1/1 again] it · "), "{progress}");
     assert!(progress.contains("(disturbed: others use "), "{progress}");
     assert!(tables.contains("| it (1 of 1 runs disturbed) | "), "{tables}");
     let json: serde_json::Value = serde_json::from_str(&bench.read("results.json")).unwrap();
-    assert_eq!(json["cells"].as_array().unwrap().len(), 1, "one of them counts");
+    assert_eq!(json["cells"].as_array().unwrap().len(), 1, "one valid attempt");
     let least = bench.attempts().iter().filter_map(|record| record.others_busy).reduce(f64::min);
     assert_eq!(json["cells"][0]["others_busy"].as_f64(), least);
     assert_eq!(json["disturbed"][0]["server"], "it");

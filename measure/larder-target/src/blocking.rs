@@ -1,5 +1,5 @@
-//! A blocking client connection, for measurements whose next request depends on the last answer. It
-//! sends batches of gets and sets over TCP or a unix socket, in memcached's text protocol or RESP.
+//! A blocking client connection, for measurements whose next request depends on the last answer. Sends
+//! batches of gets and sets over TCP or a unix socket, in memcached's text protocol or RESP.
 
 use crate::input::Input;
 use crate::{Protocol, ServerAddress};
@@ -14,17 +14,17 @@ use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, SystemTime};
 
-/// Maximum number of requests in a batch. With the longest keys, such a batch fits the socket's
-/// buffers, so that client and server cannot block each other by both writing.
+/// Maximum number of requests in a batch. Even with the longest keys, a batch fits the socket's buffers,
+/// so that client and server cannot deadlock while both write.
 pub const BATCH_MAX: usize = 256;
 
-/// How long connecting, and each answer, may take.
+/// Timeout of connecting and of each answer.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Size of the input buffer in bytes, which grows for longer answers.
+/// Initial size of the input buffer in bytes.
 const INPUT_LEN: usize = 256 << 10;
 
-/// Size in bytes at which the output buffer is written.
+/// Size in bytes at which a connection writes its output buffer.
 const OUTPUT_MAX: usize = 1 << 20;
 
 /// A protocol of this connection.
@@ -59,7 +59,7 @@ impl fmt::Display for Dialect {
 /// An item to set.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'i> {
-    /// A key that both protocols allow: 1 to 250 bytes, without spaces and control characters.
+    /// A key that is valid in both protocols: 1 to 250 bytes, without spaces and control characters.
     pub key: &'i [u8],
     /// The value.
     pub value: &'i [u8],
@@ -80,15 +80,15 @@ impl Connection {
     /// Connects to a server.
     ///
     /// # Errors
-    /// The connection cannot be made within a minute.
+    /// Connecting fails or takes longer than a minute.
     pub fn open(address: &ServerAddress, dialect: Dialect) -> io::Result<Self> {
         Self::open_within(address, dialect, TIMEOUT)
     }
 
-    /// Connects to a server. `timeout` is how long that may take, and each answer: not zero.
+    /// Connects to a server. `timeout` applies to connecting and to each answer, and must not be zero.
     ///
     /// # Errors
-    /// The connection cannot be made in this time.
+    /// Connecting fails or times out.
     pub fn open_within(
         address: &ServerAddress,
         dialect: Dialect,
@@ -111,8 +111,8 @@ impl Connection {
         self.set_and_get([], keys, each).map(drop)
     }
 
-    /// Sets at most [`BATCH_MAX`] items; returns how many the server stored. It may refuse some
-    /// because of their size or for lack of memory.
+    /// Sets at most [`BATCH_MAX`] items. Returns how many of them the server stored; it may refuse large
+    /// items, or any items without free memory.
     ///
     /// # Errors
     /// The connection is lost, or a key is invalid.
@@ -140,7 +140,7 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Deletes at most [`BATCH_MAX`] items; returns how many were there. Only in memcached's text
+    /// Deletes at most [`BATCH_MAX`] items. Returns how many of them existed. Only for memcached's text
     /// protocol.
     ///
     /// # Errors
@@ -214,7 +214,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The server's memory limit in bytes, as memcached's `stats` reports it; none in RESP.
+    /// The server's memory limit in bytes from memcached's `stats`; `None` in RESP.
     ///
     /// # Errors
     /// The connection is lost.
@@ -226,7 +226,7 @@ impl Connection {
         Ok(stats.get("limit_maxbytes").and_then(|bytes| bytes.parse().ok()))
     }
 
-    /// All values of `stats` by their names, in memcached's text protocol.
+    /// All values of `stats` by name. Only for memcached's text protocol.
     ///
     /// # Errors
     /// The connection is lost.
@@ -335,7 +335,7 @@ fn connect(address: &ServerAddress, timeout: Duration) -> io::Result<Socket> {
         }
         ServerAddress::Unix(path) => {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-            // This is how long it waits for a place in the server's backlog.
+            // For unix sockets, the write timeout also limits waiting for room in the server's backlog.
             socket.set_write_timeout(Some(timeout))?;
             socket.connect(&SockAddr::unix(path)?)?;
             socket.set_write_timeout(None)?;
@@ -351,7 +351,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// A peer that answers anything with `answers`, in the order of the conversation.
+    /// Connects to a peer that sends `answers` whatever it receives.
     fn talk_to(dialect: Dialect, answers: &'static [u8]) -> Connection {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = ServerAddress::Tcp(listener.local_addr().unwrap());

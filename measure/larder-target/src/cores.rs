@@ -1,4 +1,4 @@
-//! The cores that servers and load run on.
+//! The cores of servers and load.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -17,7 +17,7 @@ impl CoreSet {
     }
 
     /// Divides the cores that this process may use between the servers and the load. The load gets
-    /// the odd one; a single core is used by both.
+    /// the odd core; both share a single core.
     ///
     /// # Errors
     /// The system does not report the cores.
@@ -74,7 +74,7 @@ impl From<CoreSet> for String {
     }
 }
 
-/// CPU affinity, which only Linux supports here.
+/// CPU affinity on Linux.
 #[cfg(target_os = "linux")]
 mod linux {
     use super::{CORES_MAX, CoreSet};
@@ -89,7 +89,7 @@ mod linux {
     }
 
     impl CoreSet {
-        /// Restricts the calling thread, and threads and processes that it starts, to these cores.
+        /// Restricts the calling thread, and the threads and processes that it starts, to these cores.
         ///
         /// # Errors
         /// The cores do not exist, or this process may not use them.
@@ -114,10 +114,10 @@ fn available() -> Result<Vec<usize>, String> {
 
 #[cfg(not(target_os = "linux"))]
 impl CoreSet {
-    /// Does nothing: CPU affinity is only supported on Linux.
+    /// Does nothing, because this crate supports CPU affinity only on Linux.
     ///
     /// # Errors
-    /// It never fails.
+    /// Never.
     pub fn pin(&self) -> Result<(), String> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Measures how much CPU time other programs use during a measurement.
+//! CPU time of other programs during a measurement.
 
 /// CPU seconds used so far by all processes, and by this process and a server together.
 #[derive(Clone, Copy, Debug)]
@@ -9,15 +9,15 @@ pub struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// The times up to now, where the system reports them.
+    /// The times so far; `None` if the system does not report them.
     pub fn now(pid: i32) -> Option<Self> {
         let server = crate::process::usage(pid)?;
         let ours = crate::process::own_cpu_secs() + server.user_secs + server.system_secs;
         Some(Self { all: all()?, ours, at: std::time::Instant::now() })
     }
 
-    /// CPU time of other processes since `earlier`, in percent of the time of `cores` cores; nothing
-    /// after less than half a second, in which the 10 ms that times are rounded to are too much.
+    /// CPU time of other processes since `earlier`, in percent of the time of `cores` cores. None after
+    /// less than half a second, because the system rounds CPU times to 10 ms.
     pub fn others_since(&self, earlier: &Self, cores: usize) -> Option<f64> {
         let others = (self.all - earlier.all) - (self.ours - earlier.ours);
         let seconds = (self.at - earlier.at).as_secs_f64();
@@ -28,8 +28,8 @@ impl CpuTimes {
 
 const SECONDS_MIN: f64 = 0.5;
 
-/// User and system time of all processes, and time stolen by the hypervisor. Interrupts are not
-/// included, because the measured server and load cause them, too.
+/// User and system time of all processes, and steal time of the hypervisor. Excludes interrupts, because
+/// the measured server and load also cause them.
 #[cfg(target_os = "linux")]
 fn all() -> Option<f64> {
     use procfs::{CurrentSI, KernelStats};

@@ -1,5 +1,5 @@
-//! `larder bench empty-loop`: a server that parses nothing. Its CPU time per request is a lower bound
-//! for any server that waits, reads and writes: the kernel's part of a request.
+//! `larder bench empty-loop`: a server that does not parse requests. Its CPU time per request is the
+//! kernel's part, and so a lower bound for any server that polls, reads and writes.
 
 use clap::Args;
 use mio::net::{TcpListener, TcpStream};
@@ -10,10 +10,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 /// The options of `larder bench empty-loop`.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Arguments {
-    /// TCP port to listen on, on the loopback interface; 0 chooses a free one
+    /// TCP port on the loopback interface; 0 chooses a free port
     #[arg(short, long, default_value_t = 11211)]
     pub port: u16,
-    /// Size in bytes of the value that every get is answered with
+    /// Size in bytes of the value in every answer to a get
     #[arg(long, default_value_t = 100)]
     pub value_bytes: usize,
 }
@@ -22,9 +22,9 @@ pub struct Arguments {
 const READ_LEN: usize = 64 << 10;
 const LISTENER: Token = Token(usize::MAX);
 
-/// Serves connections on one thread, without end. Each read is answered once, by its first byte:
-/// `s` (set) with `STORED`, `v` (version) with a version, anything else with the value. Pipelined
-/// requests that arrive together therefore get one answer.
+/// Serves connections on one thread, without end. Answers each read once, by its first byte: `s` (set)
+/// with `STORED`, `v` (version) with a version, anything else with the value. So pipelined requests that
+/// arrive together get one answer.
 ///
 /// # Errors
 /// The port is in use, or the system refuses an event queue.
@@ -74,8 +74,8 @@ fn accept(
     Ok(())
 }
 
-/// Reads once and writes once; returns false if the connection is to be closed. An answer fits the
-/// socket's buffer: a peer that does not read its answers is disconnected.
+/// Reads once and writes once. Returns false if the connection has ended. A full socket buffer is an
+/// error, which disconnects a peer that does not read its answers.
 fn answer(stream: &mut TcpStream, input: &mut [u8], value: &[u8]) -> bool {
     match stream.read(input) {
         Ok(0) => false,

@@ -1,45 +1,45 @@
-//! Statistics of a server's flash tier, by the names of memcached's extstore.
+//! Statistics of a server's flash tier, with the names of memcached's extstore.
 
 use crate::ServerAddress;
 use crate::blocking::{Connection, Dialect};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long connecting, and the answer, are waited for: the results of a run are not kept back by a server that
-/// accepts or answers nothing any more.
+/// Timeout of connecting and of the answer, so that a server that has stopped answering does not delay the results of
+/// a run.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Counters of a server with a flash tier, since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlashStats {
-    /// Number of keys that were found, in memory or on flash (`get_hits`).
+    /// Number of hits, in memory or on flash (`get_hits`).
     pub hits: u64,
     /// Number of sets (`cmd_set`).
     pub sets: u64,
-    /// Number of keys that were found and looked for on flash (`get_extstore`).
+    /// Number of reads from flash (`get_extstore`).
     pub reads: u64,
-    /// Number of those that nobody waited for, or whose bytes were gone or damaged
+    /// Number of reads whose request was cancelled, or whose record was overwritten or corrupt
     /// (`get_aborted_extstore`, `miss_from_extstore`, `badcrc_from_extstore`).
     pub failed_reads: u64,
-    /// Number of items on flash now (`extstore_objects_used`).
+    /// Current number of items on flash (`extstore_objects_used`).
     pub items: u64,
-    /// Bytes of the items on flash now (`extstore_bytes_used`).
+    /// Current bytes of the items on flash (`extstore_bytes_used`).
     pub used_bytes: u64,
-    /// Bytes that were written to flash (`extstore_bytes_written`).
+    /// Bytes written to flash (`extstore_bytes_written`).
     pub written_bytes: u64,
-    /// Bytes that were read from flash (`extstore_bytes_read`).
+    /// Bytes read from flash (`extstore_bytes_read`).
     pub read_bytes: u64,
 }
 
 impl FlashStats {
-    /// Asks a server; none if it has no flash tier, or does not answer in memcached's text protocol.
+    /// Queries a server. `None` if it has no flash tier, or does not answer in memcached's text protocol.
     #[must_use]
     pub fn of(address: &ServerAddress) -> Option<Self> {
         let mut connection = Connection::open_within(address, Dialect::Text, TIMEOUT).ok()?;
         Self::parse(&connection.stats().ok()?)
     }
 
-    /// Reads the values of `stats`; none without those of a flash tier.
+    /// Parses the values of `stats`; `None` without those of a flash tier.
     #[must_use]
     pub fn parse(stats: &BTreeMap<String, String>) -> Option<Self> {
         let number = |name: &str| stats.get(name).and_then(|value| value.parse::<u64>().ok());

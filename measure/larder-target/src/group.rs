@@ -1,9 +1,9 @@
-//! The processes of a started server: its process group, and those of its descendants that left the
-//! group. They end with the server, and also if this process is killed.
+//! The processes of a started server: its process group, and its descendants that left the group. They end
+//! with the server, and also if this process is killed.
 //!
-//! The group is led by a watchdog, a shell that waits for the end of a pipe whose other end only this
-//! process has. As long as the watchdog is not waited for, no other group gets its number, so signals
-//! to the group reach nothing else.
+//! The leader of the group is a watchdog: a shell that reads from a pipe until this process, which has the
+//! only other end, closes it or dies. The system does not reuse the number of the group until this process
+//! has waited for the watchdog, so signals to the group reach no other processes.
 
 use crate::process;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -13,12 +13,12 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// The environment variable that a server's processes inherit, and by which those that left its
-/// process group are found.
+/// The environment variable that all processes of a server inherit. It identifies those that left the
+/// process group.
 const MARK: &str = "STARTED_BY_LARDER";
 
-/// What the watchdog does. `$1` is the mark, the others are the server's directories. The loop runs twice, because
-/// a process can start another one while it is killed.
+/// The script of the watchdog. `$1` is the environment variable with its value, the other arguments are the server's
+/// directories. The loop runs twice, because a process can start another one before it is killed.
 const WATCHDOG: &str = r#"
 trap '' TERM INT HUP QUIT
 read -r _
@@ -34,7 +34,7 @@ rm -rf -- "$@"
 kill -KILL 0
 "#;
 
-/// The process group of a server that is started for a measurement.
+/// The process group of a server under measurement.
 #[derive(Debug)]
 pub(crate) struct Group {
     watchdog: Child,
@@ -42,13 +42,13 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Starts the watchdog of a group without further processes. `folders` are directories that it
-    /// removes if this process is killed; `id` is unique in this process.
+    /// Starts the watchdog of a group without further processes. The watchdog removes `folders` if this
+    /// process is killed. `id` is unique in this process.
     ///
     /// # Errors
-    /// No process can be started.
+    /// The watchdog cannot be started.
     pub(crate) fn new<'f>(folders: impl Iterator<Item = &'f Path>, id: u32) -> io::Result<Self> {
-        // The point ends the mark, so that no mark is the beginning of another one.
+        // The final dot prevents a mark from being the prefix of another one.
         let mark = format!("{}-{id}.", std::process::id());
         let watchdog = Command::new("sh")
             .args(["-c", WATCHDOG, "larder-watchdog", &format!("{MARK}={mark}")])
@@ -62,7 +62,7 @@ impl Group {
         Ok(Self { watchdog, mark })
     }
 
-    /// Makes a command start in this group. There, it does not receive Ctrl-C.
+    /// Makes a command start in this group, in which it does not receive Ctrl-C.
     pub(crate) fn add(&self, command: &mut Command) {
         command.process_group(self.id().as_raw()).env(MARK, &self.mark);
     }
@@ -71,7 +71,7 @@ impl Group {
         Pid::from_raw(self.watchdog.id().cast_signed())
     }
 
-    /// The processes of the server that have not exited, where the system lists processes.
+    /// The running processes of the server, where the system lists processes.
     pub(crate) fn members(&self) -> Vec<i32> {
         let mark = format!("{MARK}={}", self.mark);
         let mut members = process::members(self.id().as_raw(), mark.as_bytes());
@@ -82,14 +82,14 @@ impl Group {
     /// Signals each process of the server, but not the watchdog.
     pub(crate) fn signal_members(&self, signal: Signal) {
         for pid in self.members() {
-            // A signal fails if its process has exited already.
+            // Fails if the process has exited.
             let _ = kill(Pid::from_raw(pid), signal);
         }
     }
 
     /// Signals all processes of the server.
     pub(crate) fn signal(&self, signal: Signal) {
-        // A signal fails if its process has exited already.
+        // Fails if all processes have exited.
         let _ = killpg(self.id(), signal);
         for pid in self.members() {
             if signal == Signal::SIGKILL || !process::is_in_group(pid, self.id().as_raw()) {

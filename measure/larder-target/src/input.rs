@@ -1,44 +1,43 @@
-//! Bytes of a server that have arrived and are not read yet.
+//! The input buffer of a connection to a server.
 
-/// An input buffer: `start..end` has arrived and is not read yet.
+/// An input buffer. Received bytes that are not consumed yet are at `start..end`.
 #[derive(Debug)]
 pub struct Input {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// The bytes that the next answer has at least: before, there is nothing to read.
+    /// Minimum length of the next answer.
     wanted: usize,
 }
 
 impl Input {
-    /// An empty buffer of this size in bytes. It grows for longer answers.
+    /// An empty buffer of `len` bytes, which grows for longer answers.
     #[must_use]
     pub fn new(len: usize) -> Self {
         Self { buffer: vec![0; len], start: 0, end: 0, wanted: 1 }
     }
 
-    /// The bytes that have arrived.
+    /// The received bytes.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Whether as many bytes have arrived as were wanted.
+    /// Whether the buffer has the wanted number of bytes.
     #[inline]
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.end - self.start >= self.wanted
     }
 
-    /// Says how many bytes the next answer has at least, more than have arrived
-    /// (`larder_protocol::response::Read::Incomplete`).
+    /// Sets the minimum length of the next answer, from `larder_protocol::response::Read::Incomplete`.
     #[inline]
     pub fn want(&mut self, wanted: usize) {
         self.wanted = wanted;
     }
 
-    /// Free space for the next read, never empty: it has room for the wanted bytes.
+    /// Free space for the next read. It is never empty, and has room for the wanted bytes.
     pub fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -54,17 +53,17 @@ impl Input {
         &mut self.buffer[self.end..]
     }
 
-    /// Adds the first `len` bytes of the [`space`](Self::space), which were written there.
+    /// Adds the first `len` bytes of the [`space`](Self::space), which a read has filled.
     #[inline]
     pub fn arrived(&mut self, len: usize) {
-        debug_assert!(len <= self.buffer.len() - self.end, "more than there was space for");
+        debug_assert!(len <= self.buffer.len() - self.end, "more bytes than the free space");
         self.end += len;
     }
 
-    /// Drops `len` bytes that were read.
+    /// Removes `len` bytes.
     #[inline]
     pub fn consume(&mut self, len: usize) {
-        debug_assert!(len <= self.end - self.start, "more than has arrived");
+        debug_assert!(len <= self.end - self.start, "more bytes than were received");
         self.start += len;
     }
 }

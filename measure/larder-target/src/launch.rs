@@ -1,4 +1,4 @@
-//! Starts a server for a measurement and stops it afterwards, with all of its processes.
+//! Starts a server for a measurement, and stops it with all of its processes.
 
 use crate::group::Group;
 use crate::template::{self, Values};
@@ -16,41 +16,40 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long a server may take until it answers its first request.
+/// Maximum time until a server answers its first request.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a server may take to exit after SIGTERM.
+/// Maximum time for a server to exit after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// How long a server may take to exit before it is started again: one that writes its memory to a disk
-/// takes long.
+/// Maximum time for a server to exit during a restart. Writing its memory to a disk takes long.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(120);
-/// A restart lasts milliseconds.
+/// Short, because a restart can take only milliseconds.
 const RESTART_POLL_INTERVAL: Duration = Duration::from_micros(200);
-/// Where the system has a file system in memory.
+/// The system's in-memory file system.
 const SHARED_MEMORY: &str = "/dev/shm";
-/// How long a server may take for the answer that shows that it is ready.
+/// Timeout of the answer to the request that checks whether the server is ready.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// A start is tried several times, because another process can take the free port first.
+/// Maximum number of attempts to start a server, because another process can take the free port first.
 const ATTEMPTS: usize = 3;
 
-/// How to start a server.
+/// The parameters of starting a server.
 #[derive(Clone, Debug)]
 pub struct Launch<'l> {
-    /// The command, in which the placeholders `{port}` or `{socket}` (a path) and `{dir}` (an empty
-    /// directory) are replaced, and those of `values`. `{shm}` is an empty directory in shared memory,
-    /// `{disk}` one in `disk`. All of them are removed when the server is stopped.
+    /// The command. Its placeholders are `{port}` or `{socket}` (a path), `{dir}` (an empty directory),
+    /// `{shm}` (an empty directory in shared memory), `{disk}` (one in `disk`), and those of `values`.
+    /// Stopping the server removes the directories.
     pub command: CommandLine<'l>,
     /// The values of further placeholders.
     pub values: Values,
     /// The fixed TCP port of a server that has no option for it.
     pub port: Option<u16>,
-    /// The protocol in which it has to answer.
+    /// The protocol in which it must answer.
     pub protocol: Protocol,
-    /// The cores that it runs on; otherwise those of this process.
+    /// The cores of the server; `None` for those of this process.
     pub cores: Option<&'l CoreSet>,
-    /// A file for its output. Otherwise it inherits standard error.
+    /// A file for its output. Without one, it inherits standard error.
     pub log: Option<&'l Path>,
-    /// Where the directory of `{disk}` is made, which is an unknown placeholder otherwise.
+    /// Parent directory of `{disk}`. Without it, `{disk}` is an unknown placeholder.
     pub disk: Option<&'l Path>,
 }
 
@@ -61,15 +60,14 @@ pub enum CommandLine<'l> {
     Words {
         /// The program.
         program: &'l Path,
-        /// Its arguments, in which unknown placeholders are errors.
+        /// Its arguments. Unknown placeholders are errors.
         arguments: &'l [String],
     },
-    /// A line for a shell, in which unknown placeholders stay as they are, because braces have a
-    /// meaning there.
+    /// A line for a shell. Unknown placeholders remain, because braces have a meaning in shells.
     Shell(&'l str),
 }
 
-/// Why a server could not be started.
+/// The error of starting a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
@@ -79,7 +77,7 @@ pub enum LaunchError {
     /// The command has an unknown placeholder.
     #[error("{0}")]
     Template(String),
-    /// No address is free, or the log or a directory cannot be written.
+    /// The address is not free, or the log or a directory cannot be written.
     #[error("{what}: {error}")]
     Prepare {
         /// The file, directory or address.
@@ -88,7 +86,7 @@ pub enum LaunchError {
         error: io::Error,
     },
     /// The system refused to run the command.
-    #[error("cannot be started: {0}")]
+    #[error("cannot start: {0}")]
     Spawn(String),
     /// The server exited.
     #[error("did not start: {0}")]
@@ -111,10 +109,11 @@ pub struct Launched {
     child: Child,
     group: Group,
     address: ServerAddress,
-    /// The process whose CPU time and memory, with those of its descendants, are the server's.
+    /// The process that is measured with its descendants.
     pid: i32,
-    /// The command with which it was started, and its cores.
+    /// The command that started it.
     command: Command,
+    /// The cores of the server.
     cores: Option<CoreSet>,
     folders: Folders,
     log: Option<PathBuf>,
@@ -144,14 +143,14 @@ impl Folders {
     }
 }
 
-/// When a server was signalled, had ended, and was started again.
+/// The times of a restart.
 #[derive(Clone, Copy, Debug)]
 pub struct Restarted {
-    /// When the signal was sent.
+    /// The sending of the signal.
     pub signalled: Instant,
-    /// When the last of its processes had ended.
+    /// The end of the server's last process.
     pub ended: Instant,
-    /// When its command was run again.
+    /// The start of the new process.
     pub started: Instant,
 }
 
@@ -175,7 +174,7 @@ impl Launch<'_> {
         }
     }
 
-    /// Starts the server once. Returns the address that was chosen, too.
+    /// Starts the server once. Also returns the chosen address.
     fn attempt(&self) -> Result<(ServerAddress, Result<Launched, LaunchError>), LaunchError> {
         let id = next_id();
         let name = format!("larder-{}-{id}", std::process::id());
@@ -190,7 +189,7 @@ impl Launch<'_> {
         let mut command = self.command(&address, &folders)?;
         command.stdin(Stdio::null()).stdout(Stdio::null());
         if let Some(log) = self.log {
-            // A start that failed before has left its last words there.
+            // Appends, because the log may have the output of a failed attempt.
             let output = File::options().create(true).append(true).open(log);
             let output = output.map_err(|error| prepare(log, error))?;
             command.stderr(output.try_clone().map_err(|error| prepare(log, error))?).stdout(output);
@@ -302,9 +301,8 @@ impl Launched {
         Err(LaunchError::NoAnswer { protocol, address, log })
     }
 
-    /// Chooses the process that is measured: the one that was started if the listening process
-    /// descends from it, so that the costs of a script's programs are the server's; otherwise the
-    /// listening process.
+    /// Chooses the process to measure: the started one if the listening process descends from it, so
+    /// that the costs include all programs of a script; otherwise the listening process.
     fn choose_pid(&mut self) {
         if let Some(owner) = process::find(&self.address)
             && !process::descends(owner, self.pid)
@@ -319,8 +317,8 @@ impl Launched {
         &self.address
     }
 
-    /// The ID of the process whose CPU time and memory, with those of its descendants, are the
-    /// server's. A server that has left its first process is the process that listens.
+    /// The ID of the process that is measured with its descendants. After that process has exited, it is
+    /// the ID of the listening process.
     #[must_use]
     pub fn pid(&self) -> i32 {
         if process::is_running(self.pid) {
@@ -329,19 +327,19 @@ impl Launched {
         process::find(&self.address).unwrap_or(self.pid)
     }
 
-    /// The exit status and the last line of the log, if the server has ended. A server that left its
-    /// first process for others has not ended.
+    /// The exit status and the last line of the log, if the server has ended. A server with further
+    /// processes, such as a daemon, has not ended when its first process exits.
     pub fn exit_report(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok()??;
         let ended = self.is_stopped || self.group.members().is_empty();
         ended.then(|| format!("{status}{}", self.last_log_line()))
     }
 
-    /// Signals all processes of the server, waits until they have ended, and after a pause runs the
-    /// command again, with the same address and directories. Does not wait until the server answers.
+    /// Signals all processes of the server, waits until they have ended, and after `pause` runs the
+    /// command again with the same address and directories. Does not wait until the server answers.
     ///
     /// # Errors
-    /// The server has not ended in time, or cannot be started.
+    /// The server does not end in time, or cannot be started.
     pub fn restart(&mut self, signal: Signal, pause: Duration) -> Result<Restarted, String> {
         let signalled = Instant::now();
         self.group.signal_members(signal);
@@ -349,7 +347,7 @@ impl Launched {
             || !self.group.members().is_empty()
         {
             if signalled.elapsed() > RESTART_TIMEOUT {
-                return Err(format!("it has not ended {RESTART_TIMEOUT:?} after {signal}"));
+                return Err(format!("did not exit within {RESTART_TIMEOUT:?} after {signal}"));
             }
             sleep(RESTART_POLL_INTERVAL);
         }
@@ -361,7 +359,7 @@ impl Launched {
         Ok(Restarted { signalled, ended, started })
     }
 
-    /// Stops all processes of the server with SIGTERM, then, after a timeout, with SIGKILL.
+    /// Stops all processes of the server with SIGTERM, and with SIGKILL after a timeout.
     pub fn stop(&mut self) {
         if self.is_stopped {
             return;
@@ -379,7 +377,7 @@ impl Launched {
         self.folders.remove();
     }
 
-    /// Waits until no process of the server is left; returns whether that happened in time.
+    /// Waits until all processes of the server have ended. Returns false after `at_most`.
     fn wait_for_all(&mut self, at_most: Duration) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < at_most {
@@ -408,7 +406,7 @@ impl Drop for Launched {
     }
 }
 
-/// A number that no other server of this process has.
+/// A number that is unique in this process.
 fn next_id() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -421,13 +419,13 @@ fn spawn_on(cores: Option<&CoreSet>, command: &mut Command) -> Result<Child, Str
             cores.map_or(Ok(()), CoreSet::pin)?;
             command.spawn().map_err(|error| error.to_string())
         });
-        thread.join().expect("nothing in it panics")
+        thread.join().expect("spawning does not panic")
     })
 }
 
-/// A free address on the loopback interface, with this port or, if `port` is 0, with any. The address
-/// is only bound to check that it is free, not listened on: a process that is forked meanwhile would
-/// inherit the listening socket, and clients could still connect to it after it is closed here.
+/// A free address on the loopback interface, with this port or, if `port` is 0, with any. Binds the
+/// address to check that it is free, but does not listen: a process that another thread forks at the same
+/// time would inherit the listening socket, and clients could still connect to it after it is closed here.
 ///
 /// # Errors
 /// The port is in use, or no port is free.

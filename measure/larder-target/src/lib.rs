@@ -1,5 +1,5 @@
-//! The cache servers that are measured: where they are, starting and stopping them, the processes
-//! behind them, and a blocking connection to them.
+//! Cache servers under measurement: their addresses and processes, starting and stopping them, and a
+//! blocking connection to them.
 #![forbid(unsafe_code)]
 
 mod address;

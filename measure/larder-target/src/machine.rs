@@ -1,8 +1,8 @@
-//! The machine on which results were measured.
+//! The machine of a measurement.
 
 use serde::{Deserialize, Serialize};
 
-/// The properties of a machine that influence results.
+/// The properties of a machine that affect results.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's name.
@@ -16,7 +16,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The properties of this machine. Those that cannot be read have their default values.
+    /// The properties of this machine. Unknown ones have their default values.
     #[must_use]
     pub fn this() -> Self {
         let name = nix::sys::utsname::uname();
@@ -37,7 +37,7 @@ impl Machine {
         let model = cpu.as_ref().and_then(|cpu| cpu.model_name(0).map(ToOwned::to_owned));
         Self {
             cpu: model.unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
-            // Counts all cores, also if this process may use only some of them.
+            // Counts all cores, even if this process may use only some of them.
             cores: cpu.map_or(0, |cpu| cpu.num_cores()),
             memory_bytes: Meminfo::current().map_or(0, |memory| memory.mem_total),
             ..Self::default()

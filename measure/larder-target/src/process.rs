@@ -1,5 +1,5 @@
-//! The server's process, if it runs on this machine: finds it by its listening socket and reads its
-//! CPU time and memory.
+//! Finds the process of a server on this machine by its listening socket, and reads its CPU time and
+//! memory.
 
 use crate::ServerAddress;
 
@@ -10,10 +10,10 @@ pub struct Usage {
     pub user_secs: f64,
     /// System CPU time in seconds.
     pub system_secs: f64,
-    /// Resident memory in bytes. Memory that processes share is counted for each of them.
+    /// Resident memory in bytes. Counts shared memory once per process.
     pub rss_bytes: u64,
-    /// Bytes that were written to storage devices, of files and of the page cache; nothing where the
-    /// system does not report them.
+    /// Bytes written to storage devices, including the page cache's. `None` if the system does not report
+    /// them.
     pub written_bytes: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ mod linux {
         }
     }
 
-    /// CPU time and memory of a process and its descendants, including those that have exited; none
+    /// CPU time and memory of a process and its descendants. CPU time includes exited descendants. `None`
     /// if the process does not exist.
     #[expect(clippy::cast_precision_loss, reason = "ticks of a process's life")]
     pub fn usage(pid: i32) -> Option<Usage> {
@@ -66,7 +66,7 @@ mod linux {
             return None;
         }
         let ticks = procfs::ticks_per_second() as f64;
-        // The times of processes that were waited for are in those of their parents.
+        // `cutime` and `cstime` are the times of exited children.
         let waited = |ticks: i64| u64::try_from(ticks).unwrap_or(0);
         let user: u64 = tree.iter().map(|stat| stat.utime + waited(stat.cutime)).sum();
         let system: u64 = tree.iter().map(|stat| stat.stime + waited(stat.cstime)).sum();
@@ -78,8 +78,8 @@ mod linux {
         })
     }
 
-    /// The bytes that a process caused to be written to storage devices; `None` if it belongs to another user, or the
-    /// system does not report them. A descendant of `root` that has ended counts as none.
+    /// The bytes that a process has written to storage devices. `None` if it belongs to another user or the system does
+    /// not report them. 0 for a descendant of `root` that has exited.
     fn written_bytes(pid: i32, root: i32) -> Option<u64> {
         match Process::new(pid).and_then(|process| process.io()) {
             Ok(io) => Some(io.write_bytes),
@@ -88,7 +88,7 @@ mod linux {
         }
     }
 
-    /// A process and its descendants; nothing if it does not exist.
+    /// A process and its descendants; empty if it does not exist.
     fn tree(pid: i32) -> Vec<Stat> {
         let Ok(root) = Process::new(pid).and_then(|process| process.stat()) else {
             return Vec::new();
@@ -110,8 +110,7 @@ mod linux {
         tree(ancestor).iter().any(|stat| stat.pid == pid)
     }
 
-    /// The processes that are in a process group or have `mark` in their environment, except those
-    /// that have exited and are not waited for.
+    /// The processes that are in a process group or have `mark` in their environment, except zombies.
     pub(crate) fn members(group: i32, mark: &[u8]) -> Vec<i32> {
         let belongs = |process: &Process| {
             let Ok(stat) = process.stat() else { return false };
@@ -125,7 +124,7 @@ mod linux {
         !matches!(stat.state, 'Z' | 'X')
     }
 
-    /// Whether a process exists and has not exited.
+    /// Whether a process exists and is not a zombie.
     pub(crate) fn is_running(pid: i32) -> bool {
         Process::new(pid).and_then(|process| process.stat()).is_ok_and(|stat| runs(&stat))
     }
@@ -141,8 +140,8 @@ mod linux {
         stat.is_ok_and(|stat| stat.pgrp == group)
     }
 
-    /// Hardware counters of all threads that a process and its descendants had when counting began,
-    /// in user mode.
+    /// Hardware counters in user mode, of the threads that a process and its descendants had at the start
+    /// of counting.
     #[derive(Debug)]
     pub struct Events {
         cycles: Vec<Counter>,
@@ -150,7 +149,7 @@ mod linux {
     }
 
     impl Events {
-        /// Starts counting. None if the machine has no hardware counters or access is denied.
+        /// Starts counting. `None` if the machine has no hardware counters or access is denied.
         pub fn count(pid: i32) -> Option<Self> {
             let mut threads: Vec<i32> = Vec::new();
             for stat in tree(pid) {
@@ -165,7 +164,7 @@ mod linux {
             Some(Self { cycles, instructions })
         }
 
-        /// Cycles and instructions since counting began.
+        /// Cycles and instructions since the start of counting.
         pub fn read(&mut self) -> Option<(u64, u64)> {
             let sum = |counters: &mut Vec<Counter>| {
                 counters.iter_mut().map(|counter| counter.read().ok()).sum::<Option<u64>>()
@@ -191,47 +190,47 @@ pub(crate) use linux::{is_in_group, is_running, members};
 mod other_systems {
     use super::{ServerAddress, Usage};
 
-    /// Finds no process: this needs Linux's /proc.
+    /// None, because this needs Linux's /proc.
     pub fn find(_: &ServerAddress) -> Option<i32> {
         None
     }
 
-    /// Reads nothing: this needs Linux's /proc.
+    /// None, because this needs Linux's /proc.
     pub fn usage(_: i32) -> Option<Usage> {
         None
     }
 
-    /// Knows no ancestors: this needs Linux's /proc.
+    /// False, because this needs Linux's /proc.
     pub fn descends(_: i32, _: i32) -> bool {
         false
     }
 
-    /// Finds no processes: this needs Linux's /proc.
+    /// Empty, because this needs Linux's /proc.
     pub(crate) fn members(_: i32, _: &[u8]) -> Vec<i32> {
         Vec::new()
     }
 
-    /// Assumes that processes run: this needs Linux's /proc.
+    /// True, because this needs Linux's /proc.
     pub(crate) fn is_running(_: i32) -> bool {
         true
     }
 
-    /// Finds no processes: this needs Linux's /proc.
+    /// True, because this needs Linux's /proc.
     pub(crate) fn is_in_group(_: i32, _: i32) -> bool {
         true
     }
 
-    /// Counts nothing: this needs Linux's perf events.
+    /// No counters, because these need Linux's perf events.
     #[derive(Debug)]
     pub struct Events;
 
     impl Events {
-        /// Starts nothing.
+        /// None.
         pub fn count(_: i32) -> Option<Self> {
             None
         }
 
-        /// Reads nothing.
+        /// None.
         pub fn read(&mut self) -> Option<(u64, u64)> {
             None
         }
@@ -290,7 +289,7 @@ mod tests {
     #[test]
     fn written_bytes_only_grow() {
         let written = || usage(own_pid().unwrap()).unwrap().written_bytes;
-        let before = written().expect("a process may read its own");
+        let before = written().expect("a process may read its own counters");
         assert!(written() >= Some(before));
     }
 }

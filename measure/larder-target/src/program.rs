@@ -1,4 +1,4 @@
-//! The programs of servers: where they are, and their versions.
+//! The programs of servers: their paths and versions.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Finds the program of a command: a path, or a name that is searched for in `target/release`, in
-/// the directory of `larder` itself and on the `PATH`, in this order.
+/// Finds the program of a command: a path, or a name to search for in `target/release`, in the directory of
+/// `larder` itself and on the `PATH`, in this order.
 #[must_use]
 pub fn find(program: &str) -> Option<PathBuf> {
     let executable = |path: &PathBuf| {
@@ -17,7 +17,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
         return Some(PathBuf::from(program)).filter(executable);
     }
     let own = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.to_owned()));
-    // Programs that were built without optimisations are not compared.
+    // Excludes programs that were built without optimizations.
     let own = own.filter(|folder| !folder.ends_with("debug"));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = [PathBuf::from("target/release")].into_iter().chain(own);
@@ -36,7 +36,7 @@ pub fn version(program: &Path, arguments: &[String]) -> Option<String> {
     let mut child = command.spawn().ok()?;
     let mut printed = String::new();
     if wait(&mut child, VERSION_TIMEOUT).is_some() {
-        // The output is short enough to fit the pipe's buffer until it is read here.
+        // The output fits the pipe's buffer.
         let _ = child.stdout.take()?.read_to_string(&mut printed);
     } else {
         let _ = child.kill();

@@ -1,4 +1,4 @@
-//! The server that a measurement is about: one that already runs, or one that is started for it.
+//! The server under measurement: one that already runs, or one that the measurement starts.
 
 use crate::ServerAddress;
 use crate::blocking::{Connection, Dialect};
@@ -10,12 +10,12 @@ use std::io;
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 
-/// The options that name the server.
+/// The options that select the server.
 #[derive(Args, Clone, Debug)]
 pub struct ServerArguments {
-    /// Command that starts a server, which is run for each measurement and stopped after it. The
-    /// placeholders {port} or {socket}, {memory_mb} or {memory_bytes}, and {dir} (an empty
-    /// directory) are replaced. May be given several times
+    /// Command that starts a server; each measurement starts and stops it. Placeholders are {port} or
+    /// {socket}, {memory_mb} or {memory_bytes}, and {dir} (an empty directory). Repeat the option for
+    /// several servers
     #[arg(long, value_name = "[NAME=]COMMAND", conflicts_with_all = ["server", "port", "unix_socket", "pid"], help_heading = HEADING)]
     pub command: Vec<String>,
     /// Host name or IP address of a server that already runs
@@ -24,10 +24,10 @@ pub struct ServerArguments {
     /// TCP port of the server [default: 11211, or 6379 with --protocol resp]
     #[arg(short, long, help_heading = HEADING)]
     pub port: Option<u16>,
-    /// Path of the server's unix socket, which is used instead of TCP
+    /// Connect to this unix socket instead of TCP
     #[arg(short = 'S', long, conflicts_with_all = ["server", "port"], help_heading = HEADING)]
     pub unix_socket: Option<PathBuf>,
-    /// Process ID of the server, whose resident memory is reported [default: the process on this
+    /// Process ID of the server, for the report of its resident memory [default: the process on this
     /// machine that listens on the address]
     #[arg(long, help_heading = HEADING)]
     pub pid: Option<i32>,
@@ -42,10 +42,10 @@ pub struct ServerArguments {
 
 const HEADING: &str = "Server";
 
-/// Default memory limit of servers that are started, in MiB.
+/// Default memory limit of servers of `--command`, in MiB.
 const MEMORY_MB: u64 = 64;
 
-/// Why no connection to a server could be made.
+/// The error of connecting to a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
@@ -69,12 +69,12 @@ pub enum TargetError {
         error: io::Error,
     },
     /// The memory limit is unknown.
-    #[error("the server does not report its memory limit; give it with --memory-mb")]
+    #[error("the server does not report its memory limit; set --memory-mb")]
     NoLimit,
 }
 
 impl ServerArguments {
-    /// The servers to measure: one for each `--command`, or the one that runs.
+    /// The servers to measure: one for each `--command`, or the running one.
     ///
     /// # Errors
     /// The server's name does not resolve.
@@ -106,7 +106,7 @@ impl ServerArguments {
 /// A server to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A server that is started for each measurement.
+    /// A server that each measurement starts.
     Command {
         /// Its name in tables.
         name: String,
@@ -115,15 +115,15 @@ pub enum Target {
     },
     /// A server that already runs.
     Running {
-        /// Its address.
+        /// The server's address.
         address: ServerAddress,
-        /// Its process ID, if it was given.
+        /// The server's process ID from `--pid`; `None` without the option.
         pid: Option<i32>,
     },
 }
 
 impl Target {
-    /// Parses `NAME=COMMAND`, or a command alone, whose program's file name becomes the name.
+    /// Parses `NAME=COMMAND` or `COMMAND`. The default name is the file name of the command's program.
     #[must_use]
     pub fn from_command(typed: &str) -> Self {
         let is_name = |name: &str| name.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c));
@@ -150,9 +150,8 @@ impl Target {
         matches!(self, Self::Command { .. })
     }
 
-    /// Connects to the server, after starting it if it is a command. `memory_mb` is the limit that a
-    /// command gets (64 MiB by default); for a server that already runs, the limit that the server
-    /// reports takes precedence.
+    /// Starts the server if it is a command, and connects to it. `memory_mb` is the memory limit of the
+    /// command (default: 64 MiB). For a running server, the reported limit takes precedence.
     ///
     /// # Errors
     /// The server does not start, cannot be reached, or its limit is unknown.
@@ -204,13 +203,12 @@ fn connect(address: &ServerAddress, dialect: Dialect) -> Result<Connection, Targ
         .map_err(|error| TargetError::Connect { address: address.clone(), error })
 }
 
-/// A server with an open connection. Dropping it stops the server if it was started for the
-/// measurement.
+/// A server with an open connection. Dropping it stops the server if the measurement started it.
 #[derive(Debug)]
 pub struct OpenTarget {
-    /// The connection that was opened first.
+    /// The first connection.
     pub connection: Connection,
-    /// The server's process ID, if it is known.
+    /// The server's process ID; `None` if the system does not report the owner of the address.
     pub pid: Option<i32>,
     /// The server's memory limit.
     pub limit_bytes: u64,

@@ -1,4 +1,4 @@
-//! Servers started for measurements: their cores, their measured processes, and their end.
+//! Servers of measurements: their cores, their measured processes, and their end.
 #![cfg(target_os = "linux")]
 
 use larder_target::launch::{CommandLine, Launch, LaunchError, Launched};
@@ -22,7 +22,7 @@ fn start(line: &str) -> Result<Launched, LaunchError> {
     launch.start()
 }
 
-/// The processes that have this word in their command lines.
+/// The processes with this word in their command lines.
 fn with_word(word: &str) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let command = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("cmdline"));
@@ -38,7 +38,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// A word that no other process has.
+/// A word that occurs in no other command line.
 fn word(of: &str) -> String {
     format!("launch-test-{of}-{}", std::process::id())
 }
@@ -61,7 +61,7 @@ fn a_server_is_started_again_with_its_directories() {
     for signal in [Signal::SIGTERM, Signal::SIGKILL, Signal::SIGUSR1] {
         let restarted = server.restart(signal, Duration::from_millis(30)).unwrap();
         assert!(restarted.started - restarted.ended >= Duration::from_millis(30));
-        until("it listens", || process::find(&address).is_some());
+        until("the server listens", || process::find(&address).is_some());
         assert_eq!(server.exit_report(), None, "{signal}");
     }
     assert_ne!(server.pid(), pid);
@@ -86,8 +86,8 @@ fn a_server_runs_on_its_cores_and_is_stopped() {
     assert!(server.exit_report().is_some());
 }
 
-/// A script that starts memcached, a helper, and a helper that leaves the process group. None of
-/// them ends with the script.
+/// A script that starts memcached, a helper, and a helper that leaves the process group. The end of the
+/// script ends none of them.
 fn script(word: &str) -> String {
     let helper = format!("sh -c \"trap : TERM; while :; do sleep 0.05; done\" {word}");
     format!("sh -c '{helper} & setsid {helper} & {MEMCACHED} -z {word} & wait'")

@@ -1,4 +1,4 @@
-//! The fields of a line, with the rules that all forms share.
+//! Parsers of the fields of a line, for all forms.
 
 use std::num::NonZeroU32;
 
@@ -14,8 +14,8 @@ pub(crate) fn key(field: &[u8]) -> Result<&[u8], &'static str> {
     is_key.then_some(field).ok_or("a key has 1 to 250 bytes without spaces and control characters")
 }
 
-/// A time in nanoseconds, and the nanoseconds that its last digit stands for. More than nine decimals
-/// are left out.
+/// Returns a time in nanoseconds and the unit of its last digit in nanoseconds. Ignores decimals after
+/// the ninth.
 pub(crate) fn time(field: &[u8]) -> Result<(u64, u64), &'static str> {
     let point = field.iter().position(|byte| *byte == b'.');
     let (whole, decimals) = match point {
@@ -39,7 +39,7 @@ pub(crate) fn time(field: &[u8]) -> Result<(u64, u64), &'static str> {
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// Maximum number of digits of whole seconds, so that a time in nanoseconds has 64 bits.
+/// Maximum number of digits of whole seconds, so that a time in nanoseconds fits 64 bits.
 const WHOLE_DIGITS_MAX: usize = 10;
 
 fn digits(digits: &[u8]) -> u64 {
@@ -51,7 +51,7 @@ pub(crate) fn value_len(field: &[u8]) -> Result<u32, &'static str> {
     size.ok_or("the size must be a number of bytes up to 2^30")
 }
 
-/// The TTL in seconds; none if the field is empty or 0.
+/// Returns the TTL in seconds; `None` if the field is empty or 0.
 pub(crate) fn ttl_secs(field: &[u8]) -> Result<Option<NonZeroU32>, &'static str> {
     if field.is_empty() {
         return Ok(None);
@@ -59,7 +59,7 @@ pub(crate) fn ttl_secs(field: &[u8]) -> Result<Option<NonZeroU32>, &'static str>
     parse(field).map(NonZeroU32::new).ok_or("the TTL must be a whole number of seconds")
 }
 
-/// A field that is checked and not used.
+/// Checks the length of the key, which the reader does not use.
 pub(crate) fn key_len(field: &[u8]) -> Result<(), &'static str> {
     parse::<u32>(field).map(drop).ok_or("the key size must be a number of bytes")
 }

@@ -1,13 +1,13 @@
-//! The two forms of a line.
+//! The two text forms of a trace.
 
 use crate::fields;
 use crate::record::{Operation, Record};
 use std::num::NonZeroU32;
 
-/// How the lines of a trace are written.
+/// The form of the lines of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// `time_secs,key,size[,ttl]`: every request is a get, after which the value is set if it misses.
+    /// `time_secs,key,size[,ttl]`: each line is a get, with size and TTL of the set after a miss.
     LookAside,
     /// `timestamp,anonymized key,key size,value size,client id,operation,TTL`: the form of Twitter's
     /// cache traces, <https://github.com/twitter/cache-trace>. The key may contain commas.
@@ -18,11 +18,11 @@ pub enum Form {
 const TWITTER_FIELDS: usize = 7;
 
 impl Form {
-    /// The form of a line, by its number of fields.
+    /// Determines the form of a line from its number of fields.
     pub(crate) fn of_line(line: &[u8]) -> Result<Self, &'static str> {
         match line.split(|byte| *byte == b',').count() {
             _ if line.starts_with(&ZSTD_MAGIC) => {
-                Err("the file is compressed with zstd; decompress it before")
+                Err("the file is compressed with zstd; decompress it first")
             }
             3 | 4 => Ok(Self::LookAside),
             TWITTER_FIELDS.. => Ok(Self::Twitter),
@@ -33,7 +33,7 @@ impl Form {
         }
     }
 
-    /// Reads a line. The time of the record is that of the line.
+    /// Parses a line. The record has the time of the line, not the time since the start of the trace.
     pub(crate) fn record(self, line: &[u8]) -> Result<Record<'_>, &'static str> {
         match self {
             Self::LookAside => look_aside(line),
@@ -42,7 +42,7 @@ impl Form {
     }
 }
 
-/// How a file begins that was compressed with zstd, as Twitter's traces are published.
+/// The first bytes of a file in zstd format, in which Twitter publishes its traces.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 fn look_aside(line: &[u8]) -> Result<Record<'_>, &'static str> {
@@ -56,8 +56,7 @@ fn look_aside(line: &[u8]) -> Result<Record<'_>, &'static str> {
 }
 
 fn twitter(line: &[u8]) -> Result<Record<'_>, &'static str> {
-    // A key may contain commas, the other fields do not: six of them are at the end, one is at the
-    // beginning.
+    // Only the key may contain commas. It follows the first field and precedes the last five.
     let mut fields = line.rsplitn(TWITTER_FIELDS - 1, |byte| *byte == b',');
     let (Some(ttl), Some(operation), Some(_client), Some(size), Some(key_len), Some(rest)) =
         (fields.next(), fields.next(), fields.next(), fields.next(), fields.next(), fields.next())

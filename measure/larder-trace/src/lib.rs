@@ -1,6 +1,7 @@
-//! Recorded requests of caches, and the forms in which they are read.
+//! A reader for traces of cache requests, in two text forms.
 //!
-//! A trace is read line by line and never kept. docs/hitratio.md describes the forms.
+//! [`Reader`] reads one line at a time and keeps no others in memory. docs/hitratio.md describes the
+//! forms.
 #![forbid(unsafe_code)]
 
 mod fields;

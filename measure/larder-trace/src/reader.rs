@@ -6,10 +6,10 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Maximum length of a line, so that a file that is no trace is not read into memory.
+/// Maximum length of a line in bytes. It bounds the memory for files that are not traces.
 const LINE_LEN_MAX: usize = 4096;
 
-/// Why a trace cannot be read.
+/// Errors of reading a trace.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
@@ -19,25 +19,25 @@ pub enum TraceError {
     /// The trace has no requests.
     #[error("the trace has no requests")]
     Empty,
-    /// A line does not follow the format.
+    /// A line is invalid.
     #[error("line {line}: {why}")]
     Line {
         /// Number of the line, from 1.
         line: u64,
-        /// The error, or the expected text.
+        /// The cause, or the expected form.
         why: &'static str,
     },
 }
 
-/// Reads the records of a trace, one after the other.
+/// Reads the records of a trace, one at a time.
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
-    /// The text of the last line.
+    /// The text of the current line.
     text: Vec<u8>,
-    /// Number of the last line, from 1.
+    /// Number of the current line, from 1.
     line: u64,
-    /// The form of all lines, by the first one.
+    /// The form of all lines, determined from the first one.
     form: Option<Form>,
     start_nanos: Option<u64>,
     last_nanos: u64,
@@ -59,10 +59,10 @@ impl<R: BufRead> Reader<R> {
         Self { input, text: Vec::new(), line: 0, form: None, start_nanos: None, last_nanos: 0 }
     }
 
-    /// The next record; none at the end of the trace.
+    /// Returns the next record; `None` at the end of the trace.
     ///
     /// # Errors
-    /// The input cannot be read, a line does not follow the format, or the trace has no requests.
+    /// The input is unreadable, a line is invalid, or the trace has no requests.
     pub fn read_record(&mut self) -> Result<Option<Record<'_>>, TraceError> {
         while self.read_line()? {
             let is_header = self.line == 1 && self.text.starts_with(b"time_secs,");
@@ -74,25 +74,25 @@ impl<R: BufRead> Reader<R> {
         if self.start_nanos.is_none() { Err(TraceError::Empty) } else { Ok(None) }
     }
 
-    /// The form of the trace; none before the first record.
+    /// The form of the trace; `None` before the first record.
     #[must_use]
     pub fn form(&self) -> Option<Form> {
         self.form
     }
 
-    /// Number of the line of the last record, from 1.
+    /// Number of the current line, from 1: that of the last record, or the last line of the trace.
     #[must_use]
     pub fn line(&self) -> u64 {
         self.line
     }
 
-    /// The error of the last line that cannot be used, for a reason that its reader knows.
+    /// Returns an error for the current line, if the caller cannot use its record.
     #[must_use]
     pub fn objection(&self, why: &'static str) -> TraceError {
         TraceError::Line { line: self.line, why }
     }
 
-    /// Reads a line without its end; returns whether there was one.
+    /// Reads the next line, without its line break. Returns `false` at the end of the input.
     fn read_line(&mut self) -> Result<bool, TraceError> {
         self.text.clear();
         let mut limited = self.input.by_ref().take(LINE_LEN_MAX as u64 + 1);
@@ -101,7 +101,7 @@ impl<R: BufRead> Reader<R> {
         }
         self.line += 1;
         if self.text.len() > LINE_LEN_MAX {
-            let why = "it is longer than any line of a trace (4096 bytes)";
+            let why = "the line is longer than 4096 bytes, so this file is not a trace";
             return Err(TraceError::Line { line: self.line, why });
         }
         self.text.truncate(self.text.trim_ascii_end().len());
@@ -119,7 +119,7 @@ impl<R: BufRead> Reader<R> {
             .at_nanos
             .checked_sub(start_nanos)
             .filter(|since| *since >= self.last_nanos)
-            .ok_or("its time is earlier than that of the line before; sort the trace by time")?;
+            .ok_or("the time is earlier than that of the previous line; sort the trace by time")?;
         self.last_nanos = at_nanos;
         Ok(Record { at_nanos, ..record })
     }
@@ -131,7 +131,7 @@ mod tests {
     use crate::record::Operation;
     use std::num::NonZeroU32;
 
-    /// The records of a text, as `time operation key size ttl`.
+    /// The records of a text, formatted as `time operation key size ttl`.
     fn records(text: &str) -> Result<Vec<String>, TraceError> {
         let mut reader = Reader::new(text.as_bytes());
         let mut all = Vec::new();
@@ -217,7 +217,7 @@ mod tests {
         check("x,a,1", "line 1: the time");
         check("0,a,-1", "line 1: the size");
         check("0,a,1,soon", "line 1: the TTL");
-        check("5,a,1\n4,a,1", "line 2: its time is earlier");
-        check(&"k".repeat(5000), "line 1: it is longer");
+        check("5,a,1\n4,a,1", "line 2: the time is earlier");
+        check(&"k".repeat(5000), "line 1: the line is longer");
     }
 }

@@ -1,25 +1,25 @@
-//! A recorded request.
+//! A request of a trace.
 
 use std::num::NonZeroU32;
 
-/// A recorded request.
+/// A request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'l> {
-    /// Nanoseconds since the first request of the trace, never less than those of the request before.
+    /// Nanoseconds since the first request of the trace; never decreases within a trace.
     pub at_nanos: u64,
-    /// The nanoseconds that the last digit of its time stands for: a second, if it has no decimals.
+    /// Unit of the last digit of the recorded time in nanoseconds: a second if it has no decimals.
     pub unit_nanos: u64,
-    /// The operation.
+    /// The operation of the request.
     pub operation: Operation,
     /// The key: 1 to 250 bytes without spaces and control characters.
     pub key: &'l [u8],
     /// Size of the value in bytes, at most 2^30.
     pub value_len: u32,
-    /// TTL of the value in seconds; none is no expiry.
+    /// TTL of the value in seconds; `None` for no expiry.
     pub ttl_secs: Option<NonZeroU32>,
 }
 
-/// A recorded operation, in the terms of memcached's text protocol.
+/// An operation, with the name of its command in memcached's text protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names of commands")]
 pub enum Operation {
@@ -37,7 +37,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All operations, the most usual ones first.
+    /// All operations, the most frequent ones first.
     pub const ALL: [Self; 11] = [
         Self::Set,
         Self::Get,
@@ -52,7 +52,7 @@ impl Operation {
         Self::Decr,
     ];
 
-    /// The name of the command.
+    /// The name of the command in traces.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ impl Operation {
         }
     }
 
-    /// The operation of a name.
+    /// The operation with this name.
     #[must_use]
     pub fn of_name(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|operation| operation.name().as_bytes() == name)

@@ -98,7 +98,7 @@ fn a_correct_server_has_no_faults() {
 fn the_open_loop_shows_the_requested_and_the_reached_rate() {
     let bench = Bench::run(&sound(), "-t 1 -c 4 --rate 500 --test-time 1");
     let table = bench.table();
-    assert!(table.contains("asked 500/s, got "), "{table}");
+    assert!(table.contains("requested 500/s, achieved "), "{table}");
     assert!(table.contains(" 0 never sent, 0 never answered"), "{table}");
     assert!(table.contains("load generator late by p50 "), "{table}");
     assert_eq!(bench.json["median"]["offered"]["due"], 500);

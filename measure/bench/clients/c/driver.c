@@ -1,6 +1,6 @@
 /* Measures libmemcached: driver libmemcached --server HOST:PORT --mode pool ...
  *
- * docs/client-benchmarks.md defines the arguments and the lines that are printed, which all drivers have in common. */
+ * docs/client-benchmarks.md defines the arguments and the output lines of all drivers. */
 #include <libmemcached-1.0/memcached.h>
 #include <libmemcachedutil-1.0/util.h>
 
@@ -15,7 +15,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-/* An operation that takes longer has met the outage as well: some clients wait for the server. */
+/* A slower operation counts as part of the outage, because some clients wait for the server instead of failing. */
 enum { OUTAGE_NANOS_MIN = 250000000 };
 enum { POOL = 64, RECOVERY_SECS_MAX = 60, KEYS_MAX = 100 };
 
@@ -57,7 +57,7 @@ static void print_line(long threads, const char *name, double value) {
     fflush(stdout);
 }
 
-/* The options of libmemcached for at most so many connections. Calls and connecting take a second at most. */
+/* Writes libmemcached's options for a pool of at most `connections`. Connects and calls time out after a second. */
 static void options(char *text, size_t len, int connections) {
     int written = snprintf(text, len, "--SERVER=%s --TCP-NODELAY --CONNECT-TIMEOUT=1000 --POLL-TIMEOUT=1000", server);
     if (connections > 1)
@@ -82,17 +82,17 @@ static memcached_pool_st *connection_pool(void) {
     return made;
 }
 
-/* A thread's key and values, and its way to a connection: a pool, one of its own, or neither. */
+/* A thread's key, values and connection: from a pool, its own, or a new one for each operation if both are NULL. */
 struct caller {
     memcached_pool_st *pool;
     memcached_st *own;
     char key[64];
     size_t key_len;
-    /* Sets store these two in turn, so that a get that returns the value of the set before is noticed. */
+    /* Sets alternate between these values, so that a get that returns the previous value is detected. */
     char *values[2];
     long errors;
     char first_error[200];
-    uint64_t nanos; /* of times; 0 after an error */
+    uint64_t nanos; /* duration in a round of times(); 0 after an error */
     uint64_t *latencies;
     size_t count, capacity;
 };
@@ -163,7 +163,7 @@ static void prepare(struct caller *caller, memcached_pool_st *pool, long thread)
     caller->own = strcmp(mode, "thread") == 0 ? connection() : NULL;
     caller->key_len = (size_t)snprintf(caller->key, sizeof caller->key, "bench-%ld-%ld", seed, thread);
     if (caller->key_len + 2 > value_bytes)
-        fail("--seed: the key %s does not fit the value", caller->key);
+        fail("--seed: the key %s is too long for --value-bytes", caller->key);
     for (int letter = 0; letter < 2; letter++) {
         char *value = checked(malloc(value_bytes + 1));
         memset(value, '.', value_bytes);
@@ -183,7 +183,7 @@ static struct caller *callers_for(long threads, memcached_pool_st **pool) {
     return callers;
 }
 
-/* Frees callers, and prints the number of their errors. */
+/* Prints the number of the callers' errors and frees the callers. */
 static void finish(struct caller *callers, memcached_pool_st *pool, long threads, const char *name) {
     long errors = 0;
     const char *first = NULL;
@@ -215,7 +215,7 @@ static void *timed(void *place) {
     pthread_barrier_wait(&barrier);
     uint64_t begun = now_nanos();
     for (long number = 0; number < 2; number++)
-        /* After a set that failed, nobody knows which value there is. */
+        /* After a failed set, the stored value is unknown. */
         if (!set(caller, number) || !get(caller, number))
             return NULL;
     caller->nanos = now_nanos() - begun;
@@ -226,7 +226,7 @@ static void *loaded(void *place) {
     struct caller *caller = place;
     bool (*operations[])(struct caller *, long) = {set, get};
     set(caller, 0);
-    /* Once all threads are there, the CPU time of this process is read; then they begin. */
+    /* Between the two waits, load() reads the CPU time of this process. */
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);
     uint64_t before = now_nanos(), end = before + (uint64_t)(secs * 1e9);
@@ -250,7 +250,7 @@ static void *loaded(void *place) {
 static void start(pthread_t *threads, struct caller *callers, long count, void *(*run)(void *)) {
     for (long thread = 0; thread < count; thread++)
         if (pthread_create(&threads[thread], NULL, run, &callers[thread]) != 0)
-            fail("a thread can't be started");
+            fail("cannot start a thread");
 }
 
 static void join(pthread_t *threads, long count) {
@@ -313,7 +313,7 @@ static void load(long threads) {
     free(started);
 }
 
-/* A connection of the caller's asks for all keys, and visits their values in the order in which they come. */
+/* Gets all keys over the first caller's connection. Each value must be right, and values must arrive in the order of keys. */
 static void get_many(struct caller *callers, const char **keys, size_t *lens, size_t count) {
     memcached_st *used = take(&callers[0]);
     if (used == NULL)
@@ -325,7 +325,7 @@ static void get_many(struct caller *callers, const char **keys, size_t *lens, si
     while (outcome == MEMCACHED_SUCCESS && memcached_fetch_result(used, &result, &outcome) != NULL) {
         if (place == count || memcached_result_key_length(&result) != lens[place] ||
             memcmp(memcached_result_key_value(&result), keys[place], lens[place]) != 0)
-            fail("libmemcached: the answer to a get of several keys has other keys, or another order");
+            fail("libmemcached: a get of several keys returned other keys or another order");
         judge(&callers[place], 0, memcached_result_value(&result), memcached_result_length(&result));
         place++;
     }
@@ -408,7 +408,7 @@ int main(int count, char **words) {
         }
     }
     if (value_bytes < 19)
-        fail("--value-bytes: 19 at least");
+        fail("--value-bytes: expected at least 19");
     check();
     for (char *rest = measures, *measure; (measure = strsep(&rest, ",")) != NULL;) {
         if (strcmp(measure, "many") == 0) {
@@ -420,12 +420,12 @@ int main(int count, char **words) {
             char *list = checked(strdup(threads)), *next = list;
             for (char *number; (number = strsep(&next, ",")) != NULL;) {
                 if (atol(number) < 1)
-                    fail("--threads: %s is no number of threads", number);
+                    fail("--threads: %s is not a number of threads", number);
                 (measure[0] == 't' ? times : load)(atol(number));
             }
             free(list);
         } else {
-            fail("there is no measurement %s", measure);
+            fail("--measure: unknown measurement %s", measure);
         }
     }
     return 0;

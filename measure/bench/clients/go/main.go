@@ -1,7 +1,7 @@
 // Measures a Go client of memcached: driver --server HOST:PORT --mode pool ...
 //
-// docs/client-benchmarks.md defines the arguments and the lines that are printed, which all drivers have in common. A further
-// client is an entry of clients.
+// docs/client-benchmarks.md defines the arguments and the output lines of all drivers. To add a client, add an
+// entry to clients.
 package main
 
 import (
@@ -23,13 +23,13 @@ const (
 	pool        = 64
 	timeout     = time.Second
 	recoveryMax = time.Minute
-	// An operation that takes longer has met the outage as well: some clients wait for the server.
+	// A slower operation counts as part of the outage, because some clients wait for the server instead of failing.
 	outageMin = 250 * time.Millisecond
 )
 
 var many = []int{6, 100}
 
-// A client makes connections to a server: at most so many stay open.
+// A client is a library: make returns an instance that keeps at most so many connections open.
 type client struct {
 	module string
 	make   func(server string, connections int) connections
@@ -46,7 +46,7 @@ var clients = map[string]client{
 	"gomemcache": {"github.com/bradfitz/gomemcache", newGomemcache},
 }
 
-// It limits only the connections that are kept, not those that are open.
+// gomemcache limits the number of idle connections, not that of open ones.
 type gomemcache struct{ *memcache.Client }
 
 func newGomemcache(server string, connections int) connections {
@@ -90,12 +90,12 @@ func (c gomemcache) getMany(keys []string, visit func(int, []byte) error) error 
 
 func (c gomemcache) close() { c.Close() }
 
-// A caller is a goroutine of a measurement: its key, its values, and its way to a connection.
+// A caller is the key, the values and the client of a goroutine.
 type caller struct {
 	driver *driver
 	client connections // nil if each operation has a connection of its own
 	key    string
-	// Sets store these two in turn, so that a get that returns the value of the set before is noticed.
+	// Sets alternate between these values, so that a get that returns the previous value is detected.
 	values [2][]byte
 	errors int
 	first  error
@@ -126,14 +126,14 @@ func (c *caller) get(number int) error {
 	return err
 }
 
-// A wrong value ends the run.
+// judge ends the process if the value is wrong.
 func (c *caller) judge(number int, found []byte) {
 	if expected := c.values[number%2]; string(found) != string(expected) {
 		fail(fmt.Errorf("the value of %s is %.40q, but %.40q was stored there last", c.key, found, expected))
 	}
 }
 
-// attempt tells whether the operation succeeded, and counts it otherwise.
+// attempt reports whether the operation succeeded, and counts an error otherwise.
 func (c *caller) attempt(operation func(int) error, number int) bool {
 	err := operation(number)
 	if err != nil {
@@ -216,7 +216,7 @@ func (d *driver) times(threads int) {
 				<-begin
 				begun := time.Now()
 				for number := range 2 {
-					// After a set that failed, nobody knows which value there is.
+					// After a failed set, the stored value is unknown.
 					if !c.attempt(c.set, number) || !c.attempt(c.get, number) {
 						return
 					}
@@ -356,7 +356,7 @@ func (d *driver) measure(names []string, threads []int) {
 		case "recovery":
 			d.recovery()
 		default:
-			fail(fmt.Errorf("there is no measurement %q", name))
+			fail(fmt.Errorf("--measure: unknown measurement %q", name))
 		}
 	}
 }
@@ -422,7 +422,7 @@ func main() {
 	for text := range strings.SplitSeq(*threads, ",") {
 		count, err := strconv.Atoi(text)
 		if err != nil || count < 1 {
-			fail(fmt.Errorf("--threads: %q is no number of goroutines", text))
+			fail(fmt.Errorf("--threads: %q is not a number of goroutines", text))
 		}
 		counts = append(counts, count)
 	}

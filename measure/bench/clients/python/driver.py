@@ -1,7 +1,7 @@
 """Measures a Python client of memcached: driver.py CLIENT --server HOST:PORT --mode pool ...
 
-docs/client-benchmarks.md defines the arguments and the lines that are printed, which all drivers have in common. A further client
-is a class in CLIENTS.
+docs/client-benchmarks.md defines the arguments and the output lines of all drivers. To add a client, add a
+class to CLIENTS.
 """
 
 import argparse
@@ -17,7 +17,7 @@ POOL = 64
 TIMEOUT_SECS = 1
 MANY = (6, 100)
 RECOVERY_SECS_MAX = 60
-# An operation that takes longer has met the outage as well: some clients wait for the server.
+# A slower operation counts as part of the outage, because some clients wait for the server instead of failing.
 OUTAGE_SECS_MIN = 0.25
 
 
@@ -40,7 +40,7 @@ class Pymemcache:
 
 
 class Larder:
-    """It has pymemcache's names. What is a pool for others is a shared connection here."""
+    """Has pymemcache's interface. In the mode `pool`, all calls share one connection."""
 
     package = "larder-client"
 
@@ -53,7 +53,7 @@ class Larder:
 
 
 class Pylibmc:
-    """A pool holds clients, of which each caller reserves one. `ThreadMappedPool` would give each thread its own."""
+    """Each call reserves a client of the pool. Not `ThreadMappedPool`, which gives each thread a client of its own."""
 
     package = "pylibmc"
 
@@ -80,8 +80,8 @@ class Pylibmc:
 
 
 class Libmc:
-    """It returns `None` and `False` instead of raising exceptions. A `Client` refuses to be used by another thread than the
-    one that made it; those of a pool do not."""
+    """Returns `None` and `False` instead of raising exceptions. A `Client` works only in the thread that created it; the
+    clients of a pool and `ClientUnsafe` work in any thread."""
 
     package = "libmc"
 
@@ -118,7 +118,7 @@ class Libmc:
 
 
 class PythonMemcached:
-    """It has no pool: a client is a `threading.local`, so that each thread has a connection."""
+    """Has no pool: a client is a `threading.local`, so each thread has its own connection."""
 
     package = "python-memcached"
 
@@ -130,7 +130,7 @@ class PythonMemcached:
         self.client = client
 
     def set(self, key, value):
-        # It returns 0 instead of raising an exception.
+        # `set` returns 0 instead of raising an exception.
         if not self.client.set(key, value):
             raise OSError("the value was not stored")
 
@@ -156,19 +156,19 @@ class MetaMemcache:
         return {key.key: value for key, value in self.client.multi_get(keys).items()}
 
     def close(self):
-        """It has no such method: its sockets are closed when they are collected."""
+        """Does nothing: the client has no such method, and garbage collection closes its sockets."""
 
 
 CLIENTS = {client.package: client for client in (Larder, Pymemcache, Pylibmc, Libmc, PythonMemcached, MetaMemcache)}
 
 
 class Caller:
-    """A thread's key and values, and its way to a connection."""
+    """A thread's key, values and connection."""
 
     def __init__(self, driver, shared, thread):
         self.driver = driver
         self.key = f"bench-{driver.arguments.seed}-{thread}"
-        # Sets store these two in turn, so that a get that returns the value of the set before is noticed.
+        # Sets alternate between these values, so that a get that returns the previous value is detected.
         self.values = [f"{self.key}-{letter}".encode().ljust(driver.arguments.value_bytes, b".") for letter in "ab"]
         if driver.arguments.mode == "none":
             self.set, self.get = self.set_over_new, self.get_over_new
@@ -203,7 +203,7 @@ class Driver:
         make = CLIENTS[arguments.client]
         self.client = lambda pool: make(host, int(port), pool)
         self.errors = []
-        # A wrong value that a thread has found.
+        # The last wrong value that a thread received.
         self.failure = None
 
     @contextmanager
@@ -222,7 +222,7 @@ class Driver:
         print(f"{self.arguments.client},{self.arguments.mode},{threads},{name},{value:.3f}", flush=True)
 
     def attempt(self, operation, number):
-        """Whether the operation succeeded. A client's error is counted; a wrong value ends the run."""
+        """Whether the operation succeeded. Counts an error of the client. A wrong value ends the run later."""
         try:
             operation(number)
             return True
@@ -258,7 +258,7 @@ class Driver:
                 barrier.wait()
                 begun = time.perf_counter_ns()
                 for number in range(2):
-                    # After a set that failed, nobody knows which value there is.
+                    # After a failed set, the stored value is unknown.
                     if not (self.attempt(caller.set, number) and self.attempt(caller.get, number)):
                         return
                 times[thread] = time.perf_counter_ns() - begun
@@ -277,7 +277,7 @@ class Driver:
             mine = []
             operations = (caller.set, caller.get)
             self.attempt(caller.set, 0)
-            # Once all threads are there, the CPU time of this process is read; then they begin.
+            # Between the two waits, the main thread reads the CPU time of this process.
             barrier.wait()
             barrier.wait()
             before = time.perf_counter_ns()
@@ -329,7 +329,7 @@ class Driver:
             self.line(1, f"get_many_{keys}_cpu_us", (cpu_secs() - cpu_before) * 1e6 / self.arguments.calls)
 
     def busy(self, threads):
-        """The load beside a thread that computes, and how much that thread gets done, as a share of what it does alone."""
+        """Runs the load next to a computing thread. `busy_share` is that thread's progress, as a share of its progress alone."""
         done, counted = threading.Event(), [0]
 
         def compute():

@@ -1,7 +1,7 @@
 # Measures a Ruby client of memcached: driver.rb CLIENT --server HOST:PORT --mode pool ...
 #
-# docs/client-benchmarks.md defines the arguments and the lines that are printed, which all drivers have in common. A further client
-# is a class in CLIENTS.
+# docs/client-benchmarks.md defines the arguments and the output lines of all drivers. To add a client, add a
+# class to CLIENTS.
 
 require "optparse"
 
@@ -9,12 +9,12 @@ POOL = 64
 TIMEOUT_SECS = 1
 MANY = [6, 100].freeze
 RECOVERY_SECS_MAX = 60
-# An operation that takes longer has met the outage as well: some clients wait for the server.
+# A slower operation counts as part of the outage, because some clients wait for the server instead of failing.
 OUTAGE_SECS_MIN = 0.25
 
 class WrongValue < StandardError; end
 
-# Threads take a client from a `ConnectionPool`, as Rails has them do.
+# Threads take a client from a `ConnectionPool`, as in Rails.
 class DalliClient
   def self.version = Gem::Specification.find_by_name("dalli").version.to_s
 
@@ -28,7 +28,7 @@ class DalliClient
     @one = make.call unless @pool
   end
 
-  # Values are strings, which `raw` stores as they are.
+  # `raw` stores strings without serializing them.
   def set(key, value)
     with { |client| client.set(key, value, 0, raw: true) } or raise "the value was not stored"
   end
@@ -44,7 +44,7 @@ class DalliClient
   def with(&block) = @pool ? @pool.with(&block) : block.call(@one)
 end
 
-# It has dalli's names, and a pool of its own.
+# Has dalli's interface and a built-in pool.
 class LarderClient
   def self.load
     $LOAD_PATH.unshift("clients/ruby/lib")
@@ -74,14 +74,14 @@ end
 
 CLIENTS = { "dalli" => DalliClient, "larder" => LarderClient }.freeze
 
-# A thread's key and values, and its way to a connection.
+# A thread's key, values and connection.
 class Caller
   attr_reader :key, :values
 
   def initialize(driver, shared, thread)
     @driver = driver
     @key = "bench-#{driver.options[:seed]}-#{thread}"
-    # Sets store these two in turn, so that a get that returns the value of the set before is noticed.
+    # Sets alternate between these values, so that a get that returns the previous value is detected.
     @values = %w[a b].map { |letter| "#{@key}-#{letter}".ljust(driver.options[:"value-bytes"], ".").b }
     @client = shared || driver.client(1) unless driver.options[:mode] == "none"
   end
@@ -102,7 +102,7 @@ class Caller
   def with(&block) = @client ? block.call(@client) : @driver.with_new(&block)
 end
 
-# All threads begin once the last one is there.
+# `wait` blocks each thread until `count` threads have called it.
 class Barrier
   def initialize(count)
     @missing = count
@@ -125,7 +125,7 @@ class Driver
     @options = options
     @errors = Queue.new
     $stdout.sync = true
-    # A wrong value in a thread is reported by the thread that waits for it.
+    # Thread#value raises a thread's WrongValue in the thread that joins it.
     Thread.report_on_exception = false
   end
 
@@ -147,7 +147,7 @@ class Driver
     puts format("%s,%s,%d,%s,%.3f", options[:client], options[:mode], threads, name, value)
   end
 
-  # Whether the operation succeeded. A client's error is counted; a wrong value ends the run.
+  # Whether the operation succeeded. Counts an error of the client; raises WrongValue, which ends the run.
   def attempt
     yield
     true
@@ -173,7 +173,7 @@ class Driver
         Thread.new do
           barrier.wait
           begun = now
-          # After a set that failed, nobody knows which value there is.
+          # After a failed set, the stored value is unknown.
           good = 2.times.all? { |number| attempt { caller.set(number) } && attempt { caller.get(number) } }
           good ? now - begun : nil
         end
@@ -195,7 +195,7 @@ class Driver
       Thread.new do
         latencies = []
         attempt { caller.set(0) }
-        # Once all threads are there, the CPU time of this process is read; then they begin.
+        # Between the two waits, the main thread reads the CPU time of this process.
         ready.wait
         start.wait
         before = now
@@ -248,7 +248,7 @@ class Driver
     end
   end
 
-  # The load beside a thread that computes, and how much that thread gets done, as a share of what it does alone.
+  # Runs the load next to a computing thread. `busy_share` is that thread's progress, as a share of its progress alone.
   def busy(threads)
     alone = rate { sleep options[:secs] }
     line(threads, "busy_share", rate { load(threads, "busy_") } / alone)

@@ -1,17 +1,17 @@
-//! The options `--command`, `--command-ratio` and `--command-key-pattern`, of which the latter two
-//! concern the command before them.
+//! The options `--command`, `--command-ratio` and `--command-key-pattern`. The latter two apply to the
+//! command before them.
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-/// A command of the user's own with its options.
+/// A custom command with its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandOptions {
     /// The command with its arguments.
     pub line: String,
-    /// How often it is sent before the next command.
+    /// Number of times that a client sends the command in a row.
     pub ratio: u32,
-    /// How its keys are chosen: a letter, as in `--key-pattern`.
+    /// Key selection: a letter, as in `--key-pattern`.
     pub pattern: String,
 }
 
@@ -35,14 +35,15 @@ impl Args for CommandList {
                     .help(
                         "A command to send instead of sets and gets, in quotes. __key__ stands for \
                          a key and __data__ for a value; in memcached's text protocol __data__ is \
-                         the length, and the value follows the line. May be given several times",
+                         the length, and the value follows the line. Repeat the option to send several \
+                         commands in turn",
                     ),
             )
             .arg(
                 option("command-ratio")
                     .value_name("NUMBER")
                     .value_parser(clap::value_parser!(u32).range(1..))
-                    .help("How often the command before this option is sent in turn [default: 1]"),
+                    .help("Number of times in a row to send the command before this option [default: 1]"),
             )
             .arg(
                 option("command-key-pattern")
@@ -90,8 +91,8 @@ fn before(
 ) -> Result<&mut CommandOptions, clap::Error> {
     let command = list.iter_mut().rev().find(|(command, _)| *command < place);
     command.map(|(_, command)| command).ok_or_else(|| {
-        let message = "--command-ratio and --command-key-pattern concern the --command before them, \
-                       and there is none";
+        let message = "--command-ratio and --command-key-pattern apply to the --command before them; \
+                       put a --command before them";
         clap::Error::raw(ErrorKind::MissingRequiredArgument, format!("{message}\n"))
     })
 }

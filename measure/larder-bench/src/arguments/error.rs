@@ -1,4 +1,4 @@
-//! Why options cannot be used.
+//! Errors of options.
 
 /// An option whose value cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +11,7 @@ pub enum ArgumentError {
     Value {
         /// The option's long name, without dashes.
         option: &'static str,
-        /// The value that was given.
+        /// The invalid value.
         value: String,
         /// The accepted values.
         expected: &'static str,

@@ -1,4 +1,4 @@
-//! The file of `--key-spaces`. Its fields have the names and the values of options.
+//! The file of `--key-spaces`. Its fields have the names and values of command-line options.
 
 use super::Arguments;
 use super::error::ArgumentError;
@@ -11,7 +11,7 @@ use std::path::Path;
 /// Maximum number of key spaces: each has a pool of values, and histograms in each thread.
 const KEY_SPACES_MAX: usize = 100;
 
-/// Names of rows of the results that are not those of a key space.
+/// Names of rows of the results that no key space may have.
 const RESERVED: [&str; 3] = ["set", "get", "total"];
 
 #[derive(Deserialize)]
@@ -43,7 +43,7 @@ struct Fields {
     expiry_range: Option<String>,
 }
 
-/// Reads the key spaces of a file. `defaults` are the options that it does not replace.
+/// Reads the key spaces of a file. `defaults` apply to the fields that a key space lacks.
 ///
 /// # Errors
 /// The file cannot be read, or is invalid.
@@ -76,12 +76,12 @@ fn key_space(fields: Fields, defaults: &Arguments) -> Result<KeySpace, String> {
         fields.data_size_lognormal.is_some(),
     ];
     if sizes.into_iter().filter(|is_given| *is_given).count() > 1 {
-        return Err("more than one field determines the sizes of values".to_owned());
+        return Err("more than one field defines the sizes of values".to_owned());
     }
     if fields.data_size_pattern.as_ref().is_some_and(|pattern| pattern != "R" && pattern != "S")
         || fields.data_size_pattern.is_some() && fields.data_size_range.is_none()
     {
-        return Err("data-size-pattern is R or S, and concerns data-size-range".to_owned());
+        return Err("data-size-pattern: expected R or S, and data-size-range".to_owned());
     }
     if fields.keys == 0 {
         return Err("keys must be at least 1".to_owned());
@@ -91,7 +91,9 @@ fn key_space(fields: Fields, defaults: &Arguments) -> Result<KeySpace, String> {
     let arguments = Arguments {
         key_prefix: fields.key_prefix.unwrap_or_else(|| format!("{}-", fields.name)),
         key_minimum: minimum,
-        key_maximum: minimum.checked_add(fields.keys - 1).ok_or("keys are too many")?,
+        key_maximum: minimum
+            .checked_add(fields.keys - 1)
+            .ok_or("keys and key-minimum are too large")?,
         key_pattern: fields.key_pattern.unwrap_or_else(|| defaults.key_pattern.clone()),
         key_stddev: fields.key_stddev,
         key_median: fields.key_median,
@@ -120,7 +122,7 @@ fn key_space(fields: Fields, defaults: &Arguments) -> Result<KeySpace, String> {
     })
 }
 
-/// The rows of the results have different names, and files can be named after them.
+/// Checks that the names of rows are distinct and valid in file names.
 fn check_rows(spaces: &[KeySpace]) -> Result<(), String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     let mut rows: BTreeSet<String> = RESERVED.map(str::to_owned).into();
@@ -140,7 +142,7 @@ fn check_rows(spaces: &[KeySpace]) -> Result<(), String> {
     Ok(())
 }
 
-/// No key belongs to two key spaces.
+/// Checks that no key can belong to two key spaces.
 fn check_prefixes(spaces: &[KeySpace]) -> Result<(), String> {
     for one in spaces {
         for other in spaces.iter().filter(|other| other.name != one.name) {

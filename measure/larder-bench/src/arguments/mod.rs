@@ -1,5 +1,5 @@
-//! The command line of `larder bench`. Options that memtier_benchmark has, too, carry its names, so
-//! that published command lines run unchanged.
+//! The command line of `larder bench`. Options of memtier_benchmark have the same names here, so that
+//! published command lines run unchanged.
 
 pub(crate) mod custom_options;
 pub(crate) mod error;
@@ -28,12 +28,11 @@ pub struct Arguments {
     #[arg(long, action = clap::ArgAction::HelpLong)]
     pub help: Option<bool>,
 
-    /// Host name or IP address of the server, or several between which the keys are distributed,
-    /// separated by commas. Each may have a port of its own: a,b:11212,[::1]:11213
+    /// Host name or IP address of the server, or a list of several servers that share the keys. Each
+    /// may have its own port: a,b:11212,[::1]:11213
     #[arg(short = 's', long = "server", value_name = "HOST[:PORT],...", short_alias = 'h', alias = "host", default_value = "localhost", help_heading = CONNECTION)]
     pub server: String,
-    /// TCP port of each server without a port of its own [default: 11211, or 6379 with --protocol
-    /// resp]
+    /// TCP port of servers without a port in --server [default: 11211, or 6379 with --protocol resp]
     #[arg(short, long, help_heading = CONNECTION)]
     pub port: Option<u16>,
     /// How keys are distributed over several servers, as libmemcached does [default: modula]
@@ -45,48 +44,48 @@ pub struct Arguments {
     /// Use an IPv6 address of the server
     #[arg(short = '6', long, overrides_with = "ipv4", help_heading = CONNECTION)]
     pub ipv6: bool,
-    /// Path of the server's unix socket, which is used instead of TCP
+    /// Connect to this unix socket instead of TCP
     #[arg(short = 'S', long, help_heading = CONNECTION)]
     pub unix_socket: Option<PathBuf>,
     /// Protocol: text, meta, binary or resp, or one of memtier's names for them
     /// (memcache_text, memcache_binary, redis)
     #[arg(short = 'P', long, default_value = "text", value_parser = protocol, help_heading = CONNECTION)]
     pub protocol: Protocol,
-    /// Credentials that each connection logs in with: USER:PASSWORD, or for RESP also PASSWORD alone
+    /// Log in with these credentials on each connection: USER:PASSWORD, or for RESP also PASSWORD alone
     /// (:PASSWORD if it contains a colon)
     #[arg(short = 'a', long, value_name = "CREDENTIALS", help_heading = CONNECTION)]
     pub authenticate: Option<String>,
-    /// Close each connection after this number of requests and open it again
+    /// Reconnect each connection after this number of requests
     #[arg(long, value_name = "REQUESTS", value_parser = clap::value_parser!(u64).range(1..), help_heading = CONNECTION)]
     pub reconnect_interval: Option<u64>,
-    /// Open lost connections again, for example after a restart of the server. Their outstanding
-    /// requests then do not count as faults
+    /// Reconnect lost connections, for example after a restart of the server. Their outstanding
+    /// requests do not count as faults
     #[arg(long, conflicts_with_all = ["find_rate", "clients_start", "client_stats", "trace"], help_heading = CONNECTION)]
     pub reconnect_on_error: bool,
     /// Connect with TLS
     #[arg(long, help_heading = CONNECTION)]
     pub tls: bool,
-    /// PEM file with the client certificate that the server is shown
+    /// PEM file with the client certificate
     #[arg(long, requires_all = ["tls", "key"], help_heading = CONNECTION)]
     pub cert: Option<PathBuf>,
     /// PEM file with the private key of the client certificate
     #[arg(long, requires = "cert", help_heading = CONNECTION)]
     pub key: Option<PathBuf>,
-    /// PEM file with the CA certificates that the server's certificate is checked with
+    /// PEM file with the CA certificates that verify the server's certificate
     #[arg(long, requires = "tls", help_heading = CONNECTION)]
     pub cacert: Option<PathBuf>,
-    /// Accept any server certificate, which is also the default without --cacert
+    /// Accept any server certificate; the default without --cacert
     #[arg(long, requires = "tls", conflicts_with = "cacert", help_heading = CONNECTION)]
     pub tls_skip_verify: bool,
     /// Host name that the server's certificate must contain, sent as SNI [default: the address of
     /// the server]
     #[arg(long, requires = "tls", help_heading = CONNECTION)]
     pub sni: Option<String>,
-    /// Seconds that a connection may take to be made, 0 for the system's own limit
+    /// Maximum time to establish a connection in seconds; 0 is the system's limit
     #[arg(long, value_name = "SECS", default_value = "0", value_parser = seconds_or_none, help_heading = CONNECTION)]
     pub connection_timeout: Timeout,
-    /// Seconds without any answer after which the run ends. Also how long outstanding answers are
-    /// waited for at the end of a timed run
+    /// End the run after this many seconds without an answer. A timed run also waits this long for
+    /// outstanding answers at its end
     #[arg(long, value_name = "SECS", default_value = "10", value_parser = seconds, help_heading = CONNECTION)]
     pub timeout: Duration,
 
@@ -98,14 +97,14 @@ pub struct Arguments {
     /// Duration of the run in seconds, instead of a number of requests
     #[arg(long, visible_alias = "duration", value_parser = seconds, help_heading = LOAD)]
     pub test_time: Option<Duration>,
-    /// Number of connections of each thread; with several servers, of clients with a connection to each
+    /// Number of connections per thread; with several servers, number of clients with a connection to each
     #[arg(short, long, default_value_t = 50, value_parser = at_least_one, help_heading = LOAD)]
     pub clients: usize,
-    /// Begin with this number of connections of each thread, and add --clients-step of them after
-    /// each --step-duration until there are --clients; only with --test-time
+    /// Start with this number of connections per thread, and add --clients-step after each
+    /// --step-duration until there are --clients; only with --test-time
     #[arg(long, value_name = "NUMBER", value_parser = at_least_one, requires_all = ["clients_step", "step_duration", "test_time"], help_heading = LOAD)]
     pub clients_start: Option<usize>,
-    /// Number of connections of each thread that are added at each step
+    /// Number of connections per thread to add at each step
     #[arg(long, value_name = "NUMBER", value_parser = at_least_one, requires = "clients_start", help_heading = LOAD)]
     pub clients_step: Option<usize>,
     /// Duration of each step in seconds
@@ -114,7 +113,7 @@ pub struct Arguments {
     /// Number of load threads
     #[arg(short, long, default_value_t = 4, value_parser = at_least_one, help_heading = LOAD)]
     pub threads: usize,
-    /// Number of requests that a connection sends at once. The next ones are sent when all of them
+    /// Number of requests that a connection sends at once. It sends the next ones when all of them
     /// are answered
     #[arg(long, default_value_t = 1, value_parser = at_least_one, help_heading = LOAD)]
     pub pipeline: usize,
@@ -127,29 +126,29 @@ pub struct Arguments {
     /// Number of keys in each get
     #[arg(long, alias = "multi-key-get", default_value_t = 1, help_heading = LOAD)]
     pub multi_get: usize,
-    /// Open loop: send this many requests per second over all connections together, each at its
-    /// scheduled time, from which its latency is measured
+    /// Open loop: send this many requests per second over all connections together. Latency counts
+    /// from the scheduled time of a request
     #[arg(long, conflicts_with = "rate_limiting", help_heading = LOAD)]
     pub rate: Option<u64>,
-    /// Open loop: requests per second of each connection, in the bursts in which memtier sends them, with
-    /// a sliding pipeline
+    /// Open loop: requests per second of each connection, in bursts like memtier's and with a sliding
+    /// pipeline
     #[arg(long, help_heading = LOAD)]
     pub rate_limiting: Option<u64>,
-    /// Open loop: when requests are sent [default: fixed with --rate, bursts with --rate-limiting]
+    /// Open loop: distribution of requests over time [default: fixed with --rate, bursts with --rate-limiting]
     #[arg(long, value_enum, help_heading = LOAD)]
     pub arrivals: Option<Arrivals>,
-    /// Find the highest rate at which this percentile of the latency stays under this bound, by runs of
-    /// --test-time seconds each. With --rate, no higher rate is tried
+    /// Find the highest rate at which this percentile of the latency stays under this bound, in runs of
+    /// --test-time seconds each. --rate limits the rates to try
     #[arg(long, value_name = "PERCENTILE:MILLISECONDS", requires = "test_time", conflicts_with_all = ["rate_limiting", "run_count", "sliding", "hdr_file_prefix", "print_all_runs", "print_percentiles"], help_heading = LOAD)]
     pub find_rate: Option<Bound>,
-    /// Number of faults up to which the exit status is 0: error replies, wrong values, lost
+    /// Maximum number of faults for exit status 0. Faults are error replies, wrong values, lost
     /// connections, and requests that were never sent or never answered
     #[arg(long, default_value_t = 0, help_heading = LOAD)]
     pub max_faults: u64,
-    /// Set every key once before the measurement begins
+    /// Set every key once before the measurement
     #[arg(long, help_heading = LOAD)]
     pub fill: bool,
-    /// Number of runs, of which the medians are reported
+    /// Number of runs; the results are the medians of their figures
     #[arg(short = 'x', long = "run-count", visible_alias = "runs", default_value_t = 1, value_parser = at_least_one, help_heading = LOAD)]
     pub run_count: usize,
     /// Seed of the random numbers. Runs with the same seed send the same requests
@@ -158,11 +157,11 @@ pub struct Arguments {
     /// Choose a random seed, instead of --seed
     #[arg(long, help_heading = LOAD)]
     pub randomize: bool,
-    /// Give each connection a seed of its own, so that connections send different requests
+    /// Give each connection its own seed, so that connections send different requests
     #[arg(long, help_heading = LOAD)]
     pub distinct_client_seed: bool,
 
-    /// Commands of the user's own
+    /// Custom commands
     #[command(flatten)]
     pub commands: CommandList,
 
@@ -214,30 +213,30 @@ pub struct Arguments {
     /// Derive values from their keys, check every value that is returned, and count wrong ones
     #[arg(long, help_heading = OBJECTS)]
     pub verify: bool,
-    /// Accepted for memtier's sake and without effect: keys are always generated
+    /// No effect, because keys are always generated; accepted for compatibility with memtier
     #[arg(long, hide = true)]
     pub generate_keys: bool,
 
-    /// TOML file with several key spaces, of which each request chooses one: their names, shares,
-    /// keys, ratios, sizes and expiries. docs/bench.md describes it
+    /// TOML file that defines key spaces: their names, shares of the requests, keys, ratios, value
+    /// sizes and expiries. docs/bench.md describes it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "ratio", "key_prefix", "key_minimum", "key_maximum", "key_pattern", "key_stddev", "key_median", "key_zipf_exp", "data_size", "data_size_range", "data_size_list", "data_size_lognormal", "expiry_range"], help_heading = OBJECTS)]
     pub key_spaces: Option<PathBuf>,
 
-    /// Replay the requests of this file: in our form, time_secs,key,size[,ttl], or in that of
+    /// Replay the requests of this file, in Larder's form (time_secs,key,size[,ttl]) or in that of
     /// Twitter's cache traces. docs/bench.md describes both
     #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "ratio", "multi_get", "rate", "rate_limiting", "arrivals", "find_rate", "fill", "verify", "seed", "randomize", "distinct_client_seed", "clients_start", "client_stats", "key_spaces", "key_prefix", "key_minimum", "key_maximum", "key_pattern", "key_stddev", "key_median", "key_zipf_exp", "data_size", "data_size_range", "data_size_list", "data_size_lognormal", "expiry_range"], help_heading = TRACE)]
     pub trace: Option<PathBuf>,
-    /// Open loop: replay the trace this many times as fast as it was recorded, each request at its
-    /// time, from which its latency is measured; TTLs are divided by it [default: a closed loop, as
+    /// Open loop: replay the trace at this multiple of its recorded speed. Latency counts from the
+    /// scheduled time of a request, and TTLs are divided by the factor [default: a closed loop, as
     /// fast as the server answers]
     #[arg(long, value_name = "FACTOR", requires = "trace", conflicts_with = "sliding", value_parser = speed, help_heading = TRACE)]
     pub speed: Option<f64>,
-    /// The request after a get that misses: a set of the recorded size and TTL, or none [default: a set
-    /// in our form, nothing in Twitter's]
+    /// Request to send after a miss: a set with the recorded size and TTL, or nothing [default: set for
+    /// a trace in Larder's form, nothing for one in Twitter's]
     #[arg(long, value_enum, requires = "trace", help_heading = TRACE)]
     pub on_miss: Option<OnMiss>,
 
-    /// Process ID of the server, whose CPU time and memory are reported [default: the process on
+    /// Process ID of the server, for the report of its CPU time and memory [default: the process on
     /// this machine that listens on the address]
     #[arg(long, help_heading = OUTPUT)]
     pub pid: Option<i32>,
@@ -247,7 +246,7 @@ pub struct Arguments {
     /// Do not print the latency histogram
     #[arg(long, help_heading = OUTPUT)]
     pub hide_histogram: bool,
-    /// Latency percentiles that the table shows
+    /// Latency percentiles of the table
     #[arg(long, default_value = "50,90,99,99.9,99.99", value_delimiter = ',', help_heading = OUTPUT)]
     pub print_percentiles: Vec<f64>,
     /// Write the table to this file instead of standard output
@@ -256,8 +255,8 @@ pub struct Arguments {
     /// Write the machine, the settings and all results to this file as JSON
     #[arg(long, help_heading = OUTPUT)]
     pub json_out_file: Option<PathBuf>,
-    /// Write latency histograms to files with this prefix: .hgrm for each command, and .hlog by
-    /// second
+    /// Write latency histograms to files with this prefix: one .hgrm per command, and one .hlog with
+    /// a histogram per second
     #[arg(long, help_heading = OUTPUT)]
     pub hdr_file_prefix: Option<String>,
     /// Write the statistics of each connection and second to CSV files with this prefix:

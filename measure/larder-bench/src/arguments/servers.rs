@@ -1,4 +1,4 @@
-//! The servers that options name, and how connections to them are opened.
+//! The servers of the command line, with the login and the TLS settings.
 
 use super::Arguments;
 use super::error::{ArgumentError, wrong};
@@ -44,7 +44,7 @@ impl Arguments {
         Ok(found.find(|other| first.is_ipv6() && other.is_ipv4()).unwrap_or(first))
     }
 
-    /// Refuses options that would be ignored with so many servers.
+    /// Rejects options that have no effect with this number of servers.
     pub(super) fn check_number_of_servers(
         &self,
         servers: &[NamedServer],
@@ -56,7 +56,7 @@ impl Arguments {
             return Ok(());
         }
         if let Some(pid) = self.pid {
-            return Err(wrong("pid", pid, "one server; those of several are found by themselves"));
+            return Err(wrong("pid", pid, "one server; with several, larder bench finds them"));
         }
         if let Some(prefix) = &self.client_stats {
             return Err(wrong("client-stats", prefix, "one server"));
@@ -87,7 +87,7 @@ impl Arguments {
             None => (None, credentials.as_str()),
         };
         if user.is_none() && self.protocol != Protocol::Resp {
-            // The credentials do not belong in a message.
+            // The message must not contain the credentials.
             return Err(wrong("authenticate", "...", "USER:PASSWORD with memcached's protocols"));
         }
         Ok(Some(Login { user, password: password.to_owned() }))
@@ -102,7 +102,7 @@ impl Arguments {
     }
 }
 
-/// Splits `HOST`, `HOST:PORT`, `[IPV6]`, `[IPV6]:PORT` or `IPV6`; none if it is none of them.
+/// Splits `HOST`, `HOST:PORT`, `[IPV6]`, `[IPV6]:PORT` or `IPV6`. None if `text` has another form.
 fn host_and_port(text: &str) -> Option<(&str, Option<u16>)> {
     let port = |text: &str| text.parse().ok().map(Some);
     let (host, port) = match text.strip_prefix('[') {

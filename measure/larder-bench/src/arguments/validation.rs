@@ -1,4 +1,4 @@
-//! The settings that options amount to, with checks of those that depend on each other.
+//! Converts options to [`Settings`], and checks options that depend on each other.
 
 use super::custom_options::CommandOptions;
 use super::error::{ArgumentError, wrong};
@@ -33,7 +33,7 @@ impl Arguments {
         let arrivals = self.arrivals(rate)?;
         let parts = self.reconnect_interval.filter(|n| !n.is_multiple_of(self.pipeline as u64));
         if let (Some(interval), true) = (parts, rate.is_some() || self.find_rate.is_some()) {
-            // A pipeline is due as a whole.
+            // An open loop schedules whole pipelines.
             let expected = "a multiple of --pipeline in an open loop";
             return Err(wrong("reconnect-interval", interval, expected));
         }
@@ -53,7 +53,7 @@ impl Arguments {
             threads: self.threads,
             clients: self.clients,
             pipeline: self.pipeline,
-            // Recorded requests are due one by one.
+            // An open loop schedules recorded requests one by one.
             sliding: self.sliding || arrivals == Arrivals::Bursts || self.speed.is_some(),
             ratio: self.ratio,
             multi_get: self.multi_get,
@@ -181,5 +181,5 @@ impl Arguments {
     }
 }
 
-/// Number of requests of each connection, if no other is given.
+/// Default of `--requests`.
 const REQUESTS_DEFAULT: u64 = 10_000;

@@ -5,7 +5,7 @@ use larder_target::Protocol;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The argument of `--connection-timeout`, in which 0 is none.
+/// The argument of `--connection-timeout`; none stands for 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeout(pub Option<Duration>);
 
@@ -14,8 +14,8 @@ pub struct Timeout(pub Option<Duration>);
 pub enum Requests {
     /// A number.
     Count(u64),
-    /// As many requests as there are keys; with partitioned keys, as many as the connection's part
-    /// has.
+    /// As many requests as there are keys or, with partitioned keys, as many as there are keys in the
+    /// connection's part.
     AllKeys,
 }
 

@@ -6,16 +6,16 @@ use std::time::Duration;
 /// Connections of a pool.
 pub const POOL: usize = 64;
 
-/// Measure Larder's client library: thread times, rate, CPU time, latency, and recovery from a server's end
+/// Measure Larder's client library: thread times, rate, CPU time, latency, and recovery from an outage
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     /// Address of the server, HOST:PORT
     #[arg(long, default_value = "127.0.0.1:11211")]
     pub server: String,
-    /// How threads get a connection for an operation
+    /// Connections of the threads
     #[arg(long, value_enum, default_value_t = Mode::Shared)]
     pub mode: Mode,
-    /// Numbers of threads, each measured separately
+    /// Numbers of threads; each is measured separately
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32,63,64,128,256", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Vec<u16>,
     /// Size of each value in bytes
@@ -27,7 +27,7 @@ pub struct Arguments {
     /// Repetitions of `times`, after one that is not reported
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub rounds: u16,
-    /// Part of all keys, so that runs with different seeds have keys of their own
+    /// Part of all keys, so that runs with different seeds use different keys
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(..100_000))]
     pub seed: u32,
     /// Duration of `load` in seconds, for each number of threads
@@ -41,7 +41,7 @@ pub struct Arguments {
     pub csv: bool,
 }
 
-/// How threads get a connection for an operation.
+/// The connections of the threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
     /// All threads share connections, as the client does by default
@@ -50,21 +50,22 @@ pub enum Mode {
     Pool,
     /// A new connection for each operation
     None,
-    /// Each thread has one to itself
+    /// One connection per thread
     Thread,
 }
 
 /// The connections of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connections {
-    /// Calls share them, and the client says how many there are. One that knows no such has a pool of [`POOL`].
+    /// Calls share connections, whose number the client chooses. A client without shared connections uses a pool of
+    /// [`POOL`].
     Shared,
-    /// Each call has one to itself, of at most so many.
+    /// Each call uses one connection exclusively, from a pool with this maximum.
     Pool(usize),
 }
 
 impl Connections {
-    /// How many there are at most, for a client whose calls share none.
+    /// Size of the pool of a client without shared connections.
     #[must_use]
     pub fn max(self) -> usize {
         match self {
@@ -75,7 +76,7 @@ impl Connections {
 }
 
 impl Mode {
-    /// The connections of a client that all threads use, if there is one.
+    /// The connections of the client that all threads share; `None` if the mode has no such client.
     #[must_use]
     pub fn of_all(self) -> Option<Connections> {
         match self {
@@ -89,11 +90,11 @@ impl Mode {
 /// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Measure {
-    /// The time that a thread needs for a set, a get, a set and a get, when all begin at once
+    /// Time of a thread for a set, a get, a set and a get, when all threads start at once
     Times,
     /// Operations per second, CPU time and latency while all threads set and get without a pause
     Load,
-    /// CPU time of a call that gets 6 or 100 keys, in one thread
+    /// CPU time of a get of 6 and of 100 keys, in one thread
     Many,
     /// Time during which operations fail while you stop and restart the server
     Recovery,

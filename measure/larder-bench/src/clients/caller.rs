@@ -1,4 +1,4 @@
-//! A thread of a measurement, and its way to a connection.
+//! A thread of a measurement, with its item and its connection.
 
 use super::arguments::{Arguments, Connections, Mode};
 use super::item::ThreadItem;
@@ -15,12 +15,12 @@ pub(crate) struct Caller<'d, L: Library> {
 enum Access<'d, C> {
     Shared(&'d C),
     Own(C),
-    /// Each operation has a connection of its own.
+    /// Each operation opens a connection.
     New,
 }
 
 impl<'d, L: Library> Caller<'d, L> {
-    /// A thread that uses the client of all threads if there is one.
+    /// Uses the shared client if there is one.
     pub(crate) fn new(
         arguments: &'d Arguments,
         shared: Option<&'d L::Client>,
@@ -43,19 +43,19 @@ impl<'d, L: Library> Caller<'d, L> {
         .map_err(Failure::client)
     }
 
-    /// Stores one of both values.
+    /// Stores the value of this number.
     pub(crate) fn set(&self, number: usize) -> Result<(), Failure> {
         self.with(|client| L::set(client, &self.item.key, self.item.value(number)))
     }
 
-    /// Gets the value, which has to be this one.
+    /// Gets the key, and checks that the value is the one of this number.
     pub(crate) fn get(&self, number: usize) -> Result<(), Failure> {
         let found = self.with(|client| L::get(client, &self.item.key))?;
         self.item.judge(number, found.as_ref().map(AsRef::as_ref))
     }
 }
 
-/// A client with these connections.
+/// Creates a client with these connections.
 pub(crate) fn connect<L: Library>(
     arguments: &Arguments,
     connections: Connections,

@@ -1,51 +1,52 @@
-//! How callers of a client are run.
+//! Runs the callers of a client.
 
 use super::results::{Failure, Load, Times};
 use std::time::Duration;
 
-/// How long a test of recovery lasts at most.
+/// Maximum duration of a test of recovery.
 pub const RECOVERY_MAX: Duration = Duration::from_secs(60);
 
 /// Pause between operations of a test of recovery.
 pub const RECOVERY_PAUSE: Duration = Duration::from_millis(1);
 
-/// In a test of recovery, an operation that takes longer has met the outage as well: some clients wait for the server.
+/// In a test of recovery, a slower operation counts as part of the outage, because some clients wait for the server
+/// instead of failing.
 pub const OUTAGE_MIN: Duration = Duration::from_millis(250);
 
-/// How callers of a client are run: as [`Threads`](super::Threads), or as the tasks of a runtime.
+/// Runs the callers of a client, as [`Threads`](super::Threads) or as the tasks of a runtime.
 pub trait Harness {
-    /// The client's name in lines of CSV.
+    /// The client's name in CSV lines.
     const NAME: &'static str;
 
-    /// Whether the server can be reached.
+    /// Checks that the server answers.
     ///
     /// # Errors
-    /// It cannot.
+    /// A get failed.
     fn check(&self) -> Result<(), Failure>;
 
-    /// Callers begin together, and each does a set, a get, a set and a get. A round before the first one, which opens
-    /// connections, is not reported.
+    /// Starts all callers together; each does a set, a get, a set and a get. The results exclude a first round, which opens
+    /// connections.
     ///
     /// # Errors
     /// A value was wrong.
     fn times(&self, threads: usize, rounds: u16) -> Result<Times, Failure>;
 
-    /// Callers set and get without a pause. A set before, which opens connections, is not reported.
+    /// All callers set and get without a pause. The results exclude a first set, which opens connections.
     ///
     /// # Errors
     /// A value was wrong.
     fn load(&self, threads: usize, time: Duration) -> Result<Load, Failure>;
 
-    /// CPU time in µs of a call that gets so many keys.
+    /// CPU time of a get of `keys` keys in µs.
     ///
     /// # Errors
     /// A call failed, or a value was wrong.
     fn many(&self, keys: usize, calls: u32) -> Result<f64, Failure>;
 
-    /// The time from the begin of the first operation that fails, or takes [`OUTAGE_MIN`], to the next success; nothing if
-    /// there is none within [`RECOVERY_MAX`].
+    /// The time from the start of the first operation that fails or takes [`OUTAGE_MIN`] to the next success. `None` if
+    /// there is no such success within [`RECOVERY_MAX`].
     ///
     /// # Errors
-    /// There is no client.
+    /// The client cannot be created.
     fn recovery(&self) -> Result<Option<Duration>, Failure>;
 }

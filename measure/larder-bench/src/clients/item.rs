@@ -8,7 +8,7 @@ use super::results::Failure;
 pub struct ThreadItem {
     /// The key.
     pub key: String,
-    /// Sets store these two in turn, so that a get that returns the value of the set before is noticed.
+    /// Sets alternate between these values, so that a get that returns the previous value is detected.
     values: [Vec<u8>; 2],
 }
 

@@ -5,18 +5,18 @@ use larder_client::blocking::Client;
 use larder_client::{Error, Ttl};
 use std::fmt::Display;
 
-/// A client library for threads. `measure/bench/clients/rust` has further ones.
+/// A blocking client library. `measure/bench/clients/rust` contains further implementations.
 pub trait Library {
-    /// Its name in lines of CSV.
+    /// The library's name in CSV lines.
     const NAME: &'static str;
     /// A client with its connections.
     type Client: Send + Sync;
-    /// A value that was read.
+    /// The value that a get returns.
     type Value: AsRef<[u8]>;
-    /// Why a call failed.
+    /// The error of a call.
     type Error: Display;
 
-    /// A client for the server at `HOST:PORT`, with these connections. Its calls fail after a second.
+    /// Creates a client of the server at `HOST:PORT`. Its calls time out after a second.
     ///
     /// # Errors
     /// Those of the library.
@@ -34,7 +34,7 @@ pub trait Library {
     /// Those of the library.
     fn get(client: &Self::Client, key: &str) -> Result<Option<Self::Value>, Self::Error>;
 
-    /// Calls `visit` with the place of each key in `keys` and its value.
+    /// Calls `visit` with the index of each key in `keys` and its value.
     ///
     /// # Errors
     /// Those of the library.
@@ -45,7 +45,7 @@ pub trait Library {
     ) -> Result<(), Self::Error>;
 }
 
-/// Larder's client for threads.
+/// Larder's blocking client.
 #[derive(Debug)]
 pub struct Larder;
 

@@ -1,5 +1,5 @@
-//! `larder bench clients`: measures Larder's own client library as the drivers in `measure/bench/clients` measure others.
-//! docs/client-benchmarks.md defines the measurements, and the arguments and lines that all drivers have in common.
+//! `larder bench clients`: measures Larder's client library, as the drivers in `measure/bench/clients` measure others.
+//! docs/client-benchmarks.md defines the measurements, the arguments and the output lines of all drivers.
 
 mod arguments;
 mod caller;
@@ -22,14 +22,14 @@ use std::time::Duration;
 
 pub use threads::Threads;
 
-/// Numbers of keys of a get of several keys.
+/// Numbers of keys in [`Measure::Many`].
 pub const MANY: [usize; 2] = [6, 100];
 
-/// Why `larder bench clients` failed.
+/// Errors of `larder bench clients`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The first operation of all failed.
+    /// An operation failed whose errors are not counted: the first get, a connect, or a get of several keys.
     #[error("{0}")]
     Client(String),
     /// A get did not return the stored value.
@@ -40,9 +40,9 @@ pub enum Error {
     WrongValue {
         /// The key.
         key: String,
-        /// The begin of the value that was stored.
+        /// The start of the stored value.
         expected: String,
-        /// The returned value.
+        /// The start of the returned value.
         found: String,
     },
     /// No operation failed, or none succeeded afterwards.

@@ -1,4 +1,4 @@
-//! The results: tables for people, or lines of CSV for `scripts/bench-clients`.
+//! Writes results as tables, or as CSV lines for `scripts/bench-clients`.
 
 use super::arguments::{Arguments, Mode};
 use super::results::{Errors, Load, Times, micros};
@@ -9,7 +9,7 @@ pub(crate) struct Report<'r> {
     client: &'static str,
     arguments: &'r Arguments,
     out: &'r mut dyn Write,
-    /// The table whose head was printed last.
+    /// The heading of the current table.
     table: &'static str,
 }
 
@@ -49,11 +49,11 @@ impl<'r> Report<'r> {
     fn csv(&mut self, threads: usize, name: &str, value: f64) -> io::Result<()> {
         let (client, mode) = (self.client, self.mode());
         writeln!(self.out, "{client},{mode},{threads},{name},{value:.3}")?;
-        // A reader sees when the server has recovered.
+        // Flushes each line, because scripts/bench-clients takes the time at which it receives one.
         self.out.flush()
     }
 
-    /// The first error, below its row.
+    /// Prints the first error below its row.
     fn first_error(&mut self, errors: &Errors) -> io::Result<()> {
         match &errors.first {
             Some(error) => writeln!(self.out, "         first error: {error}"),
@@ -113,12 +113,12 @@ impl<'r> Report<'r> {
         writeln!(self.out, "{keys:>13} {cpu_micros:>9.2}")
     }
 
-    /// Operations succeed, so the server may be ended.
+    /// Reports that operations succeed and the server may be stopped.
     pub(crate) fn ready(&mut self) -> io::Result<()> {
         if self.arguments.csv {
             return self.csv(1, "ready", 1.0);
         }
-        writeln!(self.out, "operations succeed: end the server now, and start it again")?;
+        writeln!(self.out, "operations succeed: stop the server now, and start it again")?;
         self.out.flush()
     }
 
@@ -130,7 +130,7 @@ impl<'r> Report<'r> {
     }
 }
 
-/// The standard deviation is that of the times themselves, not an estimate from a sample.
+/// The mean and the standard deviation of the population, not of a sample.
 fn mean_and_deviation(times: &[f64]) -> (f64, f64) {
     let count = times.len().max(1) as f64;
     let mean = times.iter().sum::<f64>() / count;

@@ -3,12 +3,12 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-/// Why an operation failed.
+/// The failure of an operation.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// The client gave up. This is counted.
+    /// The client returned an error. The run counts it and continues.
     Client(String),
-    /// The value was not the one that was stored. This ends the run.
+    /// A get returned another value than the stored one. This ends the run.
     WrongValue {
         /// The key.
         key: String,
@@ -36,7 +36,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// Counts a client's error. Returns whether there was none.
+    /// Counts a client's error. Returns whether the operation succeeded.
     ///
     /// # Errors
     /// A value was wrong.
@@ -52,17 +52,17 @@ impl Errors {
         }
     }
 
-    /// Adds those of another caller.
+    /// Adds the errors of another caller.
     pub fn add(&mut self, other: Self) {
         self.count += other.count;
         self.first = self.first.take().or(other.first);
     }
 }
 
-/// The times of threads that began together.
+/// The times of threads that started together.
 #[derive(Debug, Default)]
 pub struct Times {
-    /// Round, thread and time; nothing for a thread with a failed operation.
+    /// Round, thread and time. Threads with a failed operation have no entry.
     pub times: Vec<(u16, usize, Duration)>,
     /// Operations that failed.
     pub errors: Errors,
@@ -73,7 +73,7 @@ pub struct Times {
 pub struct Load {
     /// Operations per second that succeeded.
     pub per_second: f64,
-    /// CPU time of this process for each operation.
+    /// CPU time of this process per operation.
     pub cpu_micros: f64,
     /// Latencies of the operations that succeeded, in ascending order.
     latencies: Vec<Duration>,
@@ -82,7 +82,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// A load of so much time, from the latencies and errors of its callers and the CPU time of this process.
+    /// Combines the latencies and errors of all callers. `took` is the duration of the load, and `cpu_secs` the CPU time of
+    /// this process.
     ///
     /// # Errors
     /// A value was wrong.

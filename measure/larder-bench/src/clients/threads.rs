@@ -1,4 +1,4 @@
-//! Measurements of a client for threads.
+//! Measurements of a blocking client.
 
 use super::arguments::{Arguments, Connections};
 use super::caller::{Caller, connect};
@@ -11,7 +11,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Callers that are threads.
+/// A [`Harness`] whose callers are threads.
 #[derive(Debug)]
 pub struct Threads<'a, L> {
     arguments: &'a Arguments,
@@ -83,7 +83,7 @@ impl<L: Library> Harness for Threads<'_, L> {
         let run = |caller: &Caller<'_, L>| {
             let (mut latencies, mut errors) = (Vec::new(), Errors::default());
             errors.count(caller.set(0))?;
-            // Once all threads are there, this one's CPU time is read; then they begin.
+            // Between the two waits, the main thread reads the CPU time of this process.
             barrier.wait();
             barrier.wait();
             let mut before = Instant::now();

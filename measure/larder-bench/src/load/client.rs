@@ -1,8 +1,8 @@
-//! A client: it draws requests, and sends each to the server of its key.
+//! A client: draws requests, and sends each to the server of its key.
 //!
-//! A client has one connection to each server, as a client library has. The depth of the pipeline is
-//! that of the client: it sends so many requests, to whichever servers their keys belong, and the next
-//! ones when all of them are answered. So no request waits for the connection of its server alone.
+//! A client has one connection to each server, like a client library. The pipeline depth applies to the
+//! client: it sends this many requests over all of its connections, and the next ones when all of
+//! them are answered. So a slow server delays the requests to the others.
 
 use crate::load::connection::Connection;
 use crate::load::connection::answers::PendingRequest;
@@ -21,23 +21,22 @@ use std::io;
 #[derive(Debug)]
 pub(crate) struct Client {
     generator: Generator,
-    /// By server. A connection becomes `None` when it is lost.
+    /// By server; `None` for a lost connection.
     connections: Vec<Option<Connection>>,
     routing: Routing,
 }
 
-/// The memory with which servers of keys are found.
+/// Buffers for the routing of keys to servers.
 #[derive(Debug)]
 struct Routing {
-    /// The key of a command whose server is looked for.
+    /// The key of a command.
     key: Vec<u8>,
     /// The keys of a get by server.
     parts: Vec<Vec<u64>>,
 }
 
 impl Client {
-    /// Opens the connections of client `index` of the run, or prepares them if they are to be opened
-    /// later.
+    /// Opens the connections of client `index` of the run, or prepares them if a later step opens them.
     ///
     /// # Errors
     /// A server does not accept a connection, or the distribution of keys has invalid parameters.
@@ -51,23 +50,23 @@ impl Client {
         })
     }
 
-    /// The connections that are not lost.
+    /// The connections except lost ones.
     pub(crate) fn connections(&self) -> impl Iterator<Item = &Connection> {
         self.connections.iter().flatten()
     }
 
-    /// The connections that are not lost.
+    /// The connections except lost ones.
     pub(crate) fn connections_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.connections.iter_mut().flatten()
     }
 
-    /// The connection to a server; none if it is lost.
+    /// The connection to a server; `None` if it is lost.
     #[inline]
     pub(crate) fn connection(&mut self, server: usize) -> Option<&mut Connection> {
         self.connections.get_mut(server)?.as_mut()
     }
 
-    /// Takes the connection to a server, which is lost.
+    /// Removes the lost connection to a server.
     pub(crate) fn take_connection(&mut self, server: usize) -> Option<Connection> {
         self.connections.get_mut(server)?.take()
     }
@@ -77,12 +76,12 @@ impl Client {
         self.connections.into_iter().flatten().flat_map(Connection::into_pending)
     }
 
-    /// The recorded requests that are to be sent, in a run that replays a trace.
+    /// The queue of recorded requests, in a run that replays a trace.
     pub(crate) fn trace(&mut self) -> Option<&mut TraceQueue> {
         self.generator.trace()
     }
 
-    /// Takes over the sets that follow gets of a trace that missed.
+    /// Moves the sets that follow misses of a trace from the connections to the queue.
     pub(crate) fn take_sets(&mut self) {
         let Self { generator, connections, .. } = self;
         if let Some(queue) = generator.trace() {
@@ -91,7 +90,7 @@ impl Client {
         }
     }
 
-    /// Number of requests that are still to be drawn; none in a timed run.
+    /// Number of requests left to draw; `None` in a timed run.
     pub(crate) fn left(&self) -> Option<u64> {
         self.generator.left()
     }
@@ -101,12 +100,12 @@ impl Client {
         self.connections().next().is_none()
     }
 
-    /// Whether the connections are to be opened later in the run.
+    /// Whether a later step of the run opens the connections.
     pub(crate) fn is_dormant(&self) -> bool {
         self.connections().any(Connection::is_dormant)
     }
 
-    /// Whether the client has nothing to wait for.
+    /// Whether no answer is outstanding and no connection is being opened.
     pub(crate) fn is_idle(&self) -> bool {
         self.connections().all(Connection::is_idle)
     }
@@ -133,8 +132,8 @@ impl Client {
         self.connections().map(Connection::unanswered).sum()
     }
 
-    /// Writes requests into the output buffers of their connections until the pipeline is full. `at`
-    /// is the time from which their latency is measured.
+    /// Writes requests into the output buffers of their connections until the pipeline is full. Their
+    /// latency counts from `at`.
     #[inline]
     pub(crate) fn fill(
         &mut self,
@@ -154,8 +153,8 @@ impl Client {
         self.fill_several(load, at, writer, stats, unsent);
     }
 
-    /// Sends what was written, as far as sockets accept it. Returns the connections that are lost, by
-    /// server.
+    /// Sends the output buffers, as far as the sockets accept them. Returns the servers of lost
+    /// connections, with the errors.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -174,7 +173,7 @@ impl Client {
         lost
     }
 
-    /// Apart from the loop for one server, which is shorter without it.
+    /// [`fill`](Self::fill) for several servers. Not inlined, to keep the code for one server short.
     #[inline(never)]
     fn fill_several(
         &mut self,
@@ -199,8 +198,7 @@ impl Client {
             && self.connections().all(|connection| connection.has_room(load))
     }
 
-    /// Writes one request into the output buffers of the connections that it is sent on. `at` is the
-    /// time from which its latency is measured.
+    /// Writes one request into the output buffers of its connections. Its latency counts from `at`.
     pub(crate) fn enqueue(
         &mut self,
         load: &Load,
@@ -224,8 +222,8 @@ impl Client {
 }
 
 impl Routing {
-    /// Passes a request on with the number of its server. A get of several keys becomes a get for each
-    /// server of a key.
+    /// Calls `send` with a request and the number of its server. Splits a get of several keys into one
+    /// get per server.
     fn distribute(
         &mut self,
         load: &Load,
@@ -253,10 +251,10 @@ impl Routing {
                 let server = keys.first().map_or(0, |key| server_of(load, writer.key(space, *key)));
                 send(server, request, writer);
             }
-            // A trace is refused with several servers.
+            // The validation of options refuses a trace with several servers.
             Request::Recorded(_) => send(0, request, writer),
             Request::Command { number, keys, .. } => {
-                // Commands without a key are refused with several servers.
+                // The validation of options refuses commands without a key with several servers.
                 self.key.clear();
                 let key = keys.first().map(|key| writer.key(0, *key));
                 load.commands.write_key(number, key, &mut self.key);

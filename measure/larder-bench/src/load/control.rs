@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Flags and counters that workers and the thread that started them share. Workers look at the flags
-/// at least every [`CHECK_EVERY`](crate::load::worker::CHECK_EVERY).
+/// Flags and counters that workers share with the thread that started them. Workers check the flags at
+/// least every [`CHECK_EVERY`](crate::load::worker::CHECK_EVERY).
 #[derive(Debug)]
 pub(crate) struct Control {
     /// Workers send no more requests, and wait briefly for outstanding answers.
@@ -14,7 +14,7 @@ pub(crate) struct Control {
     /// The last time at which an answer arrived or nothing was outstanding, in milliseconds since the
     /// start.
     progress: AtomicU64,
-    /// Number of connections that are not lost.
+    /// Number of connections, without lost ones.
     connected: AtomicUsize,
 }
 
@@ -49,7 +49,7 @@ impl Control {
         self.progress.fetch_max(millis, Ordering::Relaxed);
     }
 
-    /// Time since the start of the last answer.
+    /// The time of the last progress since the start.
     pub(crate) fn last_progress(&self) -> Duration {
         Duration::from_millis(self.progress.load(Ordering::Relaxed))
     }

@@ -1,14 +1,14 @@
-//! Which of several servers a key belongs to, by the rules of libmemcached.
+//! Distribution of keys over several servers, with the algorithms of libmemcached.
 //!
-//! `modula` and the keys of `ketama` use Jenkins's one-at-a-time hash, `ketama-weighted` MD5. A point
-//! of the ring belongs to the server whose name, with a number, hashes to it; a key belongs to the
-//! server of the first point that is not below the hash of the key.
+//! `modula` and `ketama` use Jenkins's one-at-a-time hash, `ketama-weighted` MD5. The points of a
+//! server on the ring are the hashes of its name with numbers. The server of a key is that of the first
+//! point that is not below the hash of the key.
 
 use crate::settings::{Distribution, NamedServer};
 use larder_target::ServerAddress;
 use md5::{Digest, Md5};
 
-/// Assigns keys to servers, which have the numbers of their places in the list.
+/// Maps keys to servers. A server's number is its index in the list.
 #[derive(Debug)]
 pub(crate) enum KeyRouter {
     /// The hash modulo this number of servers.
@@ -17,7 +17,7 @@ pub(crate) enum KeyRouter {
     Ring { points: Vec<(u32, usize)>, hash: fn(&[u8]) -> u32 },
 }
 
-/// The port that the names of points leave out.
+/// The names of points omit this port.
 const DEFAULT_PORT: u16 = 11211;
 
 /// Number of points of a server in `ketama`.
@@ -57,7 +57,7 @@ impl KeyRouter {
         Self::Ring { points, hash }
     }
 
-    /// The number of the server to which a key belongs.
+    /// The number of the server of a key.
     #[inline]
     pub(crate) fn server_of(&self, key: &[u8]) -> usize {
         match self {
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(md5_points(b"abc")[0].to_le_bytes(), [0x90, 0x01, 0x50, 0x98]);
     }
 
-    /// The servers that libmemcached 1.1.4 names for `memtier-0` to `memtier-31`.
+    /// The servers of `memtier-0` to `memtier-31` according to libmemcached 1.1.4.
     #[test]
     fn keys_belong_to_the_servers_of_libmemcached() {
         let servers = [
@@ -163,8 +163,8 @@ mod tests {
         assert_eq!(modula.server_of("memtier-é".as_bytes()), 3);
     }
 
-    /// Sums of libmemcached's answers for `memtier-0` to `memtier-1999`, by number of servers. They
-    /// contain numbers for which `ketama-weighted` has fewer points.
+    /// Checksums of libmemcached's servers for `memtier-0` to `memtier-1999`, by number of servers. For
+    /// some of the numbers, `ketama-weighted` has fewer points.
     #[test]
     fn any_number_of_servers_is_as_with_libmemcached() {
         for (count, modula, ketama, weighted) in [

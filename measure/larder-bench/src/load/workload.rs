@@ -1,4 +1,4 @@
-//! The settings and generators that all connections of a run share.
+//! The shared settings and generators of all connections of a run.
 
 use crate::load::distribution::KeyRouter;
 use crate::load::items::spaces::{Space, cycle};
@@ -11,19 +11,18 @@ use crate::run_error::RunError;
 use crate::settings::{NamedServer, Settings};
 use larder_target::ServerAddress;
 
-/// The settings and generators that all connections of a run share.
+/// The shared settings and generators of all connections of a run.
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) settings: Settings,
-    /// By the number of the key space; only one without key spaces.
+    /// By number of the key space; one in a run without key spaces.
     pub(super) spaces: Vec<Space>,
     pub(crate) commands: CustomCommands,
     /// The values of recorded requests, in a run that replays a trace.
     pub(super) recorded_values: Option<RecordedValues>,
-    /// The commands in the order in which each connection sends them, with the number of each in a
-    /// row.
+    /// The commands in the order of sending, each with the number of times in a row.
     pub(crate) cycle: Vec<(Kind, u64)>,
-    /// Assigns keys to servers, if there are several.
+    /// Maps keys to servers.
     pub(crate) router: KeyRouter,
     /// By server; empty without TLS.
     pub(super) tls: Vec<TlsClient>,
@@ -31,8 +30,8 @@ pub(crate) struct Load {
 
 impl Load {
     /// # Errors
-    /// No key can have the prefix, the distribution of value sizes has invalid parameters, or TLS cannot be used as the settings
-    /// say.
+    /// The prefix is not valid in a key, the distribution of value sizes has invalid parameters, or the
+    /// TLS settings are invalid.
     pub(crate) fn new(settings: &Settings) -> Result<Self, RunError> {
         let commands = CustomCommands::new(settings);
         let cycle = match commands.is_empty() {
@@ -64,7 +63,7 @@ impl Load {
         Writer::new(&self.settings, &self.spaces)
     }
 
-    /// The TLS settings of connections to a server; none without TLS.
+    /// The TLS settings of connections to a server; `None` without TLS.
     pub(super) fn tls(&self, server: usize) -> Option<&TlsClient> {
         self.tls.get(server)
     }

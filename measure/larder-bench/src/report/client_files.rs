@@ -1,12 +1,12 @@
-//! The files of `--client-stats`: one for each connection, as memtier_benchmark writes them.
+//! The files of `--client-stats`: one for each connection, in memtier_benchmark's format.
 
 use crate::load::stats::client_stats::{ClientSecond, ClientStats};
 use hdrhistogram::Histogram;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
-/// Writes `PREFIX-RUN-THREAD-CONNECTION.csv` for each connection that sent something. Runs are
-/// counted from 1, threads and the connections of each from 0.
+/// Writes `PREFIX-RUN-THREAD-CONNECTION.csv` for each connection that sent requests. Runs count from 1,
+/// threads and their connections from 0.
 pub(crate) fn write_clients(
     prefix: &str,
     run: usize,
@@ -24,8 +24,8 @@ pub(crate) fn write_clients(
     Ok(())
 }
 
-/// Latencies by second are in seconds, those of the whole run in milliseconds. WAIT is a command of
-/// replicated Redis that this load does not send.
+/// Writes latencies by second in seconds, and those of the whole run in milliseconds. The columns of WAIT,
+/// a command of replicated Redis, are always 0.
 fn write_client(client: &ClientStats, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "Per-Second Benchmark Data")?;
     writeln!(

@@ -32,14 +32,14 @@ pub(crate) struct Json<'r> {
     pub(crate) machine: Machine,
     pub(crate) settings: &'r Settings,
     pub(crate) runs: Vec<JsonRun<'r>>,
-    /// The median of each figure separately.
+    /// The median of each figure.
     pub(crate) median: JsonMedian<'r>,
 }
 
-/// What servers answer when they are asked for their versions.
+/// The versions that servers report.
 #[derive(Debug, Serialize)]
 pub(crate) struct ServerVersions {
-    /// That of the server, if there is one.
+    /// The version of the server, if there is only one.
     server_version: Option<String>,
     /// By address, if there are several servers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -58,7 +58,7 @@ impl ServerVersions {
     }
 }
 
-/// A run: what was measured, the percentiles that were asked for, and each second.
+/// A run: its results, the percentiles of `--print-percentiles`, and its seconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct JsonRun<'r> {
     #[serde(flatten)]
@@ -120,10 +120,10 @@ impl<'r> JsonMedian<'r> {
 /// Latencies by command and percentile, such as `get` and `p99.9`.
 type Percentiles = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// One second of a run. The last one of a run is a part of a second.
+/// One second of a run. The last one is shorter.
 #[derive(Debug, Serialize)]
 struct JsonSecond {
-    /// Counted from the start of the run.
+    /// The number of the second since the start of the run.
     second: usize,
     requests: u64,
     errors: u64,
@@ -150,14 +150,14 @@ impl Units {
     };
 }
 
-/// A command line with stars instead of the credentials of `--authenticate`.
+/// A command line with `***` instead of the credentials of `--authenticate`.
 pub(crate) fn without_credentials(words: impl Iterator<Item = String>) -> Vec<String> {
     let mut follows = false;
     let shown = |word: String| {
         if std::mem::take(&mut follows) {
             return "***".to_owned();
         }
-        // The short options without a value can stand before the `a`, as in `-qa`.
+        // Short options without a value can precede the `a`, as in `-qa`.
         let short =
             word.strip_prefix('-').map(|short| short.trim_start_matches(['4', '6', 'q', 'R']));
         follows = short == Some("a") || word == "--authenticate";
@@ -210,8 +210,8 @@ fn write_json(contents: &impl Serialize, path: &Path) -> io::Result<()> {
     file.flush()
 }
 
-/// Writes a run's histograms: `PREFIX_run_N_COMMAND.hgrm` for each command, and the total by second
-/// as `PREFIX_run_N.hlog`.
+/// Writes a run's histograms: `PREFIX_run_N_COMMAND.hgrm` for each command, and `PREFIX_run_N.hlog` with
+/// the total of each second.
 pub(crate) fn write_histograms(
     prefix: &str,
     run: usize,
@@ -226,7 +226,7 @@ pub(crate) fn write_histograms(
     write_log(&measured.by_second, begun, &mut BufWriter::new(File::create(path)?))
 }
 
-/// Writes the format that HdrHistogram's plotters read, with values in milliseconds.
+/// Writes the format of HdrHistogram's plotters, with values in milliseconds.
 fn write_distribution(histogram: &Histogram<u64>, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
@@ -254,7 +254,7 @@ fn write_distribution(histogram: &Histogram<u64>, out: &mut impl Write) -> io::R
 }
 
 fn write_log(by_second: &[Second], begun: SystemTime, out: &mut impl Write) -> io::Result<()> {
-    // HdrHistogram's own tools read nothing but the compressed form.
+    // HdrHistogram's tools read only the compressed form.
     let mut serializer = V2DeflateSerializer::new();
     let mut log = IntervalLogWriterBuilder::new()
         .add_comment("[Histogram log format version 1.3]")

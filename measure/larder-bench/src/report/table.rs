@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Two lines that summarise the settings, and a line with the version of each of several servers.
+/// Two lines with a summary of the settings, and a line with the version of each of several servers.
 pub(crate) fn heading(
     settings: &Settings,
     versions: &[Option<String>],
@@ -82,13 +82,13 @@ pub(crate) fn heading(
          {ends}\n{loop_}\n"
     );
     for (server, version) in servers.iter().zip(versions) {
-        let version = version.as_deref().unwrap_or("it does not tell its version");
+        let version = version.as_deref().unwrap_or("unknown version");
         let _ = writeln!(text, "server {}: {version}", server.address);
     }
     text
 }
 
-/// A number of things, in the plural unless it is 1.
+/// A number with a noun, in the plural unless the number is 1.
 pub(crate) fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
@@ -97,7 +97,8 @@ pub(crate) fn counted(count: u64, what: &str) -> String {
 pub(crate) fn search(bound: Bound, search: &Search) -> String {
     let Bound { percentile, millis } = bound;
     let latency = format!("p{percentile}");
-    let mut text = format!("{:>12}{:>12}{latency:>10}{:>10}\n", "asked/s", "got/s", "faults");
+    let mut text =
+        format!("{:>12}{:>12}{latency:>10}{:>10}\n", "requested/s", "achieved/s", "faults");
     for step in &search.steps {
         let Step { asked_per_second, got_per_second, latency_micros, faults, passed } = step;
         let verdict = if *passed { "" } else { "  failed" };
@@ -113,7 +114,7 @@ pub(crate) fn search(bound: Bound, search: &Search) -> String {
             writeln!(text, "highest rate with {kept}: {highest}/s; {fails}/s failed")
         }
         (Some(highest), None) => {
-            writeln!(text, "{kept} at the highest rate that was to be tried: {highest}/s")
+            writeln!(text, "{kept} even at the maximum of --rate: {highest}/s")
         }
         (None, _) => writeln!(text, "no rate with {kept}"),
     };
@@ -121,8 +122,8 @@ pub(crate) fn search(bound: Bound, search: &Search) -> String {
     text
 }
 
-/// What went wrong: why the run ended early, and the number of faults and lost connections. Nothing
-/// if all went well.
+/// The reason of an early end, and the numbers of lost connections and failed requests. Empty for a run
+/// without them.
 pub(crate) fn warnings(outcome: &Outcome) -> String {
     let mut text = String::new();
     if let Some(reason) = &outcome.ended_early {
@@ -152,12 +153,12 @@ pub(crate) fn warnings(outcome: &Outcome) -> String {
     text
 }
 
-/// What an open loop asked of the server and got, and how late the load was.
+/// The requested and the achieved rate of an open loop, and the delays of the load generator.
 pub(crate) fn offered(outcome: &Outcome) -> String {
     let Some(Offered { per_second, lateness, .. }) = &outcome.offered else { return String::new() };
     let total = outcome.total();
     format!(
-        "asked {per_second:.0}/s, got {:.0}/s, {} never sent, {} never answered\n\
+        "requested {per_second:.0}/s, achieved {:.0}/s, {} never sent, {} never answered\n\
          load generator late by p50 {}, p99 {}, max {}, while a connection was free\n",
         total.per_second,
         total.never_sent,
@@ -232,7 +233,7 @@ pub(crate) fn costs(outcome: &Outcome) -> String {
     match (&outcome.server, outcome.servers.as_slice()) {
         (Some(server), _) => text.push_str(&server_line("server", server)),
         (None, []) => text.push_str(
-            "server: its process was not found on this machine, or is not accessible (see --pid)\n",
+            "server: no process with this address is accessible on this machine (see --pid)\n",
         ),
         (None, several) => {
             let costs = several.iter().filter_map(|server| Some((server, server.cost?)));
@@ -318,7 +319,7 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// The latency distribution by percentile. Each row counts the requests since the row before.
+/// The latency distribution by percentile. A row counts the requests above the previous row.
 pub(crate) fn histogram(total: &Histogram<u64>) -> String {
     let mut text = format!("{:>12}{:>14}{:>14}\n", "percentile", "latency", "requests");
     for value in total.iter_quantiles(2) {
@@ -332,7 +333,7 @@ pub(crate) fn histogram(total: &Histogram<u64>) -> String {
     text
 }
 
-/// A time with three significant digits, in the unit that suits its size.
+/// A time with three significant digits, in microseconds, milliseconds or seconds.
 pub(crate) fn time(micros: f64) -> String {
     match micros {
         _ if micros < 999.5 => digits(micros) + " us",

@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The statistics that the worker threads have reported.
+/// The reported statistics of the worker threads.
 #[derive(Debug)]
 pub(super) struct Collected {
     pub(super) all: LoadStats,
@@ -21,7 +21,7 @@ pub(super) struct Collected {
     reports: usize,
     start: Instant,
     last_progress: (Duration, u64),
-    /// Whether the server answered nothing for the timeout.
+    /// Whether the run ended because the server answered nothing for `--timeout`.
     pub(super) stalled: bool,
 }
 
@@ -39,7 +39,7 @@ impl Collected {
         }
     }
 
-    /// Adds a worker's report, and tells the progress when each worker has reported.
+    /// Adds a worker's report. Calls `progress` after a report of each worker.
     pub(super) fn add(&mut self, stats: LoadStats, progress: &mut dyn FnMut(Progress)) {
         self.recent.add(&stats);
         while self.by_second.len() <= stats.second {
@@ -105,7 +105,7 @@ impl Collected {
         let names = settings.command_names();
         let mut rows: BTreeMap<String, CommandStats> = BTreeMap::new();
         for (number, (stats, name)) in self.all.commands.iter().zip(names).enumerate() {
-            // What is also reported together: a key space, and a command on all of them.
+            // Rows with sums: each key space, and each command over all key spaces.
             let space = settings.key_spaces.get(number / 2).map(|space| space.name.clone());
             let command = ["set", "get"][number % 2].to_owned();
             let sums = space.into_iter().flat_map(|space| [space, command.clone()]);

@@ -14,11 +14,11 @@ pub struct Measured {
     pub outcome: Outcome,
     /// Latency histograms by command, in nanoseconds.
     pub histograms: BTreeMap<String, Histogram<u64>>,
-    /// When the first request was sent.
+    /// The start of the run.
     pub begun: Instant,
-    /// The run by seconds since its start, without gaps. The last one is a part of a second.
+    /// The seconds of the run, without gaps. The last one is shorter.
     pub by_second: Vec<Second>,
-    /// What each connection did in each second, if [`Settings::client_stats`](crate::Settings::client_stats) is set.
+    /// Statistics by connection and second, if [`Settings::client_stats`](crate::Settings::client_stats) is set.
     pub clients: Vec<ClientStats>,
 }
 
@@ -48,12 +48,12 @@ impl Second {
     }
 }
 
-/// The state of a run while it lasts.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Time since the first request.
     pub elapsed: Duration,
-    /// Requests answered without an error so far.
+    /// Number of requests that were answered without an error so far.
     pub requests: u64,
     /// Requests per second since the last report.
     pub per_second: f64,

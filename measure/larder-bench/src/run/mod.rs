@@ -21,11 +21,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Loads a server as `settings` say, from threads that inherit the calling thread's CPU affinity.
-/// Reports the CPU time and memory of process `pid` or, if it is none, of the local process that
-/// listens on the server's address. Calls `progress` about once a second.
+/// Loads a server according to `settings`, from threads that inherit the calling thread's CPU affinity.
+/// Reports the CPU time and memory of process `pid` or, without one, of the local process that listens on
+/// the server's address. Calls `progress` about once per second.
 ///
-/// A server that fails during the run is a result: see [`Outcome::faults`] and
+/// A failure of the server during the run is a result, not an error: see [`Outcome::faults`] and
 /// [`Outcome::ended_early`].
 ///
 /// # Errors
@@ -57,7 +57,7 @@ pub fn run_interruptible(
                 *fill_faults.entry(format!("{FILL}{what}")).or_default() += times;
             }
             if let Some(reason) = filled.outcome.ended_early {
-                let ended_early = Some(format!("{reason}, while the keys were set (--fill)"));
+                let ended_early = Some(format!("{reason}, during --fill"));
                 filled.outcome = Outcome { ended_early, faults: fill_faults, ..filled.outcome };
                 return Ok(filled);
             }
@@ -179,7 +179,7 @@ fn load(
         seconds,
         open_loop: settings.is_open_loop(),
         offered: match settings.rate {
-            // Connections that are not open yet have no bursts.
+            // Connections of later steps have no bursts, so the rate of the settings does not apply.
             Some(rate) if settings.arrivals != Arrivals::Bursts || settings.steps.is_none() => {
                 Some(collected.offered(rate as f64))
             }
@@ -203,8 +203,8 @@ fn load(
     Ok(measured)
 }
 
-/// Whether the server has answered nothing for the timeout. The workers themselves wait for
-/// outstanding answers at the end of a timed run.
+/// Whether the server has answered nothing for the timeout. False at the end of a timed run, when the
+/// workers wait for outstanding answers with their own timeout.
 fn is_stalled(settings: &Settings, control: &Control, elapsed: Duration) -> bool {
     let timed_out = elapsed.saturating_sub(control.last_progress()) > settings.timeout;
     let waits_at_end = matches!(settings.stop, Stop::After(time) if elapsed >= time);
@@ -233,7 +233,7 @@ fn describe_stall(settings: &Settings, handshaking: bool, nothing: bool) -> Stri
 fn describe_loss(settings: &Settings, stats: &LoadStats, seconds: f64) -> String {
     let reasons = stats.faults.keys().filter_map(|what| what.strip_prefix("connection lost"));
     let reasons: Vec<&str> = reasons.map(|why| why.trim_start_matches([':', ' '])).collect();
-    // The last words of a server that expects another protocol do not always arrive.
+    // The error message of a server that expects another protocol does not always arrive.
     let hint = match (stats.answered(), &settings.tls) {
         (1.., _) => "",
         (0, None) => "; nothing was answered: check --protocol, and whether the server expects TLS",

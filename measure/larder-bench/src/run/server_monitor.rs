@@ -1,11 +1,12 @@
-//! Measures the CPU time and memory of the server's process, and the use of its flash tier.
+//! Measures the CPU time and memory of the server's process, and the activity of its flash tier.
 
 use crate::outcome::{FlashUse, ServerCost};
 use crate::settings::{NamedServer, Settings};
 use larder_target::process::{self, Events, Usage};
 use larder_target::{FlashStats, Protocol, ServerAddress};
 
-/// Measures the CPU time and memory of the server's process during a run, and the use of its flash tier.
+/// Measures the CPU time and memory of the server's process during a run, and the activity of its flash
+/// tier.
 #[derive(Debug)]
 pub(super) struct ServerMonitor {
     address: ServerAddress,
@@ -16,7 +17,7 @@ pub(super) struct ServerMonitor {
 impl ServerMonitor {
     pub(super) fn begin(settings: &Settings, server: &NamedServer, pid: Option<i32>) -> Self {
         let address = server.address.clone();
-        // The statistics are queried over a plain connection.
+        // The query of the statistics supports neither TLS nor logins.
         let is_plain = settings.tls.is_none() && settings.login.is_none();
         let has_stats = settings.protocol != Protocol::Resp;
         let flash = (is_plain && has_stats).then(|| FlashStats::of(&address)).flatten();

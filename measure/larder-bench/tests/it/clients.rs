@@ -1,4 +1,4 @@
-//! `larder bench clients` with servers that work, lie, fail and come back.
+//! `larder bench clients` with servers that work, return wrong values, fail, and restart.
 
 use crate::common::broken_server::{Action, BrokenServer, hit};
 use crate::common::{ReservedPort, Server};
@@ -30,7 +30,7 @@ fn measure(port: u16, line: &str) -> (String, Result<(), clients::Error>) {
     (String::from_utf8(out).unwrap(), ended)
 }
 
-/// The figures of lines of CSV by their names.
+/// The figures of CSV lines by name.
 fn figures(csv: &str) -> BTreeMap<String, f64> {
     let lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let figures = lines.filter(|fields| fields.len() == 5);
@@ -123,7 +123,7 @@ fn recovery_lasts_until_the_server_is_back() {
     let server = Server::memcached();
     let arguments = arguments(server.port, "--csv --measure recovery");
     let (sender, written) = mpsc::channel();
-    // The outage starts with the last success, which may be earlier than the end of the server.
+    // The outage starts with the first failing operation, which may start before the server stops.
     let begun = std::time::Instant::now();
     let running = std::thread::spawn(move || run(&arguments, &mut ChannelWriter(sender)));
     let mut text = String::new();

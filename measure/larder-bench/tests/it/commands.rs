@@ -1,4 +1,4 @@
-//! Commands of the user's own: `--command`.
+//! Custom commands: `--command`.
 
 use crate::common::{Server, parse_words};
 use larder_bench::{Measured, run};

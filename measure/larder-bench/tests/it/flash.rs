@@ -1,9 +1,9 @@
-//! Reports about a server's flash tier, with memcached's extstore.
+//! Reports of the activity of a flash tier, with memcached's extstore.
 
 use crate::common::Server;
 use tempfile::tempdir;
 
-/// 48 MB of values for 32 MiB of memory, of which all but the most recent ones are read from flash.
+/// 48 MB of values with 32 MiB of memory: all but the most recent ones are on flash.
 #[test]
 fn hits_that_come_from_flash_are_counted_and_checked() {
     let folder = tempdir().unwrap();
@@ -16,7 +16,7 @@ fn hits_that_come_from_flash_are_counted_and_checked() {
     let written = filled.outcome.flash.expect("it has a flash tier");
     assert_eq!(written.sets, 24_000);
     assert!(written.written_bytes > 4 << 20, "{written:?}");
-    assert_eq!(written.share_from_flash, None, "nothing was found yet");
+    assert_eq!(written.share_from_flash, None, "there were no hits yet");
 
     let outcome = server.load(&format!("{items} --ratio 0:1 -n 2000")).outcome;
     let flash = outcome.flash.unwrap();
@@ -34,5 +34,5 @@ fn hits_that_come_from_flash_are_counted_and_checked() {
 fn a_server_without_flash_has_no_such_figures() {
     let outcome = Server::memcached().load("--ratio 0:1 -t 1 -c 1 -n 10").outcome;
     assert_eq!(outcome.flash, None);
-    assert!(outcome.server.unwrap().written_bytes.is_some(), "the process is ours");
+    assert!(outcome.server.unwrap().written_bytes.is_some(), "the process belongs to this user");
 }

@@ -28,7 +28,7 @@ impl File {
         format!("--key-spaces {}", self.path().display())
     }
 
-    /// Why the file is refused.
+    /// The error of loading the file.
     fn objection(&self) -> String {
         let arguments = arguments(&format!("-s 127.0.0.1 {}", self.option()));
         let error = arguments.settings().unwrap_err().to_string();
@@ -41,7 +41,7 @@ fn command(measured: &Measured, name: &str) -> Command {
     measured.outcome.commands.get(name).cloned().unwrap_or_default()
 }
 
-/// memcached's answer to a line, up to the line `END`. Nothing while its crawler is at work.
+/// memcached's answer to a line, up to the line `END`. Empty while its crawler is busy.
 fn ask(server: &Server, line: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -56,8 +56,8 @@ fn ask(server: &Server, line: &str) -> String {
 
 /// The keys of a memcached, with their TTLs in seconds from the start of the server; -1 is none.
 ///
-/// A dump misses items that memcached's maintenance thread moves at the same time, so dumps are requested until one has
-/// all items.
+/// A dump lacks items that memcached's maintenance thread moves at the same time, so this function repeats the dump until
+/// it has all items.
 fn keys_and_expiries(server: &Server) -> Vec<(String, i64)> {
     let stats = ask(server, "stats");
     let items = stats.lines().find_map(|line| line.strip_prefix("STAT curr_items ")).unwrap();
@@ -121,7 +121,7 @@ fn the_documented_example_runs() {
         assert!(share(name).abs_diff(expected) <= 208, "{name}: {}", share(name));
     }
     let (set, get) = (share("counters-set"), share("counters-get"));
-    assert!(set.abs_diff(get) <= 4, "one in turn on each connection: {set}, {get}");
+    assert!(set.abs_diff(get) <= 4, "sets and gets alternate on each connection: {set}, {get}");
     assert!(share("fragments-get") > 25 * share("fragments-set"));
     assert_eq!(command(&measured, "sessions").misses, 0, "--fill has set all keys");
     assert_eq!(measured.histograms["sessions"].len(), share("sessions"));
@@ -170,7 +170,7 @@ fn values_of_another_key_space_are_seen() {
     assert_ne!(value.lines().nth(1), other.lines().nth(1));
 }
 
-/// Each key is on the server that its whole name, with the prefix of its key space, belongs to.
+/// The whole key, with the prefix of its key space, determines its server.
 #[test]
 fn keys_are_distributed_over_several_servers() {
     let servers = [Server::memcached(), Server::memcached()];
@@ -251,7 +251,7 @@ fn options_that_the_file_replaces_are_refused() {
     assert!(arguments(&line).settings().is_err());
 }
 
-/// What a frozen server was never sent is divided between the key spaces by their shares.
+/// The unsent requests of a frozen server are divided between the key spaces by shares.
 #[test]
 fn requests_that_were_never_sent_are_those_of_all_key_spaces() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

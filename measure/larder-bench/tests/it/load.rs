@@ -1,4 +1,4 @@
-//! Runs of the load generator against real servers, whose counts are checked.
+//! Runs of the load generator against memcached and Redis.
 
 use crate::common::{ReservedPort, Server, arguments, load};
 use larder_bench::{Command, Measured, run};
@@ -13,7 +13,7 @@ fn command(measured: &Measured, name: &str) -> Command {
     measured.outcome.commands.get(name).cloned().unwrap_or_default()
 }
 
-/// On 2 x 3 connections, each 110 requests are 11 sets and 99 gets.
+/// Each of 2 x 3 connections sends 1,100 requests: 110 sets and 990 gets.
 #[test]
 fn every_request_is_counted_once() {
     let (memcached, redis) = (Server::memcached(), Server::redis());
@@ -38,7 +38,7 @@ fn keys_of_a_multi_get_are_counted_each() {
     let (memcached, redis) = (Server::memcached(), Server::redis());
     let servers = MEMCACHED.map(|name| (name, &memcached));
     for (protocol, server) in servers.into_iter().chain([("resp", &redis)]) {
-        // Half of the keys are there.
+        // Sets half of the keys.
         server.load(&format!("-P {protocol} -t 1 -c 1 -n 1 --ratio 1:0 --key-maximum 99 --fill"));
         let line = "-t 1 -c 2 -n 200 --ratio 0:1 --key-maximum 199 --multi-key-get 5 --pipeline 3 \
                     --verify --data-size 32";
@@ -64,7 +64,7 @@ fn values_expire_after_their_ttl() {
     let line = "-t 1 -c 1 --key-maximum 9 -n 10 --key-pattern S:S";
     for protocol in MEMCACHED {
         server.load(&format!("-P {protocol} {line} --ratio 1:0 --expiry-range 1-1"));
-        // memcached's clock ticks when it gets round to it.
+        // memcached's clock can lag on a busy machine.
         let begun = Instant::now();
         let misses = || {
             let measured = server.load(&format!("-P {protocol} {line} --ratio 0:1"));
@@ -82,7 +82,7 @@ fn a_wrong_value_is_a_fault() {
     let server = Server::memcached();
     let line = "-t 1 -c 1 -n 20 --key-maximum 0 --data-size 5 --key-prefix k";
     server.load(&format!("{line} --ratio 1:0"));
-    // Without --verify all values look alike.
+    // Without --verify, all values are equal.
     let wrong = server.load(&format!("{line} --ratio 0:1 --verify"));
     assert_eq!(wrong.outcome.faults.get("wrong value"), Some(&20));
     server.load(&format!("{line} --ratio 1:0 --verify"));
@@ -114,8 +114,8 @@ fn the_open_loop_includes_the_delay_of_a_stall() {
             load.join().unwrap().outcome.total()
         })
     };
-    // 1,000 of the 6,000 requests were due in that half second, evenly. A load that is kept waiting
-    // for a processor at its end leaves the last requests out: then it is tried again.
+    // 1,000 of the 6,000 requests were due in that half second, evenly. A load that waits for a
+    // processor at its end does not send the last requests; the test then repeats it.
     let begun = Instant::now();
     let mut total = stalled();
     while total.requests < 5900 && begun.elapsed() < Duration::from_secs(60) {
@@ -127,8 +127,8 @@ fn the_open_loop_includes_the_delay_of_a_stall() {
     assert!(total.latency.p90 >= 100e3, "{:?}", total.latency);
 }
 
-/// In the half second in which the server was stopped, 25 bursts were due on each connection. They are
-/// sent later, and the first request of each counts with its delay.
+/// While the server was stopped for half a second, 25 bursts were due on each connection. They are sent
+/// later, and the first request of each counts with its delay.
 #[test]
 fn bursts_that_were_due_during_a_stall_are_sent_later() {
     let server = Server::memcached();
@@ -146,8 +146,8 @@ fn bursts_that_were_due_during_a_stall_are_sent_later() {
         let late = measured.histograms["total"].count_between(100_000_000, u64::MAX);
         let total = measured.outcome.total();
         assert!(total.requests <= 6000 && total.latency.max >= 400e3, "{total:?}");
-        // 20 bursts of each connection waited for more than 100 ms. A load that is kept waiting for a
-        // processor is tried again.
+        // 20 bursts of each connection waited for more than 100 ms. The test repeats a load that had to
+        // wait for a processor.
         if total.requests == 6000 && (60..=1000).contains(&late) {
             break;
         }
@@ -176,8 +176,8 @@ fn the_closed_loop_sends_fewer_requests_during_a_stall() {
 fn the_open_loop_keeps_its_rate() {
     let server = Server::memcached();
     for depth in ["--pipeline 1", "--pipeline 10"] {
-        // A load that is kept waiting for a processor at its end leaves the last requests out: then
-        // it is tried again. It never sends more than it should.
+        // A load that waits for a processor at its end does not send the last requests; the test
+        // then repeats it. It never sends more requests than the rate allows.
         let begun = Instant::now();
         loop {
             let measured = server.load(&format!("-t 2 -c 5 --rate 3000 --test-time 2 {depth}"));
@@ -246,7 +246,7 @@ fn connections_are_opened_again_after_an_interval() {
         let before = connections_accepted(&memcached);
         let total = memcached.load(&format!("{line} {depth}")).outcome.total();
         assert_eq!((total.requests, total.errors, total.never_answered), (600, 0, 0), "{depth}");
-        // Beside those of the load there are the one that asks here, and the load's own question for
+        // Two further connections are that of `connections_accepted` and that of the load's query of
         // statistics.
         assert_eq!(connections_accepted(&memcached) - before, 6 * 10 + 2, "{depth}");
         let measured = redis.load(&format!("-P resp -a word {line} {depth}"));
@@ -265,7 +265,7 @@ fn connections_are_added_in_steps() {
         let load = scope.spawn(|| server.load(line));
         let mut accepted = Vec::new();
         while !load.is_finished() {
-            // Each question is a connection, too.
+            // Each query is a connection, too.
             let number = connections_accepted(&server) - before;
             accepted.push(number - 1 - accepted.len() as u64);
             std::thread::sleep(Duration::from_millis(20));
@@ -274,7 +274,7 @@ fn connections_are_added_in_steps() {
         assert!(outcome.faults.is_empty() && outcome.ended_early.is_none(), "{outcome:?}");
         accepted
     });
-    // The load asks for statistics before it begins.
+    // The load queries statistics on another connection before it starts.
     for step in [2, 8, 10].map(|step| step + 1) {
         assert!(accepted.contains(&step), "{step}: {accepted:?}");
     }

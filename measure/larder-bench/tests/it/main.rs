@@ -1,4 +1,4 @@
-//! The integration tests of larder-bench, one program.
+//! The integration tests of larder-bench, in one program.
 
 mod arguments;
 mod clients;

@@ -1,11 +1,11 @@
-//! Command lines that were published for memtier_benchmark are accepted unchanged, and so are the loads
-//! of the suites. Options of memtier_benchmark that do not exist here are refused.
+//! `larder bench` accepts published command lines of memtier_benchmark unchanged, and the loads of the
+//! suites. It refuses options of memtier_benchmark that it does not have.
 
 use crate::common::parse_words;
 use larder_bench::Settings;
 use std::path::Path;
 
-/// Lines with their sources. Shell variables for addresses are filled in.
+/// Sources and lines, with addresses instead of shell variables.
 const PUBLISHED: &[(&str, &str)] = &[
     (
         "memtier_benchmark, README: rate limits",
@@ -116,7 +116,7 @@ const PUBLISHED: &[(&str, &str)] = &[
     ),
 ];
 
-/// Options of memtier_benchmark that are refused, because they would have no effect.
+/// Options of memtier_benchmark that `larder bench` does not have.
 const NOT_THERE: &[&str] = &[
     "--cluster-mode",
     "--data-import=file",
@@ -190,7 +190,7 @@ fn the_loads_of_all_suites_are_accepted() {
         let path = suite.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         for load in text.lines().filter_map(|line| line.strip_prefix("load = ")) {
-            // The strings of these files are those of JSON, too.
+            // The strings of these TOML files are also valid JSON.
             let mut load: String = serde_json::from_str(load).unwrap();
             for name in ["pipeline", "clients", "load_threads", "threads"] {
                 load = load.replace(&format!("{{{name}}}"), "4");

@@ -34,7 +34,7 @@ impl Trace {
     }
 }
 
-/// A server of memcached's text protocol that keeps everything it is sent.
+/// A server of memcached's text protocol that records all requests.
 struct Recorder {
     port: u16,
     requests: Arc<Mutex<Vec<Received>>>,
@@ -78,7 +78,7 @@ impl Recorder {
     }
 }
 
-/// Answers each request as a cache that holds nothing.
+/// Answers each request like an empty cache.
 fn record(connection: usize, stream: &TcpStream, kept: &Mutex<Vec<Received>>) {
     stream.set_nodelay(true).unwrap();
     let mut reader = BufReader::new(stream);
@@ -190,7 +190,7 @@ fn every_protocol_has_the_operations() {
     let refused = redis.load(&format!("-P resp -t 1 -c 1 {}", trace.option()));
     let reason = refused.outcome.ended_early.unwrap();
     assert!(reason.contains("line 8: RESP has no command that prepends"), "{reason}");
-    assert_eq!(refused.outcome.commands["total"].requests, 7, "those before it were sent");
+    assert_eq!(refused.outcome.commands["total"].requests, 7, "the requests before it were sent");
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_get_that_misses_is_followed_by_a_set_if_the_form_says_so() {
     check(&look_aside, "--on-miss nothing", &["get a", "get b", "get a"]);
     check(&twitter, "", &["get a"]);
     check(&twitter, "--on-miss set", &["get a", "set a 0 0 10"]);
-    // What hits is not set.
+    // A hit is not followed by a set.
     let server = Server::memcached();
     let measured = server.load(&format!("-t 1 -c 1 {}", look_aside.option()));
     let (get, set) = (command(&measured, "get"), command(&measured, "set"));
@@ -276,12 +276,12 @@ fn the_open_loop_keeps_the_times_of_the_trace() {
             (request.at - start).as_secs_f64() - number as f64 * 0.025
         };
         let late: Vec<f64> = (0..40).map(late).collect();
-        // The first request may be late itself, but no more than the latest one.
+        // The first request may be late, but no later than the latest one.
         let earliest = late.iter().copied().fold(0.0, f64::min);
         let punctual = late.iter().filter(|late| **late - earliest < 0.01).count();
         (earliest > -0.02 && punctual >= 28).then_some(()).ok_or(late)
     };
-    // A machine that is busy delays some: then it is tried again.
+    // A busy machine delays some requests; the test then repeats the load.
     let begun = Instant::now();
     while let Err(late) = check() {
         assert!(begun.elapsed() < Duration::from_secs(60), "{late:?}");
@@ -335,7 +335,7 @@ fn wrong_answers_to_recorded_requests_are_seen() {
     }
 }
 
-/// What a lost client of one thread would have sent is counted.
+/// The unsent requests of one thread's lost clients are counted.
 #[test]
 fn requests_for_lost_clients_are_counted() {
     let mut text = String::new();
@@ -343,7 +343,7 @@ fn requests_for_lost_clients_are_counted() {
         let _ = writeln!(text, "{}.{:03},k{number},10", number / 1000, number % 1000);
     }
     let trace = Trace::new(&text);
-    // The connections of the second thread are closed at once.
+    // The server closes the connections of the second thread at once.
     let second = |request: &Request<'_>| request.connection % 4 >= 2;
     let server = BrokenServer::start(move |request: &Request<'_>| match second(request) {
         true => Action::Close,
@@ -398,7 +398,7 @@ fn traces_that_cannot_be_read_are_refused() {
     check("0,a,1,2,3,touch,0\n", "line 1: the operation");
     let missing = attempt("--trace /nonexistent/trace.csv").unwrap_err().to_string();
     assert!(missing.contains("No such file"), "{missing}");
-    // A line that is wrong later ends the run.
+    // A malformed line later in the trace ends the run.
     let trace = Trace::new("0,a,1\n0,b,1\n1,c,1,soon\n1,d,1\n");
     for speed in ["", "--speed 1"] {
         let outcome = attempt(&format!("{speed} {}", trace.option())).unwrap().outcome;

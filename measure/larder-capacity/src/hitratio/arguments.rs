@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Replay a stream of look-aside requests and report the miss ratio, next to simulated caches
+/// Replay a stream of look-aside requests and compare the miss ratio with simulated caches
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     #[command(flatten)]
@@ -23,37 +23,37 @@ pub struct Arguments {
     /// such as 1%,10%, instead of --memory-mb. Servers get the limit rounded up to whole MiB
     #[arg(long, value_delimiter = ',', conflicts_with_all = ["memory_mb", "server", "port", "unix_socket", "pid"], help_heading = "Server")]
     pub footprint: Vec<Share>,
-    /// Maximum number of gets that wait for an answer at the same time
+    /// Maximum number of gets in a batch; the next batch is sent after all answers
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=BATCH_MAX as i64), help_heading = "Server")]
     pub pipeline: u16,
-    /// Number of connections, over which batches of requests are distributed in turn. As many as the
-    /// server has threads make all threads take part
+    /// Number of connections. Batches of requests use them in turn. Use the number of server threads
+    /// to give each thread a connection
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Server")]
     pub connections: u16,
 
-    /// Generated streams: zipf, onehit, scan, drift, lognormal, sizeshift, ttl, or several of them
-    /// joined by + for one stream that has the properties of each
+    /// Generated streams: zipf, onehit, scan, drift, lognormal, sizeshift or ttl. Names joined by +
+    /// make one stream with all of these properties
     #[arg(long, value_delimiter = ',', default_value = "zipf", value_parser = named_traits, help_heading = STREAM)]
     pub stream: Vec<(String, Traits)>,
     /// Named workloads, or `all`. Each defines its keys, value sizes, number of requests and memory
     /// limit; --memory-mb or --footprint replaces the limit. docs/hitratio.md lists them
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = named_workloads, conflicts_with_all = ["stream", "requests", "keys", "key_zipf_exp", "data_size", "one_hit", "ttl_mix", "rate"], help_heading = STREAM)]
     pub workload: Vec<Selected>,
-    /// File with a trace to replay instead of a generated stream: one request per line, in
-    /// our form, time_secs,key,size[,ttl], or in that of Twitter's cache traces. docs/hitratio.md
+    /// File with a trace to replay instead of a generated stream: one request per line, in Larder's
+    /// form, time_secs,key,size[,ttl], or in that of Twitter's cache traces. docs/hitratio.md
     /// describes both
     #[arg(long, conflicts_with_all = ["stream", "workload"], help_heading = STREAM)]
     pub trace: Option<PathBuf>,
     /// Number of requests of a generated stream
     #[arg(short = 'n', long, default_value_t = 5_000_000, value_parser = clap::value_parser!(u32).range(1..), help_heading = STREAM)]
     pub requests: u32,
-    /// Number of keys that a generated stream chooses from
+    /// Number of keys in a generated stream
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..), help_heading = STREAM)]
     pub keys: u32,
     /// Exponent of the Zipf distribution of keys; 0 is uniform
     #[arg(long, default_value_t = 1.0, help_heading = STREAM)]
     pub key_zipf_exp: f64,
-    /// Size of each value in bytes, in streams that do not define sizes themselves
+    /// Size of each value in bytes, for streams without a size distribution (lognormal, sizeshift)
     #[arg(short = 'd', long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(..=1 << 30), help_heading = STREAM)]
     pub data_size: u32,
     /// Share of the requests of an `onehit` stream whose keys are requested only once
@@ -62,11 +62,11 @@ pub struct Arguments {
     /// Shares of the keys of a `ttl` stream with their TTLs in seconds; the other keys never expire
     #[arg(long, value_name = "SHARE:SECS,...", value_delimiter = ',', default_value = "30%:5,30%:30", value_parser = ttl_share, help_heading = STREAM)]
     pub ttl_mix: Vec<TtlShare>,
-    /// Requests per second of stream time, which matters for TTLs
+    /// Requests per second of a stream with TTLs
     #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1..), help_heading = STREAM)]
     pub rate: u32,
-    /// Factor by which a stream with TTLs is replayed faster than its own time; TTLs are divided by
-    /// it. A stream without TTLs is always replayed as fast as the server answers
+    /// Replay speed of a stream with TTLs, as a multiple of its own speed. TTLs are divided by this
+    /// factor. A stream without TTLs is always replayed as fast as the server answers
     #[arg(long, default_value_t = 1.0, value_parser = speed, help_heading = STREAM)]
     pub speed: f64,
     /// Seed of the random numbers. The same seed generates the same stream
@@ -148,7 +148,7 @@ impl Arguments {
         Overheads { lru: self.overhead, s3fifo: self.s3fifo_overhead }
     }
 
-    /// The servers to replay to; a single `None` if caches are only simulated.
+    /// The servers that receive the replay; a single `None` with `--simulate-only`.
     pub(super) fn targets(&self) -> Result<Vec<Option<Target>>, Error> {
         if self.simulate_only {
             return Ok(vec![None]);
@@ -156,7 +156,7 @@ impl Arguments {
         Ok(self.server.targets()?.into_iter().map(Some).collect())
     }
 
-    /// The streams, generated one at a time, because each takes much memory.
+    /// The streams. The iterator generates one at a time, because each takes much memory.
     pub(super) fn streams(&self) -> impl Iterator<Item = Result<Stream, Error>> {
         let trace = self.trace.iter().map(|path| {
             let path_name = || path.display().to_string();
@@ -168,7 +168,7 @@ impl Arguments {
         trace.chain(named).chain(synthetic)
     }
 
-    /// The parameters of the streams to generate, by name.
+    /// Name and parameters of each stream of `--stream`; empty with `--trace` or `--workload`.
     pub(super) fn workloads(&self) -> impl Iterator<Item = (&str, Workload)> {
         let is_default = self.trace.is_none() && self.workload.is_empty();
         let wanted = if is_default { self.stream.as_slice() } else { &[] };

@@ -1,4 +1,4 @@
-//! Named workloads, by which eviction is judged. docs/hitratio.md describes them.
+//! Named workloads for the comparison of eviction policies. docs/hitratio.md describes them.
 //!
 //! A workload defines everything that its miss ratio depends on: keys, value sizes, number of requests
 //! and memory limit.
@@ -6,10 +6,10 @@
 use super::mixture::{self, Phase, Ranks, Sizes, Source};
 use super::{NoDistribution, Stream, Traits, Workload};
 
-/// A workload that is complete except for its seed.
+/// A workload with all parameters except the seed.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedWorkload {
-    /// The name that `--workload` takes.
+    /// The name for `--workload`.
     pub name: &'static str,
     /// Memory limit of the servers and of the simulated caches, in MiB.
     pub memory_mb: u64,
@@ -18,7 +18,7 @@ pub struct NamedWorkload {
 
 #[derive(Clone, Copy, Debug)]
 enum Recipe {
-    /// One of the streams of `--stream`, with values of 300 bytes unless the traits say otherwise.
+    /// A stream of `--stream`, with values of 300 bytes unless the traits define sizes.
     Stream {
         traits: Traits,
         keys: u32,
@@ -174,8 +174,8 @@ const fn mixed(
     NamedWorkload { name, memory_mb, recipe: Recipe::Mixed { requests, sources } }
 }
 
-/// As many requests fill the cache as are counted afterwards. The values are so large that a stream
-/// long enough for the first misses not to matter would take too long to replay.
+/// Two equal halves: the first fills the cache, the second is counted. The values are large, so a
+/// replay that is long enough to make the misses of the fill negligible would take too long.
 const fn log_uniform<'s>(sources: &'s [(f64, Source)]) -> [Phase<'s>; 3] {
     let mixed = Phase::Mixed { requests: MILLION / 10, sources };
     [mixed, Phase::CountFromHere, mixed]
@@ -206,7 +206,7 @@ mod tests {
         stats
     }
 
-    /// The parameters were chosen for these ratios.
+    /// The parameters of the workloads were tuned to these miss ratios.
     #[test]
     fn an_lru_misses_as_documented() {
         let check = |name: &str, expected: f64| {

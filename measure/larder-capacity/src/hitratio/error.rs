@@ -1,30 +1,30 @@
-//! Why a measurement fails.
+//! Errors of a measurement.
 
 use super::workload::NoDistribution;
 use larder_target::target::TargetError;
 use larder_trace::TraceError;
 use std::io;
 
-/// Why a measurement failed.
+/// Errors of a measurement.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The server could not be started or reached.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// The trace cannot be used.
+    /// The trace is unreadable or invalid.
     #[error("trace {path}: {error}")]
     Trace {
-        /// The trace's file.
+        /// Path of the trace.
         path: String,
-        /// The error.
+        /// The cause.
         error: TraceError,
     },
     /// A stream cannot be generated.
     #[error(transparent)]
     Stream(#[from] NoDistribution),
     /// The connection to the server failed.
-    #[error("the replay stopped: {0}; see the server's log")]
+    #[error("connection failed during the replay: {0}; see the server's log")]
     Replay(#[source] io::Error),
     /// The results could not be written.
     #[error("cannot write {place}: {error}")]

@@ -29,7 +29,7 @@ impl Measurement<'_> {
         Ok(())
     }
 
-    /// The capacities in bytes. None is the limit that the server reports.
+    /// The capacities in bytes. `None` stands for the limit that the server reports.
     fn capacities(&self) -> Vec<Option<u64>> {
         let given = self.arguments.server.memory_mb.or(self.stream.memory_mb).map(|mb| mb << 20);
         match self.arguments.footprint.as_slice() {

@@ -1,4 +1,4 @@
-//! Generates streams that mix several sources of keys or consist of several phases.
+//! Generates streams from several sources of keys or several phases.
 
 use super::NoDistribution;
 use super::stream::{Counted, Stream};
@@ -15,15 +15,14 @@ use std::collections::BinaryHeap;
 /// A phase of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Phase<'s> {
-    /// Requests that are each drawn from one of the sources, with the probability given before the
-    /// source.
+    /// Each request draws its key from one source. The number before a source is its probability.
     Mixed { requests: usize, sources: &'s [(f64, Source)] },
     /// All keys of a set in order, `rounds` times.
     Loop { set: u32, keys: u32, value_bytes: u32, rounds: u32 },
-    /// Looks up all keys of a set, the newest first, without setting those that miss. Only these
-    /// requests are counted, so the hits are the number of keys that the cache still holds.
+    /// Looks up all keys of a set, the newest first, without a set after a miss. Only these requests
+    /// are counted, so the number of hits is the number of keys that the cache still holds.
     LookUp { set: u32, keys: u32, value_bytes: u32 },
-    /// Requests are counted from here on. Requests before only fill the cache.
+    /// Starts counting. Requests of earlier phases only fill the cache.
     CountFromHere,
 }
 
@@ -33,12 +32,11 @@ pub(super) enum Source {
     /// The n-th most popular of `keys` keys has a probability proportional to n^-exponent; with 0 all
     /// keys are equally popular. All sources of this kind use the same set of keys.
     Zipf { keys: u32, exponent: f64, sizes: Sizes, ranks: Ranks },
-    /// Keys that are requested once.
+    /// Keys with one request each.
     Once { value_bytes: u32 },
-    /// Keys that are requested twice, with `apart` new keys in between.
+    /// Keys with two requests each, with `apart` other new keys between the two.
     Twice { apart: u64, value_bytes: u32 },
-    /// Keys that are requested two to four times within `within` requests of this source, and
-    /// never again.
+    /// Keys with two to four requests each, all within about `within` requests of this source.
     Sessions { within: u64, value_bytes: u32 },
 }
 
@@ -92,15 +90,15 @@ pub(super) fn stream(
     })
 }
 
-/// Keys of different kinds of sources begin at different multiples of this.
+/// Each kind of source numbers its keys from a different multiple of this constant.
 const KIND: u64 = 1 << 40;
 
-/// The keys of each set of [`Phase::Loop`] begin at a multiple of this.
+/// Each set of [`Phase::Loop`] numbers its keys from a multiple of this constant.
 const SET: u64 = 1 << 32;
 
 struct Mixture {
     random: Xoshiro256PlusPlus,
-    /// Number and value size of each key that was requested so far.
+    /// Number and value size of each key that already occurred.
     known: RapidHashMap<u64, (u32, u32)>,
     requests: Vec<Request>,
     counted: Counted,
@@ -195,7 +193,7 @@ fn whole(bytes: f64) -> u32 {
 
 /// The state of a source while keys are drawn from it.
 enum Drawing {
-    /// `by_rank` has the key of each rank, if ranks are shuffled.
+    /// `by_rank` maps ranks to keys; `None` if the key is the rank.
     Zipf {
         zipf: Zipf<f64>,
         by_rank: Option<Vec<u64>>,
@@ -281,7 +279,7 @@ mod tests {
         stream("", &[Phase::Mixed { requests, sources }], 7).unwrap().requests
     }
 
-    /// The places at which each key is requested.
+    /// The indices of the requests for each key.
     fn places(requests: &[Request]) -> Vec<Vec<usize>> {
         let mut places = vec![Vec::new(); requests.len()];
         for (place, request) in requests.iter().enumerate() {
@@ -299,7 +297,7 @@ mod tests {
     fn twice_is_as_many_new_keys_apart() {
         let requests = mixed(10_000, &[(1.0, Source::Twice { apart: 100, value_bytes: 1 })]);
         let places = places(&requests);
-        // The first 100 keys come alone, then new ones and old ones in turn.
+        // 100 first requests of keys, then first and second requests in turn.
         assert_eq!(places.len(), 100 + 9_900 / 2);
         assert_eq!(&places[0], &[0, 101]);
         assert_eq!(&places[200], &[300, 501]);
@@ -312,7 +310,7 @@ mod tests {
         let mut places = places(&requests);
         let mean = requests.len() as f64 / places.len() as f64;
         assert!((2.9..3.1).contains(&mean), "{mean}");
-        // The last ones have not ended.
+        // Sessions near the end of the stream are incomplete.
         places.retain(|places| places[0] < 59_000);
         for places in places {
             assert!((2..=4).contains(&places.len()), "{places:?}");
@@ -359,7 +357,7 @@ mod tests {
         const SIZES: Sizes = Sizes::Popular { keys: 10, value_bytes: 20_000, rest_bytes: 300 };
         let requests = mixed(50_000, &[(1.0, zipf(SIZES, Ranks::InOrder))]);
         let mut large: Vec<_> = requests.iter().filter(|request| request.size > 300).collect();
-        // The first ten have 2.93 of 9.79 requests.
+        // H(10) / H(10,000) = 2.93 / 9.79 of the requests.
         assert!((14_500..15_500).contains(&large.len()), "{}", large.len());
         large.sort_unstable_by_key(|request| request.key);
         large.dedup_by_key(|request| request.key);
@@ -389,7 +387,7 @@ mod tests {
         let (before, after) = stream.requests.split_at(400_000);
         let (old, new) = (favourite(&before[..50_000]), favourite(after));
         assert_ne!(old.0, new.0);
-        // 1 of 9.79 requests.
+        // 1 / H(10,000) = 1 / 9.79 of the requests.
         assert!((4_800..5_400).contains(&new.1), "{new:?}");
         assert!(stream.footprint().keys <= 10_000);
     }

@@ -1,9 +1,9 @@
-//! Replays a stream to a server, as an application with a look-aside cache does.
+//! Replays a stream to a server, like an application with a look-aside cache.
 //!
-//! A batch of gets is sent; the sets of the keys that missed are sent together with the next batch of
-//! gets. A batch ends before a key that it already contains, so that no key is requested while its
-//! set is outstanding. The only difference to one request at a time is therefore that the gets of a
-//! batch come before its sets.
+//! [`replay`] sends gets in batches. It sends the sets of the keys that missed together with the next
+//! batch of gets, before them. A batch ends before a key that it already contains, so that no get
+//! requests a key whose set is outstanding. The only difference from one request at a time is that
+//! the gets of a batch precede its sets.
 
 use super::stream::Stream;
 use crate::simulate::Request;
@@ -25,7 +25,7 @@ pub struct HitStats {
     pub misses: u64,
     /// Total size of the requested values.
     pub bytes: u64,
-    /// Total size of the requested values that were missed.
+    /// Total size of the values of gets that missed.
     pub missed_bytes: u64,
 }
 
@@ -66,20 +66,20 @@ pub struct Replayed {
     pub stats: HitStats,
     /// Number of sets that the server refused.
     pub refused: u64,
-    /// Number of hits whose value differed from the one that was set.
+    /// Number of hits whose value differed from the value of the set.
     pub wrong: u64,
     /// Duration of the replay.
     pub seconds: f64,
-    /// Maximum delay of a request behind its scheduled time; 0 without TTLs.
+    /// Maximum delay of a request after its scheduled time; 0 without TTLs.
     pub behind_seconds: f64,
 }
 
-/// Replays a stream in batches of at most `pipeline` requests, which are sent one after the other,
-/// over the connections in turn. If the stream has TTLs, each request waits for its scheduled time;
-/// otherwise requests follow as fast as the server answers.
+/// Replays a stream in batches of at most `pipeline` gets, one batch at a time, over the connections
+/// in turn. If the stream has TTLs, each request waits for its scheduled time; otherwise each batch
+/// follows the answers to the previous one.
 ///
 /// # Errors
-/// The connection is lost, or the server answered a get with an error.
+/// The connection fails, or the server answers a get with an error.
 ///
 /// # Panics
 /// `connections` is empty.
@@ -121,7 +121,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// Sleeps until `due_ms` of stream time; returns the stream time then.
+    /// Sleeps until `due_ms` of stream time; returns the stream time after the sleep.
     fn wait_for(&mut self, due_ms: u64) -> u64 {
         let due = Duration::from_millis(due_ms);
         let now = self.start.elapsed();
@@ -131,8 +131,8 @@ impl Clock {
     }
 }
 
-/// Number of requests in the next batch: the first one, and those after it that are due and whose
-/// keys are not in the batch yet.
+/// Number of requests in the next batch: the first request, and the following ones up to `most` that
+/// are due by `due_ms` and whose keys are not in the batch yet.
 fn batch_len(requests: &[Request], due_ms: u64, most: usize) -> usize {
     let mut keys = RapidHashSet::default();
     let fits = |request: &&Request| request.now_ms <= due_ms && keys.insert(request.key);
@@ -141,25 +141,25 @@ fn batch_len(requests: &[Request], due_ms: u64, most: usize) -> usize {
 
 struct Replay<'r> {
     connections: &'r mut [Connection],
-    /// Number of batches that were sent.
+    /// Number of sent batches.
     batches_played: usize,
     stream: &'r Stream,
-    /// Number of requests that were sent.
+    /// Number of sent requests.
     played: usize,
     values: Values,
     replayed: Replayed,
-    /// Requests that missed and whose sets are still to be sent.
+    /// Requests that missed and whose sets are unsent.
     missed: Vec<Request>,
 }
 
 impl Replay<'_> {
-    /// Number of requests before the first one that is counted. A batch ends there.
+    /// Number of requests before the first counted one, where a batch must end; `usize::MAX` after it.
     fn until_counted(&self) -> usize {
         let left = self.stream.counted.first().saturating_sub(self.played);
         if left == 0 { usize::MAX } else { left }
     }
 
-    /// Sends the sets of the keys that missed before, and the gets of a batch.
+    /// Sends the sets of the keys that missed in the previous batch, and the gets of this batch.
     fn play(&mut self, batch: &[Request]) -> io::Result<()> {
         let keys: Vec<_> = batch.iter().map(|request| self.stream.key(request.key)).collect();
         let missed = std::mem::take(&mut self.missed);

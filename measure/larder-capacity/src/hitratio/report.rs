@@ -10,19 +10,19 @@ use std::path::Path;
 pub struct Row {
     /// The stream's name.
     pub stream: String,
-    /// The server's name; none if caches were only simulated.
+    /// The server's name; `None` with `--simulate-only`.
     pub server: Option<String>,
     /// Number and total size of the stream's keys and values.
     pub footprint: Footprint,
     /// Memory limit of the server and of the simulated caches.
     pub capacity_bytes: u64,
-    /// Result of the server.
+    /// Result of the server; `None` with `--simulate-only`.
     pub replayed: Option<Replayed>,
     /// Results of the simulated caches.
     pub simulated: Simulated,
 }
 
-/// The contents of the JSON file: everything that influences the results, and the results.
+/// The contents of the JSON file: the settings that influence the results, and the results.
 #[derive(Serialize)]
 struct Report<'r> {
     version: &'static str,
@@ -76,7 +76,7 @@ pub(super) fn print_row(row: &Row) -> Result<(), Error> {
     row.replayed.map_or(Ok(()), |replayed| print(&faults(&replayed)))
 }
 
-/// Prints the numbers of misses and hits, if only the end of a stream is counted.
+/// Prints the numbers of misses and hits if only the end of the stream is counted.
 pub(super) fn print_counted(row: &Row, stream: &Stream) -> Result<(), Error> {
     if stream.counted.first() == 0 {
         return Ok(());
@@ -96,19 +96,22 @@ fn ratios(server: Option<f64>, others: [f64; 4]) -> String {
 fn faults(replayed: &Replayed) -> String {
     let mut text = String::new();
     if replayed.refused > 0 {
-        text += &format!("  {} sets were refused\n", replayed.refused);
+        text += &format!("  the server refused {} sets\n", replayed.refused);
     }
     if replayed.wrong > 0 {
-        text += &format!("  {} values were wrong\n", replayed.wrong);
+        text += &format!("  the server returned {} wrong values\n", replayed.wrong);
     }
     if replayed.behind_seconds > BEHIND_MAX {
-        text += &format!("  the replay was up to {:.1} s late\n", replayed.behind_seconds);
+        text += &format!(
+            "  the replay fell up to {:.1} s behind the times of the stream\n",
+            replayed.behind_seconds
+        );
     }
     text
 }
 
-/// Delay in seconds from which a replay is reported as late. TTLs are whole seconds, so that shorter
-/// delays have little effect.
+/// Maximum delay of a replay in seconds without a warning. TTLs are whole seconds, so shorter delays
+/// have little effect.
 const BEHIND_MAX: f64 = 0.5;
 
 fn print(text: &str) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use super::stream::Stream;
 use crate::simulate::{Lru, Optimum, Policy, Request, S3Fifo, Settings, hits_at_most};
 use serde::Serialize;
 
-/// Bytes of memory that an item takes beyond its key and value.
+/// Bytes of memory per item in addition to its key and value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Overheads {
     /// Overhead in the simulated LRU.
@@ -15,8 +15,8 @@ pub struct Overheads {
 }
 
 impl Overheads {
-    /// The overhead that optimum and bound are charged: the smaller one, so that they stay below the
-    /// miss ratios of both caches.
+    /// The overhead for `optimum` and `bound`: the smaller one, so that their miss ratios are below
+    /// those of both caches.
     fn least(self) -> u32 {
         self.lru.min(self.s3fifo)
     }
@@ -29,14 +29,14 @@ pub struct Simulated {
     pub lru: HitStats,
     /// A cache with Larder's eviction policy.
     pub s3fifo: HitStats,
-    /// Bélády's algorithm, which knows future requests.
+    /// Bélády's algorithm, with knowledge of future requests.
     pub optimum: HitStats,
     /// A lower bound on the miss ratio of any cache.
     pub bound: Bound,
 }
 
 /// Lower bounds on miss ratios (PFOO-L, see [`hits_at_most`]). If only the end of a stream is counted,
-/// the bound still includes the hits of the whole stream, so that it is often 0.
+/// the bound still includes the hits of the whole stream, so it is often 0.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bound {
     /// Bound on the miss ratio of requests.

@@ -9,22 +9,22 @@ use std::num::NonZeroU32;
 /// Length of the keys of a generated stream: `key` and ten digits.
 const NUMBERED_BYTES: usize = 13;
 
-/// Requests in the order in which they are made.
+/// A sequence of requests in the order of their times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stream {
     /// The stream's name in tables.
     pub name: String,
-    /// The requests. Their `size` is that of the value alone; keys are numbered from 0 without gaps.
+    /// The requests. `size` is the size of the value alone. Keys are numbered from 0 without gaps.
     pub requests: Vec<Request>,
-    /// The key of each number; none in a generated stream.
+    /// The keys by number; `None` in a generated stream.
     pub(super) names: Option<Vec<Box<[u8]>>>,
-    /// Which requests are counted.
+    /// The counted requests.
     pub counted: Counted,
-    /// The memory limit in MiB that a named workload defines.
+    /// The memory limit of a named workload, in MiB.
     pub memory_mb: Option<u64>,
 }
 
-/// Which requests of a stream are counted. Requests before them only fill the cache.
+/// The counted requests of a stream. Requests before them only fill the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counted {
     /// All requests.
@@ -32,12 +32,12 @@ pub enum Counted {
     All,
     /// The requests from this index on.
     From(usize),
-    /// The requests from this index on, which are not followed by a set if they miss.
+    /// The requests from this index on. After a miss, they do not set the key.
     LookUpsFrom(usize),
 }
 
 impl Counted {
-    /// Index of the first request that is counted.
+    /// Index of the first counted request.
     #[must_use]
     pub fn first(self) -> usize {
         match self {
@@ -72,8 +72,7 @@ impl Stream {
         }
     }
 
-    /// The requests with the memory that an item takes as their size: its key, its value, and
-    /// `overhead` bytes.
+    /// The requests with the memory of the item as `size`: key, value and `overhead` bytes.
     #[must_use]
     pub fn charged(&self, overhead: u32) -> Vec<Request> {
         let charge = |request: &Request| {
@@ -96,7 +95,7 @@ impl Stream {
         Footprint { keys: largest.len() as u64, bytes: largest.iter().map(bytes).sum() }
     }
 
-    /// Whether any item expires, so that requests have to be replayed at their times.
+    /// Whether any item expires, so that the replay must keep the times of requests.
     #[must_use]
     pub fn has_ttls(&self) -> bool {
         self.requests.iter().any(|request| request.ttl_secs.is_some())
@@ -108,9 +107,8 @@ impl Stream {
         self.requests.iter().map(|request| request.size as usize).max().unwrap_or(0)
     }
 
-    /// Divides all times and TTLs by `speed`. TTLs are rounded to whole seconds, the resolution of
-    /// the protocols, and are at least 1; returns the number of requests whose TTL was lengthened to
-    /// 1.
+    /// Divides all times and TTLs by `speed`. Rounds TTLs to whole seconds, the resolution of the
+    /// protocols, but at least 1 s. Returns the number of requests whose TTL was below 1 s.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounds")]
     pub fn speed_up(&mut self, speed: f64) -> u64 {
         let mut lengthened = 0;

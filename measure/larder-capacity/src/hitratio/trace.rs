@@ -1,8 +1,10 @@
-//! Makes a stream of a trace: each get is a look-aside request. docs/hitratio.md describes the forms.
+//! Converts a trace to a stream: each get is a look-aside request. docs/hitratio.md describes the
+//! forms of traces.
 //!
-//! In our own form, a line says what the set after a miss stores. In Twitter's form, the gets and the
-//! sets of a key are lines of their own, and a get that missed has no size. There, a get that misses
-//! stores what the trace has stored at that time, or, before the key's first set, what that one stores.
+//! In Larder's form, each line has the size and TTL for the set after a miss. In Twitter's form, gets
+//! and sets are separate lines, gets have no TTL, and a get that missed has no size. For these traces,
+//! the set after a miss takes the last size of the key and the TTL of its last set. Before there is
+//! one, it takes the first later size and the TTL of the first later set.
 
 use super::stream::{Counted, Stream};
 use crate::simulate::Request;
@@ -12,7 +14,7 @@ use std::io::BufRead;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-/// Reads a trace from a file, whose name becomes the stream's.
+/// Reads a trace from a file. The stream has the name of the file.
 ///
 /// # Errors
 /// The file cannot be read, or a line does not follow the format.
@@ -40,12 +42,12 @@ pub fn read(name: &str, mut reader: Reader<impl BufRead>) -> Result<Stream, Trac
             (_, Operation::Set | Operation::Add | Operation::Replace | Operation::Cas) => {
                 requests.store(request);
             }
-            // A look-aside stream knows no other change of an item.
+            // A look-aside stream has gets only. Other operations change neither size nor TTL.
             _ => (),
         }
     }
     if requests.all.is_empty() {
-        return Err(reader.objection("no line up to this one is a get, so nothing is looked up"));
+        return Err(reader.objection("the trace ends here and contains no get"));
     }
     let Requests { all: requests, keys, .. } = requests.complete();
     Ok(Stream {
@@ -57,14 +59,14 @@ pub fn read(name: &str, mut reader: Reader<impl BufRead>) -> Result<Stream, Trac
     })
 }
 
-/// The requests of a trace, with the information of Twitter's form about the values of keys.
+/// The requests of a trace. For Twitter's form, also the size and TTL of each key's value.
 #[derive(Default)]
 struct Requests {
     all: Vec<Request>,
     keys: KeyNumbers,
-    /// By the number of the key.
+    /// The values by key number.
     values: Vec<Value>,
-    /// The gets whose keys had no size yet, and those before the first set of their key.
+    /// Indices of the gets before the first size of their key, and of those before its first set.
     without_size: Vec<usize>,
     without_set: Vec<usize>,
 }
@@ -72,17 +74,17 @@ struct Requests {
 /// The known properties of a key's value.
 #[derive(Clone, Copy, Default)]
 struct Value {
-    /// The last size of at least one byte, and the first one; 0 before there is one.
+    /// The last and the first size above 0; 0 before the first one.
     size: u32,
     first_size: u32,
-    /// Whether the key was set, and the TTLs of its last set and of its first one.
+    /// Whether the trace has set the key, and the TTLs of its last and its first set.
     is_set: bool,
     ttl_secs: Option<NonZeroU32>,
     first_ttl_secs: Option<NonZeroU32>,
 }
 
 impl Requests {
-    /// Adds a get. A size of 0 is that of a get that missed.
+    /// Adds a get. Twitter's traces record a size of 0 if the get missed.
     fn add_get(&mut self, get: Request) {
         let value = self.value(get.key);
         value.see_size(get.size);
@@ -113,7 +115,7 @@ impl Requests {
         &mut self.values[place]
     }
 
-    /// Fills in properties that were unknown at the time of a get.
+    /// Adds the sizes and TTLs that were unknown at the time of a get.
     fn complete(mut self) -> Self {
         for get in std::mem::take(&mut self.without_size) {
             self.all[get].size = self.values[self.all[get].key as usize].first_size;
@@ -143,7 +145,7 @@ struct KeyNumbers {
 }
 
 impl KeyNumbers {
-    /// The number of a key; none if there are too many keys.
+    /// Returns the number of a key; `None` if there are more than 2^32 keys.
     fn number(&mut self, key: &[u8]) -> Option<u32> {
         if let Some(number) = self.numbers.get(key) {
             return Some(*number);
@@ -193,14 +195,14 @@ mod tests {
                     14,b,1,9,1,get,0\n";
         let stream = read("t", Reader::new(text.as_bytes())).unwrap();
         let expected = [
-            // Before the first set, what that one stores.
+            // Before the first set: the size and TTL of that set.
             ask(0, 0, 100, 60),
             ask(1000, 0, 100, 60),
             ask(2000, 0, 120, 0),
-            // The size of a hit is known.
+            // The get hit, so its line has the size. The TTL is that of the later add.
             ask(2000, 1, 7, 30),
             ask(3000, 1, 7, 30),
-            // Nothing is known of its value.
+            // The trace has neither a size nor a set of this key.
             ask(3000, 2, 0, 0),
             ask(4000, 1, 9, 30),
         ];
@@ -212,6 +214,6 @@ mod tests {
     fn a_trace_without_gets_is_refused() {
         let text = "10,a,1,5,1,set,60\n10,a,1,5,1,delete,0\n";
         let error = read("t", Reader::new(text.as_bytes())).unwrap_err().to_string();
-        assert_eq!(error, "line 2: no line up to this one is a get, so nothing is looked up");
+        assert_eq!(error, "line 2: the trace ends here and contains no get");
     }
 }

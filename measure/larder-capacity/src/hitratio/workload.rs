@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-/// A scan repeats after this number of requests: [`SCAN_START`] ordinary ones, then new keys.
+/// Length of a round with a scan, in requests: [`SCAN_START`] ordinary ones, then new keys.
 const SCAN_ROUND: usize = 250_000;
 const SCAN_START: usize = 200_000;
 
@@ -24,34 +24,34 @@ const DRIFT_PER_MILLE: u64 = 2;
 /// Median in bytes and sigma of log-normal value sizes, similar to those of Twitter's clusters.
 const LOG_NORMAL: (f64, f64) = (230.0, 1.3);
 
-/// Median and sigma of value sizes before and after they shift.
+/// Median and sigma of value sizes in the first and the second half of a `sizeshift` stream.
 const SHIFT: [(f64, f64); 2] = [(150.0, 0.3), (900.0, 0.3)];
 
 /// Minimum and maximum of log-normal value sizes, in bytes.
 const SIZES: (f64, f64) = (8.0, 65_536.0);
 
-/// Properties of a stream beyond a Zipf distribution of keys. On the command line, their names are
-/// joined by `+`; `zipf` has none of them.
+/// Properties of a stream in addition to a Zipf distribution of keys. On the command line, `+` joins
+/// their names; `zipf` has none of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Traits {
     /// `onehit`: some requests are for keys that are requested only once.
     pub one_hits: bool,
     /// `scan`: after each 200,000 requests, 50,000 are for keys that are requested only once.
     pub scans: bool,
-    /// `drift`: every 50,000 requests, all keys move down by 0.2 % of the ranks, and the last ones
-    /// become the most popular.
+    /// `drift`: after each 50,000 requests, all keys move down by 0.2 % of the ranks, and the last
+    /// ones become the most popular.
     pub drifts: bool,
     /// `lognormal`: value sizes are log-normal (median 230 bytes, sigma 1.3).
     pub log_normal: bool,
     /// `sizeshift`: the second half of the requests is for other keys, with values of 900 bytes
     /// instead of 150 (medians; sigma 0.3).
     pub size_shift: bool,
-    /// `ttl`: keys expire as [`Workload::ttl_mix`] defines.
+    /// `ttl`: shares of the keys have the TTLs of [`Workload::ttl_mix`].
     pub ttls: bool,
 }
 
 impl Traits {
-    /// No properties beyond Zipf.
+    /// A Zipf distribution without other properties.
     pub const ZIPF: Self = Self {
         one_hits: false,
         scans: false,
@@ -79,7 +79,7 @@ impl FromStr for Traits {
                 _ => {
                     let known = "zipf, onehit, scan, drift, lognormal, sizeshift, ttl";
                     return Err(format!(
-                        "unknown stream `{name}`; expected {known}, or several joined by +"
+                        "unknown stream `{name}`; expected {known}, or several names joined by +"
                     ));
                 }
             }
@@ -100,19 +100,19 @@ pub struct TtlShare {
 /// The parameters of a generated stream.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Workload {
-    /// Properties beyond a Zipf distribution.
+    /// Properties in addition to the Zipf distribution.
     pub traits: Traits,
     /// Number of requests.
     pub requests: usize,
-    /// Number of keys of the Zipf distribution. Keys that are requested once are not included.
+    /// Number of keys of the Zipf distribution, without the keys that are requested only once.
     pub keys: u32,
     /// The n-th most popular key is requested with a probability proportional to n^-exponent.
     pub exponent: f64,
-    /// Size of each value, if the traits do not define sizes.
+    /// Size of each value in bytes, if the traits do not define sizes.
     pub value_bytes: u32,
-    /// Share of the requests that are for keys requested once, with [`Traits::one_hits`].
+    /// Share of the requests for keys that are requested only once, with [`Traits::one_hits`].
     pub one_hit_share: f64,
-    /// The TTLs of keys, with [`Traits::ttls`]. Keys beyond these shares never expire.
+    /// The TTLs of keys, with [`Traits::ttls`]. The other keys never expire.
     pub ttl_mix: Vec<TtlShare>,
     /// Requests per second of stream time.
     pub per_sec: u32,
@@ -158,7 +158,8 @@ fn random(seed: u64) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(seed)
 }
 
-/// First number of the keys that are requested once. Two sets of `u32` keys are below it.
+/// First key that is requested only once. Below it are two ranges of 2^32 keys: those of the first
+/// half, and those of the second half of a `sizeshift` stream.
 const FRESH: u64 = 1 << 33;
 
 struct Keys<'w> {
@@ -183,7 +184,7 @@ impl Keys<'_> {
         if traits.size_shift && self.workload.is_late(index) { key + (1 << 32) } else { key }
     }
 
-    /// Draws the rank of a key, from 0 for the most popular one.
+    /// Draws the rank of a key. The most popular key has rank 0.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, in 1..=n")]
     fn rank(&mut self) -> u64 {
         self.zipf.sample(&mut self.random) as u64 - 1
@@ -283,7 +284,7 @@ mod tests {
         assert_ne!(other.stream("").unwrap().requests, requests(all));
     }
 
-    /// With 10,000 keys and exponent 1, the first has 1 of 9.79 requests.
+    /// With 10,000 keys and exponent 1, the first key has 1 / H(10,000) = 1 / 9.79 of the requests.
     #[test]
     fn the_most_popular_key_has_its_zipf_share() {
         let (most, once) = counts(&requests("zipf"));
@@ -309,7 +310,7 @@ mod tests {
         assert!((100_000..100_500).contains(&once), "{once} of 100,000");
     }
 
-    /// In the end another key is the most popular than in the beginning.
+    /// The most popular key at the end differs from that at the beginning.
     #[test]
     fn popularity_drifts() {
         let requests = requests("drift");

@@ -1,10 +1,10 @@
-//! An upper bound on the hits of any cache, also for items that differ in size and expire.
+//! An upper bound on the hits of any cache, for items of any sizes and TTLs.
 //!
 //! The optimal choice of items is NP-hard if sizes differ. The bound (PFOO-L: Berger, Beckmann,
 //! Harchol-Balter, "Practical bounds on optimal caching with variable object sizes", 2018) lets the
 //! cache exceed its capacity at one time if it holds less at another: a hit costs the item's bytes ×
-//! the number of requests since the key's request before, the budget is capacity × length of the
-//! stream, and the cheapest hits are bought first.
+//! the number of requests since the previous request for the key, and the budget is capacity × length
+//! of the stream. The bound is the number of hits that fit the budget, the cheapest ones first.
 
 use super::request::Request;
 use rapidhash::RapidHashMap;
@@ -12,19 +12,19 @@ use rapidhash::RapidHashMap;
 /// Summary of all requests for a key.
 #[derive(Debug, Default)]
 struct Key {
-    /// Minimum size of all its requests.
+    /// Minimum size of the item in all requests.
     charge: u64,
-    /// Maximum value of a hit of all its requests.
+    /// Maximum value of a hit in all requests.
     value: u64,
-    /// Maximum TTL of all its requests.
+    /// Maximum TTL in all requests, in milliseconds.
     lifetime_ms: u64,
-    /// Index and time of its last request so far.
+    /// Index and time of the last request.
     last: Option<(u32, u64)>,
-    /// When a cache of infinite capacity stored the key last, and the number of hits it had for the
-    /// key so far. No cache has more.
+    /// State of a cache of infinite capacity, whose hits no cache exceeds: the time of its last set
+    /// of the key, and its number of hits for the key.
     stored_ms: u64,
     hits: usize,
-    /// For each possible hit, how long the key had to be held, in requests.
+    /// For each possible hit, the number of requests since the previous request for the key.
     gaps: Vec<u32>,
 }
 
@@ -42,7 +42,7 @@ impl Key {
         self.stored_ms = now_ms;
     }
 
-    /// Cost (in bytes × requests) and value of each possible hit.
+    /// Returns the cost (in bytes × requests) and the value of each possible hit.
     fn offers(mut self) -> impl Iterator<Item = (f64, f64)> {
         self.gaps.sort_unstable();
         self.gaps.truncate(self.hits);
@@ -51,8 +51,8 @@ impl Key {
     }
 }
 
-/// Upper bound on the total value of the hits in a cache of `capacity` bytes with any policy, where
-/// `value` is the value of a request that hits. The stream has at most 2^32 requests.
+/// Returns an upper bound on the total value of the hits of any cache of `capacity` bytes. `value`
+/// returns the value of a hit. The stream has at most 2^32 requests.
 #[must_use]
 pub fn hits_at_most(requests: &[Request], capacity: u64, value: impl Fn(&Request) -> u64) -> f64 {
     let mut keys: RapidHashMap<u32, Key> = RapidHashMap::default();
@@ -75,8 +75,8 @@ pub fn hits_at_most(requests: &[Request], capacity: u64, value: impl Fn(&Request
     buy(offers, capacity as f64 * requests.len() as f64)
 }
 
-/// Buys offers of `(cost, value)` with the budget, the cheapest per value first, and a fraction of the
-/// last one.
+/// Returns the total value of the offers `(cost, value)` that fit the budget, the lowest cost per value
+/// first, with a fraction of the last offer.
 fn buy(mut offers: Vec<(f64, f64)>, mut budget: f64) -> f64 {
     offers.retain(|(_, worth)| *worth > 0.0);
     offers.sort_unstable_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));

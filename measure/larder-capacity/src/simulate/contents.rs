@@ -1,11 +1,11 @@
-//! The items of a simulated cache, independent of its eviction policy.
+//! The stored items of a simulated cache, for any eviction policy.
 
 use super::request::{NEVER, Request};
 use rapidhash::RapidHashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A stored item, with data of the policy (`mark`).
+/// A stored item. `mark` is data of the eviction policy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry<M> {
     pub(super) size: u64,
@@ -18,7 +18,7 @@ pub(super) struct Entry<M> {
 pub(super) struct Contents<M> {
     entries: RapidHashMap<u32, Entry<M>>,
     used: u64,
-    /// Expiry times and keys. Items that were removed before they expired are still included.
+    /// Expiry times and keys, also of items that were removed before their expiry time.
     deadlines: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
@@ -47,7 +47,7 @@ impl<M> Contents<M> {
         Some(entry)
     }
 
-    /// Removes and returns one expired item, if there is any.
+    /// Removes and returns an expired item; `None` if there is none.
     pub(super) fn remove_expired(&mut self, now_ms: u64) -> Option<(u32, Entry<M>)> {
         while let Some(&Reverse((at, key))) = self.deadlines.peek().filter(|due| due.0.0 <= now_ms)
         {

@@ -1,11 +1,13 @@
-//! The ghosts of a simulated cache, in buckets like those of the engine's index.
+//! The ghosts (hashes of evicted keys) of a simulated cache, in buckets like those of the engine's
+//! index.
 
 use larder_store::eviction::{GhostClock, Ghosts};
 
 /// Number of live items per bucket above which the table grows: 85 % of eight.
 const ITEMS_PER_BUCKET: f64 = 6.8;
 
-/// A table that grows by splitting one bucket at a time; the new bucket copies the old one's ghosts.
+/// A table of ghosts that grows by splitting one bucket at a time. Both buckets of a split keep all
+/// ghosts of the old one.
 #[derive(Debug)]
 pub(super) struct GhostTable {
     buckets: Vec<Ghosts>,
@@ -23,7 +25,7 @@ impl GhostTable {
         self.buckets[bucket] = self.buckets[bucket].remember(hash, epoch);
     }
 
-    /// Removes the ghost of this key; returns whether there was one.
+    /// Removes the ghost of a key; returns whether the key had one.
     pub(super) fn take(&mut self, key: u32) -> bool {
         let (hash, epoch) = (hash(key), self.clock.epoch());
         let bucket = self.bucket_of(hash);
@@ -78,7 +80,7 @@ mod tests {
         assert_eq!(table.buckets.len(), 294);
         let found = (0..100).filter(|key| table.take(*key)).count();
         assert!(found >= 99, "{found}");
-        assert!((0..100).all(|key| !table.take(key)), "taken once");
+        assert!((0..100).all(|key| !table.take(key)), "a ghost is returned only once");
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Simulated caches: the hits and misses of an eviction policy, without a server.
+//! Simulated caches, which compute the hits and misses of an eviction policy without a server.
 //!
-//! Every cache is look-aside: a request for a key that it does not hold is a miss, after which the
-//! key is stored. A cache holds at most its capacity in bytes and removes expired items at once. Time
-//! is an argument.
+//! All caches are look-aside: a request for a key that the cache does not hold is a miss, and the cache
+//! then stores the key. A cache holds at most its capacity in bytes and removes expired items at once.
+//! The caller passes the time.
 
 mod bound;
 mod contents;

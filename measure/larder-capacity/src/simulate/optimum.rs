@@ -1,4 +1,4 @@
-//! A simulated cache that knows all future requests.
+//! A simulated cache with knowledge of all future requests.
 
 use super::contents::Contents;
 use super::policy::Policy;
@@ -6,11 +6,11 @@ use super::request::Request;
 use rapidhash::RapidHashMap;
 use std::collections::BinaryHeap;
 
-/// Bélády's MIN: evicts the item whose next request is furthest in the future, which may be the new
-/// one.
+/// Bélády's MIN: evicts the item whose next request is furthest in the future. This can be the item of
+/// the current request.
 ///
-/// If all items have the same size and none expires, no cache has fewer misses. If sizes differ, it
-/// is a good policy but not the best one: see [`super::hits_at_most`].
+/// If all items have the same size and none expires, no cache has fewer misses. If sizes differ, a
+/// better policy can exist: see [`super::hits_at_most`].
 #[derive(Debug)]
 pub struct Optimum<'s> {
     capacity: u64,
@@ -18,18 +18,18 @@ pub struct Optimum<'s> {
     /// For each request, the index of the next one for the same key.
     next: Vec<u32>,
     position: usize,
-    /// The stored items, marked with the index of their next request.
+    /// The stored items. The mark is the index of the next request for the key.
     contents: Contents<u32>,
-    /// Next request and key of the stored items, the furthest one first. Outdated entries are still
-    /// included.
+    /// Index of the next request and key of each stored item, the largest index first. The heap can
+    /// contain outdated entries.
     order: BinaryHeap<(u32, u32)>,
 }
 
 const NONE: u32 = u32::MAX;
 
 impl<'s> Optimum<'s> {
-    /// An empty cache of `capacity` bytes. Its requests must have the keys and times of `requests`,
-    /// though their sizes may differ. There are at most 2^32 − 1 requests.
+    /// An empty cache of `capacity` bytes. The caller must request the keys of `requests` at their
+    /// times; sizes may differ. There are at most 2^32 − 1 requests.
     #[must_use]
     pub fn new(capacity: u64, requests: &'s [Request]) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl<'s> Optimum<'s> {
         }
     }
 
-    /// Whether request `next` comes before `expires_ms`.
+    /// Whether there is a request `next` and its time is before `expires_ms`.
     fn is_requested_before(&self, next: u32, expires_ms: u64) -> bool {
         next != NONE && self.requests[next as usize].now_ms < expires_ms
     }

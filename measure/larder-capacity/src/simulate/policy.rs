@@ -4,9 +4,9 @@ use super::request::Request;
 
 /// A simulated cache with an eviction policy.
 pub trait Policy {
-    /// Looks the key up, and stores it on a miss. Returns whether it was a hit.
+    /// Looks up the key and stores it after a miss. Returns whether the request was a hit.
     fn request(&mut self, request: &Request) -> bool;
 
-    /// Bytes of all stored items, never more than the capacity.
+    /// Total size of all stored items in bytes, at most the capacity.
     fn used(&self) -> u64;
 }

@@ -1,11 +1,11 @@
-//! A FIFO queue of keys with removal from the middle.
+//! A FIFO queue of keys that supports removal of any key.
 
 use rapidhash::RapidHashMap;
 use std::collections::VecDeque;
 
-/// A FIFO queue that contains each key at most once, and from which any key can be removed.
+/// A FIFO queue that contains each key at most once and supports removal of any key.
 ///
-/// A removed key stays in `order` with an outdated stamp, and is skipped when it reaches the front.
+/// A removed key stays in `order` with an outdated stamp. [`Queue::pop`] skips it.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     order: VecDeque<(u32, u64)>,
@@ -14,7 +14,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Moves or adds a key to the back.
+    /// Adds a key at the back, or moves it there.
     pub(super) fn push(&mut self, key: u32) {
         self.stamp += 1;
         self.stamps.insert(key, self.stamp);
@@ -25,7 +25,7 @@ impl Queue {
         }
     }
 
-    /// Removes the key at the front.
+    /// Removes and returns the key at the front.
     pub(super) fn pop(&mut self) -> Option<u32> {
         while let Some((key, stamp)) = self.order.pop_front() {
             if self.stamps.get(&key) == Some(&stamp) {
@@ -36,7 +36,7 @@ impl Queue {
         None
     }
 
-    /// Removes this key; returns whether it was in the queue.
+    /// Removes a key; returns whether the queue contained it.
     pub(super) fn remove(&mut self, key: u32) -> bool {
         self.stamps.remove(&key).is_some()
     }

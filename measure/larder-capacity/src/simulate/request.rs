@@ -2,26 +2,26 @@
 
 use std::num::NonZeroU32;
 
-/// One get, and the set that follows if it misses.
+/// A get, and the set that follows a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Milliseconds since the start of the stream, never less than those of the request before.
+    /// Milliseconds since the start of the stream; never decreases within a stream.
     pub now_ms: u64,
     /// Number of the key.
     pub key: u32,
-    /// Bytes of memory that the item takes while it is stored.
+    /// Size of the stored item in bytes of memory.
     pub size: u32,
-    /// TTL in seconds from when the item is stored; none is no expiry.
+    /// TTL of the item in seconds; `None` for no expiry.
     pub ttl_secs: Option<NonZeroU32>,
 }
 
 impl Request {
-    /// The stream time in milliseconds from which an item stored by this request is expired.
+    /// The stream time in milliseconds at which an item that this request stores expires.
     #[must_use]
     pub fn expires_ms(&self) -> u64 {
         self.ttl_secs.map_or(NEVER, |secs| self.now_ms + u64::from(secs.get()) * 1000)
     }
 }
 
-/// The expiry of items without a TTL.
+/// The expiry time of items without a TTL.
 pub(super) const NEVER: u64 = u64::MAX;

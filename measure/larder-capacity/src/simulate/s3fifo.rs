@@ -1,5 +1,5 @@
-//! A simulated S3-FIFO cache over segments. The policy is the engine's own code
-//! ([`larder_store::eviction`]); only the memory that it manages is simulated.
+//! A simulated S3-FIFO cache with segments. It uses the eviction code of the engine
+//! ([`larder_store::eviction`]) and simulates only the memory.
 
 use super::ghost_table::GhostTable;
 use super::policy::Policy;
@@ -11,15 +11,15 @@ use larder_store::eviction::{
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Parameters of the cache. [`Settings::default`] corresponds to `larderd` with one thread.
+/// Parameters of the cache. The default corresponds to `larderd` with one thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Exponent of size in the choice between size classes: the class whose oldest segment has the
-    /// largest age × (mean item size)^exponent is evicted from first.
+    /// Exponent of the item size in the choice of the size class to evict from: the class whose oldest
+    /// segment has the largest age × (mean item size)^exponent.
     pub size_exponent: f64,
-    /// Number of engine handles, which write in turn and have open segments of their own.
+    /// Number of engine handles. They write in turn, and each has its own open segments.
     pub threads: usize,
-    /// Size of a segment in bytes; none is the size that the engine chooses for the capacity.
+    /// Size of a segment in bytes; `None` for the engine's default for the capacity.
     pub segment_len: Option<u64>,
 }
 
@@ -31,27 +31,27 @@ impl Default for Settings {
 
 /// Maximum of an item's hit counter.
 const FREQ_MAX: u8 = 3;
-/// Share of dead bytes from which a segment is cleaned, in percent.
+/// Minimum share of dead bytes in a segment that cleaning takes, in percent.
 const CLEAN_PERCENT: u64 = 17;
 /// Maximum number of lifetime classes.
 const LIFETIMES_MAX: u32 = 8;
 
-/// The length in bytes that the engine chooses for segments (`segment/memory/layout.rs`).
+/// The engine's default segment length in bytes for a capacity (`segment/memory/layout.rs`).
 fn segment_len(capacity: u64) -> u64 {
     let short = (capacity / 256).clamp(16 << 10, 64 << 10);
     let ideal = (capacity / 1024).clamp(short, 1 << 20);
     1 << ideal.ilog2()
 }
 
-/// An item. It is stored if `segment` is set.
+/// An item. `segment` is `None` if the cache does not hold it.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     segment: Option<u32>,
     freq: u8,
-    /// Total size in bytes, and the part of it in the item's segment.
+    /// Total size in bytes, and the number of bytes in the item's segment.
     size: u64,
     inline: u64,
-    /// Number of whole segments for the rest of its bytes (its chain).
+    /// Number of whole segments for the other bytes (the chain of the item).
     chained: u32,
     expires_ms: u64,
 }
@@ -62,9 +62,10 @@ const NO_ITEM: Item =
 #[derive(Clone, Debug)]
 struct Segment {
     queue: Queue,
-    /// Keys of the items that were written here, in order. Items that moved since are dead here.
+    /// Keys of the items written to this segment, in write order. Includes dead items: those that
+    /// were removed or moved to another segment.
     keys: Vec<u32>,
-    /// Bytes of the items that were written here, without (`inline`) and with their chains (`bytes`).
+    /// Bytes of the items written to this segment, without (`inline`) and with their chains (`bytes`).
     inline: u64,
     bytes: u64,
     chained: u64,
@@ -83,7 +84,7 @@ const NO_SEGMENT: Segment = Segment {
     hit_bytes: 0,
 };
 
-/// Why a segment is emptied.
+/// The operation that empties a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
     Clean,
@@ -96,17 +97,17 @@ struct Handle {
     limit: KeepLimit,
 }
 
-/// The simulated cache. Keys should be numbered from 0.
+/// The simulated cache. Keys should be small numbers: they are indices into a table of items.
 #[derive(Debug)]
 pub struct S3Fifo {
     segment_len: u64,
     budget: usize,
     chained_max: u64,
-    /// Number of segments that are kept free to move items to.
+    /// Number of segments to keep free as the destination of moved items.
     reserve: u64,
     segments: Vec<Segment>,
-    /// Segments without items. Segments of chains are only counted, in `chained`, and are not
-    /// removed from this list.
+    /// Segments without items. Segments of chains are not removed from this list; `chained` is their
+    /// number.
     empty: Vec<u32>,
     chained: u64,
     queues: Queues,
@@ -118,7 +119,7 @@ pub struct S3Fifo {
     live: u64,
     used: u64,
     deadlines: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Sealed segments with enough dead bytes to be cleaned.
+    /// Segments with enough dead bytes for cleaning.
     cleanable: Vec<u32>,
 }
 
@@ -182,8 +183,8 @@ impl S3Fifo {
         self.turn = (self.turn + 1) % self.handles.len();
     }
 
-    /// Divides an item into the bytes in its segment and a number of whole segments. Items above
-    /// three quarters of a segment have whole segments.
+    /// Divides an item of `size` bytes into the bytes in its segment and a number of whole segments. A
+    /// remainder above three quarters of a segment takes a whole segment.
     fn split(&self, size: u64) -> (u64, u32) {
         let rest = size % self.segment_len;
         let whole = u32::try_from(size / self.segment_len).unwrap_or(u32::MAX);
@@ -218,7 +219,7 @@ impl S3Fifo {
         true
     }
 
-    /// An open segment for this kind of item with room for `inline` bytes.
+    /// Returns an open segment for this kind of item with at least `inline` free bytes.
     fn open_segment(&mut self, kind: Kind, inline: u64) -> Option<u32> {
         let open = &mut self.handles[self.turn].open;
         let kinds = open.iter().map(|(kind, _)| *kind);
@@ -271,7 +272,7 @@ impl S3Fifo {
         true
     }
 
-    /// Moves or evicts the items of a segment, which was removed from its queue before.
+    /// Moves or evicts the items of a segment. The caller has removed the segment from its queue.
     fn empty_segment(&mut self, segment: u32, reason: Reason) {
         let emptied = std::mem::replace(&mut self.segments[segment as usize], NO_SEGMENT);
         let mut evictions = 0;
@@ -286,7 +287,7 @@ impl S3Fifo {
         self.ghosts.count_evictions(evictions, self.live);
     }
 
-    /// Moves an item or evicts it; returns whether it was kept.
+    /// Moves or evicts an item; returns whether the cache still holds it.
     fn keep(&mut self, key: u32, item: Item, queue: Queue, reason: Reason) -> bool {
         let limit = &mut self.handles[self.turn].limit;
         let kept = match reason {
@@ -334,7 +335,7 @@ impl S3Fifo {
     }
 }
 
-/// The lifetime class of an item: items that expire at about the same time share segments.
+/// Returns the lifetime class of an item. Items that expire at about the same time share segments.
 #[expect(clippy::cast_possible_truncation, reason = "less than 8")]
 fn lifetime_class(expires_ms: u64, now_ms: u64) -> u8 {
     const SPAN_BITS: u32 = 22;

@@ -38,7 +38,7 @@ fn play(command: &str, memory_mb: u64, stream: &Stream) -> Replayed {
     replayed
 }
 
-/// The path of larderd, if cargo has built it.
+/// The command of larderd, if cargo has built it.
 fn larderd() -> Option<String> {
     let folder = std::env::current_exe().ok()?.parent()?.parent()?.to_owned();
     let program = folder.join("larderd");
@@ -50,7 +50,7 @@ fn scratch_file(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("larder-bench-test-{}-{name}", std::process::id()))
 }
 
-/// In a server that holds all items, only the first request for each key misses.
+/// If the server holds all items, only the first request for each key misses.
 #[test]
 fn only_new_keys_miss_if_all_items_fit() {
     let stream = workload("onehit+lognormal", 60_000, 10_000).stream("").unwrap();
@@ -83,7 +83,8 @@ fn larderd_is_near_s3_fifo() {
     assert!((missed / simulated.s3fifo.miss_ratio() - 1.0).abs() < 0.08, "{missed}: {simulated:?}");
 }
 
-/// A stream of 3.5 s whose keys have a TTL of 1 s. Without its own times, all keys would hit.
+/// A stream of 3.5 s whose keys have a TTL of 1 s. If the replay ignored the times of requests, no key
+/// would expire.
 #[test]
 fn expired_keys_miss_again() {
     let stream = workload("ttl", 3500, 10).stream("").unwrap();
@@ -92,8 +93,8 @@ fn expired_keys_miss_again() {
     assert!(replayed.stats.misses >= 20, "{replayed:?}");
 }
 
-/// memcached does not hold all new keys. If a lookup stored the keys that it misses, a second one
-/// would find more of them.
+/// memcached does not hold all new keys. If the first lookups stored the keys that miss, the second
+/// lookups would have fewer misses.
 #[test]
 fn only_look_ups_are_counted_and_they_store_nothing() {
     let workload = NAMED.iter().find(|workload| workload.name == "old-then-new").unwrap();

@@ -1,4 +1,4 @@
-//! The integration tests of larder-capacity, one program.
+//! The integration tests of larder-capacity in one program.
 
 mod fill;
 mod hitratio;

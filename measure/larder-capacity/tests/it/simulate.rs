@@ -4,7 +4,7 @@ use larder_capacity::simulate::{Lru, Optimum, Policy, Request, S3Fifo, Settings,
 use proptest::prelude::*;
 use std::num::NonZeroU32;
 
-/// A generated request: milliseconds since the one before, key, size, TTL in seconds (0 is none).
+/// A generated request: milliseconds since the previous one, key, size, TTL in seconds (0 for none).
 type Drawn = (u64, u32, u32, u32);
 
 fn stream(drawn: &[Drawn]) -> Vec<Request> {
@@ -118,10 +118,11 @@ proptest! {
     }
 }
 
-/// If all items fit, every policy has all possible hits, and their number is the bound.
+/// If all items fit into the cache, every policy has all possible hits, and their number is the bound.
 #[test]
 fn a_cache_that_holds_all_items_misses_only_new_and_expired_ones() {
-    // Key 1 lives 2 s: stored at 0, hit at 1.0 and 1.9, gone at 2.0, hit at 3.9, gone at 4.0.
+    // Key 1 has a TTL of 2 s: stored at 0, hit at 1.0 and 1.9, expired at 2.0 and stored again, hit
+    // at 3.9, expired at 4.0.
     let times = [0, 1000, 1900, 2000, 3900, 4000];
     let mut drawn: Vec<Drawn> = Vec::new();
     let mut before = 0;
@@ -139,8 +140,8 @@ fn a_cache_that_holds_all_items_misses_only_new_and_expired_ones() {
     assert_eq!(hits_at_most(&requests, 1000, |_| 1), 3.0);
 }
 
-/// Requests 8,000 keys with values of 300 bytes twice from a cache of 4 MiB, then 300 keys with values
-/// of 10,000 bytes, each twice, too. Returns how many of the small items are still held.
+/// Requests 8,000 keys with items of 300 bytes twice from a cache of 4 MiB, then 300 keys with items of
+/// 10,000 bytes, each twice. Returns the number of small items that the cache still holds.
 fn survivors(size_exponent: f64, threads: usize) -> usize {
     let settings = Settings { size_exponent, threads, ..Settings::default() };
     let mut cache = S3Fifo::new(4 << 20, settings);
@@ -163,11 +164,11 @@ fn small_items_outlive_large_ones_if_size_counts() {
 
 #[test]
 fn large_values_have_chains_of_segments() {
-    // Segments of 16 KiB: three of them and 850 bytes, for each of 70 keys.
+    // Each item takes three segments of 16 KiB and 850 bytes of a fourth one.
     let requests: Vec<Drawn> = (0..140).map(|i| (1, i % 70, 50_002, 0)).collect();
     let mut cache = S3Fifo::new(4 << 20, Settings::default());
     let hits = play(&mut cache, &stream(&requests), 4 << 20);
-    assert_eq!(count(&hits), 70, "all fit");
+    assert_eq!(count(&hits), 70, "the cache holds all 70 items");
     let too_large = Request { now_ms: 200, key: 99, size: 3 << 20, ttl_secs: None };
     assert_eq!([0; 2].map(|_| cache.request(&too_large)), [false; 2]);
     assert_eq!(cache.used(), 70 * 50_002);
@@ -175,7 +176,8 @@ fn large_values_have_chains_of_segments() {
 
 #[test]
 fn the_optimum_keeps_what_returns_soonest() {
-    // Two fit. At the request for 3, key 1 returns before 2, and 3 never: 3 is not kept at all.
+    // The cache holds two items. After the request for key 3, keys 1 and 2 are requested again and 3 is
+    // not, so the cache does not store 3.
     let keys = [1, 2, 3, 1, 2, 4, 1];
     let requests = stream(&keys.map(|key| (1, key, 10, 0)));
     let hits = play(&mut Optimum::new(20, &requests), &requests, 20);

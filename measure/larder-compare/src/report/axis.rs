@@ -30,8 +30,8 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// An axis whose range includes all values. On a logarithmic axis, values that are not positive
-    /// are at its lower end.
+    /// An axis whose range includes all values. A logarithmic axis shows values up to 0 at its lower
+    /// end.
     pub(crate) fn of(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Self {
         let most = values.clone().fold(0.0, f64::max);
         let ticks = match scale {
@@ -73,7 +73,7 @@ fn multiples(step: f64, most: f64) -> Vec<f64> {
     multiples.take(count + 1).collect()
 }
 
-/// Ticks at 1, 2 and 5 times powers of ten, or only at powers of ten if there would be more than nine.
+/// Ticks at 1, 2 and 5 times powers of ten, or only at powers of ten if these are more than nine.
 fn logarithmic(least: f64, most: f64) -> Vec<f64> {
     let round = |leading: &[f64]| {
         let powers = (-12..=15).map(|power| 10f64.powi(power));

@@ -6,11 +6,11 @@ use crate::statistics::Interval;
 use crate::summary::{Row, Summary, Table};
 use std::collections::BTreeMap;
 
-/// The metrics by which servers are ranked.
+/// The metrics of the ranking.
 const RANKED: [Metric; 5] =
     [Metric::Throughput, Metric::P50, Metric::P99, Metric::Cpu, Metric::HeldByLimit];
 
-/// Sentences, the most important first.
+/// The conclusions as sentences, the most important ones first.
 pub(crate) fn conclusions(report: &Report<'_>) -> Vec<String> {
     let summary = &report.summary;
     let mut sentences: Vec<String> =
@@ -25,7 +25,7 @@ pub(crate) fn conclusions(report: &Report<'_>) -> Vec<String> {
     sentences
 }
 
-/// The servers with the best median, and pairs without a difference.
+/// A sentence with the best servers in a metric, and the number of places without a clear winner.
 fn ranking(summary: &Summary, metric: Metric) -> Option<String> {
     let mut wins: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut places, mut unclear) = (0, 0);
@@ -51,11 +51,11 @@ fn ranking(summary: &Summary, metric: Metric) -> Option<String> {
 
 enum Winner<'t> {
     Clear(&'t str),
-    /// The runs show no difference between the best and the next one, or are too few.
+    /// The best and the next one have no significant difference, or too few runs.
     Unclear,
 }
 
-/// The best of at least two servers that did not fail at a place.
+/// The best of the servers without failures at a place; `None` for fewer than two.
 fn winner(table: &Table, metric: Metric) -> Option<Winner<'_>> {
     let sound = table.rows.iter().filter(|row| !row.has_failed());
     let mut ranked: Vec<(&Row, f64)> =
@@ -92,7 +92,7 @@ fn disturbances(report: &Report<'_>) -> Option<String> {
     })
 }
 
-/// Where servers have more threads than cores.
+/// A sentence about servers with more threads than cores.
 fn crowded(report: &Report<'_>) -> Option<String> {
     let cores = report.setup.server_cores.count();
     let threads = report.summary.tables.iter().map(|table| table.place.threads);

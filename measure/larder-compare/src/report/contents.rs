@@ -6,7 +6,7 @@ use crate::summary::Summary;
 /// The data of a report.
 #[derive(Debug)]
 pub(crate) struct Report<'r> {
-    /// Everything that the results depend on.
+    /// The setup of the results.
     pub(crate) setup: &'r Setup,
     /// The result of each cell.
     pub(crate) records: &'r [Record],

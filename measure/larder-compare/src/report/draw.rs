@@ -84,7 +84,7 @@ impl Drawing {
         format!("{}{style}{}", &self.svg[..after], &self.svg[after..])
     }
 
-    /// The SVG for embedding in HTML, which needs no namespace.
+    /// The SVG for embedding in HTML, without the namespace.
     pub(crate) fn inline(&self) -> String {
         self.svg.replacen(r#" xmlns="http://www.w3.org/2000/svg""#, "", 1)
     }
@@ -145,7 +145,7 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         Ok(())
     }
 
-    /// Names of the servers, then of those that are not installed.
+    /// The names of the servers, then of the missing ones.
     fn legend_words(&self) -> Vec<String> {
         let mut words: Vec<String> = self.figure.series.iter().map(|s| s.name.clone()).collect();
         if !self.figure.absent.is_empty() {
@@ -327,7 +327,7 @@ fn pixels(place: f64) -> i32 {
     place.round() as i32
 }
 
-/// Ranges of adjacent points that have values, and are connected by lines.
+/// Ranges of adjacent points with values, which lines connect.
 fn joined(points: &[Point]) -> Vec<std::ops::Range<usize>> {
     let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
     for (number, _) in points.iter().enumerate().filter(|(_, point)| point.spread.is_some()) {

@@ -11,7 +11,7 @@ use crate::summary::{Row, Standing, Summary, Table};
 /// A plot.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
-    /// The metric, and the parameters that all points share.
+    /// The metric, and the common parameters of all points.
     pub(crate) title: String,
     /// The scale of the vertical axis.
     pub(crate) scale: Scale,
@@ -46,11 +46,11 @@ pub(crate) struct Series {
 /// The result of a server at a tick.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
-    /// Median and spread; nothing if there is no result.
+    /// Median and spread; `None` without a result.
     pub(crate) spread: Option<Spread>,
-    /// Whether a run failed. Then the point is crossed out.
+    /// Whether a run failed. The plot crosses out the point.
     pub(crate) failed: bool,
-    /// Whether a run was disturbed. Then the point has a ring.
+    /// Whether other programs disturbed a run. The plot draws a ring around the point.
     pub(crate) disturbed: bool,
     /// Text of the tooltip.
     pub(crate) tip: String,
@@ -77,8 +77,8 @@ impl Figure {
         }
     }
 
-    /// The latencies at a place by percentile, in the form of HdrHistogram's plots: each step to the right
-    /// leaves out about half or a fifth of the remaining requests. Nothing without loads.
+    /// The latencies at a place by percentile, as in HdrHistogram's plots: each step to the right leaves a
+    /// half to a tenth of the slower requests. `None` without loads.
     pub(crate) fn percentiles(table: &Table) -> Option<Self> {
         let figure = |courses: &[Course]| {
             let spread = |quantile: f64| {
@@ -91,7 +91,7 @@ impl Figure {
         Self::of_courses(table, "Latency by percentile", "Percentile", scale, metric, ticks, figure)
     }
 
-    /// The rate at a place over time. Nothing without loads of at least three seconds.
+    /// The rate at a place over time. `None` without loads of at least three seconds.
     pub(crate) fn over_time(table: &Table) -> Option<Self> {
         let courses = table.rows.iter().filter_map(Row::figures).flat_map(|f| &f.courses);
         let seconds = courses.map(|course| course.by_second.len()).max().filter(|s| *s >= 3)?;
@@ -99,7 +99,7 @@ impl Figure {
         let steps = || (0..seconds).step_by(step);
         let figure = |courses: &[Course]| steps().map(|from| rate(courses, from, step)).collect();
         let ticks = steps().map(|from| (from + step).to_string()).collect();
-        let (title, varies) = ("Rate over time", "Seconds since the begin");
+        let (title, varies) = ("Rate over time", "Seconds since the start");
         Self::of_courses(table, title, varies, Scale::Linear, Metric::Throughput, ticks, figure)
     }
 
@@ -153,7 +153,7 @@ impl Figure {
 
 /// The quantiles of plots by percentile.
 const QUANTILES: [f64; 10] = [0.0, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 0.99999];
-/// Number of ticks of plots over time.
+/// Maximum number of ticks of plots over time.
 const TICKS_MAX: usize = 20;
 
 fn percent(quantile: f64) -> String {
@@ -161,7 +161,7 @@ fn percent(quantile: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The mean rate of `step` seconds from a second on; nothing where no run lasted so long.
+/// The mean rate of `step` seconds from second `from`; `None` if no run lasted so long.
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no last digit")]
 fn rate(courses: &[Course], from: usize, step: usize) -> Option<Spread> {
     let of_run = |course: &Course| {
@@ -171,7 +171,7 @@ fn rate(courses: &[Course], from: usize, step: usize) -> Option<Spread> {
     Spread::of(courses.iter().filter_map(of_run).collect())
 }
 
-/// The ticks and tables of places where the metric applies, or where no server has a result.
+/// The ticks and tables of the places where the metric applies or no server has a result.
 fn places(summary: &Summary, view: &View, metric: Metric) -> (Vec<String>, Vec<usize>) {
     let means = |table: &usize| {
         let metrics = summary.tables[*table].metrics();

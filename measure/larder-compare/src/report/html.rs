@@ -42,8 +42,8 @@ pub(super) fn html(
                     label { input type="radio" name="scale" value="linear" checked; " linear" }
                     " "
                     label { input type="radio" name="scale" value="logarithmic"; " logarithmic" }
-                    ". Points are medians, bars range from the lowest run to the highest, and a cross "
-                    "marks a server of which a run failed, a ring one whose runs other programs disturbed. Move the pointer to a point to read its value. The "
+                    ". Points are medians, and bars range from the lowest run to the highest. A cross marks a "
+                    "server with a failed run, a ring one with runs that other programs disturbed. Move the pointer to a point to read its value. The "
                     "plots are also files in "
                     code { (PLOTS) "/" } "."
                 }

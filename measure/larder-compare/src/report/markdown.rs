@@ -39,14 +39,14 @@ pub(crate) fn markdown(report: &Report<'_>) -> String {
     text
 }
 
-/// A note where servers have more threads than cores.
+/// A note on servers with more threads than cores.
 pub(crate) fn crowd(report: &Report<'_>, table: &Table) -> Option<String> {
     let (threads, cores) = (table.place.threads, report.setup.server_cores.count());
     let plural = if cores == 1 { "" } else { "s" };
     (threads > cores).then(|| format!("The servers' {threads} threads share {cores} core{plural}."))
 }
 
-/// The setup that results depend on, one line for each fact.
+/// The setup of the results, one line per fact.
 pub(crate) fn facts(report: &Report<'_>) -> Vec<String> {
     let (setup, suite) = (report.setup, &report.setup.suite);
     let machine = &setup.machine;
@@ -83,12 +83,12 @@ fn rows(table: &Table) -> String {
     if notes.is_empty() { text } else { text + "\n" + &notes }
 }
 
-/// How many runs failed or were disturbed, in words; nothing if none.
+/// The numbers of failed and of disturbed runs, in words; empty without any.
 pub(crate) fn marks(row: &Row) -> String {
     row.failed_runs().into_iter().chain(row.disturbed_runs()).collect::<Vec<_>>().join(", ")
 }
 
-/// Who isn't there, and what runs that failed, and faults in those that did not, have to say.
+/// The missing servers, the reasons of failed runs, and the faults of the other runs.
 pub(crate) fn notes(table: &Table) -> Vec<String> {
     let absent = table.rows.iter().filter(|row| matches!(row.standing, Standing::Absent));
     let absent: Vec<&str> = absent.map(|row| row.server.as_str()).collect();

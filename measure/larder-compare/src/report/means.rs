@@ -1,4 +1,4 @@
-//! Plots of means with standard deviations, for measurements that are not those of a suite.
+//! Plots of means with standard deviations, for measurements outside of suites.
 
 use super::axis::{Axis, Scale};
 use super::draw::Drawing;
@@ -15,18 +15,18 @@ pub struct MeanPlot {
     pub title: String,
     /// The numbers of threads, in ascending order.
     pub threads: Vec<u32>,
-    /// The compared quantity.
+    /// The compared clients.
     pub series: Vec<MeanSeries>,
 }
 
-/// The times of one of those that are compared.
+/// The times of one client.
 #[derive(Clone, Debug, Deserialize)]
 pub struct MeanSeries {
     /// Its name.
     pub name: String,
-    /// Determines its colour and marker.
+    /// Index of its colour and marker.
     pub place: usize,
-    /// Mean and standard deviation in µs for each number of threads; nothing where there is no result.
+    /// Mean and standard deviation in µs for each number of threads; `None` without a result.
     pub points: Vec<Option<(f64, f64)>>,
 }
 
@@ -40,7 +40,7 @@ impl MeanPlot {
     }
 
     /// Means with their standard deviations by number of threads. A mean minus its deviation can be negative, so the
-    /// axis does not depend on it; what is below the axis is cut off.
+    /// range of the axis ignores it, and bars end at the axis.
     fn figure(&self) -> Figure {
         let point = |name: &str, threads: u32, found: Option<(f64, f64)>| {
             let spread = found.and_then(|(mean, deviation)| {

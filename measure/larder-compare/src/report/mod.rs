@@ -27,7 +27,7 @@ use std::path::Path;
 use view::View;
 
 impl<'r> Report<'r> {
-    /// Writes all files, replacing those of an earlier report.
+    /// Writes all files, and replaces those of an earlier report.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -68,7 +68,7 @@ impl<'r> Report<'r> {
         Ok(drawings)
     }
 
-    /// Draws the latencies by percentile and the rate over time at a place, where loads have them.
+    /// Draws the latencies by percentile and the rate over time at a place, if it has loads.
     fn draw_courses(&self, table: &Table, plots: &Path) -> Result<Vec<Drawing>, Error> {
         let mut drawings = Vec::new();
         for figure in [Figure::percentiles(table), Figure::over_time(table)].into_iter().flatten() {

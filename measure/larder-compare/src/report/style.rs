@@ -1,4 +1,4 @@
-//! Colours of plots. All colours except those of servers change in dark mode.
+//! Colours of plots. Dark mode replaces all colours except those of servers.
 
 use plotters::style::RGBColor;
 

@@ -87,15 +87,14 @@ fn the_csv_file_has_a_line_for_each_cell() {
     assert_eq!(&first[column("p99.9_micros")], "2222.2222");
 }
 
-/// 10 latencies and costs and a throughput, by 2 phases, 2 numbers of threads and 2 depths, on 2
-/// scales.
+/// Eleven compared metrics, by 2 phases, 2 numbers of threads and 2 pipelines, on 2 scales.
 fn plots_are_files_too(plots: &Path) {
     let names: Vec<String> = std::fs::read_dir(plots)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     let of = |end: &str| names.iter().filter(|name| name.ends_with(end)).count();
-    // And the latencies by percentile and the rate over time at 8 places.
+    // Further plots are the latencies by percentile and the rate over time at 8 places.
     let figures = 11 * (2 * 2 + 2 * 2) * 2 + 2 * 8;
     assert_eq!((of(".svg"), of(".png")), (figures, figures));
     assert!(names.contains(&"mixed-get-1-thread-p99.99-logarithmic.svg".to_owned()), "{names:?}");

@@ -1,4 +1,4 @@
-//! Selects the places of a plot: one dimension varies, all others are the same.
+//! Selects the places of a plot: one dimension varies, and all others are equal.
 
 use crate::metric::Metric;
 use crate::summary::{Combination, Summary, Table};
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 /// The places of a plot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
-    /// The dimensions that are the same at all places.
+    /// The dimensions that are equal at all places.
     pub(crate) heading: String,
     /// The dimension that varies.
     pub(crate) varies: &'static str,
@@ -15,7 +15,7 @@ pub(crate) struct View {
     pub(crate) ticks: Vec<String>,
     /// The places, as indices of tables.
     pub(crate) tables: Vec<usize>,
-    /// Whether the dimension is numeric, so that points are connected by lines.
+    /// Whether the dimension is numeric, so that lines connect the points.
     pub(crate) joined: bool,
 }
 
@@ -38,7 +38,7 @@ fn count(number: usize, what: &str) -> String {
 }
 
 impl View {
-    /// All views of a summary: by pipeline and by threads, as far as they vary; otherwise by workload.
+    /// All views of a summary: by pipeline and by threads, if they vary; otherwise by workload.
     pub(crate) fn all(summary: &Summary) -> Vec<Self> {
         let mut views = Self::along(summary, PIPELINE);
         views.extend(Self::along(summary, THREADS));
@@ -85,7 +85,7 @@ impl View {
         }
     }
 
-    /// The metrics that can be plotted in this view.
+    /// The metrics to plot in this view.
     pub(crate) fn metrics(&self, summary: &Summary) -> Vec<Metric> {
         let tables = || self.tables.iter().map(|number| &summary.tables[*number]);
         let there = |metric: &Metric| tables().any(|table| table.metrics().contains(metric));

@@ -135,7 +135,7 @@ fn servers_that_work_fail_or_are_not_installed() {
             other => panic!("{other:?}"),
         }
     }
-    // Servers alternate, and the second run begins with another one.
+    // Servers alternate, and the second run starts with another server.
     let order: Vec<&str> = records.iter().map(|record| record.cell.server.as_str()).collect();
     assert_eq!(order[..3], ["it", "redis", "dies"]);
     assert_eq!(order[6..9], ["redis", "dies", "it"]);
@@ -155,7 +155,7 @@ fn an_interrupted_comparison_is_resumed() {
     bench.go();
     let lines = bench.lines();
     assert_eq!(lines.len(), 1 + 4);
-    // The file of a comparison that was stopped while it wrote the last but one record.
+    // The file of a comparison that was killed while it wrote the third record.
     let cut = format!("{}\n{}", lines[..3].join("\n"), &lines[3][..20]);
     std::fs::write(bench.out(Results::FILE), cut).unwrap();
     let (progress, _) = bench.go();
@@ -211,11 +211,11 @@ fn a_signal_ends_the_server_too() {
     assert!(matches!(result, Err(Error::Interrupted(_))), "{result:?}");
     let pid = std::fs::read_to_string(folder.path().join("pid")).unwrap();
     let pid = Pid::from_raw(pid.trim().parse().unwrap());
-    assert!(kill(pid, None).is_err(), "it is gone");
-    assert!(bench.records().is_empty(), "half a measurement is none");
+    assert!(kill(pid, None).is_err(), "the server has ended");
+    assert!(bench.records().is_empty(), "an interrupted measurement has no record");
 }
 
-/// The script itself uses next to no CPU time.
+/// The script itself uses almost no CPU time.
 #[test]
 fn the_cost_of_a_server_that_a_script_starts_is_known() {
     let script = "memcached -u root -U 0 -t 1 -s \"$0\" & wait";
@@ -275,13 +275,13 @@ fn a_fill_counts_the_items_in_the_cache() {
     let suite = suite.replace(line, "fill = { value_bytes = 1000 }");
     let bench = Bench::of(&suite.replace("runs = 2", "runs = 1"));
     let (progress, tables) = bench.go();
-    // It is measured again if the machine is busy with other programs.
+    // A busy machine causes further attempts.
     let Some(Record { found: Found::Held(held), .. }) = bench.records().pop() else {
         panic!("{tables}")
     };
     // 8 MiB hold at most 8389 values.
     assert!((1000.0..8389.0).contains(&held.items), "{held:?}");
     assert_eq!(held.limit_bytes, 8 << 20);
-    assert!(progress.contains("[1/1]"), "it is not repeated for each pipeline: {progress}");
+    assert!(progress.contains("[1/1]"), "one measurement for all pipelines: {progress}");
     assert!(tables.contains("| Items per GiB of limit | Items per GiB of RSS |"), "{tables}");
 }

@@ -1,4 +1,4 @@
-//! Servers that freeze, die or refuse: their measurements have failed, and are no results.
+//! Servers that freeze, exit or refuse requests: their measurements fail and have no results.
 
 use crate::common::{Bench, Ended, MEMCACHED, misbehaving, suite_text};
 
@@ -7,13 +7,13 @@ fn a_server() {
     misbehaving::serve();
 }
 
-/// A suite with memcached and a server that behaves as `behaviour` says, in one run.
+/// A suite of one run with memcached and a server with this behaviour.
 fn beside_memcached_suite(behaviour: &str) -> String {
     let suite = suite_text(&MEMCACHED, &misbehaving::entry("broken", behaviour));
     suite.replace("pipelines = [1, 5]", "pipelines = [1]").replace("runs = 2", "runs = 1")
 }
 
-/// A comparison of memcached with a server that behaves as `behaviour` says, without a warm-up.
+/// A comparison of memcached and a server with this behaviour, without a warm-up.
 fn beside_memcached(behaviour: &str, load: &str) -> Bench {
     let suite = beside_memcached_suite(behaviour);
     Bench::of(&suite.replace("-n 100", load).replace("warm_up_secs = 0.05", "warm_up_secs = 0"))
@@ -43,7 +43,7 @@ fn fails(bench: &Bench, reason: &str) {
     let plot = bench.read("plots/1-thread-pipeline-1-throughput-linear.svg");
     assert!(plot.contains("broken failed: "), "{plot}");
     let html = bench.read("report.html");
-    assert!(html.contains("failed: "), "the page says so");
+    assert!(html.contains("failed: "), "the page shows the failure");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_frozen_server_has_no_result_in_a_counted_run() {
 #[test]
 fn a_server_that_freezes_while_keys_are_set_has_no_result() {
     let load = "-n 1000 --timeout 1 --fill --key-maximum 5000";
-    fails(&beside_memcached("freezes", load), "while the keys were set");
+    fails(&beside_memcached("freezes", load), "during --fill");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_server_that_refuses_every_set_has_no_result() {
     fails(&beside_memcached("refuses", "-n 100"), "SERVER_ERROR out of memory storing object");
 }
 
-/// The warm-up sets the keys, and all of them are refused; what is measured are gets, which find none.
+/// The server refuses all sets of the warm-up, so the measured gets are all misses.
 #[test]
 fn a_server_that_refuses_sets_during_the_warm_up_has_no_result() {
     let load = "-n 100 --fill --key-maximum 50";

@@ -1,4 +1,4 @@
-//! The integration tests of larder-compare, one program. `disturbed.rs` uses all processors and is another.
+//! The integration tests of larder-compare, in one program. `disturbed.rs` uses all processors and is a separate one.
 
 mod common;
 mod compare;

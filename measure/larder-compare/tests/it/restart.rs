@@ -1,4 +1,4 @@
-//! Trials in which the server is restarted during the load.
+//! Trials with a restart of the server during the load.
 #![cfg(target_os = "linux")]
 
 use crate::common::Bench;
@@ -8,7 +8,7 @@ use larder_compare::suite::Suite;
 
 const KEYS: &str = "--key-minimum 1 --key-maximum 2000 -d 500 --verify";
 
-/// A suite with one server, which is restarted a second after the load has begun.
+/// A suite with one server that restarts a second after the start of the load.
 fn suite(options: &str, of_server: &str, signal: &str, load: &str) -> String {
     let usual =
         "\"memcached\", \"-u\", \"root\", \"-U\", \"0\", \"-l\", \"127.0.0.1\", \"-p\", \"{port}\"";
@@ -52,7 +52,7 @@ fn items_that_a_restart_keeps_are_found() {
     let of_server = "restart_signal = \"USR1\"\nrestart_pause_secs = 2";
     let record = record_of(&suite(options, of_server, "TERM", &format!("{KEYS} --test-time 6")));
     let restart = record.restart.unwrap_or_else(|| panic!("{record:?}"));
-    assert!(restart.items_before >= 3000, "the load's items, and the trial's own: {restart:?}");
+    assert!(restart.items_before >= 3000, "the items of the load and of the check: {restart:?}");
     assert_eq!(restart.items_after, restart.items_before);
     assert_eq!((restart.changed_lost, restart.changed_wrong, restart.deleted_back), (0, 0, 0));
     let (found, missed) = restart.found_after;

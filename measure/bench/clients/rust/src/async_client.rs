@@ -1,4 +1,4 @@
-//! The crate `async-memcached`, whose connections are in a pool of `deadpool`.
+//! The crate `async-memcached`, with a connection pool of the crate `deadpool`.
 
 use super::tasks::AsyncLibrary;
 use async_memcached::{AsciiProtocol, Client, Error};
@@ -8,7 +8,7 @@ use larder_bench::clients;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// It has no timeouts of its own.
+/// Timeout of each step, because async-memcached has none.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) struct AsyncMemcached;
@@ -72,7 +72,7 @@ async fn take(pool: &Pool<Connections>) -> Result<Object<Connections>, String> {
     pool.get().await.map_err(|error| error.to_string())
 }
 
-/// A connection with an error is not used again: it does not find out itself that the server has closed it.
+/// Removes a connection with an error from the pool, because async-memcached does not detect that the server closed it.
 fn settled<T>(
     client: Object<Connections>,
     outcome: Result<Result<T, Error>, String>,

@@ -1,7 +1,7 @@
 //! Measures Rust clients of memcached: `larder-bench-clients CLIENT --server HOST:PORT --mode pool ...`
 //!
-//! docs/client-benchmarks.md defines the arguments and the lines that are printed, which all drivers have in common. A further
-//! client is a `Library` if it is for threads, or an `AsyncLibrary` if it is for tasks.
+//! docs/client-benchmarks.md defines the arguments and the output lines of all drivers. To add a client, implement
+//! `Library` if it blocks threads, or `AsyncLibrary` if it is asynchronous.
 #![forbid(unsafe_code)]
 
 mod async_client;

@@ -1,10 +1,10 @@
-//! The crate `memcache`: its classic client, and the one that is to replace it.
+//! The crate `memcache`: its classic client, and `memcache::exp`, the planned replacement.
 
 use larder_bench::clients::{Connections, Library};
 use memcache::exp::{self, Memcache, Ttl};
 use memcache::{Client, MemcacheError};
 
-/// The classic client, over the binary protocol, which is its default. r2d2 keeps all connections of its pool open.
+/// The classic client, over its default, the binary protocol. r2d2 keeps all connections of the pool open.
 pub(crate) struct Classic;
 
 impl Library for Classic {
@@ -49,7 +49,7 @@ impl Library for Experimental {
     type Error = exp::Error;
 
     fn connect(server: &str, connections: Connections) -> Result<Memcache, exp::Error> {
-        // Its calls and connecting take a second at most by default.
+        // By default, connects and calls time out after a second.
         let builder = Memcache::builder()
             .max_idle(connections.max())
             .max_connections(Some(connections.max()));

@@ -1,4 +1,4 @@
-//! Measurements of a client for tasks. All of them run on one thread, as the driver has one core.
+//! Measurements of an asynchronous client. All tasks run on one thread, because the driver has one core.
 
 use larder_bench::clients::{
     Arguments, Connections, Errors, Failure, Harness, Load, Mode, OUTAGE_MIN, RECOVERY_MAX,
@@ -14,14 +14,14 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Barrier;
 use tokio::task::JoinHandle;
 
-/// A client library for tasks.
+/// An asynchronous client library.
 pub(crate) trait AsyncLibrary: Send + Sync + 'static {
-    /// Its name in lines of CSV.
+    /// The client's name in CSV lines.
     const NAME: &'static str;
     /// A client with its connections. Clones share them.
     type Client: Clone + Send + Sync + 'static;
 
-    /// A client for the server at `HOST:PORT`, with these connections. Its calls fail after a second.
+    /// Creates a client of the server at `HOST:PORT`. Its calls time out after a second.
     fn connect(server: &str, connections: Connections) -> Result<Self::Client, String>;
 
     /// Stores a value that does not expire.
@@ -37,24 +37,24 @@ pub(crate) trait AsyncLibrary: Send + Sync + 'static {
         key: &str,
     ) -> impl Future<Output = Result<Option<Vec<u8>>, String>> + Send;
 
-    /// The values that there are, in the order of the keys.
+    /// The values of the keys that exist, in the order of `keys`.
     fn get_many(
         client: &Self::Client,
         keys: &[&str],
     ) -> impl Future<Output = Result<Vec<Vec<u8>>, String>> + Send;
 }
 
-/// Callers that are tasks.
+/// A [`Harness`] whose callers are tasks.
 pub(crate) struct Tasks<'a, L> {
     arguments: &'a Arguments,
     runtime: Runtime,
     library: PhantomData<L>,
 }
 
-/// A task of a measurement.
+/// The state of a task.
 struct Caller<L: AsyncLibrary> {
     server: String,
-    /// `None` if each operation has a connection of its own.
+    /// `None` if each operation opens a connection.
     client: Option<L::Client>,
     item: ThreadItem,
 }
@@ -127,7 +127,7 @@ impl<L: AsyncLibrary> Harness for Tasks<'_, L> {
                         let begun = Instant::now();
                         let mut errors = Errors::default();
                         for number in 0..2 {
-                            // After a set that failed, nobody knows which value there is.
+                            // After a failed set, the stored value is unknown.
                             if errors.count(caller.set(number).await)? {
                                 errors.count(caller.get(number).await)?;
                             }
@@ -163,7 +163,7 @@ impl<L: AsyncLibrary> Harness for Tasks<'_, L> {
                 })
             };
             let tasks = callers.iter().map(spawn).collect();
-            // All tasks wait at the barrier; they continue as soon as this task waits again.
+            // The first wait returns when all tasks are ready; the second one starts them.
             barrier.wait().await;
             let (begun, cpu_before) = (Instant::now(), own_cpu_secs());
             barrier.wait().await;
@@ -212,7 +212,7 @@ impl<L: AsyncLibrary> Harness for Tasks<'_, L> {
     }
 }
 
-/// The latencies of a task that sets and gets without a pause.
+/// Sets and gets without a pause for `time`. Returns the latencies and the errors.
 async fn set_and_get<L: AsyncLibrary>(
     caller: &Caller<L>,
     time: Duration,

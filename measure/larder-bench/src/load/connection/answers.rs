@@ -1,7 +1,7 @@
-//! Interpretation of answers: detects the last response to a request, and counts each.
+//! Interpretation of answers: counts responses, and detects the last response to a request.
 //!
-//! This module has no socket. A [`Source`] decodes responses to its requests and counts them for the
-//! first request that is outstanding, a [`PendingRequest`].
+//! This module has no socket. A [`Source`] decodes the responses to its requests, and counts them for
+//! the first outstanding request, a [`PendingRequest`].
 
 use crate::load::items::spaces::Space;
 use crate::load::stats::{Kind, LoadStats};
@@ -18,52 +18,52 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingRequest {
     pub(super) kind: Kind,
-    /// The time from which its latency is measured, in nanoseconds since the start of the run: when
-    /// the request was due (open loop) or sent (closed loop).
+    /// The time from which its latency counts, in nanoseconds since the start of the run: when the
+    /// request was due (open loop) or sent (closed loop).
     pub(super) at: u64,
     keys: u32,
     last_reply: LastReply,
-    /// Whether it was counted as answered with an error.
+    /// Whether an error was counted for it.
     failed: bool,
-    /// Whether it is a get of a trace after which a value is to be set if it misses.
+    /// Whether it is a get of a trace that is followed by a set if it misses.
     pub(super) is_settable: bool,
 }
 
 /// The meaning of a response for its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning<'b> {
-    /// It was the last response to the request.
+    /// The last response to the request.
     Last,
     /// Further responses follow.
     More,
-    /// It was an error with the server's message, and the last response to the request.
+    /// An error with the server's message, and the last response to the request.
     LastError(&'b [u8]),
-    /// It was an error with the server's message, and further responses follow.
+    /// An error with the server's message; further responses follow.
     MoreErrors(&'b [u8]),
-    /// No response to such a request looks like this.
+    /// A response that does not match the request.
     Unexpected,
 }
 
-/// Which response is the last one to a request.
+/// The position of the last response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LastReply {
-    /// The first one.
+    /// The first response.
     First,
     /// An end marker or an error.
     MarkOrError,
-    /// An end marker. Errors concern single keys and do not end the answer.
+    /// An end marker. An error is the response for one key and does not end the answer.
     Mark,
     /// The last element of an array.
     Array,
 }
 
-/// Where requests come from: how the answers to them are read and counted.
+/// An origin of requests: decodes and counts the responses to them.
 pub(super) trait Source {
     /// A response to a request.
     type Response<'b>;
 
-    /// Decodes the response at the start of `bytes`. `asked` is the kind of the request that it
-    /// answers; none if nothing was asked.
+    /// Decodes the response at the start of `bytes`. `asked` is the kind of its request; `None` if no
+    /// request is outstanding.
     fn read<'b>(load: &Load, asked: Option<Kind>, bytes: &'b [u8]) -> Read<Self::Response<'b>>;
 
     /// Counts a response to a request.
@@ -76,7 +76,7 @@ pub(super) trait Source {
     ) -> Meaning<'b>;
 }
 
-/// Sets and gets that were generated.
+/// Generated sets and gets.
 pub(super) struct SetsAndGets;
 
 impl Source for SetsAndGets {
@@ -99,7 +99,7 @@ impl Source for SetsAndGets {
     }
 }
 
-/// The user's own commands.
+/// Custom commands.
 pub(super) struct Commands;
 
 impl Source for Commands {
@@ -163,8 +163,8 @@ impl PendingRequest {
         Self::new(Kind::Get(space), at, u32::try_from(keys).unwrap_or(u32::MAX), last_reply)
     }
 
-    /// Counts one response to a command of the user's own or to a recorded request. `keys` is the
-    /// number of responses that are awaited, or 0 after the first of several lines.
+    /// Counts one response to a custom command or to a recorded request. The field `keys` is the number
+    /// of responses that follow, or 0 after the first of several lines.
     fn command_answer<'b>(&mut self, response: Response<'b>, stats: &mut LoadStats) -> Meaning<'b> {
         let mut error = None;
         let command = stats.of(self.kind);
@@ -205,7 +205,7 @@ impl PendingRequest {
         self.kind
     }
 
-    /// How long it has waited, in nanoseconds.
+    /// Its waiting time until `now` in nanoseconds.
     pub(crate) fn waited(&self, now: u64) -> u64 {
         now.saturating_sub(self.at)
     }
@@ -245,7 +245,7 @@ impl PendingRequest {
                 self.keys = self.keys.saturating_sub(1);
                 self.ends_if(self.last_reply == LastReply::First || self.is_last_of_array())
             }
-            // Of a set, that it was not stored.
+            // For a set, a miss means that the value was not stored.
             Answer::NotFound { .. } | Answer::NotStored { .. } => {
                 command.misses += 1;
                 self.keys = self.keys.saturating_sub(1);
@@ -262,7 +262,7 @@ impl PendingRequest {
                 }
                 Meaning::Last
             }
-            // Meta says `HD`, RESP `OK`.
+            // `HD` of the meta protocol, `OK` of RESP.
             Answer::Stored { .. } | Answer::Done { .. } | Answer::Ok if self.kind.is_set() => {
                 Meaning::Last
             }
@@ -296,8 +296,8 @@ impl PendingRequest {
     }
 }
 
-/// Whether a value is the one of a key that was asked for. Removes that key from `keys`, of which the
-/// first `asked` belong to the request.
+/// Whether a value is the right one for a requested key. Removes that key from `keys`, whose first
+/// `asked` elements belong to the request.
 fn is_right(
     name: Option<&[u8]>,
     value: &[u8],
@@ -318,7 +318,7 @@ fn is_right(
     key.is_some_and(|key| space.values.is_of(key, value))
 }
 
-/// The beginning of a server's message, in printable characters.
+/// The start of a server's message in printable characters.
 pub(super) fn shown(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(80)].escape_ascii().to_string()
 }

@@ -3,7 +3,7 @@
 use crate::load::items::values::typical_len;
 use crate::settings::Settings;
 
-/// The input buffer: `start..end` has arrived and is not parsed yet.
+/// The input buffer. Received bytes that are not parsed yet are at `start..end`.
 #[derive(Debug)]
 pub(super) struct Input {
     buffer: Vec<u8>,
@@ -25,7 +25,7 @@ impl Input {
         &self.buffer[self.start..self.end]
     }
 
-    /// Free space for the next read, which is never empty: the buffer grows if it is full.
+    /// Free space for the next read, at least one byte. Enlarges a full buffer.
     pub(super) fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

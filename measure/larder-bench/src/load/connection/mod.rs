@@ -29,46 +29,51 @@ pub(crate) struct Connection {
     /// The number of the server.
     server: usize,
     stage: Stage,
-    /// When the stage began.
+    /// The start of the stage.
     since: Instant,
-    /// Number of requests that are still to be sent before the connection is opened again.
+    /// Number of requests until the next reconnect.
     until_reconnect: Option<u64>,
     unsent: Vec<u8>,
     sent_len: usize,
-    /// While this many bytes are not sent, no further request is written.
+    /// Maximum number of unsent bytes at which a further request is written.
     unsent_max: usize,
     input: Input,
     pending: VecDeque<PendingRequest>,
-    /// The keys of the pending gets, if values are to be checked.
+    /// The keys of the pending gets, if values are verified.
     keys: VecDeque<u64>,
-    /// The pending gets of a trace after which a value is to be set if they miss.
+    /// The pending gets of a trace that are followed by a set if they miss.
     settable: VecDeque<Recorded>,
-    /// The sets that follow gets of a trace that missed.
+    /// The sets that follow misses of a trace.
     sets: Vec<Recorded>,
-    /// When a further request could last be written again, in nanoseconds since the start of the run.
+    /// The last time at which the full connection had room for a request again, in nanoseconds since
+    /// the start of the run.
     free_at: u64,
     /// Statistics of this connection, if they are recorded.
     client: Option<Box<ClientStats>>,
     /// The server's message, if its last answer was an error.
     last_error: Option<String>,
-    /// Whether it was lost and opened again.
+    /// Whether it was lost and reconnected.
     was_lost: bool,
 }
 
-/// How far a connection is open.
+/// The state of a connection.
+///
+/// A connection starts as `Open` or, if a later step opens it, as `Dormant`. Opening it during the run:
+/// `Connecting` → `Handshaking` → `LoggingIn` (with a login) → `Open`. `--reconnect-interval` leads from
+/// `Open` to `Connecting`, `--reconnect-on-error` from any stage to `Lost` and then to `Connecting`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It is to be opened later in the run.
+    /// A later step of the run opens it.
     Dormant,
-    /// The connection is not made.
+    /// The socket is not connected.
     Connecting,
     /// The TLS handshake is not complete.
     Handshaking,
-    /// The login is not answered.
+    /// The server has not answered the login.
     LoggingIn,
     /// Requests can be sent.
     Open,
-    /// It is lost, and is to be opened again.
+    /// It is lost and waits to be reconnected.
     Lost,
 }
 
@@ -77,7 +82,7 @@ enum Stage {
 pub(crate) enum Arrived {
     Nothing,
     Data,
-    /// The end, perhaps with data before it. No event follows it.
+    /// The end of the stream, possibly after data. No further event follows.
     End,
 }
 
@@ -92,8 +97,8 @@ impl Arrived {
 }
 
 impl Connection {
-    /// Opens the connection of client `index` of the run to a server, or prepares it if it is to be
-    /// opened later.
+    /// Opens the connection of client `index` of the run to a server, or prepares it if a later step
+    /// opens it.
     ///
     /// # Errors
     /// The server does not accept the connection.
@@ -126,25 +131,25 @@ impl Connection {
         })
     }
 
-    /// Whether the connection is to be opened later in the run.
+    /// Whether a later step of the run opens the connection.
     pub(crate) fn is_dormant(&self) -> bool {
         self.stage == Stage::Dormant
     }
 
-    /// Whether the connection has nothing to wait for.
+    /// Whether no answer and no step of the opening is outstanding.
     pub(crate) fn is_idle(&self) -> bool {
         self.pending.is_empty() && matches!(self.stage, Stage::Dormant | Stage::Open)
     }
 
-    /// Whether the connection is to be closed and opened again.
+    /// Whether the connection has sent all requests until its reconnect.
     pub(crate) fn is_used_up(&self) -> bool {
         self.until_reconnect == Some(0) && self.pending.is_empty()
     }
 
-    /// Closes the connection and begins to open it again, without waiting.
+    /// Closes the connection and starts to reconnect, without blocking.
     ///
     /// # Errors
-    /// The system refuses another socket, or the server another connection.
+    /// The system refuses a socket, or the connection attempt fails.
     pub(crate) fn reopen(&mut self, load: &Load) -> io::Result<()> {
         self.socket = Socket::unconnected(load.address(self.server), load.tls(self.server))?;
         self.unsent.clear();
@@ -152,8 +157,7 @@ impl Connection {
         self.begin_opening(load)
     }
 
-    /// Notes that the connection is lost and is to be opened again. Returns the requests that were
-    /// outstanding.
+    /// Marks the connection as lost, to be reconnected. Returns its outstanding requests.
     pub(crate) fn lose(&mut self) -> VecDeque<PendingRequest> {
         (self.stage, self.was_lost, self.last_error) = (Stage::Lost, true, None);
         self.keys.clear();
@@ -165,15 +169,15 @@ impl Connection {
         self.stage == Stage::Open
     }
 
-    /// Whether the connection is lost and not being opened again yet.
+    /// Whether the connection is lost and the reconnect has not started.
     pub(crate) fn is_lost(&self) -> bool {
         self.stage == Stage::Lost
     }
 
-    /// Begins to open the connection, without waiting.
+    /// Starts to open the connection, without blocking.
     ///
     /// # Errors
-    /// The connection cannot be made.
+    /// The connection attempt fails.
     pub(crate) fn begin_opening(&mut self, load: &Load) -> io::Result<()> {
         self.until_reconnect = load.settings.reconnect_interval;
         self.enter(Stage::Connecting);
@@ -181,10 +185,10 @@ impl Connection {
         self.go_on_opening(load)
     }
 
-    /// Logs in when the connection is made.
+    /// Continues with the TLS handshake and the login once the socket is connected.
     ///
     /// # Errors
-    /// The connection cannot be made.
+    /// The connection attempt fails.
     #[inline]
     pub(crate) fn go_on_opening(&mut self, load: &Load) -> io::Result<()> {
         if self.stage == Stage::Connecting && self.socket.is_connected()? {
@@ -211,16 +215,14 @@ impl Connection {
         (self.stage, self.since) = (stage, Instant::now());
     }
 
-    /// Why the connection has taken too long to open; none if it has not.
+    /// The error of a connection that has taken too long to open; `None` otherwise.
     pub(crate) fn overdue(&self, load: &Load) -> Option<io::Error> {
         let Settings { timeout, connection_timeout, .. } = load.settings;
         let by_timeout = (timeout, "--timeout");
         let (what, (limit, option)) = match (self.stage, connection_timeout) {
             (Stage::Dormant | Stage::Open | Stage::Lost, _) => return None,
-            (Stage::Connecting, Some(limit)) => {
-                ("it was not made", (limit, "--connection-timeout"))
-            }
-            (Stage::Connecting, None) => ("it was not made", by_timeout),
+            (Stage::Connecting, Some(limit)) => ("no connection", (limit, "--connection-timeout")),
+            (Stage::Connecting, None) => ("no connection", by_timeout),
             (Stage::Handshaking, _) => ("no answer", by_timeout),
             (Stage::LoggingIn, _) => ("the login was not answered", by_timeout),
         };
@@ -242,7 +244,7 @@ impl Connection {
         self.socket.is_handshaking()
     }
 
-    /// Takes the statistics of this connection, if they were recorded. Recording ends.
+    /// Takes the recorded statistics of this connection, and stops recording.
     pub(crate) fn take_client(&mut self) -> Option<Box<ClientStats>> {
         self.client.take()
     }
@@ -252,7 +254,7 @@ impl Connection {
         self.pending
     }
 
-    /// Describes why the connection was lost, with the server's last words.
+    /// Describes the loss of the connection, with the server's last error message.
     pub(crate) fn describe_loss(&self, load: &Load, error: &io::Error) -> String {
         let lost = match load.settings.has_several_servers() {
             true => format!("connection lost to {}", load.address(self.server)),
@@ -279,7 +281,7 @@ impl Connection {
             && self.may_write()
     }
 
-    /// Whether the output buffer may take another request.
+    /// Whether the output buffer has room for another request.
     fn may_write(&self) -> bool {
         self.unsent.len() - self.sent_len < self.unsent_max
     }
@@ -290,8 +292,7 @@ impl Connection {
         self.pending.len()
     }
 
-    /// Writes a request into the output buffer, which [`send`](Self::send) sends. `at` is the time
-    /// from which its latency is measured.
+    /// Writes a request into the output buffer, for [`send`](Self::send). Its latency counts from `at`.
     #[expect(clippy::inline_always, reason = "a request is then kept in registers")]
     #[inline(always)]
     pub(crate) fn enqueue(
@@ -370,8 +371,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends as [`send`](Self::send). If that fails, counts the answers that have arrived, among
-    /// which may be the reason.
+    /// Calls [`send`](Self::send). If that fails, reads the remaining answers, because one of them can
+    /// be an error message with the cause.
     ///
     /// # Errors
     /// The connection is lost.
@@ -392,7 +393,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads and counts the answers that have arrived.
+    /// Reads and counts answers until the socket has no more data.
     ///
     /// # Errors
     /// The connection is lost, or an answer does not follow the protocol.
@@ -426,8 +427,8 @@ impl Connection {
         }
     }
 
-    /// Reads and counts answers, for the server too if there are several, and as answers after an
-    /// outage if the connection was opened again.
+    /// Counts the answers in the input buffer: for their server if there are several, and as answers
+    /// after an outage if the connection was lost before.
     #[inline]
     fn take_answers(&mut self, load: &Load, now: u64, stats: &mut LoadStats) -> io::Result<()> {
         if load.settings.servers.len() == 1 && !self.was_lost {
@@ -453,7 +454,7 @@ impl Connection {
         }
     }
 
-    /// Reads and counts the answers to requests of a source.
+    /// Counts the answers in the input buffer to the requests of a source.
     #[inline]
     fn take_answers_to<S: Source>(
         &mut self,
@@ -462,7 +463,7 @@ impl Connection {
         stats: &mut LoadStats,
     ) -> io::Result<()> {
         let Self { input, pending, keys, last_error, client, settable, sets, free_at, .. } = self;
-        // Number of requests that were pending after the last error, or at the start.
+        // Number of pending requests after the last error, or at the start.
         let mut pending_then = pending.len();
         let was_full = pending.len() >= load.settings.pipeline;
         loop {
@@ -510,7 +511,7 @@ impl Connection {
             }
             input.start += len;
         }
-        // Later answers were no errors.
+        // The answers after the last error were successful.
         if last_error.is_some() && pending_then != pending.len() {
             *last_error = None;
         }
@@ -520,24 +521,24 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes the sets that follow gets of a trace that missed.
+    /// Takes the sets that follow misses of a trace.
     #[inline]
     pub(crate) fn take_sets(&mut self) -> impl Iterator<Item = Recorded> {
         self.sets.drain(..)
     }
 }
 
-/// How many bytes of recorded requests each connection may write before it sends them. The values of a
-/// trace have up to 1 GiB, of which a deep pipeline would take all memory. A request is written as a
-/// whole, so that a connection exceeds this by up to one value.
+/// Limit of the unsent bytes of a connection that replays a trace. Values of a trace have up to 1 GiB,
+/// so without a limit a deep pipeline could take all memory. Requests are not split, so a connection
+/// exceeds the limit by up to one value.
 fn unsent_max(settings: &Settings) -> usize {
     (UNSENT_MAX / settings.connections()).max(UNSENT_MIN)
 }
 
-/// Maximum number of bytes that all connections together may have to send: 256 MiB.
+/// Limit of the unsent bytes of all connections together: 256 MiB.
 const UNSENT_MAX: usize = 256 << 20;
 
-/// The share of a connection among many.
+/// Minimum of the limit of one connection.
 const UNSENT_MIN: usize = 64 << 10;
 
 fn malformed(bytes: &[u8]) -> io::Error {
@@ -565,7 +566,7 @@ mod tests {
         arguments: Arguments,
     }
 
-    /// Each of 64 connections may write 4 MiB, so of sets of 1 MiB the fourth is the last.
+    /// Each of 64 connections may have 4 MiB of unsent bytes: four sets of 1 MiB.
     #[test]
     fn large_recorded_values_shorten_the_pipeline() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -593,7 +594,7 @@ mod tests {
         assert_eq!(written(1 << 20, 1000), (504, 4));
     }
 
-    /// The answer arrives together with the end of the connection, which the next request finds out.
+    /// The answer and the end of the connection arrive together, and only the next write detects the end.
     #[test]
     fn answers_that_a_failing_write_finds_count_for_the_server() {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());

@@ -1,4 +1,4 @@
-//! Chooses the keys of requests.
+//! Selection of the keys of requests.
 
 use crate::settings::{Keys, Pattern};
 use rand::rngs::SmallRng;
@@ -15,7 +15,7 @@ pub(crate) enum KeyStream {
 }
 
 impl KeyStream {
-    /// The keys of connection `index` of `connections`. None if the pattern has invalid parameters.
+    /// The keys of connection `index` of `connections`. `None` if the pattern has invalid parameters.
     pub(crate) fn new(
         keys: &Keys,
         pattern: Pattern,
@@ -49,8 +49,8 @@ impl KeyStream {
                 number
             }
             Self::Gaussian { minimum, maximum, normal } => {
-                // Numbers outside the range are drawn again. If the range is so far from the median
-                // that 100 draws fail, the nearest end of the range is used.
+                // Repeats draws outside the range. After 100 failed draws, the range is far from the
+                // median, and the number is clamped to the range.
                 let mut number = draw(normal, rng);
                 for _ in 0..100 {
                     if (*minimum..=*maximum).contains(&number) {

@@ -1,4 +1,4 @@
-//! The items that requests are about: their keys, their values, and the key spaces that they belong to.
+//! The items of requests: keys, values and key spaces.
 
 pub(crate) mod keys;
 pub(crate) mod spaces;

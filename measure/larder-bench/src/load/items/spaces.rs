@@ -1,4 +1,4 @@
-//! Key spaces: items of one kind each.
+//! Key spaces: groups of similar items.
 
 use crate::load::items::values::Values;
 use crate::load::stats::Kind;
@@ -6,7 +6,7 @@ use crate::run_error::RunError;
 use crate::settings::{KeySpace, Keys, Ratio, Settings};
 use larder_protocol::encode::NumberedKeys;
 
-/// The state that the requests of one key space share.
+/// The shared state of the requests of one key space.
 #[derive(Debug)]
 pub(crate) struct Space {
     pub(crate) names: NumberedKeys,
@@ -16,10 +16,10 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// The key spaces of a run, or the only one of a run without them.
+    /// The key spaces of a run; one for a run without `--key-spaces`.
     ///
     /// # Errors
-    /// No key can have the prefix, or a distribution of value sizes has invalid parameters.
+    /// A prefix is not valid in a key, or a distribution of value sizes has invalid parameters.
     pub(crate) fn all(settings: &Settings) -> Result<Vec<Self>, RunError> {
         let names =
             |keys: &Keys| NumberedKeys::new(keys.prefix.as_bytes()).map_err(RunError::KeyPrefix);
@@ -37,12 +37,12 @@ impl Space {
     }
 }
 
-/// Rounds in which the commands of several key spaces are counted in proportion, and requests of each.
+/// Number of rounds in the cycle of several key spaces, and requests per round.
 const ROUNDS: u32 = 100;
 const ROUND_LEN: u32 = 100;
 
-/// The commands of a run in proportion to their numbers. With several key spaces, they are not sent
-/// in this order.
+/// The commands of a run in proportion to their frequencies. With several key spaces, clients send
+/// commands in a random order instead.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -62,7 +62,7 @@ pub(crate) fn cycle(settings: &Settings) -> Vec<(Kind, u64)> {
         [(Kind::Set(number), part(sets)), (Kind::Get(number), part(gets))]
     };
     let parts: Vec<_> = spaces.flat_map(of_space).collect();
-    // In short rounds, so that any number of requests is divided nearly in proportion.
+    // Short rounds keep the proportions for any number of requests.
     let round = |round: u32| {
         parts.iter().map(move |(kind, part)| {
             let until = |rounds: u32| (part * f64::from(rounds * ROUND_LEN)).floor();

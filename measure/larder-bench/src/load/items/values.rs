@@ -1,10 +1,10 @@
 //! Generates values: their sizes from a distribution, their bytes from the key.
 //!
-//! Values that are to be verified derive wholly from their key: the length, the first eight bytes
-//! (which no two keys share), and where in the pool the rest begins. So a value that was cut, emptied
-//! or swapped for that of another key is detected. Two errors are not detected: an old value of the same key,
-//! because all are alike; and that of another key where a value is shorter than eight bytes, if both
-//! happen to be alike (one in 256 keys at one byte; never two of 100 adjacent keys).
+//! A verified value derives entirely from its key: its length, its first eight bytes (which differ for
+//! all keys), and the offset of the rest in the pool. So verification detects a value that was cut,
+//! emptied or swapped for that of another key. It does not detect an old value of the same key, because
+//! all values of a key are equal. It also misses a swapped value of fewer than eight bytes that happens
+//! to be equal (one in 256 keys at one byte; never two of 100 adjacent keys).
 
 use crate::settings::{DataSize, KeySpace, Settings};
 use rand::distr::weighted::WeightedIndex;
@@ -12,17 +12,17 @@ use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, LogNormal};
 
-/// Number of offsets in the pool at which a value can begin.
+/// Number of offsets in the pool at which a value can start.
 const OFFSETS: u64 = 1 << 16;
 
-/// A pool of bytes. A value is a slice of it that begins at an offset computed from the key.
+/// A pool of bytes. A value is a slice of the pool at an offset that derives from the key.
 #[derive(Debug)]
 pub(crate) struct Values {
     pool: Vec<u8>,
     sizes: Sizes,
-    /// Whether values derive wholly from their keys.
+    /// Whether values derive entirely from their keys.
     verified: bool,
-    /// The salt of the key mix, so that equal numbers in two key spaces have different values.
+    /// Salt of [`mix`](Self::mix), so that equal key numbers of two key spaces have different values.
     salt: u64,
 }
 
@@ -34,11 +34,11 @@ pub(crate) struct Value<'v> {
     rest: &'v [u8],
 }
 
-/// Number of bytes at the start of a verified value that differ for each key.
+/// Length of the start of a verified value that differs for all keys.
 const HEAD_LEN: usize = 8;
 
 impl Value<'_> {
-    /// The bytes, which are put together in `memory` if they have two parts.
+    /// The bytes; joined in `memory` if the value has two parts.
     #[inline]
     pub(crate) fn bytes<'b>(&'b self, memory: &'b mut Vec<u8>) -> &'b [u8] {
         if self.head_len == 0 {
@@ -66,14 +66,14 @@ enum Sizes {
 }
 
 impl Values {
-    /// None if the distribution of sizes has invalid parameters.
+    /// `None` if the distribution of sizes has invalid parameters.
     pub(crate) fn new(settings: &Settings) -> Option<Self> {
         Self::of_sizes(settings, &settings.data_size, 0)
     }
 
     /// The values of a key space.
     pub(crate) fn of_space(settings: &Settings, space: &KeySpace) -> Option<Self> {
-        // The prefix is the part of a key that its number is not (FNV-1a).
+        // FNV-1a of the prefix.
         let salt = space.keys.prefix.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -84,20 +84,19 @@ impl Values {
         let sizes = Sizes::new(data_size)?;
         let len = usize::try_from(OFFSETS).ok()? + sizes.largest();
         let mut pool = vec![b'x'; len];
-        // The seed is constant, so that values that an earlier run stored are right, too.
+        // A constant seed, so that values of an earlier run verify.
         let mut rng = SmallRng::seed_from_u64(0);
         if settings.random_data {
             rng.fill_bytes(&mut pool);
         } else if settings.verify {
-            // Sixteen letters: values compress to half, but the parts of two values differ.
+            // Sixteen letters: values compress to half their size, and parts of different values differ.
             rng.fill_bytes(&mut pool);
             pool.iter_mut().for_each(|byte| *byte = b'a' + *byte % 16);
         }
         Some(Self { pool, sizes, verified: settings.verify, salt })
     }
 
-    /// A value for `key`: of a random size, or of the size that derives from the key if values are
-    /// verified.
+    /// A value for `key`. Its size is random or, if values are verified, derives from the key.
     #[inline]
     pub(crate) fn draw(&self, key: u64, rng: &mut SmallRng) -> Value<'_> {
         if self.verified {
@@ -110,7 +109,7 @@ impl Values {
         }
     }
 
-    /// Whether `value` is the one of `key`, if values are verified.
+    /// Whether `value` is the verified value of `key`.
     pub(crate) fn is_of(&self, key: u64, value: &[u8]) -> bool {
         self.verified(key).is(value)
     }
@@ -125,8 +124,7 @@ impl Values {
         Value { head: mixed.to_be_bytes(), head_len, rest: self.part(mixed, len - head_len) }
     }
 
-    /// Fibonacci hashing (Knuth 6.4): no two keys are mixed to the same number, and the first bytes of
-    /// adjacent keys are far apart.
+    /// Fibonacci hashing (Knuth 6.4): a bijection under which adjacent keys have distant first bytes.
     fn mix(&self, key: u64) -> u64 {
         key.wrapping_add(self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
@@ -188,7 +186,7 @@ impl Sizes {
     }
 }
 
-/// A typical value size, by which buffers are sized.
+/// A typical value size, for the size of buffers.
 pub(crate) fn typical_len(size: &DataSize) -> usize {
     Sizes::new(size).map_or(0, |sizes| sizes.largest()).min(4096)
 }

@@ -1,12 +1,12 @@
-//! The times at which requests are sent under `--rate-limiting`, which are those of memtier_benchmark:
-//! all connections at once begin a burst of requests, about 50 times a second.
+//! The schedule of `--rate-limiting`, which is that of memtier_benchmark: all connections start a
+//! burst of requests at the same time, about 50 times per second.
 
 use crate::load::pace::schedule::between;
 use crate::load::stats::LoadStats;
 use crate::load::workload::Load;
 use std::time::Duration;
 
-/// memtier_benchmark sends bursts at most so many times a second.
+/// Maximum number of bursts per second in memtier_benchmark.
 const TICKS_PER_SECOND: u64 = 50;
 
 /// The bursts of a thread's connections.
@@ -16,26 +16,26 @@ pub(crate) struct Bursts {
     len: u64,
     /// Nanoseconds from one burst to the next.
     interval: f64,
-    /// Number of bursts of each connection that are due.
+    /// Number of bursts of each connection that were due so far.
     ticks: u64,
     turns: Vec<Turn>,
 }
 
-/// How far a connection is.
+/// The progress of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
-    /// Number of bursts that it has begun.
+    /// Number of bursts that the connection has started.
     begun: u64,
-    /// Number of requests of the last one that are still to be sent.
+    /// Number of unsent requests of the current burst.
     left: u64,
 }
 
-/// A request that a connection may send.
+/// The next request of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The first one of a burst, which was due at this time, in nanoseconds since the start.
+    /// The first request of a burst. Its due time in nanoseconds since the start.
     First(u64),
-    /// A further one of the same burst.
+    /// A further request of the same burst.
     Further,
 }
 
@@ -69,17 +69,17 @@ impl Bursts {
         self.ticks += 1;
     }
 
-    /// Leaves out the bursts that are due on a connection that is not to be opened yet.
+    /// Skips the due bursts of a connection that a later step opens.
     pub(crate) fn skip(&mut self, index: usize) {
         self.turns[index].begun = self.ticks;
     }
 
-    /// Leaves out all further bursts of a connection that has drawn its last request.
+    /// Skips all further bursts of a connection that has drawn its last request.
     pub(crate) fn retire(&mut self, index: usize) {
         self.turns[index] = Turn { begun: u64::MAX, left: 0 };
     }
 
-    /// Takes the next request that is due on a connection. The burst before is sent first.
+    /// Takes the next due request of a connection. Finishes a burst before it starts the next one.
     pub(crate) fn next(&mut self, index: usize) -> Option<Next> {
         let Turn { begun, left } = self.turns[index];
         if left > 0 {
@@ -92,13 +92,13 @@ impl Bursts {
         })
     }
 
-    /// Whether requests are due and not sent.
+    /// Whether a due request is unsent.
     pub(crate) fn is_behind(&self) -> bool {
         self.turns.iter().any(|turn| turn.left > 0 || turn.begun < self.ticks)
     }
 
-    /// Counts the requests that were due and not sent, at most `left`, with the time that they had
-    /// waited at `now` since their burst was due.
+    /// Counts the due and unsent requests, at most `left`, with their waiting time from when their
+    /// burst was due to `now`.
     pub(crate) fn count_never_sent(
         &self,
         now: Duration,

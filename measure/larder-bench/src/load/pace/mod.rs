@@ -1,4 +1,4 @@
-//! When the requests of an open loop are due.
+//! Schedules of the open loop.
 
 pub(crate) mod bursts;
 pub(crate) mod schedule;

@@ -1,4 +1,4 @@
-//! The times at which the open loop sends requests.
+//! The schedule of the open loop at fixed or random intervals.
 
 use crate::load::stats::{Kind, LoadStats};
 use crate::load::workload::Load;
@@ -8,24 +8,24 @@ use rand::rngs::SmallRng;
 use rand_distr::{Distribution, Exp1};
 use std::time::Duration;
 
-/// The times at which a thread of an open loop sends requests, a full pipeline each time.
+/// The schedule of a thread of the open loop. Each time is that of a full pipeline.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     /// When the next pipeline is due, in nanoseconds since the start.
     next: f64,
     /// Mean interval in nanoseconds.
     step: f64,
-    /// Random numbers of the intervals; none if all are the same.
+    /// Random numbers of the intervals; `None` for fixed intervals.
     random: Option<SmallRng>,
     /// Index of the client that sends the next pipeline.
     pub(crate) client: usize,
     /// Whether no client was free when a pipeline was due.
     pub(crate) blocked: bool,
-    /// When a client became free after that, in nanoseconds since the start.
+    /// When a client became free after `blocked`, in nanoseconds since the start.
     pub(crate) free_at: u64,
 }
 
-/// Maximum number of different times with which requests that were never sent are counted.
+/// Maximum number of different waiting times of requests that were never sent.
 const NEVER_SENT_STEPS: u64 = 1 << 20;
 
 impl Schedule {
@@ -34,7 +34,7 @@ impl Schedule {
         let step = 1e9 * load.settings.pipeline as f64 / rate as f64;
         let threads = load.settings.threads as f64;
         let mut schedule = Self {
-            // The threads' pipelines alternate.
+            // The pipelines of the threads alternate.
             next: step * thread as f64,
             step: step * threads,
             random: None,
@@ -43,8 +43,8 @@ impl Schedule {
             free_at: 0,
         };
         if load.settings.arrivals == Arrivals::Poisson {
-            // The sum of the threads' Poisson processes is one of the whole rate. The seeds differ
-            // from those of clients.
+            // The threads' Poisson processes add up to a Poisson process of the whole rate. The
+            // seeds differ from those of clients.
             let seed = load.settings.seed.wrapping_add(thread as u64).rotate_left(32);
             schedule.random = Some(SmallRng::seed_from_u64(!seed));
             schedule.next = 0.0;
@@ -72,8 +72,8 @@ impl Schedule {
         self.next += self.step * interval;
     }
 
-    /// Counts the requests that were due before `until` and not sent, at most `left`, with the time
-    /// that they had waited at `now`.
+    /// Counts the unsent requests that were due before `until`, at most `left`, with their waiting
+    /// time until `now`.
     pub(crate) fn count_never_sent(
         mut self,
         until: Duration,
@@ -83,7 +83,7 @@ impl Schedule {
         stats: &mut LoadStats,
     ) {
         let pipeline = load.settings.pipeline as u64;
-        // So many pipelines are counted at the time of the first of them.
+        // Groups of this many pipelines count with the time of their first pipeline.
         let group = (self.due_before(until) / NEVER_SENT_STEPS).max(1);
         let mut counted = 0;
         while left > 0 && self.due() < until {
@@ -101,12 +101,12 @@ impl Schedule {
     fn advance_by(&mut self, pipelines: u64) {
         match pipelines {
             1 => self.advance(),
-            // The sum of many random intervals is near their mean.
+            // The sum of many random intervals is close to its mean.
             _ => self.next += self.step * pipelines as f64,
         }
     }
 
-    /// About how many pipelines are due before `until`.
+    /// Estimate of the number of pipelines that are due before `until`.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
@@ -118,8 +118,7 @@ impl Schedule {
     }
 }
 
-/// Number of requests of each kind from number `from` to number `to` of a client that goes through
-/// `cycle` again and again.
+/// Number of requests of each kind among the requests `from..to` of a client that repeats `cycle`.
 pub(super) fn between(
     cycle: &[(Kind, u64)],
     from: u64,

@@ -1,5 +1,4 @@
-//! Generates the requests of a client: which command comes next, for which keys, with which value and
-//! expiry.
+//! Generates the requests of a client: the next command, its keys, its value and its expiry.
 
 use crate::load::items::keys::KeyStream;
 use crate::load::requests::request::{Request, get, set};
@@ -11,36 +10,36 @@ use crate::settings::{Settings, Stop};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-/// The requests of one client, in their order.
+/// The requests of one client, in order.
 #[derive(Debug)]
 pub(crate) struct Generator {
     source: Source,
     rng: SmallRng,
-    /// Number of requests that are still to come; none in a timed run.
+    /// Number of remaining requests; `None` in a timed run.
     left: Option<u64>,
     /// The keys of the last request, kept to reuse its memory.
     keys: Vec<u64>,
 }
 
-/// Where the requests come from.
+/// The origin of the requests.
 #[derive(Debug)]
 enum Source {
     /// Sets and gets in the ratio of the settings.
     SetsAndGets {
         set_keys: KeyStream,
         get_keys: KeyStream,
-        /// Number of requests since the current cycle of sets and gets began.
+        /// Number of requests since the start of the current cycle of sets and gets.
         turn: u32,
     },
     /// Sets and gets of several key spaces.
     KeySpaces(SpaceRequests),
     /// Recorded requests.
     Trace(TraceQueue),
-    /// The user's own commands.
+    /// Custom commands.
     Commands {
         /// The keys of each command.
         keys: Vec<KeyStream>,
-        /// Number of requests since the current cycle of commands began.
+        /// Number of requests since the start of the current cycle of commands.
         turn: u32,
     },
 }
@@ -76,13 +75,13 @@ impl Generator {
         })
     }
 
-    /// Number of requests that are still to come; none in a timed run.
+    /// Number of remaining requests; `None` in a timed run.
     #[inline]
     pub(crate) fn left(&self) -> Option<u64> {
         self.left
     }
 
-    /// Whether all requests were made. A timed run is never exhausted, unless it replays a trace.
+    /// Whether all requests were generated. A timed run is exhausted only at the end of a trace.
     #[inline]
     pub(crate) fn is_exhausted(&self) -> bool {
         match &self.source {
@@ -91,7 +90,7 @@ impl Generator {
         }
     }
 
-    /// Whether there is a request now.
+    /// Whether [`next`](Self::next) has a request now.
     #[inline]
     pub(crate) fn has_next(&self) -> bool {
         match &self.source {
@@ -100,7 +99,7 @@ impl Generator {
         }
     }
 
-    /// The recorded requests that are to be made, in a run that replays a trace.
+    /// The queue of recorded requests, in a run that replays a trace.
     pub(crate) fn trace(&mut self) -> Option<&mut TraceQueue> {
         match &mut self.source {
             Source::Trace(queue) => Some(queue),
@@ -108,8 +107,7 @@ impl Generator {
         }
     }
 
-    /// The next request. The caller asks for none when the generator
-    /// [is exhausted](Self::is_exhausted).
+    /// The next request. The caller checks [`has_next`](Self::has_next) first.
     #[expect(clippy::inline_always, reason = "a request is then kept in registers")]
     #[inline(always)]
     pub(crate) fn next<'r>(&'r mut self, load: &'r Load) -> Request<'r> {
@@ -137,7 +135,7 @@ impl Generator {
     }
 }
 
-/// The value of a command is that of the last key before it.
+/// A custom command. Its value belongs to the last key before it.
 fn command<'r>(
     load: &'r Load,
     number: usize,

@@ -1,4 +1,4 @@
-//! The requests of each client, in the order in which it sends them.
+//! The requests of each client, in the order of sending.
 
 pub(crate) mod generator;
 pub(crate) mod request;

@@ -1,7 +1,7 @@
 //! A request before its encoding.
 //!
-//! This module writes no bytes and has no socket. A [`Request`] is a plain value, so that decisions
-//! that depend on its keys, such as the choice of its server, precede the encoding.
+//! This module writes no bytes and has no socket. A [`Request`] is a plain value, so that the choice
+//! of its server can depend on its keys before the encoding.
 
 use crate::load::items::keys::KeyStream;
 use crate::load::items::spaces::Space;
@@ -15,13 +15,13 @@ use rand::rngs::SmallRng;
 /// A request before its encoding.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request<'r> {
-    /// Stores a value in a key space. An `expiry` of 0 is none.
+    /// Stores a value in a key space. 0 is no `expiry`.
     Set { space: u16, key: u64, expiry: u32, value: Value<'r> },
-    /// Fetches one key of a key space or several.
+    /// Gets one or several keys of a key space.
     Get { space: u16, keys: &'r [u64] },
     /// A recorded request.
     Recorded(&'r Recorded),
-    /// The user's own command of this number, with a key and a value for each place that has one.
+    /// The custom command of this number, with its keys and its value.
     Command { number: usize, keys: &'r [u64], value: Option<Value<'r>> },
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct SpaceRequests {
 struct SpaceStream {
     set_keys: KeyStream,
     get_keys: KeyStream,
-    /// Number of requests since the current cycle of sets and gets began.
+    /// Number of requests since the start of the current cycle of sets and gets.
     turn: u32,
 }
 
@@ -51,7 +51,7 @@ impl SpaceRequests {
     ) -> Request<'r> {
         let place = self.shares.sample(rng);
         let stream = &mut self.streams[place];
-        let number = u16::try_from(place).expect("the settings have at most 1,000 key spaces");
+        let number = u16::try_from(place).expect("the settings have at most 100 key spaces");
         let space = load.space(number);
         if space.ratio.take_turn(&mut stream.turn) {
             set(number, space, &mut stream.set_keys, rng)

@@ -1,17 +1,17 @@
-//! Recorded requests that wait for their connection.
+//! The queue of recorded requests of a client.
 
 use crate::load::wire::recorded::Recorded;
 use std::collections::VecDeque;
 
-/// Recorded requests that wait for their connection.
+/// The recorded requests of a client that wait for room in its pipeline.
 #[derive(Debug, Default)]
 pub(crate) struct TraceQueue {
     recorded: VecDeque<Recorded>,
-    /// Sets after gets that missed. They are made before other requests.
+    /// Sets that follow misses. They precede other requests.
     sets: VecDeque<Recorded>,
-    /// The request that was made last.
+    /// The last request that [`next`](Self::next) returned.
     last: Option<Recorded>,
-    /// Whether no more recorded requests come.
+    /// Whether the trace has no further requests.
     pub(crate) has_ended: bool,
 }
 
@@ -24,12 +24,12 @@ impl TraceQueue {
         self.sets.push_back(set);
     }
 
-    /// Number of recorded requests that wait.
+    /// Number of waiting recorded requests.
     pub(crate) fn len(&self) -> usize {
         self.recorded.len()
     }
 
-    /// Removes the recorded requests that wait.
+    /// Removes the waiting recorded requests.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Recorded> {
         self.recorded.drain(..)
     }

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 /// The error code of a connection in progress.
 const EINPROGRESS: i32 = 115;
 
-/// How long a connection over a unix socket may wait for room in the server's backlog.
+/// Maximum time that a unix socket waits for room in the server's backlog.
 const UNIX_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A non-blocking socket, with or without TLS.
@@ -44,7 +44,7 @@ pub(crate) struct TlsClient {
 }
 
 impl Socket {
-    /// Connects. Blocks until the connection is made, or for `timeout`.
+    /// Connects. Blocks until the socket is connected, at most for `timeout`.
     pub(crate) fn connect(
         address: &ServerAddress,
         tls: Option<&TlsClient>,
@@ -76,7 +76,7 @@ impl Socket {
         Ok(Self { transport, tls })
     }
 
-    /// A socket that is not connected yet: see [`begin_connect`](Self::begin_connect).
+    /// A socket for [`begin_connect`](Self::begin_connect).
     pub(crate) fn unconnected(
         address: &ServerAddress,
         tls: Option<&TlsClient>,
@@ -92,8 +92,9 @@ impl Socket {
         Self::of(transport, tls)
     }
 
-    /// Begins to connect over TCP, without waiting: see [`is_connected`](Self::is_connected). A unix
-    /// socket is connected at once, or after a short time while the server's backlog is full.
+    /// Starts to connect. Over TCP, this does not block, and [`is_connected`](Self::is_connected) returns
+    /// the result. A unix socket is connected on return; this blocks while the server's backlog is
+    /// full, at most for [`UNIX_CONNECT_TIMEOUT`].
     pub(crate) fn begin_connect(&mut self, address: &ServerAddress) -> io::Result<()> {
         match address {
             ServerAddress::Tcp(address) => match self.transport.connect(&(*address).into()) {
@@ -110,10 +111,10 @@ impl Socket {
         }
     }
 
-    /// Whether the connection is made.
+    /// Whether the socket is connected.
     ///
     /// # Errors
-    /// The connection cannot be made.
+    /// Connecting failed.
     pub(crate) fn is_connected(&self) -> io::Result<bool> {
         if let Some(error) = self.transport.take_error()? {
             return Err(error);
@@ -124,7 +125,8 @@ impl Socket {
         }
     }
 
-    /// Makes reads and writes wait, each at most for this time, or none of them wait.
+    /// Makes reads and writes block for at most `timeout` each; without a timeout, makes the socket
+    /// non-blocking.
     pub(crate) fn set_blocking(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.transport.set_nonblocking(timeout.is_none())?;
         self.transport.set_read_timeout(timeout)?;
@@ -155,7 +157,7 @@ impl Socket {
     /// As [`Write::write`].
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Self { transport, tls: Some(tls) } = self else { return self.transport.write(bytes) };
-        // Earlier data is sent first, which bounds the TLS buffer.
+        // Sends earlier data first, which bounds the TLS buffer.
         flush(tls, transport)?;
         if tls.wants_write() {
             return Err(ErrorKind::WouldBlock.into());
@@ -165,8 +167,8 @@ impl Socket {
         Ok(taken)
     }
 
-    /// Whether a read that does not fill the buffer means that no more data is there for now. This
-    /// holds for sockets, but not for TLS, which returns one record at a time.
+    /// Whether a read that does not fill the buffer has emptied the socket. False with TLS, which
+    /// returns one record at a time.
     pub(crate) fn short_read_is_the_last(&self) -> bool {
         self.tls.is_none()
     }
@@ -176,14 +178,14 @@ impl Socket {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// Whether TLS holds no data that is still to be sent.
+    /// Whether TLS has no unsent data.
     pub(crate) fn is_flushed(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| !tls.wants_write())
     }
 }
 
-/// A unix socket cannot wait for a connection: while the server's backlog is full, the system refuses
-/// at once, and connecting is tried again.
+/// Connects to a unix socket. While the server's backlog is full, a non-blocking connect fails at once,
+/// so this function retries it.
 fn connect_unix(path: &Path, timeout: Duration) -> io::Result<socket2::Socket> {
     let begun = Instant::now();
     let address = socket2::SockAddr::unix(path)?;
@@ -201,12 +203,12 @@ fn connect_unix(path: &Path, timeout: Duration) -> io::Result<socket2::Socket> {
     }
 }
 
-/// Bytes that are no TLS record at all come from servers without TLS.
+/// Explains an invalid TLS record, which comes from a server without TLS.
 fn tls_error(error: rustls::Error) -> io::Error {
     match error {
         rustls::Error::InvalidMessage(_) => io::Error::new(
             ErrorKind::InvalidData,
-            "the server does not speak TLS on this port; leave out --tls",
+            "the server does not speak TLS on this port; remove --tls",
         ),
         other => io::Error::other(other),
     }

@@ -10,11 +10,11 @@ use larder_target::{Protocol, ServerAddress};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-/// How long the version is waited for: the results of a run are not kept back by a server that
-/// answers nothing any more.
+/// Timeout of the version query, so that a server that has stopped answering does not delay the
+/// results.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connects and logs in. Blocks until both are done.
+/// Connects and logs in, blocking.
 ///
 /// # Errors
 /// The server does not accept the connection or the login.
@@ -32,12 +32,12 @@ pub(crate) fn open(
     Ok(socket)
 }
 
-/// Whether [`open`] failed because the server refused the login.
+/// Whether an error of [`open`] is a refused login.
 pub(crate) fn is_refused_login(error: &io::Error) -> bool {
     error.kind() == ErrorKind::PermissionDenied && error.raw_os_error().is_none()
 }
 
-/// A login was not answered in time.
+/// The server did not answer a login in time.
 #[derive(Debug, thiserror::Error)]
 #[error("the server did not answer the login in time (--timeout)")]
 struct LoginTimeout;
@@ -49,7 +49,7 @@ fn name_login_timeout(error: io::Error) -> io::Error {
     }
 }
 
-/// Whether [`open`] failed because the server did not answer the login in time.
+/// Whether an error of [`open`] is an unanswered login.
 pub(crate) fn is_login_timeout(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<LoginTimeout>())
 }
@@ -59,7 +59,7 @@ pub(crate) fn server_versions(settings: &Settings) -> Vec<Option<String>> {
     settings.servers.iter().map(|server| server_version(settings, &server.address)).collect()
 }
 
-/// The version that a server reports; none if it does not answer the question.
+/// The version that a server reports; `None` if it does not answer the query.
 fn server_version(settings: &Settings, address: &ServerAddress) -> Option<String> {
     let settings = &Settings {
         connection_timeout: Some(VERSION_TIMEOUT),
@@ -81,7 +81,7 @@ fn server_version(settings: &Settings, address: &ServerAddress) -> Option<String
     exchange(&mut socket, settings.timeout, &request, read).ok()
 }
 
-/// The login in the words of the protocol.
+/// The encoded login request.
 pub(crate) fn login_request(protocol: Protocol, login: &Login) -> Vec<u8> {
     let mut out = Vec::new();
     let user = login.user.as_deref().unwrap_or_default().as_bytes();
@@ -98,10 +98,10 @@ pub(crate) fn login_request(protocol: Protocol, login: &Login) -> Vec<u8> {
     out
 }
 
-/// The length of the answer to a login; none if the answer is incomplete.
+/// The length of the answer to a login; `None` if the answer is incomplete.
 ///
 /// # Errors
-/// The login was refused, or this is no answer to a login.
+/// The server refused the login, or the answer is malformed.
 pub(crate) fn login_answer(protocol: Protocol, bytes: &[u8]) -> io::Result<Option<((), usize)>> {
     let answer = match protocol {
         Protocol::Text | Protocol::Meta => whole(read_text(bytes), |answer| match answer {
@@ -150,8 +150,8 @@ fn version_answer(protocol: Protocol, bytes: &[u8]) -> io::Result<Option<(String
     }
 }
 
-/// The product and version in the answer to `INFO`. Products other than Redis name the version of
-/// Redis that they imitate, too.
+/// The product and version in the answer to `INFO`. Other products report their own version and that
+/// of the Redis that they are compatible with.
 fn version_in_info(info: &str) -> Option<String> {
     let mut versions: Vec<(&str, &str)> = info
         .lines()
@@ -175,8 +175,8 @@ fn whole<R, T>(read: Read<R>, convert: impl FnOnce(R) -> T) -> io::Result<Option
     }
 }
 
-/// Sends a request and waits for its answer, with a blocking socket. A write or read that takes longer
-/// than `timeout` fails with [`ErrorKind::WouldBlock`].
+/// Sends a request and waits for its answer. A write or read that takes longer than `timeout` fails with
+/// [`ErrorKind::WouldBlock`].
 fn exchange<T>(
     socket: &mut Socket,
     timeout: Duration,
@@ -203,7 +203,7 @@ fn exchange<T>(
     Ok(answer)
 }
 
-/// Repeats a call that a signal has interrupted: one with a time limit ends with that.
+/// Repeats a call until no signal interrupts it. The socket's timeouts limit the time.
 fn again(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match call() {
@@ -216,7 +216,7 @@ fn again(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
 /// `EMFILE` and `ENFILE`: the process or the system has too many open files.
 const TOO_MANY_FILES: [i32; 2] = [24, 23];
 
-/// Why the connection of client `index` to a server could not be made.
+/// The error of opening the connection of client `index` to a server.
 pub(crate) fn failure(
     settings: &Settings,
     index: usize,

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 /// The statistics of one connection.
 #[derive(Clone, Debug)]
 pub struct ClientStats {
-    /// Number of the connection among all of the run.
+    /// Number of the connection in the run.
     pub(crate) index: usize,
     /// Sets and gets by second of the run.
     pub(crate) seconds: Vec<[ClientSecond; 2]>,
@@ -14,7 +14,7 @@ pub struct ClientStats {
     pub(crate) latency: [Histogram<u64>; 2],
 }
 
-/// One command in one second.
+/// The figures of one command in one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClientSecond {
     /// Number of answered requests.
@@ -32,7 +32,7 @@ impl ClientStats {
         Self { index, seconds: Vec::new(), latency: [histogram(), histogram()] }
     }
 
-    /// The figures of a command at a time, in nanoseconds since the start of the run.
+    /// The figures of a command in the second of `now`, in nanoseconds since the start of the run.
     pub(crate) fn at(&mut self, kind: Kind, now: u64) -> &mut ClientSecond {
         let second = usize::try_from(now / 1_000_000_000).unwrap_or(usize::MAX);
         while self.seconds.len() <= second {

@@ -15,12 +15,12 @@ pub(crate) enum Kind {
     Set(u16),
     /// A get of a key space.
     Get(u16),
-    /// A command of the user's own, by its place in the names of all commands.
+    /// A custom command, by its index in the names of all commands.
     Custom(u16),
 }
 
 impl Kind {
-    /// The command at a place in the names of all commands.
+    /// The command at an index of the names of all commands.
     pub(crate) fn of_number(number: usize) -> Self {
         match number {
             0 => Self::Set(0),
@@ -50,24 +50,24 @@ impl Kind {
 pub(crate) struct LoadStats {
     /// By the number of the command.
     pub(crate) commands: Vec<CommandStats>,
-    /// Open loop: the time from when a request was due and a connection was free until it was sent,
-    /// in nanoseconds. Nothing in a closed loop.
+    /// Open loop: delays of sending, in nanoseconds: from when a request was due and a connection was
+    /// free until it was sent. `None` in a closed loop.
     pub(crate) lateness: Option<Histogram<u64>>,
     pub(crate) faults: BTreeMap<String, u64>,
     /// Lost connections that were opened again.
     pub(crate) outage: Option<Outage>,
     /// By server; empty with one server.
     pub(crate) servers: Vec<ServerStats>,
-    /// The second of the run, counted from its start, that the statistics are of.
+    /// The second of these statistics since the start of the run.
     pub(crate) second: usize,
 }
 
 /// The answers of one of several servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerStats {
-    /// Number of requests that were answered, with or without an error.
+    /// Number of answered requests, including those with an error.
     pub(crate) answered: u64,
-    /// Number of requests that were answered with an error.
+    /// Number of requests with an error as answer.
     pub(crate) errors: u64,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -77,8 +77,8 @@ pub(crate) struct ServerStats {
 /// The statistics of one command.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandStats {
-    /// In nanoseconds. It contains every request that was due: those without an answer count with
-    /// the time that they had waited when the run ended.
+    /// In nanoseconds, of every request that was due. Requests without an answer count with their
+    /// waiting time until the end of the run.
     pub(crate) latency: Histogram<u64>,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -93,7 +93,7 @@ pub(crate) struct CommandStats {
     pub(crate) received_bytes: u64,
 }
 
-/// Maximum number of kinds of faults; further kinds are counted together.
+/// Maximum number of kinds of faults; further kinds share one count.
 const FAULTS_MAX: usize = 100;
 
 impl LoadStats {
@@ -122,7 +122,7 @@ impl LoadStats {
         &mut self.servers[server]
     }
 
-    /// Counts the answers since the sums were `before` for a server.
+    /// Counts for a server the answers that arrived since the sums were `before`.
     pub(crate) fn count_for(&mut self, server: usize, before: ServerStats) {
         let after = self.of_all_servers();
         let stats = self.of_server(server);
@@ -141,7 +141,7 @@ impl LoadStats {
         &mut self.commands[number]
     }
 
-    /// Number of requests of all commands that were answered without an error.
+    /// Number of requests of all commands with an answer other than an error.
     pub(crate) fn requests(&self) -> u64 {
         self.commands.iter().map(CommandStats::requests).sum()
     }
@@ -151,17 +151,17 @@ impl LoadStats {
         self.commands.iter().map(|command| command.latency.len()).sum()
     }
 
-    /// Number of requests of all commands that were answered, with or without an error.
+    /// Number of answered requests of all commands, including those with an error.
     pub(crate) fn answered(&self) -> u64 {
         self.commands.iter().map(|command| command.requests() + command.errors).sum()
     }
 
-    /// Records the delay of sending a due request, in nanoseconds.
+    /// Records the delay of sending a due request in nanoseconds.
     pub(crate) fn sent_late(&mut self, nanos: u64) {
         self.lateness.get_or_insert_with(histogram).saturating_record(nanos);
     }
 
-    /// Counts requests that were due and not sent, and have waited for `waited` nanoseconds.
+    /// Counts `times` unsent requests that were due `waited` nanoseconds ago.
     #[cold]
     pub(crate) fn never_sent(&mut self, kind: Kind, times: u64, waited: u64) {
         let command = self.of(kind);
@@ -172,7 +172,7 @@ impl LoadStats {
         }
     }
 
-    /// Counts a request that was not answered, and has waited for `waited` nanoseconds.
+    /// Counts an unanswered request that has waited for `waited` nanoseconds.
     #[cold]
     pub(crate) fn never_answered(&mut self, kind: Kind, waited: u64) {
         let command = self.of(kind);
@@ -181,8 +181,8 @@ impl LoadStats {
         self.fault("never answered", 1);
     }
 
-    /// Counts a lost connection that is to be opened again, with its outstanding requests and
-    /// how long each has waited, in nanoseconds. They are no faults.
+    /// Counts a lost connection that will be reconnected, with the waiting times in nanoseconds of its
+    /// outstanding requests. These are not faults.
     #[cold]
     pub(crate) fn lost_connection(
         &mut self,
@@ -199,7 +199,7 @@ impl LoadStats {
         outage.lost_requests += requests;
     }
 
-    /// Counts the answers since the sums were `before`, on a reopened connection.
+    /// Counts answers on a reconnected connection that arrived since the sums were `before`.
     #[cold]
     pub(crate) fn answered_again(&mut self, now: u64, before: ServerStats) {
         let after = self.of_all_servers();
@@ -212,8 +212,8 @@ impl LoadStats {
         );
     }
 
-    /// Counts a request that was outstanding on a lost connection and has waited for `waited`
-    /// nanoseconds. It is no fault.
+    /// Counts an outstanding request of a lost connection that has waited for `waited` nanoseconds. It
+    /// is not a fault.
     #[cold]
     fn lost_request(&mut self, kind: Kind, waited: u64) {
         let command = self.of(kind);

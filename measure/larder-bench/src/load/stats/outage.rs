@@ -1,16 +1,16 @@
-//! Outages: connections of a load that are lost and reopened.
+//! Outages: lost connections that are reconnected.
 
-/// Lost connections, and the answers on reopened ones. Times are in nanoseconds
-/// since the start of the run.
+/// Lost connections, and the answers on reconnected ones. Times are in nanoseconds since the start of
+/// the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outage {
     pub(crate) lost_connections: u64,
     pub(crate) lost_requests: u64,
-    /// When the first connection was lost.
+    /// The loss of the first connection.
     pub(crate) begun_at: u64,
-    /// When the first answer arrived on a connection that was opened again.
+    /// The first answer on a reconnected connection.
     pub(crate) answered_at: Option<u64>,
-    /// When the first key was found on one.
+    /// The first hit on a reconnected connection.
     pub(crate) hit_at: Option<u64>,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -29,7 +29,7 @@ impl Outage {
         }
     }
 
-    /// Counts answers on a reopened connection.
+    /// Counts answers on a reconnected connection.
     pub(crate) fn answered(&mut self, now: u64, answers: u64, hits: u64, misses: u64) {
         if answers > 0 {
             self.answered_at.get_or_insert(now);

@@ -1,24 +1,23 @@
-//! Requests that were due and could not be sent, because their server or their client was lost.
+//! Due requests that cannot be sent because their server or their client is lost.
 
 use crate::load::stats::{Kind, LoadStats};
 use std::collections::BTreeMap;
 
-/// The numbers of requests that could not be sent, by the time since which they wait.
+/// The numbers of requests that could not be sent, by the time at which they were due.
 ///
-/// Times are rounded down to whole steps of a millisecond. If there are too many different ones, the
-/// steps become twice as long, so that memory does not grow with the length of the run. Even then
-/// there are tens of thousands of steps in a run with few commands, so that waiting times keep about
-/// the precision of the histograms.
+/// Times are rounded down to steps of a millisecond. Too many different times double the length of the
+/// steps, so that memory does not grow with the length of the run. A run with few commands then still
+/// has tens of thousands of steps, so waiting times keep about the precision of the histograms.
 #[derive(Debug)]
 pub(crate) struct Unsent {
     step_nanos: u64,
-    /// By the number of the step since the start of the run.
+    /// By step since the start of the run and command.
     counts: BTreeMap<(u64, Kind), u64>,
 }
 
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
-/// Maximum number of different times and commands.
+/// Maximum number of combinations of step and command.
 const ENTRIES_MAX: usize = 1 << 17;
 
 impl Default for Unsent {
@@ -46,7 +45,7 @@ impl Unsent {
         self.counts = counts;
     }
 
-    /// Counts them as never sent at the end of the run, in nanoseconds since its start.
+    /// Counts the requests as never sent. `now` is the end of the run, in nanoseconds since its start.
     pub(crate) fn count(self, now: u64, stats: &mut LoadStats) {
         for ((step, kind), times) in self.counts {
             stats.never_sent(kind, times, now.saturating_sub(step * self.step_nanos));
@@ -58,7 +57,7 @@ impl Unsent {
 mod tests {
     use super::*;
 
-    /// Ten minutes in which two requests a millisecond cannot be sent.
+    /// For ten minutes, two requests per millisecond cannot be sent.
     #[test]
     fn a_long_run_takes_no_more_memory() {
         let (mut unsent, millis) = (Unsent::default(), 600_000);

@@ -1,8 +1,8 @@
 //! The recorded requests of a trace for the connections of one thread.
 //!
-//! Each thread reads the whole trace and keeps what belongs to its connections, so threads never wait
-//! for each other. A request belongs to the connection that the hash of its key says, so those of one
-//! key stay in order.
+//! Each thread reads the whole trace and keeps the requests of its own connections, so threads never
+//! wait for each other. The hash of a key determines the connection of its requests, so the requests of
+//! one key stay in order.
 
 use crate::load::wire::recorded::{Recorded, hash, objection};
 use crate::load::workload::Load;
@@ -14,41 +14,43 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::BufReader;
 
-/// Maximum number of requests of a thread that were read and wait for their connections. A connection
-/// that is far behind holds the others up then.
+/// Maximum number of requests of a thread that were read and wait for their connections. At the limit,
+/// a slow connection delays the others.
 pub(crate) const WAITING_MAX: usize = 1 << 17;
 
-/// Maximum number of records that are read before signals and sockets are looked after again.
+/// Maximum number of records to read in one event-loop iteration.
 const READ_AT_ONCE_MAX: usize = 256;
 
-/// Open loop: while fewer requests than this were read and not taken, further ones are read ahead.
+/// Open loop: number of requests to read ahead.
 const READ_AHEAD: usize = 1 << 16;
 
-/// Open loop: so many groups are read ahead, however many requests they have, so that the records of
-/// the next time are read before that time comes.
+/// Open loop: minimum number of groups to read ahead, whatever their size, so that the thread reads the
+/// records of a time before that time comes.
 const GROUPS_AHEAD: usize = 2;
 
 /// The requests of one thread, in the order of the trace.
 ///
-/// In an open loop, the records of one time form a group: their number says how far apart they are
-/// due, so a group is taken only when its last record was read.
+/// In an open loop, the records of one time form a group. The number of records determines the interval
+/// between their due times, so a group is complete only after its last record was read.
 #[derive(Debug)]
 pub(crate) struct Feed {
     reader: Reader<BufReader<File>>,
     trace: TraceReplay,
     protocol: Protocol,
-    /// Number of connections of all threads, the first one of this thread, and their number.
+    /// Number of connections of all threads.
     connections: usize,
+    /// The first connection of this thread.
     first: usize,
+    /// Number of connections of this thread.
     own: usize,
-    /// Number of records that may still be read.
+    /// Maximum number of further records to read.
     left: u64,
     /// Requests that were read and not taken, with their connections. In an open loop, `due` is the
-    /// place in the group until the request is taken.
+    /// index in the group until the request is taken.
     read: VecDeque<(usize, Recorded)>,
-    /// Open loop: the groups that were read and have requests in `read`.
+    /// Open loop: the complete groups with requests in `read`.
     groups: VecDeque<Group>,
-    /// Open loop: the group that is being read. Its requests are the last ones in `read`.
+    /// Open loop: the incomplete group. Its requests are the last ones in `read`.
     reading: Option<Group>,
     /// Whether the last record was read.
     is_read: bool,
@@ -62,7 +64,7 @@ struct Group {
     unit_nanos: u64,
     /// Number of records of all threads.
     records: u64,
-    /// Number of requests of this thread that were not taken.
+    /// Number of requests of this thread in `read`.
     own: usize,
     /// Time from one record to the next, in nanoseconds.
     spread: f64,
@@ -73,12 +75,12 @@ struct Group {
 struct Timed {
     at_nanos: u64,
     unit_nanos: u64,
-    /// The connection and the request, if it is one of this thread.
+    /// The connection and the request, if the connection is one of this thread.
     request: Option<(usize, Recorded)>,
 }
 
 impl Feed {
-    /// The requests of a thread; none if the run replays no trace.
+    /// The requests of a thread; `None` if the run replays no trace.
     ///
     /// # Errors
     /// The file cannot be opened, or its first record cannot be read.
@@ -89,7 +91,7 @@ impl Feed {
             |error: TraceError| RunError::Trace { file: trace.file.display().to_string(), error };
         let is_file = std::fs::metadata(&trace.file).is_ok_and(|metadata| metadata.is_file());
         if !is_file && trace.file.exists() {
-            let reason = "each thread reads the trace separately, so it has to be a regular file";
+            let reason = "expected a regular file, because each thread reads the trace separately";
             return Err(wrong(std::io::Error::other(reason).into()));
         }
         let reader = Reader::open(&trace.file).map_err(|error| wrong(error.into()))?;
@@ -112,7 +114,7 @@ impl Feed {
         Ok(Some(feed))
     }
 
-    /// Why the trace could not be read to its end, if all requests before were taken.
+    /// The error that ended the trace, once all earlier requests were taken.
     pub(crate) fn error(&self) -> Option<&str> {
         self.error.as_deref().filter(|_| self.has_ended())
     }
@@ -122,8 +124,7 @@ impl Feed {
         self.is_read && self.read.is_empty()
     }
 
-    /// Whether [`read_some`](Self::read_some) is to be called: no request can be taken, or the next
-    /// ones are to be read ahead.
+    /// Whether to call [`read_some`](Self::read_some): no request is available, or the feed reads ahead.
     pub(crate) fn wants_more(&self) -> bool {
         let has_few = match self.trace.speed {
             Some(_) => self.groups.len() < GROUPS_AHEAD || self.read.len() < READ_AHEAD,
@@ -132,8 +133,8 @@ impl Feed {
         has_few && !self.is_read
     }
 
-    /// When the next request is due, in nanoseconds since the start of the run: if it was not read
-    /// yet, the earliest time at which it can be due. None at the end.
+    /// When the next request is due, in nanoseconds since the start of the run. For a request that was
+    /// not read yet, the earliest possible time. `None` at the end.
     pub(crate) fn due(&self) -> Option<u64> {
         if self.has_ended() {
             return None;
@@ -147,8 +148,8 @@ impl Feed {
         }
     }
 
-    /// The next request, with its connection among those of this thread; none at the end, or if
-    /// records have to be read before.
+    /// Takes the next request, with the index of its connection in this thread. `None` at the end, or if
+    /// [`read_some`](Self::read_some) has to be called first.
     pub(crate) fn take(&mut self) -> Option<(usize, Recorded)> {
         if !self.has_next() {
             return None;
@@ -180,7 +181,7 @@ impl Feed {
             }
             match self.read_timed() {
                 Ok(timed) => self.add(timed),
-                // A wrong line ends the trace after the requests before it.
+                // A malformed line ends the trace after the requests before it.
                 Err(error) => {
                     self.error = Some(format!("trace {}: {error}", self.trace.file.display()));
                     self.add(None);
@@ -225,7 +226,7 @@ impl Feed {
         }
     }
 
-    /// Reads a record; none at the end of the trace or of the number of requests.
+    /// Reads a record; `None` at the end of the trace or at the limit of requests.
     fn read_timed(&mut self) -> Result<Option<Timed>, TraceError> {
         if self.left == 0 {
             return Ok(None);
@@ -243,7 +244,7 @@ impl Feed {
         Ok(Some(Timed { at_nanos, unit_nanos, request }))
     }
 
-    /// A request with the changes of the settings.
+    /// Applies `--on-miss` and `--speed` to a request.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -263,15 +264,15 @@ impl Feed {
 }
 
 impl Group {
-    /// Spreads the records evenly over the unit of their time, or until the next time if that is
-    /// sooner.
+    /// Spreads the records evenly over one unit of their time, or until the next time if that is
+    /// earlier.
     #[expect(clippy::cast_precision_loss, reason = "a time needs no last digit")]
     fn spread_until(self, next_nanos: Option<u64>) -> Self {
         let until_next = next_nanos.map_or(self.unit_nanos, |next| next - self.at_nanos);
         Self { spread: until_next.min(self.unit_nanos) as f64 / self.records as f64, ..self }
     }
 
-    /// When the record at a place is due, in nanoseconds since the start of the run.
+    /// When the record at an index is due, in nanoseconds since the start of the run.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
@@ -296,7 +297,7 @@ mod tests {
         arguments: Arguments,
     }
 
-    /// The requests of the first thread that replays a text.
+    /// The feed of the first thread that replays `text`.
     fn feed(text: &str, options: &str) -> Feed {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace.csv");
@@ -320,8 +321,8 @@ mod tests {
         all
     }
 
-    /// A second with many records, and many records of other threads: none of them keeps the event
-    /// loop from signals and sockets for long.
+    /// Neither many records of one second nor many records of other threads block the event loop for
+    /// long.
     #[test]
     fn a_step_reads_a_limited_number_of_records() {
         let mut text = String::new();
@@ -335,7 +336,7 @@ mod tests {
                 let line = feed.reader.line();
                 if feed.take().is_some() {
                     requests += 1;
-                    assert_eq!(feed.reader.line(), line, "{options}: to take is not to read");
+                    assert_eq!(feed.reader.line(), line, "{options}: take() reads nothing");
                 } else {
                     assert!(feed.wants_more(), "{options}");
                     feed.read_some();
@@ -372,7 +373,7 @@ mod tests {
         assert_eq!((feed.read.len(), feed.groups.len()), (2000, 2));
     }
 
-    /// A wrong line is no reason for the end of a run that has not come so far.
+    /// A malformed line does not end a run before its requests are due.
     #[test]
     fn a_wrong_line_is_named_when_it_is_reached() {
         for options in ["-t 1", "-t 1 --speed 1"] {

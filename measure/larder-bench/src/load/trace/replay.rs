@@ -10,7 +10,7 @@ use crate::load::workload::Load;
 use crate::run_error::RunError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Maximum number of requests that are distributed before answers are looked after again.
+/// Maximum number of requests to distribute in one event-loop iteration.
 const AT_ONCE_MAX: usize = 256;
 
 /// The replay of a trace on one thread.
@@ -18,21 +18,21 @@ const AT_ONCE_MAX: usize = 256;
 pub(crate) struct Replay {
     feed: Feed,
     is_open_loop: bool,
-    /// Number of requests that wait at each client.
+    /// Number of waiting requests of each client.
     waiting: Vec<usize>,
     waiting_sum: usize,
-    /// Number of clients at which less than a pipeline waits.
+    /// Number of clients with fewer waiting requests than a pipeline.
     short: usize,
     pipeline: usize,
     /// Whether the last requests were distributed.
     has_ended: bool,
-    /// Requests whose clients were lost, with the times at which they were due, or in a closed loop
-    /// with those at which the clients would have got them.
+    /// Requests of lost clients, with the times at which they were due or, in a closed loop,
+    /// distributed.
     lost: Unsent,
 }
 
 impl Replay {
-    /// The replay of a thread; none if the run replays no trace. In an open loop, reads the first
+    /// The replay of a thread; `None` if the run replays no trace. In an open loop, reads the first
     /// requests, which are due at once.
     ///
     /// # Errors
@@ -71,13 +71,13 @@ impl Replay {
         self.has_ended
     }
 
-    /// Whether requests will become due at times of their own, even without a client.
+    /// Whether further requests become due, with or without clients.
     pub(crate) fn is_due_later(&self) -> bool {
         self.is_open_loop && !self.has_ended
     }
 
-    /// When the event loop has to distribute requests that are due before `end` or to read records
-    /// ahead, in nanoseconds since the start of the run; none if clients have to send before.
+    /// When the event loop has to call [`distribute`](Self::distribute), in nanoseconds since the start
+    /// of the run. `None` if no request is due before `end`, or if clients have to send requests first.
     pub(crate) fn due(&self, end: u64) -> Option<u64> {
         if self.has_ended || !self.has_room() {
             return None;
@@ -89,20 +89,20 @@ impl Replay {
         Some(if self.feed.wants_more() { 0 } else { due })
     }
 
-    /// Whether clients can be given requests.
+    /// Whether clients can take requests.
     fn has_room(&self) -> bool {
         self.waiting_sum < WAITING_MAX && (self.is_open_loop || self.short > 0)
     }
 
-    /// Whether requests of the open loop that are due before `end` are not sent.
+    /// Whether the open loop has unsent requests that are due before `end`.
     pub(crate) fn is_behind(&self, end: u64) -> bool {
         let due = self.feed.due();
         self.is_open_loop && (self.waiting_sum > 0 || due.is_some_and(|due| due < end))
     }
 
-    /// Gives clients their requests: those that are due at `now` and before `end`, or in a closed
-    /// loop as many as keep clients busy. Then reads further records. Does a limited part of both at
-    /// once. Returns the clients at which nothing waited before.
+    /// Moves requests to the queues of their clients: in an open loop those that are due at `now` and
+    /// before `end`, in a closed loop as many as keep clients busy. Then reads further records. A call
+    /// does a limited amount of both. Returns the clients whose queues were empty before.
     pub(crate) fn distribute(
         &mut self,
         now: u64,
@@ -145,7 +145,7 @@ impl Replay {
         }
     }
 
-    /// Counts the requests that a client still has to send.
+    /// Updates the number of waiting requests of a client after it has sent some.
     pub(crate) fn sent(&mut self, index: usize, client: &mut Client) {
         let left = client.trace().map_or(0, |queue| queue.len());
         self.set_waiting(index, left);
@@ -158,9 +158,9 @@ impl Replay {
         self.short -= usize::from(before < self.pipeline);
     }
 
-    /// Takes over the requests of a client that was lost, as far as they were due before `end`.
+    /// Takes over the waiting requests of a lost client that are due before `end`.
     pub(crate) fn lost(&mut self, index: usize, client: &mut Client, now: u64, end: u64) {
-        // A client that is lost wants nothing more.
+        // A full queue keeps `has_room` from waiting for the lost client.
         self.set_waiting(index, self.pipeline);
         self.waiting_sum -= self.pipeline;
         for request in client.trace().into_iter().flat_map(TraceQueue::drain) {
@@ -171,9 +171,9 @@ impl Replay {
         }
     }
 
-    /// Counts the requests that were due before `until` and not sent, with the time that they had
-    /// waited at `now`: all of an open loop, and in a closed loop those of lost clients. Returns why the
-    /// trace could not be read to its end, or as far as it was due.
+    /// Counts unsent requests that were due before `until`, with their waiting times until `now`: all of
+    /// an open loop, and in a closed loop those of lost clients. Returns the error that ended the trace
+    /// before `until`.
     pub(crate) fn count_never_sent<'c>(
         mut self,
         until: u64,
@@ -217,7 +217,7 @@ mod tests {
         arguments: Arguments,
     }
 
-    /// The replay of the one thread of a load.
+    /// The replay of `text` on the only thread of a load.
     fn replay(text: &str, options: &str, interrupted: bool) -> Result<Replay, RunError> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace.csv");
@@ -228,7 +228,7 @@ mod tests {
         Ok(Replay::open(&load, 0, &AtomicBool::new(interrupted))?.unwrap())
     }
 
-    /// A second of many records takes time to be read, but its first request is due at once.
+    /// Reading many records of one second takes time, but the first request is due at once.
     #[test]
     fn the_first_requests_are_read_before_the_run() {
         let text = "0,k,1,1,1,get,0\n".repeat(1000);

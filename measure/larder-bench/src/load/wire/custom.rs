@@ -1,4 +1,4 @@
-//! Custom commands (`--command`): their encoding, and the end of their answers.
+//! Custom commands (`--command`): their encoding, and the decoding of their answers.
 
 use crate::load::stats::Kind;
 use crate::settings::{CustomCommand, Settings};
@@ -7,26 +7,27 @@ use larder_protocol::encode::{NumberedKeys, WireKey, resp};
 use larder_protocol::response::{Read, Resp, Text, read_resp, read_text};
 use larder_target::Protocol;
 
-/// Where a key is put.
+/// Placeholder of a key.
 pub(crate) const KEY: &str = "__key__";
-/// Where a value is put: in memcached's text protocol its length, and the value behind the line.
+/// Placeholder of a value. In memcached's text protocol, it becomes the length, and the value follows
+/// the line.
 pub(crate) const DATA: &str = "__data__";
 
-/// The commands of the user's own, in the order in which they are sent.
+/// The custom commands, in the order of sending.
 #[derive(Debug)]
 pub(crate) struct CustomCommands {
     protocol: Protocol,
     commands: Vec<Encoded>,
 }
 
-/// A command in the words of the protocol.
+/// An encoded command.
 #[derive(Debug)]
 struct Encoded {
     kind: Kind,
     ratio: u32,
     /// Number of keys.
     keys: usize,
-    /// Number of keys before the first value; none without a value.
+    /// Number of keys before the first value; `None` without a value.
     keys_before_value: Option<usize>,
     parts: Vec<Part>,
 }
@@ -42,17 +43,17 @@ enum Part {
 /// A response to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Response<'b> {
-    /// A value of this length that was found.
+    /// A value of this length.
     Found(usize),
     /// A key was not found.
     Missing,
     /// An error, with the server's message.
     Error(&'b [u8]),
-    /// The header of an array of so many elements.
+    /// The header of an array with this number of elements.
     Array(usize),
-    /// A line that others follow; the length of its value, if it has one.
+    /// A line that others follow, with the length of its value if it has one.
     More(Option<usize>),
-    /// The end of lines.
+    /// The last line after others.
     End,
     /// Any other response.
     Other,
@@ -84,7 +85,7 @@ impl CustomCommands {
         self.commands.is_empty()
     }
 
-    /// How often each command is sent in turn.
+    /// The commands, each with the number of times in a row that it is sent.
     pub(crate) fn turns(&self) -> impl Iterator<Item = (Kind, u32)> {
         self.commands.iter().map(|command| (command.kind, command.ratio))
     }
@@ -112,12 +113,12 @@ impl CustomCommands {
         self.commands[number].keys
     }
 
-    /// Number of keys before the first value of a command; none if it has no value.
+    /// Number of keys before the first value of a command; `None` if it has no value.
     pub(crate) fn keys_before_value(&self, number: usize) -> Option<usize> {
         self.commands[number].keys_before_value
     }
 
-    /// Appends a command with its keys and, where it has one, its value.
+    /// Appends a command with its keys and its value.
     pub(crate) fn write(
         &self,
         number: usize,
@@ -161,8 +162,7 @@ impl CustomCommands {
         }
     }
 
-    /// Appends the first key of a command as it is sent: a word, of which the place of the key may be a
-    /// part.
+    /// Appends the first key of a command in its sent form: the whole word that contains the placeholder.
     pub(crate) fn write_key(&self, number: usize, key: Option<WireKey<'_>>, out: &mut Vec<u8>) {
         let word = self.commands[number].parts.iter().find_map(|part| match part {
             Part::Key(before, after) => Some((before, after)),
@@ -251,9 +251,9 @@ pub(crate) fn key_count(line: &str) -> usize {
     split(line).unwrap_or_default().iter().filter(has_key).count()
 }
 
-/// Why a command cannot be sent; none if it can.
+/// The requirement that a command violates, after "expected"; `None` if it is valid.
 pub(crate) fn objection(protocol: Protocol, line: &str) -> Option<&'static str> {
-    let Some(words) = split(line) else { return Some("quotes that are closed before a space") };
+    let Some(words) = split(line) else { return Some("closed quotes with a space after them") };
     let has = |word: &[u8], what: &str| find(word, what.as_bytes()).is_some();
     let Some((name, others)) = words.split_first() else { return Some("a command") };
     let data = others.iter().filter(|word| has(word, DATA)).count();
@@ -264,7 +264,7 @@ pub(crate) fn objection(protocol: Protocol, line: &str) -> Option<&'static str> 
         return Some("the name of a command as first word");
     }
     if others.iter().any(|word| has(word, DATA) && word.len() != DATA.len()) {
-        return Some("__data__ as a word of its own");
+        return Some("__data__ as a separate word");
     }
     if protocol == Protocol::Resp {
         return None;
@@ -272,7 +272,7 @@ pub(crate) fn objection(protocol: Protocol, line: &str) -> Option<&'static str> 
     let is_meta = name.len() == 2 && name.starts_with(b"m");
     let flags = others.get(1..).unwrap_or_default();
     if others.iter().any(|word| word == b"noreply") || is_meta && flags.iter().any(|f| f == b"q") {
-        return Some("a command that is always answered");
+        return Some("a command with an answer (no noreply or q)");
     }
     if words.iter().flatten().any(|byte| *byte == b'\n') || data > 1 {
         return Some("one line with at most one __data__");

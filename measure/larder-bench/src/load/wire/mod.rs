@@ -1,4 +1,4 @@
-//! Writes requests in each protocol, and reads their answers.
+//! Encodes requests in each protocol, and decodes their answers.
 
 pub(crate) mod custom;
 pub(crate) mod recorded;
@@ -13,16 +13,15 @@ use larder_protocol::response::Read;
 use larder_protocol::{Exptime, StoreMode};
 use larder_target::Protocol;
 
-/// Writes requests. Each thread has a writer of its own, in whose memory keys and values are put
-/// together.
+/// Encodes requests. Each thread has its own writer, with buffers for keys and values.
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
     protocol: Protocol,
-    /// Whether gets of several keys in meta ask for the keys, so that values can be checked.
+    /// Whether gets of several keys in the meta protocol request the keys, to verify values.
     with_keys: bool,
     /// The keys of each key space.
     names: Vec<NumberedKeys>,
-    /// The memory of a value that has two parts.
+    /// Buffer for a value of two parts.
     value: Vec<u8>,
 }
 
@@ -93,7 +92,7 @@ impl Writer {
         }
     }
 
-    /// Appends a set. An `expiry` of 0 is none.
+    /// Appends a set. 0 is no `expiry`.
     #[expect(clippy::inline_always, reason = "part of the loop that fills a pipeline")]
     #[inline(always)]
     pub(crate) fn set(

@@ -14,17 +14,17 @@ use std::hash::{DefaultHasher, Hasher};
 use std::num::NonZeroU32;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A recorded request that is to be sent.
+/// A recorded request to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Recorded {
     pub(crate) operation: Operation,
     pub(crate) key: Box<[u8]>,
     pub(crate) value_len: u32,
-    /// 0 is no expiry.
+    /// 0 for no expiry.
     pub(crate) ttl_secs: u32,
     /// Open loop: when it is due, in nanoseconds since the start of the run.
     pub(crate) due: Option<u64>,
-    /// Whether the value is set if the get misses.
+    /// Whether a set follows if the get misses.
     pub(crate) set_on_miss: bool,
 }
 
@@ -45,12 +45,12 @@ impl Recorded {
         Self { operation: Operation::Set, due: None, set_on_miss: false, ..self }
     }
 
-    /// Whether it asks for a value.
+    /// Whether it reads a value.
     pub(crate) fn is_get(&self) -> bool {
         matches!(self.operation, Operation::Get | Operation::Gets)
     }
 
-    /// The row of the results in which it is counted.
+    /// The row of the results that counts it.
     pub(crate) fn kind(&self) -> Kind {
         kind(self.operation)
     }
@@ -152,7 +152,7 @@ impl Recorded {
             Operation::Replace => StoreMode::Replace,
             Operation::Append => StoreMode::Append,
             Operation::Prepend => StoreMode::Prepend,
-            // Traces have no CAS values. A recorded `cas` has mostly succeeded, as a set does.
+            // Traces contain no CAS values. Most recorded `cas` requests succeeded, like a set.
             _ => StoreMode::Set,
         }
     }
@@ -162,13 +162,13 @@ impl Recorded {
     }
 }
 
-/// The row of an operation. The names of the rows are those of all operations, in their order.
+/// The row of an operation. Rows are in the order of [`Operation::ALL`].
 fn kind(operation: Operation) -> Kind {
     let place = Operation::ALL.iter().position(|other| *other == operation);
     Kind::of_number(place.unwrap_or(0))
 }
 
-/// Why an operation cannot be sent; none if it can.
+/// The reason why a protocol cannot express an operation; `None` if it can.
 pub(crate) fn objection(protocol: Protocol, operation: Operation) -> Option<&'static str> {
     match (protocol, operation) {
         (Protocol::Resp, Operation::Prepend) => Some("RESP has no command that prepends"),
@@ -176,7 +176,7 @@ pub(crate) fn objection(protocol: Protocol, operation: Operation) -> Option<&'st
     }
 }
 
-/// A number that depends on the key alone.
+/// A hash of the key that is the same in all threads and runs.
 pub(crate) fn hash(key: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(key);
@@ -188,8 +188,8 @@ fn expiry(ttl_secs: u32) -> Exptime {
     Exptime::after(ttl_secs, now.map_or(0, |now| now.as_secs()))
 }
 
-/// Decodes the response at the start of `bytes` to a request of a kind. A response that answers no such
-/// request is malformed.
+/// Decodes the response at the start of `bytes`. A response that does not match the kind `asked` is
+/// malformed.
 pub(crate) fn read(protocol: Protocol, asked: Option<Kind>, bytes: &[u8]) -> Read<Response<'_>> {
     let asked = Operation::ALL.into_iter().find(|operation| asked == Some(kind(*operation)));
     let response = match protocol {
@@ -200,7 +200,7 @@ pub(crate) fn read(protocol: Protocol, asked: Option<Kind>, bytes: &[u8]) -> Rea
     response.unwrap_or(Read::Malformed)
 }
 
-/// `None` if there is no request, or the response does not answer it.
+/// Converts a decoded response; `None` if it is malformed, unrequested, or does not match the operation.
 fn decode<'b, T>(
     read: Read<T>,
     asked: Option<Operation>,
@@ -217,9 +217,9 @@ fn decode<'b, T>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExpectedAnswer {
     Value,
-    /// It is an error if the value is not stored.
+    /// A refusal to store the value is an error.
     Store,
-    /// The value is stored only if an item is there, or none.
+    /// The command stores the value only if an item exists, or only if none exists.
     StoreIf,
     Delete,
     Count,
@@ -229,7 +229,7 @@ impl ExpectedAnswer {
     fn of(operation: Operation) -> Self {
         match operation {
             Operation::Get | Operation::Gets => Self::Value,
-            // A recorded `cas` is sent as a set.
+            // `mode` sends a recorded `cas` as a set.
             Operation::Set | Operation::Cas => Self::Store,
             Operation::Add | Operation::Replace | Operation::Append | Operation::Prepend => {
                 Self::StoreIf
@@ -279,7 +279,7 @@ fn resp_response(answer: Resp<'_>, operation: Operation) -> Option<Response<'_>>
         | (Resp::Integer(0), ExpectedAnswer::Delete) => Response::Missing,
         (Resp::Null, ExpectedAnswer::Store) => Response::Error(b"the value was not stored"),
         (Resp::Simple(_), ExpectedAnswer::Store | ExpectedAnswer::StoreIf) => Response::Other,
-        // The new length of what was appended to, a deletion, or a counter.
+        // The new length of the value (append), the number of deleted keys, or the counter.
         (
             Resp::Integer(_),
             ExpectedAnswer::StoreIf | ExpectedAnswer::Delete | ExpectedAnswer::Count,
@@ -290,7 +290,7 @@ fn resp_response(answer: Resp<'_>, operation: Operation) -> Option<Response<'_>>
 
 fn text_response(answer: Text<'_>, operation: Operation) -> Option<Response<'_>> {
     let asked = ExpectedAnswer::of(operation);
-    // A counter is padded with spaces by memcached.
+    // memcached pads counters with spaces.
     let is_number = |line: &[u8]| {
         !line.is_empty() && line.iter().all(|byte| byte.is_ascii_digit() || *byte == b' ')
     };
@@ -335,19 +335,19 @@ fn text_response(answer: Text<'_>, operation: Operation) -> Option<Response<'_>>
     })
 }
 
-/// The values of recorded requests: as long as recorded, with bytes that depend on the key.
+/// The values of recorded requests, with the recorded lengths and bytes that derive from the key.
 #[derive(Debug)]
 pub(crate) struct RecordedValues {
     pool: Vec<u8>,
 }
 
-/// Number of offsets in the pool at which a value can begin.
+/// Number of offsets in the pool at which a value can start.
 const OFFSETS: usize = 1 << 16;
 
-/// Values up to this length are one piece of the pool.
+/// Values up to this length are contiguous in the pool; longer ones repeat its bytes.
 const PIECE_LEN: usize = 1 << 20;
 
-/// The value of a counter: a number of 64 bits at each length.
+/// The value of a counter. Each prefix is a number of at most 64 bits.
 const NUMBER: &[u8; 20] = b"10101010101010101010";
 
 impl RecordedValues {
@@ -359,8 +359,8 @@ impl RecordedValues {
         Self { pool }
     }
 
-    /// The value of a key. Values of up to 20 bytes are numbers, because whether a key will be
-    /// counted is not known when it is set.
+    /// The value of a key. Values of up to 20 bytes are numbers, because a later request of the trace may
+    /// increment or decrement them.
     fn of(&self, key: &[u8], len: u32) -> Cow<'_, [u8]> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         if let Some(number) = NUMBER.get(..len) {

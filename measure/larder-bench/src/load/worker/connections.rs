@@ -1,4 +1,4 @@
-//! The connections of a worker: those that are opened during the run, and those that are lost.
+//! Opens, drops and reconnects the connections of a worker during the run.
 
 use super::{CHECK_EVERY, REOPEN_AFTER, Worker};
 use crate::load::client::Client;
@@ -8,7 +8,7 @@ use std::io::Error;
 use std::time::Duration;
 
 impl Worker<'_> {
-    /// Opens the connections of the clients of the next step, if it is time for it.
+    /// Opens the connections of the next step's clients when the step is due.
     pub(super) fn open_more(&mut self, elapsed: Duration) {
         let (Some(steps), Some(next)) = (self.load.settings.steps, self.next_step) else { return };
         if elapsed < next {
@@ -32,7 +32,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Waits for events of a connection that was begun to be opened.
+    /// Registers a connection that is being opened for events.
     pub(super) fn begin_serving(
         &mut self,
         index: usize,
@@ -49,7 +49,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Drops connections that were begun to be opened during the run and have taken too long.
+    /// Drops connections that have taken too long to open during the run.
     pub(super) fn drop_overdue(&mut self, elapsed: Duration) {
         let settings = &self.load.settings;
         let opens_some = settings.steps.is_some()
@@ -104,7 +104,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Counts the outstanding requests of a lost connection, which is reopened later.
+    /// Counts the outstanding requests of a lost connection, and schedules its reconnect.
     #[cold]
     fn reopen_later(&mut self, index: usize, server: usize) {
         let elapsed = self.start.elapsed();
@@ -115,7 +115,7 @@ impl Worker<'_> {
         let was_open = connection.is_open();
         let lost = connection.lose();
         self.reopening.push((index, server, elapsed + REOPEN_AFTER));
-        // A connection that could not be opened again was counted before.
+        // A failed reconnect is part of a loss that was counted before.
         if was_open {
             let now = nanos(elapsed);
             let waited = lost.iter().map(|request| (request.kind(), request.waited(now)));
@@ -123,7 +123,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Begins to open lost connections again, unless their clients have nothing more to send.
+    /// Starts the due reconnects, except for clients that are done.
     pub(super) fn reopen_lost(&mut self, elapsed: Duration) {
         if self.reopening.is_empty() || self.has_ended(elapsed) {
             return;

@@ -26,23 +26,22 @@ use std::time::{Duration, Instant};
 
 /// Interval at which a worker reports its statistics.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// Maximum time for which a worker does not look at the flags of [`Control`].
+/// Maximum interval between checks of the flags of [`Control`].
 pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(50);
-/// Resolution of the time at which the server answered last, so that it is rarely written to memory
-/// that threads share.
+/// Resolution of the time of the last answer in [`Control`], so that workers rarely write to shared
+/// memory.
 const PROGRESS_STEP: Duration = Duration::from_millis(1);
-/// How long after the end of an open loop requests that are due already are still sent, as connections
-/// become free: a server or a load that was late for a moment makes up for it.
+/// Time after the end of an open loop in which workers still send due requests, so that a server or a
+/// load generator that was late can catch up.
 const CATCH_UP_TIME: Duration = Duration::from_secs(1);
-/// How long outstanding answers are waited for after a signal.
+/// Maximum time to wait for outstanding answers after a signal.
 const INTERRUPTED_TIMEOUT: Duration = Duration::from_secs(1);
 /// The event queue's timeout has a resolution of a millisecond, so the worker polls without
 /// blocking when a request is due sooner than this.
 const SPIN_TIME: Duration = Duration::from_millis(2);
-/// How long a client waits that has nothing outstanding because the servers of all its requests are
-/// lost.
+/// Delay before the next requests of a client whose last requests all went to lost servers.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
-/// How long a lost connection waits before it is opened again, and between attempts.
+/// Delay before each attempt to reconnect.
 const REOPEN_AFTER: Duration = Duration::from_millis(2);
 
 /// A worker thread of the load.
@@ -51,31 +50,31 @@ pub(crate) struct Worker<'l> {
     load: &'l Load,
     control: &'l Control,
     poll: Poll,
-    /// A client becomes `None` when it is done or has lost all its connections.
+    /// `None` for a client that is done or has lost all connections.
     clients: Vec<Option<Client>>,
     /// Number of connections of each client.
     servers: usize,
-    /// Clients to which no event will come, because they have nothing outstanding.
+    /// Clients without outstanding requests, which receive no event.
     waiting: Vec<usize>,
-    /// Lost connections that are to be opened again, by client and server, and when.
+    /// Scheduled reconnects: client, server and time.
     reopening: Vec<(usize, usize, Duration)>,
-    /// Requests that were drawn for lost servers.
+    /// Requests for lost servers.
     unsent: Unsent,
-    /// When the connections that are being opened were last looked at.
+    /// The last check for connections that take too long to open.
     opening_checked: Duration,
     schedule: Option<Schedule>,
     bursts: Option<Bursts>,
-    /// The trace, if one is replayed.
+    /// The replay of a trace.
     replay: Option<Replay>,
     writer: Writer,
     stats: LoadStats,
     start: Instant,
-    /// When no more requests become due: the end of a timed run, or a signal.
+    /// When requests stop becoming due: the end of a timed run, or a signal.
     end: Option<Duration>,
-    /// How long outstanding answers are waited for after `end`.
+    /// Maximum time to wait for outstanding answers after `end`.
     timeout: Duration,
     interrupted: bool,
-    /// When the next connections are to be opened.
+    /// When the next step is due.
     next_step: Option<Duration>,
     /// The statistics of finished and lost connections.
     client_stats: Vec<ClientStats>,
@@ -83,29 +82,28 @@ pub(crate) struct Worker<'l> {
     busy: usize,
     /// Number of lost connections.
     lost: usize,
-    /// When the last event of a connection was served.
+    /// The last event of a connection.
     last_event: Duration,
-    /// When the last answer arrived, or nothing was outstanding.
+    /// The last time at which an answer arrived or nothing was outstanding.
     progress: Duration,
     /// The unanswered requests of lost connections.
     unanswered: Vec<PendingRequest>,
-    /// Number of requests that lost clients would still have sent.
+    /// Number of remaining requests of lost clients.
     left_of_lost: u64,
 }
 
 /// The final report of a worker.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerEnd {
-    /// Time from the first request to the last answer, and at least that for which requests were
-    /// sent.
+    /// Time from the first request to the last answer, and at least the time of sending.
     pub(crate) time: Duration,
     /// Number of lost connections.
     pub(crate) lost: usize,
-    /// Number of connections whose TLS handshake was not completed.
+    /// Number of connections with an incomplete TLS handshake.
     pub(crate) handshaking: usize,
     /// The statistics of each connection, if they were recorded.
     pub(crate) clients: Vec<ClientStats>,
-    /// Why the trace was not replayed to its end.
+    /// The error that ended the trace.
     pub(crate) trace_error: Option<String>,
 }
 
@@ -121,7 +119,7 @@ impl<'l> Worker<'l> {
         interrupted: &AtomicBool,
     ) -> Result<Self, RunError> {
         let poll = Poll::new().map_err(RunError::System)?;
-        // A connection's token is its place among those of all clients.
+        // A connection's token is its index among the connections of all clients.
         let connections = clients.iter_mut().flat_map(Client::connections_mut);
         for (place, connection) in connections.enumerate() {
             if !connection.is_dormant() {
@@ -172,11 +170,11 @@ impl<'l> Worker<'l> {
         })
     }
 
-    /// Runs until all requests are answered or all connections are lost, or [`Control`] says so, and
-    /// sends statistics to `reports` about once a second.
+    /// Runs until all requests are answered, all connections are lost, or [`Control`] stops it. Sends
+    /// statistics to `reports` about once per second.
     ///
     /// # Errors
-    /// WaitCondition for events failed.
+    /// Waiting for events failed.
     pub(crate) fn run(
         mut self,
         start: Instant,
@@ -190,7 +188,7 @@ impl<'l> Worker<'l> {
             let elapsed = self.start.elapsed();
             if elapsed >= reported + REPORT_EVERY {
                 self.report(reports);
-                // Reports are of whole seconds since the start, so that those of all workers agree.
+                // Reports cover whole seconds since the start, so that those of all workers match.
                 reported = Duration::from_secs(elapsed.as_secs());
                 self.stats.second = seconds(reported);
             }
@@ -228,7 +226,7 @@ impl<'l> Worker<'l> {
         self.end.is_some_and(|end| elapsed >= end)
     }
 
-    /// Ends the run after a signal, and tells the others when the server answered last.
+    /// Ends the run after a signal, and publishes the time of the last answer in [`Control`].
     fn watch(&mut self, elapsed: Duration) {
         if self.control.is_interrupted() && !self.interrupted {
             self.interrupted = true;
@@ -257,17 +255,17 @@ impl<'l> Worker<'l> {
         self.clients.get_mut(index)?.as_mut()?.connection(server)
     }
 
-    /// Continues with the clients that will not get an event.
+    /// Continues the clients that receive no event.
     fn resume_waiting(&mut self, elapsed: Duration) {
         for index in std::mem::take(&mut self.waiting) {
             self.go_on(index, elapsed);
         }
     }
 
-    /// Whether there is nothing more to send or to wait for.
+    /// Whether nothing is left to send or to wait for.
     fn is_finished(&self, elapsed: Duration) -> bool {
         let Some(end) = self.end.filter(|end| elapsed >= *end) else {
-            // Requests are due until the end of a timed open loop, even without a connection.
+            // In a timed open loop, requests become due until the end, even without a connection.
             let is_due = self.is_open_loop() && self.end.is_some()
                 || self.replay.as_ref().is_some_and(Replay::is_due_later);
             return self.busy == 0 && !is_due;
@@ -280,7 +278,7 @@ impl<'l> Worker<'l> {
         self.replay.as_ref().is_some_and(Replay::is_open_loop)
     }
 
-    /// Whether a request of the open loop is due and not sent after the end of the run.
+    /// Whether the open loop has unsent requests that were due before the end.
     fn is_behind(&self) -> bool {
         if let (Some(replay), Some(end)) = (&self.replay, self.end) {
             return replay.is_behind(nanos(end));
@@ -332,7 +330,7 @@ impl<'l> Worker<'l> {
         wait
     }
 
-    /// Reads a connection's answers and, in a closed loop, sends further requests.
+    /// Handles an event of a connection: reads answers, continues its opening, and sends requests.
     fn serve(&mut self, place: usize, arrived: Arrived) {
         let (index, server) = (place / self.servers, place % self.servers);
         let start = self.start;
@@ -370,7 +368,7 @@ impl<'l> Worker<'l> {
         self.go_on(index, elapsed);
     }
 
-    /// Takes a client away that has nothing more to send.
+    /// Removes a client that is done.
     fn retire(&mut self, index: usize) {
         if let Some(mut client) = self.clients[index].take() {
             let done = client.connections_mut().filter_map(Connection::take_client);
@@ -380,7 +378,7 @@ impl<'l> Worker<'l> {
     }
 
     fn report(&mut self, reports: &Sender<LoadStats>) {
-        // Sending fails if the receiver is gone. The load continues without reports.
+        // Fails if the receiver was dropped. The load continues without reports.
         let _ = reports.send(self.stats.clone());
         self.stats.clear();
     }

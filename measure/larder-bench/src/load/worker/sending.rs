@@ -1,4 +1,4 @@
-//! Sending: which requests a worker sends when, and on which connections.
+//! Sends the requests of a worker: chooses their times and clients.
 
 use super::{CATCH_UP_TIME, Worker};
 use crate::load::client::Client;
@@ -7,7 +7,7 @@ use crate::load::pace::bursts::Next;
 use std::time::Duration;
 
 impl Worker<'_> {
-    /// Sends the first requests of a closed loop. The others follow as answers arrive.
+    /// Sends the first requests of a closed loop. Answers trigger the others.
     pub(super) fn begin(&mut self) {
         for index in 0..self.clients.len() {
             if !self.is_open_loop() {
@@ -16,7 +16,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Sends further requests of a client in a closed loop, or ends the client if it is done.
+    /// Continues a client that has room: sends further requests, or reports to the schedule of the open loop that
+    /// a client is free. Removes a client that is done.
     #[inline]
     pub(super) fn go_on(&mut self, index: usize, elapsed: Duration) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
@@ -35,8 +36,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Sends the requests of an open loop that are due, as far as connections are free. A request
-    /// that has to wait for a connection keeps its scheduled time.
+    /// Sends the due requests of an open loop, as far as clients are free. The latency of a request that
+    /// has to wait for a client still counts from its scheduled time.
     pub(super) fn send_due_requests(&mut self, now: Duration) {
         if self.is_too_late(now) {
             return;
@@ -63,13 +64,13 @@ impl Worker<'_> {
         }
     }
 
-    /// Whether not even requests that were due before the end are sent any more.
+    /// Whether [`CATCH_UP_TIME`] after the end of the run is over.
     pub(super) fn is_too_late(&self, now: Duration) -> bool {
         self.end.is_some_and(|end| now >= end + CATCH_UP_TIME)
     }
 
-    /// Distributes recorded requests to their clients: all that are due, or in a closed loop as many
-    /// as keep the clients busy. Clients that wait for nothing else send them at once.
+    /// Distributes recorded requests to their clients: all that are due, or in a closed loop as many as
+    /// keep the clients busy. Clients whose queues were empty send them at once.
     pub(super) fn replay(&mut self, elapsed: Duration) {
         let is_late = self.is_too_late(elapsed);
         let Some(replay) = &mut self.replay else { return };
@@ -93,7 +94,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Begins the bursts that are due.
+    /// Starts the due bursts.
     pub(super) fn begin_bursts(&mut self, now: Duration) {
         while let Some(bursts) = &mut self.bursts
             && bursts.due() <= now
@@ -110,9 +111,9 @@ impl Worker<'_> {
         }
     }
 
-    /// Sends requests of a client's bursts, as many as its pipeline holds. Their latency is measured
-    /// from `now`, that of the first ones of a burst from when the burst was due. Returns when the last
-    /// burst that it began was due.
+    /// Sends requests of a client's bursts until its pipeline is full. The latency of requests of a burst
+    /// that starts here counts from when the burst was due, that of other requests from `now`. Returns
+    /// the due time of the last burst that it started.
     fn send_burst(&mut self, index: usize, now: u64) -> Option<u64> {
         let (bursts, client) = (self.bursts.as_mut()?, self.clients[index].as_mut()?);
         if client.is_dormant() {
@@ -139,8 +140,7 @@ impl Worker<'_> {
         began
     }
 
-    /// Sends requests until the client's pipeline is full. `at` is the time from which their latency
-    /// is measured.
+    /// Sends requests until the client's pipeline is full. Their latency counts from `at`.
     fn fill_pipeline(&mut self, index: usize, at: u64) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         if !client.is_ready(self.load) {

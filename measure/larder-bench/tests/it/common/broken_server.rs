@@ -1,4 +1,4 @@
-//! A server inside the test with configurable misbehaviour.
+//! A server in the test process with configurable faults.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 use std::collections::HashMap;
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 /// The server's reaction to a request.
 pub enum Action {
-    /// It sends these bytes.
+    /// Sends these bytes.
     Send(Vec<u8>),
-    /// It sends these bytes after a time.
+    /// Sends these bytes after a delay.
     SendAfter(Duration, Vec<u8>),
-    /// It sends nothing.
+    /// Sends nothing.
     Ignore,
-    /// It closes the connection.
+    /// Closes the connection.
     Close,
 }
 
@@ -26,7 +26,7 @@ pub struct Request<'r> {
     pub number: u64,
     /// Number of the connection.
     pub connection: u64,
-    /// The key of a get; nothing for a set.
+    /// The key of a get; `None` for a set.
     pub get: Option<&'r str>,
     /// The stored values.
     pub items: &'r HashMap<String, Vec<u8>>,
@@ -52,12 +52,12 @@ pub fn hit(key: &str, value: &[u8]) -> Vec<u8> {
 
 pub type Behaviour = dyn Fn(&Request<'_>) -> Action + Send + Sync;
 
-/// A server of memcached's text protocol, as far as loads with single keys need it.
+/// A server with the parts of memcached's text protocol that loads with single keys need.
 pub struct BrokenServer {
     pub port: u16,
-    /// Number of connections that were accepted.
+    /// Number of accepted connections.
     pub accepted: Arc<AtomicU64>,
-    /// Number of requests that arrived.
+    /// Number of received requests.
     pub requests: Arc<AtomicU64>,
 }
 
@@ -66,7 +66,7 @@ impl BrokenServer {
         Self::start_with(b"", Arc::new(behaviour))
     }
 
-    /// Greets each connection with `greeting` and closes it.
+    /// Sends `greeting` on each connection and closes it.
     pub fn refusing(greeting: &'static [u8]) -> Self {
         Self::start_with(greeting, Arc::new(|_: &Request<'_>| Action::Close))
     }
@@ -123,7 +123,7 @@ fn serve(
                 value.truncate(value.len() - 2);
                 (None, Some((key.to_owned(), value)))
             }
-            // The load generator would wait for it, which takes seconds.
+            // Without an answer, the load generator would wait for seconds.
             ["stats" | "version"] => {
                 let _ = stream.write_all(b"ERROR\r\n");
                 continue;

@@ -23,9 +23,8 @@ pub struct Server {
     reserved: Option<ReservedPort>,
 }
 
-/// A port that no other process or thread gets as a free one while this exists. A server that is given this port can
-/// listen on it, because it allows others to reuse addresses, as this socket does. Without a server, connections are
-/// refused.
+/// A port that the system does not assign to other sockets while this exists. A server can still listen on it, because
+/// both sockets allow the reuse of addresses. Without a server, the system refuses connections.
 pub struct ReservedPort {
     _socket: Socket,
     pub port: u16,
@@ -65,7 +64,7 @@ impl Server {
         Self::start(&[&["redis-server"], &memory_only[..], options, &["--port"]].concat())
     }
 
-    /// Starts a command, to which the port is appended as last argument.
+    /// Starts a command with the port as its last argument.
     fn start(command: &[&str]) -> Self {
         Self::start_at(ReservedPort::new(), command)
     }
@@ -84,12 +83,12 @@ impl Server {
         server
     }
 
-    /// Stops the server, and keeps its port for another one.
+    /// Stops the server, and returns its port for another one.
     pub fn stop(mut self) -> ReservedPort {
         self.reserved.take().unwrap()
     }
 
-    /// Waits until a memcached has answered so many gets and sets. Loads start late on a busy machine.
+    /// Waits until a memcached has answered `count` gets and sets, because a load starts late on a busy machine.
     pub fn await_requests(&self, count: u64) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
@@ -157,12 +156,12 @@ pub fn arguments(line: &str) -> Arguments {
     parse(line).unwrap_or_else(|error| panic!("{line}: {error}"))
 }
 
-/// Parses a command line, which may be wrong.
+/// Parses a command line that may be invalid.
 pub fn parse(line: &str) -> Result<Arguments, clap::Error> {
     parse_words(&line.split_whitespace().collect::<Vec<_>>())
 }
 
-/// Parses the words of a command line, which may be wrong.
+/// Parses the words of a command line that may be invalid.
 pub fn parse_words(words: &[&str]) -> Result<Arguments, clap::Error> {
     Ok(Line::try_parse_from(std::iter::once(&"bench").chain(words))?.arguments)
 }

@@ -1,5 +1,5 @@
-//! Loads of servers that stop, refuse, close, and answer wrong bytes or nothing: none of them may look
-//! good.
+//! Loads of servers that stop, refuse, close, or answer wrong bytes or nothing. The results must show each of
+//! these failures.
 
 use crate::common::broken_server::{Action, BrokenServer, Request, hit};
 use crate::common::{self, Server, load};
@@ -17,7 +17,7 @@ fn fault(outcome: &Outcome, what: &str) -> u64 {
     outcome.faults.get(what).copied().unwrap_or(0)
 }
 
-/// All that was due is in the histogram, and is either answered, an error, or a fault.
+/// Every due request is in the histogram, and is either answered, an error, or a fault.
 fn check_all_is_accounted_for(measured: &Measured) {
     let total = measured.outcome.total();
     let due = total.requests + total.errors + total.never_answered + total.never_sent;
@@ -38,7 +38,7 @@ fn silent_from(number: u64) -> BrokenServer {
     })
 }
 
-/// 2,000 requests are due in 2 s; the server answers half of them, and then nothing for good.
+/// 2,000 requests are due in 2 s; the server answers the first half and none after it.
 #[test]
 fn unanswered_requests_count_with_their_waiting_time() {
     let measured = run(&silent_from(1000), "-t 1 -c 4 --rate 1000 --test-time 2 --timeout 1.5");
@@ -94,7 +94,7 @@ fn requests_in_flight_at_the_end_of_a_closed_loop_count() {
     assert!(total.latency.p99 >= 1.2e6, "{:?}", total.latency);
 }
 
-/// One connection to a server that takes 5 ms for each answer gets 200 requests/s of 2,000.
+/// With 5 ms per answer, one connection achieves 200 of 2,000 requests/s.
 #[test]
 fn a_server_that_is_too_slow_for_the_rate_is_seen() {
     let slow = |request: &Request<'_>| Action::SendAfter(Duration::from_millis(5), request.right());
@@ -106,11 +106,11 @@ fn a_server_that_is_too_slow_for_the_rate_is_seen() {
     assert!(total.never_sent >= 1000, "{}", total.never_sent);
     assert!(total.per_second <= 200.0, "{}", total.per_second);
     assert!(total.latency.p50 >= 0.5e6, "{:?}", total.latency);
-    // The load was waiting for the connection, not late itself.
+    // The load generator waited for the connection, which is not lateness of its own.
     assert!(offered.lateness.p50 < total.latency.p50 / 10.0, "{:?}", offered.lateness);
 }
 
-/// The same with bursts of 40 requests: requests that were due count although they were never sent.
+/// The same with bursts of 40 requests: due requests count although they were never sent.
 #[test]
 fn a_server_that_is_too_slow_for_bursts_is_seen() {
     let slow = |request: &Request<'_>| Action::SendAfter(Duration::from_millis(5), request.right());
@@ -124,7 +124,7 @@ fn a_server_that_is_too_slow_for_bursts_is_seen() {
     assert!(total.latency.p50 >= 0.5e6, "{:?}", total.latency);
 }
 
-/// Four connections, of which one more has bursts in each quarter of the run: 250 requests/s, not 400.
+/// Each quarter of the run adds one of four connections with bursts: 250 requests/s, not 400.
 #[test]
 fn bursts_of_connections_that_are_not_open_yet_are_not_offered() {
     let server = BrokenServer::start(|request| Action::Send(request.right()));
@@ -153,7 +153,7 @@ fn random_arrivals_have_the_mean_of_the_rate() {
         measured.outcome.offered.unwrap().due
     };
     let counts = [1, 2, 3, 1].map(due);
-    // Five times the standard deviation, which is the root of 2,000.
+    // Five times the standard deviation, which is the square root of 2,000.
     assert!(counts.iter().all(|due| due.abs_diff(2000) < 225), "{counts:?}");
     assert_eq!(counts[0], counts[3]);
     assert!(counts[0] != counts[1] || counts[0] != counts[2], "{counts:?}");
@@ -213,7 +213,7 @@ fn errors_while_keys_are_set_count_in_a_search() {
         "{error}"
     );
     assert!(table.contains("FAULT 10 x fill: SERVER_ERROR out of memory\n"), "{table}");
-    assert!(table.contains("at the highest rate that was to be tried: 200/s"), "{table}");
+    assert!(table.contains("even at the maximum of --rate: 200/s"), "{table}");
     let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     assert_eq!(json["fill_faults"]["fill: SERVER_ERROR out of memory"], 10);
     assert_eq!(json["steps"].as_array().unwrap().last().unwrap()["faults"], 0);
@@ -279,7 +279,7 @@ fn an_answer_to_another_request_ends_the_connection() {
     }
 }
 
-/// The ways in which a cache can damage a value of `key`.
+/// An answer with a damaged value of `key`.
 fn damaged(key: &str, value: &[u8], request: &Request<'_>, how: &str) -> Vec<u8> {
     let (prefix, number) = key.split_at(key.find('-').unwrap() + 1);
     let neighbour = format!("{prefix}{}", number.parse::<u64>().unwrap() ^ 1);
@@ -324,7 +324,7 @@ fn right_values_are_right() {
 
 #[test]
 fn a_server_that_accepts_no_connection_is_named() {
-    // A full backlog lets no further connection in.
+    // A full backlog accepts no further connection.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
     socket.listen(0).unwrap();
@@ -335,7 +335,7 @@ fn a_server_that_accepts_no_connection_is_named() {
     assert!(error.contains("no connection within 0.3 s (--connection-timeout)"), "{error}");
 }
 
-/// The server accepts the first connection alone, and then leaves its backlog full.
+/// The server accepts only the first connection, and then leaves its backlog full.
 #[test]
 fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
     for (limit, option) in [("--connection-timeout 0.4", "--connection-timeout"), ("", "--timeout")]
@@ -360,9 +360,9 @@ fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
         let line = format!("-s 127.0.0.1 -p {} -t 1 -c 2 --ratio 0:1", address.port());
         let begun = Instant::now();
         let measured = load(&format!("{line} {steps} {limit} --timeout 0.4"));
-        // The system alone would try for two minutes.
+        // The system's own limit is two minutes.
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
-        let lost = format!("connection lost: it was not made within 0.4 s ({option})");
+        let lost = format!("connection lost: no connection within 0.4 s ({option})");
         assert_eq!(fault(&measured.outcome, &lost), 1, "{:?}", measured.outcome.faults);
         // The other connection's last answer may come too late on a busy machine.
         let faults = measured.outcome.faults.keys().filter(|words| *words != "never answered");
@@ -371,7 +371,7 @@ fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
     }
 }
 
-/// Debian's memcached, stopped for good while the load runs.
+/// A memcached that is stopped during the load and not continued.
 #[test]
 fn memcached_that_freezes_is_seen() {
     let server = Server::memcached();
@@ -390,12 +390,12 @@ fn memcached_that_freezes_is_seen() {
     assert_eq!(measured.outcome.offered.unwrap().due, 3000);
     assert!(total.requests <= 2000, "{}", total.requests);
     assert!(total.never_answered + total.never_sent >= 1000);
-    // A third of what was due waited for the timeout at least.
+    // At least a third of the due requests waited for the timeout.
     assert!(total.latency.p90 >= 2.9e6, "{:?}", total.latency);
 }
 
-/// Stopped at the end of the schedule and continued soon after: all that was due is sent and answered,
-/// with its full delay.
+/// A memcached that is stopped at the end of the schedule and continued soon after: every due request is
+/// sent and answered, and counts with its full delay.
 #[test]
 fn memcached_that_stops_at_the_end_is_seen() {
     let server = Server::memcached();
@@ -409,7 +409,7 @@ fn memcached_that_stops_at_the_end_is_seen() {
     });
     check_all_is_accounted_for(&measured);
     assert_eq!(measured.outcome.offered.unwrap().due, 3000);
-    // A quarter of what was due, at least, waited for half a second or more.
+    // At least a quarter of the due requests waited for half a second or more.
     let delayed = measured.histograms["total"].count_between(500_000_000, u64::MAX);
     assert!(delayed >= 750, "{delayed}");
 }

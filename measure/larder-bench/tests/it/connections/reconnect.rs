@@ -1,4 +1,4 @@
-//! Runs whose server ends and is started again.
+//! Runs during which the server restarts.
 
 use crate::common::{Server, load, parse};
 use std::thread::{scope, sleep};
@@ -18,7 +18,7 @@ fn a_run_goes_on_when_its_server_is_back() {
         let reserved = server.stop();
         sleep(Duration::from_millis(300));
         let again = Server::memcached_at(reserved);
-        // The items are gone, and are set again.
+        // The new server is empty, so set the items again.
         for key in 1..=50 {
             again.load(&format!(
                 "-t 1 -c 1 -n 1 --verify --ratio 1:0 --key-minimum {key} --key-maximum {key}"
@@ -29,7 +29,7 @@ fn a_run_goes_on_when_its_server_is_back() {
         outcome
     });
     assert!(outcome.faults.is_empty() && outcome.ended_early.is_none(), "{outcome:?}");
-    assert_eq!(outcome.lost_connections, 0, "they were opened again");
+    assert_eq!(outcome.lost_connections, 0, "connections were reconnected");
     let interruption = outcome.interruption.unwrap();
     assert_eq!(interruption.lost_connections, 6, "{interruption:?}");
     assert_eq!(outcome.total().never_answered, interruption.lost_requests, "{interruption:?}");

@@ -1,4 +1,4 @@
-//! Loads of several servers, between which keys are distributed.
+//! Loads of several servers that share the keys.
 
 use crate::common::broken_server::{Action, BrokenServer, Request};
 use crate::common::{self, ReservedPort, Server, arguments, load};
@@ -22,7 +22,7 @@ fn three() -> ([Server; 3], Vec<u16>) {
     (servers, ports)
 }
 
-/// Jenkins's one-at-a-time hash, as its description has it.
+/// Jenkins's one-at-a-time hash, as in its published description.
 fn one_at_a_time(key: &str) -> u32 {
     let mut hash: u64 = 0;
     let low = |number: u64| number & 0xffff_ffff;
@@ -76,7 +76,7 @@ fn presence(port: u16, keys: &[String]) -> Vec<bool> {
     keys.iter().map(&mut has).collect()
 }
 
-/// All that was due is in the histogram, and is either answered, an error, or a fault.
+/// Every due request is in the histogram, and is either answered, an error, or a fault.
 fn check_all_is_accounted_for(measured: &Measured) -> u64 {
     let total = measured.outcome.total();
     let due = total.requests + total.errors + total.never_answered + total.never_sent;
@@ -164,7 +164,7 @@ fn commands_of_the_users_own_go_to_the_server_of_their_key() {
     }
 }
 
-/// A client library looks for the server of the whole key, not of a part of it.
+/// A client library routes by the whole key, not by a part of it.
 #[test]
 fn a_key_with_affixes_is_routed_by_its_sent_form() {
     let keys: Vec<String> = (0..100).map(|number| format!("a-memtier-{number}-z")).collect();
@@ -201,14 +201,14 @@ fn an_open_loop_counts_all_that_was_due() {
         let due = check_all_is_accounted_for(&measured);
         assert_eq!(measured.outcome.offered.unwrap().due, due);
         assert!(possible.contains(&due), "{line}: {due}");
-        // On a busy machine, some requests are not sent in time.
+        // A busy machine can leave some requests unsent.
         let faults = measured.outcome.fault_count();
         assert_eq!(faults, measured.outcome.total().never_sent, "{:?}", measured.outcome.faults);
         assert!(faults < due / 2, "{faults}");
     }
 }
 
-/// A server that closes each connection after it has answered some requests.
+/// A server that answers 50 requests and then closes its connections.
 fn fragile() -> BrokenServer {
     BrokenServer::start(|request: &Request<'_>| match request.number {
         ..50 => Action::Send(request.right()),
@@ -234,7 +234,7 @@ fn a_run_goes_on_without_a_server_that_is_lost() {
         assert!(due.is_none_or(|due| all == due), "{line}: {all}");
         assert_eq!((outcome.ended_early.as_ref(), outcome.lost_connections), (None, 3), "{line}");
         assert_eq!(outcome.servers[1].lost_connections, 3);
-        // Whether a connection was closed is found out by the next read or by the next write.
+        // Either the next read or the next write detects the closed connection.
         let lost = format!("connection lost to 127.0.0.1:{}: ", fragile.port);
         let faults = outcome.faults.iter().filter(|(fault, _)| fault.starts_with(&lost));
         assert_eq!(faults.map(|(_, times)| times).sum::<u64>(), 3, "{:?}", outcome.faults);
@@ -247,7 +247,7 @@ fn a_run_goes_on_without_a_server_that_is_lost() {
     }
 }
 
-/// Requests for a lost server do not look fast: they wait until the run ends.
+/// Requests for a lost server count with their waiting time until the end of the run.
 #[test]
 fn requests_for_a_lost_server_count_with_their_waiting_time() {
     let (sound, fragile) = (Server::memcached(), fragile());
@@ -272,7 +272,7 @@ fn a_run_ends_when_all_servers_are_lost() {
     }
 }
 
-/// All keys belong to the lost server: the clients neither end nor draw requests without pause.
+/// All keys belong to the lost server: the clients continue, with a pause after each request.
 #[test]
 fn clients_without_a_reachable_key_go_on_slowly() {
     let servers = [fragile(), BrokenServer::start(|request| Action::Send(request.right()))];
@@ -297,7 +297,7 @@ fn clients_that_are_added_connect_to_each_server() {
     check_all_is_accounted_for(&measured);
     assert!(measured.outcome.faults.is_empty(), "{:?}", measured.outcome.faults);
     for server in &servers {
-        // One more has asked for statistics of a flash tier.
+        // One more connection queries the statistics of the flash tier.
         assert_eq!(server.accepted.load(Ordering::Relaxed), 5 + 1);
     }
 }

@@ -14,7 +14,7 @@ fn server_without_items(name: &str) -> (u16, PathBuf) {
     server_for(usize::MAX, name)
 }
 
-/// The same for the first `served` connections. The others are accepted, and never get an answer.
+/// As [`server_without_items`], but with answers only on the first `served` connections.
 fn server_for(served: usize, name: &str) -> (u16, PathBuf) {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(["cache.test".to_owned()]).unwrap();
@@ -129,7 +129,7 @@ fn connections_are_opened_again_after_an_interval() {
     assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
 }
 
-/// The connections of the second step are made, but their handshakes are not answered.
+/// The server accepts the connections of the second step but does not answer their handshakes.
 #[test]
 fn a_handshake_that_is_never_answered_during_the_run_is_a_fault() {
     let (port, certificate) = server_for(1, "silent");

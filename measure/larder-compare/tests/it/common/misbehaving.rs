@@ -1,12 +1,12 @@
-//! A server that misbehaves. A test starts its own executable as this server: the test
-//! `failures::a_server` serves if the environment says how, and does nothing otherwise.
+//! A faulty server. A test starts its own executable as this server: with the environment variable
+//! `BEHAVIOUR`, the test `failures::a_server` serves requests; otherwise it does nothing.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The command of a server that behaves as `behaviour` says: see [`answer`].
+/// The command of a server with a `behaviour` of [`answer`].
 pub fn command(behaviour: &str) -> Vec<String> {
     let test = std::env::current_exe().unwrap().display().to_string();
     let environment = [format!("BEHAVIOUR={behaviour}"), "SOCKET={socket}".to_owned()];
@@ -20,7 +20,7 @@ pub fn entry(name: &str, behaviour: &str) -> String {
     super::suite_entry(name, &command(behaviour))
 }
 
-/// Serves forever, if the environment selects it.
+/// Serves forever if the environment selects a behaviour.
 pub fn serve() {
     let Ok(behaviour) = std::env::var("BEHAVIOUR") else { return };
     let path = std::env::var("SOCKET").unwrap();
@@ -49,8 +49,8 @@ fn talk(behaviour: &str, mut stream: UnixStream) -> Option<()> {
     }
 }
 
-/// The answer to request number `number`. The server refuses all sets, or freezes or exits after some
-/// requests, or answers well.
+/// The answer to request number `number`. By `behaviour`, the server refuses all sets, freezes or exits
+/// after 50 requests, or answers correctly.
 fn answer(behaviour: &str, line: &str, number: u64) -> &'static str {
     match behaviour {
         "freezes" if number > 50 => loop {

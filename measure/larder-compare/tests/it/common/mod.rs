@@ -1,4 +1,4 @@
-//! Suites and comparisons for tests, and a server that misbehaves.
+//! Suites and comparisons for tests, and a faulty server.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 pub mod misbehaving;
@@ -48,7 +48,7 @@ pub fn suite_entry(name: &str, command: &[impl std::fmt::Debug]) -> String {
     format!("[[server]]\nname = \"{name}\"\ncommand = {command:?}\n")
 }
 
-/// A comparison in a directory of its own.
+/// A comparison in its own directory.
 pub struct Bench {
     pub folder: TempDir,
     pub arguments: Arguments,
@@ -60,7 +60,7 @@ struct Line {
     arguments: Arguments,
 }
 
-/// A comparison that ended.
+/// The output of a comparison.
 #[derive(Debug)]
 pub struct Ended {
     pub result: Result<(), Error>,
@@ -88,14 +88,14 @@ impl Bench {
         Ended { result, progress: text(progress), tables: text(out) }
     }
 
-    /// Runs a comparison in which nothing fails; returns its progress and its tables.
+    /// Runs a comparison that must succeed. Returns its progress and its tables.
     pub fn go(&self) -> (String, String) {
         let Ended { result, progress, tables } = self.run(&AtomicBool::new(false));
         result.unwrap_or_else(|error| panic!("{error}: {progress}"));
         (progress, tables)
     }
 
-    /// Runs a comparison in which something fails.
+    /// Runs a comparison with failing measurements.
     pub fn go_wrong(&self) -> Ended {
         let ended = self.run(&AtomicBool::new(false));
         assert!(matches!(ended.result, Err(Error::Failed { .. })), "{ended:?}");
@@ -110,7 +110,7 @@ impl Bench {
         std::fs::read_to_string(self.out(name)).unwrap()
     }
 
-    /// The records of all attempts: what other programs on the machine disturb is measured again.
+    /// The records of all attempts, including those that other programs disturbed.
     pub fn attempts(&self) -> Vec<Record> {
         let text = self.read(Results::FILE);
         text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
