@@ -21,7 +21,7 @@ flag_set! {
         client_flags: b'f',
         /// `c`: the CAS.
         cas: b'c',
-        /// `t`: the seconds left.
+        /// `t`: the seconds until the item expires.
         ttl: b't',
         /// `s`: the value's length in bytes.
         value_len: b's',
@@ -47,7 +47,7 @@ flag_set! {
         value_len: b's',
         /// `k`: the key.
         key: b'k',
-        /// `I`: with a CAS that is lower than the item's, store the item as stale.
+        /// `I`: if `compare` is lower than the item's CAS, store the item as stale.
         invalidate: b'I',
         /// `q`: do not answer success.
         quiet: b'q',
@@ -75,7 +75,7 @@ flag_set! {
         value: b'v',
         /// `c`: the new CAS.
         cas: b'c',
-        /// `t`: the seconds left.
+        /// `t`: the seconds until the item expires.
         ttl: b't',
         /// `k`: the key.
         key: b'k',
@@ -232,7 +232,7 @@ pub struct ArithmeticOptions {
     pub delta: u64,
     /// `N`: on a miss, create the number with this expiry.
     pub vivify: Option<Exptime>,
-    /// `J`: the created number, without `delta`.
+    /// `J`: the number to create; `delta` is not added to it.
     pub initial: u64,
     /// `T`: set the expiry.
     pub touch: Option<Exptime>,
