@@ -44,7 +44,7 @@ pub struct Hit<'k> {
     pub won: bool,
     /// Whether the item is stale (`X`).
     pub stale: bool,
-    /// Whether another client has won the right to recache before (`Z`).
+    /// Whether another client has already won the right to recache (`Z`).
     pub win_taken: bool,
     /// Whether the CAS of `mg C` matches, so that the answer is `HD` without the value, rather than `VA`.
     pub withheld: bool,
@@ -218,7 +218,7 @@ pub fn miss(get: &Get<'_>, key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the end of a classic retrieval, if the line's end arrived after the answer to its last key.
+/// Writes `END`, the end of the answer to a classic retrieval line.
 pub fn get_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"END\r\n");
 }
@@ -335,7 +335,7 @@ pub fn deleted(delete: &Delete<'_>, outcome: DeleteReply, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the answer to `mt`. `found`: items may have had the tag.
+/// Writes the answer to `mt`. `found` states whether items may have had the tag.
 pub fn tag_dropped(drop: &DropTag<'_>, found: bool, out: &mut Vec<u8>) {
     let ReplyFormat::Meta(flags) = &drop.format else { return };
     if found && flags.has(b'q') {
