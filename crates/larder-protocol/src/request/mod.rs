@@ -40,7 +40,7 @@ pub enum Request<'b> {
         /// The format of the answer.
         format: ReplyFormat<'b>,
     },
-    /// The server's version.
+    /// Report the server's version.
     Version(ReplyFormat<'b>),
     /// Set the log level. The parser limits it to 2.
     Verbosity {
@@ -49,7 +49,7 @@ pub enum Request<'b> {
         /// The format of the answer.
         format: ReplyFormat<'b>,
     },
-    /// Statistics.
+    /// Report statistics.
     Stats {
         /// The words after `stats` without outer spaces, or the key of a binary stat request.
         topic: &'b [u8],
@@ -83,7 +83,7 @@ pub const RELATIVE_SECS_MAX: i64 = 60 * 60 * 24 * 30;
 /// A key as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key<'b> {
-    /// The bytes as sent: 1 to [`KEY_LEN_MAX`].
+    /// The key as sent: 1 to [`KEY_LEN_MAX`] bytes.
     pub wire: &'b [u8],
     /// Whether the key is in base64 (meta flag `b`). The parser has validated the encoding.
     pub base64: bool,
@@ -152,8 +152,9 @@ pub struct Store<'b> {
     pub value: &'b [u8],
     /// Whether CRLF follows the value, as text requires. Always true in binary.
     pub terminated: bool,
-    /// Only if the CAS is this one: `EX` if it differs, `NF` if there is no item. `None` if the dialect ignores the
-    /// number (any number of an add, 0 of an append).
+    /// Store only if the item has this CAS. The outcome is `EX` if the CAS differs, and `NF` if
+    /// there is no item. `None` also if the dialect ignores the number: for `ms`, any number with
+    /// the mode add, and 0 with append or prepend.
     pub compare: Option<u64>,
     /// The CAS of the stored item (`ms E`, never 0).
     pub new_cas: Option<u64>,
@@ -247,7 +248,7 @@ pub struct Fault {
 /// The answer to a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultReply {
-    /// No answer: `noreply`, or a silent close.
+    /// No answer: `noreply`, a silent close, or skipped blanks.
     Silent,
     /// A line, without its CRLF.
     Text(&'static str),
@@ -267,8 +268,8 @@ pub enum Recovery {
     Continue,
     /// Drop this many further bytes, then answer and continue.
     Swallow(u64),
-    /// Answer immediately, then drop everything up to and including the next LF, and continue. The line is longer than
-    /// the buffer.
+    /// Answer immediately, then drop everything up to and including the next LF, which has not
+    /// arrived yet, and continue.
     SwallowLine,
     /// Answer, then close the connection.
     Close,
@@ -308,7 +309,7 @@ pub enum Parsed<'b> {
         store: Store<'b>,
         /// The number of bytes before the value. [`crate::Parser::parse_head`] parses them again later.
         head_len: usize,
-        /// The number of bytes from the value on, its CRLF included.
+        /// The length of the value in bytes, in text with the CRLF after it.
         body_len: u64,
     },
     /// The request is incomplete: read more. Not an error, because a stream may be split anywhere.

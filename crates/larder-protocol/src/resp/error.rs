@@ -38,7 +38,7 @@ pub enum CommandError<'b> {
     ExpireNx,
     /// `GT` with `LT`.
     ExpireGtLt,
-    /// A decrement of the smallest number.
+    /// `DECRBY` by -2^63, whose negative does not fit 64 bits.
     DecrementOverflow,
     /// The sum does not fit 64 bits.
     Overflow,

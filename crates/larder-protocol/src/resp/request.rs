@@ -13,7 +13,7 @@ pub const LINE_LEN_MAX: usize = 64 << 10;
 pub struct Bounds {
     /// The longest argument in bytes.
     pub bulk_len_max: usize,
-    /// The longest request in bytes.
+    /// The longest array in bytes. Not checked if the whole array has arrived.
     pub request_len_max: usize,
     /// Whether the client still has to log in. Until then, only short requests are allowed.
     pub needs_login: bool,
@@ -53,7 +53,7 @@ pub enum Read<'b> {
 /// A complete request: a command and its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'b> {
-    /// The bytes of the request.
+    /// The whole request as sent.
     pub raw: &'b [u8],
     /// The name of the command.
     pub name: &'b [u8],
@@ -237,7 +237,7 @@ fn number_line(input: &[u8], too_long: ProtocolError) -> Step<(Option<i64>, &[u8
 /// Splits off a bulk string. As in redis-server, the two bytes after it may be any.
 fn bulk(input: &[u8], len_max: usize) -> Step<(&[u8], &[u8])> {
     let Some((&first, rest)) = input.split_first() else { return Step::Incomplete(1) };
-    // As redis-server, check the first byte only after the whole line has arrived.
+    // Like redis-server, check the first byte only after the whole line has arrived.
     let (len, rest) = match number_line(rest, ProtocolError::LongBulkLength) {
         Step::Is(_) if first != b'$' => return Step::Fault(ProtocolError::NotBulk(first)),
         Step::Is((len, rest)) => (len, rest),
