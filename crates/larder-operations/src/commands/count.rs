@@ -26,7 +26,7 @@ pub struct Count<'t> {
 /// The item that an increment or decrement creates if there is none.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateNumber<'t> {
-    /// The number, without the delta.
+    /// The number; the delta is not added to it.
     pub value: u64,
     /// When the item expires.
     pub expiry: Expiry,
