@@ -60,13 +60,14 @@ pub enum StoreReply {
         /// The length of the whole value in bytes, also after an append or prepend.
         len: usize,
     },
-    /// An add found an item, or a replace, append or prepend found none.
+    /// An add found an item; a replace, append or prepend found none; or the concatenated value
+    /// would be too large.
     NotStored,
     /// The CAS differs.
     Exists,
     /// The store has a CAS, and there is no item.
     NotFound,
-    /// The announced value exceeds the limit.
+    /// The item would be larger than the limit.
     TooLarge,
     /// Nothing can be evicted to make room.
     OutOfMemory,
@@ -79,7 +80,7 @@ pub enum StoreReply {
 pub enum DeleteReply {
     /// The item was removed or invalidated.
     Deleted {
-        /// The CAS of a kept item.
+        /// The CAS of a kept item; 0 if it is unknown. No answer shows it.
         cas: u64,
     },
     /// There is no item.
@@ -106,7 +107,8 @@ pub enum ArithmeticReply {
     NotFound,
     /// The CAS differs.
     Exists,
-    /// Another connection created the item between lookup and store, or creating it failed (`NS`).
+    /// memcached's outcome (`NS`) if another connection creates the item between lookup and store,
+    /// or creating it fails. Larder's operations do not have this outcome.
     NotStored,
     /// The item's value is not a number.
     NonNumeric,
@@ -500,7 +502,7 @@ pub fn read_only(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Refuses a request about an item, because the group currently has no leader.
+/// Refuses a request about an item, because no leader can answer it.
 pub fn no_leader(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     let words = "SERVER_ERROR no leader";
     match format {
@@ -510,7 +512,7 @@ pub fn no_leader(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Refuses the remaining keys of a line, because the group currently has no leader.
+/// Refuses the remaining keys of a line, because this server does not own them any more.
 pub fn no_leader_within_line(out: &mut Vec<u8>) {
     text("SERVER_ERROR no leader", out);
 }

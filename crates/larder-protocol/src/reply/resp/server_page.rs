@@ -184,7 +184,8 @@ pub struct ClassLatencies {
     pub name: &'static str,
     /// The number of requests.
     pub count: u64,
-    /// Bounds in microseconds, ascending, each with the number of requests up to this bound.
+    /// Bounds in microseconds, ascending, each with the number of requests up to this bound. The
+    /// last one may include longer requests.
     pub micros: Vec<(u64, u64)>,
 }
 
