@@ -50,20 +50,23 @@ pub enum Answer<'b> {
     Ok,
     /// An add found an item, or a replace, append or prepend found none: `NOT_STORED`, `NS`.
     NotStored {
-        /// The requested fields that need no item.
+        /// The requested fields. After `ms`, the CAS is 0, and the length is that of the sent
+        /// value.
         returned: Returned<'b>,
     },
     /// The CAS differs: `EXISTS`, `EX`. Also a binary add that found an item; other protocols answer it with
     /// [`NotStored`](Self::NotStored).
     Exists {
-        /// The requested fields that need no item.
+        /// The requested fields. After `ms`, the CAS is 0, and the length is that of the sent
+        /// value.
         returned: Returned<'b>,
     },
     /// There is no such item: `NOT_FOUND`, `NF`, `EN`, RESP's null. Also a binary replace that
     /// found no item; other protocols answer it with [`NotStored`](Self::NotStored). A classic
     /// `get` has no answer for a missing key.
     NotFound {
-        /// The requested fields that need no item.
+        /// The requested fields. After `ms`, the CAS is 0, and the length is that of the sent
+        /// value.
         returned: Returned<'b>,
     },
     /// The number after a classic or binary increment or decrement, or a RESP integer.
@@ -199,7 +202,7 @@ impl<'b> Returned<'b> {
         }
     }
 
-    /// The item's CAS, if the answer has it.
+    /// The item's CAS, if the answer has it. 0 after an `ms` that stored nothing.
     #[must_use]
     pub fn cas(&self) -> Option<u64> {
         match *self {

@@ -9,7 +9,7 @@ use crate::request::KEY_LEN_MAX;
 pub struct DumpItem<'k> {
     /// The decoded key.
     pub key: &'k [u8],
-    /// Whether the key was sent in base64.
+    /// Whether text shows the key in base64.
     pub binary_key: bool,
     /// The expiry in Unix seconds; `None` if the item never expires.
     pub expires: Option<u32>,

@@ -24,7 +24,8 @@ pub struct FastSet<'b> {
     rest: Option<&'b [u8]>,
 }
 
-/// The most digits of a number on the fast path. Such a number is below 2^31, so the full parser does not wrap it.
+/// The maximum number of digits of a number on the fast path. Such a number is below 2^31, so the
+/// full parser does not wrap it.
 const DIGITS_MAX: usize = 9;
 
 impl<'b> FastSet<'b> {

@@ -12,10 +12,9 @@ use crate::text::letters::Letters;
 use crate::text::line::BAD_FORMAT;
 use crate::text::tokens::{Tokens, skip_spaces};
 
-/// The most tokens of a meta line, command and key included.
+/// The maximum number of tokens of a meta line, command and key included.
 const TOKENS_MAX: usize = 20;
-/// The number of tokens into which memcached splits a meta line at most. Further tokens are
-/// ignored.
+/// The maximum number of tokens that memcached parses in a meta line. It ignores further tokens.
 const TOKENS_CUT: usize = 23;
 /// The maximum number of tags of an item.
 const TAGS_MAX: usize = 7;

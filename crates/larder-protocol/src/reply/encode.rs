@@ -38,7 +38,7 @@ pub(super) fn binary_hit(
     out.extend_from_slice(key);
 }
 
-/// The most bytes of the answer to a hit without its key and value.
+/// The output space to reserve for the answer to a hit besides its key, flags and value, in bytes.
 pub(super) const HIT_ROOM: usize = 96;
 
 /// The output space to reserve for a value: 0 for a large value, which is sent in pieces.

@@ -36,7 +36,8 @@ use encode::{
 pub struct Hit<'k> {
     /// The decoded key, for answers with a key (`VALUE`, binary `getk`, `mg k`).
     pub key: &'k [u8],
-    /// Whether the item was stored with a base64 key.
+    /// Whether meta answers show the key in base64: it was stored in base64, or text cannot carry
+    /// it.
     pub binary_key: bool,
     /// The properties that meta flags show. Classic text and binary show some of them.
     pub item: ShownItem,
@@ -123,7 +124,8 @@ pub enum ArithmeticReply {
 pub struct ItemInfo<'k> {
     /// The decoded key.
     pub key: &'k [u8],
-    /// Whether the item was stored with a base64 key.
+    /// Whether the answer shows the key in base64: it was stored in base64, or text cannot carry
+    /// it.
     pub binary_key: bool,
     /// Seconds until the item expires; `None` if it never does.
     pub ttl: Option<u32>,

@@ -46,7 +46,7 @@ pub enum Shutdown {
 pub enum Tuning {
     /// `lru_crawler sleep`: microseconds between the crawler's steps, at most a second.
     CrawlerSleep(u32),
-    /// `lru_crawler tocrawl`: the most items to visit in a class; 0 is all.
+    /// `lru_crawler tocrawl`: the maximum number of items to visit in a class; 0 is all.
     CrawlerToCrawl(u32),
     /// `lru tune`.
     Lru {
@@ -59,7 +59,7 @@ pub enum Tuning {
         /// The maximum age of warm items, as a share of the age of the oldest cold item; above 0.
         warm_factor: Ratio,
     },
-    /// `lru mode segmented`, `lru mode flat`.
+    /// `lru mode`: true for `segmented`, false for `flat`.
     LruSegmented(bool),
     /// `lru temp_ttl`, in seconds; `None` disables it.
     TemporaryTtl(Option<u32>),

@@ -109,6 +109,8 @@ pub struct Get<'b> {
     /// Create an empty item on a miss, with this expiry (`mg N`).
     pub vivify: Option<Exptime>,
     /// Win the right to recache if the item expires in fewer seconds than this (`mg R`).
+    /// Interpreted like an [`Exptime`]: 0 is none, and a number above [`RELATIVE_SECS_MAX`] is a
+    /// Unix time.
     pub recache: Option<i32>,
     /// Omit the value if the CAS is this one (`mg C`).
     pub compare: Option<u64>,
@@ -179,7 +181,7 @@ impl Store<'_> {
 pub struct Delete<'b> {
     /// The key.
     pub key: Key<'b>,
-    /// Only if the CAS is this one (`md C`; 0 never matches).
+    /// Remove or invalidate only if the item has this CAS (`md C`; 0 never matches).
     pub compare: Option<u64>,
     /// The CAS of a kept item (`md E` with `x` or `I`).
     pub new_cas: Option<u64>,
@@ -206,11 +208,11 @@ pub struct Arithmetic<'b> {
     pub delta: u64,
     /// Create the item on a miss, with this expiry and `initial` (`ma N`, binary).
     pub vivify: Option<Exptime>,
-    /// The value of a created item, without the delta.
+    /// The number to create; `delta` is not added to it.
     pub initial: u64,
     /// Set the expiry on success (`ma T`).
     pub touch: Option<Exptime>,
-    /// Only if the CAS is this one (never `Some(0)`).
+    /// Change only if the item has this CAS (never `Some(0)`).
     pub compare: Option<u64>,
     /// The CAS of the item after the change (`ma E`).
     pub new_cas: Option<u64>,
@@ -300,7 +302,7 @@ pub enum Parsed<'b> {
     Request {
         /// The request.
         request: Request<'b>,
-        /// The bytes to drop after answering the request.
+        /// The length of the request in bytes. Drop these bytes after answering it.
         consumed: usize,
     },
     /// The head of a store with an incomplete value.

@@ -3,7 +3,7 @@
 use super::fault::ProtocolError;
 use super::number::i64_of;
 
-/// The most words of a request, its command included.
+/// The maximum number of words of a request, its command included.
 pub const ARGUMENTS_MAX: i64 = 1 << 20;
 /// The longest line in bytes: an inline request, or the length of an array or a bulk string.
 pub const LINE_LEN_MAX: usize = 64 << 10;
@@ -26,24 +26,24 @@ pub enum Read<'b> {
     Request {
         /// The request.
         request: Request<'b>,
-        /// The bytes to drop after answering the request.
+        /// The length of the request in bytes. Drop these bytes after answering it.
         consumed: usize,
     },
     /// An inline request in the first `consumed` bytes, for [`super::split_line`].
     Line {
         /// The line without its end.
         line: &'b [u8],
-        /// The bytes to drop.
+        /// The length of the line in bytes, with its end.
         consumed: usize,
     },
     /// An empty request, which has no answer.
     Nothing {
-        /// The bytes to drop.
+        /// The length of the empty request in bytes.
         consumed: usize,
     },
     /// The request is incomplete.
     Incomplete {
-        /// A lower bound of the missing bytes.
+        /// A lower bound of the number of missing bytes.
         wanted: usize,
     },
     /// A protocol violation: answer, then close the connection.
@@ -91,7 +91,7 @@ impl ExactSizeIterator for Arguments<'_> {}
 /// The result of reading a part of a request.
 enum Step<T> {
     Is(T),
-    /// A lower bound of the missing bytes.
+    /// A lower bound of the number of missing bytes.
     Incomplete(usize),
     Fault(ProtocolError),
 }

@@ -66,7 +66,7 @@ pub fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
     bulk_tail(out);
 }
 
-/// The most bytes of an encoded string without its content.
+/// The maximum length of an encoded string without its content, in bytes.
 const BULK_ROOM: usize = 26;
 
 /// Writes the head of a string.
