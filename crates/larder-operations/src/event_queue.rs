@@ -11,7 +11,7 @@ const EVENTS_MAX: usize = 4096;
 /// The maximum total length of the keys in a queue, in bytes.
 const KEYS_LEN_MAX: usize = 128 << 10;
 
-/// The most memory of a queue, in bytes.
+/// The maximum memory of a queue, in bytes.
 pub const EVENT_QUEUE_LEN_MAX: usize = KEYS_LEN_MAX + EVENTS_MAX * size_of::<OwnedEvent>();
 
 /// A kind of events.
@@ -71,7 +71,8 @@ pub struct ItemEvent<K> {
     pub key: K,
     /// The length of the item's value in bytes; 0 for a miss.
     pub value_len: usize,
-    /// For a stored or evicted item, the seconds until it expires; `None` if it never does.
+    /// For a stored or evicted item, the seconds until it expires; `None` if it never does, and for
+    /// other kinds of events.
     pub ttl: Option<u32>,
     /// The time of the event.
     pub time: SystemTime,

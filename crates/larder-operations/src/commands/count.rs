@@ -17,7 +17,7 @@ pub struct Count<'t> {
     pub create: Option<CreateNumber<'t>>,
     /// Sets the expiry of an existing item.
     pub touch: Option<Expiry>,
-    /// Changes the item only if it has this CAS.
+    /// Changes an existing item only if it has this CAS.
     pub compare: Option<u64>,
     /// The CAS of the changed or created item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,

@@ -50,7 +50,7 @@ pub struct Store<'v> {
     pub invalidate: bool,
     /// Lets `Append` and `Prepend` create a missing item, with this expiry.
     pub create: Option<Expiry>,
-    /// Whether the client sent the key in base64.
+    /// Whether memcached's text protocol shows the key in base64.
     pub binary_key: bool,
     /// The tags of the item. `Append` and `Prepend` to an existing item ignore them.
     pub tags: &'v [Tag],
