@@ -62,8 +62,9 @@ pub enum Next {
     Wait,
     /// Send the output, then close the connection. Discard the unconsumed input.
     Close,
-    /// Close the connection at once and drop the held output: the changes that it confirms may be lost. For requests
-    /// that another node has forwarded: this server does not own their keys any more.
+    /// Close the connection at once and drop the held output. Either replicas may never acknowledge
+    /// the changes that it confirms, or this server does not own the keys of a forwarded request
+    /// any more.
     Abandon,
 }
 

@@ -25,8 +25,8 @@ pub trait Host {
         Latencies::default()
     }
 
-    /// Whether the credentials of a login are right. Sessions call it only if the server requires a login
-    /// ([`crate::Session::opening`]).
+    /// Whether the credentials of a login are right. Sessions call it only if the server requires a
+    /// login ([`crate::Session::opening`], [`crate::Session::resp()`]).
     fn authenticate(&self, _credentials: &Credentials<'_>) -> bool {
         false
     }
@@ -156,7 +156,7 @@ pub trait GroupMap {
     fn version(&self) -> u64;
 }
 
-/// A request that is counted by prefix. Meta requests are not.
+/// A classic or binary request, which is counted by prefix. Requests of other protocols are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixEvent {
     /// `get` or `gat`; true if it found the item.

@@ -31,7 +31,7 @@ pub(crate) enum RequestKind<'b> {
     Other(usize),
 }
 
-/// A request of no fast path, and the state of the parser after it.
+/// A request outside the fast paths, and the state of the parser after it.
 pub(crate) struct Other<'b> {
     pub(crate) request: Request<'b>,
     pub(crate) parser: Parser,

@@ -1,5 +1,5 @@
-//! Commands on several items. They process one key after the other. A command that waits for an item or for the output
-//! continues later with the next key.
+//! Commands on several items. They process one key after the other. A command that waits for an
+//! item or for the output continues later with the first unanswered key.
 
 use super::batch::Outcome;
 use super::item::{store, waits};

@@ -28,7 +28,7 @@ pub(crate) struct KeyScan<E: Engine> {
     count: usize,
     /// The offset of the next key bytes to write; `None` while the scan collects keys.
     sent: Option<usize>,
-    /// The bytes reserved at the host.
+    /// The number of bytes reserved at the host.
     pub(crate) reserved: usize,
 }
 

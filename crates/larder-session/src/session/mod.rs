@@ -111,7 +111,7 @@ pub enum State {
     Waiting,
     /// Receiving a large value.
     Receiving,
-    /// Discarding the value of a refused request.
+    /// Discarding the value, or the rest of the line, of a refused request.
     Swallowing,
     /// Sending a large value.
     Sending,

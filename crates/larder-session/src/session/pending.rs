@@ -240,7 +240,7 @@ pub(crate) struct ScatterGather<E: Engine> {
 /// A multi-key RESP command that is split into one command for each key. The session sends the keys in batches.
 pub(crate) struct SplitCommand {
     pub(crate) reply_form: SplitReply,
-    /// The keys of earlier batches.
+    /// The answered keys of earlier batches, and the items found in all batches so far.
     pub(crate) progress: KeyProgress,
     /// The number of keys in the current batch.
     pub(crate) keys: usize,

@@ -25,7 +25,7 @@ pub(crate) struct State {
     pub(crate) key_progress: KeyProgress,
     /// The hashes of the keys whose items the next request reads from slower storage.
     pub(crate) waiting: ArrayVec<u64, FETCHES_MAX>,
-    /// The bytes reserved at the host.
+    /// The number of bytes reserved at the host.
     reserved: usize,
 }
 
