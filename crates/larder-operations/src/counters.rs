@@ -42,7 +42,8 @@ counters! {
     }
 }
 
-/// The counters of one thread. They are aligned so that those of two threads never share a cache line.
+/// The counters of one thread. They are aligned so that two threads do not share a cache line,
+/// except for the ends of `classes`, which are on the heap.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Counters {

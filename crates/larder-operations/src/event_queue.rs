@@ -6,11 +6,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::SystemTime;
 
-/// The most events in a queue, and the most bytes of their keys.
+/// The maximum number of events in a queue.
 const EVENTS_MAX: usize = 4096;
+/// The maximum total length of the keys in a queue, in bytes.
 const KEYS_LEN_MAX: usize = 128 << 10;
 
-/// The most memory of a queue, in bytes.
+/// The maximum memory of a queue, in bytes.
 pub const EVENT_QUEUE_LEN_MAX: usize = KEYS_LEN_MAX + EVENTS_MAX * size_of::<OwnedEvent>();
 
 /// A kind of events.
@@ -55,7 +56,7 @@ impl EventKinds {
 pub struct EventFilter {
     /// The kinds of events.
     pub kinds: EventKinds,
-    /// The prefix of keys.
+    /// The prefix of the keys; every key has the empty prefix.
     pub prefix: Vec<u8>,
     /// Sampling: one of this many events, chosen at random. 0 and 1 select every event.
     pub one_in: u32,
@@ -68,9 +69,10 @@ pub struct ItemEvent<K> {
     pub kind: EventKind,
     /// The key of the item.
     pub key: K,
-    /// The length of the item's value in bytes.
+    /// The length of the item's value in bytes; 0 for a miss.
     pub value_len: usize,
-    /// For a stored or evicted item, the seconds until it expires; `None` if it never does.
+    /// For a stored or evicted item, the seconds until it expires; `None` if it never does, and for
+    /// other kinds of events.
     pub ttl: Option<u32>,
     /// The time of the event.
     pub time: SystemTime,
@@ -98,7 +100,7 @@ pub struct EventQueue {
 #[derive(Debug)]
 struct State {
     events: VecDeque<OwnedEvent>,
-    /// The bytes of their keys.
+    /// The total length of the keys of `events`, in bytes.
     keys_len: usize,
     /// Events lost since the last queued event.
     lost: u64,
@@ -126,7 +128,8 @@ impl EventQueue {
         self.filter.kinds
     }
 
-    /// Adds an event, if it passes the filter.
+    /// Adds an event if the filter selects it. Counts it as lost if the queue is full or has lost
+    /// events that the watcher has not read.
     pub fn push(&self, event: &ItemEvent<&[u8]>) {
         let ItemEvent { kind, key, value_len, ttl, time } = *event;
         if !self.filter.kinds.has(kind) || !key.starts_with(&self.filter.prefix) {

@@ -1,5 +1,5 @@
-//! Events for observers. Each operation reports its lookup result and its change once, after it took
-//! effect.
+//! Events for observers. An operation on a key reports its lookup result and its change once, after
+//! it took effect. [`OpContext::set`](crate::OpContext::set) reports nothing.
 
 use crate::{Limits, StoreKind, StoreOutcome};
 use larder_store::{Expiry, Item, Lease, Lookup, Now};
@@ -48,7 +48,7 @@ impl LookupResult {
         }
     }
 
-    /// The size class of a live item, counted from 0.
+    /// The size class of a live item, counted from 0; `None` for other results.
     #[inline]
     #[must_use]
     pub fn class(self) -> Option<usize> {

@@ -10,12 +10,16 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The most keys and prefixes in a thread's tables, and the most bytes kept of each: 48 KiB together.
+/// The maximum number of keys in a thread's table.
 const KEYS_MAX: usize = 128;
+/// The maximum number of prefixes in a thread's table.
 const PREFIXES_MAX: usize = 64;
+/// The longest part of a name that a table keeps, in bytes. The names of a thread have at most
+/// 48,000 bytes.
 const NAME_LEN_MAX: usize = 250;
 /// The mean number of requests per counted request.
 const GAP: u64 = 100;
+/// The interval between halvings of the counts, in seconds.
 const HALVING_SECS: u32 = 10;
 /// The lowest count of a reported name.
 const COUNT_MIN: u64 = 3;
@@ -23,7 +27,8 @@ const COUNT_MIN: u64 = 3;
 /// A sample of the requests of one thread.
 #[derive(Debug)]
 pub struct HotKeys {
-    /// The distance to the next counted request, which is included. Only the owning thread writes it.
+    /// The number of requests up to the next counted one, which is included. Only the owning thread
+    /// writes it.
     left: AtomicU64,
     /// The state of the random generator, never 0. Only the owning thread writes it.
     random: AtomicU64,
@@ -35,7 +40,7 @@ pub struct HotKeys {
 pub struct HotKey {
     /// The first 250 bytes of the key or prefix.
     pub name: Vec<u8>,
-    /// A lower bound of its share of requests, from 0 to 1.
+    /// A lower bound of the name's share of the counted requests, from 0 to 1.
     pub share: f64,
 }
 
@@ -326,7 +331,8 @@ mod tests {
         assert_eq!(hottest.samples, 67_500);
         assert_eq!(names(&hottest.keys)[..2], ["user:1", "user:2"]);
         let shares: Vec<f64> = hottest.keys.iter().map(|hot| hot.share).collect();
-        // A share is never too high. It is too low by at most the share of 1 of 128 other keys.
+        // A share is never too high. It is too low by at most 1/128, because the table has 128
+        // slots.
         assert!((0.21..=0.2223).contains(&shares[0]), "{shares:?}");
         assert!((0.028..=0.0371).contains(&shares[1]), "{shares:?}");
         assert!(shares[2..].iter().all(|share| *share < 0.001), "{shares:?}");

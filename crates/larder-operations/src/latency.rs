@@ -1,5 +1,6 @@
-//! Latency histograms of one thread, by class of command. Bucket bounds grow by the fourth root of two,
-//! so a bucket's bound is at most 19 % above any latency in it.
+//! Latency histograms of one thread, by class of command. Bucket bounds grow by the fourth root of
+//! two, so a bucket's bound is at most 19 % above any latency in it. The first bucket, which starts
+//! at 0, and the last one, which has no bound, are exceptions.
 
 use crate::counter::Counter;
 use std::time::Duration;
@@ -7,15 +8,16 @@ use std::time::Duration;
 /// A class of commands with a common latency histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandClass {
-    /// Lookups that change nothing. Each key of a multi-key command counts as one request.
+    /// Lookups that set no expiry. Each key of a memcached line counts as one request, and a
+    /// multi-key command of RESP counts once.
     Get,
-    /// Commands with a value.
+    /// Stores, including appends and prepends.
     Store,
     /// Removals.
     Delete,
     /// Increments and decrements.
     Count,
-    /// Changes of an expiry, including those by lookups.
+    /// Changes of an expiry, including those by lookups, and RESP's `TOUCH`.
     Touch,
     /// All others.
     Other,

@@ -16,8 +16,9 @@
 //! turn the order of flags into fields. An operation has a field for each difference between dialects
 //! of a protocol.
 //!
-//! Every outcome can be `Pending`: the item is on slower storage. A pending operation has changed
-//! nothing, counted nothing and delivered no event. The caller repeats it when the read has ended.
+//! The outcome of an operation on a key can be `Pending`: the item is on slower storage. A pending
+//! operation has changed nothing, counted nothing and delivered no event. The caller repeats it when
+//! the read has ended.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

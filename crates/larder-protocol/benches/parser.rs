@@ -1,4 +1,5 @@
-//! Benchmarks of the parser: `cargo bench -p larder-protocol`. Times are per batch, rates are requests.
+//! Benchmarks of the parser: `cargo bench -p larder-protocol`. Times are per batch of [`BATCH`]
+//! requests; rates count requests.
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};

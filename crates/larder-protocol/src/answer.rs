@@ -24,8 +24,8 @@ use crate::text::tokens::Tokens;
 /// An answer, or a part of one: a request for several keys has several answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'b> {
-    /// An item was found: `VALUE`, `VA`, or a value in binary and RESP. Also the number after `ma` with
-    /// `v`, as text.
+    /// An item was found: `VALUE`, `VA`, a binary get, or a RESP bulk string. Also the number after
+    /// `ma` with `v`, as text.
     Hit {
         /// The value.
         value: &'b [u8],
@@ -39,7 +39,7 @@ pub enum Answer<'b> {
     },
     /// A value was stored: `STORED`, and success of a binary store.
     Stored {
-        /// The new CAS, in binary.
+        /// In binary, the fields of the head, such as the new CAS. In text, nothing.
         returned: Returned<'b>,
     },
     /// An item was removed: `DELETED`, and success of a binary delete.
@@ -50,24 +50,29 @@ pub enum Answer<'b> {
     Ok,
     /// An add found an item, or a replace, append or prepend found none: `NOT_STORED`, `NS`.
     NotStored {
-        /// The requested fields that need no item.
+        /// The requested fields. After `ms`, the CAS is 0, and the length is that of the sent
+        /// value.
         returned: Returned<'b>,
     },
     /// The CAS differs: `EXISTS`, `EX`. Also a binary add that found an item; other protocols answer it with
     /// [`NotStored`](Self::NotStored).
     Exists {
-        /// The requested fields that need no item.
+        /// The requested fields. After `ms`, the CAS is 0, and the length is that of the sent
+        /// value.
         returned: Returned<'b>,
     },
-    /// There is no such item: `NOT_FOUND`, `NF`, `EN`, RESP's null. A classic `get` has no answer for a
-    /// missing key.
+    /// There is no such item: `NOT_FOUND`, `NF`, `EN`, RESP's null. Also a binary replace that
+    /// found no item; other protocols answer it with [`NotStored`](Self::NotStored). A classic
+    /// `get` has no answer for a missing key.
     NotFound {
-        /// The requested fields that need no item.
+        /// The requested fields. After `ms`, the CAS is 0, and the length is that of the sent
+        /// value.
         returned: Returned<'b>,
     },
-    /// The number after a classic or binary increment or decrement.
+    /// The number after a classic or binary increment or decrement, or a RESP integer.
     Number(u64),
-    /// The end of the answers to earlier requests: `END`, `MN`, a binary noop, the end of statistics.
+    /// The end of an answer in several parts: `END`, and the end of binary statistics. Also the
+    /// answer to `mn` and to a binary noop, which follows all earlier answers.
     End,
     /// The server's version.
     Version(&'b [u8]),
@@ -85,9 +90,11 @@ pub enum Answer<'b> {
     Line(&'b [u8]),
     /// The request was refused.
     Error {
-        /// Whether the request is at fault, so that a retry would fail, too. Otherwise the server is at fault.
+        /// Whether the server blames the request: `ERROR`, `CLIENT_ERROR`, a binary status or a
+        /// RESP error code such as `ERR`. Otherwise the server is at fault.
         client: bool,
-        /// The server's error message, without the line's end. In text, it includes the first word.
+        /// The server's error message, without the line's end. In text and RESP, it includes the
+        /// first word.
         line: &'b [u8],
     },
 }
@@ -111,7 +118,8 @@ pub enum RefusalReason {
 }
 
 impl RefusalReason {
-    /// Classifies the line of an [`Answer::Error`] by memcached's messages, ignoring case.
+    /// Classifies the line of an [`Answer::Error`] by the text messages of memcached and Larder.
+    /// Errors of binary and RESP give [`Otherwise`](Self::Otherwise).
     #[must_use]
     pub fn of(line: &[u8]) -> Self {
         let starts_with = |known: &[u8]| {
@@ -136,7 +144,7 @@ impl RefusalReason {
 /// The fields of an answer in addition to its outcome and value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returned<'b> {
-    /// No fields: a word of classic text, or RESP.
+    /// No fields: a line of classic text, `HD` or `EN` without flags, or RESP.
     Nothing,
     /// The fields of `VALUE`.
     Classic {
@@ -153,7 +161,7 @@ pub enum Returned<'b> {
     Binary {
         /// The key, after `getk` and `gatk`.
         key: Option<&'b [u8]>,
-        /// The client flags, with a value.
+        /// The client flags; `None` if the answer has no extras.
         client_flags: Option<u32>,
         /// The CAS; 0 if there is none.
         cas: u64,
@@ -194,7 +202,7 @@ impl<'b> Returned<'b> {
         }
     }
 
-    /// The item's CAS, if the answer has it.
+    /// The item's CAS, if the answer has it. 0 after an `ms` that stored nothing.
     #[must_use]
     pub fn cas(&self) -> Option<u64> {
         match *self {
@@ -243,11 +251,11 @@ pub enum Flag<'b> {
     Won,
     /// `X`: the item is stale.
     Stale,
-    /// `Z`: another client has won the right to recache before.
+    /// `Z`: another client has already won the right to recache the item.
     WinTaken,
-    /// `c`.
+    /// `c`: the CAS.
     Cas(u64),
-    /// `f`.
+    /// `f`: the client flags.
     ClientFlags(u32),
     /// `t`: the seconds until the item expires; `None` if it never does.
     Ttl(Option<u32>),
@@ -414,10 +422,10 @@ fn of_binary<'b>(response: &Binary<'b>) -> Option<Answer<'b>> {
     })
 }
 
-/// A binary status other than 0.
+/// Interprets a binary status other than 0.
 #[inline]
 fn refused<'b>(status: u16, line: &'b [u8], returned: Returned<'b>) -> Answer<'b> {
-    /// Statuses with the request at fault. 0x21 is a SASL mechanism that requires another step.
+    /// Statuses that blame the request. 0x21: the SASL mechanism requires another step.
     const OF_CLIENT: [u16; 6] = [
         Status::InvalidArguments as u16,
         Status::NonNumeric as u16,
@@ -434,9 +442,9 @@ fn refused<'b>(status: u16, line: &'b [u8], returned: Returned<'b>) -> Answer<'b
     }
 }
 
-/// Reads an answer, or an element of an array, in RESP2. A negative integer is malformed, because no typed
-/// request of [`encode::resp`](crate::encode::resp) has such an answer. Callers of its function `command`
-/// can use [`response::read_resp`].
+/// Reads an answer, or an element of an array, in RESP2. A negative integer is malformed, because
+/// no answer to `GET`, `MGET` or `SET` is an integer below 0. Callers of
+/// [`encode::resp::command`](crate::encode::resp::command) can use [`response::read_resp`] instead.
 #[inline]
 #[must_use]
 pub fn read_resp(bytes: &[u8]) -> Read<Answer<'_>> {

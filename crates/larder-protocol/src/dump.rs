@@ -9,7 +9,7 @@ use crate::request::KEY_LEN_MAX;
 pub struct DumpItem<'k> {
     /// The decoded key.
     pub key: &'k [u8],
-    /// Whether the key was sent in base64.
+    /// Whether text shows the key in base64.
     pub binary_key: bool,
     /// The expiry in Unix seconds; `None` if the item never expires.
     pub expires: Option<u32>,
@@ -17,7 +17,7 @@ pub struct DumpItem<'k> {
     pub accessed: u32,
     /// The CAS; 0 under `-C`.
     pub cas: u64,
-    /// Whether it was read since it was stored.
+    /// Whether the item was read since it was stored.
     pub fetched: bool,
     /// memcached's slab class.
     pub class: u8,
@@ -46,14 +46,15 @@ pub fn metadump(item: &DumpItem<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b" \n");
 }
 
-/// Whether a memcached request can have the key. Other protocols can store longer keys.
+/// Whether a text request can have the key: encoded, it has at most [`KEY_LEN_MAX`] bytes. RESP
+/// stores longer keys, and binary stores keys that are too long in base64.
 #[must_use]
 pub fn can_be_sent(item: &DumpItem<'_>) -> bool {
     let len = item.key.len();
     (if item.binary_key { len.div_ceil(3) * 4 } else { len }) <= KEY_LEN_MAX
 }
 
-/// Writes a line of `lru_crawler mgdump`.
+/// Writes a line of `lru_crawler mgdump`. Call [`can_be_sent`] before.
 pub fn mgdump(item: &DumpItem<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"mg ");
     if item.binary_key {

@@ -101,7 +101,7 @@ pub struct Binary<'b> {
     pub cas: u64,
     /// The extras: client flags after a get.
     pub extras: &'b [u8],
-    /// The key, if the request asked for it.
+    /// The key after `getk` or `gatk`, or the name of a statistic; otherwise empty.
     pub key: &'b [u8],
     /// The value, or an error message.
     pub value: &'b [u8],
@@ -145,17 +145,17 @@ pub fn read_binary(bytes: &[u8]) -> Read<Binary<'_>> {
 /// A response, or an element of an array, in RESP2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resp<'b> {
-    /// `+`.
+    /// A simple string (`+`).
     Simple(&'b [u8]),
-    /// `-`.
+    /// An error (`-`).
     Error(&'b [u8]),
-    /// `:`.
+    /// An integer (`:`).
     Integer(i64),
-    /// `$`.
+    /// A bulk string (`$`).
     Bulk(&'b [u8]),
-    /// `$-1`, `*-1`.
+    /// Null (`$-1`, `*-1`).
     Null,
-    /// `*`: this many elements follow.
+    /// The head of an array (`*`): this many elements follow.
     Array(usize),
 }
 

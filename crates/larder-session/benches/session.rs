@@ -1,5 +1,5 @@
-//! A session over the segment engine with 16 requests per poll: `cargo bench -p larder-session`. Times are those of a
-//! poll, rates those of requests.
+//! A session over the segment engine with 16 requests per poll: `cargo bench -p larder-session`.
+//! Times are per poll; rates count requests.
 
 #[path = "../examples/workload/mod.rs"]
 mod workload;

@@ -1,6 +1,7 @@
-//! The program that `scripts/instructions` measures: `instructions REQUEST ROUNDS` answers that many
-//! batches of 16 requests, one poll for each batch. Each request is for another of 100,000 items (keys of 20 bytes,
-//! values of 100). The script takes the difference of two runs to exclude the start.
+//! The program that `scripts/instructions` measures: `instructions REQUEST ROUNDS` answers that
+//! many batches of 16 requests, one poll for each batch. The batches cycle through 4,096 of 100,000
+//! items (keys of 20 bytes, values of 100). The script takes the difference of two runs to exclude
+//! the start.
 
 mod workload;
 

@@ -20,11 +20,12 @@ pub struct Settings {
     /// keeps the old value, a lookup does not win the right to recompute an item, and the key of the server list is an
     /// ordinary key.
     pub for_gateway: bool,
-    /// How many requests a session answers in one poll, before the driver polls other connections (`-R`).
+    /// The number of requests that a session answers in one poll, before the driver polls other
+    /// connections (`-R`).
     pub requests_per_poll: usize,
     /// The unsent output, in bytes, above which a session answers no requests until the driver has sent some of it.
     pub output_max: usize,
-    /// How many databases RESP's `SELECT` accepts. All of them hold the same items.
+    /// The number of databases that RESP's `SELECT` accepts. All of them hold the same items.
     pub resp_databases: u32,
 }
 
@@ -36,8 +37,9 @@ pub struct Context<'a, E: Engine, H: Host> {
     pub host: &'a H,
     /// The settings of all sessions.
     pub settings: &'a Settings,
-    /// Makes a waker for this connection. After [`Next::Wait`], the waker is called when a read of slower storage has
-    /// ended, or when a reply to a forwarded request has arrived.
+    /// Makes a waker for this connection. After [`Next::Wait`] or [`Progress::hold`], the waker is
+    /// called when a read of slower storage has ended, a reply to a forwarded request has arrived,
+    /// or replicas have acknowledged a change.
     pub waker: &'a dyn Fn() -> Waker,
 }
 
@@ -46,8 +48,8 @@ pub struct Context<'a, E: Engine, H: Host> {
 pub enum Next {
     /// All complete requests are answered: keep the unconsumed input and read more.
     Read {
-        /// How many bytes the last request still lacks, at least 1. A driver may reserve buffer space for them, up to
-        /// a limit of its own.
+        /// The number of bytes that the last request still lacks, at least 1. A driver may reserve
+        /// buffer space for them, up to a limit of its own.
         wanted: usize,
     },
     /// The session has answered as many requests as one poll may, and the input holds more: poll again after the other
@@ -60,15 +62,16 @@ pub enum Next {
     Wait,
     /// Send the output, then close the connection. Discard the unconsumed input.
     Close,
-    /// Close the connection at once and drop the held output: the changes that it confirms may be lost. For requests
-    /// that another node has forwarded: this server does not own their keys any more.
+    /// Close the connection at once and drop the held output. Either replicas may never acknowledge
+    /// the changes that it confirms, or this server does not own the keys of a forwarded request
+    /// any more.
     Abandon,
 }
 
 /// The result of one poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// How many bytes of the input the driver can drop.
+    /// The number of bytes of the input that the driver can drop.
     pub consumed: usize,
     /// The replies of this poll confirm a change that a replica has not acknowledged yet. Keep them, read nothing, and
     /// poll again after the waker of [`Context`] is called. The first poll without `hold` releases the replies. An
@@ -83,7 +86,7 @@ pub struct Progress {
 
 /// The state of one poll.
 pub(crate) struct PollState {
-    /// How many requests the poll may still answer.
+    /// The number of requests that the poll may still answer.
     pub(crate) left: usize,
     pub(crate) answered: AnsweredCounts,
     /// Some replies are complete, but wait for earlier replies before they are appended to the output.

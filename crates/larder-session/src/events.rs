@@ -1,5 +1,5 @@
-//! Events of requests, for watchers of the log and for counts by prefix. The session queries the host once per poll
-//! whether any are wanted; if not, they cost an operation one branch.
+//! Events of requests, for watchers of the log and for counts by prefix. The session reads at least
+//! once per poll which events the host observes. If it observes none, an operation pays one branch.
 
 use crate::{Host, PrefixEvent};
 use larder_operations::{Event, LookupResult, Observer, StoreKind, StoreOutcome};

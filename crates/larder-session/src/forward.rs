@@ -1,9 +1,11 @@
 //! Forwards requests to the leader of this server's group.
 //!
-//! The session sends the bytes of complete requests unchanged. The leader parses and answers them with a session of its
-//! own, and this session copies the bytes of the replies to the output. It answers requests that are not about items
-//! (`stats`, logins, `quit`) itself. Forwarded bytes stay in the input until their replies are complete, so that the
-//! session can send them again if another node becomes leader.
+//! The session sends the bytes of complete requests unchanged. The leader parses and answers them
+//! with a session of its own, and this session copies the bytes of the replies to the output. It
+//! answers requests that are not about items (`stats`, logins, `quit`) itself. Forwarded bytes stay
+//! in the input until their replies are complete, so that the session can send them again if
+//! another node becomes leader. A store with a long value is an exception: the session forwards the
+//! value as it arrives.
 
 use crate::Host;
 use crate::context::{Context, Next, PollState, Step};
@@ -21,7 +23,7 @@ use larder_store::Engine;
 /// The longest line of keys, in bytes, that the session forwards.
 const LINE_LEN_MAX: usize = 1 << 20;
 
-/// The reply format of a request about an item; `None` for other requests.
+/// The reply format of a request about items; `None` for other requests.
 fn format<'r, 'b>(request: &'r Request<'b>) -> Option<&'r ReplyFormat<'b>> {
     match request {
         Request::Get(get) => Some(&get.format),
@@ -185,7 +187,8 @@ impl<E: Engine> Session<E> {
                 RequestKind::Other(index) => {
                     let Some(other) = batch.others.get(index) else { break };
                     let request = &other.request;
-                    // The end of a line of keys and the end of a pipeline are forwarded with the requests before them.
+                    // The end of a line of keys and a noop are forwarded with the requests before
+                    // them.
                     let follows = matches!(request, Request::GetEnd)
                         || matches!(request, Request::Noop(_)) && forwarded.requests > 0;
                     if format(request).is_none() && !follows {

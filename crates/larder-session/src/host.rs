@@ -25,8 +25,8 @@ pub trait Host {
         Latencies::default()
     }
 
-    /// Whether the credentials of a login are right. Sessions call it only if the server requires a login
-    /// ([`crate::Session::opening`]).
+    /// Whether the credentials of a login are right. Sessions call it only if the server requires a
+    /// login ([`crate::Session::opening`], [`crate::Session::resp()`]).
     fn authenticate(&self, _credentials: &Credentials<'_>) -> bool {
         false
     }
@@ -43,7 +43,8 @@ pub trait Host {
         None
     }
 
-    /// Opens a route to the owner of a group's keys. Sessions call it only if that is another node.
+    /// Opens a route to the owner of a group's keys. Sessions call it only if another node is the
+    /// owner.
     fn open_route(&self, _group: Group, _conversation: Conversation) -> Box<dyn Route> {
         Box::new(NoRoute)
     }
@@ -98,7 +99,7 @@ pub trait Host {
     }
 
     /// The log streams that have a watcher, and [`Streams::PREFIXES`] if requests are counted by prefix.
-    /// Sessions call it once per poll.
+    /// Sessions call it at least once per poll.
     fn observed(&self) -> Streams {
         Streams::default()
     }
@@ -139,7 +140,7 @@ pub trait Host {
         Err(RefreshRefusal::NotEnabled)
     }
 
-    /// Records a setting for `stats settings`.
+    /// Applies a setting of the flash tier. Records other settings for `stats settings`.
     fn set(&self, _tuning: Tuning) {}
 }
 
@@ -155,7 +156,7 @@ pub trait GroupMap {
     fn version(&self) -> u64;
 }
 
-/// A request that is counted by prefix. Meta requests are not.
+/// A classic or binary request, which is counted by prefix. Requests of other protocols are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixEvent {
     /// `get` or `gat`; true if it found the item.
@@ -166,7 +167,7 @@ pub enum PrefixEvent {
     Delete,
 }
 
-/// Why a client cannot watch the log.
+/// The reason for refusing a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchRefusal {
     /// Watching is forbidden (`-W`).
@@ -177,7 +178,7 @@ pub enum WatchRefusal {
     NoLog,
 }
 
-/// Why the certificates were not reloaded.
+/// The reason for keeping the current certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefreshRefusal {
     /// There is no TLS (no `-Z`).

@@ -1,7 +1,7 @@
 //! `Session`: one connection without a socket. Its arguments are bytes, the time and an engine; its results are bytes
 //! and the next action of the driver.
 //!
-//! Only this crate depends on both the protocol and the operations: `memcached/lower.rs` converts requests to
+//! This crate connects the protocol with the operations: `memcached/lower.rs` converts requests to
 //! operations, [`larder_operations`] executes them, and `memcached/get.rs` and `memcached/store.rs` encode outcomes.
 //! `resp/` does the same for RESP. `forward.rs` and `scatter/` send requests to other nodes, which own their keys.
 //! `session/` is the state of a connection, on which all other folders depend.

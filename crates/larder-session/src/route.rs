@@ -1,4 +1,4 @@
-//! Forwarding of requests to the node that owns their keys, as sessions see it.
+//! The interface through which sessions forward requests to the nodes that own their keys.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -53,7 +53,8 @@ pub enum ForwardOutcome {
     Close,
     /// The owner executed none of the requests: they can be sent again.
     Retry,
-    /// The connection to the owner failed. It may have executed some of the requests, and sends no reply.
+    /// The connection to the owner failed. The owner may have executed some of the requests, and
+    /// sends no reply.
     ConnectionLost,
     /// The group has no leader that could answer.
     NoLeader,
@@ -72,7 +73,8 @@ pub trait Route: Send {
     /// Sends more bytes of the last request to the same node. Drops them if the request has failed.
     fn pass_rest(&mut self, bytes: &[u8], more: bool, waker: &Waker);
 
-    /// Whether the route accepts more bytes of a request. If not, it calls `waker` when it does.
+    /// Whether the route accepts more bytes of a request. If not, the route calls `waker` when it
+    /// has room again.
     fn has_room(&mut self, waker: &Waker) -> bool;
 
     /// Appends the bytes of the replies that have arrived, and returns the outcome of the requests.

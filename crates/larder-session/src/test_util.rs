@@ -61,7 +61,7 @@ impl TestHost {
         }
     }
 
-    /// How many bytes all sessions together have reserved.
+    /// The number of bytes that all sessions together have reserved.
     #[must_use]
     pub fn reserved(&self) -> usize {
         self.reserved.get()
@@ -246,7 +246,7 @@ pub struct TestClient<E: Engine> {
     pub is_closed: bool,
     /// The maximum length of `unsent` so far, in bytes.
     pub unsent_max: usize,
-    /// How many bytes the client reads after each poll.
+    /// The number of bytes that the client reads after each poll.
     pub takes: usize,
     /// The answered requests.
     pub answered: AnsweredCounts,

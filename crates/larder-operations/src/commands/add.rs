@@ -23,7 +23,8 @@ pub enum AddOutcome {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Adds `delta` to a number, which keeps its expiry. A created item gets the attribute `binary_key`.
+    /// Adds `delta` to a number, which keeps its expiry. Creates a missing item that never expires,
+    /// with the attribute `binary_key`.
     pub fn add(&mut self, key: HashedKey<'_>, delta: i64, binary_key: bool) -> AddOutcome {
         let limits = self.limits;
         let mut found = LookupResult::Nothing;

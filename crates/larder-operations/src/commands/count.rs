@@ -17,7 +17,7 @@ pub struct Count<'t> {
     pub create: Option<CreateNumber<'t>>,
     /// Sets the expiry of an existing item.
     pub touch: Option<Expiry>,
-    /// Changes the item only if it has this CAS.
+    /// Changes an existing item only if it has this CAS.
     pub compare: Option<u64>,
     /// The CAS of the changed or created item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,
@@ -26,7 +26,7 @@ pub struct Count<'t> {
 /// The item that an increment or decrement creates if there is none.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateNumber<'t> {
-    /// The number, without the delta.
+    /// The number; the delta is not added to it.
     pub value: u64,
     /// When the item expires.
     pub expiry: Expiry,

@@ -4,8 +4,8 @@ use crate::OpContext;
 use larder_store::{Engine, Expiry};
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Removes all items that were stored before the second of `at`. The flush takes effect immediately if `at` is past
-    /// or `Never`.
+    /// Removes the items stored before the second of `at`, when this second comes. Removes all
+    /// present items at once if `at` is past or `Never`.
     pub fn flush(&mut self, at: Expiry) {
         self.engine.flush(at.second().filter(|at| *at > self.now.secs));
     }

@@ -15,11 +15,11 @@ pub struct LookupOptions<'t> {
     pub create: Option<CreateEmpty<'t>>,
     /// The client may win the right to refill a stale item.
     pub may_win: bool,
-    /// The client may also win that right for an item that expires soon.
+    /// With `may_win`, the client may also win this right for an item that expires soon.
     pub recache: Option<Recache>,
     /// Does not record the lookup as an access.
     pub untracked: bool,
-    /// Counts a miss as `get_misses` although the lookup sets the expiry. Otherwise it counts as `touch_misses`.
+    /// Counts a miss of a lookup with `touch` as `get_misses` rather than `touch_misses`.
     pub miss_counts_as_get: bool,
 }
 
@@ -62,15 +62,16 @@ pub struct ItemView<'a, L> {
     pub accessed: Seconds,
     /// Whether the client has won the right to fill the item.
     pub won: bool,
-    /// Whether another client has won the right to fill the item before.
+    /// Whether another client has already won the right to fill the item.
     pub win_taken: bool,
     /// Whether this lookup has created the item.
     pub created: bool,
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Passes the content of an item to `show`, without its other attributes: the fastest lookup. If `show`
-    /// returns `None`, the access is recorded, and the caller calls [`OpContext::look_up`] with `is_recorded`.
+    /// Passes the content of an item to `show`, without its other attributes, and records the
+    /// access: the fastest lookup. If `show` returns `None`, the hit is not counted, and the caller
+    /// calls [`OpContext::look_up`] with `is_recorded`.
     #[inline]
     pub fn content<R>(
         &mut self,
@@ -87,8 +88,8 @@ impl<E: Engine> OpContext<'_, E> {
         self.shown(key, value_len, found)
     }
 
-    /// Passes an item to `show` and records the access. If `show` returns `None`, nothing is recorded, and the
-    /// caller calls [`OpContext::look_up`].
+    /// Passes an item to `show` and records the access. If `show` returns `None`, the hit is
+    /// neither recorded nor counted, and the caller calls [`OpContext::look_up`].
     #[inline]
     pub fn view<R>(
         &mut self,
@@ -108,7 +109,7 @@ impl<E: Engine> OpContext<'_, E> {
         self.shown(key, value_len, found)
     }
 
-    /// Counts a lookup that changes nothing.
+    /// Counts a lookup that changes nothing, unless `show` returned `None`.
     #[inline]
     fn shown<R>(
         &mut self,
@@ -250,7 +251,7 @@ impl<E: Engine> OpContext<'_, E> {
         missing: Lookup<R>,
     ) -> Lookup<R> {
         if matches!(missing, Lookup::Expired | Lookup::Flushed) {
-            // Removing needs no memory.
+            // If the engine refuses the removal, only the next miss counts the item again.
             let _ = self.engine.update(key, &mut None, |found| match found {
                 Lookup::Hit(_) => (Change::Keep, ()),
                 _ => (Change::Remove, ()),

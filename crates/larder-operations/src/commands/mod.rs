@@ -1,4 +1,4 @@
-//! Operations on one key, and flushes.
+//! Operations on one key, flushes, and operations on tags.
 
 mod add;
 mod count;

@@ -9,17 +9,19 @@ use larder_store::{
 /// A removal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Remove {
-    /// Removes the item only if it has this CAS. No item has the CAS 0.
+    /// Removes the item only if it has this CAS. 0 never matches.
     pub compare: Option<u64>,
-    /// The CAS of the kept item.
+    /// The CAS of the kept item. `None` assigns a fresh CAS, but keeps the CAS with `value_only`
+    /// alone.
     pub new_cas: Option<u64>,
     /// Keeps the item and marks it as stale.
     pub invalidate: bool,
     /// Keeps the item without its value.
     pub value_only: bool,
-    /// The expiry of the kept item.
+    /// The expiry of the kept item. `None` keeps the expiry; with `value_only`, the item never
+    /// expires.
     pub touch: Option<Expiry>,
-    /// The client flags of an item kept without its value.
+    /// The client flags of an item kept without its value; `None` sets 0.
     pub client_flags: Option<u32>,
     /// Does not count a mismatching CAS as a miss.
     pub mismatch_uncounted: bool,

@@ -41,15 +41,16 @@ pub struct Store<'v> {
     pub client_flags: u32,
     /// When the item expires.
     pub expiry: Expiry,
-    /// Stores the value only if the item has this CAS. No item has the CAS 0.
+    /// Stores the value only if the item has this CAS. 0 never matches.
     pub compare: Option<u64>,
     /// The CAS of the stored item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,
     /// Accepts a `compare` that is lower than the item's CAS, and stores the item as stale.
+    /// `Append` and `Prepend` ignore it.
     pub invalidate: bool,
     /// Lets `Append` and `Prepend` create a missing item, with this expiry.
     pub create: Option<Expiry>,
-    /// Whether the client sent the key in base64.
+    /// Whether memcached's text protocol shows the key in base64.
     pub binary_key: bool,
     /// The tags of the item. `Append` and `Prepend` to an existing item ignore them.
     pub tags: &'v [Tag],
@@ -58,7 +59,8 @@ pub struct Store<'v> {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Stores the uploaded value if there is one, else `op.value`. Takes `upload` if it is stored.
+    /// Stores the uploaded value if there is one, else `op.value`. Leaves `None` in `upload` if it
+    /// stores the upload.
     pub fn store(
         &mut self,
         key: HashedKey<'_>,
@@ -119,7 +121,8 @@ impl<E: Engine> OpContext<'_, E> {
         self.counters.class(Some(class), |class| class.cmd_set.add(1));
     }
 
-    /// Counts and reports a refused store, possibly before its value has arrived. Returns `why`.
+    /// Counts and reports a refused store, possibly before its value has arrived. Removes the old
+    /// item if `op.refusal_removes`. Returns `why`.
     pub fn refuse(
         &mut self,
         key: HashedKey<'_>,

@@ -33,9 +33,10 @@ pub enum SwapCondition {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Stores `op.value` if the condition holds, and passes the old item to `show` in any case. A refused
-    /// store keeps the old item. If another thread changes the item concurrently, `show` is called again,
-    /// and its last result counts.
+    /// Stores `op.value` if the condition holds, and passes the old item to `show` whether it holds
+    /// or not. Returns the result of `show`; `None` without an old item, and if the store fails for
+    /// another reason than the condition. A refused store keeps the old item. If another thread
+    /// changes the item concurrently, `show` is called again, and its last result counts.
     pub fn swap<R>(
         &mut self,
         key: HashedKey<'_>,
@@ -99,8 +100,9 @@ impl<E: Engine> OpContext<'_, E> {
         (stored, shown)
     }
 
-    /// Removes an item and passes it to `show`. If another thread changes the item concurrently, `show` is
-    /// called again, and its last result counts.
+    /// Removes an item and passes it to `show`. If there is no memory to read the item from slower
+    /// storage, returns a miss and keeps the item. If another thread changes the item concurrently,
+    /// `show` is called again, and its last result counts.
     pub fn take<R>(
         &mut self,
         key: HashedKey<'_>,
@@ -115,7 +117,7 @@ impl<E: Engine> OpContext<'_, E> {
         let (shown, found) = match updated {
             Ok(updated) => updated.result,
             Err(Refusal::Pending) => return Lookup::Pending,
-            // Removing needs no memory.
+            // There is no memory to read the item from slower storage. The item stays.
             Err(_) => (None, LookupResult::Nothing),
         };
         match found.class() {

@@ -12,12 +12,13 @@ use crate::request::{Credentials, Exptime, RELATIVE_SECS_MAX, StoreMode};
 pub struct Options {
     /// Bytes that the answer repeats in the same order.
     pub opaque: [u8; 4],
-    /// Suppresses the answer, except errors, and hits of a get. A [`noop`] after quiet requests marks the
-    /// end of their answers. Commands without a quiet form ignore this option.
+    /// Suppresses the answer to a miss of a get, and to the success of other commands. A [`noop`]
+    /// after quiet requests marks the end of their answers. Commands without a quiet form ignore
+    /// this option.
     pub quiet: bool,
 }
 
-/// `get`, or `getk`, which has the key in its answer, and their quiet forms.
+/// `get`: looks up a key. With `with_key`, `getk`, whose answer has the key.
 #[inline]
 pub fn get(key: WireKey<'_>, with_key: bool, options: Options, out: &mut Vec<u8>) {
     let opcode = match (with_key, options.quiet) {
@@ -29,7 +30,7 @@ pub fn get(key: WireKey<'_>, with_key: bool, options: Options, out: &mut Vec<u8>
     request(opcode, options, 0, &[], key.bytes(), &[], out);
 }
 
-/// `gat`, or `gatk`, which has the key in its answer, and their quiet forms: looks up and sets the expiry.
+/// `gat`: looks up a key and sets the expiry. With `with_key`, `gatk`, whose answer has the key.
 pub fn gat(key: WireKey<'_>, expiry: Exptime, with_key: bool, options: Options, out: &mut Vec<u8>) {
     let opcode = match (with_key, options.quiet) {
         (false, false) => opcode::GAT,
@@ -88,7 +89,7 @@ pub struct Count {
     pub delta: u64,
     /// On a miss, creates the number with this expiry.
     pub vivify: Option<Exptime>,
-    /// The created number, without `delta`.
+    /// The number to create; `delta` is not added to it.
     pub initial: u64,
 }
 
@@ -143,7 +144,7 @@ pub fn sasl_list(options: Options, out: &mut Vec<u8>) {
     request(opcode::SASL_LIST, options, 0, &[], &[], &[], out);
 }
 
-/// Logs in with the SASL mechanism PLAIN. Name and password must not have a zero byte.
+/// Logs in with the SASL mechanism PLAIN. User name and password must not have a zero byte.
 pub fn sasl_plain(credentials: &Credentials<'_>, options: Options, out: &mut Vec<u8>) {
     const MECHANISM: &[u8] = b"PLAIN";
     let Credentials { user, password } = credentials;

@@ -1,7 +1,8 @@
 //! Requests in classic text: a line of words, and for stores a value behind it.
 //!
-//! With `noreply` the server sends no answer, not even most errors. The client then does not know whether
-//! the command was executed. Keys are always a [`WireKey`].
+//! With `noreply` the server sends no answer, not even most errors. The client then does not know
+//! whether the command was executed. Keys are a [`WireKey`], except the parsed key of
+//! [`one_of_line`].
 
 use super::{NewItem, WireKey, push_block, push_expiry, push_value};
 use crate::request::{Credentials, Exptime, Get, ReplyFormat, StoreMode};

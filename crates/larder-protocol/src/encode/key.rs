@@ -166,11 +166,11 @@ impl<'k> From<WireKey<'k>> for MetaKey<'k> {
 pub enum InvalidKey {
     /// The key is empty.
     Empty,
-    /// The key is longer than the protocol can send.
+    /// The key, or the prefix of [`NumberedKeys`], is too long.
     TooLong {
-        /// The length of the key in bytes.
+        /// The length in bytes.
         len: usize,
-        /// The longest key in bytes.
+        /// The largest allowed length in bytes.
         len_max: usize,
     },
     /// The key has a space, a line end or another control character, and the protocol cannot encode it.

@@ -21,7 +21,7 @@ flag_set! {
         client_flags: b'f',
         /// `c`: the CAS.
         cas: b'c',
-        /// `t`: the seconds left.
+        /// `t`: the seconds until the item expires.
         ttl: b't',
         /// `s`: the value's length in bytes.
         value_len: b's',
@@ -47,7 +47,7 @@ flag_set! {
         value_len: b's',
         /// `k`: the key.
         key: b'k',
-        /// `I`: with a CAS that is lower than the item's, store the item as stale.
+        /// `I`: if `compare` is lower than the item's CAS, store the item as stale.
         invalidate: b'I',
         /// `q`: do not answer success.
         quiet: b'q',
@@ -75,7 +75,7 @@ flag_set! {
         value: b'v',
         /// `c`: the new CAS.
         cas: b'c',
-        /// `t`: the seconds left.
+        /// `t`: the seconds until the item expires.
         ttl: b't',
         /// `k`: the key.
         key: b'k',
@@ -91,7 +91,8 @@ pub struct GetOptions {
     pub touch: Option<Exptime>,
     /// `N`: on a miss, create an empty item with this expiry; the answer shows `W`.
     pub vivify: Option<Exptime>,
-    /// `R`: win the right to recache (`W`) if the item expires in fewer seconds than this, at most [`i32::MAX`].
+    /// `R`: win the right to recache (`W`) if the item expires in fewer seconds than this, at most
+    /// [`i32::MAX`]. The server takes a number above 30 days for a Unix time, and 0 for none.
     pub recache_secs: Option<u32>,
     /// `C`: send no value if the CAS is this one.
     pub compare: Option<u64>,
@@ -124,7 +125,7 @@ pub struct SetOptions {
     pub client_flags: u32,
     /// `T`: when the item expires.
     pub expiry: Exptime,
-    /// `C`: only if the CAS is this one. [`StoreMode::Add`] ignores it.
+    /// `C`: store only if the item has this CAS. [`StoreMode::Add`] ignores it.
     pub compare: Option<u64>,
     /// `E`: the CAS of the stored item; 0 lets the server choose.
     pub new_cas: Option<u64>,
@@ -199,7 +200,7 @@ pub fn set_head(
 /// Options of `md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// `C`: only if the CAS is this one.
+    /// `C`: remove or invalidate only if the item has this CAS.
     pub compare: Option<u64>,
     /// `E`: the CAS of the kept item; 0 lets the server choose.
     pub new_cas: Option<u64>,
@@ -232,11 +233,11 @@ pub struct ArithmeticOptions {
     pub delta: u64,
     /// `N`: on a miss, create the number with this expiry.
     pub vivify: Option<Exptime>,
-    /// `J`: the created number, without `delta`.
+    /// `J`: the number to create; `delta` is not added to it.
     pub initial: u64,
     /// `T`: set the expiry.
     pub touch: Option<Exptime>,
-    /// `C`: only if the CAS is this one; 0 matches any.
+    /// `C`: change only if the item has this CAS; 0 matches any.
     pub compare: Option<u64>,
     /// `E`: the CAS of the changed item; 0 lets the server choose.
     pub new_cas: Option<u64>,

@@ -1,9 +1,9 @@
 //! Encoding of requests for clients: requests in, bytes out. Each protocol has a module, each command a
 //! function.
 //!
-//! Each function appends one request to a buffer and makes no other allocation. Keys are checked beforehand
-//! ([`WireKey`], [`MetaKey`]), and values are sent with their lengths, so that stored data can neither end a
-//! request early nor start another one. [`crate::answer`] reads the answers.
+//! Each function appends a request, or a part of one, to a buffer and makes no other allocation. Keys are
+//! checked beforehand ([`WireKey`], [`MetaKey`]), and values are sent with their lengths, so that stored data
+//! can neither end a request early nor start another one. [`crate::answer`] reads the answers.
 //!
 //! ```
 //! use larder_protocol::Exptime;
@@ -80,7 +80,7 @@ impl Exptime {
         Self(if at < i32::MAX as u64 { at.cast_signed() } else { i32::MAX as i64 })
     }
 
-    /// The nearest number that all protocols can send.
+    /// The number, clamped to the range of a signed 32-bit integer.
     #[inline]
     fn wire(self) -> i32 {
         i32::try_from(self.0).unwrap_or(if self.0 < 0 { i32::MIN } else { i32::MAX })

@@ -11,7 +11,8 @@ use crate::text::letters::{LETTERS, Letters, index};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) argument: Argument,
-    /// The index of the flag's number among the numbers of all flags, below [`SLOTS`].
+    /// The index of the flag's number among the numbers of all flags, below [`SLOTS`]. Without
+    /// meaning if the argument is not numeric.
     pub(crate) slot: u8,
 }
 

@@ -2,8 +2,8 @@
 //! effect on a reply.
 //!
 //! The parser (`meta.rs`), the writers of replies (`reply/`) and the fast path (`fast_get.rs`) use this table, and
-//! `docs/meta-flags.md` is generated from it. The effect of a flag on an item is defined where the session lowers
-//! requests to operations, which can query any flag of [`MetaFlags`].
+//! `docs/meta-flags.md` is generated from it. The session defines the effect of a flag on an item when it lowers a
+//! request to an operation; it can query any flag with [`MetaFlags::has`].
 
 mod lookup;
 mod table;
@@ -42,7 +42,7 @@ pub struct Ttl {
     pub before: Option<u32>,
     /// The time to live after `T`.
     pub touched: Option<u32>,
-    /// The time to live after `N`, if the request created the item.
+    /// The time to live after `N`; `None` if the request did not create the item.
     pub vivified: Option<Option<u32>>,
 }
 
@@ -116,8 +116,8 @@ pub(crate) fn number(before: &[u8], number: u64, out: &mut Vec<u8>) {
 }
 
 impl Argument {
-    /// Parses an argument of this kind as a number. Seconds are sign-extended; kinds that are not numeric give 0.
-    /// `None` if the argument is malformed.
+    /// Parses an argument of this kind as a number; `None` if it is malformed. Sign-extends
+    /// seconds. Returns 0 for kinds that are not numeric, without checking the argument.
     #[inline]
     pub(crate) fn read(self, argument: &[u8]) -> Option<u64> {
         match self {
@@ -131,14 +131,15 @@ impl Argument {
 }
 
 impl MetaFlags<'_> {
-    /// Whether the request has a flag. For flags without a field in the request.
+    /// Whether the request has a flag. Serves flags that have no field in the request.
     #[inline]
     #[must_use]
     pub fn has(&self, letter: u8) -> bool {
         self.letters.has(Letters::of(letter))
     }
 
-    /// The numeric argument of a flag, if the request has it. For flags without a field in the request.
+    /// The numeric argument of a flag; `None` if the request does not have the flag or the flag has
+    /// no numeric argument. Serves flags that have no field in the request.
     #[must_use]
     pub fn number(&self, letter: u8) -> Option<u64> {
         let argument = Entry::of(letter)?.argument;
@@ -149,7 +150,7 @@ impl MetaFlags<'_> {
         argument.read(flag.get(1..)?)
     }
 
-    /// The names of tags in the flag `G`.
+    /// The names of the tags in the flag `G`; none without this flag.
     pub fn tags(&self) -> impl Iterator<Item = &[u8]> {
         let tags = Tokens(self.raw).find(|flag| self.has(b'G') && flag.first() == Some(&b'G'));
         tags.into_iter().filter_map(|flag| flag.get(1..)).flat_map(split_tags)
@@ -161,7 +162,8 @@ impl MetaFlags<'_> {
         self.number(letter).map(|secs| Exptime(secs.cast_signed()))
     }
 
-    /// Whether flag `first` comes before flag `second`; true if there is no `second`.
+    /// Whether the request has flag `first` before flag `second`; true if it does not have
+    /// `second`.
     #[must_use]
     pub fn precedes(&self, first: u8, second: u8) -> bool {
         let index = |letter| Tokens(self.raw).position(|flag| flag.first() == Some(&letter));

@@ -16,10 +16,10 @@ pub(super) struct Flag {
     pub(super) doc: &'static str,
 }
 
-/// The commands that work on items.
+/// The meta commands except `me`.
 const ALL: &[Command] = &[Mg, Ms, Md, Ma];
 
-/// The table.
+/// All flags: first the lower-case letters, then the upper-case ones.
 pub(super) const FLAGS: &[Flag] = &[
     flag(b'b', KeyEncoding, &[Mg, Ms, Md, Ma, Me], Nothing, "the key is base64"),
     flag(b'c', Argument::None, &[Mg, Ms, Ma], Shows::Cas, "show the CAS"),
@@ -84,9 +84,9 @@ pub(crate) enum Argument {
     Time,
     /// A 64-bit number.
     Number,
-    /// A 64-bit number with its own error message.
+    /// The 64-bit number of `J`, with its own error message.
     Initial,
-    /// A 64-bit number with its own error message.
+    /// The 64-bit number of `D`, with its own error message.
     Delta,
     /// A 32-bit number.
     ClientFlags,
@@ -127,7 +127,8 @@ pub(crate) enum Shows {
     Ttl,
     /// Nothing, but a later [`Self::Ttl`] shows [`Ttl::touched`](super::Ttl::touched).
     TtlTouched,
-    /// Nothing, but a later [`Self::Ttl`] shows [`Ttl::vivified`](super::Ttl::vivified).
+    /// Nothing, but a later [`Self::Ttl`] shows [`Ttl::vivified`](super::Ttl::vivified), if the
+    /// request created the item.
     TtlVivified,
     /// The key.
     Key,
@@ -136,7 +137,8 @@ pub(crate) enum Shows {
 }
 
 impl Shows {
-    /// Whether the fast path can write it. The fast path has an item's content, but no access history.
+    /// Whether the fast path can write this effect. The fast path has an item's content, but no
+    /// access history.
     pub(super) const fn is_fast(self) -> bool {
         matches!(
             self,

@@ -15,7 +15,7 @@ use crate::text::number::{i32_of, u32_of};
 use crate::text::tokens::Tokens;
 use arrayvec::ArrayVec;
 
-/// Whether `word` is a prefix of `name`: memcached accepts any prefix of a subcommand's name.
+/// Whether `word` is a prefix of `name`: memcached accepts any prefix of most subcommands' names.
 fn starts(name: &str, word: &[u8]) -> bool {
     name.as_bytes().starts_with(word)
 }
@@ -36,7 +36,7 @@ pub(crate) fn parse<'b>(command: &[u8], rest: &'b [u8], consumed: usize) -> Opti
         _ => return None,
     };
     Some(match parsed {
-        // `watch` ignores `noreply`, because a watcher always reads.
+        // `watch` ignores `noreply`: its purpose is the output.
         Ok(command @ Admin::Watch(_)) => {
             request(Request::Admin { command, format: format(&[]) }, consumed)
         }
@@ -45,7 +45,7 @@ pub(crate) fn parse<'b>(command: &[u8], rest: &'b [u8], consumed: usize) -> Opti
     })
 }
 
-/// The most parsed words of a line.
+/// The maximum number of words to parse; the parser ignores further words.
 const WORDS_MAX: usize = 23;
 
 const ERROR: &str = "ERROR";
@@ -79,7 +79,8 @@ fn selection(word: &[u8]) -> Selection {
     }
 }
 
-/// Parses class numbers separated by commas. Empty elements are ignored.
+/// Parses class numbers separated by commas: bit n of the result is class n. Ignores empty
+/// elements. `None` if an element is not the number of a class.
 fn classes(word: &[u8]) -> Option<u64> {
     word.split(|&byte| byte == b',').filter(|number| !number.is_empty()).try_fold(
         0,
@@ -160,13 +161,14 @@ fn extstore(words: &[&[u8]]) -> Command {
     tuning.map(|tuning| Admin::Set(Tuning::Flash(tuning))).ok_or(ERROR)
 }
 
-/// Checks a slab class and a number of chunks. As in memcached, they have no effect.
+/// Checks a slab class and a number of chunks, which have no effect, as in memcached.
 fn free_memchunks(class: &[u8], limit: &[u8]) -> Option<FlashTuning> {
     u32_of(class).filter(|&class| class <= CLASS_MAX).and(u32_of(limit))?;
     Some(FlashTuning::FreeMemchunks)
 }
 
-/// The first setting with the prefix `name`.
+/// The first setting whose name starts with `name`; `None` if there is none or `value` is
+/// malformed.
 fn flash_tuning(name: &[u8], value: &[u8]) -> Option<FlashTuning> {
     type Setting = fn(u32) -> FlashTuning;
     const BEFORE_MAX_FRAG: [(&str, Setting); 7] = [

@@ -18,7 +18,7 @@ impl<'b> Key<'b> {
     }
 }
 
-/// Decodes a key; `None` if `encoded` is empty or malformed.
+/// Decodes a key; `None` if `encoded` is empty, malformed or too long.
 pub(crate) fn decode<'k>(encoded: &[u8], scratch: &'k mut [u8; KEY_LEN_MAX]) -> Option<&'k [u8]> {
     // The decoder requires space for a whole last group, even if padding makes it shorter.
     let mut room = [0; KEY_LEN_MAX + 3];
@@ -28,7 +28,7 @@ pub(crate) fn decode<'k>(encoded: &[u8], scratch: &'k mut [u8; KEY_LEN_MAX]) -> 
     Some(to)
 }
 
-/// Writes `key` in base64.
+/// Writes `key`, which has at most [`KEY_LEN_MAX`] bytes, in base64.
 pub(crate) fn encode(key: &[u8], out: &mut Vec<u8>) {
     let mut encoded = [0; ENCODED_LEN_MAX];
     if let Ok(len) = STANDARD.encode_slice(key, &mut encoded) {

@@ -158,7 +158,8 @@ pub(crate) fn parse(input: &[u8]) -> Parsed<'_> {
     }
 }
 
-/// Checks the lengths in a head, for any opcode.
+/// Checks the lengths in a head, for any opcode. Returns the error if they are inconsistent or too
+/// large.
 #[inline]
 pub(crate) fn bad_lengths(head: &Head) -> Option<(Status, Recovery)> {
     if head.key_len + head.extras_len > head.body_len {
@@ -167,7 +168,7 @@ pub(crate) fn bad_lengths(head: &Head) -> Option<(Status, Recovery)> {
     (head.body_len > BODY_LEN_MAX).then_some((Status::InvalidArguments, Recovery::Close))
 }
 
-/// Checks a head before its body has arrived.
+/// Checks a head before its body has arrived. Returns the error if it is invalid.
 #[inline]
 fn objection(head: &Head) -> Option<(Status, Recovery)> {
     use opcode::*;
@@ -299,7 +300,7 @@ fn arithmetic<'b>(head: &Head, extras: &[u8], key: &'b [u8], down: bool) -> Arit
     }
 }
 
-/// The big-endian word at `at`; 0 beyond the end.
+/// The big-endian 32-bit number at offset `at`; 0 if fewer than four bytes remain.
 #[inline]
 fn word(extras: &[u8], at: usize) -> u32 {
     extras.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_be_bytes(*bytes))

@@ -31,7 +31,8 @@ pub(crate) enum RetrievalHead {
     Gat { with_cas: bool },
 }
 
-/// Parses the retrieval command that starts with `g`. Returns its length, including the space after it.
+/// Parses a retrieval command; `rest` starts after its `g`. Returns the length of the command, with
+/// the `g` and the space after it.
 #[inline]
 pub(crate) fn retrieval(rest: &[u8]) -> Option<(RetrievalHead, usize)> {
     match rest {

@@ -14,8 +14,9 @@ use crate::text::tokens::blank;
 pub struct FastGet<'b> {
     /// The key as sent. Never base64: `mg` with the flag `b` takes the slow path.
     pub key: &'b [u8],
-    /// The flags of `mg`, each at most once, or the head of a binary request, which is always longer. One field for
-    /// both keeps this type small, which saves 3 % of the instructions of a `get`.
+    /// `None` for `get`, the flags of `mg`, each at most once, or the head of a binary request,
+    /// which is longer than any flags. One field for both keeps this type small, which saves 3 % of
+    /// the instructions of a `get`.
     rest: Option<&'b [u8]>,
 }
 
@@ -70,14 +71,16 @@ impl<'b> FastGet<'b> {
         }
     }
 
-    /// Whether the request is `mg`, which can show more than an item's content.
+    /// Whether the request is `mg`, which [`fast_item`](crate::reply::fast_item) answers.
+    /// [`fast_value`](crate::reply::fast_value) answers the others.
     #[inline]
     #[must_use]
     pub fn is_meta(&self) -> bool {
         matches!(self.form(), Form::Meta(_))
     }
 
-    /// The flags of `mg`, in the order of the answer.
+    /// The flags of `mg` in the order of the request, each with the space behind it; none for other
+    /// requests.
     #[inline]
     pub(crate) fn flags(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
         let flags = if let Form::Meta(flags) = self.form() { flags } else { &[] };
@@ -125,14 +128,16 @@ impl<'b> Get<'b> {
     }
 }
 
-/// Splits off a key; the rest starts with the byte after it.
+/// Splits off a key; the rest starts with the byte after it. `None` if the key is empty, too long
+/// or incomplete.
 #[inline]
 pub(crate) fn split_key(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = blank(rest, KEY_LEN_MAX)?;
     if (1..=KEY_LEN_MAX).contains(&end) { rest.split_at_checked(end) } else { None }
 }
 
-/// The length of the flags up to the line's end, if all of them only show fields.
+/// The length of the flags up to the line's end; `None` if a flag is repeated or does more than
+/// show a field.
 #[inline]
 fn showing(behind_key: &[u8]) -> Option<usize> {
     let (mut rest, mut unseen) = (behind_key, FAST);

@@ -19,11 +19,13 @@ pub struct FastSet<'b> {
     /// Client flags, which the server does not interpret.
     pub client_flags: u32,
     exptime: u32,
-    /// The flags of `ms`, or the head of a binary request, which is always longer.
+    /// `None` for `set`, the flags of `ms`, or the head of a binary request, which is longer than
+    /// any flags.
     rest: Option<&'b [u8]>,
 }
 
-/// The most digits of a number on the fast path. Such a number is below 2^31, so the full parser does not wrap it.
+/// The maximum number of digits of a number on the fast path. Such a number is below 2^31, so the
+/// full parser does not wrap it.
 const DIGITS_MAX: usize = 9;
 
 impl<'b> FastSet<'b> {
@@ -194,8 +196,8 @@ fn value_of(rest: &[u8], len: u32) -> Option<(&[u8], &[u8])> {
     Some((value, behind.strip_prefix(b"\r\n")?))
 }
 
-// The length alone distinguishes a binary head from flags: two times a space, a letter and a number, without the first
-// space.
+// The length alone distinguishes a binary head from flags. The longest flags are `F` and `T` with
+// their numbers and one space between them.
 const _: () = assert!(2 * (2 + DIGITS_MAX) - 1 < HEAD_LEN);
 
 #[cfg(test)]

@@ -5,7 +5,8 @@
 //! <user> <password>\r\n
 //! ```
 //!
-//! Until a login succeeds, every other line has the same error answer.
+//! Until a login succeeds, all other lines get the same error answer, except those that close the connection: a line
+//! without an end, and a line shorter than [`LINE_LEN_MIN`].
 
 use crate::parse::parsed::{fault, hang_up};
 use crate::request::{Claim, Classic, Credentials, Login, Parsed, Password, ReplyFormat, Request};
@@ -16,8 +17,8 @@ use crate::text::tokens::Tokens;
 /// The longest login message in bytes, as in memcached.
 pub(crate) const MESSAGE_LEN_MAX: usize = 16384;
 
-/// The shortest line of a login in bytes, CR included. As memcached, the server closes the connection after a shorter
-/// line.
+/// The shortest accepted line in bytes, with its CR but without its LF. Like memcached, the server
+/// closes the connection after a shorter line.
 const LINE_LEN_MIN: usize = 6;
 
 const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
@@ -47,7 +48,8 @@ pub(crate) fn parse(input: &[u8]) -> Parsed<'_> {
     }
 }
 
-/// The announced length, if the line looks like a `set`. Key, flags and expiry have to be present, but are not checked.
+/// The announced length of the message; `None` if the line does not look like a `set`. Key, flags
+/// and expiry have to be present, but are not checked.
 fn announced(line: &[u8]) -> Option<usize> {
     let tokens = || Tokens(without_cr(line));
     let len = tokens().nth(4).and_then(u32_of)?;

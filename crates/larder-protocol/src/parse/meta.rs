@@ -12,12 +12,13 @@ use crate::text::letters::Letters;
 use crate::text::line::BAD_FORMAT;
 use crate::text::tokens::{Tokens, skip_spaces};
 
-/// The most tokens of a meta line, command and key included.
+/// The maximum number of tokens of a meta line, command and key included.
 const TOKENS_MAX: usize = 20;
-/// The most tokens into which memcached splits a meta line. It ignores further tokens.
+/// The maximum number of tokens that memcached parses in a meta line. It ignores further tokens.
 const TOKENS_CUT: usize = 23;
-/// The most tags of an item, and the longest name of a tag in bytes.
+/// The maximum number of tags of an item.
 const TAGS_MAX: usize = 7;
+/// The longest name of a tag in bytes.
 const TAG_LEN_MAX: usize = 250;
 /// The longest opaque in bytes, without its letter.
 const OPAQUE_LEN_MAX: usize = 31;
@@ -56,7 +57,7 @@ pub(crate) fn parse<'b>(verb: u8, rest: &'b [u8], body: &'b [u8], consumed: usiz
     }
 }
 
-/// The answer to an unknown meta command, the same as to any unknown command.
+/// Answers an unknown meta command like any unknown command.
 fn unknown<'b>(rest: &[u8], consumed: usize) -> Parsed<'b> {
     match Tokens(rest).last() {
         Some(last) if last.starts_with(b"HTTP/") => {
@@ -67,7 +68,7 @@ fn unknown<'b>(rest: &[u8], consumed: usize) -> Parsed<'b> {
     }
 }
 
-/// Splits off the first token; the rest has no leading spaces.
+/// Splits off the first token; the rest has no leading spaces. `None` if there is no token.
 #[inline]
 fn split_key(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = skip_spaces(rest);
@@ -111,9 +112,10 @@ impl<'b> Flags<'b> {
             .map_err(|error| if has_stray(raw, before) { BAD_FORMAT } else { error })
     }
 
-    /// Parses the flags in order, with memcached's precedence of errors. If several arguments are malformed, the error
-    /// is that of the last one, except client flags. An unknown or repeated letter ends the parsing with its own error.
-    /// The caller checks for stray tokens ([`has_stray`]), whose error precedes all others.
+    /// Parses the flags in order, with memcached's precedence of errors. If several arguments are
+    /// malformed, the last one determines the error; malformed client flags never replace an
+    /// earlier error. An unknown or repeated letter ends the parsing with its own error. The caller
+    /// checks for stray tokens ([`has_stray`]), whose error precedes all others.
     #[inline]
     fn read_all(key: &[u8], raw: &'b [u8], before: usize) -> Result<Self, &'static str> {
         if key.len() > KEY_LEN_MAX {
@@ -174,13 +176,13 @@ impl<'b> Flags<'b> {
         Ok(())
     }
 
-    /// Refuses an opaque that is too long. memcached checks everything else first.
+    /// Refuses an opaque that is too long. memcached checks the other flags first.
     #[inline]
     fn check_opaque(&self) -> Result<(), &'static str> {
         if self.opaque_too_long { Err("CLIENT_ERROR opaque token too long") } else { Ok(()) }
     }
 
-    /// Refuses tags in a request that stores no new item.
+    /// Refuses tags unless `may_have`: the request may store a new item.
     #[inline]
     fn check_tags(&self, may_have: bool) -> Result<(), &'static str> {
         if self.has(b'G') && !may_have { Err(INVALID) } else { Ok(()) }

@@ -15,7 +15,7 @@ pub(crate) fn format<'b>(rest: &[u8]) -> ReplyFormat<'b> {
     ReplyFormat::Classic(Classic { noreply: is_noreply(rest), ..Classic::default() })
 }
 
-/// An error line, suppressed by `noreply`.
+/// Answers with an error line, or silently if the line ends in `noreply`.
 pub(crate) fn refuse<'b>(
     error: &'static str,
     rest: &[u8],

@@ -17,7 +17,8 @@ pub(crate) fn fault<'b>(line: &'static str, consumed: usize) -> Parsed<'b> {
     faulty(FaultReply::Text(line), Recovery::Continue, consumed)
 }
 
-/// An error line; parsing continues after the LF of the current line, which may not have arrived yet.
+/// A fault with the answer `reply`; parsing continues after the LF of the current line, which may
+/// not have arrived yet.
 pub(crate) fn fault_line<'b>(reply: FaultReply, input: &[u8]) -> Parsed<'b> {
     match memchr::memchr(b'\n', input) {
         Some(end) => faulty(reply, Recovery::Continue, end + 1),

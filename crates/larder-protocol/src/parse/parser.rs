@@ -1,4 +1,4 @@
-//! The parser of a connection. The first byte selects the dialect.
+//! The parser of a connection. The first byte selects the dialect, unless an option fixes it.
 
 use crate::parse::fast_get::FastGet;
 use crate::parse::fast_set::FastSet;
@@ -121,7 +121,8 @@ impl Parser {
         }
     }
 
-    /// Parses where a login is required. Separate and cold, so that connections without a login do not pay for it.
+    /// Parses the stream of a connection that requires a login. A text stream leaves this state
+    /// with the login. Separate and cold, so that connections without a login do not pay for it.
     #[cold]
     fn parse_with_login<'b>(&mut self, input: &'b [u8]) -> Parsed<'b> {
         match &mut self.state {
@@ -211,8 +212,9 @@ impl Parser {
         }
     }
 
-    /// Returns the first key of a retrieval line, whose keys start in `rest`. As memcached, it refuses the whole line if
-    /// any key within the first [`LINE_LEN_MAX`] bytes is too long, so this part of the line has to have arrived.
+    /// Returns the first key of a retrieval line, whose keys start in `rest`. Like memcached, it
+    /// refuses the whole line if any key within the first [`LINE_LEN_MAX`] bytes is too long, so
+    /// this part of the line has to have arrived.
     #[inline]
     fn parse_first_key_of<'b>(
         &mut self,

@@ -24,7 +24,7 @@ pub enum AdminRefusal {
     MetadumpNotAllowed,
     /// `lru_crawler mgdump` under `-X`.
     MgdumpNotAllowed,
-    /// `slabs reassign` without slabs.
+    /// `slabs reassign`: the server has no slabs.
     ReassignDisabled,
     /// `cache_memlimit`: the range of possible limits, in MiB.
     MemoryLimit(RangeInclusive<usize>),

@@ -38,7 +38,7 @@ pub(super) fn binary_hit(
     out.extend_from_slice(key);
 }
 
-/// The most bytes of the answer to a hit without its key and value.
+/// The output space to reserve for the answer to a hit besides its key, flags and value, in bytes.
 pub(super) const HIT_ROOM: usize = 96;
 
 /// The output space to reserve for a value: 0 for a large value, which is sent in pieces.
@@ -48,7 +48,8 @@ pub(super) fn value_room(value_len: usize) -> usize {
 
 const VALUE_ROOM_MAX: usize = 64 << 10;
 
-/// Writes an answer of one word; in binary, an answer with status 0.
+/// Writes an answer of one line, in binary an answer with status 0. Writes nothing if `noreply` or
+/// a quiet opcode suppresses it.
 pub(super) fn success(format: &ReplyFormat<'_>, word: &str, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Classic(classic) => line(classic, word, out),

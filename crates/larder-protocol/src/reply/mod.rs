@@ -36,7 +36,8 @@ use encode::{
 pub struct Hit<'k> {
     /// The decoded key, for answers with a key (`VALUE`, binary `getk`, `mg k`).
     pub key: &'k [u8],
-    /// Whether the item was stored with a base64 key.
+    /// Whether meta answers show the key in base64: it was stored in base64, or text cannot carry
+    /// it.
     pub binary_key: bool,
     /// The properties that meta flags show. Classic text and binary show some of them.
     pub item: ShownItem,
@@ -44,7 +45,7 @@ pub struct Hit<'k> {
     pub won: bool,
     /// Whether the item is stale (`X`).
     pub stale: bool,
-    /// Whether another client has won the right to recache before (`Z`).
+    /// Whether another client has already won the right to recache (`Z`).
     pub win_taken: bool,
     /// Whether the CAS of `mg C` matches, so that the answer is `HD` without the value, rather than `VA`.
     pub withheld: bool,
@@ -60,13 +61,14 @@ pub enum StoreReply {
         /// The length of the whole value in bytes, also after an append or prepend.
         len: usize,
     },
-    /// An add found an item, or a replace, append or prepend found none.
+    /// An add found an item; a replace, append or prepend found none; or the concatenated value
+    /// would be too large.
     NotStored,
     /// The CAS differs.
     Exists,
     /// The store has a CAS, and there is no item.
     NotFound,
-    /// The announced value exceeds the limit.
+    /// The item would be larger than the limit.
     TooLarge,
     /// Nothing can be evicted to make room.
     OutOfMemory,
@@ -79,7 +81,7 @@ pub enum StoreReply {
 pub enum DeleteReply {
     /// The item was removed or invalidated.
     Deleted {
-        /// The CAS of a kept item.
+        /// The CAS of a kept item; 0 if it is unknown. No answer shows it.
         cas: u64,
     },
     /// There is no item.
@@ -106,7 +108,8 @@ pub enum ArithmeticReply {
     NotFound,
     /// The CAS differs.
     Exists,
-    /// Another connection created the item between lookup and store, or creating it failed (`NS`).
+    /// memcached's outcome (`NS`) if another connection creates the item between lookup and store,
+    /// or creating it fails. Larder's operations do not have this outcome.
     NotStored,
     /// The item's value is not a number.
     NonNumeric,
@@ -121,7 +124,8 @@ pub enum ArithmeticReply {
 pub struct ItemInfo<'k> {
     /// The decoded key.
     pub key: &'k [u8],
-    /// Whether the item was stored with a base64 key.
+    /// Whether the answer shows the key in base64: it was stored in base64, or text cannot carry
+    /// it.
     pub binary_key: bool,
     /// Seconds until the item expires; `None` if it never does.
     pub ttl: Option<u32>,
@@ -218,7 +222,7 @@ pub fn miss(get: &Get<'_>, key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the end of a classic retrieval, if the line's end arrived after the answer to its last key.
+/// Writes `END`, the end of the answer to a classic retrieval line.
 pub fn get_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"END\r\n");
 }
@@ -335,7 +339,7 @@ pub fn deleted(delete: &Delete<'_>, outcome: DeleteReply, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the answer to `mt`. `found`: items may have had the tag.
+/// Writes the answer to `mt`. `found` states whether items may have had the tag.
 pub fn tag_dropped(drop: &DropTag<'_>, found: bool, out: &mut Vec<u8>) {
     let ReplyFormat::Meta(flags) = &drop.format else { return };
     if found && flags.has(b'q') {
@@ -500,7 +504,7 @@ pub fn read_only(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Refuses a request about an item, because the group currently has no leader.
+/// Refuses a request about an item, because no leader can answer it.
 pub fn no_leader(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     let words = "SERVER_ERROR no leader";
     match format {
@@ -510,7 +514,7 @@ pub fn no_leader(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Refuses the remaining keys of a line, because the group currently has no leader.
+/// Refuses the remaining keys of a line, because this server does not own them any more.
 pub fn no_leader_within_line(out: &mut Vec<u8>) {
     text("SERVER_ERROR no leader", out);
 }

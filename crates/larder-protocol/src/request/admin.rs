@@ -46,7 +46,7 @@ pub enum Shutdown {
 pub enum Tuning {
     /// `lru_crawler sleep`: microseconds between the crawler's steps, at most a second.
     CrawlerSleep(u32),
-    /// `lru_crawler tocrawl`: the most items to visit in a class; 0 is all.
+    /// `lru_crawler tocrawl`: the maximum number of items to visit in a class; 0 is all.
     CrawlerToCrawl(u32),
     /// `lru tune`.
     Lru {
@@ -54,12 +54,12 @@ pub enum Tuning {
         hot_pct: u32,
         /// Percent of memory for warm items; both percentages together are at most 80.
         warm_pct: u32,
-        /// The age of hot items, as a share of the cold age, from which they move on; above 0.
+        /// The maximum age of hot items, as a share of the age of the oldest cold item; above 0.
         hot_factor: Ratio,
-        /// The age of warm items, as a share of the cold age, from which they move on; above 0.
+        /// The maximum age of warm items, as a share of the age of the oldest cold item; above 0.
         warm_factor: Ratio,
     },
-    /// `lru mode segmented`, `lru mode flat`.
+    /// `lru mode`: true for `segmented`, false for `flat`.
     LruSegmented(bool),
     /// `lru temp_ttl`, in seconds; `None` disables it.
     TemporaryTtl(Option<u32>),
@@ -84,17 +84,17 @@ pub enum FlashTuning {
     ItemAge(u32),
     /// Items that expire within this many seconds share pages.
     LowTtl(u32),
-    /// Promote one in this many items that are read again.
+    /// Promote one in this many items that are read from flash a second time; 0 promotes none.
     RecacheRate(u32),
     /// Rewrite pages if fewer pages than this are free.
     CompactUnder(u32),
     /// Evict the oldest page if fewer pages than this are free.
     DropUnder(u32),
-    /// The longest sleep of memcached's threads, in microseconds.
+    /// The longest sleep of memcached's threads, in microseconds. Only shown.
     MaxSleep(u32),
     /// Rewrite pages with a smaller share of used bytes than this.
     MaxFrag(Ratio),
-    /// Do not rewrite items that were never read.
+    /// Whether rewriting a page drops the items that were never read.
     DropUnread(bool),
     /// `free_memchunks`, which has no effect, as in memcached.
     FreeMemchunks,

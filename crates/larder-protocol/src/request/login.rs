@@ -12,8 +12,8 @@ pub struct Login<'b> {
     pub format: ReplyFormat<'b>,
 }
 
-/// The claim of a login request. The parser has updated its state, except for accepted credentials:
-/// [`crate::Parser::admit`].
+/// The claim of a login request. The caller has to call [`crate::Parser::admit`] if it accepts
+/// credentials. The parser updates its state for every other outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim<'b> {
     /// Credentials to check.

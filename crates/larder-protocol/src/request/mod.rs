@@ -40,7 +40,7 @@ pub enum Request<'b> {
         /// The format of the answer.
         format: ReplyFormat<'b>,
     },
-    /// The server's version.
+    /// Report the server's version.
     Version(ReplyFormat<'b>),
     /// Set the log level. The parser limits it to 2.
     Verbosity {
@@ -49,7 +49,7 @@ pub enum Request<'b> {
         /// The format of the answer.
         format: ReplyFormat<'b>,
     },
-    /// Statistics.
+    /// Report statistics.
     Stats {
         /// The words after `stats` without outer spaces, or the key of a binary stat request.
         topic: &'b [u8],
@@ -83,7 +83,7 @@ pub const RELATIVE_SECS_MAX: i64 = 60 * 60 * 24 * 30;
 /// A key as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key<'b> {
-    /// The bytes as sent: 1 to [`KEY_LEN_MAX`].
+    /// The key as sent: 1 to [`KEY_LEN_MAX`] bytes.
     pub wire: &'b [u8],
     /// Whether the key is in base64 (meta flag `b`). The parser has validated the encoding.
     pub base64: bool,
@@ -109,6 +109,8 @@ pub struct Get<'b> {
     /// Create an empty item on a miss, with this expiry (`mg N`).
     pub vivify: Option<Exptime>,
     /// Win the right to recache if the item expires in fewer seconds than this (`mg R`).
+    /// Interpreted like an [`Exptime`]: 0 is none, and a number above [`RELATIVE_SECS_MAX`] is a
+    /// Unix time.
     pub recache: Option<i32>,
     /// Omit the value if the CAS is this one (`mg C`).
     pub compare: Option<u64>,
@@ -152,8 +154,9 @@ pub struct Store<'b> {
     pub value: &'b [u8],
     /// Whether CRLF follows the value, as text requires. Always true in binary.
     pub terminated: bool,
-    /// Only if the CAS is this one: `EX` if it differs, `NF` if there is no item. `None` if the dialect ignores the
-    /// number (any number of an add, 0 of an append).
+    /// Store only if the item has this CAS. The outcome is `EX` if the CAS differs, and `NF` if
+    /// there is no item. `None` also if the dialect ignores the number: for `ms`, any number with
+    /// the mode add, and 0 with append or prepend.
     pub compare: Option<u64>,
     /// The CAS of the stored item (`ms E`, never 0).
     pub new_cas: Option<u64>,
@@ -178,7 +181,7 @@ impl Store<'_> {
 pub struct Delete<'b> {
     /// The key.
     pub key: Key<'b>,
-    /// Only if the CAS is this one (`md C`; 0 never matches).
+    /// Remove or invalidate only if the item has this CAS (`md C`; 0 never matches).
     pub compare: Option<u64>,
     /// The CAS of a kept item (`md E` with `x` or `I`).
     pub new_cas: Option<u64>,
@@ -205,11 +208,11 @@ pub struct Arithmetic<'b> {
     pub delta: u64,
     /// Create the item on a miss, with this expiry and `initial` (`ma N`, binary).
     pub vivify: Option<Exptime>,
-    /// The value of a created item, without the delta.
+    /// The number to create; `delta` is not added to it.
     pub initial: u64,
     /// Set the expiry on success (`ma T`).
     pub touch: Option<Exptime>,
-    /// Only if the CAS is this one (never `Some(0)`).
+    /// Change only if the item has this CAS (never `Some(0)`).
     pub compare: Option<u64>,
     /// The CAS of the item after the change (`ma E`).
     pub new_cas: Option<u64>,
@@ -247,7 +250,7 @@ pub struct Fault {
 /// The answer to a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultReply {
-    /// No answer: `noreply`, or a silent close.
+    /// No answer: `noreply`, a silent close, or skipped blanks.
     Silent,
     /// A line, without its CRLF.
     Text(&'static str),
@@ -267,8 +270,8 @@ pub enum Recovery {
     Continue,
     /// Drop this many further bytes, then answer and continue.
     Swallow(u64),
-    /// Answer immediately, then drop everything up to and including the next LF, and continue. The line is longer than
-    /// the buffer.
+    /// Answer immediately, then drop everything up to and including the next LF, which has not
+    /// arrived yet, and continue.
     SwallowLine,
     /// Answer, then close the connection.
     Close,
@@ -299,7 +302,7 @@ pub enum Parsed<'b> {
     Request {
         /// The request.
         request: Request<'b>,
-        /// The bytes to drop after answering the request.
+        /// The length of the request in bytes. Drop these bytes after answering it.
         consumed: usize,
     },
     /// The head of a store with an incomplete value.
@@ -308,7 +311,7 @@ pub enum Parsed<'b> {
         store: Store<'b>,
         /// The number of bytes before the value. [`crate::Parser::parse_head`] parses them again later.
         head_len: usize,
-        /// The number of bytes from the value on, its CRLF included.
+        /// The length of the value in bytes, in text with the CRLF after it.
         body_len: u64,
     },
     /// The request is incomplete: read more. Not an error, because a stream may be split anywhere.

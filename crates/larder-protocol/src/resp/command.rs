@@ -84,7 +84,7 @@ pub enum ItemCommand<'b> {
         start: i64,
         end: i64,
     },
-    /// Adds to a number.
+    /// Adds this amount to a number.
     Add(i64),
     Expire(Expire),
     Persist,
@@ -135,10 +135,8 @@ impl<'b> ItemsCommand<'b> {
         }
     }
 
-    /// Checks all keys of a command that has to be refused as a whole if one is invalid.
-    ///
-    /// # Errors
-    /// [`CommandError::KeyLength`](super::CommandError::KeyLength)
+    /// Checks all keys of an `MSET`, which is refused as a whole if a key is invalid. Accepts any
+    /// keys of the other commands.
     pub fn check_keys(&self) -> Parsed<'b, ()> {
         match self {
             Self::MSet(words) => words.step_by(2).try_for_each(|key| checked_key(key).map(|_| ())),
@@ -158,7 +156,8 @@ pub struct Set<'b> {
     pub expiry: NewExpiry,
     /// The kind of the answer.
     pub answer: SetAnswer,
-    /// The tags of the item: arguments, and how many of them are tags.
+    /// The arguments from the first tag on, and the number of tags; `None` without the option
+    /// `TAGS`.
     pub tags: Option<(Arguments<'b>, usize)>,
     /// The name of the command, for error messages.
     pub name: &'static str,

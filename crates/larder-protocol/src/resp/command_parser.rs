@@ -111,9 +111,10 @@ impl<'b> Command<'b> {
     }
 }
 
-/// The most tags of an item, and the longest name of a tag in bytes.
+/// The maximum number of tags of an item.
 const TAGS_MAX: usize = 7;
 
+/// The longest name of a tag in bytes.
 const TAG_LEN_MAX: usize = 250;
 
 fn checked_tag<'b>(tag: &'b [u8]) -> Parsed<'b, &'b [u8]> {
@@ -238,7 +239,7 @@ enum Unit {
     Millis,
 }
 
-/// Parses the expiry of `SET`, which has to be positive.
+/// Parses the expiry of `SET`, `GETEX` and `SETEX`, which has to be positive.
 fn positive_time<'b>(
     text: &'b [u8],
     unit: Unit,

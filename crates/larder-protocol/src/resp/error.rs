@@ -18,7 +18,7 @@ pub enum CommandError<'b> {
     Arity(&'static str),
     /// The arguments are invalid or cannot be combined.
     Syntax,
-    /// An argument is not a number, or out of range.
+    /// An argument, or the value to change, is not a number or out of range.
     NotInteger,
     /// There is no such type of clients.
     ClientType(&'b [u8]),
@@ -38,7 +38,7 @@ pub enum CommandError<'b> {
     ExpireNx,
     /// `GT` with `LT`.
     ExpireGtLt,
-    /// A decrement of the smallest number.
+    /// `DECRBY` by -2^63, whose negative does not fit 64 bits.
     DecrementOverflow,
     /// The sum does not fit 64 bits.
     Overflow,

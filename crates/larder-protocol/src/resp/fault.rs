@@ -22,7 +22,7 @@ pub enum ProtocolError {
     UnauthenticatedBulkLength,
     /// An inline request is too long.
     LongLine,
-    /// A quote in an inline request is not closed, or a word follows it immediately.
+    /// A quote in an inline request is not closed, or a word follows a closing quote immediately.
     Quotes,
     /// The request is longer than the server allows.
     TooLong,

@@ -40,7 +40,8 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// Splits off the first word of a line without leading white space.
+/// Splits off the first word of a line without leading white space; `None` if its quotes are
+/// malformed.
 fn next_word(mut rest: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut word = Vec::new();
     loop {

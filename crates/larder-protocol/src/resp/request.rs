@@ -3,7 +3,7 @@
 use super::fault::ProtocolError;
 use super::number::i64_of;
 
-/// The most words of a request, its command included.
+/// The maximum number of words of a request, its command included.
 pub const ARGUMENTS_MAX: i64 = 1 << 20;
 /// The longest line in bytes: an inline request, or the length of an array or a bulk string.
 pub const LINE_LEN_MAX: usize = 64 << 10;
@@ -13,7 +13,7 @@ pub const LINE_LEN_MAX: usize = 64 << 10;
 pub struct Bounds {
     /// The longest argument in bytes.
     pub bulk_len_max: usize,
-    /// The longest request in bytes.
+    /// The longest array in bytes. Not checked if the whole array has arrived.
     pub request_len_max: usize,
     /// Whether the client still has to log in. Until then, only short requests are allowed.
     pub needs_login: bool,
@@ -26,24 +26,24 @@ pub enum Read<'b> {
     Request {
         /// The request.
         request: Request<'b>,
-        /// The bytes to drop after answering the request.
+        /// The length of the request in bytes. Drop these bytes after answering it.
         consumed: usize,
     },
     /// An inline request in the first `consumed` bytes, for [`super::split_line`].
     Line {
         /// The line without its end.
         line: &'b [u8],
-        /// The bytes to drop.
+        /// The length of the line in bytes, with its end.
         consumed: usize,
     },
     /// An empty request, which has no answer.
     Nothing {
-        /// The bytes to drop.
+        /// The length of the empty request in bytes.
         consumed: usize,
     },
     /// The request is incomplete.
     Incomplete {
-        /// A lower bound of the missing bytes.
+        /// A lower bound of the number of missing bytes.
         wanted: usize,
     },
     /// A protocol violation: answer, then close the connection.
@@ -53,7 +53,7 @@ pub enum Read<'b> {
 /// A complete request: a command and its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'b> {
-    /// The bytes of the request.
+    /// The whole request as sent.
     pub raw: &'b [u8],
     /// The name of the command.
     pub name: &'b [u8],
@@ -91,7 +91,7 @@ impl ExactSizeIterator for Arguments<'_> {}
 /// The result of reading a part of a request.
 enum Step<T> {
     Is(T),
-    /// A lower bound of the missing bytes.
+    /// A lower bound of the number of missing bytes.
     Incomplete(usize),
     Fault(ProtocolError),
 }
@@ -237,7 +237,7 @@ fn number_line(input: &[u8], too_long: ProtocolError) -> Step<(Option<i64>, &[u8
 /// Splits off a bulk string. As in redis-server, the two bytes after it may be any.
 fn bulk(input: &[u8], len_max: usize) -> Step<(&[u8], &[u8])> {
     let Some((&first, rest)) = input.split_first() else { return Step::Incomplete(1) };
-    // As redis-server, check the first byte only after the whole line has arrived.
+    // Like redis-server, check the first byte only after the whole line has arrived.
     let (len, rest) = match number_line(rest, ProtocolError::LongBulkLength) {
         Step::Is(_) if first != b'$' => return Step::Fault(ProtocolError::NotBulk(first)),
         Step::Is((len, rest)) => (len, rest),

@@ -137,7 +137,7 @@ const NO_KEYS: (i8, i8, i8) = (0, 0, 0);
 const ONE_KEY: (i8, i8, i8) = (1, 1, 1);
 const ALL_KEYS: (i8, i8, i8) = (1, -1, 1);
 
-/// All commands, the most frequent first, because lookups are linear.
+/// All commands. The most frequent ones come first, because lookups are linear.
 pub static COMMANDS: [Row; 57] = [
     row("get", Verb::Get, 2, ONE_KEY),
     row("set", Verb::Set, -3, ONE_KEY),
@@ -219,7 +219,7 @@ static SUBCOMMANDS: [Row; 17] = [
 ];
 
 impl Row {
-    /// Finds the command with this name.
+    /// Finds the command with this name, ignoring case.
     #[must_use]
     pub fn named(name: &[u8]) -> Option<&'static Self> {
         COMMANDS.iter().find(|row| row.name.as_bytes().eq_ignore_ascii_case(name))

@@ -103,8 +103,8 @@ pub(crate) fn i32_of(token: &[u8]) -> Option<i32> {
     i32::try_from(if negative { -number } else { number }).ok()
 }
 
-/// Parses the client flags of a classic store like `strtoul`, reduced to 32 bits. As memcached, refuses a negative
-/// number if it is above `i64::MAX` modulo 2^64.
+/// Parses the client flags of a classic store like `strtoul`, reduced to 32 bits. Like memcached,
+/// refuses a negative number if it is above `i64::MAX` modulo 2^64.
 #[inline]
 pub(crate) fn flags_of(token: &[u8]) -> Option<u32> {
     if let Some(number) = u64_of(token) {

@@ -41,8 +41,8 @@ fn zeros(word: u64) -> u64 {
     word.wrapping_sub(EACH) & !word & (EACH * 128)
 }
 
-/// The offset of the first space or control character, if it is among the first `within` bytes or up to eight bytes
-/// later.
+/// The offset of the first space or control character if it is less than `within`. Otherwise
+/// `None`, or an offset of at least `within`.
 #[inline]
 pub(crate) fn blank(bytes: &[u8], within: usize) -> Option<usize> {
     let (chunks, tail) = bytes.as_chunks::<8>();

@@ -28,7 +28,7 @@ fn engine(classes: SizeClasses) -> segment::Handle {
     .handle()
 }
 
-/// A request for the item with this number.
+/// Writes a request for the item with this number.
 fn write_request(kind: &str, number: u64, out: &mut Vec<u8>) {
     let written = match kind {
         "get" => write!(out, "get key:{number:016}\r\n"),

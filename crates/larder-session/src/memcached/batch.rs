@@ -18,7 +18,7 @@ const BATCH_MAX: usize = 32;
 pub(crate) struct BatchRequest<'b> {
     pub(crate) kind: RequestKind<'b>,
     hash: u64,
-    /// Where the next request starts.
+    /// The offset in the input after this request.
     pub(crate) end: usize,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum RequestKind<'b> {
     Other(usize),
 }
 
-/// A request of no fast path, and the state of the parser after it.
+/// A request outside the fast paths, and the state of the parser after it.
 pub(crate) struct Other<'b> {
     pub(crate) request: Request<'b>,
     pub(crate) parser: Parser,
@@ -109,7 +109,7 @@ impl Batch<'_> {
     }
 }
 
-/// Why a batch ended where it did.
+/// The reason for the end of a batch.
 pub(crate) enum BatchEnd<'b> {
     /// The batch has reached its limit, or the session must answer the last request before it parses the next one.
     Full,
@@ -196,8 +196,9 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Starts to read the items with these hashes from slower storage. The first hash is that of the request that
-    /// waits, the others are read ahead.
+    /// Starts to read the items with these hashes from slower storage. The first hash is that of
+    /// the request that waits, the others are read ahead. Returns [`Next::Yield`] if the first item
+    /// needs no read any more.
     #[cold]
     pub(crate) fn start_reads<H: Host>(
         &mut self,
@@ -300,8 +301,8 @@ impl<E: Engine> Session<E> {
         batch_end
     }
 
-    /// Answers a batch in order, until the output is full or a request has to wait. Returns the number of answered
-    /// requests, and where the next one starts.
+    /// Answers a batch in order, until the output is full or a request has to wait. Returns the
+    /// number of answered requests, and the offset in the input after them.
     #[inline(never)]
     fn answer<H: Host>(
         &mut self,

@@ -190,7 +190,7 @@ impl<E: Engine> Session<E> {
         if is_done { Flow::Continue } else { Flow::Wait }
     }
 
-    /// Answers a request that is not about items.
+    /// Answers a request that is not about a single item.
     fn control<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

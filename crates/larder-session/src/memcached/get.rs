@@ -15,7 +15,7 @@ use larder_store::{Content, Engine, HashedKey, Item, Lease, Lookup, Now, Tag, Va
 pub(crate) enum LookupReply {
     /// The reply is in the output. A large value may follow: it is then in [`Pending`].
     Written,
-    /// An error is in the output, because there is no memory for the reply.
+    /// An error is in the output. It ends the reply to the whole line of keys.
     Refused,
     /// The item is on slower storage. The output is unchanged.
     Pending,

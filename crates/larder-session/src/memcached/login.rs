@@ -1,4 +1,5 @@
-//! Logins. The parser refuses all other requests before a login, and the host checks the credentials.
+//! Logins. Until a login succeeds, the parser refuses all other requests, except a binary
+//! `version`. The host checks the credentials.
 
 use crate::Host;
 use crate::context::Context;

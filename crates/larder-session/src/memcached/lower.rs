@@ -110,7 +110,8 @@ pub(crate) fn count<'t>(arithmetic: &Arithmetic<'_>, tags: &'t [Tag], now: Now) 
     }
 }
 
-/// The expiry of an item that a meta command creates: that of `N` or of `T`, depending on which flag is the later one.
+/// The expiry of an item that a request creates: that of the flag `T` if it follows `N`, else that
+/// of `N`. Binary requests have one expiry.
 fn created_expiry(
     format: &ReplyFormat<'_>,
     vivify: Exptime,

@@ -120,8 +120,9 @@ pub(crate) fn delete<E: Engine, H: Host>(
     true
 }
 
-/// Removes the old item of a store whose tags did not fit in memory, so that readers do not take it for the new one.
-/// Every store that runs out of memory removes its old item.
+/// Counts and reports a store whose tags did not fit in memory, and removes its old item under the
+/// same conditions as any store that runs out of memory. Readers then do not take the old item for
+/// the new one.
 pub(crate) fn remove_refused<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     store: &Store<'_>,

@@ -17,7 +17,7 @@ const _: () = assert!(KEY_LEN_MAX <= larder_store::KEY_LEN_MAX);
 pub(super) const BATCH_MAX: usize = 32;
 /// The lower bound of the limit of arguments, in bytes. It applies if the largest item is smaller.
 const BULK_LEN_MIN: usize = 64 << 10;
-/// How much longer than the largest argument a request may be, in bytes.
+/// The difference between the limits of a request and of an argument, in bytes.
 const REQUEST_LEN_EXTRA: usize = 64 << 20;
 
 /// The result of a request.
@@ -36,9 +36,10 @@ pub(super) enum Outcome {
 /// A request of a batch.
 pub(super) struct BatchRequest<'b> {
     pub(super) kind: RequestKind<'b>,
-    /// The hash of the first key; 0 without a key.
+    /// The hash of the first argument, which is the first key of most commands; 0 if it cannot be a
+    /// key.
     pub(super) hash: u64,
-    /// Where the next request starts.
+    /// The offset in the input after this request.
     pub(super) end: usize,
 }
 
@@ -97,7 +98,7 @@ pub(super) enum BatchEnd<'b> {
     Nothing {
         consumed: usize,
     },
-    /// An incomplete request, which lacks `wanted` bytes.
+    /// An incomplete request, which lacks at least `wanted` bytes.
     Incomplete {
         wanted: usize,
     },
@@ -167,7 +168,7 @@ pub(super) fn gather<'b, E: Engine>(
     batch_end
 }
 
-/// Parses one complete request.
+/// Parses one complete request; `None` if the bytes are not a complete array.
 pub(super) fn read_one<'b, E: Engine>(
     engine: &mut E,
     bytes: &'b [u8],

@@ -16,7 +16,7 @@ use larder_store::{Engine, Expiry};
 type CommandResult = Result<(), CommandError<'static>>;
 
 impl<E: Engine> Session<E> {
-    /// Answers a command that is not about items.
+    /// Answers a command without keys.
     pub(super) fn resp_command<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -130,7 +130,7 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Writes the error of a command that has failed.
+/// Writes the error of a command, if it has failed.
 fn answer(done: CommandResult, output: &mut Vec<u8>) -> Outcome {
     if let Err(error) = done {
         reply::error(&error, output);
@@ -212,7 +212,8 @@ fn bytes_of(text: &[u8]) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The latencies at powers of two, for the classes with these names. Omits classes without requests.
+/// The latencies at powers of two, for the classes with these names, or for all classes without
+/// names. Omits classes without requests.
 fn latencies<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     names: Arguments<'_>,

@@ -233,8 +233,8 @@ impl<E: Engine> Session<E> {
         hash: u64,
         output: &mut Vec<u8>,
     ) -> Outcome {
-        // A hostile page has made a browser send an HTTP request to this port. redis-server also
-        // closes such connections.
+        // A hostile web page may make a browser send an HTTP request to this port. redis-server
+        // also closes such connections.
         if [&b"post"[..], b"host:"].iter().any(|name| request.name.eq_ignore_ascii_case(name)) {
             self.failed = true;
             return Outcome::Close;
@@ -314,7 +314,7 @@ fn count_reads(state: &State, batch: &[BatchRequest<'_>]) -> usize {
     reads.count()
 }
 
-/// The requests at the start of a batch that are about items.
+/// The requests at the start of a batch that have keys or change items.
 fn forwarded(state: &State, batch: &[BatchRequest<'_>]) -> ForwardedRequests {
     let mut forwarded = ForwardedRequests::new(Parser::default());
     if state.transaction.is_some() || state.needs_login() {

@@ -1,5 +1,5 @@
-//! Commands on several items. They process one key after the other. A command that waits for an item or for the output
-//! continues later with the next key.
+//! Commands on several items. They process one key after the other. A command that waits for an
+//! item or for the output continues later with the first unanswered key.
 
 use super::batch::Outcome;
 use super::item::{store, waits};
@@ -12,7 +12,7 @@ use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{ItemsCommand, checked_key};
 use larder_store::{Engine, Expiry, HashedKey, Lookup};
 
-/// How many keys a command processes in one poll.
+/// The maximum number of keys that a command processes in one poll.
 const KEYS_PER_POLL: usize = 16 << 10;
 
 impl<E: Engine> Session<E> {

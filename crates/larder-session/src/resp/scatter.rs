@@ -270,7 +270,7 @@ impl<E: Engine> Session<E> {
         is_over
     }
 
-    /// Parses a part again, and calls `act` with it.
+    /// Parses a part again, and calls `act` with it. `None` if its bytes are not a request.
     fn with_resp_part<H: Host, R>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -285,7 +285,8 @@ impl<E: Engine> Session<E> {
         result
     }
 
-    /// The present destination of a part, which may follow a change.
+    /// The current destination of a part, which may follow a change; `None` if its bytes are not a
+    /// request.
     pub(crate) fn destination_resp<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

@@ -131,7 +131,7 @@ impl<E: Engine> Session<E> {
         part
     }
 
-    /// Sends a request to all groups, and executes it here if this server leads its group.
+    /// Sends a flush to all groups, and executes it here if this server leads its group.
     fn scatter_to_all_groups<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -157,7 +157,7 @@ impl<E: Engine> Session<E> {
         self.pass_to_all_groups(cx, from, at, (local, &expected), scattered);
     }
 
-    /// Parses a part again, and calls `act` with it.
+    /// Parses a part again, and calls `act` with it. `None` if its bytes are not a request.
     pub(super) fn with_part<H: Host, R>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -173,7 +173,8 @@ impl<E: Engine> Session<E> {
         result
     }
 
-    /// The present destination of a part, which may follow a change.
+    /// The current destination of a part, which may follow a change; `None` if its bytes are not a
+    /// request.
     pub(super) fn destination_memcached<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

@@ -2,8 +2,8 @@
 //! order.
 //!
 //! `memcached.rs` splits batches of memcached's protocol into parts, and `resp/scatter.rs` those of RESP. This file
-//! gathers the replies. A part is one request, or one key of a line of keys. It has a single key, so that the session
-//! can send it to another group if the key has moved.
+//! gathers the replies. A part is one request, or one key of a multi-key request. It has at most one key, so
+//! that the session can send it to another group if the key has moved.
 
 mod memcached;
 
@@ -55,8 +55,9 @@ impl<'h> Destinations<'h> {
         Self { reads_locally: false, ..Self::new(host) }
     }
 
-    /// The result of `find` under one version of the shard map; calls it again if the map has changed in between. All
-    /// requests of a batch for one key thus have the same destination, which keeps them in order.
+    /// The result of `find` under one version of the shard map. Calls `find` again if the map has
+    /// changed in between. All requests of a batch for one key thus have the same destination,
+    /// which keeps them in order.
     pub(crate) fn with_stable_map<R>(
         host: &'h impl Host,
         mut find: impl FnMut(&mut Self) -> R,
@@ -160,7 +161,7 @@ impl<E: Engine> ScatterGather<E> {
         }
     }
 
-    /// How many bytes of the cache are leased for values that the session writes now or later.
+    /// The number of bytes of the cache leased for values that the session writes now or later.
     pub(crate) fn leased_bytes(&self) -> usize {
         let behind = self.parts.iter().filter_map(|part| match &part.state {
             PartState::Local(sending) => sending.as_ref(),
@@ -169,7 +170,7 @@ impl<E: Engine> ScatterGather<E> {
         self.sending.iter().chain(behind).map(|sending| sending.len()).sum()
     }
 
-    /// How many bytes of replies wait to be written.
+    /// The number of bytes of replies that wait to be written.
     pub(crate) fn kept_bytes(&self) -> usize {
         self.parts.iter().map(|part| part.answer.len()).sum()
     }
@@ -337,8 +338,8 @@ impl<E: Engine> Session<E> {
         PartStep::Done
     }
 
-    /// Sends the parts that wait for a group to the present owners of their keys, in order. `is_lost`: the group may
-    /// have executed some of them.
+    /// Sends the parts that wait for a group to the current owners of their keys, in order.
+    /// `is_lost`: the group may have executed some of them.
     fn resend_group<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -361,7 +362,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Sends a part to the present owner of its key, or answers it.
+    /// Sends a part to the current owner of its key, or answers it.
     fn resend_part<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -393,8 +394,10 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Sends the request at `at` in the input to all groups. `local` is the reply of this server, if it leads its
-    /// group. The client gets one reply: `expected` if all groups reply with that, or else the first other reply.
+    /// Sends the request at `at` in the input to all groups. `local` is the reply of this server,
+    /// if it leads its group; a local reply other than `expected` is the reply to the client, and
+    /// the other groups get no request. Otherwise, the client gets `expected` if all groups reply
+    /// with it, or else the first other reply.
     pub(crate) fn pass_to_all_groups<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,

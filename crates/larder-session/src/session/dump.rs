@@ -27,8 +27,9 @@ pub(crate) struct Dump<E: Engine> {
     walk: E::Walk,
     style: Style,
     selection: Selection,
-    /// How many items and bytes the dump may still write.
+    /// The number of items that the dump may still write.
     items_left: u64,
+    /// The number of bytes that the dump may still write.
     bytes_left: usize,
     /// The number of items by size, in steps of [`SIZE_STEP`].
     sizes: BTreeMap<usize, u64>,
@@ -36,7 +37,7 @@ pub(crate) struct Dump<E: Engine> {
     format: ReplyFormat<'static>,
 }
 
-/// The approximate number of items that one step writes.
+/// The approximate number of items that one step examines.
 const ITEMS_PER_STEP: usize = 256;
 /// The width of the size classes of `stats sizes`, in bytes. The same as in memcached.
 const SIZE_STEP: usize = 32;

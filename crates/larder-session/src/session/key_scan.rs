@@ -15,19 +15,20 @@ const KEYS_LEN_MAX: usize = 16 << 20;
 /// A `SCAN` or `KEYS` in progress.
 pub(crate) struct KeyScan<E: Engine> {
     walk: E::Walk,
-    /// The pattern that keys must match; `None`: every key is listed.
+    /// The pattern that keys must match; `None` if every key matches.
     pattern: Option<Vec<u8>>,
     /// `SCAN` with a type other than strings, which no item has.
     finds_nothing: bool,
-    /// How many items to examine before the reply; `None`: all.
+    /// The number of items to examine before the reply; `None` examines all.
     left: Option<usize>,
     is_scan: bool,
-    /// The encoded keys, and their number in `count`.
+    /// The encoded keys.
     keys: Vec<u8>,
+    /// The number of keys in `keys`.
     count: usize,
     /// The offset of the next key bytes to write; `None` while the scan collects keys.
     sent: Option<usize>,
-    /// The bytes reserved at the host.
+    /// The number of bytes reserved at the host.
     pub(crate) reserved: usize,
 }
 

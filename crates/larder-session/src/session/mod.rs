@@ -15,7 +15,8 @@ use larder_protocol::{KEY_LEN_MAX, Parser, Streams};
 use larder_store::{AckState, Delivery, Engine};
 
 /// The protocol state of one connection. A connection of memcached's protocols holds no heap memory between requests,
-/// except while the session receives or sends a large value or waits for another component.
+/// except while the session receives or sends a large value or waits for another component, and after it has
+/// forwarded requests.
 ///
 /// Input may arrive in any pieces. The session does not consume an incomplete request, and the driver passes it again
 /// with the bytes that follow:
@@ -76,7 +77,7 @@ impl<E: Engine> Default for RareState<E> {
 
 /// The state of requests that wait for slower storage.
 pub(crate) struct StorageWait<F> {
-    /// The reads started for them.
+    /// The reads that these requests have started.
     pub(crate) reads: Vec<PendingRead<F>>,
     /// The tags of the first request, as of its first execution.
     pub(crate) tags: Option<Tags>,
@@ -110,7 +111,7 @@ pub enum State {
     Waiting,
     /// Receiving a large value.
     Receiving,
-    /// Discarding the value of a refused request.
+    /// Discarding the value, or the rest of the line, of a refused request.
     Swallowing,
     /// Sending a large value.
     Sending,
@@ -200,7 +201,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// How many bytes of the cache the session has leased for values that it sends.
+    /// The number of bytes of the cache that the session has leased for values that it sends.
     pub fn leased_bytes(&self) -> usize {
         match &self.pending {
             Pending::Send(sending) => sending.len(),
@@ -209,7 +210,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// How many bytes of the cache hold the received part of a value.
+    /// The number of received bytes of a value that the session stores in the cache as it arrives.
     pub fn uploaded_bytes(&self) -> usize {
         match &self.pending {
             Pending::Receive(arriving) => arriving.received(),
@@ -232,9 +233,9 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Polls the session: answers complete requests of `input`, and appends the replies to `output`. `input` starts with
-    /// the bytes that the last poll did not consume. `output` may hold unsent bytes. After [`Next::Abandon`], it has no
-    /// new bytes.
+    /// Polls the session: answers complete requests of `input`, and appends the replies to
+    /// `output`. `input` starts with the bytes that the last poll did not consume. `output` may
+    /// hold unsent bytes. A poll that returns [`Next::Abandon`] appends nothing.
     pub fn receive<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -357,7 +358,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Drops reads that are not needed any more, and the tags unless `keeps_tags`.
+    /// Keeps only the reads for which `is_merged` returns true, and drops the tags unless
+    /// `keeps_tags`.
     fn retain_reads(
         &mut self,
         keeps_tags: bool,

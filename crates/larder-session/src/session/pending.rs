@@ -62,8 +62,8 @@ impl<E: Engine> Pending<E> {
         matches!(self, Self::Idle)
     }
 
-    /// How many bytes are reserved at the host. They exclude a value that is being sent, because its lease holds
-    /// memory of the cache.
+    /// The number of bytes reserved at the host. They exclude a value that is being sent, because
+    /// its lease holds memory of the cache.
     pub(crate) fn reserved(&self) -> usize {
         match self {
             Self::Receive(arriving) => arriving.head.capacity(),
@@ -79,7 +79,7 @@ impl<E: Engine> Pending<E> {
 pub(crate) struct Body<'b> {
     pub(crate) store: Store<'b>,
     pub(crate) head_len: usize,
-    /// The length of the value and its CRLF.
+    /// The length of the value in bytes, in text with its CRLF.
     pub(crate) body_len: u64,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct IncomingValue<E: Engine> {
     /// The item's tags as of the start of the upload. If a client drops one of them before the value
     /// is complete, the stored item is invalid.
     pub(crate) tags: Tags,
-    /// How many bytes of the value have not arrived.
+    /// The number of bytes of the value that have not arrived.
     value_left: usize,
     value_len: usize,
     /// The bytes received after the value: CRLF in the text protocol.
@@ -135,12 +135,12 @@ impl<E: Engine> IncomingValue<E> {
         (value.len() + trailer.len(), taken)
     }
 
-    /// How many bytes of the value have arrived.
+    /// The number of bytes of the value that have arrived.
     pub(crate) fn received(&self) -> usize {
         self.value_len - self.value_left
     }
 
-    /// How many bytes of the value and its trailer have not arrived.
+    /// The number of bytes of the value and its trailer that have not arrived.
     pub(crate) fn missing(&self) -> usize {
         self.value_left + self.trailer_len - self.trailer.len()
     }
@@ -182,10 +182,11 @@ impl<L: Lease> OutgoingValue<L> {
     }
 }
 
-/// Forwarded requests. They stay in the input until their replies are complete.
+/// Forwarded requests. They stay in the input, or in the script, until their replies are complete.
+/// A store that was forwarded as it arrived does not.
 #[derive(Clone)]
 pub(crate) struct ForwardedRequests {
-    /// Their length in the input, in bytes.
+    /// The length of the requests in the input or the script, in bytes; 0 if they are in neither.
     pub(crate) len: usize,
     /// The number of requests.
     pub(crate) requests: usize,
@@ -209,20 +210,21 @@ pub(crate) struct ForwardedRequests {
 /// A store whose value the session forwards as it arrives.
 pub(crate) struct ForwardedUpload {
     pub(crate) to: (Group, ForwardId),
-    /// How many bytes of the value have not arrived.
+    /// The number of bytes of the value and its CRLF that have not arrived.
     pub(crate) left: u64,
     pub(crate) parser: Parser,
     /// The reply if the group has no leader.
     pub(crate) then: Vec<u8>,
 }
 
-/// Requests that several groups answer. They stay in the input until all replies are complete.
+/// Requests that several groups answer. They stay in the input, or in the script, until all replies
+/// are complete.
 pub(crate) struct ScatterGather<E: Engine> {
     /// The parts whose replies are not written yet, in the order of the requests.
     pub(crate) parts: VecDeque<Part<E>>,
     /// A large value of this server that the session is writing.
     pub(crate) sending: Option<Box<OutgoingValue<E::Lease>>>,
-    /// The length of the requests in the input, in bytes.
+    /// The length of the requests in the input or the script, in bytes.
     pub(crate) len: usize,
     pub(crate) answered: AnsweredCounts,
     /// The session requests the rest of the first reply when the output has room.
@@ -238,7 +240,7 @@ pub(crate) struct ScatterGather<E: Engine> {
 /// A multi-key RESP command that is split into one command for each key. The session sends the keys in batches.
 pub(crate) struct SplitCommand {
     pub(crate) reply_form: SplitReply,
-    /// The keys of earlier batches.
+    /// The answered keys of earlier batches, and the items found in all batches so far.
     pub(crate) progress: KeyProgress,
     /// The number of keys in the current batch.
     pub(crate) keys: usize,
@@ -259,7 +261,7 @@ pub(crate) enum SplitReply {
     Ok,
 }
 
-/// A request, or one key of a line of keys.
+/// A request, or one key of a multi-key request.
 pub(crate) struct Part<E: Engine> {
     pub(crate) request: PartBytes,
     pub(crate) state: PartState<E>,
@@ -285,7 +287,7 @@ pub(crate) struct Part<E: Engine> {
 pub(crate) enum PartBytes {
     /// A range of the input.
     Input(Range<usize>),
-    /// A copy: one key of a line as a line of its own, or a request of a script.
+    /// A copy: one key of a multi-key request as a request of its own, or a request of a script.
     Own(Vec<u8>),
 }
 

@@ -5,7 +5,7 @@ use crate::route::Conversation;
 use arrayvec::ArrayVec;
 use larder_protocol::reply::resp::Version;
 
-/// How many reads of slower storage a RESP connection starts at once.
+/// The maximum number of reads of slower storage that a RESP connection starts at once.
 pub(crate) const FETCHES_MAX: usize = 32;
 
 /// The state of a RESP connection between requests.
@@ -25,7 +25,7 @@ pub(crate) struct State {
     pub(crate) key_progress: KeyProgress,
     /// The hashes of the keys whose items the next request reads from slower storage.
     pub(crate) waiting: ArrayVec<u64, FETCHES_MAX>,
-    /// The bytes reserved at the host.
+    /// The number of bytes reserved at the host.
     reserved: usize,
 }
 
@@ -47,10 +47,12 @@ pub(crate) struct Script {
     pub(crate) is_transaction: bool,
 }
 
-/// The answered keys of a multi-key request, and how many of their items were found.
+/// The progress of a multi-key request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KeyProgress {
+    /// The number of answered keys.
     pub(crate) keys: usize,
+    /// The number of items found under these keys.
     pub(crate) found: i64,
 }
 

@@ -14,6 +14,10 @@
 //! | `cluster::scattering` | several groups reply like one server |
 //! | `cluster::holds` | replies wait for acknowledgements of replicas |
 //! | `cluster::read_only` | a read-only replica refuses changes and answers reads |
+//! | `cluster::replica_reads` | followers answer lookups from their own items |
+//! | `cluster::server_list` | members of a cluster answer lookups of the server list |
+//! | `resp` | RESP: replies do not depend on cuts of the input |
+//! | `tags` | a dropped tag invalidates stores that are under way |
 #![allow(clippy::disallowed_methods, reason = "tests draw seeds")]
 
 #[macro_use]

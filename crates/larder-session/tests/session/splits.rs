@@ -16,7 +16,7 @@ pub(crate) struct Delivery {
     pub(crate) pieces: Vec<usize>,
     pub(crate) requests_per_poll: usize,
     pub(crate) output_max: usize,
-    /// How many bytes the client reads after each poll.
+    /// The number of bytes that the client reads after each poll.
     pub(crate) takes: usize,
 }
 

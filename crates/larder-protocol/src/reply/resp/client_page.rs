@@ -18,7 +18,7 @@ pub struct ClientPage<'b> {
 struct Client {
     id: u64,
     peer: String,
-    /// `None` for a listening socket.
+    /// The local address; `None` for a listening socket.
     listener: Option<String>,
     idle_secs: String,
 }

@@ -66,7 +66,7 @@ pub fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
     bulk_tail(out);
 }
 
-/// The most bytes of an encoded string without its content.
+/// The maximum length of an encoded string without its content, in bytes.
 const BULK_ROOM: usize = 26;
 
 /// Writes the head of a string.
@@ -113,7 +113,7 @@ pub fn time(millis: u64, out: &mut Vec<u8>) {
     bulk((millis % 1000 * 1000).to_string().as_bytes(), out);
 }
 
-/// Writes lines of text, which are a verbatim string in RESP3.
+/// Writes lines of text: a bulk string in RESP2, a verbatim string in RESP3.
 pub(super) fn text_page(version: Version, page: &[u8], out: &mut Vec<u8>) {
     match version {
         Version::Resp2 => bulk(page, out),

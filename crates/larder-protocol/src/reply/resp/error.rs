@@ -89,7 +89,7 @@ pub fn error(error: &CommandError<'_>, out: &mut Vec<u8>) {
 /// The start of the message that refuses a memory limit.
 const CONFIG_FAILED: &str = "CONFIG SET failed (possibly related to argument 'maxmemory') -";
 
-/// The messages of errors with a code of their own.
+/// The message of an error with a code of its own; `None` for the code `ERR`.
 fn coded(error: &CommandError<'_>) -> Option<&'static str> {
     Some(match error {
         CommandError::NoProtocol => "NOPROTO unsupported protocol version",
@@ -166,7 +166,8 @@ fn unknown_command(request: &Request<'_>, text: &mut Vec<u8>) {
     }
 }
 
-/// The most bytes of an unknown command's name in its error message, and of all its arguments together.
+/// The longest part, in bytes, of the name of an unknown command or subcommand in its error
+/// message. The message cuts the arguments of an unknown command at about the same total length.
 const SHOWN_LEN_MAX: usize = 128;
 
 /// A string as C prints it: at most `len_max` bytes, up to the first NUL.

@@ -5,11 +5,12 @@ use std::fmt::Write;
 /// The replication state of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replication {
-    /// The link to the leader; `None` if the server is not a follower.
+    /// The link to the leader; `None` if the server follows no leader.
     pub link: Option<Link>,
     /// The followers of the server.
     pub followers: Vec<Follower>,
-    /// The bytes of changes in the server's journals so far.
+    /// The offset of the end of the server's journals, in bytes; [`Link::offset`] if it has no
+    /// journals.
     pub offset: u64,
 }
 
@@ -20,11 +21,12 @@ pub struct Link {
     pub leader: (String, u16),
     /// The state of the link.
     pub state: LinkState,
-    /// Seconds since the last message of the leader; `None` if there was none.
+    /// Seconds since the last heartbeat with a known lag; `None` before the first.
     pub silence_secs: Option<u64>,
-    /// Seconds since the link was lost; `None` if there was no link yet.
+    /// Seconds since the last connection to the leader ended; `None` if none has ended.
     pub down_secs: Option<u64>,
-    /// The received bytes of the leader's changes, as in [`Replication::offset`]; `None` without a full sync.
+    /// The offset in the leader's journals up to which this follower has all changes, in bytes;
+    /// `None` before the first watermark.
     pub offset: Option<u64>,
     /// Whether the follower refuses changes, rather than forwarding them to the leader.
     pub is_read_only: bool,
@@ -36,7 +38,7 @@ pub enum LinkState {
     /// There is no connection.
     #[default]
     Connecting,
-    /// A full sync is running.
+    /// There is a connection, and a sync is running.
     FullSync,
     /// The follower receives changes as they happen.
     Following,
@@ -51,9 +53,9 @@ pub struct Follower {
     pub port: u16,
     /// Whether a full sync is running.
     pub is_copying: bool,
-    /// The sent bytes of changes, as in [`Replication::offset`].
+    /// The offset up to which changes were sent, in bytes, as in [`Replication::offset`].
     pub offset: u64,
-    /// The replication lag in seconds.
+    /// The upper bound of the replication lag in seconds.
     pub lag_secs: u64,
 }
 

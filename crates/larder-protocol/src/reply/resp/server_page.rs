@@ -4,10 +4,11 @@ use super::element::{Version, array, bulk, integer, map, text_page};
 use super::replication::{Replication, or_none};
 use crate::resp::{Arguments, matches};
 
-/// The compatible version of redis-server, which clients can query.
+/// The version of redis-server that `INFO` and `HELLO` report.
 pub const REDIS_VERSION: &str = "7.2.4";
 
-/// Writes the answer to `HELLO` from the client with this number. `follows`: the server is a follower.
+/// Writes the answer to `HELLO` for the client with this number. `follows` states whether the
+/// server is a follower.
 pub fn hello(version: Version, client: u64, follows: bool, out: &mut Vec<u8>) {
     map(version, 8, out);
     for (name, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
@@ -27,14 +28,14 @@ pub fn hello(version: Version, client: u64, follows: bool, out: &mut Vec<u8>) {
     array(0, out);
 }
 
-/// A builder of the page of `INFO`. Its numbers are memcached's statistics.
+/// A builder of the page of `INFO`. Most of its numbers are memcached's statistics.
 #[derive(Debug)]
 pub struct InfoPage<'b> {
     /// The requested sections; all if empty.
     sections: Arguments<'b>,
     /// The value of each line of [`INFO`].
     values: Vec<String>,
-    /// The replication state. It replaces the constant lines of that section.
+    /// The replication state; `None` leaves the constant lines of its section.
     replication: Option<Replication>,
 }
 
@@ -132,7 +133,7 @@ pub fn role(replication: &Replication, out: &mut Vec<u8>) {
             array(3, out);
             bulk(b"master", out);
             integer(or_none(Some(replication.offset)), out);
-            // As redis-server, leave out followers with a running full sync.
+            // Like redis-server, leave out followers with a running full sync.
             let followers = replication.followers.iter().filter(|follower| !follower.is_copying);
             array(followers.clone().count(), out);
             for follower in followers {
@@ -145,8 +146,9 @@ pub fn role(replication: &Replication, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the answer to `CONFIG GET`: the settings with a name that matches one of `patterns`. `limit_bytes` is the
-/// memory limit, `bulk_len_max` the longest argument, `databases` the number of databases.
+/// Writes the answer to `CONFIG GET`: the settings with a name that matches one of `patterns`.
+/// `limit_bytes` is the memory limit, `bulk_len_max` the longest argument in bytes, `databases` the
+/// number of databases.
 pub fn config(
     version: Version,
     patterns: Arguments<'_>,
@@ -182,7 +184,8 @@ pub struct ClassLatencies {
     pub name: &'static str,
     /// The number of requests.
     pub count: u64,
-    /// Bounds in microseconds, ascending, each with the number of requests up to this bound.
+    /// Bounds in microseconds, ascending, each with the number of requests up to this bound. The
+    /// last one may include longer requests.
     pub micros: Vec<(u64, u64)>,
 }
 

@@ -72,7 +72,8 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Writes a value. A large value is sent in pieces if leases may take more memory, and copied otherwise.
+/// Writes a value. A large value is sent in pieces if leases may take more memory; otherwise see
+/// [`show_copied`].
 fn show<E: Engine>(value: &Value<'_, E::Lease>, pending: &mut Pending<E>, output: &mut Vec<u8>) {
     *pending = Pending::Idle;
     match value {
@@ -86,7 +87,7 @@ fn show<E: Engine>(value: &Value<'_, E::Lease>, pending: &mut Pending<E>, output
     }
 }
 
-/// Writes a copy of a value.
+/// Writes a copy of a value, or an error if a large value is longer than [`COPIED_LEN_MAX`].
 pub(super) fn show_copied<L: Lease>(value: &Value<'_, L>, output: &mut Vec<u8>) {
     match value {
         Value::Whole(bytes) => reply::bulk(bytes, output),

@@ -123,7 +123,8 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Stores a value unconditionally. A refused store keeps the old item.
+/// Stores a value unconditionally. A refused store keeps the old item. `None` if the store has to
+/// wait for slower storage.
 pub(in crate::resp) fn store<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,

@@ -48,7 +48,7 @@ fn malformed_requests_are_answered_in_order<E: TestEngine + Send + 'static>() {
     });
 }
 
-/// Sessions send requests again that the first leader did not execute.
+/// Sessions send requests again if the first leader did not execute them.
 fn requests_are_sent_again_after_a_leader_change<E: TestEngine + Send + 'static>() {
     let outcomes = prop::collection::vec(
         prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)],
@@ -207,7 +207,8 @@ impl Route for FixedOutcome {
     fn forget(&mut self) {}
 }
 
-/// Another node becomes leader while a request for many keys is partly answered. It could only answer the whole request.
+/// Another node becomes leader while a request for many keys is partly answered. The new leader
+/// could only answer the whole request.
 fn a_partly_answered_request_ends_at_a_leader_change<E: TestEngine + Send + 'static>() {
     let keys = " k".repeat(8);
     let serves_reads = [false, true];

@@ -30,7 +30,7 @@ struct Requests {
     is_complete: bool,
     answer: Option<Vec<u8>>,
     outcome: ForwardOutcome,
-    /// How many calls of [`Route::take`] return nothing before the reply arrives.
+    /// The number of calls of [`Route::take`] that return nothing before the reply arrives.
     delay: usize,
 }
 

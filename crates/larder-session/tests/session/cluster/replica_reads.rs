@@ -8,7 +8,8 @@ use proptest::prelude::*;
 
 for_each_engine! { a_replica_answers_lookups a_recent_replica_replies_like_its_leader }
 
-/// A follower answers lookups from its own items. Here they differ from those of the leader, to tell them apart.
+/// A follower answers lookups from its own items. In this test, its items differ from the leader's,
+/// to tell the replies apart.
 fn a_replica_answers_lookups<E: TestEngine + Send + 'static>() {
     let resp = || TestClient { session: Session::<E>::resp(0, false), ..TestClient::new() };
     let cases = [

@@ -15,7 +15,7 @@ only_the_owner_answers_forwarded_requests }
 /// A shard map that assigns keys to groups by their last byte.
 struct ByLastByte {
     groups: u16,
-    /// The number of calls of `version`, each of which may change the map.
+    /// The number of calls of `version`, if `is_moving`.
     moves: Cell<u64>,
     is_moving: bool,
 }
