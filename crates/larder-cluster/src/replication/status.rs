@@ -19,8 +19,10 @@ const WATERMARKS_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub struct ReplicationStatus {
     followers: Mutex<Vec<Arc<FollowerStatus>>>,
-    /// The numbers of followers that have connected, and of refused peers.
+    /// The number of followers that have connected.
     admitted: AtomicU64,
+    /// The number of connections that failed before or with a refusal: see
+    /// [`PeerError::counts_as_refused`](crate::error::PeerError::counts_as_refused).
     pub(crate) refused: AtomicU64,
     /// The link to the leader, if there is one.
     pub link: Option<LinkStatus>,
@@ -39,7 +41,8 @@ impl ReplicationStatus {
         self.admitted.load(Relaxed)
     }
 
-    /// The number of refused peers so far.
+    /// The number of connections so far that failed in the handshake or were refused. Excludes
+    /// peers that search for the leader.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
@@ -59,7 +62,7 @@ impl ReplicationStatus {
         self.journals.get().map(|journals| journals.ends().iter().sum())
     }
 
-    /// Adds a follower, unless there are `max` already.
+    /// Adds a follower, unless there are `max` already. Returns whether it was added.
     pub(crate) fn add(&self, follower: Arc<FollowerStatus>, max: usize) -> bool {
         let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
         let has_room = followers.len() < max;
@@ -79,9 +82,10 @@ impl ReplicationStatus {
 /// The leader's view of a follower.
 #[derive(Debug, Default)]
 pub struct FollowerStatus {
-    /// The first address at which it serves clients, or the name of its node.
+    /// For a member of a group the name of its node, otherwise the first address at which the
+    /// follower serves clients.
     pub name: String,
-    /// The address that it connects from.
+    /// The address from which the follower has connected.
     pub address: String,
     state: Mutex<FollowerState>,
 }
@@ -99,10 +103,12 @@ struct FollowerState {
     round_trip: Duration,
 }
 
-/// A heartbeat that was sent: its time on the clock of latencies, and on that of election promises.
+/// A heartbeat that was sent.
 #[derive(Clone, Copy, Debug)]
 struct SentHeartbeat {
+    /// The send time, for the round trip.
     at: Instant,
+    /// The send time on the clock of election promises.
     boot_millis: Millis,
     /// The age of the oldest unsent change at that time, in milliseconds.
     behind: Millis,
@@ -231,14 +237,17 @@ pub struct LinkStats {
     pub state: &'static str,
     /// Whether the items are those of the leader, apart from replication lag.
     pub is_synced: bool,
-    /// The upper bound of the replication lag; `None` while a sync is under way.
+    /// The upper bound of the replication lag; `None` during a sync, and before the first heartbeat
+    /// with a known lag.
     pub lag: Option<Duration>,
     behind: Duration,
-    /// The sum of the offsets of the last watermark, in bytes; `None` before the first.
+    /// The sum of the offsets of the last watermark, in bytes; `None` before the first, and during
+    /// a sync.
     pub offset: Option<u64>,
-    /// The time since the last heartbeat with a known lag.
+    /// The time since the last heartbeat with a known lag; `None` before the first.
     pub silence: Option<Duration>,
-    /// The time since the last connection ended.
+    /// The time since the last connection ended, even if there is a new one; `None` if none has
+    /// ended.
     pub down: Option<Duration>,
     /// The counters of the stream.
     pub counts: ApplierCounts,
@@ -246,7 +255,8 @@ pub struct LinkStats {
     pub connections: u64,
     /// The number of bytes from the leader.
     pub received_bytes: u64,
-    /// The reason why there is no connection; empty while there is one.
+    /// The reason why there is no connection; empty while there is one, and when this node has
+    /// started to lead.
     pub error: String,
 }
 
