@@ -21,7 +21,7 @@ pub struct ReplicationStatus {
     followers: Mutex<Vec<Arc<FollowerStatus>>>,
     /// The number of followers that have connected.
     admitted: AtomicU64,
-    /// The number of connections that failed before or with a refusal: see
+    /// The number of connections that failed in the handshake or were refused: see
     /// [`PeerError::counts_as_refused`](crate::error::PeerError::counts_as_refused).
     pub(crate) refused: AtomicU64,
     /// The link to the leader, if there is one.
@@ -42,7 +42,8 @@ impl ReplicationStatus {
     }
 
     /// The number of connections so far that failed in the handshake or were refused. Excludes
-    /// peers that search for the leader.
+    /// peers that search for the leader, and imports of slots that the state of the migration does
+    /// not allow.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
@@ -223,7 +224,7 @@ pub struct LinkStatus {
 #[derive(Clone, Debug, Default)]
 struct LinkState {
     stats: LinkStats,
-    /// The arrival time of the last heartbeat with a known lag.
+    /// The time at which bytes last arrived from the leader while its lag was known.
     heard: Option<Instant>,
     is_connected: bool,
     /// The time at which the last connection ended.
@@ -244,7 +245,8 @@ pub struct LinkStats {
     /// The sum of the offsets of the last watermark, in bytes; `None` before the first, and during
     /// a sync.
     pub offset: Option<u64>,
-    /// The time since the last heartbeat with a known lag; `None` before the first.
+    /// The time since bytes last arrived from the leader while its lag was known; `None` before the
+    /// first heartbeat with a known lag.
     pub silence: Option<Duration>,
     /// The time since the last connection ended, even if there is a new one; `None` if none has
     /// ended.
