@@ -90,7 +90,7 @@ impl ModelConnection {
     }
 }
 
-/// A model with a simulated clock, which transcripts are replayed against.
+/// A target of transcripts: a model with a simulated clock.
 #[derive(Debug)]
 pub struct ModelTarget {
     settings: Settings,
