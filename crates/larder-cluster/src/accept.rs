@@ -26,7 +26,8 @@ const MIGRATIONS_MAX: usize = 16;
 const HANDSHAKES_MAX: usize = 32;
 /// The time limit of a handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
-/// A peer that accepts nothing for this long is disconnected.
+/// The write timeout of accepted connections. A peer that reads nothing for this long is
+/// disconnected.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The group of this node, and the answerer of requests that other nodes forward.

@@ -55,7 +55,7 @@ pub(crate) enum Violation {
     /// An invalid TLS record or certificate.
     #[error("{0}")]
     Tls(String),
-    /// A certificate for another node than the peer's.
+    /// The peer's certificate is not for the node of this name, which the peer claims to be.
     #[error("the peer's certificate is not for the node {0}: issue one with that name")]
     Certificate(String),
     /// A request for a member of a cluster, while this node is a member of none.
@@ -88,7 +88,7 @@ pub(crate) enum LocalError {
     /// The shard map does not plan this migration.
     #[error("the shard map of this node does not plan to move these slots there")]
     NotPlanned,
-    /// A flush with a delay is due later.
+    /// A flush with a delay may be pending.
     #[error("a delayed flush is pending")]
     FlushPending,
     /// The slots were released before, or belong to another group.

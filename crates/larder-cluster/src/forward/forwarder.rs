@@ -183,7 +183,8 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Sends no more new requests on the connection, which ends once the requests on it have results.
+    /// Sends no more new requests on the connection. It ends once the requests on it have results,
+    /// or after a time limit.
     pub(super) fn retire(&self) {
         let link = lock(&self.0.state).link.take();
         if let Some(link) = link {

@@ -67,7 +67,8 @@ impl RemoteRoute {
         lock(&self.forwarder.0.state).link.clone()
     }
 
-    /// The connection for the next bytes: that of unanswered requests, which may be retired, or the present one.
+    /// The connection for the next bytes. While requests are unanswered, this is the connection on
+    /// which they were sent, which may be retired; otherwise it is the current one.
     fn sending_link(&self) -> Option<Arc<Link>> {
         let of_unanswered = self.open_conversation().filter(|_| lock(&self.state).has_unanswered());
         of_unanswered.map(|(link, _)| link).or_else(|| self.present_link())
@@ -186,7 +187,7 @@ impl RemoteRoute {
             drop(state);
             return self.forwarder.wait(&self.state, Duration::ZERO);
         };
-        // The peer pauses a reply when it has sent more than this node is sure to have room for.
+        // The peer pauses its replies when it has sent too many bytes since the last `Continue`.
         let received = lock(&self.state).received;
         if received >= CREDIT_AFTER {
             lock(&self.state).received = 0;

@@ -125,7 +125,7 @@ impl Group {
         boot_millis() < self.serves_until.load(Ordering::Acquire)
     }
 
-    /// Whether lookups may be answered from this replica (`--read-lag`).
+    /// Whether this replica may answer lookups (`--read-lag`).
     pub fn reads_replica(&self) -> bool {
         boot_millis() < self.reads_until.load(Ordering::Acquire)
             && self.topology.is_current(Duration::from_millis(self.read_lag))
@@ -180,7 +180,8 @@ impl Group {
         self.see(|member| self.ack_mode(member))
     }
 
-    /// Sets the journals of this server. Answers wait for their acknowledgements.
+    /// Sets the journals of this server. Answers wait for the followers' acknowledgements of these
+    /// journals.
     pub(crate) fn set_journals(&self, journals: &Arc<Journals>) {
         let _ = self.journals.set(Arc::clone(journals));
     }

@@ -265,7 +265,7 @@ impl Topology {
         }
     }
 
-    /// Requests a read of the map at once.
+    /// Requests a read of the map, and wakes the thread that waits in [`Self::wait_until_due`].
     pub(crate) fn read_soon(&self) {
         self.known().is_due = true;
         self.due.notify_all();

@@ -1,5 +1,5 @@
-//! The export of slots to another group: sends all their items and changes to its leader, and releases the slots on its
-//! request.
+//! The export of slots to another group: sends the items of the slots and their changes to the
+//! leader of that group, and releases the slots when that leader requests it.
 
 use crate::error::{LocalError, PeerError, Timeout, Violation};
 use crate::group::Group;

@@ -1,5 +1,5 @@
-//! The import of slots from another group: follows its leader with a filter, requests the release of the slots, and writes
-//! the new owner to the shard map.
+//! The import of slots from another group: receives the items of the slots from that group's
+//! leader, requests the release of the slots, and writes the new owner to the shard map.
 //!
 //! The same thread of a leader removes the items of slots that other groups own, so that it does not remove items of an
 //! import under way.
@@ -146,7 +146,8 @@ impl Importer {
         }
     }
 
-    /// Imports planned slots while this node leads, until the node shuts down.
+    /// Imports planned slots while this node leads, until the node shuts down. If no import is
+    /// planned, removes the items of slots that other groups own.
     pub(crate) fn run(mut self) {
         let (mut seen, mut cleaned, mut last_error) = (None, None, String::new());
         while !self.stop.is_set() {

@@ -122,7 +122,7 @@ impl JoinProgress {
     ) {
         let acks = journals.acks();
         if !is_synced {
-            // The follower needs a full sync again.
+            // A sync of the follower is under way or needed.
             *self = Self::default();
             return;
         }

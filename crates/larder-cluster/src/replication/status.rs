@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The maximum number of heartbeats without an acknowledgement: those of a minute. Later ones are not tracked.
+/// The maximum number of tracked heartbeats without an acknowledgement: those of a minute. Later
+/// ones are not tracked.
 const HEARTBEATS_MAX: usize = 600;
 
-/// The maximum number of watermarks without an acknowledgement. Above, later ones replace the last.
+/// The maximum number of tracked watermarks without an acknowledgement. A further one replaces the
+/// last.
 const WATERMARKS_MAX: usize = 1024;
 
 /// The followers of a node, and its link to a leader.
@@ -24,9 +26,10 @@ pub struct ReplicationStatus {
     /// The number of connections that failed in the handshake or were refused: see
     /// [`PeerError::counts_as_refused`](crate::error::PeerError::counts_as_refused).
     pub(crate) refused: AtomicU64,
-    /// The link to the leader, if there is one.
+    /// The link to a leader; `None` if this node never follows, that is without `--follow` and
+    /// `--cluster`.
     pub link: Option<LinkStatus>,
-    /// The journals that followers receive, with `--replicate-on`.
+    /// The journals whose changes followers receive; unset without `--replicate-on`.
     journals: OnceLock<Arc<Journals>>,
 }
 
@@ -133,9 +136,9 @@ pub struct FollowerStats {
     pub counts: SenderCounts,
     /// Whether a full sync is under way.
     pub is_full_syncing: bool,
-    /// Unsent bytes of the journals.
+    /// The number of bytes of the journals that the follower's sender has not read yet.
     pub lag_bytes: u64,
-    /// Changes that are unsent, or not acknowledged.
+    /// The number of changes that are unsent or not acknowledged.
     pub lag_keys: u64,
     /// The upper bound of the replication lag.
     pub lag: Duration,
@@ -203,7 +206,8 @@ impl FollowerStatus {
         acked
     }
 
-    /// The current values for statistics.
+    /// The current values for statistics. `lag_keys` includes sent changes without an
+    /// acknowledgement, and `lag` the time of a round trip.
     pub fn stats(&self) -> FollowerStats {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stats = state.stats;
@@ -255,7 +259,7 @@ pub struct LinkStats {
     pub counts: ApplierCounts,
     /// The number of connections to the leader so far.
     pub connections: u64,
-    /// The number of bytes from the leader.
+    /// The number of bytes received from leaders so far.
     pub received_bytes: u64,
     /// The reason why there is no connection; empty while there is one, and when this node has
     /// started to lead.
