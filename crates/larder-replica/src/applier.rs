@@ -171,7 +171,8 @@ impl<E: Engine> Applier<E> {
         Some(Position { boot: self.boot, generation: self.generation, offsets })
     }
 
-    /// Ends the stream. Returns the state relative to its leader, if the follower was in sync.
+    /// Ends the stream. Returns the state relative to its leader; `None` before the first
+    /// watermark, and during a sync.
     fn end_stream(&mut self) -> Option<Lineage> {
         let position = self.current_position().filter(|_| !self.is_syncing);
         let checkpoints = std::mem::take(&mut self.checkpoints);
@@ -256,7 +257,8 @@ impl<E: Engine> Applier<E> {
     /// Applies received bytes of the stream.
     ///
     /// # Errors
-    /// [`StreamError`]: the caller must close the connection. Applied frames stay, and [`Applier::position`] is valid.
+    /// [`StreamError`]: the caller must close the connection. Changes applied before the error
+    /// stay, and the next stream can start at [`Applier::position`].
     pub fn receive(&mut self, bytes: &[u8], now: Now) -> Result<(), StreamError> {
         self.receive_with_consent(bytes, now, &mut || true)
     }

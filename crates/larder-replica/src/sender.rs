@@ -262,13 +262,13 @@ impl<E: Engine> Sender<E> {
         self.walk.is_some()
     }
 
-    /// Unread bytes of the journals.
+    /// The number of bytes of the journals that this sender has not read yet.
     #[must_use]
     pub fn lag_bytes(&self) -> u64 {
         self.readers.iter().map(Reader::lag_bytes).sum()
     }
 
-    /// Changes that are not sent yet.
+    /// The number of changes that are not sent yet.
     #[must_use]
     pub fn lag_keys(&self) -> u64 {
         let in_journals: u64 = self.readers.iter().map(Reader::lag_entries).sum();
