@@ -5,8 +5,8 @@ use std::io;
 
 /// The reason why a connection to another node ends or is not established.
 ///
-/// Its text is for the log and for `last_error` of `stats replication`. [`Self::refusal`] is the
-/// text for the peer.
+/// The text of the error is for the log and for `last_error` of `stats replication`.
+/// [`Self::refusal`] is the text for the peer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PeerError {
     /// The peer violated the protocol, or failed authentication.

@@ -42,7 +42,7 @@ struct Session {
     connection: Connection,
     /// Decrypted bytes without room in the reader's buffer.
     plaintext: Vec<u8>,
-    /// The number of bytes of `plaintext` that the reader has taken since.
+    /// The number of bytes of `plaintext` that the reader has taken already.
     taken: usize,
 }
 

@@ -60,7 +60,8 @@ pub(super) fn read_acks(
         while let Some((frame, len)) = Frame::read(&input, HANDSHAKE_FRAME_LEN_MAX)? {
             if let Frame::ChangedKeys(changed_keys) = frame {
                 changed_len += len;
-                // A key of one byte takes three bytes of a frame, and headers have some, too.
+                // A key has a length of two bytes, so keys of one byte take three times their
+                // length, and the frames have headers.
                 let fits = changed_len <= 4 * CHANGED_KEYS_LEN_MAX;
                 let Some(keys_sender) = keys_sender.as_ref().filter(|_| fits) else {
                     return Err(Violation::UnexpectedKeys.into());
