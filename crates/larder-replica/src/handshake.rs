@@ -45,13 +45,13 @@ pub enum HandshakeError {
 /// An authenticated peer and its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmittedPeer {
-    /// Its name, for logs and statistics.
+    /// The peer's name, for logs and statistics.
     pub name: String,
-    /// Its process, if it is a member of a group.
+    /// The peer's process, if the peer is a member of a group.
     pub member: Option<Process>,
-    /// Its cluster and group (`CLUSTER/GROUP`), if it is a member of one.
+    /// The peer's cluster and group (`CLUSTER/GROUP`), if the peer is a member of one.
     pub group: Option<String>,
-    /// Its request.
+    /// The peer's request.
     pub purpose: Purpose,
 }
 
@@ -60,7 +60,7 @@ pub struct AdmittedPeer {
 pub struct LeaderIdentity {
     /// The boot number of the process.
     pub boot: u64,
-    /// Its epoch as the leader of its group; 0 if it leads no group.
+    /// The epoch of the process as the leader of a group; 0 if the process leads no group.
     pub epoch: u32,
 }
 

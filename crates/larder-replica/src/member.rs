@@ -83,9 +83,10 @@ pub enum Role {
     Leaderless,
     /// The member leads.
     Leader {
-        /// Its epoch.
+        /// The epoch of this leader.
         epoch: u32,
-        /// Its items are not those of the group: it must remove them before it serves.
+        /// The items of this leader are not those of the group: it must remove them before it
+        /// serves.
         starts_empty: bool,
     },
     /// The member follows.

@@ -166,9 +166,9 @@ pub enum Frame<'b> {
 /// The membership that a peer claims in its `Hello`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HelloMember<'b> {
-    /// Its cluster and group: `CLUSTER/GROUP`.
+    /// The peer's cluster and group: `CLUSTER/GROUP`.
     pub group: &'b str,
-    /// The boot number of its process.
+    /// The boot number of the peer's process.
     pub boot: u64,
 }
 
