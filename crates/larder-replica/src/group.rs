@@ -35,8 +35,7 @@ pub type Revision = u64;
 /// The addresses of a node, each `HOST:PORT`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// The address for clients: `--advertise`, or a TCP listener for memcached's protocols; `None`
-    /// without both.
+    /// The address for clients: `--advertise`, or else the first TCP listener; `None` without both.
     pub clients: Option<String>,
     /// The address for other nodes of the cluster.
     pub members: String,
