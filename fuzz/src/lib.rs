@@ -10,7 +10,8 @@ pub use conversation::{Answers, classes, converse, converse_from};
 pub use parsing::requests;
 pub use resp::resp_requests;
 
-/// Splits a stream into pieces with these lengths, repeated; one piece if there are no lengths.
+/// Splits a stream into pieces. Each byte of `lengths` is the length of a piece minus 1; the
+/// lengths repeat. Without lengths, returns the stream as one piece.
 pub fn pieces<'s>(stream: &'s [u8], lengths: &'s [u8]) -> impl Iterator<Item = &'s [u8]> {
     let mut rest = stream;
     let mut lengths = lengths.iter().cycle();
@@ -22,7 +23,7 @@ pub fn pieces<'s>(stream: &'s [u8], lengths: &'s [u8]) -> impl Iterator<Item = &
     })
 }
 
-/// Splits the fuzz input into lengths of pieces and a stream.
+/// Splits the fuzz input into lengths of pieces and a stream; `None` if it is too short.
 pub fn cut(input: &[u8]) -> Option<(&[u8], &[u8])> {
     let (count, rest) = input.split_first()?;
     rest.split_at_checked(usize::from(count % 8))

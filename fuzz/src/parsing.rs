@@ -5,7 +5,7 @@ use larder_protocol::{Get, Parsed, Parser, Recovery, ReplyFormat, Request};
 /// Parses a stream that arrives in `pieces`, and formats its requests.
 ///
 /// # Panics
-/// The parser consumes no bytes or too many.
+/// The parser consumes no bytes or too many, or reports a complete store as an incomplete one.
 pub fn requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> {
     let mut reader = Reader::default();
     for piece in pieces {
@@ -28,7 +28,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Parses a request. Returns false if it needs more bytes.
+    /// Parses a request. Returns false if more bytes are needed, or if the connection is closed.
     fn step(&mut self) -> bool {
         if self.closed || !self.has_swallowed() {
             return false;

@@ -10,7 +10,8 @@ const BOUNDS: Bounds =
 /// Reads a stream that arrives in `pieces`, and formats its requests.
 ///
 /// # Panics
-/// The reader consumes no bytes or too many, or the fast path gives another result.
+/// The reader consumes no bytes or too many, an incomplete request wants no further bytes, or the
+/// fast path gives another result.
 pub fn resp_requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> {
     let (mut seen, mut input) = (Vec::new(), Vec::new());
     for piece in pieces {

@@ -1,4 +1,5 @@
-//! Binary requests: any split of a stream gives the same requests. The target adds the magic byte.
+//! Binary requests: any split of a stream gives the same requests. The target adds the first magic
+//! byte.
 #![no_main]
 
 use larder_fuzz::{cut, pieces, requests};

@@ -1,4 +1,5 @@
-//! The sockets of `--replicate-on`: peers are accepted, authenticated, and served by their purpose.
+//! Accepts peers at the sockets of `--replicate-on`, authenticates them, and serves each by its
+//! purpose.
 
 use crate::error::{LocalError, PeerError, Violation};
 use crate::forward::{Answerer, SessionHost};
@@ -17,14 +18,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The maximum number of exports at the same time. Each walks through the whole cache. Only one is active; the others are
-/// earlier connections whose end this node has not detected yet.
+/// The maximum number of exports at the same time. Each walks through the whole cache. A cluster
+/// carries out one migration at a time; further exports are earlier connections whose end this node
+/// has not detected yet.
 const MIGRATIONS_MAX: usize = 16;
-/// The maximum number of connections in their handshake.
+/// The maximum number of connections in their handshake. The listener closes further ones.
 const HANDSHAKES_MAX: usize = 32;
 /// The time limit of a handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
-/// A peer that accepts nothing for this long is disconnected.
+/// The write timeout of accepted connections. A peer that reads nothing for this long is
+/// disconnected.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The group of this node, and the answerer of requests that other nodes forward.
@@ -37,7 +40,7 @@ struct Membership {
 struct AcceptedPeer {
     stream: PeerStream,
     admitted: AdmittedPeer,
-    /// The epoch since which this node leads its group; 0 if it does not.
+    /// The epoch in which the current leadership of this node started; 0 if it leads no group.
     leadership: u32,
 }
 

@@ -5,8 +5,8 @@ use std::io;
 
 /// The reason why a connection to another node ends or is not established.
 ///
-/// Its text is for the log and for `last_error` of `stats replication`; [`Self::refusal`] says which of them the peer
-/// receives.
+/// The text of the error is for the log and for `last_error` of `stats replication`.
+/// [`Self::refusal`] is the text for the peer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PeerError {
     /// The peer violated the protocol, or failed authentication.
@@ -21,7 +21,7 @@ pub(crate) enum PeerError {
     /// The connection failed.
     #[error(transparent)]
     Connection(io::Error),
-    /// The peer did not do something in time.
+    /// The peer has exceeded a time limit.
     #[error(transparent)]
     Timeout(#[from] Timeout),
 }
@@ -49,16 +49,16 @@ pub(crate) enum Violation {
     /// Keys of a delta sync from a follower without one, or too many of them.
     #[error("unexpected list of keys from the follower")]
     UnexpectedKeys,
-    /// A TLS record instead of the first frame of the handshake.
+    /// A TLS record instead of a frame of the handshake.
     #[error("the peer speaks TLS: both sides need --cluster-tls")]
     SpeaksTls,
     /// An invalid TLS record or certificate.
     #[error("{0}")]
     Tls(String),
-    /// A certificate for another node than the peer's.
+    /// The peer's certificate is not for the node of this name, which the peer claims to be.
     #[error("the peer's certificate is not for the node {0}: issue one with that name")]
     Certificate(String),
-    /// A request that only members of the cluster may make.
+    /// A request for a member of a cluster, while this node is a member of none.
     #[error("the peer is no member of this cluster")]
     NotMember,
 }
@@ -69,7 +69,8 @@ pub(crate) enum LocalError {
     /// The node shuts down.
     #[error("this node shuts down")]
     Stopped,
-    /// The connection is obsolete: another node leads, or a newer connection has replaced it.
+    /// The connection is obsolete: another node leads, or this node has closed the connection or
+    /// shuts down.
     #[error("the connection was replaced")]
     Replaced,
     /// The node does not lead its group.
@@ -87,13 +88,13 @@ pub(crate) enum LocalError {
     /// The shard map does not plan this migration.
     #[error("the shard map of this node does not plan to move these slots there")]
     NotPlanned,
-    /// A flush with a delay is due later.
+    /// A flush with a delay may be pending.
     #[error("a delayed flush is pending")]
     FlushPending,
     /// The slots were released before, or belong to another group.
     #[error("the slots are released already, or belong to another group")]
     SlotsReleased,
-    /// No handle to the cache is left for forwarded requests.
+    /// This node has no handle to the cache for forwarded requests.
     #[error("no cache handle for forwarded requests")]
     NoHandle,
     /// The leader's address is not known.
@@ -102,10 +103,10 @@ pub(crate) enum LocalError {
     /// Another process than the leader has the leader's address.
     #[error("another process answers at the leader's address")]
     OtherProcess,
-    /// An address with a host that no certificate can be for.
+    /// A node name or host that no certificate can be for.
     #[error("no certificate can be for the name {0}")]
     InvalidName(String),
-    /// The system's TLS is unusable.
+    /// rustls cannot create a TLS session.
     #[error("cannot start TLS: {0}")]
     Tls(rustls::Error),
 }
@@ -134,7 +135,7 @@ pub(crate) enum Timeout {
 }
 
 impl PeerError {
-    /// The reason for the peer, if this error is a refusal.
+    /// The reason that the peer receives; `None` if the connection ends without a `Refused` frame.
     pub(crate) fn refusal(&self) -> Option<&'static str> {
         Some(match self {
             Self::Protocol(Violation::Certificate(_)) => {

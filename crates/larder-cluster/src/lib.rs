@@ -1,6 +1,6 @@
-//! A node among others: it follows a leader or sends its changes to followers, takes part in elections of its group,
-//! forwards requests to the owners of their keys, and moves slots to other groups. `larder-replica` decides; here are
-//! the sockets and threads.
+//! A node of a cluster. It follows a leader or sends its changes to followers, takes part in
+//! elections of its group, forwards requests to the owners of their keys, and migrates slots to
+//! other groups. `larder-replica` makes the decisions; this crate has the sockets and threads.
 //!
 //! ```text
 //!  accept.rs ──▶ replication/  a leader's and a follower's side of the stream

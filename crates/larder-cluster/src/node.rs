@@ -29,15 +29,16 @@ pub struct NodeConfig {
     pub answerer_counters: Vec<Arc<Counters>>,
 }
 
-/// A node: one server among those that replicate each other's items or share keys.
+/// A server that replicates items to or from other servers, or shares the keys of a cluster with
+/// them.
 pub struct Node {
     /// The address of the leader (`--follow`), outside of groups.
     pub follow: Option<String>,
     /// The group that the node is a member of (`--cluster`).
     pub group: Option<Arc<Group>>,
-    /// Requests to the owners of keys.
+    /// The forwarders of requests to the leaders of groups.
     pub forwarders: Forwarders,
-    /// Followers, and the link to a leader.
+    /// The status of the followers, and of the link to the leader.
     pub replication: ReplicationStatus,
     /// The secret and certificates for connections to other nodes.
     pub credentials: Credentials,

@@ -95,7 +95,7 @@ impl NodeThreads {
         })
     }
 
-    /// Forwards requests to the leader of the local group.
+    /// Starts the thread that forwards requests to the leader of the local group.
     fn start_forwarder(&mut self, node: &Arc<Node>, group: &Arc<Group>) -> io::Result<()> {
         let forwarder = node.forwarders.to(Number::OWN);
         let me = LocalMember { process: group.me(), group: group.full_name() };
@@ -104,7 +104,7 @@ impl NodeThreads {
         self.spawn("forwarder", move || forwarder.run(&local, &me, &credentials, &stop))
     }
 
-    /// Reads the shard map, and forwards requests to the leaders of other groups.
+    /// Starts the thread that reads the shard map, and that starts a forwarder to each other group.
     fn start_map_watch(
         &mut self,
         node: &Arc<Node>,
@@ -124,7 +124,7 @@ impl NodeThreads {
         Ok(())
     }
 
-    /// Ends all connections and threads.
+    /// Ends the node's connections to other nodes, and waits until its threads have ended.
     pub fn stop(self) {
         self.stop.set();
         for thread in self.threads {

@@ -1,4 +1,4 @@
-//! A client of etcd's JSON gateway, which has keys and values in base64.
+//! A client of etcd's JSON gateway. It encodes keys and values in base64.
 
 use crate::settings::{EtcdSettings, SettingsError};
 use base64::Engine;
@@ -9,18 +9,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use ureq::tls::{ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
 
-/// The time limit of a request to one server, and of a call, which may try several.
+/// The time limit of one HTTP request.
 const ONE_TIMEOUT: Duration = Duration::from_millis(400);
+/// The time limit of a call, which may try several servers. A call that logs in may take longer.
 const ALL_TIMEOUT: Duration = Duration::from_millis(700);
 
-/// A client of etcd. It tries the servers in turn until one answers.
+/// A client of etcd. Each call tries the servers in turn until one succeeds, within a time limit.
 pub struct Etcd {
     agent: ureq::Agent,
     urls: Vec<String>,
-    /// The index of the server that answered last.
+    /// The index in `urls` of the server that receives the next request.
     at: usize,
     login: Option<(String, String)>,
-    /// The token of the login, if it has one.
+    /// The token of the login; `None` before the login, and after a failed request.
     token: Option<String>,
 }
 
@@ -78,7 +79,10 @@ impl Etcd {
         Ok(Self { agent, urls, at: 0, login, token: None })
     }
 
-    /// Sends a request to one server after the other, until one answers.
+    /// Sends a request to the servers in turn, until one succeeds or the time limit is near.
+    ///
+    /// # Errors
+    /// The error of the last server that was tried.
     pub(crate) fn call(&mut self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
         let (start, mut last) = (Instant::now(), CoordinatorError("no server".to_owned()));
         for _ in 0..self.urls.len() {
@@ -105,7 +109,7 @@ impl Etcd {
         }
         let answer = self.post(path, body);
         if answer.is_err() {
-            // The token may have expired: the next call logs in again.
+            // The token may have expired: the next attempt logs in again.
             self.token = None;
         }
         answer
@@ -146,7 +150,7 @@ impl Etcd {
             .collect()
     }
 
-    /// Writes a value, which expires after this many seconds; `None`: never.
+    /// Writes a value. It expires after `secs` seconds; `None`: never.
     pub(crate) fn put(
         &mut self,
         key: &str,
@@ -159,15 +163,15 @@ impl Etcd {
         self.call("/v3/kv/put", &put).map(drop)
     }
 
-    /// Requests a lease of this many seconds.
+    /// Requests a lease of this many seconds. Returns its ID.
     pub(crate) fn grant(&mut self, secs: u64) -> Result<u64, CoordinatorError> {
         let answer = self.call("/v3/lease/grant", &json!({"TTL": secs}))?;
         number(&answer, "ID")
             .ok_or_else(|| CoordinatorError("no lease in etcd's answer".to_owned()))
     }
 
-    /// Replaces a value if its revision is `revision` (0: there is none). Returns the new revision; `None` if the value has
-    /// another revision.
+    /// Writes a value if its current revision is `revision` (0: the key has no value). Returns the
+    /// new revision; `None` if the current value has another revision.
     pub(crate) fn replace(
         &mut self,
         key: &str,
@@ -177,7 +181,8 @@ impl Etcd {
         self.replace_while(key, revision, value, &[])
     }
 
-    /// Replaces a value as [`Self::replace`] does, if other keys have these revisions, too.
+    /// Writes a value as [`Self::replace`] does, on the condition that the `others` have these
+    /// revisions, too.
     pub(crate) fn replace_while(
         &mut self,
         key: &str,
@@ -206,7 +211,7 @@ impl Etcd {
     }
 }
 
-/// The keys of a read.
+/// The keys that a read returns.
 pub(crate) enum Range {
     One(String),
     /// All keys with this prefix, which ends with a slash.
@@ -259,7 +264,8 @@ fn key_values(response: &Value) -> Option<Vec<KeyValue>> {
     all.as_array()?.iter().map(read).collect()
 }
 
-/// A number in a field. etcd writes 64-bit numbers as strings.
+/// Reads a number; `None` if the field is missing or has no number. etcd writes 64-bit numbers as
+/// strings.
 pub(crate) fn number(of: &Value, field: &str) -> Option<u64> {
     let number = of.get(field)?;
     number.as_u64().or_else(|| number.as_str()?.parse().ok())

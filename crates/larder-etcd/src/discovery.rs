@@ -8,25 +8,25 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// How long a server without a lease stays listed. Clients redistribute keys when the list changes, so a restart must
-/// not change it.
+/// How long a server without a lease stays listed. Clients redistribute keys when the list changes,
+/// so a short restart must not change it.
 const ABSENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The list of servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Discovery {
-    /// Rises by 1 with each change.
+    /// Rises by 1 with each change. 0 follows 2³¹ - 1.
     pub version: u32,
     /// Addresses for clients, `HOST:PORT`, sorted.
     pub servers: Vec<String>,
 }
 
-/// Maintains the list. One leader of the cluster runs it.
+/// Reads and updates the list. Each group's leader updates it; the other nodes only read it.
 #[derive(Debug)]
 pub struct DiscoveryKeeper {
     etcd: Etcd,
     cluster: String,
-    /// The last time at which each server had a lease.
+    /// For each address for clients, the last time at which an update found a lease of its node.
     seen: BTreeMap<String, Instant>,
     started: Instant,
 }
@@ -51,7 +51,10 @@ impl DiscoveryKeeper {
         format!("{}discovery", cluster_key(&self.cluster))
     }
 
-    /// Updates the list, and returns it.
+    /// Computes the list from the nodes and their leases, and writes it if it has changed. Returns
+    /// the computed list.
+    ///
+    /// If another leader has changed the list at the same time, that list stays in etcd.
     ///
     /// # Errors
     /// [`CoordinatorError`].
@@ -62,7 +65,7 @@ impl DiscoveryKeeper {
         let mut next = || answers.next().unwrap_or_default();
         let (listed, live, nodes) = (next().pop(), next(), next());
         let (list, revision) = decode(listed.as_ref());
-        // Both keys end with GROUP/NODE.
+        // The keys of `live` and of `nodes` end with GROUP/NODE.
         let member = |one: &KeyValue| {
             let mut parts = one.key.rsplitn(3, '/');
             Some((parts.next()?.to_owned(), parts.next()?.to_owned()))

@@ -73,7 +73,7 @@ impl Coordinator for EtcdGroup {
     }
 }
 
-/// Reads all groups of a cluster, by name.
+/// Reads all groups of a cluster, by name. Their views have no transfer requests.
 ///
 /// # Errors
 /// [`CoordinatorError`].

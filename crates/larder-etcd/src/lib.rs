@@ -9,7 +9,8 @@
 //! /larder/1/CLUSTER/discovery            the list of servers for clients
 //! /larder/1/CLUSTER/map                  the shard map
 //! ```
-//! Values are JSON. Items never pass through etcd.
+//! Values are JSON, apart from those under `live`, which are 16 hexadecimal digits. etcd stores no
+//! items.
 //!
 //! | file | contents |
 //! |---|---|
@@ -36,7 +37,7 @@ pub use presence::{LEASE_SECS, Presence};
 pub use settings::{EtcdFiles, EtcdSettings, SettingsError};
 pub use shard_map::{EtcdShardMap, LeaderView, ShardMapView};
 
-/// The name of a group, with that of its cluster.
+/// The names of a group and of its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupName {
     /// The cluster.

@@ -1,4 +1,4 @@
-//! The lease by which the coordinator knows that a process is alive.
+//! The lease of a live process at the coordinator.
 
 use crate::GroupName;
 use crate::client::{Etcd, number};
@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 /// The lifetime of a lease without a renewal, in seconds.
 pub const LEASE_SECS: u64 = 2;
 
-/// The lease of a process, and the keys under it.
+/// The lease of a process, and the keys of its node: `live`, under the lease, and `nodes`, which
+/// outlives the lease.
 #[derive(Debug)]
 pub struct Presence {
     etcd: Etcd,
@@ -31,7 +32,8 @@ impl Presence {
         Self { etcd, live_key, node_key, boot: process.boot, addresses, lease: None }
     }
 
-    /// Renews the lease, and writes the keys if they are missing. The caller does that several times in [`LEASE_SECS`].
+    /// Renews the lease, or requests a new one if it has expired. Writes both keys if `live` is not
+    /// under this lease. Must be called several times in [`LEASE_SECS`] seconds.
     ///
     /// # Errors
     /// [`CoordinatorError`].
@@ -45,7 +47,7 @@ impl Presence {
             None => self.etcd.grant(LEASE_SECS)?,
         };
         self.lease = Some(lease);
-        // A new lease, or an operator who has removed the keys: write them again.
+        // Write the keys if the lease is new, or if an operator has removed `live`.
         let live = put(&self.live_key, write_boot(self.boot).as_bytes(), lease);
         let node = put(&self.node_key, &write_addresses(&self.addresses), 0);
         let key = BASE64.encode(&self.live_key);

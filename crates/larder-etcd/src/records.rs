@@ -6,7 +6,8 @@ use larder_replica::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A process, with its boot in hexadecimal: JSON's numbers are inexact above 2⁵³.
+/// A process. Its boot number is hexadecimal text, because many JSON parsers lose precision above
+/// 2⁵³.
 #[derive(Deserialize, Serialize)]
 struct ProcessJson {
     node: String,
@@ -37,7 +38,7 @@ struct TransferJson {
     to: Option<String>,
 }
 
-/// The shard map: slots as ranges, by the names of groups.
+/// The shard map: for each group its slots, and the slots that it will import, as ranges.
 #[derive(Deserialize, Serialize)]
 struct MapJson {
     slots: BTreeMap<String, String>,

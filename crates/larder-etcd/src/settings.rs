@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The options of a command line about etcd.
+/// The options for connections to etcd, as given on the command line.
 #[derive(Clone, Copy, Debug)]
 pub struct EtcdFiles<'p> {
     /// The servers, such as `http://127.0.0.1:2379`.
@@ -12,7 +12,7 @@ pub struct EtcdFiles<'p> {
     pub authorities: Option<&'p Path>,
     /// The file of a client certificate, in PEM.
     pub certificate: Option<&'p Path>,
-    /// The file of its private key, in PEM.
+    /// The file of the private key of `certificate`, in PEM.
     pub key: Option<&'p Path>,
     /// A file with `NAME:PASSWORD`.
     pub password: Option<&'p Path>,

@@ -18,7 +18,7 @@ pub struct EtcdShardMap {
 pub struct ShardMapView {
     /// The map, if there is one.
     pub map: Option<ShardMap>,
-    /// The revision of the map.
+    /// The revision of the map; 0 if there is none.
     pub revision: Revision,
     /// The leaders, by the names of their groups.
     pub leaders: BTreeMap<String, LeaderView>,
@@ -46,10 +46,10 @@ impl EtcdShardMap {
         format!("{}{suffix}", cluster_key(&self.cluster))
     }
 
-    /// Reads the map and the leaders. Malformed records are left out.
+    /// Reads the map and the leaders. Leaves out groups with a malformed record.
     ///
     /// # Errors
-    /// [`CoordinatorError`].
+    /// [`CoordinatorError`]: etcd did not answer, or the map is malformed.
     pub fn read(&mut self) -> Result<ShardMapView, CoordinatorError> {
         let under = |kind| Range::Under(self.key(kind));
         let ranges = [Range::One(self.key("map")), under("groups/"), under("nodes/")];

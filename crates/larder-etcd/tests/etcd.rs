@@ -1,4 +1,5 @@
-//! The crate with a real etcd (Debian's `etcd-server`). Where etcd is not installed, these tests do nothing.
+//! Tests with a real etcd (Debian's `etcd-server`). Without it, the tests that need a server return
+//! at once.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[path = "common/etcd_server.rs"]
@@ -40,7 +41,7 @@ fn only_the_first_of_two_concurrent_swaps_succeeds() {
     assert!(second > first);
     assert_eq!(one.swap(first, &record(2, &a)).unwrap(), None);
     assert_eq!(one.read().unwrap().record, Some(record(2, &b)));
-    // A group whose name has that of the other one as its prefix.
+    // The name of the first group is a prefix of this one's name.
     assert_eq!(server.group("00").read().unwrap().record, None);
 }
 
@@ -58,7 +59,7 @@ fn a_process_is_live_until_its_lease_ends() {
     let view = group.read().unwrap();
     assert!(view.is_live(&a) && view.is_live(&b));
     assert_eq!(view.addresses["b"], addresses(20));
-    // Only one of them renews its lease.
+    // Only `a` renews its lease.
     let start = Instant::now();
     loop {
         presences[0].renew().unwrap();
@@ -105,7 +106,7 @@ fn the_list_of_servers_has_live_nodes_and_survives_a_short_absence() {
     assert_eq!(list.version, 1);
     assert_eq!(list.servers, ["127.0.0.1:10", "127.0.0.1:20", "127.0.0.1:30"]);
     assert_eq!(keeper.update().unwrap(), list);
-    // A short absence changes nothing, for a new keeper neither.
+    // A short absence does not change the list, not even for a new keeper.
     presences[1].revoke().unwrap();
     let mut other = DiscoveryKeeper::new(server.client(), "demo".to_owned());
     assert_eq!(keeper.update().unwrap(), list);

@@ -27,13 +27,15 @@ pub enum StreamError {
     /// A frame that the state of the stream does not allow.
     #[error("unexpected frame from the leader")]
     Unexpected,
-    /// A sync would remove items of a member that may become the leader.
+    /// A full sync or delta sync would change the items of a member that may become the leader.
     #[error("no full sync: this server may be about to lead, and keeps its items")]
     FullSyncRefused,
-    /// A flush, or an overrun of the exporter's journals, has made an import incomplete.
+    /// A flush, an overrun of the exporter's journals, or a change of ownership has made an import
+    /// incomplete.
     #[error("the import of slots must restart")]
     ImportRestart,
-    /// The journals of this member do not have all keys that a delta sync needs.
+    /// This member cannot send the keys that a delta sync needs: its checkpoints or journals do not
+    /// reach back far enough, or the keys are longer than [`CHANGED_KEYS_LEN_MAX`].
     #[error("no delta sync: too many changes since the previous leader, a full sync is needed")]
     TooManyChanges,
 }
@@ -60,18 +62,20 @@ pub struct Applier<E: Engine> {
     /// The bytes of an incomplete frame.
     rest: Vec<u8>,
     incoming: Option<IncomingItem<E::Upload>>,
-    /// The boot number of the leader's process, and the number of its flushes that are applied.
+    /// The boot number of the leader's process.
     boot: u64,
+    /// The number of the leader's flushes that are applied.
     generation: u64,
-    /// The last watermark: offsets in the leader's journals. `None` until the first.
+    /// The last watermark: offsets in the leader's journals. `None` until the first, and from the
+    /// start of a sync to its end.
     offsets: Option<Vec<u64>>,
     /// A full sync or a delta sync is under way.
     is_syncing: bool,
-    /// The stream is an import of slots: items of other slots stay.
+    /// The stream is an import of slots: its full sync removes no items.
     is_import: bool,
     /// The exporting leader has released the slots.
     has_barrier: bool,
-    /// The journals that the engine writes; `None` outside of groups.
+    /// The journals that the engine writes; `None` outside of groups and for imports.
     journals: Option<Arc<Journals>>,
     checkpoints: Checkpoints,
     /// The state relative to the previous leader, until the current one starts a sync.
@@ -138,7 +142,7 @@ impl<E: Engine> Applier<E> {
         Self { journals: Some(journals), ..Self::new(engine) }
     }
 
-    /// Creates an applier of imports. Items of other slots stay.
+    /// Creates an applier of imports. Their full syncs remove no items.
     pub fn for_import(engine: E) -> Self {
         Self { is_import: true, ..Self::new(engine) }
     }
@@ -154,7 +158,8 @@ impl<E: Engine> Applier<E> {
         &mut self.engine
     }
 
-    /// The position where the next stream can resume; `None` if it must start with a full sync.
+    /// The position from which the next stream can resume or start a delta sync; `None` if it must
+    /// start with a full sync.
     #[must_use]
     pub fn position(&self) -> Option<Position> {
         let before = || self.previous.as_ref().map(|before| before.position().clone());
@@ -166,7 +171,8 @@ impl<E: Engine> Applier<E> {
         Some(Position { boot: self.boot, generation: self.generation, offsets })
     }
 
-    /// Ends the stream. Returns the state relative to its leader, if the follower was in sync.
+    /// Ends the stream. Returns the state relative to its leader; `None` before the first
+    /// watermark, and during a sync.
     fn end_stream(&mut self) -> Option<Lineage> {
         let position = self.current_position().filter(|_| !self.is_syncing);
         let checkpoints = std::mem::take(&mut self.checkpoints);
@@ -217,13 +223,15 @@ impl<E: Engine> Applier<E> {
         self.offsets.is_some() && !self.is_syncing
     }
 
-    /// The sum of the watermark's offsets, in bytes; `None` before the first watermark.
+    /// The sum of the watermark's offsets, in bytes; `None` before the first watermark, and during
+    /// a sync.
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
         self.offsets.as_ref().map(|offsets| offsets.iter().sum())
     }
 
-    /// The replication lag in the last heartbeat, in milliseconds; `None` if the leader did not know it.
+    /// The replication lag in the last heartbeat of the connection, in milliseconds; `None` if the
+    /// leader did not know it, and before the first heartbeat.
     #[must_use]
     pub fn lag_ms(&self) -> Option<u32> {
         self.lag_ms
@@ -249,16 +257,17 @@ impl<E: Engine> Applier<E> {
     /// Applies received bytes of the stream.
     ///
     /// # Errors
-    /// [`StreamError`]: the caller must close the connection. Applied frames stay, and [`Applier::position`] is valid.
+    /// [`StreamError`]: the caller must close the connection. Changes applied before the error
+    /// stay, and the next stream can start at [`Applier::position`].
     pub fn receive(&mut self, bytes: &[u8], now: Now) -> Result<(), StreamError> {
         self.receive_with_consent(bytes, now, &mut || true)
     }
 
-    /// Applies received bytes of an import. `may` is called within the batch that stores them. If it returns false,
-    /// nothing is stored.
+    /// Applies received bytes of an import. Calls `may` within the batch that stores them. If `may`
+    /// returns false, stores nothing.
     ///
     /// # Errors
-    /// As [`Applier::receive`].
+    /// As [`Applier::receive`]; [`StreamError::ImportRestart`] if `may` returns false.
     pub fn receive_import(
         &mut self,
         bytes: &[u8],
@@ -268,11 +277,11 @@ impl<E: Engine> Applier<E> {
         self.receive_in_batch(bytes, now, may, &mut || true)
     }
 
-    /// Applies received bytes of the stream. Before a full sync or a delta sync starts, calls `may_sync`, outside of a
-    /// batch. If it returns false, the stream ends.
+    /// Applies received bytes of the stream. Calls `may_sync` before a full sync or a delta sync
+    /// starts, outside of a batch.
     ///
     /// # Errors
-    /// As [`Applier::receive`].
+    /// As [`Applier::receive`]; [`StreamError::FullSyncRefused`] if `may_sync` returns false.
     pub fn receive_with_consent(
         &mut self,
         bytes: &[u8],
@@ -327,8 +336,9 @@ impl<E: Engine> Applier<E> {
         self.last_heartbeat_sent_ms
     }
 
-    /// Appends frames for the leader: an acknowledgement if anything was applied since the last call. `promises`: this
-    /// member promises not to stand for election for a while.
+    /// Appends frames for the leader: the keys of a delta sync, and an acknowledgement if anything
+    /// was applied since the last call. `promises`: this member promises not to stand for election
+    /// for a while.
     pub fn acknowledge(&mut self, promises: bool, out: &mut Vec<u8>) {
         out.append(&mut self.outbox);
         if std::mem::take(&mut self.has_unacknowledged) {
@@ -570,7 +580,7 @@ impl<E: Engine> Applier<E> {
     }
 }
 
-/// The CAS value of a replicated item: the leader's, if it keeps any.
+/// The CAS value of a replicated item: the leader's, or a fresh one if the leader keeps none.
 fn new_cas(cas: u64) -> NewCas {
     if cas == 0 { NewCas::Fresh } else { NewCas::Exactly(cas) }
 }

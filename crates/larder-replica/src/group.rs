@@ -15,11 +15,14 @@ pub struct Process {
 /// The record of a group. Each change is one compare-and-swap on its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The fencing epoch: rises with each leader, from 1.
+    /// The fencing epoch, from 1. It rises with each change of leader, and may rise for an import
+    /// of slots.
     pub epoch: u32,
     /// The leader.
     pub leader: Process,
-    /// The members in sync, the leader among them. The next leader is one of these.
+    /// The members in sync, the leader among them. Other members may stand for election only if all
+    /// of these have lost their items, or after
+    /// [`MemberSettings::unclean_after`](crate::MemberSettings).
     pub in_sync: Vec<Process>,
 }
 
@@ -32,7 +35,7 @@ pub type Revision = u64;
 /// The addresses of a node, each `HOST:PORT`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// The address for clients of memcached's protocols; `None` without such a listener.
+    /// The address for clients: `--advertise`, or else the first TCP listener; `None` without both.
     pub clients: Option<String>,
     /// The address for other nodes of the cluster.
     pub members: String,
@@ -56,7 +59,7 @@ pub struct GroupView {
 /// The requests of operators to a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OperatorRequests {
-    /// The changes that wait for acknowledgements. Overrides `--ack` of the nodes.
+    /// The changes that wait for acknowledgements; `None`: as set by `--ack` of the leader.
     pub ack: Option<AckMode>,
     /// A request for a leadership transfer.
     pub transfer: Option<TransferRequest>,
@@ -87,7 +90,7 @@ impl GroupView {
     }
 }
 
-/// A failed request to the coordinator. A failed change may have been made.
+/// A failed request to the coordinator. A change that failed may still have taken effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CoordinatorError(pub String);
@@ -105,11 +108,12 @@ pub trait Coordinator {
     /// Reads the group.
     ///
     /// # Errors
-    /// [`CoordinatorError`]: the coordinator is unreachable, or has lost its quorum.
+    /// [`CoordinatorError`]: the coordinator is unreachable, has lost its quorum, or has a
+    /// malformed record.
     fn read(&mut self) -> Result<GroupView, CoordinatorError>;
 
-    /// Replaces the record if its revision is `revision`. Returns the new revision; `None` if the record has another
-    /// revision.
+    /// Replaces the record if its revision is `revision` (0: there is no record). Returns the new
+    /// revision; `None` if the record has another revision.
     ///
     /// # Errors
     /// [`CoordinatorError`]: the record may have been replaced.

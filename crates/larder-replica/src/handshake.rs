@@ -36,7 +36,8 @@ pub enum HandshakeError {
     /// The peer has sent a refusal, with this reason.
     #[error("the peer refuses: {0}")]
     Refused(String),
-    /// The peer sends a frame that the handshake does not allow.
+    /// The handshake does not allow the peer's frame, or the purpose in it requires a membership
+    /// that the peer lacks.
     #[error("unexpected frame in the handshake")]
     Unexpected,
 }
@@ -44,13 +45,13 @@ pub enum HandshakeError {
 /// An authenticated peer and its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmittedPeer {
-    /// Its name, for logs and statistics.
+    /// The peer's name, for logs and statistics.
     pub name: String,
-    /// Its process, if it is a member of a group.
+    /// The peer's process, if the peer is a member of a group.
     pub member: Option<Process>,
-    /// Its cluster and group (`CLUSTER/GROUP`), if it is a member of one.
+    /// The peer's cluster and group (`CLUSTER/GROUP`), if the peer is a member of one.
     pub group: Option<String>,
-    /// Its request.
+    /// The peer's request.
     pub purpose: Purpose,
 }
 
@@ -59,7 +60,7 @@ pub struct AdmittedPeer {
 pub struct LeaderIdentity {
     /// The boot number of the process.
     pub boot: u64,
-    /// Its epoch as the leader of its group; 0 without a group.
+    /// The epoch of the process as the leader of a group; 0 if the process leads no group.
     pub epoch: u32,
 }
 
@@ -81,8 +82,8 @@ impl LeaderHandshake {
         Self { secret, nonce, group, hello: None }
     }
 
-    /// Handles the peer's next frame, and appends the answer to `out`. Returns the peer once it is authenticated. The
-    /// caller sends `out` after an error, too: it has the refusal.
+    /// Handles the peer's next frame, and appends the answer to `out`. Returns the peer once it is
+    /// admitted. The caller sends `out` after an error, too: it has the refusal.
     ///
     /// # Errors
     /// [`HandshakeError`]: the caller must close the connection.

@@ -3,14 +3,15 @@
 use crate::frame::{BatchWriter, ItemState, State, TimeLeft, ValueState};
 use larder_store::{Expiry, Item, Lease, Now, Value};
 
-/// The maximum length of a value within a batch. Longer values follow the batch in parts.
+/// The maximum length of a value within a batch, in bytes. Longer values, and each
+/// [`Value::Large`], follow the batch in parts.
 const WHOLE_LEN_MAX: usize = 64 << 10;
 
-/// A large value that is partly sent.
+/// A large value that the sender sends in parts.
 #[derive(Debug)]
 pub(crate) struct PartialValue<L> {
     pub(crate) value: LargeValue<L>,
-    /// The number of bytes that are sent.
+    /// The number of bytes sent so far.
     pub(crate) sent: usize,
 }
 
@@ -50,7 +51,7 @@ impl<L: Lease> LargeValue<L> {
     }
 }
 
-/// The value, if it is short enough for a batch.
+/// The bytes of a value that is sent within a batch; `None` if the value must follow in parts.
 pub(crate) fn whole<'v, L>(value: &Value<'v, L>) -> Option<&'v [u8]> {
     match value {
         Value::Whole(bytes) if bytes.len() <= WHOLE_LEN_MAX => Some(bytes),
@@ -58,7 +59,7 @@ pub(crate) fn whole<'v, L>(value: &Value<'v, L>) -> Option<&'v [u8]> {
     }
 }
 
-/// Writes an item's state to the batch. Returns a large value, which must follow the batch in parts.
+/// Writes an item's state to the batch. Returns the value if it must follow the batch in parts.
 pub(crate) fn write_item<L: Lease>(
     key: &[u8],
     item: &Item<'_, L>,

@@ -1,4 +1,5 @@
-//! The keys that a sender has taken from the journals, each once.
+//! A set of keys: those that a sender takes for its next states, and those that a follower sends in
+//! a delta sync.
 
 const EMPTY: u32 = u32::MAX;
 
@@ -22,7 +23,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Adds a key, and marks it as unsent. Returns false if it was there and unsent.
+    /// Adds a key, and marks it as unsent. Returns false if the set had it already, unsent.
     pub(crate) fn push(&mut self, key: &[u8], hash: u64) -> bool {
         if 2 * (self.entries.len() + 1) > self.table.len() {
             self.grow();

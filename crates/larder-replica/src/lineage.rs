@@ -28,7 +28,8 @@ const CHECKPOINTS_MAX: usize = 256;
 /// A pair of positions, in the leader's journals and in those of the member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Checkpoint {
-    /// Offsets in the leader's journals. All changes stored before `own` are before them.
+    /// Offsets in the leader's journals. All changes that the member stored before `own` are before
+    /// these offsets.
     ends: Vec<u64>,
     /// Offsets in the member's own journals.
     own: Vec<u64>,
@@ -81,8 +82,9 @@ impl Lineage {
         &self.position
     }
 
-    /// The offsets in this process's own journals after which a member may lack changes. The member has all changes up
-    /// to `offsets` in the leader's journals. `None` if no checkpoint is old enough.
+    /// For a member that has all changes before `offsets` in the leader's journals: the offsets in
+    /// this process's own journals after which the member may lack changes. `None` if no checkpoint
+    /// is old enough.
     pub(crate) fn own_since(&self, offsets: &[u64]) -> Option<Vec<u64>> {
         let Some(Checkpoints { checkpoints, .. }) = &self.checkpoints else {
             return Some(offsets.to_vec());
@@ -95,11 +97,11 @@ impl Lineage {
     }
 }
 
-/// The state of a member at the start of its leadership. Other members need it for a delta sync.
+/// The state of a member at the start of its leadership. Its senders need it to start delta syncs.
 #[derive(Clone, Debug)]
 pub struct Succession {
     lineage: Lineage,
-    /// The number of its own flushes then.
+    /// The number of this member's own flushes at that time.
     generation: u64,
 }
 

@@ -9,14 +9,18 @@
 //!  the stream ─── heartbeats, acknowledgements ──▶   │
 //!                                                    └─▶ role, and the time until which it may answer as the leader
 //! ```
-//! A leader answers requests only while no other node can lead. It may do so for [`LEADER_LEASE`] after either of
-//! these:
+//! A leader may answer requests for [`LEADER_LEASE`] after either of these:
 //!
 //! - it sent a request to the coordinator, whose answer showed that it leads;
 //! - it sent a heartbeat, which every other member in sync acknowledged with an election promise: not to stand for
 //!   election for [`PROMISE_TIME`]. So a leader can continue while the coordinator is unreachable.
 //!
-//! The time counts from the send time, so two leaders overlap by at most one second, even if one of them was paused.
+//! The time counts from the send time, so two leaders overlap by at most one second, even if one of
+//! them was paused.
+//!
+//! Two kinds of leaders need neither: one under [`DoubtPolicy::Serve`], which may overlap with
+//! another leader for longer, and one that is the only member in sync without
+//! [`MemberSettings::unclean_after`].
 
 use crate::group::{EPOCH_MAX, GroupView, Process, Record, Revision, TransferRequest};
 use std::collections::BTreeMap;
@@ -29,14 +33,15 @@ pub const LEADER_LEASE: Millis = 1000;
 /// How long an election promise lasts after the member has received the heartbeat. Longer than [`LEADER_LEASE`], so that
 /// clocks may differ in pace.
 pub const PROMISE_TIME: Millis = 1250;
-/// The interval between reads of the group, of a leader and of other members.
+/// The interval between reads of the group by a leader.
 const LEADER_READS: Millis = 300;
+/// The interval between reads of the group by other members.
 const FOLLOWER_READS: Millis = 500;
 /// The pause after a failed request to the coordinator.
 const RETRY_PAUSE: Millis = 200;
 /// The maximum age of a change that a member in sync may lack.
 const LAG_MAX: Millis = 1000;
-/// The number of refused connections after which the leader's process counts as ended.
+/// The number of refused connections in a row after which the leader's process counts as ended.
 const REFUSALS: u32 = 2;
 /// How long a leadership transfer may take.
 pub const TRANSFER_TIME_MAX: Millis = 2000;
@@ -78,9 +83,10 @@ pub enum Role {
     Leaderless,
     /// The member leads.
     Leader {
-        /// Its epoch.
+        /// The epoch of this leader.
         epoch: u32,
-        /// Its items are not those of the group: it must remove them before it serves.
+        /// The items of this leader are not those of the group: it must remove them before it
+        /// serves.
         starts_empty: bool,
     },
     /// The member follows.
@@ -140,7 +146,7 @@ pub struct Member {
     refusals: (u64, u32),
     /// The time since when the leader has had no lease.
     dead_since: Option<Millis>,
-    /// This member has an incomplete full sync.
+    /// A full sync or delta sync of this member is incomplete.
     lacks_items: bool,
     /// The last known record, kept if the coordinator loses it.
     last_record: Option<Record>,
@@ -186,7 +192,8 @@ impl Member {
         }
     }
 
-    /// The last read of the group.
+    /// The last known state of the group: that of the last read, with the record of a later swap by
+    /// this member.
     #[must_use]
     pub fn view(&self) -> &GroupView {
         &self.view
@@ -198,7 +205,7 @@ impl Member {
         &self.settings.me
     }
 
-    /// The role of this member, by the last read of the group.
+    /// The role of this member, by [`Self::view`].
     #[must_use]
     pub fn role(&self) -> Role {
         match &self.view.record {
@@ -239,7 +246,8 @@ impl Member {
         self.confirmed_at
     }
 
-    /// The time until which this member may answer requests as the leader; a past time if it may not.
+    /// The time until which this member may answer requests as the leader: `Millis::MAX` if there
+    /// is no limit, 0 if it may not answer any.
     #[must_use]
     pub fn serves_until(&self) -> Millis {
         let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else { return 0 };
@@ -257,7 +265,7 @@ impl Member {
             return Millis::MAX;
         }
         let promised = others.map(|other| self.promises.get(other).copied()).min().flatten();
-        // A member that a pending swap names leads in spite of its promise.
+        // A member that a pending swap names as the leader leads in spite of its promise.
         let may_name_another =
             self.pending_swaps.iter().any(|(_, record)| record.leader != self.settings.me);
         let promised = promised.filter(|_| !may_name_another);
@@ -284,7 +292,8 @@ impl Member {
         })
     }
 
-    /// The time until the next request is due, without an event.
+    /// The time until the next read is due, in milliseconds. An event may make a request due
+    /// earlier.
     #[must_use]
     pub fn idle_time(&self, now: Millis) -> Millis {
         self.next_read.saturating_sub(now)
@@ -295,14 +304,16 @@ impl Member {
         self.next_read = 0;
     }
 
-    /// The record with which this member wants to replace the current one.
+    /// The record with which this member wants to replace the current one; `None`: keep the current
+    /// one.
     fn wanted_record(&self, now: Millis) -> Option<Record> {
         let me = &self.settings.me;
         let Some(record) = &self.view.record else {
             let Some(last) = &self.last_record else {
                 return Some(Record { epoch: 1, leader: me.clone(), in_sync: vec![me.clone()] });
             };
-            // The coordinator has lost the record: a member that was in sync leads, or any member if those are gone, too.
+            // The coordinator has lost the record. A member that was in sync leads, or any member
+            // if none of those is live.
             let may_lead = last.in_sync.contains(me) && !self.lacks_items
                 || !last.in_sync.iter().any(|process| self.view.is_live(process));
             let epoch = (last.epoch + 1).min(EPOCH_MAX);
@@ -341,7 +352,8 @@ impl Member {
                 || self.view.is_replaced(&record.leader)
                 || !self.view.is_live(&record.leader) && now >= self.promised_until;
         }
-        // All members in sync have lost their items: their nodes have restarted, or started a full sync (this member).
+        // A member in sync has lost its items if its node has restarted. If it is this member, a
+        // sync is incomplete.
         let has_none =
             |process: &Process| *process == self.settings.me || self.view.is_replaced(process);
         record.in_sync.iter().all(has_none) || self.has_waited_for_leader(now)
@@ -362,8 +374,9 @@ impl Member {
         self.update_view(now, view);
     }
 
-    /// Handles the outcome of [`Command::Swap`]: the new revision, or `Some(None)` if the record had another revision.
-    /// `None`: the request failed, and the swap may still take effect.
+    /// Handles the outcome of [`Command::Swap`]. `Some(Some(revision))`: the record was replaced,
+    /// and has this revision. `Some(None)`: the record had another revision. `None`: the request
+    /// failed, and the swap may still take effect.
     pub fn handle_swap(&mut self, now: Millis, answer: Option<Option<Revision>>) {
         let wanted = self.pending_swaps.last().map(|(_, record)| record.clone());
         let (Some(Some(revision)), Some(record)) = (answer, wanted) else {
@@ -397,7 +410,8 @@ impl Member {
         }
         let is_dead = view.record.as_ref().is_some_and(|record| !view.is_live(&record.leader));
         self.dead_since = if is_dead { self.dead_since.or(Some(now)) } else { None };
-        // Otherwise another node has written the record: a transfer, or an operator who accepts missing items.
+        // If this is false, another node or an operator has written the record, in a transfer or in
+        // spite of missing items.
         let is_own = self.pending_swaps.iter().any(|(_, own)| Some(own) == view.record.as_ref());
         let epoch = |record: Option<&Record>| record.map(|record| record.epoch);
         let still_leads = led && (is_own || epoch(before) == epoch(view.record.as_ref()));
@@ -449,7 +463,8 @@ impl Member {
         could
     }
 
-    /// Names the next leader of a transfer. It must have all changes that this leader has answered.
+    /// Names the next leader of the transfer under way. `next` must have all changes of requests
+    /// that this leader has answered.
     pub fn transfer_to(&mut self, next: Process) {
         if self.transfer.is_some() {
             self.transfer = Some(Transfer::To(next));
@@ -469,21 +484,21 @@ impl Member {
         self.read_soon();
     }
 
-    /// Notes that a full sync will start, which removes all items. Returns false if this member must keep its items,
-    /// because a pending swap may make it the leader.
+    /// Notes that a full sync or delta sync will start. Returns false if this member must keep its
+    /// items, because a pending swap may make it the leader.
     #[must_use]
     pub fn start_full_sync(&mut self) -> bool {
         self.lacks_items |= self.pending_swaps.is_empty();
         self.lacks_items
     }
 
-    /// Whether this member has an incomplete full sync.
+    /// Whether a full sync or delta sync of this member is incomplete.
     #[must_use]
     pub fn lacks_items(&self) -> bool {
         self.lacks_items
     }
 
-    /// Notes that a full sync is complete, or that this member leads.
+    /// Notes that a full sync or delta sync is complete, or that this member leads.
     pub fn end_full_sync(&mut self) {
         self.lacks_items = false;
     }

@@ -20,7 +20,7 @@ pub struct Ownership {
     group: String,
     map: Option<ShardMap>,
     revision: Revision,
-    /// Slots that this leader has released, while the map has its group as their owner.
+    /// The release by this leader, until the map gives all of its slots to other groups.
     released: Option<Release>,
 }
 
@@ -30,7 +30,8 @@ struct Release {
     to: String,
     /// The epoch in which the leadership started that has released the slots.
     leads_since: u32,
-    /// The other group may still take the slots over.
+    /// The export is under way. After it, the map completes the release, or
+    /// [`Ownership::revoke_release`] revokes it.
     is_open: bool,
 }
 
@@ -47,26 +48,27 @@ impl Ownership {
         &self.group
     }
 
-    /// The map, if there is one.
+    /// The last known map; `None` before the first.
     #[must_use]
     pub fn map(&self) -> Option<&ShardMap> {
         self.map.as_ref()
     }
 
-    /// The revision of the map.
+    /// The revision of the last known map; 0 before the first.
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// The slots of this group in the map, released ones included.
+    /// The slots of this group in the map, released ones included. All slots before the first map.
     #[must_use]
     pub fn slots(&self) -> SlotSet {
         self.map.as_ref().map_or_else(SlotSet::all, |map| map.slots_of(&self.group))
     }
 
-    /// The group that receives requests for a slot: the owner in the map, or the group that this leader has released the
-    /// slot to. `None` if there is no map: this group owns all slots.
+    /// The group that receives requests for a slot. For a slot that this leader has released, this
+    /// is the importing group; for any other slot, the owner in the map. `None` before the first
+    /// map: this group owns all slots.
     #[must_use]
     pub fn owner_of(&self, slot: u16) -> Option<&str> {
         let owner = self.map.as_ref()?.owner_of(slot)?;
@@ -75,7 +77,8 @@ impl Ownership {
         Some(release.map_or(owner, |release| release.to.as_str()))
     }
 
-    /// Replaces the map by a later one. Returns the number of released slots that the other group owns now.
+    /// Replaces the map by a later one. If it gives all released slots to other groups, drops the
+    /// release and returns the number of its slots; otherwise returns 0.
     pub fn update_map(&mut self, map: ShardMap, revision: Revision) -> usize {
         (self.map, self.revision) = (Some(map), revision);
         let own = self.slots();
@@ -84,8 +87,9 @@ impl Ownership {
             .map_or(0, |release| release.slots.len())
     }
 
-    /// Releases slots to another group: this leader answers no more requests for them. Returns false, and does nothing,
-    /// if its group does not own all of them, or has released others already.
+    /// Releases slots to another group: this leader answers no more requests for them. Returns
+    /// false and does nothing if there is no map, if the group does not own all of the slots, or if
+    /// there is an earlier release.
     pub fn release(&mut self, slots: &SlotSet, to: &str, leads_since: u32) -> bool {
         let has_all = self.map.is_some() && self.slots().includes(slots);
         let can = has_all && self.released.is_none();
@@ -96,24 +100,26 @@ impl Ownership {
         can
     }
 
-    /// Ends the migration of the released slots: the other group has taken them over, or has failed to.
+    /// Notes that the export of the released slots has ended, with or without success.
     pub fn close_release(&mut self) {
         if let Some(release) = &mut self.released {
             release.is_open = false;
         }
     }
 
-    /// Drops a release of an earlier leadership of this node. The other group cannot complete it, because it compares the
-    /// record of this group, which has changed. Returns whether there was one.
+    /// Drops the release if it was made in an earlier leadership than `leads_since`, or if this
+    /// node does not lead (`None`). Returns whether it did. The other group cannot complete such a
+    /// release: its swap compares the record of this group, which has changed.
     pub fn forget_earlier_release(&mut self, leads_since: Option<u32>) -> bool {
-        // The caller may know an older leadership than the thread that has released the slots.
+        // The caller may know an older leadership than the thread that has released the slots: then
+        // the release stays.
         let is_earlier =
             |release: &mut Release| leads_since.is_none_or(|since| since > release.leads_since);
         self.released.take_if(is_earlier).is_some()
     }
 
-    /// Whether there is a release that the other group has not completed. The map must be replaced before this leader
-    /// may answer for the slots again.
+    /// Whether the export of a release has ended, and the map does not have the other group as the
+    /// owner. The map must be replaced before this leader may answer for the slots again.
     #[must_use]
     pub fn has_failed_release(&self) -> bool {
         self.released.as_ref().is_some_and(|release| !release.is_open)

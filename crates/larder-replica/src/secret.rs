@@ -31,7 +31,8 @@ pub enum Side {
 }
 
 impl Secret {
-    /// The secret in the contents of a file: the whole file without surrounding white space; `None` if it is too short.
+    /// Reads a secret from the contents of a file: all bytes except surrounding ASCII white space.
+    /// `None` if they are fewer than [`SECRET_LEN_MIN`].
     #[must_use]
     pub fn of(file: &[u8]) -> Option<Self> {
         let secret = file.trim_ascii();

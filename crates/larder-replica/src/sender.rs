@@ -22,18 +22,20 @@ use larder_store::{
 use std::sync::Arc;
 use std::task::Waker;
 
-/// The maximum number of keys that a step takes from the journals.
+/// The maximum number of keys that a step takes from the follower and from the journals.
 const KEYS_MAX: usize = 256;
-/// A batch is full at this many bytes.
+/// The length at which a batch ends, in bytes. The last items may make it longer.
 const BATCH_LEN: usize = 256 << 10;
-/// The number of parts of a large value in one step.
+/// The maximum number of parts of a large value in one step.
 const PARTS_MAX: usize = 4;
-/// The number of items in one step of a full sync: initial, minimum and maximum.
+/// The number of items in the first step of a full sync.
 const WALK_ITEMS: usize = 64;
+/// The minimum number of items in a step of a full sync.
 const WALK_ITEMS_MIN: usize = 8;
+/// The maximum number of items in a step of a full sync.
 const WALK_ITEMS_MAX: usize = 1024;
 
-/// The minimum time between two checkpoints: see `lineage.rs`.
+/// The minimum time between two checkpoints in milliseconds: see `lineage.rs`.
 const CHECKPOINT_INTERVAL_MS: u64 = 20;
 
 /// The caller's next action after a step. In each case it first sends the output.
@@ -41,7 +43,7 @@ const CHECKPOINT_INTERVAL_MS: u64 = 20;
 pub enum Step {
     /// Call [`Sender::step`] again.
     More,
-    /// Everything is sent: wait until a journal has a key.
+    /// Nothing is left to send: wait until [`Sender::has_more`] returns true.
     Idle,
     /// Wait until the waker is called: the engine reads items from slower storage.
     Waiting,
@@ -95,21 +97,24 @@ pub struct Sender<E: Engine> {
     keys: Keys,
     /// The slots of an export: only their items are sent. `None`: all items.
     slots: Option<SlotSet>,
-    /// The time of the oldest unsent change, in milliseconds.
+    /// The time of the oldest change that was unsent when keys were last taken, in milliseconds.
     oldest: u64,
     large: Option<PartialValue<E::Lease>>,
     fetches: Vec<E::PendingRead>,
     batch: u64,
-    /// The offsets of the last watermark; `None` until a sync is complete.
+    /// The offsets of the last watermark, or those of the resumed position. `None` until the first
+    /// sync is complete.
     sent_offsets: Option<Vec<u64>>,
-    /// The number and the generation of the last watermark on this connection; 0 before the first.
+    /// The number of the last watermark on this connection; 0 before the first.
     watermark: u64,
+    /// The number of flushes in the last watermark on this connection; 0 before the first.
     watermark_generation: u64,
     /// The watermarks since the last [`Sender::take_watermarks`].
     sent_watermarks: Vec<SentWatermark>,
     /// The batches under way at the start of a checkpoint that is not settled: the state of `Journals::settle`.
     open_checkpoint: Option<Vec<u64>>,
-    /// The number of the last batch before the last checkpoint, and the time of the checkpoint.
+    /// The number of the last batch before the last checkpoint, and the time of the checkpoint in
+    /// milliseconds.
     last_checkpoint: Option<(u64, u64)>,
     counts: SenderCounts,
 }
@@ -126,8 +131,12 @@ struct DeltaSync {
 }
 
 impl<E: Engine> Sender<E> {
-    /// Creates the stream to a follower at `position`. It resumes there if possible, or else starts a delta sync, or else
-    /// a full sync. `boot` is the boot number of this process, and `succession` the start of its leadership.
+    /// Creates the stream to a follower at `position`. `boot` is the boot number of this process,
+    /// and `succession` the start of its leadership.
+    ///
+    /// The stream resumes at a position in the journals of this process whose later keys they still
+    /// have. From a position in the journals of the previous leader, it starts with a delta sync if
+    /// `succession` and the journals allow that. Otherwise it starts with a full sync.
     pub fn new(
         engine: E,
         journals: Arc<Journals>,
@@ -224,7 +233,7 @@ impl<E: Engine> Sender<E> {
         self.delta_sync.is_some()
     }
 
-    /// Whether the stream starts with a full sync, before the first step.
+    /// Whether the first step will start a full sync. False after that step.
     #[must_use]
     pub fn starts_with_full_sync(&self) -> bool {
         !self.has_started
@@ -236,7 +245,7 @@ impl<E: Engine> Sender<E> {
         self.counts
     }
 
-    /// The number of the last batch.
+    /// The number of the last batch; 0 before the first.
     #[must_use]
     pub fn batch(&self) -> u64 {
         self.batch
@@ -253,13 +262,13 @@ impl<E: Engine> Sender<E> {
         self.walk.is_some()
     }
 
-    /// Unread bytes of the journals.
+    /// The number of bytes of the journals that this sender has not read yet.
     #[must_use]
     pub fn lag_bytes(&self) -> u64 {
         self.readers.iter().map(Reader::lag_bytes).sum()
     }
 
-    /// Changes that are not sent yet.
+    /// The number of changes that are not sent yet.
     #[must_use]
     pub fn lag_keys(&self) -> u64 {
         let in_journals: u64 = self.readers.iter().map(Reader::lag_entries).sum();
@@ -428,7 +437,7 @@ impl<E: Engine> Sender<E> {
                 Lookup::Pending => {
                     let wanted = ReadRequest { hash, is_read_ahead: false };
                     if engine.start_read(wanted, waker, fetches) == ReadStart::NotNeeded {
-                        // The read has already ended: the item is available now.
+                        // No read is needed: the next step looks the key up again.
                         waker.wake_by_ref();
                     }
                     continue;
@@ -489,7 +498,8 @@ impl<E: Engine> Sender<E> {
         }
     }
 
-    /// Sends a watermark if there is a new one. All keys taken from the journals must be sent.
+    /// Sends a watermark if it is new, no sync is under way, and all keys taken from the journals
+    /// are sent. Sends `SyncEnd` before the first watermark after a sync.
     fn send_watermark(&mut self, out: &mut Vec<u8>) {
         let is_under_way = self.walk.is_some() || self.delta_sync.is_some() || self.large.is_some();
         if is_under_way || !self.keys.is_done() {

@@ -33,7 +33,8 @@ pub enum PlanError {
     /// The other groups have fewer slots to spare.
     #[error("other groups can export at most {0} slots, because each keeps one")]
     TooMany(usize),
-    /// The group has its share already, or no slots to export.
+    /// The plan has no slots: the requested number is 0, the group has its share already, or it has
+    /// no slots to export.
     #[error("no slots need to move")]
     Nothing,
     /// No other group could import the slots.
@@ -98,7 +99,7 @@ impl ShardMap {
         self.slots.get(group).cloned().unwrap_or_default()
     }
 
-    /// The next migration. A cluster carries out one at a time.
+    /// The next migration; `None` if none is planned. A cluster carries out one at a time.
     #[must_use]
     pub fn next_migration(&self) -> Option<Migration> {
         let (to, wanted) = self.migrations.first_key_value()?;
@@ -134,8 +135,9 @@ impl ShardMap {
         }
     }
 
-    /// Plans the migration of `count` slots to a group, from the groups with the most slots; `None`: as many as the group
-    /// lacks of an even share. Returns the number of slots.
+    /// Plans the migration of `count` slots to a group, from the groups with the most slots.
+    /// Without a `count`, plans as many as the group lacks of an even share. Returns the number of
+    /// slots.
     ///
     /// # Errors
     /// [`PlanError`].

@@ -17,7 +17,7 @@ impl Default for SlotSet {
 }
 
 impl SlotSet {
-    /// The length of [`SlotSet::to_bytes`].
+    /// The length of [`SlotSet::to_bytes`] in bytes.
     pub const BYTES: usize = WORDS * 8;
 
     /// All slots.

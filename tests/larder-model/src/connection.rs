@@ -19,9 +19,9 @@ pub struct ModelConnection {
 enum Waiting {
     #[default]
     Nothing,
-    /// This number of bytes is skipped; then the answer is sent.
+    /// The connection skips this number of bytes, and then sends the answer.
     Swallow(usize, Vec<u8>),
-    /// Input is skipped up to the end of a line.
+    /// The connection skips input up to the end of a line.
     SwallowLine,
 }
 
@@ -90,7 +90,7 @@ impl ModelConnection {
     }
 }
 
-/// A model with a simulated clock, which transcripts are replayed against.
+/// A target of transcripts: a model with a simulated clock.
 #[derive(Debug)]
 pub struct ModelTarget {
     settings: Settings,

@@ -29,7 +29,7 @@ pub struct Model {
     settings: Settings,
     items: HashMap<Vec<u8>, Item>,
     cas: u64,
-    /// Tags that were named in stores.
+    /// The tags that requests have named so far.
     tags: HashSet<Vec<u8>>,
     /// Time of a delayed flush, which removes all items stored before it.
     flush_at: Option<u32>,
@@ -107,7 +107,7 @@ impl Model {
         self.tags.contains(&tag)
     }
 
-    /// The tags of the item that a request stores.
+    /// Returns the tags that a request names, and adds them to `self.tags`.
     fn tags_of(&mut self, format: &ReplyFormat<'_>) -> Vec<Vec<u8>> {
         let tags = format
             .meta()
@@ -199,7 +199,7 @@ impl Model {
         }
     }
 
-    /// Stores the request's value, flags and expiry; other fields are taken from `item`.
+    /// Stores an item as the request states. Takes only `stale`, `won` and `fetched` from `item`.
     fn put(&mut self, now: u32, store: &Store<'_>, key: Vec<u8>, item: Item) -> StoreReply {
         let cas = store.new_cas.unwrap_or_else(|| self.fresh_cas());
         let item = Item {

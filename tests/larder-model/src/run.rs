@@ -10,7 +10,8 @@ pub trait Target {
     fn reset(&mut self);
     /// Sends bytes from a peer, which is connected first if it is new.
     fn send(&mut self, peer: usize, bytes: &[u8]);
-    /// Appends the bytes that have arrived for a peer to `into`. A server is waited for.
+    /// Appends the bytes that have arrived for a peer to `into`. If the target is a server, waits
+    /// for them.
     fn receive(&mut self, peer: usize, into: &mut Vec<u8>) -> Received;
     /// Ends the input of a peer. The target closes the connection after the last answer.
     fn end_input(&mut self, peer: usize);

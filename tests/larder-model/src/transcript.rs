@@ -53,7 +53,7 @@ pub struct Case {
 /// One line of a case.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Its number in the file, from 1.
+    /// The number of the line in the file, from 1.
     pub line: usize,
     /// The action of the line.
     pub action: Action,

@@ -1,4 +1,5 @@
-//! The transcripts of `tests/conformance/`, against the model.
+//! The transcripts of `tests/conformance/` against the model, without those tagged `[unmodelled]`
+//! or `[server]`.
 
 use larder_model::{Case, ModelTarget, Settings, read_folder, run, run_bytewise};
 use std::path::Path;

@@ -17,18 +17,18 @@ struct File {
     items: BTreeSet<String>,
     /// Paths in its `use` declarations, one for each name.
     uses: Vec<Module>,
-    /// Paths elsewhere.
+    /// Paths outside of `use` declarations.
     paths: Vec<Module>,
 }
 
 /// The files of a crate.
 pub(crate) struct Imports(BTreeMap<Module, File>);
 
-/// The keywords that stand before the name of an item.
+/// The keywords that precede the name of an item.
 const ITEMS: [&str; 8] = ["struct", "enum", "union", "trait", "fn", "type", "const", "static"];
 
 impl Imports {
-    /// Reads the files below `src`, but for tests and models.
+    /// Reads the files below `src`, except tests, models and `main.rs`.
     pub(crate) fn read(src: &Path, files: &[std::path::PathBuf]) -> Self {
         let names = ["main", "tests", "crash_tests", "models", "loom_models"];
         let is_test = |module: &Module| module.iter().any(|part| names.contains(&part.as_str()));
@@ -46,7 +46,7 @@ impl Imports {
         Self(modules)
     }
 
-    /// For each file the others that it imports from.
+    /// For each file the other files from which it imports, without the crate's root.
     pub(crate) fn edges(&self) -> BTreeMap<String, BTreeSet<String>> {
         let name = |module: &Module| module.join("/");
         let mut edges = BTreeMap::new();
@@ -59,7 +59,8 @@ impl Imports {
         edges
     }
 
-    /// The file that defines the item of `path`, as seen from `from`; `None` if it is of another crate.
+    /// The file that defines the item of `path`, as seen from `from`; `None` if it is of another
+    /// crate, or not found.
     fn resolve(&self, path: &[String], from: &Module, depth: usize) -> Option<Module> {
         let (mut module, mut rest) = (from.clone(), path);
         match rest.first()?.as_str() {
@@ -133,7 +134,7 @@ impl File {
         file
     }
 
-    /// Reads a tree of imports below `prefix`, and tells where it ends.
+    /// Reads a tree of imports below `prefix`. Returns the index of the token after it.
     fn parse_use(&mut self, tokens: &[&str], mut at: usize, prefix: &[String]) -> usize {
         let mut path = prefix.to_vec();
         loop {
@@ -175,7 +176,7 @@ fn without_tests(text: &str) -> String {
     lines[..end.unwrap_or(lines.len())].join("\n")
 }
 
-/// Names, `::` and other signs, without comments and literals.
+/// Splits code into names, `::` and the signs `{},;*<`, without comments and literals.
 fn tokens(text: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -208,7 +209,7 @@ fn is_char_literal(text: &str) -> bool {
     text.starts_with("'\\") || text.chars().nth(2) == Some('\'')
 }
 
-/// The length of a literal that ends with this quotation mark, both marks included.
+/// The length in bytes of a literal that ends with this quotation mark, both marks included.
 fn literal_len(text: &str, mark: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -220,7 +221,7 @@ fn literal_len(text: &str, mark: char) -> usize {
     text.len()
 }
 
-/// A circle among `edges`, from a file back to itself.
+/// Finds a circle among `edges`, from a file back to itself; `None` if there is none.
 pub(crate) fn circle(edges: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     edges.keys().find_map(|start| {
         let mut before: BTreeMap<&String, &String> = BTreeMap::new();

@@ -11,7 +11,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The folders of the workspace's crates: their names and paths.
+/// The crates in `CRATE_FOLDERS` whose names start with `larder-`: their names and paths.
 pub(crate) fn crates() -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     for folder in CRATE_FOLDERS {

@@ -1,4 +1,4 @@
-//! Only the protocol contains the text of replies.
+//! The crates from operations to the server contain no text of replies: it is in the protocol.
 
 use crate::source::{folder, rust_files, without_tests};
 use std::fs;

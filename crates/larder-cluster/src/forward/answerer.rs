@@ -23,14 +23,16 @@ use std::time::{Duration, Instant};
 
 /// The interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(100);
-/// How long a node that shuts down returns requests to its peers, until they have found the next leader and closed.
+/// How long a node that shuts down keeps these connections, so that peers can move their requests
+/// to the next leader.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 /// The maximum number of bytes of replies in one frame.
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
 /// The maximum output of a conversation in transit, in bytes. The limit on memory of connections does not count it.
 const OUTPUT_MAX: usize = 64 << 10;
-/// The output of all conversations after which the answerer sends before it answers more, in bytes.
+/// The output of one peer's conversations after which the answerer sends before it answers more, in
+/// bytes.
 const UNSENT_MAX: usize = 1 << 20;
 /// The maximum length of the buffer that an idle conversation keeps, in bytes.
 const KEPT_LEN_MAX: usize = 4 << 10;
@@ -57,7 +59,7 @@ struct ForwardedConversation {
     /// The unanswered requests, in order, in the batches of the peer.
     batches: VecDeque<RequestBatch>,
     output: Vec<u8>,
-    /// Sent bytes of replies since the last `Continue` frame.
+    /// The number of bytes of replies since the last `Continue` frame.
     sent: usize,
     state: State,
 }
@@ -184,7 +186,8 @@ impl Answerer {
         Ok(())
     }
 
-    /// Answers as many of the received requests as possible.
+    /// Answers as many of the received requests as possible. Appends the frames to `out`, and sets
+    /// the conversation's state.
     fn answer(
         &self,
         route: u64,
@@ -229,7 +232,7 @@ impl Answerer {
                     return;
                 }
                 Next::Read { .. } if !*is_whole => return,
-                // The peer has marked the requests as complete.
+                // The peer has marked the requests as complete, but the last one is not.
                 Next::Read { .. } if !unread.is_empty() => ReplyEnd::Close,
                 Next::Read { .. } => ReplyEnd::Done,
                 Next::Write => ReplyEnd::Paused,
@@ -357,10 +360,11 @@ fn send(route: u64, output: &mut Vec<u8>, end: ReplyEnd, out: &mut Vec<u8>) {
     output.clear();
 }
 
-/// The conversations that wakers have woken.
+/// The routes of conversations that wakers have woken.
 struct WokenRoutes {
     routes: Mutex<Vec<u64>>,
-    /// A byte is sent here when the first of them is added.
+    /// The other end of `polled`. A waker writes a byte here when it adds the first route, which
+    /// ends a poll.
     end: UnixStream,
     polled: UnixStream,
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// The maximum time that requests wait for a leader.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(1);
-/// The pause before requests are sent again that a node did not answer, because it does not lead.
+/// The minimum pause before a session sends requests again that the peer has refused.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 /// The interval of checks for expired waits and for a new leader.
 const TICK: Duration = Duration::from_millis(20);
@@ -32,8 +32,9 @@ pub(crate) struct Forwarder(pub(super) Arc<ForwarderShared>);
 #[derive(Debug, Default)]
 pub(super) struct ForwarderShared {
     pub(super) state: Mutex<State>,
-    /// The numbers of forwarded batches and of connections so far.
+    /// The number of forwarded batches so far.
     pub(super) forwarded: AtomicU64,
+    /// The number of connections to leaders so far.
     pub(super) connections: AtomicU64,
     pub(super) next_route: AtomicU64,
     /// The peer has refused requests, because another group owns their keys, or another node leads.
@@ -61,7 +62,8 @@ struct WaitingSession {
 }
 
 impl Forwarder {
-    /// Notes that this node leads: waiting sessions retry, and answer their requests locally.
+    /// Ends all waits for a leader, because this node leads or the group owns no keys any more. The
+    /// sessions retry: they answer their requests, or forward them to another group.
     pub(crate) fn note_leading(&self) {
         self.end_waits(|_| Some(ForwardOutcome::Retry));
     }
@@ -82,7 +84,8 @@ impl Forwarder {
         }
     }
 
-    /// Connects to the leader of `group` until the node shuts down.
+    /// Keeps a connection to the leader of `group`, and ends the waits of sessions, until the node
+    /// shuts down.
     pub(crate) fn run(
         &self,
         group: &dyn OwnerGroup,
@@ -180,7 +183,8 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Sends no more new requests on the connection, which ends once the requests on it have results.
+    /// Sends no more new requests on the connection. It ends once the requests on it have results,
+    /// or after a time limit.
     pub(super) fn retire(&self) {
         let link = lock(&self.0.state).link.take();
         if let Some(link) = link {
@@ -195,7 +199,7 @@ impl Forwarder {
         }
     }
 
-    /// Closes a connection.
+    /// Closes a connection. If it is the current one, there is none afterwards.
     fn drop_link(&self, link: &Arc<Link>) {
         let state = &mut lock(&self.0.state);
         if state.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {

@@ -1,4 +1,4 @@
-//! The forwarders to all groups, and the threads that connect them.
+//! The forwarders to all groups.
 
 use super::forwarder::{Forwarder, ForwarderShared};
 use super::pending::lock;

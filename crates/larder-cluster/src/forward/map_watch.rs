@@ -1,4 +1,5 @@
-//! The thread that keeps the topology up to date, and forwarders to all groups of the shard map.
+//! The thread that keeps the topology up to date, and starts forwarders to the other groups of the
+//! shard map.
 
 use super::forwarders::Forwarders;
 use super::link::LocalMember;
@@ -18,7 +19,7 @@ const RETRY: Duration = Duration::from_millis(100);
 /// The minimum time between two reads.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Reads the shard map periodically, and starts a forwarder to each of its groups.
+/// Reads the shard map periodically, and starts a forwarder to each other group that it has.
 pub(crate) struct MapWatch<'n> {
     /// Reads the map.
     pub(crate) keeper: &'n ShardMapKeeper,
@@ -58,7 +59,7 @@ impl MapWatch<'_> {
         }
     }
 
-    /// Starts the forwarder to another group.
+    /// Starts the forwarder to another group; `None` if spawning its thread failed.
     fn connect(&self, number: Number, name: String) -> Option<JoinHandle<()>> {
         let (forwarder, local) = (self.forwarders.to(number), Arc::clone(self.group));
         let me = LocalMember { process: local.me(), group: local.full_name() };

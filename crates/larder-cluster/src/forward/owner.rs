@@ -7,13 +7,15 @@ use std::time::Duration;
 
 /// A group that owns keys, from the view of its forwarder.
 pub(crate) trait OwnerGroup: Send {
-    /// The leader and its address, if the leader is another node.
+    /// The leader of the group, and its address if it is published. `None` if the leader is this
+    /// node, or unknown.
     fn leader(&self) -> Option<(Process, Option<String>)>;
 
     /// Whether waiting requests need no connection: this node answers them, or the group owns no keys any more.
     fn needs_no_leader(&self) -> bool;
 
-    /// Notes a failed connection, or a leader that does not own the keys any more.
+    /// Requests a read of the shard map, because a connection has failed or the peer has refused
+    /// requests.
     fn note_failure(&self);
 
     /// Waits until the leader may have changed, for at most `time`.

@@ -13,21 +13,24 @@ const RETRIED_WITHIN: Duration = Duration::from_millis(100);
 /// The forwarded requests of a session, and their answers.
 #[derive(Debug, Default)]
 pub(super) struct RouteState {
-    /// The requests that the session has added and not completed, in order.
+    /// The requests that the session has added and whose final outcome it has not taken, in order.
     pub(super) batches: VecDeque<ForwardedBatch>,
     /// The number for the next batch.
     pub(super) next_id: u64,
     /// The batch that the session waits for.
     pub(super) awaited: Option<ForwardId>,
-    /// Received bytes of replies since the last `Continue` frame.
+    /// The number of received bytes of replies since the last `Continue` frame.
     pub(super) received: usize,
     pub(super) waker: Option<Waker>,
-    /// The start of the session's wait for a leader, and the time at which the last request got its outcome.
+    /// The start of the session's wait for a leader, retries included.
     pub(super) waiting_since: Option<Instant>,
+    /// The time at which a batch last got an outcome; `None` after the session has started to send
+    /// again.
     pub(super) ended_at: Option<Instant>,
     /// The route of the last sent requests. Replies on other routes are dropped.
     pub(super) route: Option<u64>,
-    /// Rises with each first batch, so that the end of an old wait does not affect later requests.
+    /// Rises with each batch that follows no unanswered one, so that the end of an old wait does
+    /// not affect later requests.
     pub(super) round: u64,
 }
 
@@ -41,7 +44,8 @@ pub(super) struct ForwardedBatch {
 }
 
 impl RouteState {
-    /// Notes that the session starts to send requests.
+    /// Notes that the session starts to send requests, or waits for room. `waker` is its waker from
+    /// now on.
     pub(super) fn start(&mut self, waker: &Waker) {
         // A retry follows at once. Later requests are new ones, with a new time limit for the wait.
         if self.ended_at.take().is_some_and(|ended| ended.elapsed() > RETRIED_WITHIN) {

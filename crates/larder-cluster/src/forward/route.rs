@@ -13,9 +13,11 @@ use std::time::Duration;
 
 /// The maximum unsent output before sessions must wait with the rest of a long value, in bytes.
 const OUTPUT_MAX: usize = 1 << 20;
-/// The maximum unsent output at which new requests are accepted, in bytes. It can have requests of disconnected clients.
+/// The maximum unsent output at which new requests are accepted, in bytes. The output may still
+/// have requests of clients that have disconnected.
 const OUTPUT_LIMIT: usize = 32 << 20;
-/// The number of received bytes after which the next request sends a `Continue` frame first.
+/// The number of received bytes of replies after which a `Continue` frame precedes the next
+/// requests.
 const CREDIT_AFTER: usize = 16 << 10;
 
 /// A session's route to the leader of a group.
@@ -24,7 +26,7 @@ pub(super) struct RemoteRoute {
     forwarder: Forwarder,
     conversation: Conversation,
     state: Arc<Mutex<RouteState>>,
-    /// The connection with an open conversation, and the number of the route.
+    /// The connection on which the conversation was opened last, and the number of the route.
     on: Option<(Arc<Link>, u64)>,
 }
 
@@ -33,8 +35,8 @@ impl RemoteRoute {
         Self { forwarder, conversation, state: Arc::default(), on: None }
     }
 
-    /// The current connection. Opens the conversation on it if necessary. Only for requests that follow no unanswered
-    /// ones.
+    /// The current connection, and the number of the route; `None` if there is none. Opens the
+    /// conversation on it if necessary. Only for requests that follow no unanswered ones.
     fn link(&mut self) -> Option<(Arc<Link>, u64)> {
         let Some(link) = self.present_link() else {
             // The end of a retired connection must not end requests that wait for the next leader.
@@ -65,7 +67,8 @@ impl RemoteRoute {
         lock(&self.forwarder.0.state).link.clone()
     }
 
-    /// The connection for the next bytes: that of unanswered requests, which may be retired, or the present one.
+    /// The connection for the next bytes. While requests are unanswered, this is the connection on
+    /// which they were sent, which may be retired; otherwise it is the current one.
     fn sending_link(&self) -> Option<Arc<Link>> {
         let of_unanswered = self.open_conversation().filter(|_| lock(&self.state).has_unanswered());
         of_unanswered.map(|(link, _)| link).or_else(|| self.present_link())
@@ -184,7 +187,7 @@ impl RemoteRoute {
             drop(state);
             return self.forwarder.wait(&self.state, Duration::ZERO);
         };
-        // The peer pauses a reply when it has sent more than this node is sure to have room for.
+        // The peer pauses its replies when it has sent too many bytes since the last `Continue`.
         let received = lock(&self.state).received;
         if received >= CREDIT_AFTER {
             lock(&self.state).received = 0;
@@ -196,7 +199,7 @@ impl RemoteRoute {
     fn send(&self, link: &Link, route: u64, bytes: &[u8], more: bool) {
         self.forwarder.0.forwarded.fetch_add(1, Ordering::Relaxed);
         link.send(route, bytes, more);
-        // The connection may have closed before the route was registered on it.
+        // The connection may have closed while this thread added the route or the request.
         if lock(&link.output).is_closed {
             lock(&self.state).end(ForwardOutcome::ConnectionLost);
         }
@@ -244,7 +247,8 @@ mod tests {
         }
     }
 
-    /// After a change of the owner, a session sends earlier requests of the client behind later ones to the new owner.
+    /// After a change of owner, a session may send earlier requests of a client to the new owner
+    /// after later ones.
     #[test]
     fn a_session_is_woken_for_the_answer_that_it_waits_for() {
         let forwarder = Forwarder::default();
@@ -283,7 +287,8 @@ mod tests {
         assert_eq!(route.take(after, &mut Vec::new()), ForwardOutcome::NoLeader);
     }
 
-    /// A connection that is the present one of the forwarder, and the leader's end of it.
+    /// Sets a new connection as the forwarder's current one. Returns it, and the leader's end of
+    /// it.
     fn connected(forwarder: &Forwarder) -> (Arc<Link>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

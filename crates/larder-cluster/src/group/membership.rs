@@ -14,8 +14,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The addresses of this server: for clients that of `--advertise`, or that of a listener; for members that of
-/// `--replicate-on`. A listener on all interfaces gets the host of `--replicate-on`.
+/// The addresses of this server.
+///
+/// The address for clients is `advertise` (`--advertise`), or `clients`, the address of a listener.
+/// A listener on all interfaces gets the host of `--replicate-on`. The address for members is that
+/// of the first socket of `--replicate-on`.
 #[must_use]
 pub fn addresses(
     advertise: Option<String>,
@@ -33,9 +36,9 @@ pub fn addresses(
     Addresses { clients: advertise.or(found), members }
 }
 
-/// How long a replaced leader waits for its batches under way.
+/// How long a replaced leader, or a follower before a sync, waits for its batches under way.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
-/// How often a waiting leader checks for the end of batches, and for acknowledgements.
+/// The interval of checks for the end of batches, and for acknowledgements.
 const TRANSFER_TICK: Duration = Duration::from_millis(2);
 
 /// The settings of a member of a group.
@@ -51,7 +54,7 @@ pub struct GroupConfig {
     pub unclean_after: Option<Millis>,
     /// The changes that wait for acknowledgements (`--ack`), unless operators have set that for the group.
     pub ack: AckMode,
-    /// The maximum replication lag at which this replica answers lookups (`--read-lag`).
+    /// The maximum replication lag at which this replica answers lookups (`--read-lag`); 0: never.
     pub read_lag: Millis,
 }
 
@@ -66,10 +69,12 @@ pub struct Group {
     ack: AckMode,
     member: Mutex<Member>,
     changed: Condvar,
-    /// The time until which this server may answer requests as the leader.
+    /// The time until which this server may answer requests as the leader; 0 if it may not.
     serves_until: AtomicU64,
-    /// The maximum lag of this replica for lookups, and the time at which it will exceed that without a heartbeat.
+    /// The maximum replication lag at which this replica answers lookups; 0: never.
     read_lag: Millis,
+    /// The time until which this replica may answer lookups, unless a heartbeat extends it; 0 if it
+    /// may not.
     reads_until: AtomicU64,
     /// The epoch in which the leadership started that this node is ready for; 0 if it does not lead.
     ready_epoch: AtomicU32,
@@ -120,13 +125,14 @@ impl Group {
         boot_millis() < self.serves_until.load(Ordering::Acquire)
     }
 
-    /// Whether lookups may be answered from this replica (`--read-lag`).
+    /// Whether this replica may answer lookups (`--read-lag`).
     pub fn reads_replica(&self) -> bool {
         boot_millis() < self.reads_until.load(Ordering::Acquire)
             && self.topology.is_current(Duration::from_millis(self.read_lag))
     }
 
-    /// Notes that this replica has all changes up to this time; `None`: it lacks items.
+    /// Notes that this replica has all changes up to this time. `None`: it lacks items, or the time
+    /// is unknown.
     pub(crate) fn note_data_until(&self, time: Option<Millis>) {
         let until = time.filter(|_| self.read_lag > 0).map_or(0, |time| time + self.read_lag);
         self.reads_until.store(until, Ordering::Release);
@@ -174,7 +180,8 @@ impl Group {
         self.see(|member| self.ack_mode(member))
     }
 
-    /// Sets the journals of this server. Answers wait for their acknowledgements.
+    /// Sets the journals of this server. Answers wait for the followers' acknowledgements of these
+    /// journals.
     pub(crate) fn set_journals(&self, journals: &Arc<Journals>) {
         let _ = self.journals.set(Arc::clone(journals));
     }
@@ -202,7 +209,8 @@ impl Group {
         true
     }
 
-    /// Grants an operator's request for a leadership transfer. `done` is the number of the last granted request.
+    /// Grants an operator's request for a leadership transfer, if there is a new one. `done` is the
+    /// number of the last granted request, and is updated.
     pub(crate) fn grant_transfer_request(&self, done: &mut Revision) {
         let request = self.see(|member| member.transfer_request().cloned());
         if let Some(request) = request.filter(|request| request.number != *done)
@@ -212,9 +220,12 @@ impl Group {
         }
     }
 
-    /// Transfers the leadership of this node to the node `to`, or to any member in sync. This node stops answering, waits
-    /// until a candidate has all changes, and writes a record with that leader. Requests wait, and are forwarded afterwards.
-    /// Returns whether there was a candidate.
+    /// Transfers the leadership of this node to the node `to`, or to any member in sync. This node
+    /// stops answering, waits until a candidate has all changes, and writes a record with that
+    /// leader. Requests wait, and are forwarded afterwards.
+    ///
+    /// Returns whether this node led and there was a candidate. The transfer may have timed out
+    /// nevertheless.
     pub fn transfer_leadership(&self, to: Option<&str>) -> bool {
         let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else {
             return false;
@@ -267,7 +278,8 @@ impl Group {
         read(&self.lock())
     }
 
-    /// Whether all members in sync, and all that answers wait for, have acknowledged these journal offsets.
+    /// Whether all other members in sync, and all members that answers wait for, have acknowledged
+    /// these journal offsets and the flushes of this node's handles.
     pub(crate) fn all_have_passed(&self, journals: &Journals, ends: &[u64]) -> bool {
         let in_sync: Vec<u64> = self.see(|member| {
             let record = member.view().record.iter();
@@ -284,7 +296,7 @@ impl Group {
         self.leadership() == Some(leadership) && self.is_serving()
     }
 
-    /// The names of the nodes in sync.
+    /// The names of the nodes in sync, without those whose process has no lease.
     pub fn in_sync(&self) -> Vec<String> {
         self.see(|member| {
             let (view, me) = (member.view(), member.me());

@@ -8,11 +8,12 @@ use larder_replica::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the keeper tries to finish a migration, and the pause between two attempts.
+/// How long the keeper tries to finish a migration.
 const TRY_MAX: Duration = Duration::from_secs(3);
+/// The pause between two attempts to finish a migration.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
-/// Reads and replaces the shard map.
+/// The access to the shard map in etcd. Passes new maps to the topology.
 #[derive(Debug)]
 pub(crate) struct ShardMapKeeper {
     etcd: Mutex<EtcdShardMap>,
@@ -58,7 +59,8 @@ impl ShardMapKeeper {
         self.etcd.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the map and the leaders. If there is no map, this node creates one if it leads.
+    /// Reads the map and the leaders. If there is no map and this node leads, writes the last known
+    /// map, or else one in which the local group owns all slots.
     pub(crate) fn read(&self) -> Result<(), CoordinatorError> {
         let topology = &self.group.topology;
         let mut etcd = self.lock();
@@ -77,8 +79,8 @@ impl ShardMapKeeper {
         Ok(())
     }
 
-    /// Revokes a release that the other group has not completed. Replaces the map by an equal one first, so that a late swap
-    /// of the other group fails.
+    /// Revokes a release whose export has ended without success, if there is one. Replaces the map
+    /// by an equal one first, so that a late swap of the other group fails.
     pub(crate) fn revoke_release(&self) -> Result<(), CoordinatorError> {
         let topology = &self.group.topology;
         if !topology.has_unused_release(self.group.leads_since()) {

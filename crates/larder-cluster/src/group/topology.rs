@@ -18,32 +18,34 @@ const SLICE: Duration = Duration::from_millis(100);
 /// The last known state of the cluster.
 #[derive(Debug)]
 pub struct Topology {
-    /// For each slot the number of the group that owns it.
+    /// For each slot the number of the group that receives its requests.
     owners: Box<[AtomicU16]>,
     /// Whether other groups own slots, or will import some.
     is_divided: AtomicBool,
-    /// Rises when the owner of a slot changes. Odd during the change.
+    /// Rises when `owners` or `is_divided` change. Odd during the change.
     version: AtomicU64,
-    /// The numbers of slots that this node has imported and exported.
+    /// The number of slots that this node has imported.
     imported: AtomicU64,
+    /// The number of slots that this node has exported.
     exported: AtomicU64,
     known: Mutex<TopologyState>,
-    /// The topology has changed.
+    /// Notified when the topology has changed.
     changed: Condvar,
-    /// A read of the map is due.
+    /// Notified when a read of the map is due.
     due: Condvar,
 }
 
 #[derive(Debug)]
 struct TopologyState {
-    /// The names of groups. The index is the local number of the group; the own group is the first.
+    /// The names of all groups that the map has had so far. The index is the local number of the
+    /// group; the own group is the first.
     names: Vec<String>,
     /// The map, and the slots that this leader has released.
     ownership: Ownership,
     leaders: BTreeMap<String, LeaderView>,
     /// The groups that own slots, or will import some.
     groups: Vec<Number>,
-    /// The send time of the request for this map.
+    /// The send time of the last read that has returned a map.
     read_at: Option<Instant>,
     is_due: bool,
 }
@@ -82,7 +84,8 @@ impl Topology {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The shard map for sessions; `None` while one group owns all slots.
+    /// The shard map for sessions; `None` while the own group owns all slots and no other group
+    /// will import any.
     pub fn shard_map(&self) -> Option<&dyn GroupMap> {
         self.is_divided.load(Ordering::Acquire).then_some(self)
     }
@@ -92,7 +95,7 @@ impl Topology {
         owner.map_or(Number::OWN, |owner| Number(owner.load(Ordering::Acquire)))
     }
 
-    /// Whether this node's group owns one of these slots.
+    /// Whether this node's group owns one of these slots, and this node has not released it.
     pub(crate) fn has_one_of(&self, slots: &SlotSet) -> bool {
         slots.iter().any(|slot| self.owner(slot) == Number::OWN)
     }
@@ -141,14 +144,15 @@ impl Topology {
         self.known().names_group(group)
     }
 
-    /// The leader of another group.
+    /// The leader of another group; `None` if it is unknown, or if the group neither owns nor will
+    /// import slots.
     pub(crate) fn leader(&self, group: &str) -> Option<LeaderView> {
         // A group without slots may have shut down.
         let known = self.known();
         known.leaders.get(group).filter(|_| known.names_group(group)).cloned()
     }
 
-    /// The other groups, with their local numbers.
+    /// All other groups that the map has had so far, with their local numbers.
     pub(crate) fn others(&self) -> Vec<(Number, String)> {
         let numbers = 0..self.known().names.len();
         numbers
@@ -180,8 +184,9 @@ impl Topology {
         self.changed.notify_all();
     }
 
-    /// Releases slots to another group: this leader answers no more requests for them. Returns false, and does nothing, if
-    /// the group does not own all of them, or another release is open.
+    /// Releases slots to another group: this leader answers no more requests for them. Returns
+    /// false and does nothing if there is no map, if the local group does not own all of the slots,
+    /// or if there is an earlier release.
     pub(crate) fn release(&self, slots: &SlotSet, to: &str, leads_since: u32) -> bool {
         let mut known = self.known();
         let can = known.ownership.release(slots, to, leads_since);
@@ -191,14 +196,18 @@ impl Topology {
         can
     }
 
-    /// Ends the export of released slots: the other group has imported them, or has failed to.
+    /// Notes that the export of released slots has ended, with or without success. Requests a read
+    /// of the map.
     pub(crate) fn end_release(&self) {
         self.known().ownership.close_release();
         self.read_soon();
     }
 
-    /// Whether there is a release that the other group has not completed. The map must be replaced before this node answers
-    /// for the slots again. Drops a release of an earlier leadership than `leads_since`.
+    /// Whether there is a release whose export has ended without success. The map must be replaced
+    /// before this node answers for the slots again.
+    ///
+    /// Before, drops a release of an earlier leadership than `leads_since`, or any release if this
+    /// node does not lead (`None`).
     pub(crate) fn has_unused_release(&self, leads_since: Option<u32>) -> bool {
         let mut known = self.known();
         if known.ownership.forget_earlier_release(leads_since) {
@@ -256,13 +265,13 @@ impl Topology {
         }
     }
 
-    /// Requests a read of the map at once.
+    /// Requests a read of the map, and wakes the thread that waits in [`Self::wait_until_due`].
     pub(crate) fn read_soon(&self) {
         self.known().is_due = true;
         self.due.notify_all();
     }
 
-    /// Waits until a read of the map is requested, for at most `time`.
+    /// Waits until a read of the map is requested, for at most `time`. Clears the request.
     pub(crate) fn wait_until_due(&self, time: Duration) {
         let is_idle = |known: &mut TopologyState| !known.is_due;
         let waited = self.due.wait_timeout_while(self.known(), time, is_idle);
@@ -299,7 +308,7 @@ impl Topology {
     }
 }
 
-/// The number of a group. Numbers fit, because the map has at most [`SLOTS`] owners and as many targets.
+/// The number of the group at this index of `names`; `u16::MAX` for larger indexes.
 fn number(position: usize) -> Number {
     Number(u16::try_from(position).unwrap_or(u16::MAX))
 }

@@ -1,5 +1,5 @@
-//! The export of slots to another group: sends all their items and changes to its leader, and releases the slots on its
-//! request.
+//! The export of slots to another group: sends the items of the slots and their changes to the
+//! leader of that group, and releases the slots when that leader requests it.
 
 use crate::error::{LocalError, PeerError, Timeout, Violation};
 use crate::group::Group;
@@ -41,7 +41,8 @@ impl Export<'_> {
     /// Exports the slots to the peer.
     ///
     /// # Errors
-    /// The peer is refused, or does not import the slots.
+    /// The peer is refused, or the connection ends. A successful export ends with an error, too,
+    /// because the peer closes the connection.
     pub(crate) fn run(&self, stream: &PeerStream) -> Result<(), PeerError> {
         let Self { group, planned, leadership, .. } = self;
         if group.leadership() != Some(*leadership) {
@@ -94,7 +95,7 @@ impl Export<'_> {
                 Frame::Heartbeat { number, lag_ms: None, sent: boot_millis() }.write(&mut out);
             }
             let step = sender.step(self.node.clock.moment().into(), &waker, &mut out);
-            // Positions of slots are not acknowledged.
+            // The acknowledgements of an export have no effect.
             drop(sender.take_watermarks());
             if released.is_none() && has_requested.load(Ordering::Acquire) {
                 if !group.topology.release(&planned.slots, &planned.to, *leadership) {

@@ -1,5 +1,5 @@
-//! The import of slots from another group: follows its leader with a filter, requests the release of the slots, and writes
-//! the new owner to the shard map.
+//! The import of slots from another group: receives the items of the slots from that group's
+//! leader, requests the release of the slots, and writes the new owner to the shard map.
 //!
 //! The same thread of a leader removes the items of slots that other groups own, so that it does not remove items of an
 //! import under way.
@@ -22,14 +22,15 @@ use std::time::{Duration, Instant};
 
 /// The interval of checks for a planned migration, and the pause after a failed import.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// The minimum time between the plan of a migration and the release of its slots. All nodes read the map more often, so
-/// they know the plan then.
+/// The minimum time between the first read of a plan by this node and its request for the release.
+/// Nodes that reach etcd read the map more often, so they know the plan then.
 const KNOWN_AFTER: Duration = Duration::from_secs(2);
 /// The time limit for raising the epoch.
 const RAISE_MAX: Duration = Duration::from_secs(2);
-/// The time limits of the release, and of the followers' acknowledgements after it. Requests wait during both, and fail
-/// after a second.
+/// The time limit of the release. Requests for the slots wait from the release to the new map, and
+/// fail after a second.
 const RELEASE_MAX: Duration = Duration::from_millis(400);
+/// The time limit of the followers' acknowledgements after the release.
 const HELD_MAX: Duration = Duration::from_millis(400);
 /// The time limit of the followers' acknowledgements before the release.
 const FOLLOWERS_MAX: Duration = Duration::from_secs(2);
@@ -44,8 +45,9 @@ const SLICE: Duration = Duration::from_millis(20);
 /// The interval of checks for a condition.
 const TICK: Duration = Duration::from_millis(2);
 const READ_LEN: usize = 256 << 10;
-/// The number of imported bytes, and of removed items, after which the importer waits for the followers.
+/// The number of imported bytes after which the importer waits for the followers.
 const BYTES_AHEAD: usize = 4 << 20;
+/// The number of removed items after which the importer waits for the followers.
 const ITEMS_AHEAD: usize = 1000;
 /// The number of items of a walk in one batch.
 const WALK_ITEMS: usize = 256;
@@ -60,7 +62,7 @@ pub(crate) struct Importer {
     state: ImporterState,
 }
 
-/// The state that outlives an attempt.
+/// The state of the importer that outlives an attempt.
 #[derive(Default)]
 struct ImporterState {
     /// The last known flush generation, the leadership then, and the time of the last change of either.
@@ -144,7 +146,8 @@ impl Importer {
         }
     }
 
-    /// Imports planned slots while this node leads, until the node shuts down.
+    /// Imports planned slots while this node leads, until the node shuts down. If no import is
+    /// planned, removes the items of slots that other groups own.
     pub(crate) fn run(mut self) {
         let (mut seen, mut cleaned, mut last_error) = (None, None, String::new());
         while !self.stop.is_set() {
@@ -269,7 +272,8 @@ impl Importer {
         Ok((dialed, identity.epoch))
     }
 
-    /// Raises this leader's epoch above that of the other group, so that no CAS value is used twice.
+    /// Raises this leader's epoch above that of the other group, so that no CAS value is used
+    /// twice. Returns the epoch.
     fn raise_epoch(&self, other: u32) -> Result<u32, ImportError> {
         let started = Instant::now();
         loop {
@@ -379,7 +383,8 @@ impl Importer {
         }
     }
 
-    /// Removes all items of slots that other groups own. Returns false if this node does not lead any more.
+    /// Removes all items of slots that other groups own. Returns false if this node no longer
+    /// leads, or shuts down.
     fn remove_foreign(&mut self, leadership: u32) -> bool {
         if self.group.topology.own_slots() == SlotSet::all() {
             return self.group.leads_on(leadership);

@@ -12,16 +12,18 @@ use std::io::{self, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// The time limit of the connect, and then of both handshakes together (TLS, nodes). It is short between members of a
-/// group, which are close to each other, and where another leader may replace the peer soon.
+/// The time limit for a member of a group: of the connect to each address of the peer, and then of
+/// both handshakes together (TLS, nodes). It is short because the nodes of a cluster are close to
+/// each other, and because another leader may replace the peer soon.
 const GROUP_TIME: Duration = Duration::from_millis(300);
+/// The same time limit for a follower outside of groups.
 const OTHERS_TIME: Duration = Duration::from_secs(2);
 
 /// The peer to connect to.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) address: &'a str,
-    /// The name of the node, which its certificate must have; `None`: the host of the address.
+    /// The name that the peer's certificate must have; `None`: the host of the address.
     pub(crate) node: Option<&'a str>,
 }
 
@@ -29,7 +31,7 @@ pub(crate) struct Target<'a> {
 pub(crate) struct PeerConnection {
     pub(crate) stream: PeerStream,
     pub(crate) identity: LeaderIdentity,
-    /// Bytes after the handshake.
+    /// The bytes received after the handshake.
     pub(crate) rest: Vec<u8>,
 }
 

@@ -18,7 +18,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// The maximum number of encrypted bytes in one read: two records.
+/// The maximum number of encrypted bytes in one read, about two records.
 const READ_LEN: usize = 32 << 10;
 
 /// The TLS of a connection.
@@ -42,7 +42,7 @@ struct Session {
     connection: Connection,
     /// Decrypted bytes without room in the reader's buffer.
     plaintext: Vec<u8>,
-    /// The number of bytes of `plaintext` that the reader has taken since.
+    /// The number of bytes of `plaintext` that the reader has taken already.
     taken: usize,
 }
 
@@ -112,7 +112,8 @@ impl Encryption {
         Ok(len)
     }
 
-    /// Sends the peer the reason why the connection ends, unless another thread is sending.
+    /// Sends the TLS alert with the reason why the connection ends, unless another thread is
+    /// sending.
     fn send_alert(&self, socket: &TcpStream) {
         let mut sending = match self.sending.try_lock() {
             Ok(sending) => sending,

@@ -28,7 +28,7 @@ impl<'a> HandshakeLimit<'a> {
     /// Reads at least one byte from `stream`. `socket` is its socket.
     ///
     /// # Errors
-    /// [`Timeout::Handshake`], [`LocalError::Stopped`], or the peer has closed the connection.
+    /// [`Timeout::Handshake`], [`LocalError::Stopped`], or the connection has failed or ended.
     pub(crate) fn read(
         &self,
         socket: &TcpStream,
@@ -60,13 +60,14 @@ pub(crate) fn is_silence(error: &io::Error) -> bool {
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
 }
 
-/// The first frame of a handshake, and its length in bytes; `None` until it is complete.
+/// Reads the first frame of `input`. Returns it with its length in bytes; `None` if it is
+/// incomplete.
 ///
 /// # Errors
 /// The peer does not speak the replication format.
 pub(crate) fn handshake_frame(input: &[u8]) -> Result<Option<(Frame<'_>, usize)>, PeerError> {
     if TLS_RECORDS.iter().any(|head| input.starts_with(head)) {
-        // As a frame it would only be one of invalid length.
+        // Without this check, the error would be an invalid frame length.
         return Err(Violation::SpeaksTls.into());
     }
     Ok(Frame::read(input, HANDSHAKE_FRAME_LEN_MAX)?)

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// How often a leader sends a heartbeat.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// The time of the next heartbeat.
+/// The schedule of the heartbeats on one connection.
 #[derive(Default)]
 pub(crate) struct HeartbeatSchedule {
     last: Option<Instant>,
@@ -13,7 +13,8 @@ pub(crate) struct HeartbeatSchedule {
 }
 
 impl HeartbeatSchedule {
-    /// The number of the heartbeat that is due now, if one is.
+    /// Returns the number of the heartbeat to send now, and starts the interval to the next; `None`
+    /// if none is due.
     pub(crate) fn due(&mut self) -> Option<u64> {
         let is_due = self.last.is_none_or(|last| last.elapsed() >= INTERVAL);
         is_due.then(|| {
@@ -23,7 +24,7 @@ impl HeartbeatSchedule {
         })
     }
 
-    /// The time to the next one.
+    /// The time until the next heartbeat is due.
     pub(crate) fn left(&self) -> Duration {
         self.last.map_or(Duration::ZERO, |last| INTERVAL.saturating_sub(last.elapsed()))
     }

@@ -39,7 +39,8 @@ impl std::str::FromStr for NodeTlsFiles {
 #[derive(Debug)]
 pub struct NodeTls {
     options: Tls,
-    /// The name of this node in its group. Its certificate must be for this name.
+    /// The name of this node in its group, which its certificate must have. `None` outside of
+    /// groups: any name is valid.
     node: Option<String>,
     provider: Arc<CryptoProvider>,
     present: Mutex<Configurations>,
@@ -116,7 +117,8 @@ impl Configurations {
         server.send_tls13_tickets = 0;
         let mut client = load_client(options, provider)?;
         client.resumption = Resumption::disabled();
-        // Each node has one certificate, so it needs no name to choose it, and the name stays secret.
+        // A node has only one certificate, so it needs no server name to choose one. SNI would send
+        // the name in plaintext.
         client.enable_sni = false;
         Ok(Self { server: Arc::new(server), client: Arc::new(client) })
     }

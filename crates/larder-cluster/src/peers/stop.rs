@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A flag that threads wait for. It is set once.
+/// A flag that threads check and wait for. It is set once, when the node shuts down.
 #[derive(Debug)]
 pub(crate) struct Stop {
     is_set: AtomicBool,
-    /// Closed when the flag is set, so that a thread that polls sockets wakes.
+    /// The other end of `polled`. Closed when the flag is set, so that a thread that polls sockets
+    /// wakes.
     ends: Mutex<Option<UnixStream>>,
     polled: UnixStream,
     condition: Condvar,
@@ -42,7 +43,8 @@ impl Stop {
         let _ = self.condition.wait_timeout_while(ends, time, |ends| ends.is_some());
     }
 
-    /// Waits until one of the sockets has a connection; returns false if the flag was set.
+    /// Waits until one of the sockets has a connection, or the flag is set. Returns false if it is
+    /// set. May return early.
     pub(crate) fn wait_for_connection(&self, sockets: &[TcpListener]) -> bool {
         let sockets = sockets.iter().map(AsFd::as_fd).chain([self.polled.as_fd()]);
         let mut polled: Vec<PollFd<'_>> =

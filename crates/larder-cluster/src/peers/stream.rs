@@ -12,7 +12,8 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// A connection. Threads read and write through `&PeerStream`; only one thread at a time may read.
+/// A connection. Threads read and write through `&PeerStream`. At most one thread reads, and one
+/// writes, at a time.
 #[derive(Debug)]
 pub(crate) struct PeerStream {
     socket: TcpStream,
@@ -118,7 +119,8 @@ impl AsFd for PeerStream {
 }
 
 impl Read for &PeerStream {
-    /// As of a socket. With TLS, it may end with `Interrupted` when only a part of a record has come.
+    /// Reads as a socket does. With TLS, fails with `Interrupted` if only a part of a record has
+    /// arrived.
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match &self.tls {
             None => (&self.socket).read(bytes),
@@ -128,7 +130,7 @@ impl Read for &PeerStream {
 }
 
 impl Write for &PeerStream {
-    /// As of a socket. With TLS, nothing more can be written after an error.
+    /// Writes as a socket does. With TLS, every write after a failed send fails.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &self.tls {
             None => (&self.socket).write(bytes),

@@ -1,4 +1,4 @@
-//! The acknowledgements of a follower, and its way into the members in sync.
+//! The acknowledgements of a follower, and the transition of a member to in sync.
 
 use super::status::{AckProgress, FollowerStatus};
 use crate::error::{PeerError, Timeout, Violation};
@@ -31,7 +31,8 @@ pub(super) struct ChangedKeysPart {
     pub(super) is_last: bool,
 }
 
-/// Reads the acknowledgements of a follower until the connection ends.
+/// Reads the acknowledgements of a follower until the connection ends. Always returns an error, the
+/// reason.
 pub(super) fn read_acks(
     mut stream: &PeerStream,
     journals: &Journals,
@@ -59,7 +60,8 @@ pub(super) fn read_acks(
         while let Some((frame, len)) = Frame::read(&input, HANDSHAKE_FRAME_LEN_MAX)? {
             if let Frame::ChangedKeys(changed_keys) = frame {
                 changed_len += len;
-                // A key of one byte takes three bytes of a frame, and headers have some, too.
+                // A key has a length of two bytes, so keys of one byte take three times their
+                // length, and the frames have headers.
                 let fits = changed_len <= 4 * CHANGED_KEYS_LEN_MAX;
                 let Some(keys_sender) = keys_sender.as_ref().filter(|_| fits) else {
                     return Err(Violation::UnexpectedKeys.into());
@@ -102,8 +104,9 @@ pub(super) fn read_acks(
 /// Answers do not wait for a member that is too slow to be in sync.
 #[derive(Default)]
 struct JoinProgress {
-    /// The acknowledged watermark, and the time up to which the member has all changes.
+    /// The last acknowledged watermark.
     watermark: Option<SentWatermark>,
+    /// The time up to which the member has all changes.
     synced_until: Millis,
     /// The ends of the journals at the time when answers started to wait.
     ends: Option<Vec<u64>>,
@@ -120,14 +123,15 @@ impl JoinProgress {
     ) {
         let acks = journals.acks();
         if !is_synced {
-            // The follower needs a full sync again.
+            // A sync of the follower is under way or needed.
             *self = Self::default();
             return;
         }
         let is_new = watermark.is_some();
         self.watermark = watermark.or(self.watermark.take());
         self.synced_until = synced_until.unwrap_or(self.synced_until);
-        // The group stops waiting for a follower that was too slow, or when an earlier connection of it ends late.
+        // Answers stop waiting for a follower that was too slow, and when an earlier connection of
+        // it ends late.
         let starts = self.ends.is_none() || !acks.requires(process.boot);
         if starts && !is_caught_up(self.synced_until, boot_millis()) {
             (self.ends, self.has_joined) = (None, false);

@@ -18,15 +18,17 @@ use std::time::{Duration, Instant};
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks for the shutdown of the node, and for another leader.
 const SLICE: Duration = Duration::from_millis(100);
-/// The minimum and maximum pause before another attempt to connect.
+/// The minimum pause before another attempt to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// The maximum pause before another attempt to connect.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The maximum number of bytes of one read.
 const READ_LEN: usize = 256 << 10;
 
 pub(crate) struct Follower {
     node: Arc<Node>,
-    /// The first address at which this server serves clients.
+    /// The name of this node for the leader of `--follow`: the first address at which it serves
+    /// clients.
     name: String,
     stop: Arc<Stop>,
 }
@@ -138,7 +140,9 @@ impl Follower {
         }
     }
 
-    /// Follows until the connection ends, and logs the reason. Returns whether there was a connection.
+    /// Follows until the connection ends. Logs the reason, unless the node shuts down, another node
+    /// leads, or the last attempt failed for the same reason. Returns whether there was a
+    /// connection.
     fn follow_noting_errors(
         &self,
         applier: &mut Applier<erased::Handle>,
@@ -300,7 +304,7 @@ impl FollowedLeader<'_> {
         }
     }
 
-    /// Whether another node leads the group now.
+    /// Whether the group has another leader now, or none. Always false for `--follow`.
     fn is_replaced(&self) -> bool {
         match self {
             Self::At(_) => false,
@@ -323,7 +327,8 @@ impl FollowedLeader<'_> {
         }
     }
 
-    /// Notes the time up to which this node has all changes; `None`: it lacks items.
+    /// Notes the time up to which this node has all changes. `None`: it lacks items, or the time is
+    /// unknown.
     fn note_data_until(&self, time: Option<Millis>) {
         if let Self::Of(group, _) = self {
             group.note_data_until(time);

@@ -17,7 +17,7 @@ impl JournalWaker {
         Self { notifier: Arc::clone(notifier), was_woken: false.into() }
     }
 
-    /// Whether the waker was called since the last call of this.
+    /// Returns whether the waker was called since the last call of this function.
     pub(crate) fn take(&self) -> bool {
         self.was_woken.swap(false, Ordering::AcqRel)
     }

@@ -25,7 +25,7 @@ impl Node {
         Some(Replication { link, followers: followers.collect(), offset })
     }
 
-    /// The link to the leader, if this node follows one.
+    /// The link to the leader; `None` if this node leads, or never follows.
     fn link_info(&self) -> Option<Link> {
         let stats = self.replication.link.as_ref()?.stats();
         let leader = match self.group.as_deref().map(|group| (group, group.role())) {

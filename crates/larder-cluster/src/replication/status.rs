@@ -9,22 +9,27 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The maximum number of heartbeats without an acknowledgement: those of a minute. Later ones are not tracked.
+/// The maximum number of tracked heartbeats without an acknowledgement: those of a minute. Later
+/// ones are not tracked.
 const HEARTBEATS_MAX: usize = 600;
 
-/// The maximum number of watermarks without an acknowledgement. Above, later ones replace the last.
+/// The maximum number of tracked watermarks without an acknowledgement. A further one replaces the
+/// last.
 const WATERMARKS_MAX: usize = 1024;
 
 /// The followers of a node, and its link to a leader.
 #[derive(Debug, Default)]
 pub struct ReplicationStatus {
     followers: Mutex<Vec<Arc<FollowerStatus>>>,
-    /// The numbers of followers that have connected, and of refused peers.
+    /// The number of followers that have connected.
     admitted: AtomicU64,
+    /// The number of connections that failed in the handshake or were refused: see
+    /// [`PeerError::counts_as_refused`](crate::error::PeerError::counts_as_refused).
     pub(crate) refused: AtomicU64,
-    /// The link to the leader, if there is one.
+    /// The link to a leader; `None` if this node never follows, that is without `--follow` and
+    /// `--cluster`.
     pub link: Option<LinkStatus>,
-    /// The journals that followers receive, with `--replicate-on`.
+    /// The journals whose changes followers receive; unset without `--replicate-on`.
     journals: OnceLock<Arc<Journals>>,
 }
 
@@ -39,7 +44,9 @@ impl ReplicationStatus {
         self.admitted.load(Relaxed)
     }
 
-    /// The number of refused peers so far.
+    /// The number of connections so far that failed in the handshake or were refused. Excludes
+    /// peers that search for the leader, and imports of slots that the state of the migration does
+    /// not allow.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
@@ -59,7 +66,7 @@ impl ReplicationStatus {
         self.journals.get().map(|journals| journals.ends().iter().sum())
     }
 
-    /// Adds a follower, unless there are `max` already.
+    /// Adds a follower, unless there are `max` already. Returns whether it was added.
     pub(crate) fn add(&self, follower: Arc<FollowerStatus>, max: usize) -> bool {
         let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
         let has_room = followers.len() < max;
@@ -79,9 +86,10 @@ impl ReplicationStatus {
 /// The leader's view of a follower.
 #[derive(Debug, Default)]
 pub struct FollowerStatus {
-    /// The first address at which it serves clients, or the name of its node.
+    /// For a member of a group the name of its node, otherwise the first address at which the
+    /// follower serves clients.
     pub name: String,
-    /// The address that it connects from.
+    /// The address from which the follower has connected.
     pub address: String,
     state: Mutex<FollowerState>,
 }
@@ -99,10 +107,12 @@ struct FollowerState {
     round_trip: Duration,
 }
 
-/// A heartbeat that was sent: its time on the clock of latencies, and on that of election promises.
+/// A heartbeat that was sent.
 #[derive(Clone, Copy, Debug)]
 struct SentHeartbeat {
+    /// The send time, for the round trip.
     at: Instant,
+    /// The send time on the clock of election promises.
     boot_millis: Millis,
     /// The age of the oldest unsent change at that time, in milliseconds.
     behind: Millis,
@@ -126,9 +136,9 @@ pub struct FollowerStats {
     pub counts: SenderCounts,
     /// Whether a full sync is under way.
     pub is_full_syncing: bool,
-    /// Unsent bytes of the journals.
+    /// The number of bytes of the journals that the follower's sender has not read yet.
     pub lag_bytes: u64,
-    /// Changes that are unsent, or not acknowledged.
+    /// The number of changes that are unsent or not acknowledged.
     pub lag_keys: u64,
     /// The upper bound of the replication lag.
     pub lag: Duration,
@@ -196,7 +206,8 @@ impl FollowerStatus {
         acked
     }
 
-    /// The current values for statistics.
+    /// The current values for statistics. `lag_keys` includes sent changes without an
+    /// acknowledgement, and `lag` the time of a round trip.
     pub fn stats(&self) -> FollowerStats {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stats = state.stats;
@@ -217,7 +228,7 @@ pub struct LinkStatus {
 #[derive(Clone, Debug, Default)]
 struct LinkState {
     stats: LinkStats,
-    /// The arrival time of the last heartbeat with a known lag.
+    /// The time at which bytes last arrived from the leader while its lag was known.
     heard: Option<Instant>,
     is_connected: bool,
     /// The time at which the last connection ended.
@@ -231,22 +242,27 @@ pub struct LinkStats {
     pub state: &'static str,
     /// Whether the items are those of the leader, apart from replication lag.
     pub is_synced: bool,
-    /// The upper bound of the replication lag; `None` while a sync is under way.
+    /// The upper bound of the replication lag; `None` during a sync, and before the first heartbeat
+    /// with a known lag.
     pub lag: Option<Duration>,
     behind: Duration,
-    /// The sum of the offsets of the last watermark, in bytes; `None` before the first.
+    /// The sum of the offsets of the last watermark, in bytes; `None` before the first, and during
+    /// a sync.
     pub offset: Option<u64>,
-    /// The time since the last heartbeat with a known lag.
+    /// The time since bytes last arrived from the leader while its lag was known; `None` before the
+    /// first heartbeat with a known lag.
     pub silence: Option<Duration>,
-    /// The time since the last connection ended.
+    /// The time since the last connection ended, even if there is a new one; `None` if none has
+    /// ended.
     pub down: Option<Duration>,
     /// The counters of the stream.
     pub counts: ApplierCounts,
     /// The number of connections to the leader so far.
     pub connections: u64,
-    /// The number of bytes from the leader.
+    /// The number of bytes received from leaders so far.
     pub received_bytes: u64,
-    /// The reason why there is no connection; empty while there is one.
+    /// The reason why there is no connection; empty while there is one, and when this node has
+    /// started to lead.
     pub error: String,
 }
 

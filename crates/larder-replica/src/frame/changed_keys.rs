@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 
 /// The maximum size of the keys of a delta sync, in bytes. With more, the follower needs a full sync.
 pub const CHANGED_KEYS_LEN_MAX: usize = 4 << 20;
-/// A frame is full at this many bytes.
+/// The length of encoded keys at which a frame ends, in bytes.
 const CHANGED_KEYS_FRAME_LEN: usize = 16 << 10;
 
 /// The type of the frame.
 const CHANGED_KEYS: u8 = 20;
 
-/// Some of the keys that a follower has changed, encoded: see [`ChangedKeys::keys`].
+/// Some of the keys of a delta sync, encoded: see [`ChangedKeys::keys`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangedKeys<'b> {
     /// This is the last frame of keys.
@@ -36,7 +36,7 @@ impl<'b> ChangedKeys<'b> {
         Fields::new(self.keys).all(CHANGED_KEYS, Fields::key)
     }
 
-    /// Reads the fields of a frame.
+    /// Reads the fields of a frame; `None` if they are malformed. Does not validate the keys.
     pub(super) fn read(fields: &mut Fields<'b>) -> Option<Self> {
         Some(Self { is_last: fields.flag()?, keys: fields.rest() })
     }

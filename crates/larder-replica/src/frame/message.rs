@@ -12,9 +12,10 @@ pub const VERSION: u16 = 5;
 
 /// The maximum length of a frame without its header, in bytes.
 pub const FRAME_LEN_MAX: usize = 1 << 20;
-/// The maximum length of a frame from a peer that is not authenticated, or that only sends short frames.
+/// The maximum length of a frame without its header, in bytes, from a peer that is not
+/// authenticated or that only sends short frames.
 pub const HANDSHAKE_FRAME_LEN_MAX: usize = 64 << 10;
-/// The maximum length of one part of a large value.
+/// The maximum length of one part of a large value, in bytes.
 pub const PART_LEN_MAX: usize = 64 << 10;
 
 /// Encodes an unknown replication lag.
@@ -27,7 +28,7 @@ pub enum Frame<'b> {
     Hello {
         /// The version of the peer's format.
         version: u16,
-        /// A random number, which the leader's proof covers.
+        /// A random number. The proofs of both sides cover it.
         nonce: Nonce,
         /// A name for logs and statistics; for a member, the name of its node.
         name: &'b str,
@@ -38,7 +39,7 @@ pub enum Frame<'b> {
     },
     /// The leader proves that it has the secret, and requires the same of the peer.
     Challenge {
-        /// A random number, which the peer's proof covers.
+        /// A random number. The proofs of both sides cover it.
         nonce: Nonce,
         /// The leader's proof.
         proof: [u8; 32],
@@ -51,17 +52,18 @@ pub enum Frame<'b> {
     Accepted {
         /// The boot number of the leader's process.
         boot: u64,
-        /// The leader's epoch in its group; 0 without a group.
+        /// The epoch of the leader of a group; 0 if the process leads no group.
         epoch: u32,
     },
-    /// A full sync starts: the follower drops all its items.
+    /// A full sync starts. A follower removes all its items; an importing leader removes none.
     FullSyncStart {
         /// The number of flushes of the leader so far.
         generation: u64,
     },
     /// States of items.
     Batch(Batch<'b>),
-    /// The follower has all changes up to these journal offsets, and all flushes that were sent.
+    /// After the frames so far, the follower has all changes before these journal offsets, and all
+    /// flushes that were sent.
     Watermark {
         /// Counts the watermarks of a connection, from 1.
         number: u64,
@@ -75,7 +77,7 @@ pub enum Frame<'b> {
         /// The number of flushes of the leader so far.
         generation: u64,
     },
-    /// The full sync or delta sync is complete. From here on the follower is as up to date as the stream.
+    /// The full sync or delta sync is complete. A `Watermark` follows.
     SyncEnd,
     /// A delta sync starts: the follower keeps its items, and sends the keys of all changes that the new leader may
     /// lack.
@@ -85,7 +87,7 @@ pub enum Frame<'b> {
         /// The number of flushes of the new leader when its leadership started.
         generation: u64,
     },
-    /// Keys that the follower has changed and the new leader may lack.
+    /// Keys of changes that the follower has applied and the new leader may lack.
     ChangedKeys(ChangedKeys<'b>),
     /// The follower notes its journal offsets. They become usable with the next `CheckpointSettled`.
     Checkpoint,
@@ -98,15 +100,16 @@ pub enum Frame<'b> {
     Heartbeat {
         /// Counts the heartbeats of a connection, from 1.
         number: u64,
-        /// The age of the oldest change that the leader has not sent yet, in milliseconds. `None` while another node may
-        /// lead already: this node does not know the changes of that leader.
+        /// The age of the oldest change that the leader has not sent yet, in milliseconds. `None`
+        /// if another node may lead already, because this node does not know the changes of that
+        /// leader, and in an export.
         lag_ms: Option<u32>,
         /// The send time, in milliseconds on a clock of the leader.
         sent: u64,
     },
     /// The follower has applied all frames up to these.
     Ack {
-        /// The number of the last batch.
+        /// The number of the last batch. Parts of the large value at its end may be missing.
         batch: u64,
         /// The number of the last heartbeat.
         heartbeat: u64,
@@ -114,8 +117,8 @@ pub enum Frame<'b> {
         watermark: u64,
         /// No full sync or delta sync is under way or needed.
         is_synced: bool,
-        /// The follower promises not to stand for election for [`PROMISE_TIME`](crate::PROMISE_TIME) after this
-        /// heartbeat.
+        /// The follower promises not to stand for election for
+        /// [`PROMISE_TIME`](crate::PROMISE_TIME) after it has received this heartbeat.
         promises: bool,
     },
     /// The importing leader has all items of the slots: the exporting leader must release the slots, that is answer no
@@ -127,7 +130,7 @@ pub enum Frame<'b> {
     Open {
         /// The number of the conversation on this connection.
         route: u64,
-        /// The client protocol; the forwarding side defines the numbers.
+        /// The number of the client protocol. larder-cluster defines these numbers.
         conversation: u8,
     },
     /// Bytes of forwarded requests.
@@ -163,9 +166,9 @@ pub enum Frame<'b> {
 /// The membership that a peer claims in its `Hello`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HelloMember<'b> {
-    /// Its cluster and group: `CLUSTER/GROUP`.
+    /// The peer's cluster and group: `CLUSTER/GROUP`.
     pub group: &'b str,
-    /// The boot number of its process.
+    /// The boot number of the peer's process.
     pub boot: u64,
 }
 
@@ -187,11 +190,11 @@ pub enum ReplyEnd {
     Partial,
     /// The reply continues after a `Continue`.
     Paused,
-    /// All requests are answered.
+    /// The reply ends. All requests of the batch are answered.
     Done,
     /// The client's connection must be closed.
     Close,
-    /// This node does not lead, and has answered none of the requests.
+    /// This node does not lead, or does not own the keys. It has executed none of the requests.
     NotLeader,
 }
 

@@ -13,7 +13,7 @@
 //! | purpose | leader sends | peer sends |
 //! |---|---|---|
 //! | follow | the stream of changes, `Heartbeat` | `Ack`, in a delta sync `ChangedKeys` |
-//! | import | the stream of changes of some slots, `Barrier` | `Ack`, `ReleaseSlots` |
+//! | import | the stream of changes of some slots, `Heartbeat`, `Barrier` | `Ack`, `ReleaseSlots` |
 //! | forward | `Reply`, `Heartbeat` | `Open`, `Request`, `Continue`, `Close` |
 //!
 //! `fields.rs` has headers and fields, `message.rs` the frames, `state.rs` the states of items in a batch, and

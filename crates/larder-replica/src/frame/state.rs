@@ -63,7 +63,7 @@ pub struct ItemState<'b> {
 /// The value of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueState<'b> {
-    /// The value.
+    /// A value within the batch.
     Whole(&'b [u8]),
     /// The length of a value that follows the batch in `Part` frames. Only the last state of a batch has this.
     InParts(u64),
@@ -89,7 +89,7 @@ impl<'b> Batch<'b> {
         Fields::new(self.states).all(BATCH, state)
     }
 
-    /// Reads the fields of a frame.
+    /// Reads the fields of a frame; `None` if they are malformed. Does not validate the states.
     pub(super) fn read(fields: &mut Fields<'b>) -> Option<Self> {
         Some(Self { number: fields.number()?, states: fields.rest() })
     }
@@ -139,7 +139,7 @@ fn state<'b>(fields: &mut Fields<'b>) -> Option<State<'b>> {
 /// Encodes a batch, one state at a time.
 #[derive(Debug)]
 pub struct BatchWriter {
-    /// Where the batch starts in the output.
+    /// The offset in the output at which the frame of the batch starts.
     offset: usize,
     states: usize,
 }

@@ -40,14 +40,17 @@ use larder_replica::{
 use std::collections::BTreeMap;
 
 const NODES: usize = 3;
-/// The time with faults, the time within which a leader must exist then, and the time until all members must be in sync,
-/// in milliseconds.
+/// The time with faults, in milliseconds.
 const FAULTS: u64 = 20_000;
+/// The time after the faults within which exactly one leader must answer, in milliseconds.
 const RECOVERY: u64 = 3000;
+/// The time after `RECOVERY` within which all members must be in sync, in milliseconds.
 const QUIET: u64 = 3000;
+/// The time of one step, in milliseconds.
 const STEP: u64 = 10;
-/// The timeout of a request to the coordinator.
+/// The timeout of a request to the coordinator, in milliseconds.
 const REQUEST_TIMEOUT: u64 = 600;
+/// The lifetime of a lease at the coordinator, in milliseconds.
 const LEASE: u64 = 2000;
 
 enum Answer {
@@ -65,8 +68,9 @@ struct PendingRequest {
 
 struct Node {
     name: String,
-    /// The pace of the clock, in thousandths of real time, and its initial value.
+    /// The pace of the clock, in thousandths of real time.
     pace: u64,
+    /// The value of the clock at the start, in milliseconds.
     offset: u64,
     member: Option<Member>,
     request: Option<PendingRequest>,
@@ -95,8 +99,9 @@ struct World {
     promised: BTreeMap<Process, u64>,
     leases: BTreeMap<String, (u64, u64)>,
     is_coordinator_down: bool,
-    /// The cut links to the coordinator, and those between nodes, in each direction.
+    /// Whether the link of each node to the coordinator is cut.
     is_coordinator_cut: [bool; NODES],
+    /// Whether the link from one node (first index) to another (second index) is cut.
     is_cut: [[bool; NODES]; NODES],
     messages: Vec<(u64, usize, usize, Message)>,
     /// Swaps that have timed out, and the times at which they take effect.
@@ -299,7 +304,8 @@ impl World {
         }
     }
 
-    /// Checks that a swap obeys the rules.
+    /// Checks the record of a swap before it takes effect: its epoch, and whether its leader has
+    /// the items and has not broken an election promise.
     fn check_record(&mut self, requester: usize, record: &Record) {
         assert!(record.in_sync.contains(&record.leader));
         let Some(before) = &self.record else { return assert_eq!(record.epoch, 1) };

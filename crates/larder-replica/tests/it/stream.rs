@@ -159,13 +159,14 @@ fn an_interrupted_full_sync_starts_again() {
     assert_eq!(follower.applier.position(), None);
 }
 
-/// One writer writes as many keys between two steps as a step takes. Another one has written a key before.
+/// One writer writes more keys between two steps than a step takes. Another writer has written a
+/// key before.
 #[test]
 fn a_journal_that_is_always_full_does_not_starve_another_one() {
     const MANY: u32 = 300;
     let at = |millis| Now { millis, ..Now::default() };
     let mut has_waited = false;
-    // The number of steps before determines which journal is first.
+    // The number of earlier steps determines the journal from which the next step takes keys first.
     for idle_steps in 1..4 {
         let leader = Node::new(1);
         let (mut busy, mut other) = (leader.cache.engine(), leader.cache.engine());

@@ -11,12 +11,14 @@ pub(super) struct Coordinator {
     pub(super) groups: Vec<GroupState>,
 }
 
-/// The record of a group, the epoch in which its leadership started, and the end of the leader's lease.
+/// A group at the coordinator.
 #[derive(Clone)]
 pub(super) struct GroupState {
     pub(super) record: Record,
     pub(super) revision: Revision,
+    /// The epoch in which the current leadership started.
     pub(super) since: u32,
+    /// The end of the leader's lease.
     pub(super) until: u64,
 }
 

@@ -6,7 +6,7 @@ use super::world::World;
 use larder_replica::Migration;
 
 impl World {
-    /// The next step of an exporting leader.
+    /// Runs the next step of each export of a node.
     pub(super) fn run_exporter(&mut self, n: usize) {
         for link in 0..self.links.len() {
             let Link {
@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    /// The connections of an exporter break, or time out.
+    /// Closes all export connections of a node.
     pub(super) fn close_links(&mut self, n: usize) {
         for link in 0..self.links.len() {
             if self.links[link].exporter == n && !self.links[link].is_closed {
@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    /// A leader without an import removes the items of other groups.
+    /// Removes the items of slots of other groups, if the node leads and has no import.
     pub(super) fn remove_foreign_items(&mut self, n: usize) {
         let Some(leadership) = self.nodes[n].leads_since else { return };
         // A swap without an answer may have completed a planned import already.

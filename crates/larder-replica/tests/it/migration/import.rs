@@ -11,7 +11,7 @@ impl World {
         self.nodes[n].call = Some(Call { request, purpose, answer: None });
     }
 
-    /// Reads the map, or revokes a failed release.
+    /// Sends a request that reads the map, or that revokes a failed release.
     pub(super) fn refresh_map(&mut self, n: usize) {
         let node = &mut self.nodes[n];
         if node.call.is_some() {
@@ -110,7 +110,7 @@ impl World {
         self.next_migration(n).filter(|planned| number(&planned.to) == self.nodes[n].group)
     }
 
-    /// The next step of an importing leader.
+    /// Runs the next step of a node's import, or abandons it.
     pub(super) fn run_importer(&mut self, n: usize) {
         let Some(leadership) = self.nodes[n].leads_since else { return self.abandon_import(n) };
         if !self.is_serving(n, leadership) {
@@ -253,7 +253,7 @@ impl World {
         }
     }
 
-    /// Abandons an import.
+    /// Abandons an import. A swap of it without an answer stays pending.
     pub(super) fn abandon_import(&mut self, n: usize) {
         let Some(import) = &self.nodes[n].import else { return };
         let has_pending_swap = import.has_pending_swap;
@@ -264,7 +264,7 @@ impl World {
     pub(super) fn finish_import(&mut self, n: usize) {
         let node = &mut self.nodes[n];
         let Some(import) = node.import.take() else { return };
-        // The last request continues without the import, and may still take effect.
+        // The last request of the import may still take effect.
         let is_takers = |call: &mut Call| {
             matches!(
                 call.purpose,

@@ -16,8 +16,9 @@
 //! ```
 //! Each seed runs twice, and must give the same trace both times.
 //!
-//! Each of these mutations was made once, and made the test fail. Those in the lower part are mutations of the steps that
-//! this file models, as `migration/import.rs` and `export.rs` of larder-cluster carry them out:
+//! Each of these mutations was made once, and made the test fail. Those in the upper part are
+//! mutations of the real code. Those in the lower part are mutations of this model, which follows
+//! the steps of `migration/import.rs` and `export.rs` in larder-cluster:
 //!
 //! | mutation | failing seeds of 2,000 |
 //! |---|---|
@@ -53,13 +54,15 @@ use world::World;
 
 const GROUPS: usize = 3;
 const NODES: usize = 2;
-/// The slots whose keys the model has.
+/// The slots that the model uses. Each has one key.
 const WATCHED: [u16; 6] = [0, 900, 1800, 2700, 3600, 4095];
-/// The number of steps with faults, and of steps without them within which all migrations must complete.
+/// The number of steps with faults.
 const STEPS: u32 = 5000;
+/// The number of steps after the faults within which all migrations must complete.
 const RECOVERY_STEPS: u32 = 20_000;
-/// The lifetime of a leader's lease, and the time before its end at which the leader stops answering, in milliseconds.
+/// The lifetime of a leader's lease, in milliseconds.
 const LEASE: u64 = 500;
+/// The time before the end of its lease at which a leader stops answering, in milliseconds.
 const MARGIN: u64 = 50;
 
 fn one_in(random: &Random, of: u64) -> bool {

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 /// The reason of a request to the coordinator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Read the map, in this leadership.
+    /// Read the map. Holds the leadership in which the node sent the request.
     Refresh(Option<u32>),
     RevokeRelease,
     /// Make an earlier swap fail: read the map, then replace it by an equal one.
@@ -36,7 +36,7 @@ pub(super) struct Node {
     pub(super) paused_until: u64,
     /// The value of each watched slot's key.
     pub(super) items: [Option<u64>; WATCHED.len()],
-    /// The slot of a write under way.
+    /// The index in `WATCHED` of the slot of a write under way.
     pub(super) batch: Option<usize>,
     /// The request under way; a node has at most one.
     pub(super) call: Option<Call>,
@@ -48,7 +48,7 @@ pub(super) struct Node {
 pub(super) struct Import {
     pub(super) planned: Migration,
     pub(super) leadership: u32,
-    /// The connection, the exporting leader, and its epoch.
+    /// The index of the connection in `World::links`, the exporting leader, and its epoch.
     pub(super) link: Option<(usize, Process, u32)>,
     pub(super) has_items: bool,
     /// The revision of the map that was read before the request for the release.

@@ -106,7 +106,7 @@ impl World {
         is_ready && self.time < node.serves_until
     }
 
-    /// Whether a node believes that its group owns a slot.
+    /// Whether a node's group owns a slot, by the node's own map and releases.
     pub(super) fn has(&self, n: usize, slot: u16) -> bool {
         let ownership = &self.nodes[n].ownership;
         ownership.owner_of(slot).is_none_or(|owner| owner == ownership.group())
@@ -215,7 +215,7 @@ impl World {
         }
     }
 
-    /// A leader may give up its lease, as in a leadership transfer.
+    /// Ends the lease of a leader early in one of four cases, as in a leadership transfer.
     pub(super) fn stop_leading(&mut self, n: usize) {
         let node = &mut self.nodes[n];
         let group_state = &mut self.coordinator.groups[node.group];
@@ -246,14 +246,14 @@ impl World {
         }
     }
 
-    /// A follower applies some of its leader's changes.
+    /// Applies some of the leader's changes at its follower.
     pub(super) fn follow(&mut self, group: usize) {
         let len = index(&self.random, self.behind[group].len() + 1);
         let changes: Vec<_> = self.behind[group].drain(..len).collect();
         self.apply_to_followers(group, &changes);
     }
 
-    /// The follower applies all changes of its leader.
+    /// Applies all changes of the leader at its follower.
     pub(super) fn wait_for_followers(&mut self, group: usize) {
         let changes = std::mem::take(&mut self.behind[group]);
         self.apply_to_followers(group, &changes);
@@ -268,7 +268,7 @@ impl World {
         }
     }
 
-    /// A leader changes an item.
+    /// Changes an item of a leader, and sends the change on the connections that export its slot.
     pub(super) fn change(&mut self, n: usize, i: usize, value: Option<u64>) {
         self.nodes[n].items[i] = value;
         self.behind[self.nodes[n].group].push((i, value));
@@ -279,7 +279,7 @@ impl World {
         }
     }
 
-    /// A client sends a write to the leader that answers for its slot.
+    /// Starts a write at the leader that answers for a random slot.
     pub(super) fn start_write(&mut self) {
         let i = index(&self.random, WATCHED.len());
         let answers = |n: &usize| self.answers(*n, WATCHED[i]);

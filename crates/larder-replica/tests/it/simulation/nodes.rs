@@ -30,8 +30,9 @@ pub(super) struct Process<C: Cache> {
 pub(super) struct Link<C: Cache> {
     pub(super) sender: Sender<Hooked<C::Engine>>,
     pub(super) is_idle: bool,
-    /// Bytes in transit, and the time since when there are any.
+    /// Bytes in transit.
     pub(super) sent: Vec<u8>,
+    /// The time since when there have been bytes in transit.
     pub(super) sent_since: u64,
     /// No bytes arrive.
     pub(super) is_cut: bool,
@@ -46,8 +47,9 @@ pub(super) struct Follower<C: Cache> {
     pub(super) is_paused: bool,
     /// A delta sync is under way: items may go back in time, to the state of the new leader.
     pub(super) is_delta_syncing: bool,
-    /// The number of leaders so far at the last connection, and whether the follower has missed one since.
+    /// The number of leaders so far at the time of the last connection.
     pub(super) leaders: u64,
+    /// The leader has changed between the last two connections. Also true after the first.
     pub(super) has_missed_leader: bool,
     /// For each key, the number of full syncs and the order of the write at the last read.
     pub(super) seen: HashMap<u64, (u64, u64)>,

@@ -23,12 +23,14 @@ type Make<C> = Rc<dyn Fn(u64) -> C>;
 const KEYS: u64 = 24;
 pub(super) const FOLLOWERS: usize = 2;
 pub(super) const WRITERS: usize = 2;
-/// The number of steps with faults, and of steps without them within which all nodes must converge.
+/// The number of steps with faults.
 const STEPS: u32 = 400;
+/// The number of steps after the faults within which all nodes must converge.
 const QUIET_STEPS_MAX: u32 = 4000;
 /// The time at the start of the simulation, in milliseconds.
 const START: u64 = 1_000_000_000;
-/// The bytes of long journals. Short ones hold only a few keys.
+/// The length of long journals in bytes, for all handles of a process. Short journals hold only a
+/// few keys.
 const JOURNALS_LEN: usize = 32 << 10;
 /// The maximum difference of the paces of two clocks, in thousandths.
 const PACES: u64 = 20;
@@ -43,13 +45,14 @@ pub(crate) struct World<C: Cache> {
     make: Make<C>,
     complete: Complete,
     random: Random,
-    /// The bytes of a process's journals.
+    /// The length of a process's journals in bytes; 0: the minimum length.
     journals_len: usize,
     time: Cell<u64>,
     /// The pace of each clock, in thousandths.
     paces: Vec<u64>,
-    /// The maximum time in transit so far, in milliseconds, and the number of leaders so far.
+    /// The maximum time in transit so far, in milliseconds.
     delay_max: Cell<u64>,
+    /// The number of leaders so far.
     leaders: Cell<u64>,
     depth: Cell<u32>,
     writes: Cell<u64>,
@@ -112,7 +115,7 @@ impl<C: Cache> World<C> {
         Now { secs, millis: u16::try_from(millis % 1000).unwrap() }
     }
 
-    /// Lets other users act between two steps of one.
+    /// Lets other users of the cache act between two steps of a user in `role`.
     fn interrupt(&self, role: Role) {
         if self.depth.get() >= 2 || !one_in(&self.random, 6) {
             return;
