@@ -17,7 +17,7 @@
 //! # Invariants
 //! - The region contains offsets, never pointers.
 //! - A segment goes through the states that `table` draws. Free segments are only in the allocator.
-//! - Memory is reused one epoch after the last index word into it was removed, and after its last
+//! - Memory is reused after the epoch in which its last index word was removed, and after its last
 //!   lease ended.
 
 pub(crate) mod allocator;
