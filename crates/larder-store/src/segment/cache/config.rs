@@ -19,7 +19,8 @@ pub struct Config {
     pub seed: u64,
     /// Evict items to make room. Otherwise a full cache refuses stores.
     pub evict: bool,
-    /// The largest value, in bytes. The cache always refuses values above half of the limit.
+    /// The maximum length of a value in bytes. The cache also refuses uploads of more than half the
+    /// limit.
     pub item_size_max: usize,
     /// The number of handles that write. It determines the reserve of free segments, and how many
     /// segments each handle may have open.
@@ -27,7 +28,7 @@ pub struct Config {
     /// The weight of item size in eviction, from 0 (none) to 1 (evict as few items as possible,
     /// however large). The default is [`crate::eviction::SIZE_EXPONENT`].
     pub size_exponent: f64,
-    /// The flash tier for evicted items, if there is one.
+    /// The flash tier for evicted items; `None` for a cache without one.
     pub flash: Option<FlashConfig>,
 }
 
@@ -39,7 +40,7 @@ impl Config {
         shape.ok_or(ConfigError::Limit { min: limit_min(classes), max: REGION_MAX })
     }
 
-    /// The bytes of a typical item besides key and value, index word and ghosts included.
+    /// The length in bytes of a typical item without key and value, index word and ghosts included.
     pub(crate) fn overhead(&self) -> usize {
         if self.cas { 31 } else { 23 }
     }
