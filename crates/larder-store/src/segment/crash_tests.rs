@@ -27,7 +27,7 @@ mod on_flash;
 
 const NOW: Seconds = Seconds(1_000_000);
 
-/// The number of stores for each store before which the process dies.
+/// Returns a number of stores: the process dies before one in this many.
 fn crash_step() -> usize {
     std::env::var("LARDER_CRASH_STEP").map_or(5, |step| step.parse().expect("a number"))
 }
@@ -39,7 +39,7 @@ type Known = Option<(Vec<u8>, u32, Expiry)>;
 struct Oracle {
     /// The acknowledged state of each key that was used; `None` if the key was removed or evicted.
     known: HashMap<Vec<u8>, Known>,
-    /// The state after the unfinished change of the keys that it changes.
+    /// The state that the unfinished change will give to each key that it changes.
     changing: HashMap<Vec<u8>, Known>,
     /// Keys that were evicted during a change.
     may_miss: Vec<Vec<u8>>,

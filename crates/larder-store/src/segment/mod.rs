@@ -40,10 +40,10 @@
 //!    blocks. No thread holds two stripes. The list of members is locked before the idle state of a
 //!    member, and that before the allocator; a thread that holds the allocator, the list of walks
 //!    or the pool takes no other lock.
-//! 6. All items that were stored before a flush are in segments whose sequence is below the floor,
-//!    and no thread appends to these segments or copies items out of them afterwards. To ensure
-//!    this, the floor rises and segments get their sequence under the allocator's lock, and a
-//!    writer reads the floor after its segment was opened.
+//! 6. All items that were stored before a flush are in segments or pages whose sequence is below
+//!    the floor, and no thread appends to these or copies items out of them afterwards. To ensure
+//!    this, the floor rises and segments and pages get their sequence under the allocator's lock,
+//!    and a writer reads the floor after its segment was opened.
 
 mod background;
 mod cache;

@@ -10,14 +10,14 @@ use std::fmt;
 pub struct Config {
     /// The memory for items, index and bookkeeping together, in bytes.
     pub limit_bytes: usize,
-    /// Keep a CAS for each item: 8 bytes.
+    /// Whether each item has a CAS, which takes 8 bytes.
     pub cas: bool,
     /// The size classes of the statistics.
     pub classes: SizeClasses,
     /// The seed of the hash function. The program that starts a cache draws it at random, so that
     /// clients can't choose keys that collide.
     pub seed: u64,
-    /// Evict items to make room. Otherwise a full cache refuses stores.
+    /// Whether to evict items to make room. If false, a full cache refuses stores.
     pub evict: bool,
     /// The maximum length of a value in bytes. The cache also refuses uploads of more than half the
     /// limit.
@@ -46,7 +46,7 @@ impl Config {
     }
 }
 
-/// Why a cache could not be created.
+/// The reason why a cache could not be created.
 #[derive(Debug)]
 pub enum ConfigError {
     /// The limit is too low for index, queues and reserve, or higher than index words can address.

@@ -61,7 +61,7 @@ pub(crate) struct Evacuation {
     pub(crate) demoted: usize,
 }
 
-/// The reason to empty a segment. Decides between moving and dropping its live items.
+/// The reason to empty a segment, which decides whether live items are moved, demoted or evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvacuationReason {
     /// Much of the segment is dead. All live items are moved; if there is no memory for that, a

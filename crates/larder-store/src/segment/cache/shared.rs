@@ -29,7 +29,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 pub(crate) struct Shared {
     pub(crate) index: Index<Table>,
     pub(crate) alloc: Mutex<Alloc>,
-    /// Locked by the handle that grows the index.
+    /// Locked by the handle that grows the index or makes the table of tags.
     pub(crate) growth: Mutex<()>,
     pub(crate) members: Mutex<Vec<Arc<Member>>>,
     /// The counters of dropped handles.

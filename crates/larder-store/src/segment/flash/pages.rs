@@ -19,7 +19,7 @@ pub(crate) enum PageState {
     Open,
     Full,
     Emptying,
-    /// The page could not be written or read. It is never used again.
+    /// The page could not be written or read. It is not used again.
     Bad,
 }
 

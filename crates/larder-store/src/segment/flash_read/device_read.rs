@@ -28,8 +28,8 @@ const LEN_PER_SECOND: usize = 16 << 20;
 pub(crate) struct Read {
     shared: Arc<Shared>,
     /// The hash for which the read was started.
-    /// The index word for which the read was started.
     hash: u64,
+    /// The index word for which the read was started.
     slot: Slot,
     origin: Origin,
     /// The second at which the item's page was opened.

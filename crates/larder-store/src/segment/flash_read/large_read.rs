@@ -23,8 +23,8 @@ struct State {
     /// Whether the segments are linked as a chain, which lookups may have found.
     is_linked: bool,
     /// The number of reads that were started: of the head and of pieces.
-    /// The number of reads that have ended.
     begun: usize,
+    /// The number of reads that have ended.
     ended: usize,
     has_failed: bool,
 }

@@ -42,7 +42,7 @@ struct WalkItem {
     hash: u64,
     /// The index word that was found.
     slot: Slot,
-    /// `None` if the read has not started.
+    /// The read of the item; `None` before it has started.
     read: Option<Arc<dyn ItemRead>>,
 }
 
@@ -87,7 +87,7 @@ impl WalkReads {
 }
 
 impl Drop for WalkReads {
-    /// Keeps the reads from waking the walk's caller. They continue.
+    /// Removes the waker of the walk. The reads continue.
     fn drop(&mut self) {
         *self.alarm.waker() = None;
     }

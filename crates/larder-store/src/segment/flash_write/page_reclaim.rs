@@ -212,7 +212,7 @@ impl Handle {
     fn wait_for_readers_of(&self, flash: &Flash, page: Page<'_>, emptying: &PageReclaim) {
         fence(Ordering::SeqCst);
         while page.reads().load(Ordering::Acquire) > 0 && !flash.queue.is_stopping() {
-            // Reads may have ended whose requests cannot continue.
+            // Aborts reads that have ended and whose requests cannot continue.
             flash.abort_reads(Seconds(u32::MAX), Some(emptying.page as usize));
             flash.queue.wait(SHORT_PATIENCE);
         }

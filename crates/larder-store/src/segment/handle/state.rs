@@ -23,8 +23,8 @@ pub struct Handle {
     pub(crate) pin: Pin<PinOwner>,
     pub(crate) member: Arc<Member>,
     pub(crate) now: Now,
-    /// The writing state, from the first write of a batch to its end. At other times the [`Member`]
-    /// has it.
+    /// The writing state during writes, at most from the first write of a batch to the batch's end;
+    /// `None` while the [`Member`] has it.
     pub(crate) writing: Option<Box<Writing>>,
     /// The progress of the search for expired items.
     pub(crate) crawl: Crawl,

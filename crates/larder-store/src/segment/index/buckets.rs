@@ -26,7 +26,7 @@ use super::slot::{FREQ_MAX, GROWTH_BITS, Pattern, Slot, tag};
 use crate::segment::sync::{AtomicU32, AtomicU64, Ordering, fence, wait_a_little};
 use std::collections::HashSet;
 
-/// Words in a bucket: one cache line.
+/// The number of words in a bucket, which is one cache line.
 pub(crate) const BUCKET_SLOTS: usize = 8;
 
 /// The maximum number of buckets that an insert searches for a free word by moving other words.
@@ -39,7 +39,6 @@ const SEARCHED_MAX: usize = 64;
 /// then in their first bucket, and both buckets are full for 10 % of the new keys. If the first
 /// bucket were always filled first, the numbers would be 90 % and 25 %; if the emptier bucket were
 /// always used, 68 % and 4 %.
-/// and 4 %.
 const ROOM_MIN: usize = 3;
 
 /// The memory of the buckets, of the number of buckets and of the stripes.
@@ -98,7 +97,8 @@ impl<B: Buckets> Index<B> {
         index
     }
 
-    /// An index over `buckets` that are in use already. `first_len` was their first number.
+    /// An index over `buckets` that are in use already. `first_len` is the number of buckets that
+    /// it had at first.
     pub(crate) fn over(buckets: B, first_len: usize, stripes: usize) -> Self {
         assert!(first_len.is_power_of_two() && stripes.is_power_of_two());
         assert!(2 * stripes <= first_len);

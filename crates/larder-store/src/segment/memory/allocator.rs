@@ -10,8 +10,8 @@ use crate::eviction::{GhostClock, Kind, Queues, Sealed, Sweep, Victim};
 use crate::segment::sync::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 
-/// The maximum share of all segments for index and ghosts after the limit was lowered, in percent.
-/// The index does not shrink, and items need the rest.
+/// The maximum share of all segments for index, ghosts and tags after the limit was lowered, in
+/// percent. The index does not shrink, and items need the rest.
 const INDEX_SHARE_MAX: usize = 60;
 /// The same share for a cache with flash, where index words use most of the memory. It also limits
 /// the growth of the index.
@@ -23,9 +23,9 @@ pub(crate) const DEAD_LEVELS: usize = 35;
 /// Memory that no index word refers to any more. Readers may still find it until an epoch ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetiredMemory {
-    /// The last epoch in which readers could find it.
+    /// The last epoch in which readers could find the memory.
     pub(crate) epoch: u64,
-    /// The segment, or the first of a chain.
+    /// The number of the segment, or of the first segment of a chain.
     pub(crate) first: u32,
     /// The number of segments.
     pub(crate) segments: usize,
@@ -37,13 +37,13 @@ pub(crate) struct QueueEntry {
     pub(crate) segment: u32,
     /// See [`DEAD_LEVELS`].
     pub(crate) dead_level: usize,
-    /// When all of its items have expired, in seconds; `None` if some never expire.
+    /// The second by which all items of the segment have expired; `None` if some never expire.
     pub(crate) last_expiry: Option<u32>,
 }
 
 impl QueueEntry {
-    /// The current properties of a segment. The caller has set its state before, so that a thread
-    /// that marks an item dead afterwards sees the state and updates the level.
+    /// The current properties of a segment. The caller has set the segment's state before, so that
+    /// a thread that marks an item dead afterwards sees the state and updates the level.
     pub(crate) fn of(table: &Table, segment: u32) -> Self {
         let entry = table.entry(segment);
         let last_expiry = entry.last_expiry().load(Ordering::Relaxed);
@@ -366,7 +366,7 @@ impl Alloc {
         }
     }
 
-    /// The dead level of a queued segment.
+    /// The dead level of a queued segment; `None` if the segment is not queued.
     fn level_of(&self, segment: u32) -> Option<usize> {
         usize::from(self.dead_level[segment as usize]).checked_sub(1)
     }

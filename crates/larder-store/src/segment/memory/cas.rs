@@ -11,8 +11,9 @@
 //! item is above the rest of a handle's block, the handle takes another block. Blocks are short, so
 //! that a key that many handles write alternately uses at most 32 values for each write: at a
 //! million such writes a second the counter lasts for over three months, and at a million other
-//! writes for nine years. Then it starts over. A new epoch moves the counter to the epoch's start.
-//! The rest of a handle's block then belongs to an epoch in which no other server drew values.
+//! writes a second for nine years. Then it starts over. A new epoch moves the counter to the
+//! epoch's start. The rest of a handle's block then belongs to an epoch in which no other server
+//! drew values.
 
 use super::header_page::CasWords;
 use crate::segment::sync::Ordering;

@@ -47,7 +47,7 @@ impl Epoch {
     }
 }
 
-/// The epoch in which a handle started to read, visible to all handles.
+/// The epoch in which a handle started to read, visible to all handles; 0 while it does not read.
 #[derive(Debug, Default)]
 pub(crate) struct PinSlot(AtomicU64);
 
@@ -104,8 +104,8 @@ impl<S: AsRef<PinSlot>> Pin<S> {
         self.in_batch
     }
 
-    /// Leaves the slot until [`Pin::resume`], although a batch is open. Nothing that was read
-    /// before may be used afterwards. Until then, no thread waits for this pin.
+    /// Leaves the slot until [`Pin::resume`], although a batch is open, so that no thread waits for
+    /// this pin. Nothing that was read before may be used afterwards.
     pub(crate) fn pause(&mut self) {
         self.slot.as_ref().leave();
         self.is_entered = false;

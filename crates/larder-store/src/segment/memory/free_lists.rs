@@ -17,7 +17,8 @@ use super::table::Sequence;
 use crate::segment::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use std::sync::PoisonError;
 
-/// The longest record in bytes whose block is reused. Few longer records have the same length.
+/// The maximum length in bytes of a record whose block is reused. Few longer records have the same
+/// length.
 pub(crate) const LEN_MAX: usize = 8192;
 /// The length of a record is a multiple of this many bytes.
 const LEN_UNIT: usize = 8;
@@ -41,7 +42,7 @@ const POOL_SHARE: usize = 4096;
 pub(crate) struct FreeBlock {
     /// The offset of the record in the region.
     pub(crate) offset: usize,
-    /// The sequence of its segment when the record died.
+    /// The sequence of the record's segment when the record died.
     pub(crate) sequence: Sequence,
 }
 
@@ -241,7 +242,7 @@ mod tests {
         let (pool, epoch, mut lists) = (Pool::new(1 << 30), Epoch::new(), FreeLists::default());
         for round in 0..4 {
             (0..YOUNG_MIN).for_each(|i| lists.add(64, block(i)));
-            // A reader that started in the epoch that the first round ended.
+            // The reader started in the epoch that the first round ended.
             lists.advance(&pool, &epoch, || 1);
             assert_eq!(lists.take(&pool, 64), None, "round {round}");
         }

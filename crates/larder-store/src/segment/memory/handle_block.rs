@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// The block of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// The offset of its first byte in the region.
+    /// The offset of the block in the region.
     at: usize,
     /// Whether the block is shared: the last block serves all handles that have no block of their
     /// own.

@@ -50,7 +50,7 @@ struct Identity {
     seed: AtomicU64,
     /// Bit 0: items have a CAS. From bit 8 on: log2 of the first number of buckets.
     settings: AtomicU64,
-    /// Handle blocks, and from bit 32 on the size classes of each.
+    /// The number of handle blocks, and from bit 32 on the number of size classes of each.
     blocks: AtomicU64,
     /// The machine's boot in which the region was made.
     boot: [AtomicU64; 2],
@@ -67,17 +67,18 @@ pub(crate) struct HotWords {
     pub(crate) index_len: AtomicU64,
     /// Items in segments that were opened before this sequence number are flushed; 0: none are.
     pub(crate) flush_floor: AtomicU64,
-    /// When the pending flush is due, in seconds; 0 if none is pending.
+    /// The second at which the pending flush is due; 0 if none is pending.
     pub(crate) flush_at: AtomicU64,
 }
 
-/// The order in which segments were opened and flushes took effect. It changes only under the
-/// allocator's lock.
+/// The order in which segments were opened and flushes took effect, which changes only under the
+/// allocator's lock, and the epoch of ghosts.
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
 pub(crate) struct OrderWords {
-    /// The sequence number of the next segment to be opened, from 1. 64 bits never wrap.
+    /// The sequence number of the next segment or page to be opened, from 1. In practice 64 bits do
+    /// not wrap.
     pub(crate) sequence: AtomicU64,
     /// The number of flushes that took effect.
     pub(crate) flush_generation: AtomicU64,
@@ -126,9 +127,9 @@ pub(crate) struct ProcessWords {
 pub(crate) struct TagWords {
     /// The number of buckets; 0 before the table exists.
     pub(crate) buckets: AtomicU64,
-    /// The number of dropped tags, including those dropped to make room.
+    /// The number of dropped tags, including those that were displaced by others.
     pub(crate) drops: AtomicU64,
-    /// The number of tags that were dropped to make room for others.
+    /// The number of tags that were displaced by others.
     pub(crate) displaced: AtomicU64,
 }
 
@@ -150,7 +151,7 @@ pub(crate) struct FlashContent {
     pub(crate) id: u128,
     pub(crate) pages: u64,
     pub(crate) page_len: u64,
-    /// The number of bytes before the value of a large item.
+    /// The length in bytes of the head before the value of a large item.
     pub(crate) head_len: u64,
 }
 

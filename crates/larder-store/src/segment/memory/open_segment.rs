@@ -18,7 +18,7 @@ pub(crate) struct Open {
     /// that cache line whenever an item of the segment dies, so the handle does not note an expiry
     /// twice in succession.
     pub(crate) noted: Option<Expiry>,
-    /// The number of segments in the chains of its items.
+    /// The number of segments in the chains of the segment's items.
     pub(crate) chained: usize,
     pub(crate) items: u32,
 }

@@ -7,7 +7,7 @@ use super::layout::Layout;
 
 /// The length of the shortest buffer in bytes.
 const LEN_MIN: usize = 1 << 10;
-/// Buffers that are longer than this part of a segment, one in `LONG_PART`, are long.
+/// Buffers that are longer than a segment divided by this number are long.
 const LONG_PART: usize = 8;
 /// Buffers may use one segment in this many.
 const SHARE: usize = 64;

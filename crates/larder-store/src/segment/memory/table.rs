@@ -237,12 +237,12 @@ impl<'r> Entry<'r> {
         self.region.word(self.at + 56)
     }
 
-    /// The queue and the classes of its items.
+    /// The queue, lifetime class and size class of the segment's items.
     pub(crate) fn kind(&self) -> Kind {
         kind_of(self.half(9).load(Ordering::Relaxed))
     }
 
-    /// Whether the segment is of this queue and lifetime class.
+    /// Whether the segment is of this queue and lifetime class, whatever its size class.
     #[inline]
     pub(crate) fn is_for(&self, kind: Kind) -> bool {
         let others = self.half(9).load(Ordering::Relaxed) ^ word_of(kind);
@@ -293,7 +293,8 @@ impl<'r> Entry<'r> {
         self.state_word().store(state as u32, Ordering::Release);
     }
 
-    /// Sets the bytes of dead items after a restart, and allows dead records to be taken.
+    /// Sets the length of all dead items in bytes after a restart, and allows dead records to be
+    /// taken.
     pub(crate) fn restore_dead(&self, dead: u32) {
         self.dead_word().store(dead.into(), Ordering::Release);
     }

@@ -8,12 +8,12 @@
 //! | left by a thread that died | repair |
 //! |---|---|
 //! | a locked stripe, with a word in two slots or in a bucket that was split | one word stays ([`Index::repair`]) |
-//! | a new bucket before it was counted | it is emptied |
+//! | a new bucket before the length of the index counts it | it is emptied |
 //! | an open segment | it ends behind its last record with an index word, and a handle may append to it |
 //! | a record without a word, dead bytes that were not counted | the segments that handle blocks name, those that were open and those that were being emptied are read, and their dead bytes counted again |
 //! | a write buffer of items that are demoted to flash | those of its items that index words refer to are written to flash again |
 //! | a page on flash that was being written to | its complete items stay, and it is full |
-//! | a chain that its record does not refer to, or not yet | the record under its owner's key decides |
+//! | a chain that no record refers to, or none yet | it stays only if the item under the key of its owner refers to it |
 //! | segments that were taken, or retired | they are free |
 //! | no free segments for a requested flash tier | the oldest segments are dropped |
 //! | an item that was counted without its word, or the reverse | the words are right, and one size class is corrected |

@@ -25,7 +25,7 @@ pub enum Restart {
     /// With the items of an earlier process that ended normally.
     Warm,
     /// With the items of an earlier process that died. Each of its unfinished changes is either
-    /// done or not done.
+    /// completely done or not done at all.
     Repaired,
 }
 

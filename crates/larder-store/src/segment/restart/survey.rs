@@ -22,7 +22,7 @@ pub(super) struct SegmentFindings {
     pub(super) state: SegmentState,
     /// The number of index words that refer to the segment.
     pub(super) items: u32,
-    /// The number of segments in the chains of its items.
+    /// The number of segments in the chains of the segment's items.
     pub(super) chained: u32,
     /// Records start before this offset of the region.
     pub(super) end: usize,

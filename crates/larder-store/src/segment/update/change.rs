@@ -56,7 +56,7 @@ pub(super) struct Update<'u, 'h> {
     pub(super) key: HashedKey<'u>,
     pub(super) witness: Witness<'u>,
     pub(super) found: Option<FoundItem<'u>>,
-    /// The read that delivered the item, if the item is on flash.
+    /// The read that delivered the item; `None` if the item is in memory.
     pub(super) read: Option<&'u dyn ItemRead>,
     /// Whether `found` is a live item.
     pub(super) is_live: bool,

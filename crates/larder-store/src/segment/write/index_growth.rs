@@ -13,11 +13,11 @@ use std::sync::Arc;
 const INDEX_LOAD: usize = 85;
 /// The number of buckets that are added when [`INDEX_LOAD`] is exceeded.
 const GROWTH_STEP: usize = 4;
-/// The maximum share of all segments for index and ghosts, in percent. A cache of the smallest
-/// items needs this much.
+/// The maximum share of all segments for index, ghosts and tags, in percent. A cache of the
+/// smallest items needs this much.
 const INDEX_SHARE: usize = 45;
 /// The maximum number of waits of a write whose buckets are full for another handle that grows the
-/// index: about 100 ms in all, as long as a write waits for a reader (`room.rs`).
+/// index: about 100 ms in all, the same limit as for readers (`room.rs`).
 const WAITS_MAX: u32 = 1000;
 
 /// The outcome of an attempt to grow.

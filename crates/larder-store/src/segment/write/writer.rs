@@ -37,7 +37,7 @@ const SLOTS_STEP: isize = 16;
 /// segment.
 const BLOCKS_TRIED: usize = 4;
 
-/// The length in bytes of the part of a dead record that is prefetched.
+/// The maximum length in bytes of the part of a dead record that is prefetched.
 const PREFETCHED_MAX: usize = 1024;
 
 /// The number of cache lines behind the last written item that are prefetched.

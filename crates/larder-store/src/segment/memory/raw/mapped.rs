@@ -133,8 +133,9 @@ impl Region {
     /// The published bytes of a range.
     ///
     /// # Safety
-    /// The bytes were published, and the caller holds a pin, stripe lock or lease that keeps them
-    /// from being recycled while the slice is used (rules 2 and 3).
+    /// The bytes were written before, and no thread changes them while the slice is used. For that,
+    /// the caller holds the pin, stripe lock or lease under which they are published, or owns the
+    /// bytes (rules 2 and 3).
     #[inline]
     pub(crate) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         // SAFETY: the bytes are inside the memory and initialised (mapped memory is zeroed). They
@@ -145,8 +146,9 @@ impl Region {
     /// Writes bytes that no other thread can see yet.
     ///
     /// # Safety
-    /// The caller owns the bytes: they are in its open segment or upload, or in a free block that
-    /// it has taken, and no index word refers to them (rules 2 and 3).
+    /// The caller owns the bytes, and no reader can see them: they are in its open segment or
+    /// upload, in a free block that it has taken, behind the published end of a chain whose stripe
+    /// it has locked, or in a region that no other thread knows (rules 2 and 3).
     #[inline]
     pub(crate) unsafe fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.at(offset, bytes.len());

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The words of a cache line: a bucket's length.
+/// The words of a cache line, the length of a bucket.
 type Line = [AtomicU64; BUCKET_SLOTS];
 
 /// Objects of one kind by their offset. None is moved or dropped before the region.
@@ -64,7 +64,7 @@ impl Region {
         })
     }
 
-    /// Makes the first access to a word or byte fail the model from now on.
+    /// From now on, fails the model at an access to a word or byte that was not accessed before.
     #[cfg(test)]
     pub(crate) fn freeze(&self) {
         self.is_frozen.store(true, Ordering::SeqCst);
