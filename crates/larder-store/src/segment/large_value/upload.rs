@@ -6,15 +6,15 @@ use crate::segment::memory::table::SegmentState;
 use crate::segment::sync::Ordering;
 use std::sync::Arc;
 
-/// The maximum share of all segments for uploads, in percent. An upload of half the limit always
+/// The maximum share of all segments for uploads, in percent. A single upload of half the limit
 /// fits.
 const UPLOAD_SHARE: usize = 62;
 /// Values that are being read from flash may have at most one segment in this many, unless there is
 /// only one such value. Further reads wait.
 const FLASH_READ_PART: usize = 4;
 
-/// A value that arrives in pieces. Its segments belong only to it until it is stored. If it is
-/// dropped before, they are free at once, because no reader has seen them.
+/// A value that arrives in pieces. The segments belong only to the upload until the value is
+/// stored. Dropping the upload before that frees them at once, because no reader has seen them.
 #[derive(Debug)]
 pub struct Upload {
     shared: Arc<Shared>,

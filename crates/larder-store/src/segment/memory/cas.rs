@@ -1,5 +1,6 @@
-//! CAS values: unique in the cache, and above the previous CAS of the item, with two exceptions: a
-//! client may choose a value that is too high to follow, and the counter starts over at its end.
+//! The CAS values that a cache draws: it draws each value once, above the previous CAS of the item.
+//! There are two exceptions: a client may choose a value that is too high to follow, and the
+//! counter starts over at its end.
 //!
 //! ```text
 //! 63 62      48 47                     0

@@ -1,6 +1,6 @@
 //! Read buffers: segments of the region, each divided into buffers of one length.
 //!
-//! They use at most a 64th of the memory limit, but at least [`SEGMENTS_MIN`] segments. The last
+//! They use a 64th of the memory limit, but at most 64 MiB, and at least four segments. The last
 //! unused segment is only for long reads, so that these never wait for all short reads to end.
 
 use super::layout::Layout;
