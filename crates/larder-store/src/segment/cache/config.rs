@@ -61,7 +61,7 @@ pub enum ConfigError {
         /// The maximum number of pages.
         max: usize,
     },
-    /// A restored region has no free memory for the buffers of flash reads.
+    /// There is too little free memory for the table of pages and the buffers of flash reads.
     NoRoomForFlash,
     /// Writing to the flash failed.
     Flash(std::io::Error),

@@ -73,7 +73,7 @@ const PAGE_ERRORS_MAX: u32 = 16;
 const ERRORS_MAX: u64 = 256;
 /// Flash is also switched off after this many failed writes in succession.
 const FAILED_WRITES_MAX: u32 = 3;
-/// A device that completes no write for this many seconds has stopped.
+/// A device that completes no write for more than this many seconds counts as stopped.
 const WRITE_SECONDS_MAX: u32 = 2;
 
 impl std::fmt::Debug for Flash {

@@ -122,8 +122,8 @@ impl Header {
         Self(self.0 & !(u64::from(ACCESS_MAX) << 20) | u64::from(code) << 20)
     }
 
-    /// Whether the only field behind the header is a CAS: no client flags, no large value, and so
-    /// on.
+    /// Whether no field except a CAS follows the header: no extension, client flags, exact expiry
+    /// or link.
     #[inline]
     pub(crate) fn is_plain(self) -> bool {
         self.0 & EXTRAS == 0

@@ -60,7 +60,7 @@ pub(super) struct Update<'u, 'h> {
     pub(super) read: Option<&'u dyn ItemRead>,
     /// Whether `found` is a live item.
     pub(super) is_live: bool,
-    /// The item may be on flash, and the update need not read it.
+    /// Whether the item may be on flash, and the update need not read it.
     pub(super) is_unread: bool,
     pub(super) writer: &'u mut Writer<'h>,
 }
