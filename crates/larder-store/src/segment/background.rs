@@ -1,4 +1,4 @@
-//! The operations of a handle off the path of requests: reads of slower storage, walks and maintenance.
+//! The operations of a handle off the path of requests: reads from flash, walks and maintenance.
 
 use super::handle::batch_reads::PendingRead;
 use super::handle::state::Handle;

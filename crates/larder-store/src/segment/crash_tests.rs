@@ -2,7 +2,7 @@
 //! test copies the region, opens the copy as a later process would, and compares its items with the
 //! acknowledged ones. Each unfinished change must be either completely done or not done at all.
 //!
-//! With `LARDER_CRASH_STEP=1` the process dies before each store of a scenario, instead of before
+//! With `LARDER_CRASH_STEP=1` the process dies before each store of a scenario; by default before
 //! one in five.
 #![expect(clippy::cast_possible_truncation, reason = "test values repeat")]
 
@@ -27,7 +27,7 @@ mod on_flash;
 
 const NOW: Seconds = Seconds(1_000_000);
 
-/// The process dies before one in this many stores.
+/// Returns a number of stores: the process dies before one in this many.
 fn crash_step() -> usize {
     std::env::var("LARDER_CRASH_STEP").map_or(5, |step| step.parse().expect("a number"))
 }
@@ -37,9 +37,9 @@ type Known = Option<(Vec<u8>, u32, Expiry)>;
 
 #[derive(Default)]
 struct Oracle {
-    /// The acknowledged items. Keys that the cache has evicted are not in the map.
+    /// The acknowledged state of each key that was used; `None` if the key was removed or evicted.
     known: HashMap<Vec<u8>, Known>,
-    /// The state of these keys after the unfinished change.
+    /// The state that the unfinished change will give to each key that it changes.
     changing: HashMap<Vec<u8>, Known>,
     /// Keys that were evicted during a change.
     may_miss: Vec<Vec<u8>>,
@@ -152,8 +152,8 @@ impl Oracle {
     }
 }
 
-/// Checks that every byte of a segment belongs to a live or a dead record, and every chain to an
-/// item. No other thread may use the cache.
+/// Checks that every byte of a segment belongs to a live or a dead record, and every segment of a
+/// chain to an item. No other thread may use the cache.
 fn check_books(cache: &Cache) {
     let shared = &cache.shared;
     let (table, alloc) = (shared.table(), shared.alloc());
@@ -200,7 +200,7 @@ fn check_books(cache: &Cache) {
 #[derive(Clone, Copy)]
 struct Scenario {
     seed: u64,
-    /// The limit above the lowest limit, in bytes.
+    /// The limit minus the lowest limit, in bytes.
     room: usize,
     keys: u16,
     /// The number of changes during which the process does not die.
@@ -210,7 +210,8 @@ struct Scenario {
     is_small: bool,
 }
 
-/// Runs a scenario, and opens a copy of the region before each store. Returns the number of stores.
+/// Runs a scenario, and opens a copy of the region before one store in [`crash_step`]. Returns the
+/// number of stores.
 fn run(scenario: Scenario) -> usize {
     let config = config(limit_min(3) + scenario.room);
     let cache = Cache::new(config.clone()).unwrap();
@@ -230,7 +231,7 @@ fn run(scenario: Scenario) -> usize {
         let (shared, config) = (Arc::clone(&cache.shared), config);
         let (oracle, evicted) = (Rc::clone(&oracle), Arc::clone(&evicted));
         move || {
-            // Not for stores by the test itself.
+            // Skips the stores by the test itself.
             let Ok(mut oracle) = oracle.try_borrow_mut() else { return };
             oracle.stores += 1;
             oracle.may_miss.extend(evicted.lock().unwrap().drain(..));

@@ -1,4 +1,4 @@
-//! The operations of a handle: the segment engine's part of [`Engine`].
+//! The operations of a handle on the path of requests: batches, lookups, uploads and updates.
 
 use super::cache::shared::Shared;
 use super::flash::pending_read::{self, ItemRead};
@@ -18,11 +18,11 @@ use crate::engine::*;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// The number of lines of an announced item that are prefetched at once: the header, the key, and
-/// short values.
+/// The number of cache lines of an announced item that are prefetched at once: the header, the key,
+/// and short values.
 const ITEM_LINES: usize = 2;
-/// The number of bytes of a longer item that are prefetched before it is read. The processor
-/// prefetches the rest itself.
+/// The maximum length in bytes of the part of a longer item that is prefetched before it is read.
+/// The processor prefetches the rest automatically.
 const AHEAD_LEN_MAX: usize = 2048;
 
 impl Batches for Handle {
@@ -236,7 +236,7 @@ impl Updates for Handle {
 
 impl Hint {
     /// Searches one of the two buckets for an index word with the key's tag, and prefetches its
-    /// item.
+    /// item. Returns false if there is no such word.
     #[inline]
     fn seek(&mut self, region: &Region, choice: usize) -> bool {
         let (bucket, pattern) = (self.buckets[choice], self.patterns[choice]);
@@ -251,8 +251,9 @@ impl Hint {
 }
 
 impl Handle {
-    /// The index word with the key's tag that was found when the items of this batch were
-    /// prefetched.
+    /// Takes the hint of this lookup: the offset of an index word with the key's tag, found when
+    /// the items of this batch were prefetched. `None` if no such word was found, or if the lookup
+    /// was not announced.
     #[inline]
     fn hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
         match self.hints.get(self.next_hint) {
@@ -264,8 +265,9 @@ impl Handle {
         }
     }
 
-    /// The hint of a lookup that is not the next announced one, because it is the second lookup of
-    /// its request, or because lookups in between were left out. Keeps the hints of later lookups.
+    /// Takes the hint of a lookup that is not the next announced one, because it is the second
+    /// lookup of its request, or because lookups in between were left out. Keeps the hints of later
+    /// lookups.
     #[cold]
     fn seek_hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
         let first = self.next_hint.saturating_sub(1);
@@ -274,7 +276,8 @@ impl Handle {
         self.hints.get(first + ahead)?.word
     }
 
-    /// Looks a key up without a lock, and passes a live item to `read`.
+    /// Looks a key up without a lock, and passes a live item to `read`. Copies the item from flash
+    /// to memory afterwards if [`Found::second_hit`] selects it.
     #[inline]
     fn find<R>(
         &mut self,
@@ -346,8 +349,8 @@ impl Handle {
     }
 }
 
-/// Prefetches the rest of a long item that will be read after the next one. Its header has arrived
-/// by now, so its length is known.
+/// Prefetches the rest of a long item that the lookup after the next one will read. The item's
+/// header has arrived by now, so its length is known.
 #[inline]
 fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
     let region = &shared.table().region;
@@ -357,7 +360,7 @@ fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
     }
     let (start, header) = (slot.offset(), shared.record(slot, witness).header);
     let end = start + (header.key_len() + header.inline_len()).min(AHEAD_LEN_MAX) + 16;
-    // Up to the line of the last byte, because a copy starts with the end.
+    // Up to the line of the last byte, because a copy starts at the end.
     let mut at = (start & !(CACHE_LINE - 1)) + ITEM_LINES * CACHE_LINE;
     while at < end {
         region.prefetch(at);
@@ -365,7 +368,7 @@ fn prefetch_rest(shared: &Shared, word: NonZeroUsize, witness: Witness<'_>) {
     }
 }
 
-/// The item of an index word, if it has the key.
+/// The item that an index word refers to; `None` if the item has another key.
 #[inline]
 fn verified<'p>(
     shared: &'p Shared,
@@ -378,7 +381,8 @@ fn verified<'p>(
     if record.has_key(key.bytes) { Some(Found { word, slot, record }) } else { None }
 }
 
-/// Looks up a key that was not announced, or whose item was not found then.
+/// Looks a key up in memory without a hint: the key was not announced, or its hint did not lead to
+/// the item.
 #[inline(never)]
 fn find_in_memory<'p>(
     shared: &'p Shared,
@@ -391,14 +395,14 @@ fn find_in_memory<'p>(
 /// The result of a lookup for a key that was not found in memory.
 enum FlashLookup<'p> {
     Found(Found<'p>),
-    /// The item may be on flash, and was not read yet.
+    /// The item may be on flash, and has not been read yet.
     Pending,
     Flushed,
     Nothing,
 }
 
-/// Looks up a key that was not found in memory: on flash, and in memory again, because it may have
-/// been copied back.
+/// Looks up a key that was not found in memory. Searches flash, and memory again, because another
+/// thread may have copied the item back.
 #[cold]
 #[inline(never)]
 fn look_up_on_flash<'p>(
@@ -456,8 +460,8 @@ impl Found<'_> {
         self.record.note_access(now);
     }
 
-    /// The index word, if the item is on flash, was just hit there again, and should be copied to
-    /// memory.
+    /// Counts a second hit on flash, if the item was hit there before and again now. Returns its
+    /// index word for one in `recache_rate` of these hits, whose items should be copied to memory.
     #[cold]
     #[inline(never)]
     fn second_hit(&self, shared: &Shared) -> Option<Slot> {

@@ -1,5 +1,6 @@
-//! Model checks under weak memory ordering: loom runs every order of the threads' steps, and lets
-//! each load return every value that its ordering allows. Run with
+//! Model checks under weak memory ordering: loom runs the threads' steps in every order with a
+//! bounded number of preemptions, and lets each load return every value that its ordering allows.
+//! Run with
 //!
 //! ```text
 //! RUSTFLAGS='--cfg loom' cargo test -p larder-store --lib --target-dir target/loom loom_models
@@ -17,9 +18,9 @@
 //! | mutation | models that fail |
 //! |---|---|
 //! | a pin that is renewed with a Relaxed store | `memory_is_reused_after_its_reader_has_left` |
-//! | `PinSlot::enter` without its fence | that one, `memory_that_one_thread_retires_…`, `bytes_are_overwritten_…` |
+//! | `PinSlot::enter` without its fence | `memory_is_reused_after_its_reader_has_left`, `memory_that_one_thread_retires_…`, `bytes_are_overwritten_…` |
 //! | neither `Epoch::advance` nor `Epoch::oldest` with a fence | the same three |
-//! | `PinSlot::leave` that stores with Relaxed, `oldest` that loads slots so | the same three |
+//! | `PinSlot::leave` that stores with Relaxed, or `oldest` that loads slots with Relaxed | the same three |
 //! | `advance` that adds with Relaxed and has no fence | `memory_that_one_thread_retires_is_reused_by_another` |
 //! | `oldest` that is not bounded by the current epoch | `memory_that_one_thread_retires_is_reused_by_another` |
 //! | `Index::grow` without `count_move`, or with one that is Relaxed | `a_reader_finds_a_key_while_its_bucket_is_split` |
@@ -207,9 +208,10 @@ fn ids(candidates: [usize; 2], count: usize) -> Vec<u64> {
 fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
     explore(5, || {
         let index = index(4);
-        // A reader reads bucket 2 first.
+        // A reader of the mover reads bucket 2 first.
         let mover = ids([2, 1], 1)[0];
-        // So that the mover goes to bucket 1.
+        // These keys leave bucket 2 fewer empty words than bucket 1, so that the mover goes to
+        // bucket 1.
         ids([2, 3], 8).into_iter().for_each(|id| put(&index, id));
         put(&index, mover);
         // These keys fill buckets 0 and 1.
@@ -611,7 +613,8 @@ fn dead_item(items: &Items) -> (Sequence, u32) {
     (sequence, len)
 }
 
-/// Like `Writer::write_to_free_block`. Returns whether the new item replaced the dead one.
+/// Like `Writer::take_free_block` and `Writer::write`. Returns whether the new item replaced the
+/// dead one.
 fn replace_dead(items: &Items, sequence: Sequence, len: u32, value: &[u8; 1]) -> bool {
     let stripe = items.index.lock(HASH);
     let taken = items.table().entry(0).take_dead(sequence, len).is_some();
@@ -800,7 +803,7 @@ fn a_mover_does_not_restore_a_flushed_item_over_a_dead_record() {
         // Another item, in another stripe.
         let (at, other) = (items.place(0, 0), item(&[3]));
         let base = items.table().entry(0).base();
-        // SAFETY: the segment was just opened.
+        // SAFETY: the segment was just opened, and no index word refers to it.
         unsafe { other.write(items.table(), at, other.header(base), true) };
         let slot = PinSlot::default();
         slot.enter(&items.epoch);

@@ -1,7 +1,8 @@
 //! The default engine: one region of memory, divided into segments.
 //!
-//! Items are appended to open segments, found through an index of 8-byte words, evicted by S3-FIFO
-//! a segment at a time, and read without a lock. The region stores offsets, never pointers.
+//! Items are appended to open segments or written over dead records, found through an index of
+//! 8-byte words, evicted by S3-FIFO a segment at a time, and read without a lock. The region stores
+//! offsets, never pointers.
 //!
 //! A folder imports only from folders in rows below its own. Its `mod.rs` lists its files; these do
 //! not import each other in a circle either.
@@ -26,21 +27,23 @@
 //!
 //! # Invariants
 //! 1. The three rules of `memory::raw`.
-//! 2. At most one index word refers to a live key, except during a move, when two equal words do.
-//!    Index words change only under the lock of their stripe; readers only raise frequencies.
+//! 2. At most one index word refers to a live key, except during a move, when two words have the
+//!    same location. Index words change only under the lock of their stripe, except for their
+//!    frequencies, which readers raise without it.
 //! 3. A sealed segment is in exactly one queue or owned by exactly one handle.
-//! 4. A segment is retired when no index word refers into it. It is free one epoch later, when its
-//!    last lease has ended too. The same holds for a chain. The bytes of a dead record in a segment
-//!    that is not retired may be overwritten one epoch later, by one record of the same length; the
-//!    segment's count of dead bytes decides which thread overwrites them.
+//! 4. A segment is retired when no index word refers into it. It is free once all readers of the
+//!    epoch in which it was retired have ended, and its last lease too. The same holds for a chain.
+//!    One record of the same length may overwrite a dead record in a segment that is not retired,
+//!    once all readers of the epoch in which the record died have ended; the segment's count of
+//!    dead bytes decides which thread may do so.
 //! 5. Lock order: growth, then a stripe, then the allocator, the list of walks or the pool of free
 //!    blocks. No thread holds two stripes. The list of members is locked before the idle state of a
-//!    member, and that before the allocator; a thread that holds the allocator, the list of walks or the
-//!    pool takes no other lock.
-//! 6. All items that were stored before a flush are in segments whose sequence is below the floor,
-//!    and no thread appends to these segments or copies items out of them afterwards. To ensure
-//!    this, the floor rises and segments get their sequence under the allocator's lock, and a
-//!    writer reads the floor after its segment was opened.
+//!    member, and that before the allocator; a thread that holds the allocator, the list of walks
+//!    or the pool takes no other lock.
+//! 6. All items that were stored before a flush are in segments or pages whose sequence is below
+//!    the floor, and no thread appends to these or copies items out of them afterwards. To ensure
+//!    this, the floor rises and segments and pages get their sequence under the allocator's lock,
+//!    and a writer reads the floor after its segment was opened.
 
 mod background;
 mod cache;
@@ -153,11 +156,11 @@ impl Cache {
     }
 
     /// A cache whose memory is a file, best on tmpfs. A later process that opens the file has the
-    /// same items, even if this process is killed. `file` is open for reading and writing, and is
-    /// empty or was left by an earlier cache. No other process may use it. `boot` identifies the
+    /// same items, even if this process is killed. `file` is open for reading and writing. It is
+    /// empty, or an earlier cache has left it. No other process may use it. `boot` identifies the
     /// machine's current boot.
     ///
-    /// The file keeps the segment length, the hash function and the maximum limit of the cache that
+    /// The file keeps the segment length, the hash seed and the maximum limit of the cache that
     /// created it. If its content can't be used, the cache starts empty, and [`Restart`] contains
     /// the reason.
     ///
@@ -174,9 +177,9 @@ impl Cache {
         Ok((Self { shared: Arc::new(shared) }, restart))
     }
 
-    /// A cache with the items of an image (see [`Cache::write_image`]), and the image's note. With
-    /// `file`, which is as for [`Cache::in_file`], the memory is that file and the image replaces
-    /// its content. Without one, the memory ends with the process.
+    /// A cache with the items of an image (see [`Cache::write_image`]), and the image's note. If
+    /// there is a `file` (see [`Cache::in_file`]), it becomes the cache's memory, and the image
+    /// replaces its content. Without a `file`, the memory ends with the process.
     ///
     /// # Errors
     /// [`ConfigError`], as for [`Cache::in_file`]. If the image can't be used, the inner result
@@ -191,11 +194,12 @@ impl Cache {
         Ok(loaded.map(|(shared, note)| (Self { shared: Arc::new(shared) }, note)))
     }
 
-    /// Writes all items to an image, for a process that starts after a reboot. There must be no
-    /// handles. The image contains `note` for its reader.
+    /// Writes an image of the cache's memory, for a process that starts after a reboot. Items on
+    /// flash stay on the device, to which the image refers. There must be no handles. The image
+    /// contains `note` for its reader.
     ///
     /// # Errors
-    /// The writer's, or `ResourceBusy` while there are handles.
+    /// The writer's or the flash device's, or `ResourceBusy` while there are handles.
     pub fn write_image(&self, note: u64, to: &mut impl Write) -> io::Result<()> {
         if self.shared.handles.load(Ordering::Acquire) > 0 {
             return Err(io::ErrorKind::ResourceBusy.into());
@@ -203,7 +207,7 @@ impl Cache {
         self.shared.write_image(note, to)
     }
 
-    /// A number that the next process can read, 0 at first: for example, an offset that continues a
+    /// A number that the next process can read; 0 at first. For example, an offset that continues a
     /// clock.
     #[must_use]
     pub fn note(&self) -> u64 {
@@ -232,42 +236,43 @@ impl Cache {
         self.shared.populate();
     }
 
-    /// Requests huge pages from the system for all memory that is not in use yet. They reduce TLB
+    /// Requests huge pages from the system for all memory that is not mapped yet. They reduce TLB
     /// misses, but the cache takes memory in larger pieces.
     ///
     /// # Errors
-    /// The system has no huge pages. The cache works without them.
+    /// The system has no huge pages. The cache then works with pages of the usual length.
     pub fn use_huge_pages(&self) -> io::Result<()> {
         self.shared.table().region.use_huge_pages()
     }
 
-    /// Makes a handle for one thread. Call it on that thread.
+    /// Makes a handle for one thread. Call it on that thread. Starts the threads of the flash tier
+    /// unless they are running.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Shared::start_flash(&self.shared);
         Handle::new(Arc::clone(&self.shared))
     }
 
-    /// The totals of the flash tier, if there is one.
+    /// The totals of the flash tier; `None` without a flash tier.
     #[must_use]
     pub fn flash_gauges(&self) -> Option<FlashGauges> {
         Some(self.shared.flash.as_ref()?.gauges(self.shared.table()))
     }
 
-    /// The pages of the flash tier, in the order of their numbers.
+    /// The pages of the flash tier, in the order of their numbers; empty without a flash tier.
     #[must_use]
     pub fn flash_pages(&self) -> Vec<FlashPage> {
         let flash = self.shared.flash.as_ref();
         flash.map_or_else(Vec::new, |flash| flash.pages(self.shared.table()))
     }
 
-    /// The settings of the flash tier, if there is one.
+    /// The settings of the flash tier; `None` without a flash tier.
     #[must_use]
     pub fn flash_settings(&self) -> Option<FlashSettings> {
         Some(self.shared.flash.as_ref()?.settings())
     }
 
-    /// Changes the settings of the flash tier. It has no effect without one.
+    /// Changes the settings of the flash tier. Has no effect without a flash tier.
     pub fn set_flash_settings(&self, settings: FlashSettings) {
         if let Some(flash) = &self.shared.flash {
             flash.set_settings(settings);
@@ -300,28 +305,29 @@ impl Cache {
         self.shared.table().header_page().cas.set_epoch(epoch);
     }
 
-    /// The number of flushes that took effect, delayed ones included. Each is counted after it took
-    /// effect.
+    /// The number of flushes that took effect, delayed ones included. The cache counts a flush
+    /// after it took effect.
     #[must_use]
     pub fn flush_generation(&self) -> u64 {
         self.shared.flush_generation()
     }
 
-    /// When the pending flush is due, if one is pending.
+    /// The time at which the pending flush is due; `None` if none is pending.
     #[must_use]
     pub fn flush_pending(&self) -> Option<Seconds> {
         let at = self.shared.table().header_page().shared.flush_at.load(Ordering::Acquire);
         u32::try_from(at).ok().filter(|at| *at != 0).map(Seconds)
     }
 
-    /// Makes the cache call `observer` for every eviction from now on. Only the first call has an
+    /// Makes the cache call `observer` for every item that it evicts from memory from now on. Items
+    /// that move to flash, or that the flash tier drops, do not count. Only the first call has an
     /// effect. If the observer panics, the process aborts, because the item is half removed.
     pub fn observe_evictions(&self, observer: EvictionObserver) {
         // Fails if there is an observer already.
         let _ = self.shared.observer.set(observer);
     }
 
-    /// Zeroes the counters that `stats reset` zeroes: not the number and bytes of items.
+    /// Zeroes the counters that `stats reset` zeroes. Totals such as the number of items stay.
     pub fn reset_counters(&self) {
         self.shared.reset_counters();
     }

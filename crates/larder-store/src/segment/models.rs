@@ -60,7 +60,7 @@ fn schedules(default: usize) -> usize {
 fn explore(count: usize, model: fn()) {
     let count = schedules(count);
     run(RandomScheduler::new(count), model);
-    // Two or three threads that race in a few places.
+    // PCT with a depth of 3, for two or three threads that race in a few places.
     run(PctScheduler::new(3, count), model);
 }
 
@@ -110,7 +110,8 @@ fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
             let index = Arc::new(index(4));
             let mover = ids(candidates, 1)[0];
             if candidates[0] == 2 {
-                // So that the mover goes to bucket 1.
+                // These keys leave bucket 2 fewer empty words than bucket 1, so that the mover goes
+                // to bucket 1.
                 assert!(ids([2, 3], 8).into_iter().all(|id| put(&index, id)));
             }
             assert!(put(&index, mover));
@@ -175,7 +176,8 @@ fn a_walk_finds_a_key_that_moves_behind_it() {
             let index = Arc::new(index(4));
             let mover = ids(candidates, 1)[0];
             if candidates[0] == 1 {
-                // So that the mover goes to bucket 2.
+                // These keys leave bucket 1 fewer empty words than bucket 2, so that the mover goes
+                // to bucket 2.
                 assert!(ids([1, 0], 8).into_iter().all(|id| put(&index, id)));
             }
             assert!(put(&index, mover));
@@ -362,7 +364,7 @@ fn an_acknowledged_change_outlives_movers() {
         let mut mover = cache.handle();
         store(&mut mover, b"n", &[0, 0]);
         store(&mut mover, b"gone", &pattern(9));
-        // Until cleaning never pauses.
+        // Stores so much that cleaning never pauses afterwards.
         churn(&mut mover, 150);
         let counters = [(); 2].map(|()| {
             let cache = cache.clone();
@@ -457,7 +459,7 @@ fn flushed_items_are_missed_and_later_ones_stay() {
         let cache = cache(false, 3);
         let mut mover = cache.handle();
         (0..OLD).for_each(|old| store(&mut mover, &[b'o', old], &pattern(old)));
-        // Until cleaning never pauses.
+        // Stores so much that cleaning never pauses afterwards.
         churn(&mut mover, 130);
         let flushes = Arc::new(AtomicU32::new(0));
         let flushers = [1, 2].map(|owner| {
@@ -597,7 +599,7 @@ fn a_reader_sees_an_amendment_whole() {
     });
 }
 
-/// `idle` handles have a segment open each. The writing threads own two of them.
+/// `idle` handles have a segment open each. The writing threads own two of these handles.
 fn take_open_segments_over(idle: usize) {
     const STORES: u8 = 9;
     let cache = cache(false, 2);
@@ -638,7 +640,7 @@ fn an_open_segment_is_taken_over_while_handles_alternate() {
     explore(1500, || take_open_segments_over(6));
 }
 
-/// Small items fill the index up to the load at which it grows, and most buckets.
+/// Small items fill the index up to the load at which it grows, and fill most buckets.
 #[test]
 fn a_walk_misses_nothing_while_others_insert() {
     explore(200, || {

@@ -1,9 +1,9 @@
 //! Tags: names by which items are invalidated together.
 //!
-//! An item has a word for each of its tags, before its key. The word contains the tag's place in a
-//! table, and its generation when the item was stored. If the table has another generation now, the
-//! item is flushed. So dropping a tag is one addition, however many items have it. Their memory is
-//! reused when they are evicted or found by maintenance.
+//! An item has a word for each of its tags, before its key. The word contains the tag's position in
+//! a table (its *place*), and the tag's generation when the item was stored. If the table has
+//! another generation now, the item is flushed. So dropping a tag takes one addition, however many
+//! items have it. Their memory is reused when they are evicted or found by maintenance.
 //!
 //! ```text
 //! a word of the table                                 a word of an item
@@ -13,11 +13,12 @@
 //! └─────────────┴──────┴──────────────┘               └─────────┴──────────────┘
 //! ```
 //! The table is made for the first tag, in segments of its own: a 64th of the limit, at most 16
-//! MiB. A tag is in one of the two buckets of eight words that its hash selects: the emptier one
-//! when it was added. If all sixteen words are in use, a new tag replaces the least used one, with
-//! the next generation: items of the replaced tag are flushed early, never late. The same happens
-//! to items of two tags with a common bucket and fingerprint when one of them is dropped.
-//! Generations never wrap: 40 bits last for 34 years at a thousand drops a second.
+//! MiB, and at least one segment. A tag is in one of the two buckets of eight words that its hash
+//! selects: the emptier one when it was added. If all sixteen words are in use, a new tag displaces
+//! the least used one, and takes the next generation: items of the displaced tag are flushed early,
+//! never late. Dropping a tag may also flush the items of another tag with a common bucket and the
+//! same fingerprint. In practice generations never wrap: 40 bits last for 34 years at a thousand
+//! drops a second.
 //!
 //! Two threads may add one tag at the same time, in two words. A drop therefore changes every word
 //! of the tag.
@@ -33,11 +34,11 @@ use crate::{Refusal, Tag};
 
 const BUCKET_WORDS: usize = TAG_BUCKET_LEN / size_of::<u64>();
 /// The table takes at most one byte in `TABLE_SHARE` of the limit, and at most `TABLE_LEN_MAX`
-/// bytes.
+/// bytes, but at least one segment.
 const TABLE_SHARE: usize = 64;
 const TABLE_LEN_MAX: usize = 16 << 20;
 
-/// How often a handle waits for another one that makes the table: some seconds.
+/// The maximum number of waits for another handle that makes the table: about a second in all.
 const WAITS_MAX: u32 = 10_000;
 
 const GENERATION_BITS: u32 = 40;
@@ -87,7 +88,7 @@ impl Tag {
     }
 }
 
-/// The possible places of a tag.
+/// The words that may contain a tag: two buckets, and the fingerprint in the word.
 struct Candidates {
     buckets: [usize; 2],
     fingerprint: u64,
@@ -122,7 +123,7 @@ impl Table {
         self.tag_buckets() * TAG_BUCKET_LEN
     }
 
-    /// The current generation of the tag at this place.
+    /// The current generation in the word at this place; 0 if the table has no such place.
     fn tag_generation(&self, place: usize) -> u64 {
         let (bucket, word) = (place / BUCKET_WORDS, place % BUCKET_WORDS);
         if bucket >= self.tag_buckets() {
@@ -131,7 +132,7 @@ impl Table {
         Entry(self.tag_bucket(bucket)[word].load(Ordering::Acquire)).generation()
     }
 
-    /// Whether an item with these tags was flushed by dropping one of them.
+    /// Whether an item with these tags was flushed, because one of them was dropped or displaced.
     pub(crate) fn has_dropped(&self, tags: &[u8]) -> bool {
         let (tags, _) = tags.as_chunks();
         let tags = tags.iter().map(|word| Tag(u64::from_ne_bytes(*word)));
@@ -146,12 +147,13 @@ impl Table {
         })
     }
 
-    /// Finds or adds a tag. Returns it, and whether another tag was replaced.
+    /// Finds or adds a tag, and counts a use of it. Returns the tag, and whether it displaced
+    /// another.
     fn enter_tag(&self, home: &Candidates) -> (Tag, bool) {
         loop {
             let mut entries = self.tag_words(home).map(loaded);
             if let Some((place, entry)) = entries.find(|(_, entry)| home.has(*entry)) {
-                // A lost race loses one count.
+                // If another thread changes the word first, this use is not counted.
                 if entry.used() < USED_MAX {
                     self.replace_tag(place, entry, entry.with_used(entry.used() + 1));
                 }
@@ -161,14 +163,14 @@ impl Table {
             if entries.iter().any(|(_, entry)| home.has(*entry)) {
                 continue;
             }
-            // The number of used words in the bucket of a place.
+            // The number of used words in the bucket that contains a place.
             let in_use = |place: usize| {
                 let bucket = entries
                     .iter()
                     .filter(|(other, _)| other / BUCKET_WORDS == place / BUCKET_WORDS);
                 bucket.filter(|(_, entry)| entry.0 != 0).count()
             };
-            // Among equally used words the name decides.
+            // The fingerprint decides among words that are used equally.
             let order = |place: usize| (place ^ home.fingerprint as usize) % BUCKET_WORDS;
             let least = entries.iter().min_by_key(|(place, entry)| {
                 let is_free = entry.0 == 0;
@@ -180,7 +182,7 @@ impl Table {
                 continue;
             }
             if old.0 != 0 {
-                // Age the other words: a tag that is not used again is replaced before this one.
+                // Ages the other words: a tag that is not used again is displaced before this one.
                 for (other, entry) in entries.iter().filter(|(other, _)| *other != place) {
                     if entry.used() > 0 {
                         self.replace_tag(*other, *entry, entry.with_used(entry.used() - 1));
@@ -196,7 +198,8 @@ impl Table {
         word.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Drops a tag. Returns false if no item can have it.
+    /// Raises the generation of every word of a tag. Returns false if the tag is not in the table,
+    /// so that no live item has it.
     fn drop_tag(&self, home: &Candidates) -> bool {
         let mut is_found = false;
         for (place, word) in self.tag_words(home) {
@@ -217,17 +220,18 @@ impl Table {
 }
 
 impl Shared {
-    /// Whether an item was flushed because one of its tags was dropped.
+    /// Whether an item was flushed because one of its tags was dropped or displaced.
     pub(crate) fn has_dropped_tag(&self, record: &Record<'_>) -> bool {
         self.table().has_dropped(record.tags())
     }
 
-    /// The number of dropped tags, including those of earlier processes.
+    /// The number of dropped and displaced tags, those of earlier processes included.
     pub(crate) fn tag_drops(&self) -> u64 {
         self.table().header_page().tags.drops.load(Ordering::Acquire)
     }
 
-    /// Drops a tag. Returns false if no item can have it.
+    /// Drops the tag with this name, and counts the drop. Returns false if no live item can have
+    /// the tag.
     pub(crate) fn drop_tag_named(&self, name: &[u8]) -> bool {
         let table = self.table();
         let buckets = table.tag_buckets();
@@ -241,7 +245,7 @@ impl Shared {
         is_found
     }
 
-    /// The number of segments for the table of tags: a power of two.
+    /// The number of segments for the table of tags: a power of two, at least 1.
     fn segments_for_tags(&self) -> usize {
         let limit = self.limit_bytes.load(Ordering::Relaxed);
         let len = (limit / TABLE_SHARE).min(TABLE_LEN_MAX) / self.segment_len();
@@ -260,13 +264,13 @@ impl Handle {
         if has_displaced {
             let words = &table.header_page().tags;
             words.displaced.fetch_add(1, Ordering::Relaxed);
-            // Makes maintenance search for the items of the replaced tag.
+            // Makes maintenance search for the items of the displaced tag.
             words.drops.fetch_add(1, Ordering::Release);
         }
         Ok(tag)
     }
 
-    /// Makes the table, for the first tag.
+    /// Makes the table for the first tag, or waits for another handle to make it.
     #[cold]
     fn make_tag_table(&mut self) -> Result<(), Refusal> {
         let shared = std::sync::Arc::clone(&self.shared);
@@ -278,8 +282,8 @@ impl Handle {
             if let Ok(_growing) = shared.growth.try_lock() {
                 return self.fill_tag_table(&shared);
             }
-            // The handle that makes the table may need memory that this handle keeps from being
-            // used.
+            // The handle that makes the table may need memory that this handle's pin or open
+            // segments keep from being used.
             self.pin.pause();
             self.end_writing();
             wait_for_others(round);

@@ -78,7 +78,7 @@ fn append(handle: &mut Handle, name: &[u8], more: &[u8]) -> Result<(), Refusal> 
     handle.update(key(handle, name), &mut None, |_| (put(), ())).map(drop)
 }
 
-/// Stores `count` items of a KiB.
+/// Stores items with values of 1000 bytes.
 fn fill(handle: &mut Handle, names: std::ops::Range<u32>) {
     for i in names {
         handle.begin_batch(NOW);
@@ -148,9 +148,10 @@ fn a_small_cache_under_a_large_limit_stays_small() {
     assert!(used < 4 << 20, "{used}");
 }
 
-/// Overwrites `names` items of `len(step)` bytes each in random order, in batches, while another
-/// handle ends its batch only every `pause` sets. Returns the used memory divided by the size of
-/// the items, without some segments for the index and for open segments.
+/// Overwrites `names` items with values of `len(random number)` bytes in random order, in batches,
+/// while another handle ends its batch only every `pause` sets. Returns the used memory divided by
+/// the size of the items. The used memory does not count 16 segments, for the index and for open
+/// segments.
 fn used_by_overwritten(names: u32, pause: u32, len: impl Fn(u32) -> usize) -> f64 {
     let cache = cache(256, true);
     let mut handle = cache.handle();

@@ -32,7 +32,7 @@ pub struct Walk {
     pub(crate) seeking: WalkReads,
 }
 
-/// The position behind all buckets, whose numbers have 32 bits.
+/// The position after all buckets, whose numbers have 32 bits.
 const PLACE_END: u64 = 1 << 32;
 /// The maximum number of buckets in one step, for an index that is nearly empty.
 const BUCKETS_MAX: usize = 2048;
@@ -46,7 +46,8 @@ impl Walk {
         Self { shared, id, bucket: None, stripe: 0, moved: Vec::new(), seeking }
     }
 
-    /// A walk that continues at a position that [`Walk::place`] returned, or starts at 0.
+    /// A walk that continues at a position that [`Walk::place`] returned. With 0, it starts at the
+    /// first bucket.
     pub(crate) fn from(shared: &Arc<Shared>, place: u64) -> Self {
         let mut walk = Self::new(shared);
         let stripes = shared.index.stripes();
@@ -61,14 +62,15 @@ impl Walk {
         walk
     }
 
-    /// The position for another walk: the number of the next bucket plus one. It determines the
-    /// stripe.
+    /// The position from which another walk can continue: the number of the next bucket plus one,
+    /// which also determines the stripe, or [`PLACE_END`]. `Unsettled` while moved items or items
+    /// on flash have yet to be shown.
     pub(crate) fn place(&self) -> WalkPosition {
         if !self.moved.is_empty() || self.seeking.len() > 0 {
             return WalkPosition::Unsettled;
         }
         let is_over = self.bucket.is_none() && self.stripe == self.shared.index.stripes();
-        // The number of a stripe is that of its first bucket.
+        // A stripe's first bucket has the number of the stripe.
         let next = self.bucket.unwrap_or(self.stripe) as u64 + 1;
         WalkPosition::At(if is_over { PLACE_END } else { next })
     }
@@ -95,8 +97,8 @@ impl Walk {
         }
     }
 
-    /// Takes the reports since the last step. If the walk has not shown the previous ones, leaves
-    /// them in the list, which is bounded.
+    /// Takes the reports since the last step. If the walk has not shown all earlier ones, leaves
+    /// the new ones in the index, which keeps a bounded number.
     fn take_reports(&mut self) {
         if self.bucket.is_some()
             && self.moved.is_empty()
@@ -106,13 +108,14 @@ impl Walk {
         }
     }
 
-    /// Restarting is enough: an item whose report was lost had been stored in its new slot before.
+    /// Starts the stripe again after reports were lost. That is enough: an item whose report was
+    /// lost was already in its new slot.
     fn begin_stripe_again(&mut self) {
         self.bucket = Some(self.stripe);
         self.moved.clear();
     }
 
-    /// Whether so many reads are pending that none may be added before some have ended.
+    /// Whether [`SOUGHT_MAX`] or more reads are pending, so that none may be added.
     fn is_full(&self) -> bool {
         self.seeking.len() >= SOUGHT_MAX
     }
@@ -126,7 +129,8 @@ impl Drop for Walk {
 
 impl Handle {
     /// Shows the next items, until about `items` were shown, [`BUCKETS_MAX`] buckets were read, or
-    /// items must be read from flash first.
+    /// items must be read from flash first. If `items` is 0, reads no buckets, and shows only items
+    /// that have moved or were read from flash.
     pub(crate) fn walk_step(
         &mut self,
         walk: &mut Walk,
@@ -142,8 +146,8 @@ impl Handle {
             self.show_moved(walk, BUCKETS_MAX, &mut visit);
             if walk.moved.is_empty() { WalkState::Waiting } else { WalkState::More }
         } else {
-            // Half of the step is left for buckets, so that each step advances. A stripe is started
-            // again each time that more items move than are reported, without limit.
+            // Half of the step is left for buckets, so that each step advances. The walk starts a
+            // stripe again whenever reports were lost, with no limit on how often.
             shown += self.show_moved(walk, items / 2, &mut visit);
             self.go_through_buckets(walk, items, shown, &mut visit)
         };
@@ -200,7 +204,7 @@ impl Handle {
     }
 
     /// Shows the items of these buckets that are in memory, and adds those on flash to the pending
-    /// reads.
+    /// reads. Returns the number of items shown.
     fn show_buckets(
         &mut self,
         seeking: &mut WalkReads,
@@ -232,7 +236,8 @@ impl Handle {
         })
     }
 
-    /// Shows the items with up to `hashes` of the hashes of moved items, wherever they are now.
+    /// Looks up as many as `hashes` of the reported hashes, and shows their items wherever they are
+    /// now. Returns the number of items shown.
     fn show_moved(
         &mut self,
         walk: &mut Walk,
@@ -251,7 +256,8 @@ impl Handle {
     }
 
     /// Shows the items in memory whose words match a hash, and adds those on flash to the pending
-    /// reads. Does not stop at the first match, because two keys that match may both be wanted.
+    /// reads. Does not stop at the first match, because the index words of several keys may match.
+    /// Returns the number of items shown.
     pub(crate) fn show_matching(
         &mut self,
         seeking: &mut WalkReads,

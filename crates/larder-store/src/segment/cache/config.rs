@@ -10,16 +10,17 @@ use std::fmt;
 pub struct Config {
     /// The memory for items, index and bookkeeping together, in bytes.
     pub limit_bytes: usize,
-    /// Keep a CAS for each item: 8 bytes.
+    /// Whether each item has a CAS, which takes 8 bytes.
     pub cas: bool,
     /// The size classes of the statistics.
     pub classes: SizeClasses,
     /// The seed of the hash function. The program that starts a cache draws it at random, so that
     /// clients can't choose keys that collide.
     pub seed: u64,
-    /// Evict items to make room. Otherwise a full cache refuses stores.
+    /// Whether to evict items to make room. If false, a full cache refuses stores.
     pub evict: bool,
-    /// The largest value, in bytes. The cache always refuses values above half of the limit.
+    /// The maximum length of a value in bytes. The cache also refuses uploads of more than half the
+    /// limit.
     pub item_size_max: usize,
     /// The number of handles that write. It determines the reserve of free segments, and how many
     /// segments each handle may have open.
@@ -27,7 +28,7 @@ pub struct Config {
     /// The weight of item size in eviction, from 0 (none) to 1 (evict as few items as possible,
     /// however large). The default is [`crate::eviction::SIZE_EXPONENT`].
     pub size_exponent: f64,
-    /// The flash tier for evicted items, if there is one.
+    /// The flash tier for evicted items; `None` for a cache without one.
     pub flash: Option<FlashConfig>,
 }
 
@@ -39,13 +40,13 @@ impl Config {
         shape.ok_or(ConfigError::Limit { min: limit_min(classes), max: REGION_MAX })
     }
 
-    /// The bytes of a typical item besides key and value, index word and ghosts included.
+    /// The length in bytes of a typical item without key and value, index word and ghosts included.
     pub(crate) fn overhead(&self) -> usize {
         if self.cas { 31 } else { 23 }
     }
 }
 
-/// Why a cache could not be created.
+/// The reason why a cache could not be created.
 #[derive(Debug)]
 pub enum ConfigError {
     /// The limit is too low for index, queues and reserve, or higher than index words can address.
@@ -60,7 +61,7 @@ pub enum ConfigError {
         /// The maximum number of pages.
         max: usize,
     },
-    /// A restored region has no free memory for the buffers of flash reads.
+    /// There is too little free memory for the table of pages and the buffers of flash reads.
     NoRoomForFlash,
     /// Writing to the flash failed.
     Flash(std::io::Error),

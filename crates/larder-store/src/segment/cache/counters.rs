@@ -1,5 +1,6 @@
-//! The counters of a handle since its start. Each has one writer; their sums over all handles are
-//! the cache's totals. The counts of items are in the region (`memory::handle_block`).
+//! The counters of a handle since its start or the last reset. Only the handle itself adds to them;
+//! their sums over all handles are the cache's totals. The counts of items are in the region
+//! (`memory::handle_block`).
 
 use crate::engine::RemovalReason;
 use crate::{ClassGauges, Gauges, Seconds};
@@ -35,7 +36,7 @@ class_stats! {
     out_of_memory
 }
 
-/// A counter with one writer.
+/// A counter that only one thread adds to.
 #[derive(Debug, Default)]
 struct Count(AtomicU64);
 
@@ -54,8 +55,9 @@ impl Count {
     }
 }
 
-/// The second of the last eviction, and below it, in 32 bits, how long its item had been idle. So
-/// the greatest of several is the last.
+/// The second of the last eviction in the high 32 bits, and the number of seconds for which the
+/// item had been idle in the low 32 bits. The greatest of several values is that of the last
+/// eviction.
 #[derive(Debug, Default)]
 struct LastEviction(Count);
 
@@ -106,8 +108,8 @@ impl HandleStats {
         class.last_eviction.set(now, item.idle_secs);
     }
 
-    /// Counts an item that was removed because it was no longer valid. `crawled`: maintenance found
-    /// it.
+    /// Counts an item that was removed because it was no longer valid. `crawled` is true if
+    /// maintenance found it.
     pub(crate) fn reclaim(&self, class: usize, death: RemovalReason, fetched: bool, crawled: bool) {
         let class = &self.classes[class];
         class.reclaimed.add(1);
@@ -156,8 +158,8 @@ impl HandleStats {
         gauges
     }
 
-    /// Adds this handle's counts to the totals, in which `evicted_time` is still a
-    /// [`LastEviction`].
+    /// Adds this handle's counts to the totals, whose `evicted_time` has the form of
+    /// [`LastEviction`] until all handles were added.
     fn add_to(&self, gauges: &mut Gauges) {
         gauges.items_total = gauges.items_total.wrapping_add(self.stored.get());
         let sums = gauges.classes.iter_mut();

@@ -14,7 +14,8 @@ use crate::segment::memory::table::{Entry, Sequence};
 use crate::segment::sync::Ordering;
 
 impl HeaderPage {
-    /// Items in segments with a lower sequence are flushed.
+    /// The flush floor: items in segments with a lower sequence are flushed. 0 before the first
+    /// flush.
     #[inline]
     pub(crate) fn flush_floor(&self) -> Sequence {
         self.shared.flush_floor.load(Ordering::Acquire)
@@ -27,12 +28,12 @@ impl HeaderPage {
         floor != 0 && entry.sequence().load(Ordering::Acquire) < floor
     }
 
-    /// The sequence of a segment that is opened now.
+    /// Takes the next sequence, for a segment or page that is opened now.
     pub(crate) fn next_sequence(&self, _: &mut Alloc) -> Sequence {
         self.order.sequence.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Invalidates everything stored so far, and cancels a pending flush.
+    /// Invalidates all items stored so far, and cancels a pending flush.
     pub(crate) fn flush(&self, alloc: &mut Alloc) {
         let floor = self.order.sequence.load(Ordering::Relaxed);
         self.shared.flush_floor.store(floor, Ordering::Release);
@@ -55,8 +56,9 @@ impl Shared {
         self.table().header_page().flush_floor()
     }
 
-    /// The number of flushes that took effect. A flush is counted under the allocator's lock, and
-    /// segments for items that are stored later are opened under the same lock.
+    /// The number of flushes that took effect, those of earlier processes in the region included. A
+    /// flush is counted under the allocator's lock, and segments for items that are stored later
+    /// are opened under the same lock.
     pub(crate) fn flush_generation(&self) -> u64 {
         self.table().header_page().order.flush_generation.load(Ordering::Acquire)
     }
@@ -67,14 +69,14 @@ impl Shared {
         self.table().header_page().is_flushed(record.entry())
     }
 
-    /// Invalidates everything stored so far.
+    /// Invalidates all items stored so far, and empties the sample for the miss-ratio curve.
     pub(crate) fn flush_now(&self) {
         self.table().header_page().flush(&mut self.alloc());
         // The open segments of all handles are below the floor now: their next write opens others.
         self.mrc.clear();
     }
 
-    /// Schedules a flush for `at`. Replaces a pending one.
+    /// Schedules a flush for `at`, in place of a pending flush.
     pub(crate) fn flush_later(&self, at: Seconds) {
         let _alloc = self.alloc();
         let word = &self.table().header_page().shared.flush_at;

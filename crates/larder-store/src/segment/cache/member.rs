@@ -23,8 +23,9 @@ pub(crate) struct Member {
     idle: Mutex<Option<Box<Writing>>>,
 }
 
-/// The writing state of a handle. The handle owns it from the first write of a batch to the end of
-/// the batch. At other times its [`Member`] has it, and other handles may take parts of it.
+/// The writing state of a handle. The handle owns it during writes, at most from the first write of
+/// a batch to the end of the batch. At other times its [`Member`] has it, and other handles may
+/// take parts of it.
 #[derive(Debug, Default)]
 pub(crate) struct Writing {
     /// The open segments, at most one of each kind.
@@ -54,27 +55,28 @@ pub(crate) struct Evacuation {
     pub(crate) reason: EvacuationReason,
     /// The number of records that each write evacuates.
     pub(crate) rate: usize,
-    /// The number of evicted items.
+    /// The number of items that were evicted from the segment.
     pub(crate) evicted: u64,
-    /// The number of items that were demoted to flash.
+    /// The number of the segment's items that were demoted to flash.
     pub(crate) demoted: usize,
 }
 
-/// The reason to empty a segment. Decides between moving and dropping its live items.
+/// The reason to empty a segment, which decides whether live items are moved, demoted or evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvacuationReason {
-    /// Much of the segment is dead: all live items are moved.
+    /// Much of the segment is dead. All live items are moved; if there is no memory for that, a
+    /// cache that evicts evicts them.
     Clean,
     /// The segment is the next victim of the eviction policy, which decides for each item whether
     /// it is moved or evicted.
     Evict(Queue),
-    /// The segment is this many seconds old. Items that were idle for as long are demoted to flash,
-    /// the others are moved.
+    /// The segment is older than this many seconds. Items that were idle for as long are demoted to
+    /// flash if possible; the others are moved.
     Age(u32),
 }
 
 impl Writing {
-    /// The limit on items that the main queue keeps in succession.
+    /// The limit on the length of the items that the main queue keeps in succession.
     pub(crate) fn keep_limit(&mut self, segment_len: usize) -> &mut KeepLimit {
         self.keep_limit.get_or_insert_with(|| KeepLimit::new(segment_len))
     }
@@ -91,12 +93,12 @@ impl Member {
         self.idle(|idle| idle.take()).unwrap_or_default()
     }
 
-    /// Leaves the writing state here until the next batch.
+    /// Leaves the writing state here until the next write.
     pub(crate) fn leave_writing(&self, writing: Box<Writing>) {
         self.idle(|idle| *idle = Some(writing));
     }
 
-    /// Gives another handle access to the writing state; `None` if the owner is using it.
+    /// Gives another handle access to the writing state. Returns `None` if the owner is using it.
     pub(crate) fn with_idle<R>(&self, f: impl FnOnce(&mut Writing) -> R) -> Option<R> {
         self.idle(|idle| idle.as_deref_mut().map(f))
     }

@@ -32,15 +32,15 @@ impl Shared {
         self.limit_segments.load(Ordering::Relaxed)
     }
 
-    /// The number of open segments from which a handle appends to an open segment of another
+    /// The number of open segments from which a handle takes over an open segment of another
     /// handle.
     pub(crate) fn open_max(&self) -> usize {
         let budget = self.open_budget.load(Ordering::Relaxed) * self.config.threads.max(1);
         budget.min(self.limit_segments() / OPEN_SHARE_MAX)
     }
 
-    /// The number of free segments that are reserved for evacuations. Ordinary writes do not take
-    /// them.
+    /// The number of free segments that are reserved for evacuations. Ordinary writes leave at
+    /// least half of them.
     pub(crate) fn reserve(&self) -> usize {
         self.reserve_of(self.limit_segments())
     }
@@ -58,20 +58,22 @@ impl Shared {
         usize::try_from(seen.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Takes a free segment if more than `reserve` are free.
+    /// Takes a free segment if more than `reserve` are free. `None` if there is none, or if the
+    /// system refuses its memory.
     pub(crate) fn take(&self, reserve: usize) -> Option<u32> {
         let segment = self.alloc().take(reserve)?;
         self.commit(segment)
     }
 
-    /// Takes a free segment that was never used, if there is one and more than `reserve` are free.
+    /// Takes an untouched segment, if there is one and more than `reserve` segments are free.
+    /// `None` if there is none, or if the system refuses its memory.
     pub(crate) fn take_fresh(&self, reserve: usize) -> Option<u32> {
         let segment = self.alloc().take_fresh(reserve)?;
         self.commit(segment)
     }
 
-    /// Takes the memory of the free segments that are taken last, so that items can always be
-    /// moved. The system may refuse it.
+    /// Takes the memory of the free segments that are taken last, so that evacuations can move
+    /// items when the system has no more memory. Stops if the system refuses it.
     pub(super) fn commit_reserve(&self, alloc: &Alloc, segments: usize) {
         for segment in alloc.last_free(self.reserve_of(segments)) {
             if self.table().commit(segment).is_err() {
@@ -81,7 +83,7 @@ impl Shared {
     }
 
     /// Takes the memory of a segment from the system. If the system refuses it, lowers the limit so
-    /// that the cache uses no more memory than until now.
+    /// that the cache uses no more memory than until now, and returns `None`.
     fn commit(&self, segment: u32) -> Option<u32> {
         if self.table().commit(segment).is_ok() {
             return Some(segment);
@@ -126,14 +128,14 @@ impl Shared {
         now.0.saturating_sub(self.table().entry(segment).base().0) >= age_max(segment)
     }
 
-    /// Whether there are free lists. They exist while some memory besides the reserve was never
-    /// used.
+    /// Whether there are free lists. They exist while segments besides the reserve are untouched.
     #[inline]
     pub(crate) fn has_free_lists(&self) -> bool {
         self.unused_left.load(Ordering::Relaxed) != 0
     }
 
-    /// Records whether some memory besides the reserve was never used.
+    /// Records whether segments besides the reserve are untouched. If none are, empties the pool of
+    /// free blocks.
     pub(crate) fn note_unused(&self, is_left: bool) {
         if self.has_free_lists() != is_left {
             self.unused_left.store(is_left.into(), Ordering::Relaxed);

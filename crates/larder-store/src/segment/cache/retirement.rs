@@ -10,8 +10,8 @@ use crate::segment::sync::Ordering;
 use std::sync::Arc;
 
 impl Shared {
-    /// Marks a record dead that no index word refers to any more. Retires its chain, unless another
-    /// record has taken it over (`keep_chain`).
+    /// Marks a record dead that no index word refers to any more. Retires its chain, unless
+    /// `keep_chain` says that another record has taken it over.
     #[inline]
     pub(crate) fn mark_dead(self: &Arc<Self>, record: &Record<'_>, keep_chain: bool) {
         if let (Some(chain), false) = (record.chain(), keep_chain) {
@@ -38,7 +38,8 @@ impl Shared {
         self.note_dead(record.segment(), dead, before);
     }
 
-    /// Reports that the dead bytes of a segment have changed.
+    /// Updates the dead level of a sealed segment after the length of its dead items changed from
+    /// `before` to `dead` bytes.
     #[inline]
     pub(crate) fn note_dead(&self, segment: u32, dead: u32, before: u32) {
         let entry = self.table().entry(segment);
@@ -56,12 +57,13 @@ impl Shared {
     #[inline(never)]
     fn change_dead_level(&self, segment: u32, written: u32) {
         let mut alloc = self.alloc();
-        // Read under the lock: another thread may have set a higher level.
+        // Read under the lock: another thread may have set a higher level since.
         let dead = self.table().entry(segment).dead();
         alloc.set_dead_level(segment, dead_level(self.table(), dead, written));
     }
 
-    /// Subtracts the chain of an item of `segment` that has moved or was retired.
+    /// Subtracts the chain of an item of `segment`, after the chain was retired or the item has
+    /// moved.
     pub(crate) fn take_chain_off(&self, segment: u32, segments: usize) {
         let segments = u32::try_from(segments).expect("segments are counted in 32 bits");
         self.alloc().queues.remove_chain(segment, segments);
@@ -85,7 +87,8 @@ impl Shared {
         alloc.retire(RetiredMemory { epoch, first, segments });
     }
 
-    /// Frees retired memory that no reader can find any more, or leaves that to its last lease.
+    /// Frees a retired segment or chain that no reader can find any more. If it has leases, the
+    /// last one frees it.
     pub(crate) fn release(&self, first: u32) {
         let leases = self.table().entry(first).leases().fetch_or(RETIRED, Ordering::AcqRel);
         if leases == 0 {
@@ -99,7 +102,7 @@ impl Shared {
         self.free(&segments);
     }
 
-    /// Frees segments that nothing refers to.
+    /// Frees segments that neither an index word nor a reader refers to.
     pub(crate) fn free(&self, segments: &[u32]) {
         for &segment in segments {
             self.table().entry(segment).set_state(SegmentState::Free);
@@ -120,9 +123,9 @@ impl Shared {
         leased <= self.limit_segments() / 2
     }
 
-    /// The memory that leases and uploads use above the shares at which the server disconnects slow
-    /// peers. The rest up to their limits (half, and `large_value::upload::UPLOAD_SHARE`) is for
-    /// peers that read and send.
+    /// The memory in bytes that leases and uploads use above the shares from which the server
+    /// disconnects slow peers. The memory above these shares, up to the limits (half, and
+    /// `large_value::upload::UPLOAD_SHARE`), is for peers that read and send.
     pub(crate) fn excess_memory(&self) -> ExcessMemory {
         let (limit, uploading) = (self.limit_segments(), self.alloc().uploading);
         let over = |held: usize, max: usize| held.saturating_sub(max) * self.segment_len();

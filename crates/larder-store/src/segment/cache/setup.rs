@@ -115,7 +115,7 @@ impl Shared {
         Ok(Flash::new(flash, format, Lists::new(narrow(format.pages)), buffers))
     }
 
-    /// The segments for reads of items, and the segment for blocks.
+    /// Takes the segments for read buffers, and one more for the blocks of pages that are emptied.
     pub(crate) fn begin_buffers(
         table: &Table,
         alloc: &mut Alloc,

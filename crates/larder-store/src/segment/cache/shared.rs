@@ -29,7 +29,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 pub(crate) struct Shared {
     pub(crate) index: Index<Table>,
     pub(crate) alloc: Mutex<Alloc>,
-    /// Locked by the handle that grows the index.
+    /// Locked by the handle that grows the index or makes the table of tags.
     pub(crate) growth: Mutex<()>,
     pub(crate) members: Mutex<Vec<Arc<Member>>>,
     /// The counters of dropped handles.
@@ -39,8 +39,8 @@ pub(crate) struct Shared {
     pub(crate) handles: AtomicUsize,
     /// Locked by the handle that empties segments while handles alternate (see `write::room`).
     pub(crate) evacuating: Mutex<()>,
-    /// The epoch of retired memory for which a write waited without success, because a reader does
-    /// not end its batch; 0 if there is none.
+    /// The epoch of retired memory for which a write waited in vain, because a reader did not end
+    /// its batch; 0 if there is none.
     pub(crate) stalled_epoch: AtomicU64,
     pub(crate) secrets: RapidSecrets,
     pub(crate) config: Config,
@@ -52,11 +52,12 @@ pub(crate) struct Shared {
     pub(crate) lifetimes: AtomicU32,
     /// The number of segments that one handle may have open.
     pub(crate) open_budget: AtomicUsize,
-    /// 1 while some memory was never used and there are free lists; 0 afterwards.
+    /// 1 while segments besides the reserve are untouched, so that there are free lists; 0
+    /// otherwise.
     pub(crate) unused_left: AtomicU32,
     /// Free blocks that all handles may take.
     pub(crate) pool: Pool,
-    /// Index words in use. Handles add to it in steps of several words.
+    /// The number of index words in use. Handles add to it in steps of several words.
     pub(crate) slots_used: AtomicUsize,
     /// The number of segments with leases. A segment with several leases counts once.
     pub(crate) leased: AtomicUsize,
@@ -68,7 +69,7 @@ pub(crate) struct Shared {
     pub(crate) limits: AtomicU32,
     /// The sample of keys for the miss-ratio curve.
     pub(crate) mrc: Mrc,
-    /// The flash tier for evicted items.
+    /// The flash tier for evicted items; `None` without flash.
     pub(crate) flash: Option<Flash>,
 }
 
@@ -78,7 +79,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// The number of buckets per stripe at first. With fewer, some stripes by chance fill up long
+/// The number of buckets in each stripe at first. With fewer, some stripes fill up by chance long
 /// before the others.
 const STRIPE_BUCKETS: usize = 64;
 
@@ -116,7 +117,7 @@ pub(crate) fn class_fingerprint(classes: &SizeClasses) -> u64 {
 }
 
 impl Shared {
-    /// The member of a new handle, with a block of its own if one is free.
+    /// Adds the member of a new handle, with a handle block of its own if one is free.
     pub(crate) fn join(&self) -> Arc<Member> {
         let (table, mut members) = (self.table(), self.members());
         let own = (0..table.layout.blocks - 1).find(|number| {
@@ -167,7 +168,7 @@ impl Shared {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes a dropped handle and keeps its counters.
+    /// Removes the member of a dropped handle, and adds its counters to `departed`.
     pub(crate) fn depart(&self, member: &Arc<Member>) {
         let mut members = self.members();
         members.retain(|other| !Arc::ptr_eq(other, member));
@@ -218,7 +219,7 @@ impl Shared {
         self.class_of_parts(record.key_len(), record.value_len(), record.client_flags())
     }
 
-    /// The statistics class of an item, and the bytes that it counts for.
+    /// The statistics class of an item, and the length in bytes at which statistics count it.
     pub(crate) fn class_of_parts(
         &self,
         key_len: usize,

@@ -14,7 +14,7 @@ mod workload;
 use workload::Live;
 
 const PAGE_LEN: usize = 64 << 10;
-/// The maximum number of pages that are emptied and segments that are written after a change.
+/// The maximum number of rounds after a change, each of which may empty a page and write a segment.
 const ROUNDS_MAX: usize = 8;
 
 struct Unpark(Thread);
@@ -29,7 +29,7 @@ impl Wake for Unpark {
 #[derive(Clone, Copy)]
 struct Scenario {
     seed: u64,
-    /// The limit above the lowest limit, in bytes.
+    /// The limit minus the lowest limit, in bytes.
     room: usize,
     pages: usize,
     keys: u16,
@@ -126,10 +126,11 @@ fn look(handle: &mut Handle, key: &[u8], access: Access) -> Known {
 struct Seen {
     stores: usize,
     on_flash: u64,
-    /// The number of stores before which the queue had items, among the stores that were checked.
+    /// The number of stores before which the queue had items, estimated from the stores that were
+    /// checked.
     queued: usize,
     emptied: usize,
-    /// The number of items that were evicted without a write.
+    /// The number of items that were demoted without a write.
     returned: u64,
 }
 
@@ -137,7 +138,7 @@ struct Seen {
 /// and others.
 fn check(oracle: &Oracle, cache: &Cache, checked: usize) {
     let mut handle = handle_of(cache);
-    // Reading large items takes memory from other items.
+    // Reading a large item takes memory from other items, which may be evicted.
     let mut missing = 0;
     for (i, (key, known)) in oracle.known.iter().enumerate() {
         let is_changing = oracle.changing.contains_key(key);
@@ -205,7 +206,7 @@ fn run(scenario: Scenario) -> Seen {
         let (oracle, evicted) = (Rc::clone(&live.oracle), Arc::clone(&live.evicted));
         let seen = Rc::clone(&seen);
         move || {
-            // Not for stores by the test itself.
+            // Skips the stores by the test itself.
             let Ok(mut oracle) = oracle.try_borrow_mut() else { return };
             oracle.stores += 1;
             oracle.may_miss.extend(evicted.lock().unwrap().drain(..));
@@ -266,7 +267,7 @@ const CROWDED: Scenario = Scenario {
     ..ROOMY
 };
 
-/// A scenario with few changes.
+/// A scenario in which three quarters of the operations are reads.
 const READ: Scenario = Scenario { warm_up: 12_000, changes: 350, reads: 15, checked: 23, ..ROOMY };
 
 /// A scenario in which most values have segments of their own.

@@ -29,7 +29,8 @@ impl Counter {
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) reads: Counter,
-    /// The reads of `reads` before the last reset, and those of walks.
+    /// The part of `reads` that is not reported as lookups: reads before the last reset, and reads
+    /// for walks.
     pub(crate) reads_before: Counter,
     pub(crate) aborted: Counter,
     pub(crate) without_buffer: Counter,
@@ -49,7 +50,7 @@ pub(crate) struct Counts {
     pub(crate) objects_written: Counter,
     pub(crate) bytes_written: Counter,
     pub(crate) bytes_read: Counter,
-    /// The number of reads under way.
+    /// The number of reads that the device has not finished yet.
     pub(crate) reading: Counter,
     /// The number of reads and writes that failed in the current minute.
     pub(crate) errors: Counter,

@@ -1,11 +1,11 @@
 //! The format of items on flash, and of the index words that refer to them.
 //!
-//! An item on flash is a record (see `item::header`) with an exact expiry, if it has one, followed
-//! by a checksum of one word, up to the next multiple of the unit. It was part of a *write buffer*
-//! in memory, which was written as one *block*. Blocks follow each other in a page.
+//! An item on flash is a record (see `item::header`), with an exact expiry if it expires, followed
+//! by a checksum of one word and by padding to a multiple of the unit. It was part of a *write
+//! buffer* in memory, which was written as one *block*. Blocks follow each other in a page.
 //!
 //! The *place* of an item is its offset on the device in units; a unit is 8 bytes on devices of up
-//! to a TiB. Its *span* is a class of lengths: a read of the item reads this many bytes.
+//! to a TiB. Its *span* is a class of lengths: a read of the item reads the length of its span.
 //!
 //! A large value, whose front is in segments of its own in memory, is written to separate blocks:
 //!
@@ -29,11 +29,11 @@ use crate::segment::memory::layout::ITEM_HEAD_MAX;
 /// The length of a checksum in bytes.
 pub(crate) const CHECKSUM_LEN: usize = 8;
 
-/// The maximum number of bytes that a record takes on flash in addition to those in memory: an
-/// exact expiry, the checksum, and the rest of its last unit.
+/// The maximum length in bytes that a record takes on flash in addition to its length in memory: an
+/// exact expiry, the checksum, and padding to a multiple of the unit.
 pub(crate) const LEN_ADDED_MAX: usize = 8 + CHECKSUM_LEN + 127;
 
-/// The shortest head of a large item in bytes: longer than any record without a value.
+/// The minimum length of the head of a large item in bytes: longer than any record without a value.
 const HEAD_LEN_MIN: usize = 1536;
 
 const _: () = assert!(ITEM_HEAD_MAX + 2 * CHECKSUM_LEN <= HEAD_LEN_MIN);
@@ -57,7 +57,7 @@ const SPANS: [u32; LARGE_SPAN as usize] = [
     1 << 20,
 ];
 
-/// The shortest span that contains `len` bytes.
+/// The number of the shortest span that contains `len` bytes.
 pub(crate) fn span_of(len: usize) -> u8 {
     SPANS.partition_point(|span| (*span as usize) < len) as u8
 }
@@ -72,9 +72,9 @@ fn span_len(span: u8) -> usize {
 pub(crate) struct Format {
     unit_shift: u32,
     page_shift: u32,
-    /// The length of the head of a large item.
+    /// The length of the head of a large item in bytes.
     pub(crate) head_len: usize,
-    /// The length of a block, equal to that of a segment.
+    /// The length of a block in bytes, equal to that of a segment.
     pub(crate) block_len: usize,
     /// The number of pages.
     pub(crate) pages: usize,
@@ -146,8 +146,8 @@ impl Format {
         self.page_shift.saturating_sub(self.large_bits()).max(self.head_len.ilog2())
     }
 
-    /// The bytes that a large item with a value of `value_len` bytes takes; `None` if it does not
-    /// fit a page or its length does not fit the place.
+    /// The length in bytes that a large item with a value of `value_len` bytes takes on flash;
+    /// `None` if it does not fit a page or its length does not fit the place.
     pub(crate) fn large_len(&self, value_len: usize) -> Option<usize> {
         let len = (self.head_len + value_len).next_multiple_of(1 << self.large_shift());
         let is_possible =
@@ -171,8 +171,8 @@ impl Format {
         (steps as usize) << self.large_shift()
     }
 
-    /// The bytes that an item counts for: the length of a large item, or the middle of the lengths
-    /// of the item's span.
+    /// The length in bytes at which an item is counted: that of a large item, or the mean of the
+    /// shortest and the longest length of the item's span.
     pub(crate) fn counted_len(&self, slot: Slot) -> usize {
         if slot.span() == LARGE_SPAN {
             return self.large_len_of(slot);
@@ -181,7 +181,7 @@ impl Format {
         usize::midpoint(shortest, span_len(slot.span()))
     }
 
-    /// The number of bytes to read first for an item.
+    /// The number of bytes to read first for an item: only the head of a large item.
     pub(crate) fn read_len(&self, slot: Slot) -> usize {
         if slot.span() == LARGE_SPAN { self.head_len } else { span_len(slot.span()) }
     }
@@ -199,12 +199,12 @@ impl Format {
         (offset / align * align, end)
     }
 
-    /// The bytes that a record takes on flash, unless it is large.
+    /// The length in bytes that a record takes on flash, unless it is large.
     pub(crate) fn len_of(&self, header: Header) -> usize {
         (header.record_len(self.cas) + CHECKSUM_LEN).next_multiple_of(1 << self.unit_shift)
     }
 
-    /// The checksum of a record with the bytes `rest` behind its header.
+    /// The checksum of a record with the bytes `rest` behind its header, for its location on flash.
     pub(crate) fn checksum(&self, header: Header, rest: &[u8], origin: Origin) -> u64 {
         // Readers may change these fields while the item is written.
         let fixed = header.with_access_code(0).with(State::Fetched, false).with(State::Dead, false);
@@ -214,8 +214,8 @@ impl Format {
     }
 }
 
-/// Extends the checksum of a large value by the next piece. All pieces but the last are of the length of
-/// a block.
+/// Extends the checksum of a large value by the next piece. All pieces but the last have the length
+/// of a block.
 pub(crate) fn add_piece(sum: u64, piece: &[u8]) -> u64 {
     mix(sum, rapidhash::v3::rapidhash_v3(piece))
 }

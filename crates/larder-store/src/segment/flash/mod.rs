@@ -5,8 +5,9 @@
 //!  evicted ──copied──▶ write buffer ──full──▶ queue ──written as a block──▶ on flash
 //!                      (index words refer to it, as to any other)              (index words refer to flash)
 //! ```
-//! No index word refers to flash before the write has completed. So a torn write loses only the
-//! items that the block replaces: lookups find the items of the write buffer there until then.
+//! No index word refers to flash before the write has completed: until then lookups find the items
+//! in the write buffer. So a torn write loses no item that lookups could find, because no index
+//! word refers to the earlier content of the block any more.
 //!
 //! This folder has the state of the tier, which all handles share. `flash_read` reads items.
 //! `flash_write` writes them and reclaims pages.
@@ -22,16 +23,16 @@
 //!
 //! # Invariants
 //! 1. An index word that refers to flash refers to an item that was written completely. Its page is
-//!    not overwritten before all words into it were removed and all reads of it have ended.
+//!    not overwritten before its index words were removed and all reads of it have ended. If a word
+//!    is left over, it finds nothing, because a later use of the page has another sequence.
 //! 2. A page gets a sequence when it is opened, like a segment. When the index words of its items
 //!    change to flash, the segments that the items come from are not below the flush floor, and the
 //!    page was not below it when it was chosen. So a flush invalidates pages as it does segments.
 //! 3. A write buffer belongs to the handle that fills it, then to the queue, then to the thread
-//!    that writes it. Its items do not change in place, except for the marks that readers set in
-//!    headers.
+//!    that writes it. Its items do not change in place, except for marks in their headers: readers
+//!    note accesses, and writers mark removed items dead.
 //! 4. A buffer belongs to one read. It is not reused before the device is done with it and no batch
 //!    uses it any more.
-//!    batch uses it any more.
 
 pub(crate) mod counters;
 pub(crate) mod format;

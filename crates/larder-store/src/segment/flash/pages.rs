@@ -11,7 +11,7 @@ use crate::segment::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::{Expiry, Seconds};
 use std::collections::VecDeque;
 
-/// The state of a page; see the drawing.
+/// The state of a page; see the diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum PageState {
@@ -19,11 +19,11 @@ pub(crate) enum PageState {
     Open,
     Full,
     Emptying,
-    /// The page could not be written or read. It is never used again.
+    /// The page could not be written or read. It is not used again.
     Bad,
 }
 
-/// The state of a page.
+/// Access to the entry of a page in the region.
 #[derive(Clone, Copy)]
 pub(crate) struct Page<'t> {
     table: &'t Table,
@@ -48,7 +48,7 @@ impl<'t> Page<'t> {
         self.word(0).load(Ordering::Acquire)
     }
 
-    /// When the page was opened.
+    /// The second at which the page was opened.
     pub(crate) fn base(&self) -> Seconds {
         Seconds(self.half(2).load(Ordering::Relaxed))
     }
@@ -73,7 +73,8 @@ impl<'t> Page<'t> {
         self.half(5)
     }
 
-    /// The bytes of the page's items, by their spans.
+    /// The sum of the lengths at which the page's items are counted, in bytes; see
+    /// `Format::counted_len`.
     pub(crate) fn bytes(&self) -> u64 {
         self.word(3).load(Ordering::Relaxed)
     }
@@ -83,13 +84,13 @@ impl<'t> Page<'t> {
         self.half(8).load(Ordering::Relaxed)
     }
 
-    /// The number of blocks that were written to the page.
+    /// The number of blocks that were reserved in the page for writes.
     pub(crate) fn blocks(&self) -> &'t AtomicU32 {
         self.half(9)
     }
 
-    /// The number of reads of the page that are under way or in use, and of writes to it that are
-    /// under way. The page is not overwritten before they have ended.
+    /// The number of reads of the page that are under way or in use, plus the number of writes to
+    /// it that are under way. The page is not overwritten before all of them have ended.
     pub(crate) fn reads(&self) -> &'t AtomicU32 {
         self.half(10)
     }
@@ -99,8 +100,9 @@ impl<'t> Page<'t> {
         self.half(11)
     }
 
-    /// The number of the page's items that were copied to memory. Evicting such a copy needs no
-    /// write if it is unchanged. Copies that have changed or were removed count, too.
+    /// The number of the page's items that were copied to memory and have not returned. Evicting
+    /// such a copy needs no write if it is unchanged. Copies that have changed or were removed
+    /// count, too.
     pub(crate) fn copies(&self) -> &'t AtomicU32 {
         self.half(13)
     }
@@ -123,7 +125,7 @@ impl<'t> Page<'t> {
         self.half(4).fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Sets the counts after a restart.
+    /// Sets the counts after a restart, when no reads are under way.
     pub(crate) fn restore(&self, items: u32, bytes: u64) {
         self.half(4).store(items, Ordering::Relaxed);
         self.word(3).store(bytes, Ordering::Relaxed);
@@ -156,7 +158,7 @@ pub(crate) const BUCKETS: usize = 2;
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
     free: Vec<u32>,
-    /// In the order of their sequences.
+    /// In the order in which they were filled, with a page that could not be emptied at the front.
     full: VecDeque<u32>,
     /// The open page of each bucket, and its next block.
     open: [Option<(u32, u32)>; BUCKETS],
@@ -168,7 +170,7 @@ impl Lists {
         Self { free: (0..pages).rev().collect(), ..Self::default() }
     }
 
-    /// The lists after a restart. `full` is in order.
+    /// The lists after a restart. `full` is in the order in which the pages were opened.
     pub(crate) fn restored(free: Vec<u32>, full: VecDeque<u32>) -> Self {
         Self { free, full, open: [None; BUCKETS] }
     }
@@ -182,8 +184,8 @@ impl Lists {
     }
 
     /// Reserves the next `count` blocks of a bucket's open page, and returns the page and the first
-    /// block. If the page has fewer of its `blocks` left or is older than `floor`, it is full, and
-    /// this returns `None`.
+    /// block. Returns `None` if the bucket has no open page. Marks the page full and returns `None`
+    /// if it has fewer than `count` of its `blocks` left, or if its sequence is below `floor`.
     pub(crate) fn next_blocks(
         &mut self,
         table: &Table,
@@ -206,7 +208,7 @@ impl Lists {
         Some((page, block))
     }
 
-    /// Opens a free page, if there is one.
+    /// Opens a free page for a bucket. Returns false if no page is free.
     pub(crate) fn open(
         &mut self,
         table: &Table,
@@ -221,8 +223,7 @@ impl Lists {
         true
     }
 
-    /// Closes the open page of a bucket, because writing to it failed. Its earlier blocks can still
-    /// be read.
+    /// Closes an open page, because writing to it failed. Its earlier blocks can still be read.
     pub(crate) fn abandon(&mut self, table: &Table, page: u32) {
         if let Some(open) = self.open.iter_mut().find(|open| open.is_some_and(|(p, _)| p == page)) {
             *open = None;
@@ -237,13 +238,13 @@ impl Lists {
         Page::new(table, page as usize).set_state(PageState::Emptying);
     }
 
-    /// Returns a page that could not be emptied.
+    /// Returns a page that could not be emptied to the full pages, as the next one.
     pub(crate) fn put_back(&mut self, table: &Table, page: u32) {
         Page::new(table, page as usize).set_state(PageState::Full);
         self.full.push_front(page);
     }
 
-    /// Frees an emptied page, or retires it for good.
+    /// Frees an emptied page, or marks it bad, so that it is not used any more.
     pub(crate) fn give_back(&mut self, table: &Table, page: u32, is_bad: bool) {
         let entry = Page::new(table, page as usize);
         if is_bad {

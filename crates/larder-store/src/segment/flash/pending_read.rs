@@ -19,7 +19,7 @@ pub(crate) enum ReadState {
     Aborted,
 }
 
-/// A read of an item.
+/// The interface of a read of an item.
 pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     /// The index word for which the read was started.
     fn slot(&self) -> Slot;
@@ -29,16 +29,16 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
 
     fn origin(&self) -> Origin;
 
-    /// When the read was started.
+    /// The second at which the read was started.
     fn begun(&self) -> Seconds;
 
     /// Whether the read takes too long.
     fn is_late(&self, now: Seconds) -> bool;
 
-    /// Whether the value was read, too. For a large value there may have been no memory.
+    /// Whether the value was read, too. False for a large value for which there was no memory.
     fn has_value(&self) -> bool;
 
-    /// Gives the chain of a large item to the item that the index has now.
+    /// Leaves the chain of a large item to the record in memory that the index refers to now.
     fn give_value_away(&self);
 
     /// Starts reads of further pieces of a large value, as many as `reader` has room for.
@@ -48,10 +48,10 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     fn item(&self) -> (usize, &Buffer);
 
     /// Adds a waker, which is called when the read ends, or now if it has ended. Returns false if
-    /// the read was aborted or has failed.
+    /// the read was aborted, has failed or took too long.
     fn join(&self, waker: &Waker) -> bool;
 
-    /// Whether [`ItemRead::join`] would be true.
+    /// Whether [`ItemRead::join`] would return true.
     fn can_be_joined(&self) -> bool;
 
     /// Returns the state. If the item was read, the calling batch uses it until [`ItemRead::leave`].
@@ -60,16 +60,16 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     /// Ends a batch's use of the item.
     fn leave(&self);
 
-    /// Releases the buffer and the page if the read has ended and no batch uses it. Returns whether
-    /// it did.
+    /// Releases the buffer and the page, if no batch uses the item and no part of it is being read.
+    /// Returns whether it did.
     fn abort(&self) -> bool;
 
-    /// Makes all waiting requests continue without the item. The device may still write to the
-    /// buffer.
+    /// Makes all waiting requests continue without the item. Unless [`ItemRead::abort`] succeeds,
+    /// the device may still write to the buffer.
     fn give_up(&self);
 }
 
-/// The read of an item among the delivered ones.
+/// The delivered read of an item; `None` if there is none.
 pub(crate) fn find(delivered: &[Arc<dyn ItemRead>], slot: Slot) -> Option<&Arc<dyn ItemRead>> {
     delivered.iter().find(|read| read.slot().is_same_item(slot))
 }

@@ -24,12 +24,13 @@ pub(crate) struct Flash {
     pub(crate) format: Format,
     pub(crate) counts: Counts,
     pub(crate) queue: Queue,
-    /// The threads that read if the system has no io_uring.
+    /// The threads that read for handles that do not use io_uring.
     pub(crate) pool: Pool,
     /// The maximum number of reads that one handle may have under way.
     pub(crate) depth: usize,
     settings: Mutex<FlashSettings>,
-    /// Copies of the settings that evictions and lookups need.
+    /// A copy of the setting, which is read without the lock of `settings`; so are the next four
+    /// fields.
     item_size: AtomicUsize,
     low_ttl: AtomicU32,
     /// `u32::MAX` if the setting is `None`.
@@ -40,23 +41,24 @@ pub(crate) struct Flash {
     buffers: Mutex<Buffers>,
     /// The segment into which blocks are read when pages are emptied.
     pub(crate) block_segment: u32,
-    /// The wakers of requests that found no room for their read.
+    /// The wakers of requests that found no room for their read, in the order of their arrival.
     waiters: Mutex<VecDeque<Waker>>,
     has_waiters: AtomicBool,
-    /// The number of times that a read ended or a buffer was returned.
+    /// The number of times that a read ended or a buffer was returned, each of which may make room
+    /// for another read.
     openings: AtomicU64,
-    /// The current reads by their places.
+    /// The current reads, by the places of their items.
     reads: [Mutex<HashMap<u64, Weak<dyn ItemRead>>>; READ_MAPS],
-    /// The number of pages that had been opened when a page was last rewritten.
+    /// The number of pages that had been opened when a page was last chosen for rewriting.
     rewritten_at: AtomicU64,
     /// The number of second hits. One in `recache_rate` is copied to memory.
     second_hits: AtomicU32,
-    /// The time, for threads that serve no requests.
+    /// The time in seconds, for threads that serve no requests.
     now: AtomicU32,
     is_off: AtomicBool,
     /// The number of successive failed writes.
     failed_writes: AtomicU32,
-    /// When the last write ended, or when there was nothing to write.
+    /// The second at which the last write ended, or at which the queue was last seen empty.
     written_at: AtomicU32,
     /// The number of the tier's threads.
     threads: Mutex<usize>,
@@ -69,9 +71,9 @@ const READ_MAPS: usize = 16;
 const PAGE_ERRORS_MAX: u32 = 16;
 /// Flash is switched off after this many errors within a minute.
 const ERRORS_MAX: u64 = 256;
-/// Flash is also switched off after this many successive failed writes.
+/// Flash is also switched off after this many failed writes in succession.
 const FAILED_WRITES_MAX: u32 = 3;
-/// A device that completes no write for this many seconds has stopped.
+/// A device that completes no write for more than this many seconds counts as stopped.
 const WRITE_SECONDS_MAX: u32 = 2;
 
 impl std::fmt::Debug for Flash {
@@ -81,7 +83,8 @@ impl std::fmt::Debug for Flash {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics while it holds one of these locks, so a poisoned one still protects consistent data.
+    // No code panics while it holds one of these locks, so a poisoned one still protects consistent
+    // data.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -148,7 +151,7 @@ impl Flash {
         self.low_ttl.load(Relaxed)
     }
 
-    /// The idle time in seconds after which items are demoted.
+    /// The idle time in seconds after which items are demoted; `None` if idle items stay in memory.
     pub(crate) fn item_age(&self) -> Option<u32> {
         Some(self.item_age.load(Relaxed)).filter(|age| *age != u32::MAX)
     }
@@ -157,7 +160,8 @@ impl Flash {
         self.admits_all.load(Relaxed)
     }
 
-    /// Whether an item that was hit again on flash is copied to memory.
+    /// Counts a second hit on flash. Returns whether to copy the item to memory: one in
+    /// `recache_rate`; none if that is 0.
     pub(crate) fn is_recached(&self) -> bool {
         let rate = self.recache_rate.load(Relaxed);
         rate != 0 && self.second_hits.fetch_add(1, Relaxed).is_multiple_of(rate)
@@ -167,7 +171,8 @@ impl Flash {
         Seconds(self.now.load(Relaxed))
     }
 
-    /// Records the time. Once a second, fails the reads that take too long.
+    /// Records the time. Once a second, ends the reads that take too long, and wakes the requests
+    /// that wait for room. Once a minute, resets the count of errors.
     pub(crate) fn note_time(&self, now: Seconds) {
         let before = self.now.swap(now.0, Relaxed);
         if before == now.0 {
@@ -189,7 +194,7 @@ impl Flash {
     }
 
     /// Whether a page may be rewritten: at most one for each page that is opened. The rewritten
-    /// items fill less than a page, so rewriting ends.
+    /// items fill less than a page, so rewriting comes to an end.
     pub(crate) fn may_rewrite(&self) -> bool {
         self.counts.page_allocs.get() > self.rewritten_at.load(Relaxed)
     }
@@ -202,7 +207,7 @@ impl Flash {
         self.is_off.load(Relaxed)
     }
 
-    /// Counts a failed read of a page, or a failed write.
+    /// Counts a failed read of a page, or a failed write. Switches flash off after too many errors.
     pub(crate) fn note_error(&self, table: &Table, page: Option<Page<'_>>) {
         self.counts.errors.add(1);
         if let Some(page) = page
@@ -215,7 +220,7 @@ impl Flash {
         }
     }
 
-    /// Records the end of a write.
+    /// Records the end of a write. Switches flash off after too many failed writes in succession.
     pub(crate) fn note_write(&self, table: &Table, has_failed: bool) {
         self.written_at.store(self.now.load(Relaxed), Relaxed);
         if !has_failed {
@@ -236,7 +241,8 @@ impl Flash {
         }
     }
 
-    /// Whether a write has ended recently.
+    /// Whether a write has ended, or the queue was seen empty, in the last [`WRITE_SECONDS_MAX`]
+    /// seconds.
     pub(crate) fn is_writing(&self) -> bool {
         self.now.load(Relaxed).saturating_sub(self.written_at.load(Relaxed)) <= WRITE_SECONDS_MAX
     }
@@ -250,8 +256,8 @@ impl Flash {
         lock(&self.lists)
     }
 
-    /// The page of an item if the item can be read: the page is in use, not flushed and not
-    /// expired.
+    /// The page of an item and its sequence, if the item can be read: flash is on, and the page is
+    /// in use, not flushed and not expired. Otherwise `None`.
     pub(crate) fn readable<'t>(
         &self,
         table: &'t Table,
@@ -270,7 +276,7 @@ impl Flash {
         is_there.then_some((page, sequence))
     }
 
-    /// Removes a read that ends from the reads that others may join.
+    /// Removes a read that ends from the reads that other requests may join.
     pub(crate) fn forget(&self, slot: Slot, read: *const ()) {
         let mut reads = lock(self.reads_of(slot));
         if reads.get(&slot.place()).is_some_and(|other| std::ptr::addr_eq(other.as_ptr(), read)) {
@@ -283,12 +289,13 @@ impl Flash {
         &self.reads[usize::try_from(number).expect("four bits") % READ_MAPS]
     }
 
-    /// The current read of the same item, if there is one.
+    /// The current read of the same item; `None` if there is none.
     pub(crate) fn known_read(&self, slot: Slot) -> Option<Arc<dyn ItemRead>> {
         lock(self.reads_of(slot)).get(&slot.place()).and_then(Weak::upgrade)
     }
 
-    /// Lets others join a read. If there is another read of the same item, returns that instead.
+    /// Lets other requests join a read. If they can already join another read of the same item,
+    /// returns that one instead.
     pub(crate) fn note_read(&self, read: &Arc<dyn ItemRead>) -> Option<Arc<dyn ItemRead>> {
         let slot = read.slot();
         let mut reads = lock(self.reads_of(slot));
@@ -302,8 +309,9 @@ impl Flash {
         other
     }
 
-    /// Aborts the reads that have ended and whose items no batch uses: those started before
-    /// `before`, of one page or of all pages. Returns true if there were any.
+    /// Aborts the reads whose items no batch uses, and that have ended or wait for a request to
+    /// continue them. Only reads that started before the second `before`, of one page or of all
+    /// pages. Returns true if there were any.
     pub(crate) fn abort_reads(&self, before: Seconds, page: Option<usize>) -> bool {
         let is_wanted = |read: &&Arc<dyn ItemRead>| {
             read.begun() < before
@@ -319,9 +327,10 @@ impl Flash {
         any
     }
 
-    /// Takes a buffer. If none is free and the read is not a read-ahead, takes the buffer of a
-    /// finished read whose item was not requested since an earlier second, because the requests
-    /// that need it cannot continue; and selects a segment with other buffers to be emptied.
+    /// Takes a buffer; `None` if none is free. Unless the read is a read-ahead, it then selects a
+    /// segment with other buffers to be emptied, and takes the buffer of a finished read that was
+    /// started in an earlier second and whose item no batch uses, because the requests that need
+    /// that item cannot continue.
     pub(crate) fn take_buffer(
         &self,
         table: &Table,
@@ -339,25 +348,25 @@ impl Flash {
         if self.abort_reads(now, None) { take() } else { None }
     }
 
-    /// Returns the buffer of a read, and releases the page.
+    /// Returns the buffer of a read, releases its page, and wakes a request that waits for room.
     pub(crate) fn end_read(&self, table: &Table, slot: Slot, buffer: Buffer) {
         lock(&self.buffers).give(&table.layout, buffer);
         Page::new(table, self.format.page_of(slot)).reads().fetch_sub(1, Ordering::AcqRel);
         self.wake_waiters();
     }
 
-    /// The number of times that there was room for another read since the start.
+    /// The number of times that there may have been room for another read since the start.
     pub(crate) fn openings(&self) -> u64 {
         self.openings.load(Ordering::SeqCst)
     }
 
-    /// Calls `waker` when there is room for another read, after those that waited before. `seen` is
-    /// the value of [`Flash::openings`] before an attempt that found no room.
+    /// Calls `waker` when there is room for another read, after the wakers that were added before.
+    /// `seen` is the value of [`Flash::openings`] before an attempt that found no room.
     pub(crate) fn wait_for_reads(&self, waker: &Waker, seen: u64) {
         lock(&self.waiters).push_back(waker.clone());
         self.has_waiters.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        // There may have been room before the waker was added.
+        // Room may have appeared before the waker was added.
         if self.openings() != seen {
             self.wake_next();
         }
@@ -394,7 +403,8 @@ impl Flash {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Adds to the count of the tier's threads. Returns false if there are threads already.
+    /// Sets the number of the tier's threads, unless there are threads already. Returns whether it
+    /// did.
     pub(crate) fn begin_threads(&self, count: usize) -> bool {
         let mut threads = lock(&self.threads);
         let begins = *threads == 0;
@@ -413,7 +423,8 @@ impl Flash {
         *lock(&self.threads)
     }
 
-    /// Stops the threads and waits for them up to `patience`: a device that hangs may block one.
+    /// Stops the threads, and waits for them to end for `patience` at most, because a device that
+    /// hangs may block one.
     pub(crate) fn stop(&self, patience: Duration) {
         self.queue.set_stopping(true);
         let threads = lock(&self.threads);

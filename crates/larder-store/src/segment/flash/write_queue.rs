@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The queue between the handles that fill write buffers and the thread that writes them.
+/// The queue between the handles that fill write buffers and the threads that write them.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
@@ -13,11 +13,11 @@ pub(crate) struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The segments, each with the number of segments of its large value.
+    /// The write buffers, each with the number of segments in the chain of its large item.
     waiting: VecDeque<(u32, usize)>,
-    /// The number of segments that were taken and are not written yet.
+    /// The number of write buffers that threads have taken and not finished yet.
     under_way: usize,
-    /// The number of segments of large values that wait or are under way.
+    /// The number of segments in chains of large items that wait or are under way.
     large: usize,
     is_stopping: bool,
 }
@@ -28,18 +28,18 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The segments that are not written yet.
+    /// The number of write buffers that are not written yet.
     pub(crate) fn len(&self) -> usize {
         let state = self.state();
         state.waiting.len() + state.under_way
     }
 
-    /// The segments of large values that are not written yet.
+    /// The number of segments in chains of large items that are not written yet.
     pub(crate) fn large(&self) -> usize {
         self.state().large
     }
 
-    /// Queues a segment, and with it the `chained` segments of its large value.
+    /// Queues a write buffer, with the `chained` segments in the chain of its large item.
     pub(crate) fn push(&self, segment: u32, chained: usize) {
         let mut state = self.state();
         state.waiting.push_back((segment, chained));
@@ -48,7 +48,8 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// The next segment, when there is one; `None` when the queue is stopped.
+    /// Takes the next write buffer, and waits for one if necessary. Returns `None` if the queue is
+    /// stopped.
     pub(crate) fn next(&self) -> Option<(u32, usize)> {
         let mut state = self.state();
         loop {
@@ -63,7 +64,7 @@ impl Queue {
         }
     }
 
-    /// The next segment if there is one now.
+    /// Takes the next write buffer; `None` if there is none now.
     #[cfg(all(test, not(any(loom, shuttle, miri))))]
     pub(crate) fn try_next(&self) -> Option<(u32, usize)> {
         let mut state = self.state();
@@ -72,7 +73,8 @@ impl Queue {
         Some(next)
     }
 
-    /// A segment that was taken is done, and so are the `chained` segments of its large value.
+    /// Records that a thread has finished a write buffer, and the `chained` segments in the chain
+    /// of its large item.
     pub(crate) fn finish(&self, chained: usize) {
         let mut state = self.state();
         state.under_way -= 1;
@@ -81,7 +83,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Waits until the queue has changed, or for `at_most`; false if it is stopped.
+    /// Waits until the queue has changed, or for `at_most`. Returns false if the queue is stopped.
     pub(crate) fn wait(&self, at_most: Duration) -> bool {
         let state = self.state();
         if state.is_stopping {
@@ -92,7 +94,7 @@ impl Queue {
         !state.is_stopping
     }
 
-    /// Wakes those that wait for a change.
+    /// Wakes the threads that wait for a change of the queue.
     pub(crate) fn notify(&self) {
         drop(self.state());
         self.changed.notify_all();

@@ -19,26 +19,28 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-/// The time in seconds after which a read counts as failed.
+/// The maximum duration in seconds of a read. A read that takes longer fails.
 const SECONDS_MAX: u32 = 5;
-/// Reads of large items get a second more for each this many bytes.
+/// Reads of large items may take a second more for each this many bytes.
 const LEN_PER_SECOND: usize = 16 << 20;
 
-/// A read of an item.
+/// A read of one item, by all requests that wait for it.
 pub(crate) struct Read {
     shared: Arc<Shared>,
-    /// The hash and the index word for which the read was started.
+    /// The hash for which the read was started.
     hash: u64,
+    /// The index word for which the read was started.
     slot: Slot,
     origin: Origin,
-    /// When the item's page was opened.
+    /// The second at which the item's page was opened.
     base: Seconds,
     begun: Seconds,
     buffer: Buffer,
-    /// The range of the device that is read.
+    /// The offset on the device from which the buffer is filled.
     start: u64,
+    /// The number of bytes that are read to the buffer.
     len: usize,
-    /// The value, if the item is large. Then only the head is read to the buffer.
+    /// The value, if the item is large. Then the buffer receives only the head.
     large: Option<LargeValue>,
     progress: Mutex<Progress>,
     /// Whether the buffer and the page were released.
@@ -52,11 +54,12 @@ enum Progress {
     /// The read took too long: its waiters were woken without the item. The device may still write
     /// to the buffer.
     GivenUp,
-    /// The item was read. This many batches use it.
+    /// The item was read. `users` batches use it.
     Whole { users: usize },
     /// The item could not be read.
     Failed,
-    /// The item was read, but no request took it, and another read needed the buffer.
+    /// The read was aborted while no batch used the item: its requests did not continue in time, or
+    /// another read or the reclaim of its page needed its memory.
     Aborted,
 }
 
@@ -67,8 +70,8 @@ impl fmt::Debug for Read {
 }
 
 impl Read {
-    /// A read of the item that `slot` refers to, from `start` on. The caller has already added it
-    /// to the page's count of reads.
+    /// A read of the item that `slot` refers to. It reads `len` bytes of the device from `start` on
+    /// to the buffer. The caller has already added it to the page's count of reads.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         (hash, slot): (u64, Slot),
@@ -108,8 +111,8 @@ impl Read {
         self.buffer.offset + skipped
     }
 
-    /// Whether the bytes are those of the item that was written there. If the item is large, links
-    /// its chain.
+    /// Whether the buffer contains the item that was written there. If so, adapts its header to the
+    /// segment of the buffer, and links the chain of a large item.
     fn is_whole(&self) -> bool {
         let Some(flash) = &self.shared.flash else { return false };
         let (table, at) = (self.shared.table(), self.record_offset());
@@ -124,8 +127,8 @@ impl Read {
         {
             return false;
         }
-        // SAFETY: the range is inside the buffer, which belongs to this read, and the device is
-        // done with it.
+        // SAFETY: the range is inside the buffer, which belongs to this read, and the device no
+        // longer writes to it.
         let rest = unsafe { table.region.bytes(at + 8, checked_len - 8) };
         let sum = table.region.word(at + checked_len).load(Relaxed);
         if sum != flash.format.checksum(header, rest, self.origin) {
@@ -145,7 +148,8 @@ impl Read {
         true
     }
 
-    /// Whether a large value belongs to the head. If so, links it as the chain of the item.
+    /// Whether a large value belongs to the head, or was not read because there was no memory.
+    /// Links a value that was read as the chain of the item.
     fn has_whole_value(&self, large: &LargeValue) -> bool {
         let (table, at) = (self.shared.table(), self.record_offset());
         let record = Record::at(table, at, self.shared.config.cas, Witness::buffered(&self.buffer));
@@ -160,7 +164,7 @@ impl Read {
         first.inspect(|first| record.set_chain(*first)).is_some()
     }
 
-    /// Records the end of a read of `len` bytes.
+    /// Records the end of a read of `len` bytes: of the buffer's part, or of a piece of the value.
     fn end_part(self: &Arc<Self>, result: io::Result<()>, len: usize) {
         let Some(flash) = &self.shared.flash else { return };
         let counts = &flash.counts;
@@ -201,7 +205,7 @@ impl Read {
             let mut progress = self.progress();
             let wakers = match &mut *progress {
                 Progress::InProgress(wakers) => std::mem::take(wakers),
-                // No request waits any more, and the index word was removed.
+                // No request waits any more, and the index word may have been removed.
                 _ => {
                     is_usable = false;
                     Vec::new()
@@ -219,7 +223,7 @@ impl Read {
         flash.wake_waiters();
     }
 
-    /// Releases the buffer and the page, once. Called when no read is under way and no batch uses
+    /// Releases the buffer and the page. Does so only once. No read is under way and no batch uses
     /// the item.
     fn release(&self) {
         if self.is_released.swap(true, Relaxed) {
@@ -330,7 +334,7 @@ impl ItemRead for Read {
         let mut progress = self.progress();
         let wakers = match &mut *progress {
             Progress::Whole { users: 0 } => Vec::new(),
-            // The waiters must not start the remaining reads.
+            // The requests that wait must not start the remaining reads.
             Progress::InProgress(wakers) if self.large.as_ref().is_some_and(LargeValue::stop) => {
                 std::mem::take(wakers)
             }
@@ -361,7 +365,7 @@ impl ItemRead for Read {
 }
 
 // SAFETY: the buffer belongs only to this read until `release`. That is called when no read is
-// under way any more: by the end of the last one, by `abort` after that, or when this is dropped,
+// under way: by the end of the last one, by `abort`, which checks it, or when this is dropped,
 // which the reader prevents until it has called `finish`.
 unsafe impl Target for Read {
     fn parameters(&self) -> ReadParameters {

@@ -9,37 +9,39 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The value of a large item that is being read.
 pub(crate) struct LargeValue {
-    /// The value's offset on the device, and the number of bytes to read.
+    /// The offset of the value on the device.
     start: u64,
+    /// The number of bytes to read, of which the value may need fewer.
     len: usize,
     state: Mutex<State>,
 }
 
 struct State {
-    /// The segments. `None` if there was no memory for them, or if an item in the index has them
-    /// now.
+    /// The segments for the value. `None` if there was no memory for them, or if they belong to a
+    /// record in memory now.
     upload: Option<Upload>,
-    /// Whether the segments are linked as a chain that lookups may have found.
+    /// Whether the segments are linked as a chain, which lookups may have found.
     is_linked: bool,
-    /// The number of reads of the head and of pieces that were started, and that have ended.
+    /// The number of reads that were started: of the head and of pieces.
     begun: usize,
+    /// The number of reads that have ended.
     ended: usize,
     has_failed: bool,
 }
 
-/// The consequence of the end of one read of a large item.
+/// The state of a large item's read after one of its parts has ended.
 pub(crate) enum PartOutcome {
     /// Other reads are under way.
     InProgress,
     /// Other reads must be started.
     GoOn,
-    /// This was the last read; true if all have succeeded.
+    /// This was the last read. True if all have succeeded.
     Last(bool),
 }
 
 impl LargeValue {
     /// The value of at most `len` bytes, from `start` on, with enough segments in `upload`. Without
-    /// segments, only the head is read. One read has started, that of the head.
+    /// segments, only the head is read. The read of the head counts as started.
     pub(crate) fn new((start, len): (u64, usize), upload: Option<Upload>) -> Self {
         let state = State { upload, is_linked: false, begun: 1, ended: 0, has_failed: false };
         Self { start, len, state: Mutex::new(state) }
@@ -54,14 +56,14 @@ impl LargeValue {
         self.len
     }
 
-    /// Whether there are segments for the value, or were until the index took them.
+    /// Whether there are segments for the value, or were until a record in memory took them over.
     pub(crate) fn has_memory(&self) -> bool {
         let state = self.state();
         state.upload.is_some() || state.is_linked
     }
 
-    /// The next piece to read, if there is one: its offset on the device, the offset in the region
-    /// to read it to, and its length.
+    /// Starts the next piece: its offset on the device, the offset in the region to read it to, and
+    /// its length in bytes. `None` if no piece is left, or if a read has failed.
     pub(crate) fn begin_next(&self, table: &Table) -> Option<(u64, usize, usize)> {
         let mut state = self.state();
         let number = state.begun - 1;
@@ -75,7 +77,7 @@ impl LargeValue {
         Some((self.start + at as u64, table.layout.start(segment), len))
     }
 
-    /// Whether pieces remain to be read while no read is under way whose end would start them.
+    /// Whether pieces remain to be read and no read is under way whose end would start them.
     pub(crate) fn is_stalled(&self) -> bool {
         let state = self.state();
         let pieces = state.upload.as_ref().map_or(0, |upload| upload.segments.len());
@@ -107,8 +109,8 @@ impl LargeValue {
         }
     }
 
-    /// The checksum of a value of `len` bytes that was read completely; `None` if the value can't
-    /// have that length.
+    /// Trims the segments to a value of `len` bytes, and returns its checksum. `None` if there are
+    /// no segments, or if the value can't have that length.
     pub(crate) fn checksum(&self, len: usize) -> Option<u64> {
         let mut state = self.state();
         let upload = state.upload.as_mut()?;
@@ -120,7 +122,7 @@ impl LargeValue {
         Some(pieces.fold(0, add_piece))
     }
 
-    /// Links the segments as a chain, and returns the first; `None` if there are none.
+    /// Links the segments as a chain. Returns the first segment; `None` if there are none.
     pub(crate) fn link(&self) -> Option<u32> {
         let mut state = self.state();
         let first = state.upload.as_ref()?.link_all();
@@ -128,15 +130,15 @@ impl LargeValue {
         first
     }
 
-    /// Gives the segments away: an item in the index has the chain now.
+    /// Gives the segments to the record in memory that has the chain now.
     pub(crate) fn give_away(&self) {
         if let Some(upload) = self.state().upload.take() {
             upload.release_all();
         }
     }
 
-    /// Frees the segments, unless the index has them. Segments of a chain are freed when no reader
-    /// can see it any more.
+    /// Frees the segments, unless a record in memory has them. Segments of a chain are freed when
+    /// no reader can see the chain any more.
     pub(crate) fn free(&self, shared: &Shared) {
         let (upload, is_linked) = {
             let mut state = self.state();

@@ -21,16 +21,16 @@ use crate::segment::write::writer::Writer;
 use crate::{HashedKey, Now};
 use std::sync::Arc;
 
-/// The result of an update's search on flash.
+/// The result of an update's search for a key on flash.
 pub(crate) enum OnFlash<'i> {
     Nothing,
     /// The update must read the item first.
     Pending,
-    /// Index words that may be the key's. The update need not read them.
+    /// Index words match the key, and the update need not read their items.
     Unread,
     /// The item was read, but there was no memory for its value.
     NoRoom,
-    /// The item, which was read.
+    /// The item was read.
     Item(LockedSlot<'i>, Arc<dyn ItemRead>),
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn liveness_on_flash(
 }
 
 impl Handle {
-    /// Copies an item that was hit again to memory, if there is room without waiting.
+    /// Copies an item that was hit again from flash to memory, if there is room without waiting.
     #[cold]
     #[inline(never)]
     pub(crate) fn recache(&mut self, hash: u64, slot: Slot) {
@@ -111,7 +111,8 @@ impl Handle {
 }
 
 impl Writer<'_> {
-    /// Searches flash for a key that is not in memory. `is_shown`: the update depends on the item.
+    /// Searches flash for a key that is not in memory. `is_shown` is true if the update depends on
+    /// the item.
     pub(crate) fn find_on_flash<'i>(
         &self,
         shared: &Shared,
@@ -141,9 +142,9 @@ impl Writer<'_> {
         found
     }
 
-    /// Removes index words of a key whose pages have expired or were flushed, before the key gets
-    /// another word. Otherwise such a page could become readable again: if it is not full, an item
-    /// with a later expiry may be written there.
+    /// Removes index words that match a key and whose pages have expired or were flushed, before
+    /// the key gets another word. Otherwise such a page could become readable again: if it is not
+    /// full, an item with a later expiry may be written there.
     pub(crate) fn remove_unreadable(&mut self, shared: &Shared, stripe: &LockedStripe<'_, Table>) {
         let Some(flash) = shared.flash.as_ref().filter(|flash| !flash.is_off()) else { return };
         for place in stripe.on_flash() {
@@ -153,7 +154,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Subtracts an item whose index word no longer refers to flash from the counts.
+    /// Subtracts an item whose index word no longer refers to flash from the counts of its page and
+    /// of this handle.
     pub(crate) fn count_off_flash(&self, shared: &Shared, slot: Slot) {
         let Some(flash) = &shared.flash else { return };
         let bytes = flash.format.counted_len(slot);
@@ -168,7 +170,7 @@ impl Writer<'_> {
         self.count_off_flash(shared, slot);
     }
 
-    /// Removes an index word that refers to flash.
+    /// Removes an index word that refers to flash, and subtracts its item from the counts.
     pub(crate) fn remove_from_flash(
         &mut self,
         shared: &Shared,
@@ -180,7 +182,7 @@ impl Writer<'_> {
         self.count_off_flash(shared, place.slot);
     }
 
-    /// Removes the index word of an item on flash, if it still exists.
+    /// Removes the index word of an item on flash. Returns false if it does not exist any more.
     pub(crate) fn remove_word(&mut self, shared: &Shared, hash: u64, slot: Slot) -> bool {
         let stripe = shared.index.lock(hash);
         let place = stripe.on_flash().find(|place| place.slot.is_same_item(slot));
@@ -193,7 +195,7 @@ impl Writer<'_> {
 }
 
 impl Shared {
-    /// An item that was read from flash. The read must be complete.
+    /// The record of an item that was read from flash. The read must be complete.
     pub(crate) fn record_in_buffer<'r>(&'r self, read: &'r dyn ItemRead) -> Record<'r> {
         let (offset, buffer) = read.item();
         Record::at(self.table(), offset, self.config.cas, Witness::buffered(buffer))

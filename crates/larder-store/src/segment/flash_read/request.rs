@@ -27,14 +27,14 @@ pub(crate) enum ReadAttempt {
 /// The purpose of a read.
 #[derive(Clone, Copy)]
 pub(crate) struct Purpose {
-    /// The request can wait for another read: see [`ReadRequest::is_read_ahead`].
+    /// The request can wait for other reads; see [`ReadRequest::is_read_ahead`].
     pub(crate) is_read_ahead: bool,
-    /// The read is for a walk. Its result gives way to requests.
+    /// The read is for a walk. A request may take its buffer.
     pub(crate) is_walk: bool,
 }
 
 impl Handle {
-    /// Starts reading the possible item with this hash.
+    /// Starts reads of the items on flash whose index words match this hash, at most four.
     pub(crate) fn fetch_item(
         &mut self,
         ReadRequest { hash, is_read_ahead }: ReadRequest,
@@ -47,7 +47,8 @@ impl Handle {
             let mut places = wanted.iter_mut();
             shared.index.lookup_in_any_tier(hash, |_, slot| -> Option<()> {
                 if slot.is_on_flash() && flash.readable(shared.table(), slot, now.secs).is_some() {
-                    // Further words belong to other keys that agree in the bits that words keep.
+                    // Four are enough: words of other keys match only if they agree in all bits
+                    // that words keep.
                     if let Some(place) = places.next() {
                         *place = Some(slot);
                     }
@@ -106,8 +107,8 @@ impl Handle {
             }
             return ReadAttempt::Busy;
         };
-        // Either this thread sees that the word has changed, or the thread that empties the page
-        // sees the read.
+        // Either this thread sees that the index word has changed, or the thread that empties the
+        // page sees the read.
         page.reads().fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         let is_there = self.pinned(|shared, _, _| {
@@ -120,7 +121,7 @@ impl Handle {
             return ReadAttempt::Gone;
         }
         // A request may take a walk's buffer as soon as the item was read, so a walk's read counts
-        // as a second older.
+        // as started a second earlier.
         let begun = Seconds(self.now.secs.0.saturating_sub(is_walk.into()));
         let (times, extent) = ((page.base(), begun), (extent.0, len));
         let parts = (buffer, large.flatten());
@@ -144,8 +145,9 @@ impl Handle {
         ReadAttempt::Started(own)
     }
 
-    /// Takes segments for a large value. `None` if that must wait for other reads to end. If there
-    /// would be no memory even then, reads no value.
+    /// Takes segments for a large value. Returns `None` if the read must wait for other reads to
+    /// end, or is a read-ahead. If there is no memory and no read to wait for, only the head is
+    /// read.
     fn begin_value(
         &mut self,
         shared: &Arc<Shared>,
@@ -155,7 +157,7 @@ impl Handle {
     ) -> Option<LargeValue> {
         let (start, len) = flash.format.value_extent(slot);
         if is_read_ahead {
-            // A walk must not take memory from items that others use.
+            // A read-ahead must not take memory from items that others use.
             return None;
         }
         self.evacuate_before_write();
@@ -176,7 +178,8 @@ impl Handle {
         Some(LargeValue::new((start, len), upload.ok()))
     }
 
-    /// Makes lookups find the item of a read until the batch ends.
+    /// Makes lookups find the item of a finished read until the batch ends. Removes the index word
+    /// of an item that could not be read.
     pub(crate) fn deliver_item(&mut self, fetch: &PendingRead) -> Delivery {
         let read = &fetch.0;
         match read.ask() {

@@ -42,7 +42,7 @@ struct WalkItem {
     hash: u64,
     /// The index word that was found.
     slot: Slot,
-    /// `None` if the read has not started.
+    /// The read of the item; `None` before it has started.
     read: Option<Arc<dyn ItemRead>>,
 }
 
@@ -87,14 +87,14 @@ impl WalkReads {
 }
 
 impl Drop for WalkReads {
-    /// The reads continue, and wake no one.
+    /// Removes the waker of the walk. The reads continue.
     fn drop(&mut self) {
         *self.alarm.waker() = None;
     }
 }
 
 impl Handle {
-    /// Shows the items that were read. Returns how many it has shown.
+    /// Shows the items that were read. Returns the number of items shown.
     pub(crate) fn show_read(
         &mut self,
         seeking: &mut WalkReads,
@@ -130,8 +130,8 @@ impl Handle {
         shown
     }
 
-    /// Shows an item that was read if its index word still exists, it is live, and there was memory
-    /// for its value. Returns false if the word does not exist.
+    /// Shows an item that was read, if its index word still exists, it is live, and there was
+    /// memory for its value. Returns false if the word does not exist any more.
     fn show_if_there(
         &mut self,
         hash: u64,
@@ -154,7 +154,7 @@ impl Handle {
         is_there
     }
 
-    /// Starts reads of the pending items, as far as requests leave room. Returns whether the walk's
+    /// Starts reads of the pending items while requests leave room. Returns whether the walk's
     /// waker will be called.
     pub(crate) fn begin_walk_reads(
         &mut self,

@@ -29,7 +29,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// The maximum time to wait for a free page before checking again whether one is still needed.
 const PAGE_PATIENCE: Duration = Duration::from_millis(100);
 
-/// A block that was written.
+/// The block that was written, or the first block of a large item.
 #[derive(Clone, Copy, Debug)]
 struct Written {
     /// The block's offset on the device.
@@ -51,7 +51,7 @@ struct Blocks {
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
     Written(Written),
-    /// The write failed, or no item of the block is needed any more.
+    /// The write failed, or was not necessary because flash is off or the items were flushed.
     Failed,
     /// The tier is stopping.
     Stopped,
@@ -90,8 +90,8 @@ fn spawn(shared: &Arc<Shared>, name: &str, run: impl FnOnce(&mut Handle, &Flash)
             flash.end_thread();
         }
     });
-    // Without the thread nothing is written: the queue fills up, and items are dropped as without
-    // flash.
+    // Without the threads nothing is written: the queue fills up, and evicted items are dropped as
+    // without flash.
     if spawned.is_err()
         && let Some(flash) = &shared.flash
     {
@@ -106,7 +106,8 @@ fn run(handle: &mut Handle, flash: &Flash) {
     }
 }
 
-/// Writes the next segment of the queue on the calling thread. Returns false if the queue is empty.
+/// Writes the next write buffer of the queue on the calling thread. Returns false if the queue is
+/// empty.
 #[cfg(all(test, not(any(loom, shuttle, miri))))]
 pub(crate) fn write_next(handle: &mut Handle, flash: &Flash) -> bool {
     let next = flash.queue.try_next();
@@ -118,7 +119,8 @@ pub(crate) fn write_next(handle: &mut Handle, flash: &Flash) -> bool {
 }
 
 impl Handle {
-    /// Writes a write buffer to flash, and frees it.
+    /// Writes a write buffer to flash, and retires it. If the tier is stopping, puts it back in the
+    /// queue.
     fn write_out(&mut self, flash: &Flash, (segment, chained): (u32, usize)) {
         let shared = Arc::clone(&self.shared);
         self.now = flash.now().into();
@@ -132,7 +134,7 @@ impl Handle {
         let written = match outcome {
             Outcome::Written(written) => Some(written),
             Outcome::Failed => None,
-            // Back to the queue, for the next threads of this process or for the next process.
+            // Put it back, for the next threads of this process or for the next process.
             Outcome::Stopped => return flash.queue.push(segment, chained),
         };
         let evicted = self.switch_words(&shared, flash, &owned, written);
@@ -151,7 +153,8 @@ impl Handle {
         }
     }
 
-    /// Reserves the next `count` blocks for a write buffer.
+    /// Reserves the next `count` blocks for a write buffer. Waits for a free page. Fails if the
+    /// write is not necessary any more, or if the tier is stopping.
     fn next_blocks(
         &self,
         shared: &Shared,
@@ -192,7 +195,7 @@ impl Handle {
         }
     }
 
-    /// Writes a segment to the next block.
+    /// Writes a write buffer to the next block of its bucket's page.
     fn write_block(&self, shared: &Shared, flash: &Flash, segment: &OwnedSegment) -> Outcome {
         let (table, layout) = (shared.table(), &shared.table().layout);
         let entry = table.entry(segment.0);
@@ -206,7 +209,8 @@ impl Handle {
         let end = start + entry.written().load(Ordering::Acquire) as usize;
         for (at, header) in records(shared, flash, segment) {
             let record_len = header.record_len(shared.config.cas);
-            // SAFETY: the segment belongs to this thread, and nothing in it changes except headers.
+            // SAFETY: the range is in the segment, which belongs to this thread, and only headers
+            // in it change.
             let rest = unsafe { table.region.bytes(at + 8, record_len - 8) };
             let origin = Origin { offset: offset + (at - start) as u64, sequence };
             let sum = flash.format.checksum(header, rest, origin);
@@ -214,17 +218,17 @@ impl Handle {
         }
         let len = (end - start).next_multiple_of(flash.device.align());
         if end < start + len {
-            // A zero word, which ends a later read of the block.
+            // A zero word, at which a later read of the block ends.
             table.region.word(end).store(0, Ordering::Relaxed);
         }
         let from = table.region.place(start, len);
         // SAFETY: the range is in the region, all of which is initialised. Other threads change
-        // only headers, through atomics.
+        // only headers in it, through atomics.
         let result = unsafe { flash.device.write(offset, from, len) };
         self.end_write(shared, flash, blocks, len, result.is_ok())
     }
 
-    /// Writes the large item of a segment to the next blocks.
+    /// Writes the large item of a write buffer to the next blocks of a page.
     fn write_large(&self, shared: &Arc<Shared>, flash: &Flash, segment: &OwnedSegment) -> Outcome {
         let Some(item) = LargeWrite::of(shared, flash, segment) else { return Outcome::Failed };
         let expires = item.expiry.left(self.now);
@@ -262,8 +266,8 @@ impl Handle {
         Outcome::Failed
     }
 
-    /// Makes the index words of a segment's items refer to flash, or evicts the items if their
-    /// write failed. Returns how many were evicted.
+    /// Makes the index words of a write buffer's items refer to flash, or evicts the items if their
+    /// write failed. Removes items that are no longer valid. Returns the number of evicted items.
     fn switch_words(
         &mut self,
         shared: &Arc<Shared>,
@@ -283,8 +287,8 @@ impl Handle {
         for (at, header) in records(shared, flash, segment) {
             let hash = shared.hash(Record::at(table, at, cas, Witness::owner(segment)).key());
             if header.has(State::Dead) {
-                // Wait for the thread that marked the item: it holds the stripe until it has
-                // counted the bytes as dead in this segment.
+                // Wait for the thread that marked the item dead: it holds the stripe until it has
+                // counted the item's bytes as dead in this segment.
                 drop(shared.index.lock(hash));
                 continue;
             }
@@ -320,7 +324,7 @@ impl Handle {
     }
 }
 
-/// The records of a complete write buffer, with their headers.
+/// The offsets and headers of the records of a complete write buffer.
 fn records<'s>(
     shared: &'s Shared,
     flash: &'s Flash,

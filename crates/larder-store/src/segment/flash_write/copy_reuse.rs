@@ -1,5 +1,5 @@
-//! Demotion without a write: if an item was copied from flash to memory and has not changed, its
-//! eviction makes its index word refer to flash again, unless its page was emptied.
+//! Demotion without a write: if an item was copied from flash to memory and has not changed, an
+//! eviction makes its index word refer to the copy on flash again, unless its page was emptied.
 
 use crate::Seconds;
 use crate::segment::cache::shared::Shared;
@@ -13,12 +13,12 @@ use crate::segment::sync::{Ordering, fence};
 use crate::segment::write::writer::Writer;
 
 impl Shared {
-    /// Whether an item can be evicted without a write, unless its page is emptied at the same time.
+    /// Whether an item can be demoted without a write, unless its page is emptied at the same time.
     pub(crate) fn has_copy_on_flash(&self, slot: Slot, record: &Record<'_>) -> bool {
         self.copy_on_flash(slot, record).is_some()
     }
 
-    /// The index word of an item's copy on flash, and its page.
+    /// The index word of an item's copy on flash, and its page. `None` if there is no usable copy.
     fn copy_on_flash(&self, slot: Slot, record: &Record<'_>) -> Option<(Slot, Page<'_>)> {
         let (flash, copy) = (self.flash.as_ref()?, record.flash_copy()?);
         let slot = copy.slot(slot);
@@ -32,7 +32,7 @@ impl Shared {
 
 impl Writer<'_> {
     /// Makes the index word of an item refer to its copy on flash. Returns false if there is no
-    /// copy. The caller marks the record dead.
+    /// usable copy. The caller marks the record dead.
     pub(crate) fn demote_to_copy(
         &mut self,
         shared: &Shared,
@@ -42,7 +42,7 @@ impl Writer<'_> {
     ) -> bool {
         let Some((slot, page)) = shared.copy_on_flash(place.slot, record) else { return false };
         // As for a read: either this thread sees that the page is being emptied, or the thread that
-        // empties it waits, and then removes this word, too.
+        // empties the page waits for this thread, and then removes the index word, too.
         page.reads().fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         let is_there = shared.has_copy_on_flash(place.slot, record);
@@ -57,7 +57,8 @@ impl Writer<'_> {
         is_there
     }
 
-    /// Makes the index word of an item in memory refer to flash, and counts the item there.
+    /// Makes the index word of an item in memory refer to flash, and moves the item from the counts
+    /// of memory to those of flash.
     pub(crate) fn move_to_flash(
         &self,
         shared: &Shared,
@@ -70,7 +71,7 @@ impl Writer<'_> {
         let (table, block) = (shared.table(), self.member.block);
         let (class, footprint) = shared.class_of(record);
         let bytes = flash.format.counted_len(slot);
-        // Count first: a thread that finds the word must find a page with items.
+        // Count first: a thread that finds the index word must find a page with items.
         Page::new(table, flash.format.page_of(slot)).add(bytes, record.expiry());
         stripe.move_to_flash(place, slot);
         block.remove_item(table, class, footprint);

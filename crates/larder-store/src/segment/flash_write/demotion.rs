@@ -1,5 +1,5 @@
-//! Demotion: items that would be evicted are copied to write buffers, which are segments that are
-//! written to flash.
+//! Demotion: items that would be evicted, or that are kept when their page is emptied, are copied
+//! to write buffers. A write buffer is a segment that is written to flash.
 
 use crate::eviction::{Kind, Queue, SizeClass};
 use crate::segment::cache::shared::Shared;
@@ -16,21 +16,21 @@ use crate::segment::sync::Ordering;
 use crate::segment::write::writer::Writer;
 use std::sync::Arc;
 
-/// At most one segment in `WAITING_SHARE` may wait to be written, but always `WAITING_MIN`.
+/// At most one segment in `WAITING_SHARE` may wait to be written, or `WAITING_MIN` if that is more.
 const WAITING_SHARE: usize = 32;
 const WAITING_MIN: usize = 4;
-/// At most one segment in this many may belong to large values that wait to be written, in
-/// addition.
+/// In addition, at most one segment in this many may belong to large values that wait to be
+/// written.
 const LARGE_SHARE: usize = 16;
-/// A large value of more than one segment in this many is not written at all.
+/// A large value that takes more than one segment in this many is not written at all.
 const LARGE_MAX_SHARE: usize = 8;
 
-/// The index of the write buffers for large items. Each has its own buffer, which is queued at
-/// once.
+/// The index of a handle's write buffer for large items. Each large item has a buffer of its own,
+/// which is queued at once.
 pub(crate) const LARGE_BUCKET: usize = BUCKETS;
 
 impl Shared {
-    /// The bucket of pages for an item, if it may be demoted to flash.
+    /// The bucket of write buffers and pages for an item; `None` if it may not be demoted to flash.
     pub(crate) fn bucket_for(&self, record: &Record<'_>, now: crate::Seconds) -> Option<usize> {
         let flash = self.flash.as_ref().filter(|flash| !flash.is_off())?;
         let is_admitted = flash.admits_all()
@@ -47,16 +47,16 @@ impl Shared {
         Some(usize::from(left.is_some_and(|left| left < flash.low_ttl())))
     }
 
-    /// The number of segments that wait to be written, and its maximum. Segments of large values do
-    /// not count.
+    /// The number of write buffers that wait to be written, and its maximum. Segments in chains of
+    /// large values do not count.
     pub(crate) fn write_backlog(&self) -> (usize, usize) {
         let max = || (self.limit_segments() / WAITING_SHARE).max(WAITING_MIN);
         self.flash.as_ref().map_or((0, 0), |flash| (flash.queue.len(), max()))
     }
 
-    /// Whether the free segments, including those that will be free after their write, are fewer
-    /// than writes may need soon. The memory of large values is free only after their write, so
-    /// they are demoted before memory runs out.
+    /// Whether writes may soon need more segments than are free or will be after the queued writes.
+    /// The memory of large values is free only after their write, so they are demoted before memory
+    /// runs out.
     pub(crate) fn needs_evictions(&self) -> bool {
         let (free_or_pending, chained) = {
             let alloc = self.alloc();
@@ -70,14 +70,14 @@ impl Shared {
         free_or_pending + waiting.min(max) + large <= self.reserve() + max + large_max
     }
 
-    /// Whether a large value may be demoted before its memory is needed.
+    /// Whether a large value may be demoted now, before its memory is needed.
     pub(crate) fn may_demote_large(&self) -> bool {
         self.flash.as_ref().is_some_and(|flash| !flash.is_off())
             && self.has_room_for_large(1)
             && self.needs_evictions()
     }
 
-    /// Whether a large value of this many segments may wait to be written, too.
+    /// Whether a large value of this many segments may be added to those that wait to be written.
     fn has_room_for_large(&self, segments: usize) -> bool {
         let waiting = self.flash.as_ref().map_or(0, |flash| flash.queue.large());
         let limit = self.limit_segments();
@@ -85,8 +85,8 @@ impl Shared {
             || waiting == 0 && segments <= limit / LARGE_MAX_SHARE
     }
 
-    /// Whether maintenance should evict nothing now: except for the one that is being filled, as
-    /// many segments wait to be written as may, and the device completes writes.
+    /// Whether maintenance should evict nothing now: the queue of write buffers is full except for
+    /// the one that is being filled, and the device completes writes.
     pub(crate) fn waits_for_writes(&self) -> bool {
         let Some(flash) = &self.flash else { return false };
         let (waiting, max) = self.write_backlog();
@@ -94,7 +94,7 @@ impl Shared {
         is_full && !flash.is_off() && flash.is_writing()
     }
 
-    /// Queues a write buffer.
+    /// Notes the length of a write buffer, and queues it.
     pub(crate) fn queue_write(&self, open: &Open) {
         let written = open.at - self.table().layout.start(open.segment);
         let written = u32::try_from(written).expect("a segment is short");
@@ -106,8 +106,8 @@ impl Shared {
 }
 
 impl Handle {
-    /// Ensures that there is a write buffer for an item of `len` bytes whose value has `chained`
-    /// segments of its own. Returns false if there is none now: evictions never wait for flash.
+    /// Ensures that there is a write buffer for an item of `len` bytes with `chained` segments in
+    /// its chain. Returns false if there is none now, because evictions never wait for flash.
     pub(crate) fn prepare_demotion(&mut self, bucket: usize, len: usize, chained: usize) -> bool {
         let (shared, writer) = self.writer();
         if chained > 0 && !shared.has_room_for_large(chained) {
@@ -146,7 +146,8 @@ impl Handle {
 }
 
 impl Handle {
-    /// Takes any free segment, even from the reserve: it will be free again soon.
+    /// Takes any free segment, even from the reserve, because it will be free again soon. `None` if
+    /// there is none.
     fn take_write_buffer(&mut self) -> Option<u32> {
         let taken = self.shared.take(0);
         if taken.is_none() {
@@ -158,9 +159,9 @@ impl Handle {
 }
 
 impl Writer<'_> {
-    /// Demotes the item whose index word is `place`: copies it to the write buffer of its bucket,
-    /// along with its chain. Returns false if there is no room, or if a flush has taken effect
-    /// since the segment was opened.
+    /// Demotes the item whose index word is `place`: copies it to the write buffer of its bucket. A
+    /// large item keeps its chain, and its buffer is queued. Returns false if there is no room, or
+    /// if a flush has taken effect since the buffer was opened.
     pub(crate) fn demote(
         &mut self,
         shared: &Arc<Shared>,

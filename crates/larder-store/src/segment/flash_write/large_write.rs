@@ -15,12 +15,12 @@ use std::sync::Arc;
 pub(crate) struct LargeWrite {
     value: ChainLease,
     pub(crate) expiry: Expiry,
-    /// The bytes that the item takes on flash.
+    /// The length in bytes that the item takes on flash.
     pub(crate) len: usize,
 }
 
 impl LargeWrite {
-    /// The item of a write buffer; `None` if its key has another item now, or none.
+    /// The item of a write buffer; `None` if the index does not refer to it any more.
     pub(crate) fn of(shared: &Arc<Shared>, flash: &Flash, segment: &OwnedSegment) -> Option<Self> {
         let (table, cas) = (shared.table(), shared.config.cas);
         let start = table.layout.start(segment.0);
@@ -38,7 +38,7 @@ impl LargeWrite {
         Some(Self { value, expiry, len })
     }
 
-    /// Writes the item to the blocks at `origin`.
+    /// Writes the item to the blocks at `origin`: first the value, then the head.
     pub(crate) fn write(
         &self,
         shared: &Shared,
@@ -91,7 +91,7 @@ struct Sectors {
 }
 
 impl Sectors {
-    /// Copies some pieces, followed by zeroes up to `len` bytes.
+    /// Copies the pieces one after the other, and adds zeroes up to `len` bytes.
     fn of<const N: usize>(pieces: [&[u8]; N], len: usize, align: usize) -> Self {
         let mut memory = vec![0; len + align];
         let start = memory.as_ptr().align_offset(align).min(align);

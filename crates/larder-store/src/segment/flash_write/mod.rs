@@ -10,7 +10,8 @@
 //!
 //! # Invariants
 //! - No index word refers to flash before the write has completed.
-//! - A write buffer belongs to the handle that fills it, then to the queue, then to the thread that writes it.
+//! - A write buffer belongs to the handle that fills it, then to the queue, then to the thread that
+//!   writes it.
 
 pub(crate) mod block_writer;
 pub(crate) mod copy_reuse;

@@ -21,15 +21,15 @@ use crate::segment::sync::{Ordering, fence};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The share of a page, in percent, that may be kept for items with hits when the oldest page is
-/// dropped.
+/// The maximum share of a page, in percent, that is kept for items with hits when the oldest page
+/// is dropped.
 const KEPT_SHARE: u64 = 15;
 /// The maximum time to wait for a change before checking again.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The maximum time to wait for the write queue, or for reads of a page to end.
 const SHORT_PATIENCE: Duration = Duration::from_millis(1);
-/// How often emptying a page waits for the write queue. Afterwards, items that can't be kept are
-/// dropped.
+/// The maximum number of times that emptying a page waits for the write queue. After that, items
+/// that can't be kept at once are dropped.
 const WAITS_MAX: u32 = 100;
 
 /// The maximum number of recently filled pages with blocks that are still being written: one for
@@ -39,16 +39,16 @@ const LANDING_PAGES_MAX: usize = 8;
 /// The maximum number of walks over the index for the words that refer to a page.
 const WALKS_MAX: u32 = 16;
 
-/// Why a page is emptied. Determines which items are kept.
+/// The reason to empty a page, which determines the items to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
     /// No item of the page is wanted.
     Void,
     /// The page is the oldest, and free pages are needed: items with hits are kept, up to a share.
     Drop,
-    /// Much of the page is free: all items are kept, or those with hits.
+    /// Much of the page is free. If `unread`, all items are kept, otherwise those with hits.
     Compact { unread: bool },
-    /// Reads of the page fail.
+    /// Reads of the page fail, or flash is off. No item is kept.
     Failing,
 }
 
@@ -60,7 +60,7 @@ struct PageReclaim {
     /// The number of bytes that may still be kept.
     budget: u64,
     rescued: u64,
-    /// How often emptying the page has waited for the write queue.
+    /// The number of times that emptying the page has waited for the write queue.
     waits: u32,
 }
 
@@ -78,8 +78,8 @@ pub(crate) fn run(handle: &mut Handle, flash: &Flash) {
     }
 }
 
-/// Empties a page on the calling thread, if one must be emptied. Calls `before` with whether items
-/// may be lost.
+/// Chooses a page that must be emptied, and empties it on the calling thread. Calls `before` with
+/// whether items may be lost. Returns false if no page must be emptied.
 #[cfg(all(test, not(any(loom, shuttle, miri))))]
 pub(crate) fn empty_next(handle: &mut Handle, flash: &Flash, before: impl FnOnce(bool)) -> bool {
     let shared = Arc::clone(&handle.shared);
@@ -89,7 +89,7 @@ pub(crate) fn empty_next(handle: &mut Handle, flash: &Flash, before: impl FnOnce
     true
 }
 
-/// The next page to empty, if one must be emptied.
+/// Takes the next page that must be emptied; `None` if there is none.
 fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
     let (table, settings) = (shared.table(), flash.settings());
     let mut lists = flash.lists();
@@ -115,7 +115,7 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
         if free >= settings.compact_under as usize || !flash.may_rewrite() {
             return None;
         }
-        // The items of the last pages may still be in writes, and count when these have ended.
+        // Items of the last pages may still be in writes, and count when these have ended.
         let is_written = |(age, number): &(usize, u32)| {
             *age >= LANDING_PAGES_MAX || page(*number).reads().load(Ordering::Acquire) == 0
         };
@@ -193,7 +193,7 @@ impl Handle {
         self.wait_for_readers_of(flash, page, &emptying);
         let is_bad = emptying.reason == Reason::Failing;
         if page.reads().load(Ordering::Acquire) == 0 {
-            // A page that is put back counts when it is emptied again.
+            // A page that is put back is counted when it is emptied again.
             match emptying.reason {
                 Reason::Drop => flash.counts.page_evictions.add(1),
                 Reason::Compact { .. } | Reason::Void | Reason::Failing => {
@@ -207,19 +207,19 @@ impl Handle {
         flash.queue.notify();
     }
 
-    /// Waits until no read of a page is under way or in use. No index word refers to the page any
-    /// more.
+    /// Waits until no read of a page is under way or in use, or the tier is stopping. New reads do
+    /// not start, because no index word refers to the page any more.
     fn wait_for_readers_of(&self, flash: &Flash, page: Page<'_>, emptying: &PageReclaim) {
         fence(Ordering::SeqCst);
         while page.reads().load(Ordering::Acquire) > 0 && !flash.queue.is_stopping() {
-            // Some reads may have ended while the requests that wait for them cannot continue.
+            // Aborts reads that have ended and whose requests cannot continue.
             flash.abort_reads(Seconds(u32::MAX), Some(emptying.page as usize));
             flash.queue.wait(SHORT_PATIENCE);
         }
     }
 
-    /// Reads a block again and copies the items to keep, or the large item that starts there.
-    /// Returns the number of blocks read.
+    /// Reads a block, and copies the items to keep, or the large item that starts there, to write
+    /// buffers. Returns the number of blocks that were covered: more than one for a large item.
     fn read_block(
         &mut self,
         shared: &Arc<Shared>,
@@ -233,7 +233,7 @@ impl Handle {
         let len = flash.format.block_len;
         let offset = flash.format.block_offset(emptying.page, block);
         let into = table.region.place(start, len);
-        // SAFETY: the segment belongs only to this thread.
+        // SAFETY: the range is the block segment, which belongs only to this thread.
         if unsafe { flash.device.read(offset, into, len) }.is_err() {
             flash.note_error(table, None);
             return 1;
@@ -249,11 +249,11 @@ impl Handle {
             }
             let origin =
                 Origin { offset: offset + (at - start) as u64, sequence: emptying.sequence };
-            // SAFETY: as above, and the range is inside the segment.
+            // SAFETY: the range is inside the block segment, which belongs only to this thread.
             let rest = unsafe { table.region.bytes(at + 8, checked_len - 8) };
             let sum = table.region.word(at + checked_len).load(Ordering::Relaxed);
             if sum != flash.format.checksum(header, rest, origin) {
-                // The walk over the index finds the items behind this one.
+                // `sweep` finds the index words of the items behind this one.
                 return 1;
             }
             table.region.word(at).store(header.with(State::Dead, false).0, Ordering::Relaxed);
@@ -268,7 +268,8 @@ impl Handle {
         1
     }
 
-    /// Like `read_block`, for a large item of which only the head was read.
+    /// Keeps a large item whose head was read, if it is to be kept: reads its value. Returns the
+    /// number of blocks that the item takes.
     fn keep_large(
         &mut self,
         shared: &Arc<Shared>,
@@ -315,7 +316,7 @@ impl Handle {
             let at = i * table.layout.segment_len;
             let len = (len - at).min(table.layout.segment_len).next_multiple_of(align);
             let into = table.region.place(table.layout.start(*segment), len);
-            // SAFETY: the segment belongs to the upload.
+            // SAFETY: the segment belongs to the upload, which no other thread knows.
             if unsafe { flash.device.read(offset + at as u64, into, len) }.is_err() {
                 flash.note_error(table, None);
                 return None;
@@ -325,7 +326,8 @@ impl Handle {
         (pieces.fold(0, add_piece) == sum).then_some(upload)
     }
 
-    /// Whether the item with this index word is kept.
+    /// Whether to keep the item at `place`: its index word still exists, the reason for emptying
+    /// the page and the budget allow it, and it is neither expired nor invalidated by a tag.
     fn is_kept(
         &self,
         shared: &Shared,
@@ -347,7 +349,7 @@ impl Handle {
     }
 
     /// Copies an item to a write buffer if it is to be kept, along with its chain of `chained`
-    /// segments. Returns whether it did. Otherwise the index word stays, for [`Handle::sweep`].
+    /// segments. Returns whether it did. Otherwise the index word stays until [`Handle::sweep`].
     fn keep_item(
         &mut self,
         shared: &Arc<Shared>,
@@ -392,7 +394,7 @@ impl Handle {
         is_kept
     }
 
-    /// Removes all index words that refer to a page. Returns their number.
+    /// Removes the index words that refer to a page. Returns the number of removed words.
     fn sweep(&mut self, shared: &Arc<Shared>, flash: &Flash, emptying: &PageReclaim) -> u64 {
         let mut removed = 0;
         let mut bucket = 0;
@@ -400,8 +402,8 @@ impl Handle {
             |slot: Slot| slot.is_on_flash() && flash.format.page_of(slot) == emptying.page as usize;
         // The index may grow at the same time: a split moves words to buckets behind those that
         // were read. An insert may move a word to an earlier bucket, so the walk is repeated until
-        // no word is left. If a word is still left after the last walk, it does no harm: the page's
-        // later use has another sequence, so the word finds nothing.
+        // no word is left. A word that is left after the last walk does no harm: the page's later
+        // use has another sequence, so a lookup by this word finds nothing.
         for _ in 0..WALKS_MAX {
             if Page::new(shared.table(), emptying.page as usize).items() == 0 {
                 break;

@@ -33,7 +33,7 @@ impl BatchReads {
     }
 
     /// The descriptor that becomes readable when reads end, for a caller that then calls
-    /// [`BatchReads::drive`]; `None` if threads read.
+    /// [`BatchReads::drive`]; `None` if threads do the reads.
     #[cfg(unix)]
     pub(crate) fn poll(&mut self, flash: &Flash) -> Option<RawFd> {
         self.is_polled = true;
@@ -44,7 +44,7 @@ impl BatchReads {
         fd
     }
 
-    /// Submits the started reads, and completes the finished ones.
+    /// Submits the started reads, and completes the finished ones, if any read is under way.
     pub(crate) fn drive(&mut self) {
         if let Some(reader) = self.reader.as_mut().filter(|reader| reader.under_way() > 0) {
             reader.submit();
@@ -58,7 +58,7 @@ impl BatchReads {
         }
     }
 
-    /// The read of this item, if it was delivered.
+    /// The delivered read of this item; `None` if there is none.
     pub(crate) fn find(&self, slot: Slot) -> Option<&Arc<dyn ItemRead>> {
         find(&self.delivered, slot)
     }

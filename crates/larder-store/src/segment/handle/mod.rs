@@ -7,8 +7,10 @@
 //! | `batch_reads` | the reads from flash that a handle has started, and the items that its batch uses |
 //!
 //! # Invariants
-//! - A handle reads items only under its pin, or under the lock of their stripe.
-//! - A handle owns its writing state from the first write of a batch to the end of the batch.
+//! - A handle reads items in the index only under its pin, under the lock of their stripe, or in a
+//!   segment that it owns.
+//! - A handle owns its writing state from the first write of a batch to the end of the batch, or
+//!   until it waits for other handles.
 
 pub(crate) mod batch_reads;
 pub(crate) mod sample;

@@ -8,7 +8,7 @@ use crate::segment::miss_ratio::lru_stack::Extent;
 use crate::segment::sync::Ordering::Relaxed;
 
 impl Handle {
-    /// Counts a lookup, and samples it if its key is in the sample.
+    /// Counts a lookup, and adds a sample of it if its key is in the sample.
     #[inline]
     pub(crate) fn sample_read(&mut self, key: HashedKey<'_>) {
         self.sampler.reads += 1;
@@ -17,7 +17,7 @@ impl Handle {
         }
     }
 
-    /// Samples a write, refused or not, if its key is in the sample.
+    /// Adds a sample of a write, refused or not, if its key is in the sample.
     #[inline]
     pub(crate) fn sample_write(&mut self, key: HashedKey<'_>) {
         if self.sampler.wants(key.hash) {
@@ -41,7 +41,8 @@ impl Handle {
         }
     }
 
-    /// The size and expiry of the live item under a key. This is not an access.
+    /// The size and expiry of the live item in memory under a key; `None` if there is none. Does
+    /// not count as an access.
     fn extent(&mut self, key: HashedKey<'_>) -> Option<Extent> {
         self.pinned(|shared, pinned, now| {
             let witness = Witness::pinned(pinned);

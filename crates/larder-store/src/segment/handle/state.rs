@@ -16,15 +16,15 @@ use crate::{Item, Now, Value};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// One thread's access to a [`crate::segment::Cache`]: its open segments, its counters, its epoch pin.
+/// One thread's access to a [`crate::segment::Cache`]: its open segments, counters and epoch pin.
 #[derive(Debug)]
 pub struct Handle {
     pub(crate) shared: Arc<Shared>,
     pub(crate) pin: Pin<PinOwner>,
     pub(crate) member: Arc<Member>,
     pub(crate) now: Now,
-    /// The writing state, from the first write of a batch to its end. At other times the [`Member`]
-    /// has it.
+    /// The writing state during writes, at most from the first write of a batch to the batch's end;
+    /// `None` while the [`Member`] has it.
     pub(crate) writing: Option<Box<Writing>>,
     /// The progress of the search for expired items.
     pub(crate) crawl: Crawl,
@@ -32,8 +32,9 @@ pub struct Handle {
     pub(crate) limits: u32,
     /// A large value that is being assembled from pieces.
     pub(crate) value_builder: Option<ValueBuilder>,
-    /// The announced lookups in their order, and the position of the next one.
+    /// The announced lookups in their order.
     pub(crate) hints: Vec<Hint>,
+    /// The position in `hints` of the next lookup's hint.
     pub(crate) next_hint: usize,
     /// Whether all lookups of the batch were announced: the next announcement starts another batch.
     pub(crate) hinted: bool,
@@ -43,13 +44,13 @@ pub struct Handle {
     pub(crate) is_of_flash: bool,
 }
 
-/// The prefetch hint of an announced lookup. Buckets and word are offsets in the region.
+/// The prefetch hint of an announced lookup. `buckets` and `word` are offsets in the region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hint {
     pub(crate) hash: u64,
     pub(crate) patterns: [Pattern; 2],
     pub(crate) buckets: [usize; 2],
-    /// An index word with the key's tag.
+    /// An index word with the key's tag; `None` if there was none, or before the prefetch of items.
     pub(crate) word: Option<NonZeroUsize>,
 }
 
@@ -73,7 +74,7 @@ pub(crate) struct SegmentWalk {
     pub(crate) sequence: u64,
     /// The offset of the next record in the region.
     pub(crate) at: usize,
-    /// The earliest expiry among the items that have not expired.
+    /// The earliest expiry among the items that have not expired; `u32::MAX` if there is none.
     pub(crate) first_expiry: u32,
 }
 
@@ -116,7 +117,7 @@ impl Handle {
     }
 }
 
-/// The liveness of an item that the index refers to.
+/// Whether an item in memory that the index refers to is live, expired or flushed.
 #[inline]
 pub(crate) fn liveness(shared: &Shared, record: &Record<'_>, now: Now) -> Liveness {
     if shared.is_flushed(record) {
@@ -139,7 +140,7 @@ pub(crate) fn value<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Value<'p, 
     }
 }
 
-/// The item in the form that callers' closures get.
+/// The item in the form that callers' closures receive.
 #[inline]
 pub(crate) fn lend<'p>(shared: &Arc<Shared>, record: &Record<'p>) -> Item<'p, ChainLease> {
     let value = value(shared, record);

@@ -2,8 +2,8 @@
 //! a time (linear hashing, Litwin 1980; partial-key cuckoo hashing, Fan et al., CoNEXT 2014).
 //!
 //! The index never reads items. Its callers pass `verify`, which returns whether a location holds
-//! the key, and `rehash`, which reads and hashes an item's key again. Only an index that has grown
-//! more than 64-fold calls `rehash`.
+//! the key, and `rehash`, which reads and hashes an item's key again. The index calls `rehash` only
+//! after it has grown more than 64-fold, and to report the move of an item in memory to a walk.
 //!
 //! **Homes.** A home is a number of 32 bits. Its lowest bits, as many as the number of buckets
 //! requires, choose the bucket. A key's first home is the low half of its hash. Its second home is
@@ -26,21 +26,22 @@ use super::slot::{FREQ_MAX, GROWTH_BITS, Pattern, Slot, tag};
 use crate::segment::sync::{AtomicU32, AtomicU64, Ordering, fence, wait_a_little};
 use std::collections::HashSet;
 
-/// Words in a bucket: one cache line.
+/// The number of words in a bucket, which is one cache line.
 pub(crate) const BUCKET_SLOTS: usize = 8;
 
 /// The maximum number of buckets that an insert searches for a free word by moving other words.
-/// With this many the index fills to 95 %. Each bucket may be a cache miss under the stripe's lock.
+/// With this many, the index fills to 95 % if it has few stripes. Each bucket may be a cache miss
+/// under the stripe's lock.
 const SEARCHED_MAX: usize = 64;
 
 /// An insert uses the first bucket of a key if that has at least this many empty words, and
 /// otherwise the emptier bucket. By simulation with 85 % of all words in use, 84 % of the keys are
-/// then in their first bucket, and both buckets are full for a tenth of the new keys. Always
-/// filling the first bucket gives 90 % and a quarter; always choosing the emptier bucket gives 68 %
-/// and 4 %.
+/// then in their first bucket, and both buckets are full for 10 % of the new keys. If the first
+/// bucket were always filled first, the numbers would be 90 % and 25 %; if the emptier bucket were
+/// always used, 68 % and 4 %.
 const ROOM_MIN: usize = 3;
 
-/// The memory of the buckets, of their count and of the stripes.
+/// The memory of the buckets, of the number of buckets and of the stripes.
 pub(crate) trait Buckets {
     /// The words of a bucket. The memory of a bucket below [`Index::len`] never moves.
     fn bucket(&self, index: usize) -> &[AtomicU64; BUCKET_SLOTS];
@@ -62,7 +63,8 @@ pub(crate) struct Index<B> {
     growth_shift: u32,
 }
 
-/// A lock (bit 0) and the count of moves within its buckets (the rest).
+/// A word with a lock (bit 0) and the number of moves within the buckets of the stripe (the other
+/// bits).
 #[derive(Clone, Copy, Debug)]
 struct Stripe<'i>(&'i AtomicU32);
 
@@ -81,7 +83,8 @@ impl LockedSlot<'_> {
     }
 }
 
-/// Both candidate buckets of a key are full, and so are all buckets that their words could move to.
+/// Both candidate buckets of a key are full, and a search of [`SEARCHED_MAX`] buckets to which
+/// their words could move found no free word.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct IndexFull;
 
@@ -94,7 +97,8 @@ impl<B: Buckets> Index<B> {
         index
     }
 
-    /// An index over `buckets` that are in use already. `first_len` was their first number.
+    /// An index over `buckets` that are in use already. `first_len` is the number of buckets that
+    /// it had at first.
     pub(crate) fn over(buckets: B, first_len: usize, stripes: usize) -> Self {
         assert!(first_len.is_power_of_two() && stripes.is_power_of_two());
         assert!(2 * stripes <= first_len);
@@ -110,8 +114,8 @@ impl<B: Buckets> Index<B> {
         }
     }
 
-    /// Like [`Index::retain`], but also clears words that are in a wrong bucket, as far as this is
-    /// known without their keys.
+    /// Like [`Index::retain`], but also clears words that are in a wrong bucket, if the index has
+    /// few enough buckets to tell this without keys.
     pub(crate) fn retain_at_home<'i>(&'i self, mut f: impl FnMut(&'i AtomicU64, Slot) -> bool) {
         let len = self.len();
         let is_known = len as u64 <= 1 << (self.growth_shift + GROWTH_BITS);
@@ -133,9 +137,9 @@ impl<B: Buckets> Index<B> {
     }
 
     /// Unlocks the stripes that a process left locked when it died, and completes the moves in
-    /// them: if two words refer to the same item, one is cleared. Also clears the words for which
-    /// `is_valid` is false. Returns the number of locked stripes. The caller has exclusive use of
-    /// the index.
+    /// them: if two words refer to the same item, clears one. Also clears the words in these
+    /// stripes that are in a wrong bucket, or for which `is_valid` returns false. Returns the
+    /// number of stripes that were locked. The caller has exclusive use of the index.
     pub(crate) fn repair(
         &self,
         is_valid: impl Fn(Slot) -> bool,
@@ -167,7 +171,7 @@ impl<B: Buckets> Index<B> {
         (self.len() as u64) < 1 << (self.growth_shift + GROWTH_BITS)
     }
 
-    /// Whether moving a word may require its key.
+    /// Whether moving a word may require the item's key.
     pub(crate) fn has_forgotten_bits(&self) -> bool {
         self.len() as u64 > 1 << (self.growth_shift + GROWTH_BITS)
     }
@@ -214,7 +218,7 @@ impl<B: Buckets> Index<B> {
         self.homes(hash).map(|home| Pattern::new(tag(hash), self.growth(home)))
     }
 
-    /// The number of the stripe of a hash, a home or a bucket.
+    /// The number of the stripe that a hash, a home or a bucket number belongs to.
     fn stripe_number(&self, hash: u64) -> usize {
         (hash as u32 & self.stripe_mask) as usize
     }
@@ -235,8 +239,8 @@ impl<B: Buckets> Index<B> {
         self.candidates_of(hash).map(|bucket| self.buckets.bucket(bucket))
     }
 
-    /// Looks `hash` up without a lock. Returns the result of `verify` for the first word for which
-    /// it is not `None`. The caller holds an epoch pin.
+    /// Looks `hash` up without a lock, among the words of items in memory. Returns the first result
+    /// of `verify` that is not `None`. The caller holds an epoch pin.
     #[inline]
     pub(crate) fn lookup<'i, R>(
         &'i self,
@@ -308,8 +312,8 @@ impl<B: Buckets> Index<B> {
         slot.hash_with(self.home_of(bucket, slot, [self.len(); 2], &|_| 0))
     }
 
-    /// The home of a word's bucket while there are `len` buckets, with enough bits to choose among
-    /// `wanted_len` buckets. Calls `rehash` if bucket and word do not contain these bits.
+    /// The home of a word in `bucket`, in an index of `len` buckets, with enough bits to choose
+    /// among `wanted_len` buckets. Calls `rehash` if bucket and word do not contain these bits.
     fn home_of(
         &self,
         bucket: usize,
@@ -326,8 +330,10 @@ impl<B: Buckets> Index<B> {
         if is_first { first } else { second }
     }
 
-    /// Adds one bucket, which must exist in [`Buckets`] and be empty. Only one thread may grow the
-    /// index at a time. Calls `on_split` with the old and the new bucket under their lock.
+    /// Adds one bucket, which must exist in [`Buckets`] and be empty, and moves to it the words of
+    /// another bucket that belong there. Only one thread may grow the index at a time. Calls
+    /// `on_split` with the old and the new bucket under the lock of their stripe, before words
+    /// move.
     pub(crate) fn grow(&self, rehash: impl Fn(Slot) -> u64, on_split: impl FnOnce(usize, usize)) {
         let new = self.len();
         let source = new - (1 << new.ilog2());
@@ -352,8 +358,8 @@ impl<B: Buckets> Index<B> {
     }
 }
 
-/// The result of `verify` for the first word of a bucket that matches `pattern` and for which it is
-/// not `None`.
+/// Calls `verify` with each word of a bucket that matches `pattern`. Returns the first result that
+/// is not `None`.
 #[inline]
 pub(crate) fn scan<'i, R>(
     bucket: &'i [AtomicU64; BUCKET_SLOTS],
@@ -371,14 +377,17 @@ pub(crate) fn scan<'i, R>(
     None
 }
 
-/// The bits in which the two homes of a tag differ: none of the stripe's, and always the one above.
+/// The bits in which the two homes of a tag differ. They include the lowest bit above those of the
+/// stripe, and none of the stripe's bits.
 #[inline]
 fn flip(tag: u16, stripe_mask: u32) -> u32 {
     let mixed = (u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
     mixed & !stripe_mask | (stripe_mask + 1)
 }
 
-/// Linear hashing: as many low bits as reach a bucket below `len`, which is not 0.
+/// The bucket of a home in an index of `len` buckets, by linear hashing: the low bits of the home,
+/// as many as bucket numbers have, without the highest if that bucket does not exist yet. `len` is
+/// not 0.
 #[inline]
 fn fold(home: u32, len: usize) -> usize {
     let mask = u64::MAX >> ((len as u64 - 1) | 1).leading_zeros();
@@ -387,8 +396,8 @@ fn fold(home: u32, len: usize) -> usize {
     bucket as usize
 }
 
-/// Raises a slot's frequency unless it is [`FREQ_MAX`]. Returns true for the first counted hit. A
-/// lost race loses one count.
+/// Raises a slot's frequency unless it is [`FREQ_MAX`]. If another thread changes the word first,
+/// this hit is not counted. Returns true if the frequency was 0 and is 1 now.
 #[inline]
 pub(crate) fn count_hit(word: &AtomicU64, slot: Slot) -> bool {
     if slot.freq() == FREQ_MAX {
@@ -410,8 +419,9 @@ pub(crate) struct LockedStripe<'i, B: Buckets> {
 #[derive(Clone, Copy, Default)]
 struct Visit {
     bucket: u32,
-    /// The visit from which a word would move to this bucket, and the position of that word there.
+    /// The number of the visit from which a word would move to this bucket.
     from: u16,
+    /// The position of that word in the bucket of that visit.
     word: u8,
 }
 
@@ -420,7 +430,7 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         self.index.buckets_of(self.hash).into_iter().flatten()
     }
 
-    /// The word with this hash for which `verify` holds.
+    /// The first word with this hash that refers to memory and for which `verify` returns true.
     #[inline]
     pub(crate) fn find(&self, mut verify: impl FnMut(Slot) -> bool) -> Option<LockedSlot<'i>> {
         let mut place =
@@ -430,8 +440,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         scan(first, patterns[0], &mut place).or_else(|| scan(second, patterns[1], &mut place))
     }
 
-    /// The words of this hash whose items are on flash. Nearly always at most one, which may belong
-    /// to another key, because only 14 to 20 bits are compared.
+    /// The words of this hash whose items are on flash. Nearly always at most one. It may belong to
+    /// another key, because only 14 to 20 bits are compared.
     pub(crate) fn on_flash(&self) -> impl Iterator<Item = LockedSlot<'i>> + use<'i, B> {
         let buckets = self.index.buckets_of(self.hash).into_iter();
         let patterns = self.index.patterns(self.hash);
@@ -456,7 +466,7 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         })
     }
 
-    /// Makes a found word refer to the same item on flash.
+    /// Stores a found word that refers to the same item on flash.
     pub(crate) fn move_to_flash(&self, found: &LockedSlot<'i>, slot: Slot) {
         found.word.store(slot.0, Ordering::Release);
     }
@@ -466,7 +476,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         fold(self.hash as u32, self.index.len())
     }
 
-    /// Makes a found word refer to another location of the same key's item.
+    /// Makes a found word refer to another location in memory of the same key's item, with this
+    /// frequency.
     pub(crate) fn replace(&self, place: &LockedSlot<'i>, offset: usize, freq: u8) {
         place.word.store(place.slot.with_place(offset, freq).0, Ordering::Release);
     }
@@ -486,9 +497,9 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         place.word.store(Slot::EMPTY.0, Ordering::Release);
     }
 
-    /// Publishes a word for a key that has none. It goes to the first bucket while that has
-    /// [`ROOM_MIN`] empty words, so that most lookups read one bucket, and then to the emptier one.
-    /// If both are full, moves other words to make room.
+    /// Publishes a word for a key that has none. It goes to the first bucket if that has at least
+    /// [`ROOM_MIN`] empty words, so that most lookups read one bucket, and otherwise to the emptier
+    /// one. If both are full, moves other words to make room. Fails if that is impossible.
     pub(crate) fn insert(
         &self,
         offset: usize,
@@ -508,7 +519,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         Ok(())
     }
 
-    /// The word with the lowest frequency in either bucket. It is evicted if the index can't grow.
+    /// The word with the lowest frequency in either bucket, whose item is evicted if the index
+    /// can't grow.
     pub(crate) fn coldest(&self) -> Option<LockedSlot<'i>> {
         self.words()
             .map(|word| LockedSlot { word, slot: Slot(word.load(Ordering::Acquire)) })
@@ -517,8 +529,9 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
     }
 
     /// Frees a word in one of two full buckets by moving words within the stripe. Returns the
-    /// position of the bucket and the freed word. Searches breadth first for the shortest sequence
-    /// of moves that ends at an empty word.
+    /// position of that bucket in `buckets`, and the freed word. Searches breadth first for the
+    /// shortest sequence of moves that ends at an empty word; `None` if [`SEARCHED_MAX`] buckets
+    /// have none.
     fn make_room(
         &self,
         buckets: [usize; 2],
@@ -625,7 +638,7 @@ impl Stripe<'_> {
         }
     }
 
-    /// Only the lock's holder changes a locked stripe, so no atomic addition is needed.
+    /// The store needs no compare-and-swap, because only the lock's holder changes a locked stripe.
     fn unlock(self) {
         self.0.store(self.version(), Ordering::Release);
     }
@@ -650,7 +663,7 @@ pub(crate) mod plain {
     }
 
     impl Plain {
-        /// Room for `len` buckets in up to 64 stripes.
+        /// Memory for `len` buckets in up to 64 stripes.
         pub(crate) fn new(len: usize) -> Self {
             Self {
                 buckets: (0..len).map(|_| Default::default()).collect(),
@@ -733,7 +746,7 @@ mod tests {
         for stripes in [1, 16, 64] {
             let index = Index::new(Plain::new(4096), 4096, stripes);
             let filled = (1..).take_while(|&id| put(&index, id).is_ok()).count();
-            // With more stripes, one of them fills earlier by chance.
+            // With more stripes, the first to fill up does so earlier by chance.
             let percent = if stripes == 64 { 87 } else { 94 };
             assert!(filled > 4096 * 8 * percent / 100, "{filled} of {}, {stripes}", 4096 * 8);
             assert!((1..=filled as u64).all(|id| has(&index, id)), "all keys are still found");

@@ -1,25 +1,26 @@
-//! Walks in progress, and the items that inserts moved to buckets which these walks have already
-//! read.
+//! The walks in progress, and the items that inserts moved to buckets which these walks have
+//! already read.
 //!
 //! A walk reads one stripe after the other, and the buckets of a stripe in ascending order. Items
 //! never leave their stripe. A split moves them to a later bucket. So a walk can miss an item only
-//! if an insert moves it to an earlier bucket of the walk's current stripe. The insert *reports*
-//! such a move before it clears the old slot. So when a walk finds the old slot empty, the report
-//! exists.
+//! if an insert moves it to an earlier bucket of the walk's current stripe, or in the case
+//! described last. The insert *reports* such a move before it clears the old slot. So when a walk
+//! finds the old slot empty, the report exists.
 //!
 //! Reports are hashes, because the location and the key may be gone when the walk reads the report.
 //! For an item on flash, whose key is not in memory, the report is another hash with the same tag
 //! and the same buckets.
 //!
-//! An update without a read that removes one of several equal index words on flash also reports its
-//! key: the new item may be in the bucket of another of these words.
+//! An update that does not read the old item removes all but one of the index words on flash that
+//! match its key. It also reports the key for each, because the new item may be in the bucket of a
+//! word that the walk has passed.
 
 use crate::segment::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use std::sync::PoisonError;
 
-/// The maximum number of reports that are kept for one walk between two of its steps (32 KiB). If
-/// there are more, the walk starts its stripe again. That takes thousands of moves within one
-/// stripe during a step, or while the walk is paused because the client of a dump does not read.
+/// The maximum number of reports that are kept for one walk between two of its steps (32 KiB). With
+/// more, the walk starts its stripe again. That takes thousands of moves within one stripe during a
+/// step, or while the walk is paused because the client of a dump does not read.
 const REPORTS_MAX: usize = 4096;
 
 /// The walks under way.
@@ -41,11 +42,11 @@ struct List {
 #[derive(Debug)]
 struct Reports {
     walk: WalkId,
-    /// The stripe that the walk reads now.
+    /// The stripe that the walk reads now; `None` between two stripes.
     stripe: Option<usize>,
     /// The hashes of items of this stripe that have moved to an earlier bucket.
     hashes: Vec<u64>,
-    /// More than [`REPORTS_MAX`] items moved.
+    /// Whether more than [`REPORTS_MAX`] items moved since the last reports were taken.
     has_lost: bool,
 }
 
@@ -62,7 +63,7 @@ impl Walks {
         Self { count: AtomicUsize::new(0), list: Mutex::new(List::default()) }
     }
 
-    /// Starts a walk. It gets no reports before it enters a stripe.
+    /// Starts a walk. It receives no reports before it enters a stripe.
     pub(crate) fn begin(&self) -> WalkId {
         let mut list = self.list();
         list.begun += 1;
@@ -84,13 +85,13 @@ impl Walks {
         self.with(walk, |reports| reports.stripe = Some(stripe));
     }
 
-    /// Moves the reports to `hashes`.
+    /// Moves the reports to `hashes`. If some were lost, drops the others and fails.
     pub(crate) fn take(&self, walk: WalkId, hashes: &mut Vec<u64>) -> Result<(), LostReports> {
         self.with(walk, |reports| reports.take(hashes))
     }
 
-    /// Moves the last reports on this stripe to `hashes`. Unless some were lost, the walk gets no
-    /// more reports before it enters another stripe.
+    /// Moves the last reports on this stripe to `hashes`, and ends the reports until the walk
+    /// enters another stripe. If some were lost, fails, and the reports on this stripe continue.
     pub(crate) fn leave(&self, walk: WalkId, hashes: &mut Vec<u64>) -> Result<(), LostReports> {
         self.with(walk, |reports| {
             reports.take(hashes)?;

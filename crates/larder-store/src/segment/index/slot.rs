@@ -21,10 +21,10 @@ const FREQ_SHIFT: u32 = 48;
 const TAG_SHIFT: u32 = 50;
 const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
 const TIER: u64 = 1 << TIER_SHIFT;
-/// The number of bits of an item's place on flash.
+/// The number of bits of a place: an item's location on flash (see `flash::format`).
 pub(crate) const PLACE_BITS: u32 = 37;
 const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
-/// The span of large items on flash. The place of such an item contains its length.
+/// The span that marks large items on flash. The place of such an item contains its length.
 pub(crate) const LARGE_SPAN: u8 = 15;
 /// The bits of a word that must match a key: tag, tier and growth.
 const PATTERN_MASK: u64 = u64::MAX << TAG_SHIFT | TIER | GROWTH_MASK << GROWTH_SHIFT;
@@ -57,7 +57,7 @@ impl Pattern {
 impl Slot {
     pub(crate) const EMPTY: Self = Self(0);
 
-    /// An item at `offset` (a multiple of 8, never 0).
+    /// The word for an item in memory at `offset`, a multiple of 8 other than 0.
     pub(crate) fn new(pattern: Pattern, offset: usize, freq: u8) -> Self {
         strict_assert!(offset.is_multiple_of(8) && offset > 0 && freq <= FREQ_MAX);
         let location = offset as u64 / 8;
@@ -65,7 +65,7 @@ impl Slot {
         Self(pattern.0 | u64::from(freq) << FREQ_SHIFT | location)
     }
 
-    /// The word of the same key for its item on flash, without hits.
+    /// The word of the same key for its item on flash, with frequency 0.
     #[must_use]
     pub(crate) fn on_flash(self, place: u64, span: u8) -> Self {
         strict_assert!(place <= PLACE_MASK && span < 16);
@@ -83,7 +83,7 @@ impl Slot {
         self.0 & TIER != 0
     }
 
-    /// The bits that locate the item; on flash, span and place.
+    /// The location of the item: its offset divided by 8, or on flash its span and place.
     pub(crate) fn location(self) -> u64 {
         self.0 & LOCATION_MASK
     }
@@ -93,7 +93,7 @@ impl Slot {
         self.0 & PLACE_MASK
     }
 
-    /// The class of the item's length on flash.
+    /// The class of the item's length on flash; see `flash::format`.
     pub(crate) fn span(self) -> u8 {
         (self.0 >> PLACE_BITS) as u8 & 15
     }
@@ -108,14 +108,15 @@ impl Slot {
         self == Self::EMPTY
     }
 
-    /// Whether the word may be that of the key with this pattern.
+    /// Whether the word refers to an item in memory that may have the key of this pattern.
     #[inline]
     pub(crate) fn matches(self, pattern: Pattern) -> bool {
         // No tag is 0, so an empty word matches nothing.
         self.0 & PATTERN_MASK == pattern.0
     }
 
-    /// [`Slot::matches`] for items in memory and on flash.
+    /// Whether the word refers to an item in memory or on flash that may have the key of this
+    /// pattern.
     #[inline]
     pub(crate) fn matches_in_any_tier(self, pattern: Pattern) -> bool {
         self.0 & PATTERN_MASK & !TIER == pattern.0
@@ -156,7 +157,7 @@ impl Slot {
         Self::new(Pattern(self.0 & PATTERN_MASK & !TIER), offset, freq)
     }
 
-    /// The item's byte offset in the region.
+    /// The offset in the region of an item in memory, in bytes.
     #[inline]
     pub(crate) fn offset(self) -> usize {
         usize::try_from((self.0 & LOCATION_MASK) * 8).expect("a region fits the address space")
@@ -173,8 +174,8 @@ impl Slot {
     }
 }
 
-/// The tag of a hash: its highest bits, but never 0, so that no empty word has a tag. The lowest
-/// bits of a hash choose the buckets.
+/// The tag of a hash: its highest 14 bits, but at least 1, so that no empty word has a tag. The
+/// lowest bits of a hash choose the buckets.
 #[inline]
 pub(crate) fn tag(hash: u64) -> u16 {
     ((hash >> TAG_SHIFT) as u16).max(1)

@@ -28,7 +28,8 @@ const TAG_LEN: usize = 8;
 pub(crate) struct Extension(NonZeroU64);
 
 impl Extension {
-    /// The extension of an item with these fields, lengths in bytes; `None` if the item needs none.
+    /// The extension of an item with these fields; `None` if the item needs none. Lengths are in
+    /// bytes.
     #[inline]
     pub(crate) fn of(
         key_len: usize,
@@ -47,7 +48,7 @@ impl Extension {
         Self::from_word(lens | early | binary_key)
     }
 
-    /// `None` if no item can have this word.
+    /// `None` for 0, which is not a valid extension.
     #[inline]
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         NonZeroU64::new(word).map(Self)
@@ -64,7 +65,7 @@ impl Extension {
         (self.word() >> KEY_LEN_SHIFT) as usize
     }
 
-    /// How long before its second the item expires.
+    /// The part of the last second by which the item expires early; `None` if it is 0.
     pub(crate) fn early(self) -> Option<Early> {
         Early::new((self.word() >> EARLY_SHIFT & EARLY_MASK) as u16)
     }

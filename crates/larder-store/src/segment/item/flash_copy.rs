@@ -1,5 +1,5 @@
-//! The link from an item in memory to its copy on flash. A record that was copied from flash has
-//! such a link until the item changes.
+//! The link from an item in memory to its copy on flash. A small item that was copied from flash to
+//! memory has such a link until it changes.
 //!
 //! ```text
 //! 63  62               41 40    37 36           0
@@ -23,7 +23,8 @@ const SEQUENCE_MASK: u64 = (1 << (63 - LOCATION_BITS)) - 1;
 pub(crate) struct FlashCopy(u64);
 
 impl FlashCopy {
-    /// The first half of a link whose copy is no longer valid. No chain starts with it.
+    /// The first half of a link to a copy that is no longer valid. No link to a chain starts with
+    /// it.
     pub(crate) const FORGOTTEN: u32 = u32::MAX;
 
     /// The copy that `slot` refers to, in a page with this sequence; `None` for a large item.
@@ -38,7 +39,8 @@ impl FlashCopy {
         first & IS_COPY != 0
     }
 
-    /// The copy that a link refers to.
+    /// The copy that a link refers to; `None` if the link refers to a chain or to a copy that is no
+    /// longer valid.
     pub(crate) fn from_link(link @ [first, second]: [u32; 2]) -> Option<Self> {
         let is_known = Self::is_one(link) && first != Self::FORGOTTEN;
         is_known.then(|| Self(u64::from(first & !IS_COPY) << 32 | u64::from(second)))

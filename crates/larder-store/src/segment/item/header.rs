@@ -7,9 +7,10 @@
 //! └─────────┴──────────┴────────────┴─────────────┴─────────────────┘
 //! ```
 //! After the header follow, each only if used: CAS (8 bytes, unless the region keeps none), the
-//! extension (8, see `extension`), client flags (4), exact expiry (4), a link (8), key and inline
-//! value, up to the next multiple of 8. The link is a chain (first segment 4, whole length 4) or a
-//! copy on flash (see `flash_copy`). Expiry and access are seconds after the segment's base.
+//! extension (8, see `extension`), client flags (4), exact expiry (4), a link (8), tags, key and
+//! inline value, up to the next multiple of 8. The link is a chain (first segment 4, whole length
+//! 4) or a copy on flash (see `flash_copy`). Expiry and access are seconds after the segment's
+//! base.
 //!
 //! With an extension the two lengths are split differently, but their sum is still the number of
 //! bytes after the fields. So this word alone determines the length of a record.
@@ -17,16 +18,16 @@
 
 use crate::Seconds;
 
-/// The longest inline value, in bytes.
+/// The maximum length of an inline value in bytes.
 pub(crate) const INLINE_LEN_MAX: usize = (1 << 20) - 1;
 
-/// The longest key whose length fits the header.
+/// The maximum length in bytes of a key whose length fits the header.
 pub(crate) const SHORT_KEY_MAX: usize = 255;
 
 /// The expiry code of items that never expire.
 const NEVER: u16 = 0;
-/// The expiry code of items that expire too long after the base. The exact expiry follows the
-/// header.
+/// The expiry code of items whose exact expiry follows the header, because they expire too long
+/// after the base or are written to flash.
 pub(crate) const WIDE: u16 = u16::MAX;
 
 /// The bits of the state byte.
@@ -121,14 +122,14 @@ impl Header {
         Self(self.0 & !(u64::from(ACCESS_MAX) << 20) | u64::from(code) << 20)
     }
 
-    /// Whether the only field behind the header is a CAS: no client flags, no large value, and so
-    /// on.
+    /// Whether no field except a CAS follows the header: no extension, client flags, exact expiry
+    /// or link.
     #[inline]
     pub(crate) fn is_plain(self) -> bool {
         self.0 & EXTRAS == 0
     }
 
-    /// Bytes between the header word and the tags or the key.
+    /// The length in bytes of the fields between the header word and the tags or the key.
     #[inline]
     pub(crate) fn extras_len(self, cas: bool) -> usize {
         let cas = 8 * usize::from(cas);
@@ -157,7 +158,7 @@ pub(crate) fn expiry_code(base: Seconds, at: Option<Seconds>) -> Option<u16> {
     u16::try_from(delta).ok().filter(|&code| code != WIDE)
 }
 
-/// The expiry of a code other than [`WIDE`].
+/// The expiry of a code other than [`WIDE`]; `None` if the item never expires.
 #[inline]
 pub(crate) fn expiry_of(base: Seconds, code: u16) -> Option<Seconds> {
     (code != NEVER).then(|| Seconds(base.0.saturating_add(code.into())))
@@ -167,9 +168,9 @@ const ACCESS_MAX: u16 = (1 << 12) - 1;
 /// The bit of an access code for times before the base.
 const ACCESS_BEFORE: u16 = 1 << 11;
 
-/// The time of an access as a small float: the seconds between the segment's base and the access,
-/// exact up to 255, and with 8 significant bits above. The access may be before the base, because
-/// items move to newer segments.
+/// The code of the time of an access, a small float: the seconds between the segment's base and the
+/// access, exact up to 255, and with 8 significant bits above. The access may be before the base,
+/// because items move to newer segments.
 #[inline]
 pub(crate) fn access_code(base: Seconds, at: Seconds) -> u16 {
     match at.0.checked_sub(base.0) {
@@ -185,7 +186,7 @@ fn far_access_code(base: Seconds, at: Seconds) -> u16 {
     if at < base { code | ACCESS_BEFORE } else { code }
 }
 
-/// The time of a code.
+/// The time of an access from its code.
 pub(crate) fn accessed_at(base: Seconds, code: u16) -> Seconds {
     let magnitude = u32::from(code & !ACCESS_BEFORE);
     let secs =

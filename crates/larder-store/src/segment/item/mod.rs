@@ -10,8 +10,8 @@
 //! | `header` | the packed first word of an item |
 //!
 //! # Invariants
-//! - After an item was published, only its links and its attributes change, and all attributes are
-//!   in one word.
+//! - After an item was published, only its link, its header and its exact expiry change. A change
+//!   of attributes writes the header or the exact expiry, never both.
 //! - Bytes of an item are read only with a `Witness` that they do not change.
 
 pub(crate) mod extension;

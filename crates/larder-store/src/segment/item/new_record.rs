@@ -21,7 +21,7 @@ pub(crate) struct NewRecord<'v> {
     /// The inline value, in up to three pieces.
     pub(crate) value: [&'v [u8]; 3],
     pub(crate) chain: Option<Chain>,
-    /// The item's copy on flash; `None` if it has a chain.
+    /// The item's copy on flash; `None` if it has no valid copy, or has a chain.
     pub(crate) flash_copy: Option<FlashCopy>,
 }
 
@@ -49,15 +49,15 @@ impl NewRecord<'_> {
         self.extension.is_some_and(|extension| extension.tags_len() > 0)
     }
 
-    /// The item's header in a segment with this base that will be written to flash: it has an exact
-    /// expiry.
+    /// The item's header in a segment with this base that will be written to flash. It differs from
+    /// [`NewRecord::header`] in that an item that expires has an exact expiry.
     pub(crate) fn header_for_flash(&self, base: Seconds) -> Header {
         let header = self.header(base);
         let expires = self.attributes.expiry != Expiry::Never;
         if expires { header.with(State::Wide, true).with_expiry_code(WIDE) } else { header }
     }
 
-    /// The header with only the lengths.
+    /// The header of the item with its lengths, and without attributes.
     #[inline]
     fn plain_header(&self) -> Header {
         if let Some(extension) = self.extension {
@@ -80,7 +80,8 @@ impl NewRecord<'_> {
     pub(crate) fn header(&self, base: Seconds) -> Header {
         let code = expiry_code(base, self.attributes.expiry.second());
         let flags = self.attributes.client_flags != 0;
-        // A large item always has a field for an exact expiry, so that a touch rarely has to copy it.
+        // A large item always has a field for an exact expiry, so that a change of its expiry
+        // rarely has to copy the item.
         let wide = code.is_none() || self.chain.is_some();
         marked(self.plain_header(), &self.attributes)
             .with(State::Flags, flags)
@@ -125,10 +126,10 @@ impl NewRecord<'_> {
     /// Writes the item at `offset`.
     ///
     /// # Safety
-    /// `header` is the result of [`NewRecord::header`] for the segment of `offset`. The bytes from
-    /// `offset` on that the header counts belong to the caller's open segment and were not
-    /// published, or are those of a dead record of the same length that the caller has claimed and
-    /// that no reader can find any more.
+    /// This item has made `header` for the segment of `offset`. The bytes from `offset` on that the
+    /// header counts belong to the caller's open segment and were not published, or are those of a
+    /// dead record of the same length that the caller has claimed and that no reader can find any
+    /// more.
     #[inline]
     pub(crate) unsafe fn write(&self, table: &Table, offset: usize, header: Header, cas: bool) {
         let region = &table.region;
@@ -151,7 +152,8 @@ impl NewRecord<'_> {
             here += 4;
         }
         for piece in [self.tags_and_key].into_iter().chain(self.value) {
-            // SAFETY: the caller owns these bytes, and `len` counts all of them.
+            // SAFETY: the caller owns all bytes that the header counts, and this piece is among
+            // them.
             unsafe { region.write(here, piece) };
             here += piece.len();
         }

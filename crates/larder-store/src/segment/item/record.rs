@@ -37,7 +37,7 @@ impl<'p> Record<'p> {
         record
     }
 
-    /// A possible item at `offset`, after a restart.
+    /// The record at `offset` of a restored region, where there may be no item.
     #[inline]
     pub(crate) fn perhaps_at(
         table: &'p Table,
@@ -208,7 +208,8 @@ impl<'p> Record<'p> {
         self.published(self.value_offset(), self.inline_len())
     }
 
-    /// The value of a plain item, which has no client flags and no chain.
+    /// The value of an item without fields between CAS and key, such as client flags or a chain;
+    /// `None` for other items.
     #[inline]
     pub(crate) fn plain_value(&self) -> Option<&'p [u8]> {
         self.header.is_plain().then(|| {
@@ -217,7 +218,7 @@ impl<'p> Record<'p> {
         })
     }
 
-    /// The item's header without the inline value.
+    /// The item's header with an inline value of 0 bytes.
     pub(crate) fn header_without_value(&self) -> Header {
         self.header.with_inline_len(self.header.inline_len() - self.inline_len())
     }
@@ -264,7 +265,7 @@ impl<'p> Record<'p> {
         })
     }
 
-    /// The chain of the item, if its value is large.
+    /// The chain of the item; `None` if its value is not large.
     #[inline]
     pub(crate) fn chain(&self) -> Option<Chain> {
         let [first, value_len] = self.link().filter(|link| !FlashCopy::is_one(*link))?;
@@ -276,7 +277,8 @@ impl<'p> Record<'p> {
         self.half(self.link_at()).store(first, Ordering::Relaxed);
     }
 
-    /// The item's copy on flash, if the item was read from there and has not changed since.
+    /// The item's copy on flash; `None` if the item was not read from there, has changed since, or
+    /// is large.
     #[inline]
     pub(crate) fn flash_copy(&self) -> Option<FlashCopy> {
         FlashCopy::from_link(self.link()?)
@@ -333,12 +335,13 @@ impl<'p> Record<'p> {
         let code = access_code(self.entry().base(), now);
         let read = seen.with_access_code(code).with(State::Fetched, true);
         if read != seen {
-            // A lost race loses one access.
+            // If another thread changes the word first, this access is not recorded.
             let _ = word.compare_exchange(seen.0, read.0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// Counts the first hit of the item since it was written to this segment.
+    /// Adds the item's length to its segment's first hits. Called for the first hit of the item
+    /// since it was written to this segment.
     pub(crate) fn count_first_hit(&self) {
         let len = u32::try_from(self.item_len()).unwrap_or(u32::MAX);
         self.entry().first_hits().fetch_add(len, Ordering::Relaxed);
@@ -367,16 +370,17 @@ impl<'p> Record<'p> {
         self.word().fetch_or((State::Dead as u64) << 48, Ordering::Release);
     }
 
-    /// The number of segments in its chain.
+    /// The number of segments in the item's chain.
     pub(crate) fn chain_segments(&self, segment_len: usize) -> usize {
         (self.item_len() - self.len()).div_ceil(segment_len)
     }
 
     /// Changes attributes in place, in one word, so that readers see either all of the change or
-    /// none of it. Returns false if that is not possible. The caller holds the lock of the stripe.
+    /// none of it. Returns false if the change needs a new record. The caller holds the lock of the
+    /// stripe.
     pub(crate) fn set_attributes(&self, attributes: &Attributes) -> bool {
         let entry = self.entry();
-        // An item in a write buffer or read buffer does not change in place.
+        // An item in a write buffer or a read buffer does not change in place.
         let is_frozen = entry.is(SegmentState::WriteBuffer) || entry.is(SegmentState::ReadBuffers);
         let extension = self.extension();
         let is_same_key = attributes.binary_key == extension.is_some_and(Extension::binary_key);
@@ -412,7 +416,7 @@ impl<'p> Record<'p> {
             }
         }
         self.forget_flash_copy();
-        // At the same time, readers may record accesses in the same word.
+        // While this thread changes the word, readers may record accesses in it.
         let _ = self
             .word()
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |seen| Some(changed(seen)));

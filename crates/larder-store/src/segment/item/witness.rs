@@ -27,7 +27,8 @@ impl<'p> Witness<'p> {
         Self(PhantomData)
     }
 
-    /// Proof by the finished read that owns the buffer.
+    /// Proof by a finished read: the device no longer writes to the buffer, which belongs to the
+    /// read.
     pub(crate) fn buffered(_: &'p Buffer) -> Self {
         Self(PhantomData)
     }
@@ -39,6 +40,7 @@ impl<'p> Witness<'p> {
     }
 }
 
-/// A sealed segment that was taken out of its queue. Its owner empties and retires it, or puts it back.
+/// A sealed segment or write buffer that belongs to one handle, which empties and retires it, or
+/// puts it back in its queue.
 #[derive(Debug)]
 pub(crate) struct OwnedSegment(pub(crate) u32);

@@ -1,6 +1,6 @@
-//! Assembling large values from an old value and the bytes that are appended or prepended. They are
-//! copied before the stripe is locked, so that no other thread waits for the copy. They are stored
-//! only if the old value has not changed.
+//! Assembling large values from an old value and the bytes that are appended or prepended. An
+//! update copies them before it locks the stripe, so that no other thread waits for the copy. It
+//! stores the result only if the old value has not changed.
 
 use super::upload::Upload;
 use crate::NewValue;
@@ -14,12 +14,12 @@ use std::ops::Range;
 /// The parts of an assembled value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// The length in bytes.
+    /// The length of the assembled value in bytes.
     pub(crate) len: usize,
-    /// The number of added bytes at the front that are not part of the value.
+    /// The number of added bytes at the front that are not part of the assembled value.
     pub(crate) skipped: usize,
-    /// Whether the value follows a chain that does not change. Then only the tail of the old value
-    /// is part of it.
+    /// Whether the assembled value follows a chain that does not change. Then it contains only the
+    /// tail of the old value.
     pub(crate) is_suffix: bool,
 }
 
@@ -28,14 +28,14 @@ pub(crate) struct Plan {
 pub(crate) struct ValueBuilder {
     pub(crate) plan: Plan,
     pub(crate) upload: Upload,
-    /// The old record, if there was one.
+    /// The identity of the old record; `None` if there was none.
     based_on: Option<Identity>,
-    /// How often the value was copied.
+    /// The number of times that the value was copied.
     pub(crate) rounds: u32,
 }
 
-/// The identity of a record among all records, past and present: its offset, the sequence of its
-/// segment, and how many dead records of the segment were replaced.
+/// The identity of a record among all records, past and present: the sequence of its segment, the
+/// number of the segment's dead records that were taken, and its offset.
 type Identity = (Sequence, u64, usize);
 
 fn identity(record: &Record<'_>) -> Identity {
@@ -56,8 +56,8 @@ impl ValueBuilder {
         self.upload.filled == self.plan.len && self.based_on == old.map(identity)
     }
 
-    /// Copies all pieces into the segments of the upload. Stops if the old value does not have the
-    /// planned length.
+    /// Copies all pieces into the segments of the upload. Copies nothing if the old value does not
+    /// have the planned length.
     pub(crate) fn fill(
         &mut self,
         shared: &Shared,
@@ -98,7 +98,7 @@ impl ValueBuilder {
     }
 }
 
-/// The added bytes, if they arrived in one piece.
+/// The added bytes; `None` if they were uploaded.
 fn bytes_of(value: NewValue<'_>) -> Option<&[u8]> {
     match value {
         NewValue::Bytes(bytes) | NewValue::Append(bytes) | NewValue::Prepend(bytes) => Some(bytes),
@@ -151,7 +151,8 @@ impl Shared {
                 strict_assert!(self.table().entry(segment).is(SegmentState::Chain), "{segment}");
                 let len = left.min(self.segment_len());
                 let start = self.table().layout.start(segment);
-                // SAFETY: the witness keeps the item, and with it its chain, from being recycled.
+                // SAFETY: the witness keeps the record from being recycled, and the record its
+                // chain.
                 piece(unsafe { self.table().region.bytes(start, len) });
                 left -= len;
                 if left == 0 {

@@ -14,11 +14,11 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct ChainLease {
     shared: Arc<Shared>,
-    /// The first segment of the chain.
+    /// The number of the first segment of the chain.
     first: u32,
-    /// The number of bytes in the chain.
+    /// The length of the part of the value in the chain, in bytes.
     chain_len: usize,
-    /// The offset and the length of the tail in the region.
+    /// The offset in the region and the length in bytes of the tail.
     tail: (usize, usize),
     /// The number and the segment of the piece of the chain that was read last. Later pieces are
     /// found from there.
@@ -69,8 +69,8 @@ impl ChainLease {
         fits
     }
 
-    /// Releases `segment`. The last lease returns the charge, and recycles the segment if it was
-    /// retired.
+    /// Releases `segment`. The last lease returns the charge, and recycles the segment, with its
+    /// chain if it has one, if it was retired.
     fn release(&self, segment: u32) {
         let leases = self.shared.table().entry(segment).leases();
         let count = |word: u64| word % LEASE_CHARGE;

@@ -6,15 +6,15 @@ use crate::segment::memory::table::SegmentState;
 use crate::segment::sync::Ordering;
 use std::sync::Arc;
 
-/// The maximum share of all segments for uploads, in percent. An upload of half the limit always
+/// The maximum share of all segments for uploads, in percent. A single upload of half the limit
 /// fits.
 const UPLOAD_SHARE: usize = 62;
-/// Values that are being read from flash may have at most one segment in this many. Further ones
-/// wait.
+/// Values that are being read from flash may have at most one segment in this many, unless there is
+/// only one such value. Further reads wait.
 const FLASH_READ_PART: usize = 4;
 
-/// A value that arrives in pieces. Its segments belong only to it until it is stored. If it is
-/// dropped before, they are free at once, because no reader has seen them.
+/// A value that arrives in pieces. The segments belong only to the upload until the value is
+/// stored. Dropping the upload before that frees them at once, because no reader has seen them.
 #[derive(Debug)]
 pub struct Upload {
     shared: Arc<Shared>,
@@ -39,12 +39,12 @@ impl Upload {
         upload
     }
 
-    /// Whether the upload may not take more memory.
+    /// Whether the upload must not take more memory.
     pub(crate) fn is_at_limit(&self) -> bool {
         let limit = self.shared.limit_segments();
         let alloc = self.shared.alloc();
         let (held, max) = if self.is_flash_read {
-            // The only upload may need more than its share.
+            // A single read may need more than this share.
             let is_only = alloc.reading == self.segments.len();
             (
                 alloc.reading,
@@ -62,7 +62,8 @@ impl Upload {
         *self.shared.alloc().held_by_values(self.is_flash_read) += 1;
     }
 
-    /// Subtracts segments that no longer belong to the upload from the counts.
+    /// Subtracts segments that no longer belong to the upload from the count of segments of
+    /// uploads.
     fn count_out(&self, count: usize) {
         *self.shared.alloc().held_by_values(self.is_flash_read) -= count;
     }
@@ -79,12 +80,13 @@ impl Upload {
         if self.filled == self.len { Ok(()) } else { Err(Refusal::WrongUpload) }
     }
 
-    /// The number of segments for the announced length.
+    /// The number of segments that a value of the announced length needs.
     pub(crate) fn segments_wanted(&self) -> usize {
         self.len.div_ceil(self.shared.segment_len())
     }
 
-    /// Copies as many of `bytes` as fit into the segments. Returns how many.
+    /// Copies bytes to the current segment, as many as fit into it. Returns how many; 0 if the
+    /// upload is complete or needs another segment.
     pub(crate) fn fill(&mut self, bytes: &[u8]) -> usize {
         let segment_len = self.shared.segment_len();
         let room = self.segments.len() * segment_len - self.filled;
@@ -99,7 +101,7 @@ impl Upload {
         taken
     }
 
-    /// Copies all of `bytes`. The caller has taken enough segments.
+    /// Copies all of `bytes`. The upload must have enough segments.
     pub(crate) fn fill_all(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let taken = self.fill(bytes);
@@ -108,7 +110,7 @@ impl Upload {
         }
     }
 
-    /// The bytes of segment number `i`.
+    /// The bytes that were written to segment number `i`; empty if there is no such segment.
     pub(crate) fn piece(&self, i: usize) -> &[u8] {
         let Some(&segment) = self.segments.get(i) else { return &[] };
         let table = self.shared.table();
@@ -131,12 +133,13 @@ impl Upload {
         if self.chain_len() < self.segments.len() { self.piece(self.chain_len()) } else { &[] }
     }
 
-    /// Links the segments of the chain, and returns the first one.
+    /// Links the segments of the chain. Returns the first; `None` if the chain is empty.
     pub(crate) fn link_chain(&self) -> Option<u32> {
         self.link(self.segments.get(..self.chain_len())?)
     }
 
-    /// Links all segments, of which the last need not be full, and returns the first one.
+    /// Links all segments, of which the last need not be full. Returns the first; `None` if there
+    /// is none.
     pub(crate) fn link_all(&self) -> Option<u32> {
         self.link(&self.segments)
     }
@@ -178,8 +181,8 @@ impl Upload {
         count
     }
 
-    /// Marks the segments as filled with `len` bytes, after a device has written them. Frees the
-    /// segments that are not needed. There must be enough of them.
+    /// Records that a device has written a value of `len` bytes to the segments, of which there
+    /// must be enough. Frees the segments that the value does not need.
     pub(crate) fn fill_with(&mut self, len: usize) {
         (self.len, self.filled) = (len, len);
         let unused = self.segments.split_off(self.segments_wanted());

@@ -10,22 +10,22 @@ use crate::eviction::{GhostClock, Kind, Queues, Sealed, Sweep, Victim};
 use crate::segment::sync::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 
-/// The maximum share of all segments for index and ghosts after the limit was lowered, in percent.
-/// The index does not shrink, and items need the rest.
+/// The maximum share of all segments for index, ghosts and tags after the limit was lowered, in
+/// percent. The index does not shrink, and items need the rest.
 const INDEX_SHARE_MAX: usize = 60;
-/// The same with flash, where most of the memory is for index words. The index grows up to this
-/// share.
+/// The same share for a cache with flash, where index words use most of the memory. It also limits
+/// the growth of the index.
 pub(crate) const INDEX_SHARE_FLASH: usize = 75;
 
-/// The number of levels of a segment's dead share. With 35, level 6 starts at 17 %.
+/// The highest level of a segment's dead share, at which no item is live. Level 6 starts at 17 %.
 pub(crate) const DEAD_LEVELS: usize = 35;
 
 /// Memory that no index word refers to any more. Readers may still find it until an epoch ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetiredMemory {
-    /// The last epoch in which readers could find it.
+    /// The last epoch in which readers could find the memory.
     pub(crate) epoch: u64,
-    /// The segment, or the first of a chain.
+    /// The number of the segment, or of the first segment of a chain.
     pub(crate) first: u32,
     /// The number of segments.
     pub(crate) segments: usize,
@@ -37,28 +37,28 @@ pub(crate) struct QueueEntry {
     pub(crate) segment: u32,
     /// See [`DEAD_LEVELS`].
     pub(crate) dead_level: usize,
-    /// When all of its items have expired, in seconds; `None` if some never expire.
+    /// The second by which all items of the segment have expired; `None` if some never expire.
     pub(crate) last_expiry: Option<u32>,
 }
 
 impl QueueEntry {
-    /// The current properties of a segment. The caller has set its state before, so that a thread
-    /// that marks an item dead afterwards sees the state and updates the level.
+    /// The current properties of a segment. The caller has set the segment's state before, so that
+    /// a thread that marks an item dead afterwards sees the state and updates the level.
     pub(crate) fn of(table: &Table, segment: u32) -> Self {
         let entry = table.entry(segment);
         let last_expiry = entry.last_expiry().load(Ordering::Relaxed);
         let dead = entry.dead_before_changes();
         let written = entry.written().load(Ordering::Relaxed);
         let dead_level = dead_level(table, dead, written);
-        // A segment that was sealed without an item has a last expiry of 0, which `Alloc` uses for
-        // none.
+        // A segment that was sealed without an item has a last expiry of 0, which `Alloc::expiry`
+        // uses for no expiry.
         let last_expiry = (last_expiry != u32::MAX).then_some(last_expiry.max(1));
         Self { segment, dead_level, last_expiry }
     }
 }
 
-/// The level of a segment's dead share, relative to the length of a segment. The highest level
-/// means that no item of the segment is live.
+/// The level of a segment's dead share, relative to the length of a segment; [`DEAD_LEVELS`] if no
+/// item of the segment is live.
 pub(crate) fn dead_level(table: &Table, dead: u32, written: u32) -> usize {
     if dead >= written {
         return DEAD_LEVELS;
@@ -72,14 +72,14 @@ pub(crate) enum RestoredUse {
     /// The memory was never touched, or was returned to the system.
     Untouched,
     Free,
-    /// For items or the index.
+    /// The memory is in use, for example for items or the index.
     Taken,
 }
 
 /// The allocator: free segments and queues.
 #[derive(Debug)]
 pub(crate) struct Alloc {
-    /// A stack: the last one is taken first. Segments that were never used are at the bottom.
+    /// A stack: the last one is taken first. Untouched segments are at the bottom.
     free: Vec<u32>,
     /// The number of segments at the bottom of `free` whose memory was never touched, or was
     /// returned to the system.
@@ -92,7 +92,7 @@ pub(crate) struct Alloc {
     dead_level: Vec<u8>,
     /// The sealed segments whose items all expire, by their last expiry.
     expiries: BTreeSet<(u32, u32)>,
-    /// The key of each segment in `expiries`; 0 if it is not there.
+    /// The last expiry of each segment in `expiries`; 0 if the segment is not there.
     expiry: Vec<u32>,
     /// Retired memory that readers may still see, in the order of its epochs.
     limbo: VecDeque<RetiredMemory>,
@@ -106,20 +106,23 @@ pub(crate) struct Alloc {
     /// The number of segments with values that are being read from flash, or were read and not used
     /// yet.
     pub(crate) reading: usize,
-    /// The number of segments that the index and the ghosts use.
+    /// The number of segments that the index, the ghosts and the table of tags use.
     pub(crate) indexing: usize,
-    /// Segments above the limit, whose memory was returned to the system. A higher limit takes them
-    /// from here.
+    /// Segments above the limit, whose memory was never touched, was returned to the system or was
+    /// refused by the system. A higher limit takes segments from here.
     decommissioned: Vec<u32>,
-    /// The number of segments within the limit.
+    /// The limit in segments.
     limit: usize,
-    /// The number of segments in use or free: above the limit after it was lowered.
+    /// The number of segments in use or free. It exceeds `limit` for a while after the limit was
+    /// lowered.
     present: usize,
-    /// Segments with a lower sequence are flushed; 0 if none of them is queued.
+    /// Segments with a lower sequence are flushed; 0 once the oldest segment of each queue and size
+    /// class is not.
     flushed_before: Sequence,
     /// The clock by which ghosts age.
     pub(crate) ghosts: GhostClock,
-    /// The maximum share of all segments for index and ghosts, in percent.
+    /// The maximum share of all segments for index, ghosts and tags after the limit was lowered, in
+    /// percent.
     pub(crate) index_share_max: usize,
 }
 
@@ -205,7 +208,7 @@ impl Alloc {
         self.limit
     }
 
-    /// Up to `count` of the free segments that are taken last.
+    /// The free segments that are taken last, at most `count`.
     pub(crate) fn last_free(&self, count: usize) -> impl Iterator<Item = u32> {
         self.free.iter().take(count).copied()
     }
@@ -217,7 +220,7 @@ impl Alloc {
         Some(segment)
     }
 
-    /// Takes a free segment that was never used, if there is one and more than `reserve` are free.
+    /// Takes an untouched segment, if there is one and more than `reserve` segments are free.
     pub(crate) fn take_fresh(&mut self, reserve: usize) -> Option<u32> {
         if self.untouched == 0 || self.free.len() <= reserve {
             return None;
@@ -226,8 +229,8 @@ impl Alloc {
         Some(self.free.remove(self.untouched))
     }
 
-    /// Whether the next segments will be ones that were never used: there are such segments, and
-    /// fewer than two used segments are free or will be soon.
+    /// Whether writes are about to use untouched segments: there are some, and fewer than two other
+    /// segments are free or retired.
     pub(crate) fn is_about_to_use_more_memory(&self) -> bool {
         let used = self.free.len() - self.untouched;
         used + self.limbo_segments < 2 && self.untouched > 0
@@ -248,7 +251,8 @@ impl Alloc {
         self.free.len()
     }
 
-    /// The count of segments of uploads, or of values that are being read from flash.
+    /// [`Alloc::reading`] for values that are read from flash, [`Alloc::uploading`] for other
+    /// uploads.
     pub(crate) fn held_by_values(&mut self, is_flash_read: bool) -> &mut usize {
         if is_flash_read { &mut self.reading } else { &mut self.uploading }
     }
@@ -258,7 +262,8 @@ impl Alloc {
         self.limbo_segments
     }
 
-    /// The number of segments that are free, or will be when all current readers have ended.
+    /// The number of segments that are free, or retired and free once all current readers have
+    /// ended.
     pub(crate) fn free_or_pending(&self) -> usize {
         self.free.len() + self.limbo_segments
     }
@@ -270,12 +275,13 @@ impl Alloc {
         self.limbo.push_back(retired);
     }
 
-    /// The epoch that has to end before more memory is free.
+    /// The epoch that has to end before more memory is free; `None` if no memory is retired.
     pub(crate) fn next_epoch(&self) -> Option<u64> {
         self.limbo.front().map(|retired| retired.epoch)
     }
 
-    /// The next retired memory that no reader of epoch `oldest` or later can see.
+    /// Takes the retired memory of the oldest epoch, if that is before `oldest`, the oldest epoch
+    /// of a reader.
     pub(crate) fn take_retired(&mut self, oldest: u64) -> Option<RetiredMemory> {
         self.next_epoch().filter(|&epoch| epoch < oldest)?;
         let retired = self.limbo.pop_front()?;
@@ -293,7 +299,7 @@ impl Alloc {
         self.present - self.free.len()
     }
 
-    /// The lowest limit in segments: index and ghosts do not shrink.
+    /// The lowest limit in segments: index, ghosts and tags do not shrink.
     pub(crate) fn limit_min(&self) -> usize {
         SEGMENTS_MIN.max((self.indexing * 100).div_ceil(self.index_share_max))
     }
@@ -312,7 +318,7 @@ impl Alloc {
         self.present += more;
     }
 
-    /// The number of segments above the limit.
+    /// The number of segments that are present above the limit.
     pub(crate) fn excess(&self) -> usize {
         self.present.saturating_sub(self.limit)
     }
@@ -360,7 +366,7 @@ impl Alloc {
         }
     }
 
-    /// The dead level of a queued segment.
+    /// The dead level of a queued segment; `None` if the segment is not queued.
     fn level_of(&self, segment: u32) -> Option<usize> {
         usize::from(self.dead_level[segment as usize]).checked_sub(1)
     }
@@ -383,14 +389,14 @@ impl Alloc {
         Some(segment)
     }
 
-    /// Records that a flush took effect on all segments with a lower sequence.
+    /// Records that a flush took effect for all segments with a lower sequence.
     pub(crate) fn note_flush(&mut self, sequence: Sequence) {
         self.flushed_before = sequence;
     }
 
-    /// Takes a segment without live items: all have expired by `now`, or were flushed. Reads
-    /// `last_expiry` again, because it may have risen since the segment was queued. `sequence`
-    /// returns the sequence with which the segment was opened.
+    /// Takes a segment without live items: all have expired by `now`, or were flushed.
+    /// `last_expiry` returns the current last expiry of a segment, which may have risen since the
+    /// segment was queued. `sequence` returns the sequence with which a segment was opened.
     pub(crate) fn take_expired(
         &mut self,
         now: u32,
@@ -422,15 +428,16 @@ impl Alloc {
         self.take_dead_if(level, |_| true)
     }
 
-    /// Takes a segment with at least this dead level for which `may` is true, if one of the first
-    /// segments of each level is such.
+    /// Takes a segment of this dead level or a higher one for which `may` returns true. Tries only
+    /// the first segment of each level, from the highest level down.
     pub(crate) fn take_dead_if(&mut self, level: usize, may: impl Fn(u32) -> bool) -> Option<u32> {
         let mut levels = (level..=DEAD_LEVELS).rev();
         let segment = levels.find_map(|level| self.dead_levels.front(level).filter(|s| may(*s)))?;
         self.dequeue(segment)
     }
 
-    /// Takes a segment for which `may` is true, if one of the oldest of each kind is such.
+    /// Takes a segment for which `may` returns true. Tries only the oldest segment of each queue
+    /// and size class.
     pub(crate) fn take_front_if(&mut self, may: impl Fn(u32) -> bool) -> Option<u32> {
         let segment = self.queues.fronts().find(|segment| may(*segment))?;
         self.dequeue(segment)
@@ -449,7 +456,8 @@ impl Alloc {
         self.ghosts.count_evictions(evicted, live, buckets)
     }
 
-    /// Takes an open segment of this kind from a dropped handle, with room for `len` bytes.
+    /// Takes an open segment of this kind from a dropped handle, with room for `len` bytes and a
+    /// sequence of at least `floor`.
     pub(crate) fn adopt(&mut self, kind: Kind, len: usize, floor: Sequence) -> Option<Open> {
         let fits = |open: &Open| open.kind == kind && open.has_room(len) && open.sequence >= floor;
         let i = self.orphans.iter().position(fits)?;

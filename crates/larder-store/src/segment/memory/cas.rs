@@ -1,4 +1,6 @@
-//! CAS values: unique in the cache, and higher than the previous CAS of the item.
+//! The CAS values that a cache draws: it draws each value once, above the previous CAS of the item.
+//! There are two exceptions: a client may choose a value that is too high to follow, and the
+//! counter starts over at its end.
 //!
 //! ```text
 //! 63 62      48 47                     0
@@ -10,21 +12,22 @@
 //! item is above the rest of a handle's block, the handle takes another block. Blocks are short, so
 //! that a key that many handles write alternately uses at most 32 values for each write: at a
 //! million such writes a second the counter lasts for over three months, and at a million other
-//! writes for nine years. Then it starts over. A new epoch moves the counter to the epoch's start.
-//! The rest of a handle's block then belongs to an epoch in which no other server drew values.
+//! writes a second for nine years. Then it starts over. A new epoch moves the counter to the
+//! epoch's start. The rest of a handle's block then belongs to an epoch in which no other server
+//! drew values.
 
 use super::header_page::CasWords;
 use crate::segment::sync::Ordering;
 
 /// The number of values that a handle takes at a time.
 const BLOCK: u64 = 32;
-/// The end of epoch 0's counter, and the length of every epoch's.
+/// The number of values of an epoch, and the end of epoch 0's values.
 const COUNTER_END: u64 = 1 << 48;
-/// Drawn values exceed a client's value below this bound. Above it, they do so only up to the
-/// counter's position, so that a client cannot use the counter up.
+/// Drawn values exceed a client's value that is below this bound. A higher value of a client is
+/// exceeded only while the counter is above it, so that a client cannot use the counter up.
 const FOLLOWED_END: u64 = 1 << 47;
 
-/// CAS values that only this handle uses.
+/// A range of CAS values that only this handle draws.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CasBlock {
     next: u64,
@@ -32,7 +35,8 @@ pub(crate) struct CasBlock {
 }
 
 impl CasWords {
-    /// Makes handles draw values of this epoch from now on.
+    /// Moves the counter to the start of this epoch, unless it has already reached that. A handle
+    /// first draws the rest of its block.
     pub(crate) fn set_epoch(&self, epoch: u32) {
         self.next.fetch_max(u64::from(epoch) * COUNTER_END + 1, Ordering::Relaxed);
     }
@@ -46,10 +50,12 @@ impl CasWords {
 }
 
 impl CasBlock {
-    /// A CAS that no item has had. It differs from `old`, and is above `old` unless a client chose
-    /// that too high to follow.
+    /// Draws a CAS that this cache has not drawn before, unless the counter has started over. It
+    /// differs from `old`, and is above `old` unless a client chose an `old` that is too high to
+    /// follow.
     pub(crate) fn draw(&mut self, words: &CasWords, old: u64) -> u64 {
-        // Beyond the bound, `old` may still be a value that another handle drew.
+        // An `old` above the bound is also followed if it is below the counter, because a handle
+        // may have drawn it.
         let is_followed = old < FOLLOWED_END || old < words.next.load(Ordering::Relaxed);
         let above = if is_followed { old } else { 0 };
         if self.next == self.end || self.next <= above {
@@ -57,11 +63,13 @@ impl CasBlock {
         }
         let cas = self.next;
         self.next += 1;
-        // The counter has reached a value that a client chose and that was too high to follow.
+        // A CAS equals `old` if the counter has reached a value that a client chose and that was
+        // too high to follow.
         if cas == old { self.draw(words, old) } else { cas }
     }
 
-    /// Returns the last drawn value, unused, if one was drawn since the block was as `before`.
+    /// Makes the last drawn value available again, if one was drawn since the block was as
+    /// `before`.
     pub(crate) fn put_back_to(&mut self, before: Self) {
         if *self != before {
             self.next -= 1;

@@ -1,5 +1,5 @@
-//! Epoch-based reclamation (Fraser 2004) with one slot for each handle instead of each thread:
-//! decides when memory that was removed from the index can be reused.
+//! Epoch-based reclamation (Fraser 2004), with a slot for each handle rather than for each thread.
+//! It decides when memory that was removed from the index can be reused.
 //!
 //! A reader announces the current epoch in its slot before it reads the index, and clears the slot
 //! when it no longer uses anything that it found. A writer that has removed the last index word
@@ -36,9 +36,9 @@ impl Epoch {
         self.0.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// The oldest epoch in which a reader of these slots may still be, or the current epoch if no
-    /// handle reads. Never later than the current epoch at the time of the call, because readers
-    /// that start during the call may find memory that is retired during the call.
+    /// The oldest epoch in which a reader of these slots may still be; the current epoch if no
+    /// handle reads. Never later than the epoch that was current when the call started, because a
+    /// reader that starts during the call may find memory that is retired during the call.
     pub(crate) fn oldest<'s>(&self, slots: impl Iterator<Item = &'s PinSlot>) -> u64 {
         let current = self.0.load(Ordering::Acquire);
         fence(Ordering::SeqCst);
@@ -47,7 +47,7 @@ impl Epoch {
     }
 }
 
-/// The epoch in which a handle started to read, visible to all handles.
+/// The epoch in which a handle started to read, visible to all handles; 0 while it does not read.
 #[derive(Debug, Default)]
 pub(crate) struct PinSlot(AtomicU64);
 
@@ -77,7 +77,8 @@ pub(crate) struct Pinned<'p>(PhantomData<&'p PinSlot>);
 pub(crate) struct Pin<S: AsRef<PinSlot>> {
     slot: S,
     in_batch: bool,
-    /// The slot is entered until the batch ends or pauses.
+    /// Whether the slot is entered until the batch ends or pauses. False for a single read outside
+    /// a batch.
     is_entered: bool,
 }
 
@@ -103,8 +104,8 @@ impl<S: AsRef<PinSlot>> Pin<S> {
         self.in_batch
     }
 
-    /// Leaves the slot until [`Pin::resume`], although a batch is open. Nothing that was read
-    /// before may be used afterwards. Until then, no thread waits for this pin.
+    /// Leaves the slot until [`Pin::resume`], although a batch is open, so that no thread waits for
+    /// this pin. Nothing that was read before may be used afterwards.
     pub(crate) fn pause(&mut self) {
         self.slot.as_ref().leave();
         self.is_entered = false;
@@ -119,8 +120,8 @@ impl<S: AsRef<PinSlot>> Pin<S> {
         }
     }
 
-    /// Moves an entered slot to the current epoch, so that memory that was read before can be
-    /// reused.
+    /// Moves an entered slot to the current epoch, so that memory that this handle read before can
+    /// be reused. Nothing that was read before may be used afterwards.
     pub(crate) fn renew(&mut self, epoch: &Epoch) {
         if self.is_entered {
             self.slot.as_ref().enter(epoch);

@@ -1,9 +1,9 @@
 //! Free lists: the blocks of dead records, by length, for new records of the same length.
 //!
-//! In a cache that is not full, every item that is overwritten or deleted leaves a free block in
-//! its segment, and a later item of the same length is written there. So the cache needs no new
-//! memory for it and moves no live item. Once all memory was used, cleaning and eviction free
-//! memory instead, and there are no free lists.
+//! While a cache has unused memory, an overwritten or deleted item of up to [`LEN_MAX`] bytes
+//! usually leaves a free block in its segment, and a later item of the same length is written
+//! there. So the cache needs no new memory for that item and moves no live item. Once all memory
+//! was used, cleaning and eviction free memory instead, and there are no free lists.
 //!
 //! ```text
 //!   record dies          the epoch ends             readers of that epoch have ended         overflow
@@ -17,22 +17,24 @@ use super::table::Sequence;
 use crate::segment::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use std::sync::PoisonError;
 
-/// The longest record in bytes whose block is reused. Few longer records have the same length.
+/// The maximum length in bytes of a record whose block is reused. Few longer records have the same
+/// length.
 pub(crate) const LEN_MAX: usize = 8192;
 /// The length of a record is a multiple of this many bytes.
 const LEN_UNIT: usize = 8;
 const LENGTHS: usize = LEN_MAX / LEN_UNIT + 1;
-/// The number of young blocks at which their epoch ends. Model checks use few.
+/// The number of young blocks at which their epoch ends. Model checks use a low number.
 const YOUNG_MIN: usize = if cfg!(shuttle) { 2 } else { 32 };
-/// The maximum number of young blocks of a handle that waits for a reader.
+/// The maximum number of young blocks of a handle. They accumulate while a reader keeps the waiting
+/// ones; further blocks are not reused.
 const YOUNG_MAX: usize = 8192;
-/// The bytes of blocks of one length that a handle keeps. If it has more, it gives half of them to
-/// the pool, so that no handle uses new memory while another one has free blocks.
+/// The maximum length in bytes of all blocks of one length that a handle keeps. If it has more, it
+/// gives half of this length to the pool, so that other handles use these blocks before new memory.
 const OWN_BYTES: usize = if cfg!(shuttle) { 1 << 10 } else { 16 << 10 };
 /// The minimum number of blocks of one length that a handle keeps.
 const OWN_MIN: usize = if cfg!(shuttle) { 2 } else { 4 };
-/// The pool has at most one block for this many bytes of the limit, so that it takes at most 0.4 %
-/// of the limit.
+/// The pool has at most one block for this many bytes of the limit, so that its entries take at
+/// most 0.4 % of the limit.
 const POOL_SHARE: usize = 4096;
 
 /// The memory of a dead record.
@@ -40,7 +42,7 @@ const POOL_SHARE: usize = 4096;
 pub(crate) struct FreeBlock {
     /// The offset of the record in the region.
     pub(crate) offset: usize,
-    /// The sequence of its segment when the record died.
+    /// The sequence of the record's segment when the record died.
     pub(crate) sequence: Sequence,
 }
 
@@ -54,16 +56,18 @@ fn share(len: usize) -> usize {
 pub(crate) struct FreeLists {
     /// Blocks that readers may still see, with their lengths.
     young: Vec<(usize, FreeBlock)>,
-    /// Blocks that wait until all readers of [`FreeLists::epoch`] have ended, with their lengths.
+    /// Blocks that wait until all readers of [`FreeLists::epoch`] and of earlier epochs have ended,
+    /// with their lengths.
     waiting: Vec<(usize, FreeBlock)>,
     epoch: u64,
-    /// Blocks that can be overwritten, by length; no lists before the first block.
+    /// Blocks that can be overwritten: a list for each length. Empty before the first block is
+    /// ready.
     ready: Vec<Vec<FreeBlock>>,
 }
 
 impl FreeLists {
     /// Adds the block of a record of `len` bytes, at most [`LEN_MAX`], that no index word refers to
-    /// any more.
+    /// any more. Ignores the block if there are [`YOUNG_MAX`] young ones.
     #[inline]
     pub(crate) fn add(&mut self, len: usize, block: FreeBlock) {
         strict_assert!(len <= LEN_MAX);
@@ -72,8 +76,8 @@ impl FreeLists {
         }
     }
 
-    /// Ends the epoch of the young blocks if there are enough, and makes the blocks ready that no
-    /// reader can see any more.
+    /// If there are [`YOUNG_MIN`] young blocks and no reader can see the waiting ones any more,
+    /// makes the waiting blocks ready and the young ones wait, and ends the epoch.
     pub(crate) fn advance(&mut self, pool: &Pool, epoch: &Epoch, oldest_pin: impl Fn() -> u64) {
         if self.young.len() < YOUNG_MIN {
             return;
@@ -102,7 +106,7 @@ impl FreeLists {
         }
     }
 
-    /// Takes the most recently readied block of `len` bytes.
+    /// Takes a ready block of `len` bytes, from the pool if this handle has none.
     #[inline]
     pub(crate) fn take(&mut self, pool: &Pool, len: usize) -> Option<FreeBlock> {
         if self.ready.is_empty() && pool.has(len) {
@@ -120,7 +124,7 @@ impl FreeLists {
         *self = Self::default();
     }
 
-    /// Gives the ready blocks to the other handles.
+    /// Gives the ready blocks to the pool.
     pub(crate) fn give_all(&mut self, pool: &Pool) {
         for (i, ready) in self.ready.iter_mut().enumerate() {
             pool.give(i * LEN_UNIT, ready.drain(..));
@@ -163,8 +167,8 @@ impl Pool {
         }
         let mut lists = self.lists();
         if lists.total + blocks.len() > lists.max {
-            // Many blocks have lengths that are not stored any more, or are in segments that were
-            // emptied.
+            // The pool starts over, because many of its blocks have lengths that are not stored any
+            // more, or are in segments that were emptied.
             self.forget(&mut lists);
         }
         if lists.by_len.is_empty() {
@@ -185,7 +189,7 @@ impl Pool {
     #[cold]
     fn take(&self, len: usize, into: &mut Vec<FreeBlock>) {
         let mut lists = self.lists();
-        // Another handle may have cleared the pool since the caller looked at the count.
+        // Another handle may have cleared the pool since the caller read the count.
         let Some(list) = lists.by_len.get_mut(len / LEN_UNIT) else { return };
         let rest = list.len().saturating_sub(share(len));
         let before = into.len();
@@ -206,8 +210,9 @@ impl Pool {
 }
 
 /// The age in seconds from which the blocks of a segment are not reused any more, because the
-/// access times of its items are exact only to 255 s. 128 to 255 s, different for each segment, so
-/// that the segments of a cache that was filled at once do not all reach it at once.
+/// access times of its items are exact only to 255 s. It is 128 to 255 s and varies with the
+/// segment's number, so that the segments of a cache that was filled at once do not all reach it at
+/// once.
 pub(crate) fn age_max(segment: u32) -> u32 {
     128 + segment.wrapping_mul(37) % 128
 }
@@ -237,7 +242,7 @@ mod tests {
         let (pool, epoch, mut lists) = (Pool::new(1 << 30), Epoch::new(), FreeLists::default());
         for round in 0..4 {
             (0..YOUNG_MIN).for_each(|i| lists.add(64, block(i)));
-            // A reader that started in the epoch that the first round ended.
+            // The reader started in the epoch that the first round ended.
             lists.advance(&pool, &epoch, || 1);
             assert_eq!(lists.take(&pool, 64), None, "round {round}");
         }

@@ -1,5 +1,5 @@
 //! The words that each handle keeps in the region for a later process: how many items of each size
-//! class it has added, and which segments it is changing.
+//! class it has added less those that it has removed, and which segments it is changing.
 //!
 //! ```text
 //! byte 0  dying    the segment of the item that it removed last, plus one
@@ -7,10 +7,10 @@
 //!      8  searched the segment that it last searched for expired items, plus one
 //!     64  items and bytes of each size class, 8 bytes each
 //! ```
-//! The counts wrap around, because one handle may remove items that another has added; their sums
-//! over all handles are the cache's. The segments are never cleared. After a process died during a
-//! change, the next process counts the dead bytes of these segments again; for a segment that was
-//! not being changed, the result is the same.
+//! The counts wrap around, because one handle may remove items that another has added; the sums
+//! over all blocks are the counts of the cache. The segments are never cleared. After a process
+//! died during a change, the next process counts the dead bytes of the first two segments again;
+//! for a segment that was not being changed, the result is the same.
 
 use super::layout::BLOCK_HEAD_LEN;
 use super::table::Table;
@@ -20,9 +20,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// The block of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// The offset of its first byte in the region.
+    /// The offset of the block in the region.
     at: usize,
-    /// Whether the block is shared: the last block serves all handles for which there is no other.
+    /// Whether the block is shared: the last block serves all handles that have no block of their
+    /// own.
     is_shared: bool,
 }
 
@@ -36,7 +37,7 @@ impl Block {
         self.is_shared
     }
 
-    /// The number of items and of bytes in a class.
+    /// The words that count the items and the bytes of a class.
     #[inline]
     fn words(self, table: &Table, class: usize) -> &[AtomicU64; 2] {
         table.region.counters(self.at + BLOCK_HEAD_LEN + 16 * class)
@@ -97,12 +98,12 @@ impl Block {
         self.segment(table, 2).store(segment + 1, Relaxed);
     }
 
-    /// The segment that was searched last.
+    /// The segment that was last searched for expired items; `None` if there is none.
     pub(crate) fn searched(self, table: &Table) -> Option<u32> {
         self.segment(table, 2).load(Relaxed).checked_sub(1)
     }
 
-    /// The segments that were recorded last as being changed.
+    /// The segments in which the handle last removed an item and last overwrote a dead record.
     pub(crate) fn noted(self, table: &Table) -> impl Iterator<Item = u32> {
         let segments = [0, 1].map(|i| self.segment(table, i).load(Relaxed));
         segments.into_iter().filter_map(|segment| segment.checked_sub(1))

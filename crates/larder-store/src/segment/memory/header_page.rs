@@ -5,7 +5,7 @@
 //!       128  index length, flush floor, pending flush                          read by every request
 //!       256  sequence, flush generation, ghost epoch                           written once a segment
 //!       384  next CAS, CAS floor                                               written once a block
-//!       512  use by processes: running, panics, note, size classes, segments    written rarely
+//!       512  use by processes: running, panics, attempts, note, …                written rarely
 //!       640  flash: its content's id, pages                                     written once
 //!       768  tags: buckets, drops                                              written rarely
 //! ```
@@ -50,7 +50,7 @@ struct Identity {
     seed: AtomicU64,
     /// Bit 0: items have a CAS. From bit 8 on: log2 of the first number of buckets.
     settings: AtomicU64,
-    /// Handle blocks, and from bit 32 on the size classes of each.
+    /// The number of handle blocks, and from bit 32 on the number of size classes of each.
     blocks: AtomicU64,
     /// The machine's boot in which the region was made.
     boot: [AtomicU64; 2],
@@ -67,21 +67,22 @@ pub(crate) struct HotWords {
     pub(crate) index_len: AtomicU64,
     /// Items in segments that were opened before this sequence number are flushed; 0: none are.
     pub(crate) flush_floor: AtomicU64,
-    /// When the pending flush is due, in seconds; 0 if none is pending.
+    /// The second at which the pending flush is due; 0 if none is pending.
     pub(crate) flush_at: AtomicU64,
 }
 
-/// The order in which segments were opened and flushes took effect. It changes only under the
-/// allocator's lock.
+/// The order in which segments were opened and flushes took effect, which changes only under the
+/// allocator's lock, and the epoch of ghosts.
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
 pub(crate) struct OrderWords {
-    /// The sequence number of the next segment to be opened, from 1. 64 bits never wrap.
+    /// The sequence number of the next segment or page to be opened, from 1. In practice 64 bits do
+    /// not wrap.
     pub(crate) sequence: AtomicU64,
     /// The number of flushes that took effect.
     pub(crate) flush_generation: AtomicU64,
-    /// The number of the ghosts' current epoch: which eighth of their memory is written now.
+    /// The number of the current epoch of ghosts, 0 to 15.
     pub(crate) ghost_epoch: AtomicU64,
 }
 
@@ -102,12 +103,12 @@ pub(crate) struct CasWords {
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
 pub(crate) struct ProcessWords {
-    /// 1 while a process uses the region.
+    /// 1 while a process has handles; 0 after its last handle was dropped.
     pub(crate) running: AtomicU64,
-    /// The number of processes that panicked soon after their start, since the last one that worked
-    /// for a while.
+    /// The number of processes in succession that panicked soon after their start.
     pub(crate) panics: AtomicU64,
-    /// The number of successive processes that have started to repair the region.
+    /// The number of processes in succession that have started to restore the region and have not
+    /// finished.
     pub(crate) attempts: AtomicU64,
     /// A number for the owner of the cache; see [`crate::segment::Cache::note`].
     pub(crate) note: AtomicU64,
@@ -126,9 +127,9 @@ pub(crate) struct ProcessWords {
 pub(crate) struct TagWords {
     /// The number of buckets; 0 before the table exists.
     pub(crate) buckets: AtomicU64,
-    /// The number of dropped tags, including those dropped to make room.
+    /// The number of dropped tags, including those that were displaced by others.
     pub(crate) drops: AtomicU64,
-    /// The number of tags that were dropped to make room for others.
+    /// The number of tags that were displaced by others.
     pub(crate) displaced: AtomicU64,
 }
 
@@ -150,7 +151,7 @@ pub(crate) struct FlashContent {
     pub(crate) id: u128,
     pub(crate) pages: u64,
     pub(crate) page_len: u64,
-    /// The number of bytes before the value of a large item.
+    /// The length in bytes of the head before the value of a large item.
     pub(crate) head_len: u64,
 }
 
@@ -185,7 +186,7 @@ impl FlashWords {
     }
 }
 
-/// The parameters that a region was created with. They never change.
+/// The parameters of a region. They change only when an image of the region is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegionParameters {
     pub(crate) segment_len: usize,
@@ -197,12 +198,13 @@ pub(crate) struct RegionParameters {
     pub(crate) blocks: usize,
     /// The number of size classes of a handle block.
     pub(crate) classes: usize,
-    /// The machine's boot, and the length of its pages in bytes.
+    /// The machine's boot in which the region was made.
     pub(crate) boot: u128,
+    /// The length of the system's pages in bytes.
     pub(crate) page_len: usize,
 }
 
-/// Why a region can't be used.
+/// The reason why a region can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RegionMismatch {
     /// The file contains no region.
@@ -248,7 +250,7 @@ impl Identity {
 }
 
 impl HeaderPage {
-    /// Changes the parameters of a copied region.
+    /// Stores the parameters. For a region that was copied from an image, this changes them.
     pub(crate) fn begin_again(&self, made: RegionParameters) {
         let words = made.words();
         for (word, value) in self.identity.words().into_iter().zip(words) {

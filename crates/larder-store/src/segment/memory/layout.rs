@@ -17,28 +17,28 @@ use std::ops::Range;
 
 /// The length of the header page in bytes, independent of the system's page length.
 pub(crate) const HEADER_PAGE_LEN: usize = 4096;
-/// The length of a segment's table entry: one line.
+/// The length of a segment's table entry in bytes: one cache line.
 const ENTRY_LEN: usize = 64;
-/// The bytes of each segment's counter of first hits.
+/// The length of a segment's counter of first hits in bytes.
 const FIRST_HITS_LEN: usize = 4;
-/// The bytes of a handle block before its counts.
+/// The length in bytes of the part of a handle block before its counts.
 pub(crate) const BLOCK_HEAD_LEN: usize = 64;
-/// Bookkeeping for each segment, in bytes.
+/// The length of the bookkeeping for each segment in bytes.
 pub(crate) const PER_SEGMENT_LEN: usize = ENTRY_LEN + FIRST_HITS_LEN;
-/// Bytes of an index bucket.
+/// The length of an index bucket in bytes.
 pub(crate) const BUCKET_LEN: usize = 64;
-/// Bytes of an entry of the table of pages on flash.
+/// The length of an entry of the table of pages on flash, in bytes.
 pub(crate) const PAGE_ENTRY_LEN: usize = 64;
-/// Bytes of a bucket of the table of tags.
+/// The length of a bucket of the table of tags in bytes.
 pub(crate) const TAG_BUCKET_LEN: usize = 64;
-/// The bytes of ghosts for each bucket.
+/// The length of the ghosts of an index bucket in bytes.
 pub(crate) const GHOSTS_LEN: usize = 16;
 
 /// The maximum number of stripes: enough that two writers rarely need the same one.
 pub(crate) const STRIPES_MAX: usize = 1024;
-/// Bytes of a stripe.
+/// The length of a stripe's word in bytes.
 const STRIPE_LEN: usize = 4;
-/// The bytes before the handle blocks.
+/// The length in bytes of everything before the handle blocks.
 const FIXED_LEN: usize = HEADER_PAGE_LEN + STRIPES_MAX * STRIPE_LEN;
 
 /// The length of the shortest segments, in bytes. Shorter ones could not hold the longest inline
@@ -54,14 +54,15 @@ const SEGMENTS_AIM: usize = 1024;
 /// segments then cost more than open segments.
 const SEGMENT_LEN_SHORT: usize = 64 << 10;
 const SEGMENTS_AIM_SHORT: usize = 256;
-/// The minimum number of segments for index, ghosts, open segments and reserve.
+/// The minimum number of segments: for index, ghosts, open segments and reserve.
 pub(crate) const SEGMENTS_MIN: usize = 32;
 
-/// Handle blocks take at most one byte in this many of the limit, but there are at least two, one
-/// of them shared.
+/// Handle blocks take at most one byte in `BLOCKS_SHARE` of the limit. But there are at least
+/// `BLOCKS_MIN`, one of them shared.
 const BLOCKS_SHARE: usize = 64;
 const BLOCKS_MIN: usize = 2;
-/// If there is room, this many handles have blocks of their own, even if there are fewer at first.
+/// The number of handles that have blocks of their own if there is room, even if the cache starts
+/// with fewer handles.
 const BLOCKS_USUAL: usize = 16;
 
 /// The smallest limit that works, in bytes, if items are counted in `classes` classes.
@@ -95,7 +96,7 @@ impl Shape {
         if limit < limit_min(classes) || limit_max as u64 > REGION_MAX {
             return None;
         }
-        // All further handles share the last block.
+        // The handles that have no block of their own share the last block.
         let room = (limit - limit_min(classes)) / block_len(classes) + BLOCKS_MIN;
         let blocks_max = (limit / BLOCKS_SHARE / block_len(classes)).clamp(BLOCKS_MIN, room);
         let blocks = (threads.max(BLOCKS_USUAL).saturating_add(1)).clamp(BLOCKS_MIN, blocks_max);
@@ -135,8 +136,9 @@ pub(crate) struct Layout {
     pub(crate) segments: usize,
     /// The number of segments at first.
     pub(crate) segments_first: usize,
-    /// The number of handle blocks, and the length of each.
+    /// The number of handle blocks.
     pub(crate) blocks: usize,
+    /// The length of a handle block in bytes.
     block_len: usize,
     table: usize,
     first_hits: usize,
@@ -180,7 +182,8 @@ impl Layout {
         self.table + segments * (self.segment_len + PER_SEGMENT_LEN)
     }
 
-    /// The bytes before the first segment that are used by `segments` segments.
+    /// The two ranges of the region before the first segment that are in use with `segments`
+    /// segments.
     pub(crate) fn bookkeeping(&self, segments: usize) -> [Range<usize>; 2] {
         [
             0..self.table + segments * ENTRY_LEN,
@@ -235,9 +238,9 @@ impl Layout {
         self.segment_len / 4 * 3 - ITEM_HEAD_MAX
     }
 
-    /// The number of segments of the index at first: a power of two, under 1 % of all segments
-    /// except in small regions. With flash it is at least a 64th of all segments: an index with
-    /// items on flash can grow only 64-fold, because it cannot read their keys.
+    /// The number of segments of the index at first: a power of two. It is under 1 % of all
+    /// segments except in small regions. With flash it is at least a 64th of all segments: an index
+    /// with items on flash can grow only 64-fold, because it cannot read their keys.
     pub(crate) fn index_segments_first(&self, has_flash: bool) -> usize {
         if has_flash {
             return (self.segments_first / 64).next_power_of_two();
@@ -257,8 +260,8 @@ const fn block_len(classes: usize) -> usize {
     (BLOCK_HEAD_LEN + 16 * classes).next_multiple_of(128)
 }
 
-/// A hash of everything besides the layout version that the meaning of a region's bytes depends on.
-/// A region is reused only if all of it is the same.
+/// A hash of all constants except the layout version that determine the meaning of a region's
+/// bytes. A region is reused only if the hash is the same.
 pub(crate) fn constants(page_len: usize) -> u64 {
     checksum(&[
         page_len as u64,
@@ -281,8 +284,8 @@ pub(crate) fn checksum(words: &[u64]) -> u64 {
     rapidhash::v3::rapidhash_v3(&bytes)
 }
 
-/// The maximum bytes of an item besides its value: header, CAS, extension, flags, expiry, link,
-/// tags, key and padding.
+/// The maximum length in bytes of an item without its value: header, CAS, extension, flags, expiry,
+/// link, tags, key and padding.
 pub(crate) const ITEM_HEAD_MAX: usize = 8 + 8 + 8 + 4 + 4 + 8 + 7 * 8 + KEY_LEN_MAX + 7;
 
 #[cfg(test)]

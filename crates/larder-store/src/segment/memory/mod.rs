@@ -17,8 +17,8 @@
 //! # Invariants
 //! - The region contains offsets, never pointers.
 //! - A segment goes through the states that `table` draws. Free segments are only in the allocator.
-//! - Memory is reused one epoch after the last index word into it was removed, and after its last
-//!   lease ended.
+//! - Memory is reused once all readers of the epoch in which its last index word was removed have
+//!   ended, and its last lease too.
 
 pub(crate) mod allocator;
 pub(crate) mod cas;

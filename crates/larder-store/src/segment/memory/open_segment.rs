@@ -18,7 +18,7 @@ pub(crate) struct Open {
     /// that cache line whenever an item of the segment dies, so the handle does not note an expiry
     /// twice in succession.
     pub(crate) noted: Option<Expiry>,
-    /// The number of segments in the chains of its items.
+    /// The number of segments in the chains of the segment's items.
     pub(crate) chained: usize,
     pub(crate) items: u32,
 }
@@ -29,22 +29,22 @@ impl Open {
     }
 }
 
-/// At most one segment in this many is open. Above that, a write takes over an idle open segment of
-/// another handle, and waits for one if the handles are used alternately (see `write::room`).
+/// The maximum share of open segments is one in this many. At the limit, a write takes over an idle
+/// open segment of another handle, and waits for one while handles alternate (see `write::room`).
 pub(crate) const OPEN_SHARE_MAX: usize = 3;
 
 /// The maximum number of lifetime classes.
 const LIFETIMES_MAX: usize = 8;
 
-/// The number of lifetime classes. Low if few segments may be open.
+/// The number of lifetime classes. It is low if few segments may be open.
 pub(crate) fn lifetime_count(segments: usize, threads: usize) -> u32 {
     let each = open_budget(segments, threads) / Queue::ALL.len();
     u32::try_from(each.clamp(1, LIFETIMES_MAX)).expect("at most 8")
 }
 
 /// The lifetime class of an item. Items that expire at about the same time share segments, so that
-/// all items of a segment expire together. Items of class 0 never expire. The other classes are
-/// spaced logarithmically up to about 50 days.
+/// the items of a segment expire at about the same time. Items of class 0 never expire, unless it
+/// is the only class. The other classes are spaced logarithmically up to about 50 days.
 pub(crate) fn lifetime_class(expiry: Expiry, now: Seconds, classes: u32) -> u8 {
     const SPAN_BITS: u32 = 22;
     let mortal = classes - 1;

@@ -1,25 +1,25 @@
 //! Read buffers: segments of the region, each divided into buffers of one length.
 //!
-//! They use at most a 64th of the memory limit. The last segment is only for long reads, so that
-//! these never wait for all short reads to end.
+//! They use a 64th of the memory limit, but at most 64 MiB, and at least four segments. The last
+//! unused segment is only for long reads, so that these never wait for all short reads to end.
 
 use super::layout::Layout;
 
 /// The length of the shortest buffer in bytes.
 const LEN_MIN: usize = 1 << 10;
-/// Buffers of more than this part of a segment are long.
+/// Buffers that are longer than a segment divided by this number are long.
 const LONG_PART: usize = 8;
-/// The share of the memory limit that buffers may use.
+/// Buffers may use one segment in this many.
 const SHARE: usize = 64;
 const SEGMENTS_MIN: usize = 4;
 const BYTES_MAX: usize = 64 << 20;
 
-/// The memory that a read writes to.
+/// A part of a segment that a read writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Buffer {
-    /// Its first byte in the region.
+    /// The offset of the buffer in the region.
     pub(crate) offset: usize,
-    /// Its length in bytes: a power of two.
+    /// The length of the buffer in bytes: a power of two.
     pub(crate) len: usize,
 }
 
@@ -27,12 +27,12 @@ pub(crate) struct Buffer {
 #[derive(Debug)]
 struct Part {
     segment: u32,
-    /// The length of its buffers; 0 if none is in use.
+    /// The length of the buffers in bytes; 0 if none is in use.
     len: usize,
     /// The numbers of the free buffers.
     free: Vec<u32>,
-    /// No buffer of the segment is handed out, so that it can be divided differently when all are
-    /// free.
+    /// Whether no further buffer of the segment is handed out, so that the segment can be divided
+    /// differently when all are free.
     is_draining: bool,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Buffers {
     parts: Vec<Part>,
 }
 
-/// The segments of buffers under a limit of `limit` segments.
+/// The number of segments of buffers under a limit of `limit` segments.
 pub(crate) fn segments_for(layout: &Layout, limit: usize) -> usize {
     (limit / SHARE).clamp(SEGMENTS_MIN, (BYTES_MAX / layout.segment_len).max(SEGMENTS_MIN))
 }
@@ -56,8 +56,8 @@ impl Buffers {
         }
     }
 
-    /// Takes a buffer of at least `wanted` bytes, which fit into a segment. Calls `begin` for a
-    /// segment of which no buffer was in use.
+    /// Takes a buffer of at least `wanted` bytes, which fit into a segment; `None` if none is free.
+    /// Calls `begin` for a segment of which no buffer was in use.
     pub(crate) fn take(
         &mut self,
         layout: &Layout,
@@ -94,8 +94,9 @@ impl Buffers {
         }
     }
 
-    /// Selects the segment with the most free bytes to be emptied for buffers of another length,
-    /// unless one is selected.
+    /// For a short read that found no buffer, selects the segment with the most free bytes to be
+    /// emptied. Does nothing if a segment has buffers of the wanted length or is being emptied
+    /// already.
     pub(crate) fn make_room(&mut self, layout: &Layout, wanted: usize) {
         let len = wanted.next_power_of_two().max(LEN_MIN);
         let is_long = len > layout.segment_len / LONG_PART;

@@ -23,7 +23,7 @@ use crate::segment::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::{Expiry, Seconds};
 use std::io;
 
-/// The use of a segment; see the drawing.
+/// The use of a segment; see the diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum SegmentState {
@@ -87,7 +87,8 @@ pub(crate) struct Entry<'r> {
     first_hits: usize,
 }
 
-/// The order in which segments were opened. A flush invalidates all segments with a lower sequence.
+/// The position of a segment in the order in which segments were opened. A flush invalidates the
+/// items of segments with lower sequences than its floor.
 pub(crate) type Sequence = u64;
 
 impl<'r> Entry<'r> {
@@ -97,13 +98,13 @@ impl<'r> Entry<'r> {
         self.sequence()
     }
 
-    /// See [`Entry::owner_word`].
+    /// The owner; `None` if no chain starts here. See [`Entry::owner_word`].
     pub(crate) fn owner(&self) -> Option<usize> {
         let owner = self.owner_word().load(Ordering::Acquire);
         usize::try_from(owner & !OWNED).ok().filter(|_| owner & OWNED != 0)
     }
 
-    /// Sets the record of the chain that starts here.
+    /// Sets the owner of the chain that starts here: the offset of its record.
     pub(crate) fn set_owner(&self, offset: usize) {
         self.owner_word().store(OWNED | offset as u64, Ordering::Release);
     }
@@ -117,51 +118,53 @@ impl<'r> Entry<'r> {
         self.region.half(self.at + 4 * i)
     }
 
-    /// The segment's sequence, assigned when it was opened; 0 if it never held items. For a chain,
-    /// this word is the owner.
+    /// The segment's sequence, assigned when it was opened; 0 if it never held items. In a chain,
+    /// the same word contains the owner (see [`Entry::owner_word`]).
     #[inline]
     pub(crate) fn sequence(&self) -> &'r AtomicU64 {
         self.region.word(self.at)
     }
 
-    /// One second before the segment was opened. Expiry and access codes are relative to this.
+    /// The base of expiry and access codes: one second before the segment was opened. For read
+    /// buffers, the time at which the first of them was taken.
     #[inline]
     pub(crate) fn base(&self) -> Seconds {
         Seconds(self.half(2).load(Ordering::Relaxed))
     }
 
-    /// The bytes of the segment's items, set when it is sealed.
+    /// The length of all records in the segment in bytes. Set when the segment is sealed, or queued
+    /// to be written to flash.
     pub(crate) fn written(&self) -> &'r AtomicU32 {
         self.half(3)
     }
 
-    /// The bytes of dead items in the low 31 bits, [`CLOSED`], and above that the number of dead
-    /// records that were taken.
+    /// The length of all dead items in bytes in the low 31 bits, [`CLOSED`], and above that the
+    /// number of dead records that were taken.
     fn dead_word(&self) -> &'r AtomicU64 {
         self.region.word(self.at + 16)
     }
 
-    /// The bytes of dead items.
+    /// The length of all dead items in bytes.
     pub(crate) fn dead(&self) -> u32 {
         dead_bytes(self.dead_word().load(Ordering::Acquire))
     }
 
-    /// The bytes of dead items, read so that a thread that changes them later sees everything that
-    /// this thread wrote before.
+    /// The length of all dead items in bytes. A thread that changes it after this call sees
+    /// everything that this thread wrote before the call.
     pub(crate) fn dead_before_changes(&self) -> u32 {
         dead_bytes(self.dead_word().fetch_add(0, Ordering::AcqRel))
     }
 
-    /// Adds to the bytes of dead items, and returns the previous value.
+    /// Adds to the length of all dead items, and returns the previous length.
     #[inline]
     pub(crate) fn add_dead(&self, len: u32) -> u32 {
         dead_bytes(self.dead_word().fetch_add(len.into(), Ordering::AcqRel))
     }
 
     /// Takes a dead record of `len` bytes, so that another record can overwrite it. Subtracts it
-    /// from the bytes of dead items, and returns their previous value. `sequence` is the segment's
-    /// sequence at the time when the record died. Fails if the segment is being emptied or was
-    /// emptied since.
+    /// from the length of all dead items, and returns the previous length. `sequence` is the
+    /// segment's sequence at the time when the record died. Returns `None` if the segment is being
+    /// emptied or was emptied since.
     ///
     /// A segment is retired only when all of its bytes are dead, and therefore not before the new
     /// record is dead.
@@ -177,7 +180,8 @@ impl<'r> Entry<'r> {
         let word =
             self.dead_word().fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).ok()?;
         if self.sequence().load(Ordering::Acquire) != sequence {
-            // Until this addition, the segment's later use can't be retired either.
+            // The segment was reused since the first check. Its later use could not be retired
+            // before this addition, because too few of its bytes counted as dead.
             self.add_dead(len);
             return None;
         }
@@ -206,7 +210,7 @@ impl<'r> Entry<'r> {
         self.dead_word().fetch_and(!CLOSED, Ordering::AcqRel);
     }
 
-    /// No item of the segment expires before this second; `u32::MAX` if none expires.
+    /// No live item of the segment expires before this second; `u32::MAX` if none expires.
     pub(crate) fn first_expiry(&self) -> &'r AtomicU32 {
         self.half(13)
     }
@@ -233,12 +237,12 @@ impl<'r> Entry<'r> {
         self.region.word(self.at + 56)
     }
 
-    /// The queue and the classes of its items.
+    /// The queue, lifetime class and size class of the segment's items.
     pub(crate) fn kind(&self) -> Kind {
         kind_of(self.half(9).load(Ordering::Relaxed))
     }
 
-    /// Whether the segment is of this queue and lifetime class.
+    /// Whether the segment is of this queue and lifetime class, whatever its size class.
     #[inline]
     pub(crate) fn is_for(&self, kind: Kind) -> bool {
         let others = self.half(9).load(Ordering::Relaxed) ^ word_of(kind);
@@ -250,7 +254,7 @@ impl<'r> Entry<'r> {
         self.half(10)
     }
 
-    /// Changes the state. Only the transitions in the drawing are valid.
+    /// Changes the state. Only the transitions in the diagram are valid.
     pub(crate) fn set_state(&self, state: SegmentState) {
         strict_assert!(
             state.predecessors().iter().any(|before| self.is(*before)),
@@ -260,7 +264,7 @@ impl<'r> Entry<'r> {
         self.state_word().store(state as u32, Ordering::Release);
     }
 
-    /// The state; `None` if the number is not a state.
+    /// The state; `None` if the stored number is not a state.
     pub(crate) fn state(&self) -> Option<SegmentState> {
         use SegmentState::{
             Buckets, Chain, Free, Fresh, Ghosts, Open, Pages, ReadBuffers, Retired, Sealed, Tags,
@@ -289,7 +293,8 @@ impl<'r> Entry<'r> {
         self.state_word().store(state as u32, Ordering::Release);
     }
 
-    /// Sets the bytes of dead items after a restart, and allows dead records to be taken.
+    /// Sets the length of all dead items in bytes after a restart, and allows dead records to be
+    /// taken.
     pub(crate) fn restore_dead(&self, dead: u32) {
         self.dead_word().store(dead.into(), Ordering::Release);
     }
@@ -328,7 +333,7 @@ impl<'r> Entry<'r> {
         }
     }
 
-    /// Undoes [`Entry::begin_tag_search`].
+    /// Makes the next search of the segment necessary again, after [`Entry::begin_tag_search`].
     pub(crate) fn redo_tag_search(&self) {
         if self.tags_searched().load(Ordering::Relaxed) != NO_TAGS {
             self.note_tags();
@@ -348,7 +353,7 @@ impl<'r> Entry<'r> {
         }
     }
 
-    /// The bytes of the segment's items that were hit since they were written to it.
+    /// The length in bytes of the segment's items that were hit since they were written to it.
     #[inline]
     pub(crate) fn first_hits(&self) -> &'r AtomicU32 {
         self.region.half(self.first_hits)
@@ -368,8 +373,8 @@ impl<'r> Entry<'r> {
         self.set_state(SegmentState::WriteBuffer);
     }
 
-    /// Resets the entry of a segment of read buffers. Its sequence is above every flush, because
-    /// pages have sequences of their own.
+    /// Resets the entry of a segment of read buffers. Its sequence is above every flush floor,
+    /// because the page of an item, and not the buffer, decides whether the item is flushed.
     pub(crate) fn open_for_buffers(&self, kind: Kind, now: Seconds) {
         self.reset(kind, OWNED - 1, now);
         self.close();
@@ -405,7 +410,7 @@ impl<'r> Entry<'r> {
         let at = at.second().map_or(u32::MAX, |at| at.0);
         self.last_expiry().fetch_max(at, Ordering::Relaxed);
         if self.first_expiry().fetch_min(at, Ordering::Relaxed) > at {
-            // The item expires before all others, so maintenance has to search the segment in time.
+            // The item expires before all others, so maintenance has to search the segment by then.
             self.next_crawl().fetch_min(at, Ordering::Relaxed);
         }
     }
@@ -436,7 +441,7 @@ fn kind_of(word: u32) -> Kind {
     Kind { queue, lifetime, size: SizeClass::from_index(size) }
 }
 
-/// A bit of [`Entry::owner_word`]: the other bits are an owner. No sequence has this bit.
+/// A bit of [`Entry::owner_word`] that marks an owner in the other bits. No sequence has this bit.
 const OWNED: u64 = 1 << 63;
 /// A bit of [`Entry::dead_word`]: no more dead records may be taken.
 const CLOSED: u64 = 1 << 31;
@@ -471,7 +476,7 @@ struct Directory {
     starts: Box<[AtomicUsize]>,
     /// log2 of the elements in a part.
     shift: u32,
-    /// The mask of an index that selects the element within a part.
+    /// The bits of an index that select the element within a part.
     mask: usize,
     /// log2 of an element's length in bytes.
     len_shift: u32,
@@ -567,15 +572,15 @@ impl Table {
         Entry { region: &self.region, at, first_hits }
     }
 
-    /// The bytes of dead items in all segments.
+    /// The length of all dead items of all segments in bytes.
     pub(crate) fn dead_bytes(&self) -> u64 {
         let segments = u32::try_from(self.layout.segments).unwrap_or(u32::MAX);
         let entries = (0..segments).map(|segment| self.entry(segment));
         entries.filter(Entry::holds_items).map(|entry| u64::from(entry.dead())).sum()
     }
 
-    /// Sets the owner of the chain that starts at `first`, if there is one. Called before the
-    /// record's index word is stored.
+    /// Sets the owner of the chain that starts at `first`. Does nothing if `first` is `None`.
+    /// Called before the record's index word is stored.
     #[inline]
     pub(crate) fn set_chain_owner(&self, first: Option<u32>, record: usize) {
         if let Some(first) = first {
@@ -583,7 +588,8 @@ impl Table {
         }
     }
 
-    /// Takes the memory of a segment from the system, unless this was done before.
+    /// Takes the memory of a segment in a file from the system, unless the segment was used before.
+    /// Does nothing if the region is not in a file.
     ///
     /// # Errors
     /// The region is in a file, and its file system has no room.
@@ -594,7 +600,8 @@ impl Table {
         self.region.commit(self.layout.start(segment), self.layout.segment_len)
     }
 
-    /// Takes the memory of the bookkeeping of the first `segments` segments.
+    /// Takes the memory of the bookkeeping of the first `segments` segments from the system, if the
+    /// region is in a file.
     ///
     /// # Errors
     /// As for [`Table::commit`].
@@ -661,7 +668,8 @@ impl Table {
         self.tag_segments.has_parts(buckets)
     }
 
-    /// Empties a bucket and its ghosts, if their memory exists.
+    /// Empties a bucket and its ghosts, unless the bucket is the first of a part: a part is zeroes
+    /// when it is added.
     pub(crate) fn clear_bucket(&self, bucket: usize) {
         if self.wants(bucket) == 0 {
             self.bucket(bucket).iter().for_each(|word| word.store(0, Ordering::Relaxed));

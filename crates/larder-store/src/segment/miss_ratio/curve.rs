@@ -3,9 +3,10 @@
 //!
 //! Keys whose hash is below a threshold represent all others: spatially hashed sampling, with a
 //! sample of bounded size (Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST
-//! 2015). The sampled keys are kept in the order of their last use. The bytes above a key, scaled
-//! up, are the memory with which an LRU cache would still have it. A key that the cache has evicted
-//! stays in the order while a cache with the last of [`FACTORS`] would keep it.
+//! 2015). The sampled keys are kept in the order of their last use. An LRU cache would still have a
+//! key if the items that were used after it fit into memory: the bytes above the key, scaled up. A
+//! key that the cache has evicted stays in the order while a cache with the last of [`FACTORS`]
+//! would keep it.
 //!
 //! A lookup that is not sampled costs a count and a comparison. Samples wait in their handle, which
 //! adds several at a time to the curve under the lock.
@@ -28,9 +29,11 @@ const LIVE_SHARE: f64 = 0.95;
 const ONE_IN_MIN: u64 = 128;
 const THRESHOLD_MAX: u64 = u64::MAX / ONE_IN_MIN;
 
-/// The maximum number of keys in the sample. The error of SHARDS with 8192 is below 0.01 in most loads.
+/// The maximum number of keys in the sample. The error of SHARDS with 8192 keys is below 0.01 in
+/// most loads.
 const KEYS_MAX: usize = 8192;
-/// A thinned sample starts over if it has fewer keys than this although they fill the memory.
+/// A thinned sample starts over if it has fewer keys than this although they fill the memory of the
+/// largest factor.
 const KEYS_MIN: usize = KEYS_MAX / 32;
 
 /// Counts are halved after this many sampled lookups, so that the estimate follows the load.
@@ -76,7 +79,7 @@ impl Mrc {
         self.curve().estimate()
     }
 
-    /// Sets a new memory limit in bytes.
+    /// Sets a new memory limit in bytes, and zeroes the counts.
     pub(crate) fn set_limit(&self, bytes: usize) {
         let mut curve = self.curve();
         curve.limit_bytes = bytes;
@@ -99,7 +102,7 @@ impl Mrc {
 pub(crate) struct Sampler {
     /// [`Mrc::threshold`] at the start of the batch.
     threshold: u64,
-    /// The number of lookups, sampled or not.
+    /// The number of lookups, sampled or not, since the samples were last added to the curve.
     pub(crate) reads: u64,
     pub(crate) waiting: Vec<Sample>,
 }
@@ -110,13 +113,13 @@ pub(crate) struct Sample {
     pub(crate) hash: u64,
     /// The number of successive lookups; 0 for a write.
     pub(crate) reads: u32,
-    /// The size and expiry of the item afterwards, if there is one.
+    /// The size and expiry of the live item in memory afterwards; `None` if there is none.
     pub(crate) found: Option<Extent>,
     pub(crate) now: Seconds,
 }
 
 impl Sampler {
-    /// Reads the current threshold.
+    /// Adopts the current threshold.
     #[inline]
     pub(crate) fn follow(&mut self, mrc: &Mrc) {
         self.threshold = mrc.threshold.load(Relaxed);
@@ -128,7 +131,7 @@ impl Sampler {
     }
 
     /// Counts a lookup that repeats the last sample, so that even the most frequent key costs
-    /// little if it is sampled.
+    /// little if it is sampled. Returns false if the lookup does not repeat it.
     pub(crate) fn repeats(&mut self, hash: u64) -> bool {
         let last = self.waiting.last_mut().filter(|last| last.hash == hash && last.reads > 0);
         last.map(|last| last.reads += 1).is_some()
@@ -180,7 +183,7 @@ impl Curve {
         self.threshold as f64 / u64::MAX as f64
     }
 
-    /// The bytes of live items that fit into memory.
+    /// The length in bytes of the live items that fit into memory.
     fn capacity(&self) -> f64 {
         self.limit_bytes as f64 * LIVE_SHARE
     }
@@ -238,7 +241,7 @@ impl Curve {
         }
     }
 
-    /// Samples an eighth fewer keys.
+    /// Lowers the threshold, so that an eighth fewer keys are sampled.
     fn thin(&mut self) {
         self.threshold -= self.threshold / 8;
         self.stack.retain_below(self.threshold);

@@ -29,8 +29,8 @@ pub(crate) struct Stack {
 const REMOVED: u64 = u64::MAX;
 
 impl Stack {
-    /// An empty stack. It is compacted when all `places` positions are used, so the items should be
-    /// far fewer.
+    /// An empty stack with this many positions. It is compacted when all are used, so the items
+    /// should be far fewer.
     pub(crate) fn new(places: usize) -> Self {
         Self {
             items: HashMap::default(),
@@ -51,8 +51,8 @@ impl Stack {
         self.bytes
     }
 
-    /// Moves an item to the top. Returns its extent and the bytes that were above it. Removes an
-    /// expired item.
+    /// Moves an item to the top. Returns its extent, and the length of the items that were above it
+    /// in bytes. Removes an item that has expired. `None` if there is no item.
     pub(crate) fn touch(&mut self, hash: u64, now: Seconds) -> Option<(Extent, u64)> {
         let above = |place| self.bytes - self.lens.up_to(place);
         let above = self.items.get(&hash).map(|&(place, _)| above(place))?;
@@ -67,7 +67,7 @@ impl Stack {
         self.push(hash, extent);
     }
 
-    /// Removes an item.
+    /// Removes an item. Returns its extent; `None` if there is no item.
     pub(crate) fn remove(&mut self, hash: u64) -> Option<Extent> {
         let (place, extent) = self.items.remove(&hash)?;
         self.places[place] = REMOVED;

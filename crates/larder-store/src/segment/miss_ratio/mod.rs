@@ -6,8 +6,8 @@
 //! | `lru_stack` | the sampled keys in the order of their use |
 //!
 //! # Invariants
-//! - Only its hash determines whether a key is in the sample, so either all lookups of it count or
-//!   none.
+//! - Only the hash of a key determines whether the key is in the sample, so either all lookups of
+//!   it count or none.
 
 pub(crate) mod curve;
 pub(crate) mod lru_stack;

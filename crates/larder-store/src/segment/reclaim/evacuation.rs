@@ -1,8 +1,9 @@
 //! Emptying a segment: cleaning a partly dead one, or evicting one that the policy chose.
 //!
-//! An evacuation reads one sealed segment from front to back, and moves or drops each item under
-//! the lock of its stripe. Writes that need room do this work, a few items each, so that none takes
-//! long. Only a write that finds no free segment empties a whole one.
+//! An evacuation reads one sealed segment from front to back, and moves, demotes or drops each item
+//! under the lock of its stripe. Writes that need room do this work, a few items each, so that none
+//! takes long. A write that finds no free segment continues until one is free. Maintenance
+//! evacuates up to 256 records in a step.
 
 use crate::eviction::{Kind, Queue, Verdict};
 use crate::segment::cache::member::{Evacuation, EvacuationReason};
@@ -32,11 +33,12 @@ const CLEAN_LEVEL_EARLY: usize = 32;
 /// item at most once in two minutes.
 const CLEAN_LEVEL_AGED: usize = 17;
 /// The number of records that each write evacuates. Few, so that each was prefetched before it is
-/// read; more if free segments run short.
+/// read.
 const RATE: usize = 2;
+/// [`RATE`] while free segments run short.
 const RATE_SHORT: usize = 8;
 
-/// The number of records of old segments that one step of maintenance reads.
+/// The maximum number of records of old segments that one step of maintenance reads.
 const AGING_STEP: usize = 256;
 
 impl Handle {
@@ -44,7 +46,7 @@ impl Handle {
         &mut self.writer().1.writing.evacuation
     }
 
-    /// Chooses a segment to empty, unless one is being emptied. Returns true if there is one.
+    /// Chooses a segment to empty, unless one is being emptied. Returns true if there is one now.
     pub(crate) fn begin_evacuation(&mut self) -> bool {
         if self.evacuation().is_some() {
             return true;
@@ -64,8 +66,8 @@ impl Handle {
         true
     }
 
-    /// Chooses a segment with hardly any live items, if nearly all segments that were ever used are
-    /// taken. So a small cache under a large limit stays small.
+    /// Chooses a segment with hardly any live items to clean, if writes are about to use untouched
+    /// segments. So a small cache under a large limit stays small.
     pub(crate) fn begin_early_cleaning(&mut self) {
         if self.evacuation().is_some() {
             return;
@@ -113,7 +115,7 @@ impl Handle {
     }
 
     /// Demotes items to flash that were idle for `ext_item_age` seconds, if that is set. Returns
-    /// true if there is more to do.
+    /// true if this step demoted at least half of the records that it read.
     pub(crate) fn age_on(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         let age = shared.flash.as_ref().filter(|flash| !flash.is_off()).and_then(Flash::item_age);
@@ -161,7 +163,7 @@ impl Handle {
         )
     }
 
-    /// Raises the rate of evacuation if few segments are free.
+    /// Sets the rate of evacuation: higher if few segments are free.
     pub(crate) fn set_evacuation_rate(&mut self, free_or_pending: usize, reserve: usize) {
         if let Some(evacuation) = self.evacuation() {
             let is_short = match evacuation.reason {
@@ -187,8 +189,9 @@ impl Handle {
         }
     }
 
-    /// Evacuates up to `records` records. Drops no large items, because each frees many segments,
-    /// which may not be needed; demotes them to flash instead.
+    /// Evacuates up to `records` records. Stops before a large item that would have to be dropped:
+    /// that frees many segments, which may not be needed. Large items are demoted to flash if that
+    /// is possible.
     fn evacuate_records(&mut self, records: usize) {
         for _ in 0..records {
             let (shared, writer) = self.writer();
@@ -209,7 +212,8 @@ impl Handle {
     }
 
     /// Evacuates the next record of the segment that is being emptied, or ends the evacuation.
-    /// Returns false if the record can be neither moved nor dropped now.
+    /// Returns false if there is no evacuation, or if the segment was put back into its queue: the
+    /// record could be neither moved nor dropped, or the segment contains another live item.
     pub(crate) fn evacuate_next(&mut self) -> bool {
         let Some(mut evacuation) = self.evacuation().take() else { return false };
         if evacuation.at >= evacuation.end {
@@ -233,7 +237,8 @@ impl Handle {
         }
     }
 
-    /// Prefetches the memory for the next record, and the head of the one behind it.
+    /// Hashes the key of the next record, and prefetches its buckets and the header of the record
+    /// after it.
     fn look_ahead(&self, evacuation: &mut Evacuation) {
         evacuation.hash = None;
         if evacuation.at >= evacuation.end {
@@ -252,8 +257,8 @@ impl Handle {
         }
     }
 
-    /// Retires the segment. Returns false if an item was written to it in the meantime: a handle
-    /// may have taken a dead record before the segment was closed.
+    /// Retires the segment. If an item was written to it since it was read, puts it back and
+    /// returns false: a handle may have taken a dead record before the segment was closed.
     fn finish(&mut self, evacuation: &Evacuation) -> bool {
         let entry = self.shared.table().entry(evacuation.segment.0);
         let is_empty = entry.dead() == entry.written().load(Ordering::Relaxed);
@@ -275,7 +280,8 @@ impl Handle {
         is_empty
     }
 
-    /// Moves or drops the next record, and returns its length; `None` if neither is possible.
+    /// Moves, demotes or drops the next record, and returns its length in bytes; `None` if none of
+    /// these is possible now.
     fn evacuate_one(&mut self, evacuation: &mut Evacuation) -> Option<usize> {
         let (cas, at) = (self.shared.config.cas, evacuation.at);
         let witness = Witness::owner(&evacuation.segment);
@@ -301,7 +307,7 @@ impl Handle {
                 self.shared.bucket_for(&record, self.now.secs)
             }
         };
-        // A check without the lock, which may avoid taking a segment. The lock decides.
+        // A check without the lock, which may save a segment. The check under the lock decides.
         let has_copy =
             flash_bucket.is_some() && self.shared.has_copy_on_flash(Slot::EMPTY, &record);
         let hash = evacuation.hash.unwrap_or_else(|| self.shared.hash(record.key()));
@@ -353,7 +359,7 @@ impl Handle {
             return Some(len);
         }
         if !liveness(shared, &record, writer.now).is_live() {
-            // A flush has taken effect in the meantime, so that the open segment can't be used
+            // A flush has taken effect since the first check, so the open segment can't be used
             // either.
             writer.count_reclaimed(shared, &record, false);
             writer.remove(shared, &stripe, &place, &record);
@@ -384,7 +390,7 @@ impl Handle {
             }
         }
         if matches!(evacuation.reason, EvacuationReason::Age(_)) {
-            // The record stays until it is evicted.
+            // The record stays in memory until it is evicted.
             return None;
         }
         writer.evict(shared, &stripe, &place, &record, hash);
@@ -392,8 +398,8 @@ impl Handle {
         Some(len)
     }
 
-    /// Opens a segment, from the reserve if necessary, if no open segment of `kind` has room for
-    /// `len` bytes. Returns true if there is room.
+    /// If no open segment of `kind` has room for `len` bytes, opens one, from the reserve if
+    /// necessary. Returns true if there is room.
     fn reserve_room(&mut self, kind: Kind, len: usize) -> bool {
         let (shared, mut writer) = self.writer();
         if writer.has_room(shared, kind, len) {
@@ -415,8 +421,8 @@ impl Shared {
         self.alloc().put_back(QueueEntry::of(self.table(), segment));
     }
 
-    /// Counts evictions in ghost epochs, and clears the outdated ghosts of the buckets that are
-    /// due.
+    /// Counts evictions, by which ghosts age, and clears the outdated ghosts of the buckets that
+    /// are due.
     pub(crate) fn age_ghosts(&self, evicted: u64) {
         let live = self.slots_used.load(Ordering::Relaxed).cast_signed().max(0);
         let buckets = self.index.len();

@@ -1,4 +1,4 @@
-//! Maintenance: the search for invalid items, a few at a time.
+//! Maintenance: the search for items that are no longer valid, a few at a time.
 //!
 //! Each handle visits all segments in turn. It reads the records of those in which an item may have
 //! expired or lost a tag since the last search, including its own open segments. If an operator
@@ -22,10 +22,10 @@ use std::sync::Arc;
 const RECORDS_MAX: usize = 256;
 /// The maximum number of segments that one step visits.
 const SEGMENTS_MAX: usize = 1024;
-/// The pause before the next search of a segment is this part of the time since it was opened, so
-/// that long-lived items cost little work and few expired items stay undetected.
+/// The pause between two searches of a segment is the time since it was opened, divided by this
+/// number, so that long-lived items cost little work and few expired items stay undetected.
 const PAUSE_PART: u32 = 16;
-/// The longest such pause in seconds.
+/// The longest pause between two searches of a segment, in seconds.
 const PAUSE_MAX: u32 = 300;
 
 impl Handle {
@@ -60,8 +60,8 @@ impl Handle {
         end < segments
     }
 
-    /// Resets the earliest expiry of a segment. The segment keeps all expiries that are noted from
-    /// now on, including those of records that the search has passed.
+    /// Starts the search of a segment: resets its earliest expiry. The segment keeps all expiries
+    /// that are noted from now on, including those of records that the search has passed.
     fn begin_walk(&mut self, segment: u32) {
         let (shared, writer) = self.writer();
         writer.member.block.note_searched(shared.table(), segment);
@@ -92,7 +92,8 @@ impl Handle {
         entry.is(SegmentState::Sealed) || self.written_end(segment).is_some()
     }
 
-    /// The end of a segment's records, if it may be searched: it is sealed, or open in this handle.
+    /// The end of a segment's records; `None` unless it is sealed or open in this handle, so that
+    /// it may be searched.
     fn written_end(&mut self, segment: u32) -> Option<usize> {
         let (shared, writer) = self.writer();
         let own = writer.writing.open.iter().find(|open| open.segment == segment);
@@ -104,9 +105,9 @@ impl Handle {
         })
     }
 
-    /// Removes the expired items among the next records of a segment. Another handle may empty the
-    /// segment at the same time: the pin protects its bytes, and the index determines which records
-    /// are live.
+    /// Removes the items that are no longer valid among the next records of a segment. Another
+    /// handle may empty the segment at the same time: the pin protects its bytes, and the index
+    /// determines which records are live.
     fn walk_on_segment(&mut self, mut walk: SegmentWalk) {
         // The pin starts before the check that the segment is in use, and ends after the last
         // record was read.
@@ -152,7 +153,8 @@ impl Handle {
         }
     }
 
-    /// Removes an item if it has expired. Otherwise returns its expiry, if it has one.
+    /// Removes an item that is no longer valid. If the item is valid after all, returns the second
+    /// of its expiry; otherwise, or if it never expires, `None`.
     fn expire(&mut self, shared: &Arc<Shared>, offset: usize, hash: u64) -> Option<u32> {
         let (_, mut writer) = self.writer();
         let stripe = shared.index.lock(hash);
@@ -175,7 +177,7 @@ impl Handle {
         entry.first_expiry().fetch_min(walk.first_expiry, Ordering::Relaxed);
     }
 
-    /// Abandons the search of a segment, so that other handles can do it.
+    /// Abandons the search of a segment, and lets other handles start it again.
     pub(crate) fn abandon_walk(&mut self) {
         if let Some(walk) = self.crawl.walk.take() {
             let entry = self.shared.table().entry(walk.segment);

@@ -1,25 +1,26 @@
 //! Restoring the region of an earlier process in place.
 //!
-//! The earlier process may have died at any point. Everything that it had acknowledged is in the
-//! region: an item's bytes are written before its index word, and the word before the reply. At
-//! most one change a thread was unfinished. This module finds each of these changes done or not
-//! done, and repairs the region around it:
+//! The earlier process may have died at any point. Every item that it had acknowledged and not
+//! evicted is in the region: an item's bytes are written before its index word, and the word before
+//! the reply. At most one change for each thread was unfinished. This module makes each of these
+//! changes completely done or not done, and repairs the region around it:
 //!
 //! | left by a thread that died | repair |
 //! |---|---|
-//! | a locked stripe, with a word in two places or in a bucket that was split | one word stays ([`Index::repair`]) |
-//! | a new bucket before it was counted | it is emptied |
+//! | a locked stripe, with a word in two slots or in a bucket that was split | one word stays ([`Index::repair`]) |
+//! | a new bucket before the length of the index counts it | it is emptied |
 //! | an open segment | it ends behind its last record with an index word, and a handle may append to it |
-//! | a record without a word, dead bytes that were not counted | the segments that blocks name, those that were open and those that were being emptied are read, and their dead bytes counted again |
+//! | a record without a word, dead bytes that were not counted | the segments that handle blocks name, those that were open and those that were being emptied are read, and their dead bytes counted again |
 //! | a write buffer of items that are demoted to flash | those of its items that index words refer to are written to flash again |
 //! | a page on flash that was being written to | its complete items stay, and it is full |
-//! | a chain that its record does not refer to, or not yet | the record under its owner's key decides |
+//! | a chain that no record refers to, or none yet | it stays only if the item under the key of its owner refers to it |
 //! | segments that were taken, or retired | they are free |
 //! | no free segments for a requested flash tier | the oldest segments are dropped |
 //! | an item that was counted without its word, or the reverse | the words are right, and one size class is corrected |
 //!
-//! Only the index is read completely, and of the segments only those named above. So a start takes
-//! a few milliseconds for a million items, and items are read when requests need them.
+//! Only the index is read completely, and of the segments only those named above, unless handles
+//! shared a block, or the counts of items are unreliable or have other size classes. So a start
+//! takes a few milliseconds for a million items, and other items are read when requests need them.
 
 use super::survey::{CorruptRegion, Survey};
 use crate::segment::cache::config::Config;
@@ -39,14 +40,13 @@ use rapidhash::v3::RapidSecrets;
 pub(crate) struct RestoredRegion {
     pub(crate) index: Index<Table>,
     pub(crate) alloc: Alloc,
-    /// The number of items.
+    /// The number of items in memory and on flash.
     pub(crate) items: usize,
-    /// Whether a process had died during a change.
+    /// Whether a process had died while it had handles.
     pub(crate) was_repaired: bool,
-    /// The pages of the flash, if its content is known.
+    /// The pages of the flash; `None` without flash, or if its content is not known.
     pub(crate) pages: Option<Lists>,
-    /// Segments that have to be written to flash, each with the number of segments of its large
-    /// value.
+    /// The write buffers, each with the number of segments in the chain of its large item.
     pub(crate) write_buffers: Vec<(u32, usize)>,
 }
 

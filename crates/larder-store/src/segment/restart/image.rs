@@ -1,4 +1,4 @@
-//! The region as an image on disk, which survives a planned reboot.
+//! The region as an image on disk, from which a later process restores it after a planned reboot.
 //!
 //! ```text
 //! magic, version, region length, note, checksum ─ pieces ─ 0, 0 ─ checksum of all checksums
@@ -51,7 +51,7 @@ impl Shared {
     pub(crate) fn write_image(&self, note: u64, to: &mut impl Write) -> io::Result<()> {
         let (table, layout) = (self.table(), &self.table().layout);
         if let Some(flash) = &self.flash {
-            // Index words refer to items on flash.
+            // Index words in the image refer to items on flash, so these must be durable first.
             flash.device.sync()?;
         }
         let header = [MAGIC, VERSION, layout.region_len() as u64, note];
@@ -96,14 +96,14 @@ pub fn is_image(from: &mut impl Read) -> io::Result<bool> {
     }
 }
 
-/// Why an image could not be loaded.
+/// The reason why an image could not be loaded.
 enum ImageError {
     Unusable(Unusable),
     Config(ConfigError),
 }
 
-/// Loads an image: a cache with its items, and its note. The cache is in an empty file, or without
-/// a file in anonymous memory.
+/// Loads an image: a cache with its items, and the image's note. The cache is in `file`, whose
+/// content it replaces, or without a file in anonymous memory.
 pub(crate) fn load(
     config: &Config,
     file: Option<&File>,
@@ -182,7 +182,7 @@ fn load_region(
     let page = region.header_page();
     page.complete();
     let made = page.read(page_len()).map_err(|foreign| ImageError::Unusable(foreign.into()))?;
-    // The note belonged to another process.
+    // The region contains the earlier process's note.
     page.uses.note.store(0, Ordering::Relaxed);
     page.begin_again(RegionParameters { boot, ..made });
     let (shared, _) =

@@ -10,7 +10,8 @@
 //! | `survey` | the states of segments, and which index words and records are valid |
 //!
 //! # Invariants
-//! - Everything that was acknowledged is found again, at whatever point the earlier process died.
+//! - Every acknowledged change of an item that was not evicted is found again, at whatever point
+//!   the earlier process died.
 //! - A region that contradicts itself is discarded, never repaired by guesses.
 
 mod attach;

@@ -20,29 +20,30 @@ use std::io::{self, Read, Seek, SeekFrom};
 /// How a cache started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
-    /// Without items. If the file contained a region that could not be used, this is the reason.
+    /// Without items. If the file contained a region that could not be used, the reason.
     Cold(Option<Unusable>),
     /// With the items of an earlier process that ended normally.
     Warm,
     /// With the items of an earlier process that died. Each of its unfinished changes is either
-    /// done or not done.
+    /// completely done or not done at all.
     Repaired,
 }
 
-/// Why an existing region can't be used.
+/// The reason why an existing region can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
     /// The file contains no region.
     NoRegion,
     /// Another version of Larder, or one for another kind of machine, made the region.
     OtherVersion,
-    /// The machine has rebooted since.
+    /// The machine has rebooted since the region was made.
     OtherBoot,
     /// The region's items have a CAS and those of this cache have none, or the reverse.
     OtherCas,
     /// The region's index and bookkeeping do not fit under this limit.
     LimitTooLow,
-    /// The region was made without a flash tier, and is too full for one.
+    /// The cache has a flash tier, but the region has no free memory for it, or its index has grown
+    /// too far to refer to flash.
     NoRoomForFlash,
     /// Two processes in succession panicked soon after their start, or three ended while they
     /// restored the region.
@@ -81,7 +82,8 @@ const PANICS_MAX: u64 = 2;
 /// The number of successive processes that may end while they restore a region.
 const ATTEMPTS_MAX: u64 = 3;
 
-/// Opens the region in a file that only this process uses.
+/// Opens the region in a file that only this process uses. If the file has none that can be used,
+/// makes a new one.
 pub(crate) fn open(
     config: Config,
     limit_bytes_max: usize,
@@ -107,14 +109,14 @@ pub(crate) fn open(
     }
 }
 
-/// A region of zeroes in a file, whose content is discarded.
+/// Discards the content of a file, and makes a region of zeroes in it.
 pub(crate) fn begin_file(file: &File, region_len: usize) -> io::Result<Region> {
     file.set_len(0)?;
     file.set_len(Region::memory_len(region_len) as u64)?;
     Region::of_file(file.try_clone()?, region_len)
 }
 
-/// Why [`reopen`] has not opened a region.
+/// The reason why [`reopen`] has not opened a region.
 enum ReopenError {
     Unusable(Unusable),
     Config(ConfigError),
@@ -126,8 +128,8 @@ impl From<Unusable> for ReopenError {
     }
 }
 
-/// The first word of a file; `None` if it is shorter. Read from the file and not from mapped
-/// memory, because there may be a hole, and the file system may be full.
+/// The first word of a file; `None` if the file is shorter. It is read from the file and not from
+/// mapped memory, because there may be a hole, and the file system may be full.
 fn first_word(file: &File) -> io::Result<Option<u64>> {
     let mut file = file;
     let mut word = [0; 8];
@@ -160,7 +162,7 @@ fn reopen(
     Ok(Some(reuse(config.clone(), region, region_len, boot, RestoredUse::Free)?))
 }
 
-/// Restores a region in place. `free` is the use of its free segments.
+/// Restores a region in place. `free` is the use that its free segments get.
 pub(crate) fn reuse(
     mut config: Config,
     region: Region,
@@ -192,7 +194,7 @@ pub(crate) fn reuse(
     if largest.region_len() != region_len {
         return Err(Unusable::Damaged("the file does not have the length of its memory"));
     }
-    // A limit that is too high for the table is lowered.
+    // A limit that is too high for the segment table is lowered.
     config.limit_bytes = config.limit_bytes.min(largest.limit_for(largest.segments + 1) - 1);
     let mut layout = Layout::new(shape, config.limit_bytes, page_len());
     if config.classes.count() > made.classes {
@@ -236,7 +238,8 @@ pub(crate) fn reuse(
     Ok((Shared::assemble(config, attached.index, attached.alloc, attached.items, flash), restart))
 }
 
-/// The flash tier of a restored region: with its old content, in the format `known`, or empty.
+/// The flash tier of a restored region: in the format `known`, with its old content, or empty.
+/// `None` if the cache has no flash.
 fn reopen_flash(
     config: &Config,
     seed: u64,
@@ -252,7 +255,7 @@ fn reopen_flash(
             Flash::new(flash, format, lists, buffers)
         }
         _ => {
-            // New content gets a new id.
+            // The id of the new content comes from this process's seed, and not from the region's.
             let config = Config { seed, ..config.clone() };
             Shared::begin_flash(flash, &config, table, &mut attached.alloc).map_err(no_room)?
         }
@@ -263,7 +266,8 @@ fn reopen_flash(
     Ok(Some(tier))
 }
 
-/// Whether the file system has room for the bookkeeping of all segments of a layout.
+/// Takes the memory of the bookkeeping of all segments of a layout. Returns false if the file
+/// system is full.
 fn has_room(region: &Region, layout: &Layout) -> bool {
     let mut places = layout.bookkeeping(layout.segments_first).into_iter();
     places.all(|place| region.commit(place.start, place.len()).is_ok())
@@ -275,7 +279,7 @@ fn shape_of(made: &RegionParameters) -> Shape {
 }
 
 impl Shared {
-    /// Makes the system map the memory of all items, which takes a while.
+    /// Makes the system map the memory of all segments that were used, which takes a while.
     pub(crate) fn populate(&self) {
         let (table, layout) = (self.table(), &self.table().layout);
         let seen = table.header_page().uses.segments_seen.load(Ordering::Relaxed);

@@ -10,7 +10,7 @@ use crate::segment::sync::Ordering;
 use rapidhash::v3::RapidSecrets;
 
 impl<'t> Survey<'t> {
-    /// Seals open segments, and counts the dead bytes of suspect ones.
+    /// Seals open segments, counts the dead bytes of suspect ones, and frees those without items.
     pub(super) fn count_dead(&mut self, references: &mut [Reference<'t>]) {
         references.sort_unstable_by_key(|reference| reference.offset);
         for segment in 0..narrow(self.found.len()) {
@@ -57,8 +57,8 @@ impl<'t> Survey<'t> {
     }
 
     /// Prepares a write buffer for another write. It ends behind the last record with an index
-    /// word, and records without one are marked dead. It is freed if there are no such records, or
-    /// no flash.
+    /// word, and records without one are marked dead. Frees the buffer if no index word refers to
+    /// it, or if there is no flash.
     fn restore_write_buffer(&mut self, segment: u32, references: &[Reference<'_>]) {
         let start = self.table.layout.start(segment);
         let found = self.found[segment as usize];
@@ -90,8 +90,9 @@ impl<'t> Survey<'t> {
         }
     }
 
-    /// The bytes of dead records in a range of records. Marks the records without an index word
-    /// dead. `None` if the range contains anything else, or if a word refers to no record.
+    /// The length in bytes of the dead records in a range of records. Marks the records without an
+    /// index word dead. `None` if the range contains anything else, or if a word refers to no
+    /// record.
     fn dead_bytes(&self, start: usize, end: usize, references: &[Reference<'_>]) -> Option<u32> {
         let mut references = references.iter().peekable();
         let (mut at, mut dead) = (start, 0);
@@ -121,7 +122,7 @@ impl<'t> Survey<'t> {
         (at == end && references.next().is_none()).then(|| u32::try_from(dead).ok()).flatten()
     }
 
-    /// The pages of the flash, in the order in which they were written.
+    /// The lists of the flash's pages, the full ones in the order in which they were opened.
     pub(super) fn restore_pages(&self) -> Result<Lists, CorruptRegion> {
         let next = self.table.header_page().order.sequence.load(Ordering::Relaxed);
         let (mut free, mut full) = (Vec::new(), Vec::new());
@@ -200,8 +201,8 @@ impl<'t> Survey<'t> {
         removed
     }
 
-    /// The first `wanted` segments of a chain, if none belongs to another chain; `None` if the
-    /// chain is shorter.
+    /// The first `wanted` segments of a chain; `None` if the chain is shorter, or if one of them
+    /// belongs to another chain.
     fn chain(&self, first: u32, wanted: usize, is_kept: &[bool]) -> Option<Vec<u32>> {
         let mut chain = Vec::with_capacity(wanted);
         let mut next = Some(first);

@@ -12,7 +12,7 @@ use crate::segment::memory::handle_block::Block;
 use crate::segment::memory::table::{Entry, SegmentState, Sequence, Table};
 use crate::segment::sync::{AtomicU64, Ordering};
 
-/// The region contradicts itself.
+/// The region contradicts itself in this way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CorruptRegion(pub(crate) &'static str);
 
@@ -22,17 +22,17 @@ pub(super) struct SegmentFindings {
     pub(super) state: SegmentState,
     /// The number of index words that refer to the segment.
     pub(super) items: u32,
-    /// The number of segments in the chains of its items.
+    /// The number of segments in the chains of the segment's items.
     pub(super) chained: u32,
     /// Records start before this offset of the region.
     pub(super) end: usize,
     /// Whether the segment's dead bytes have to be counted again.
     pub(super) is_suspect: bool,
-    /// Whether the segment was open.
+    /// Whether the segment was open when the earlier process ended.
     pub(super) was_open: bool,
 }
 
-/// An index word into a segment whose dead bytes have to be counted again.
+/// An index word into a suspect segment, whose dead bytes have to be counted again.
 #[derive(Clone, Copy)]
 pub(super) struct Reference<'t> {
     pub(super) offset: usize,
@@ -44,14 +44,15 @@ pub(super) struct Survey<'t> {
     pub(super) table: &'t Table,
     pub(super) cas: bool,
     pub(super) found: Vec<SegmentFindings>,
-    /// The format of items on flash, if there is flash.
+    /// The format of items on flash; `None` without flash.
     pub(super) flash: Option<Format>,
-    /// The number of items and bytes of each page, if the content of the flash is known.
+    /// The number of items and of bytes of each page; empty if the content of the flash is not
+    /// known.
     pub(super) pages: Vec<(u32, u64)>,
 }
 
 impl<'t> Survey<'t> {
-    /// The states of the first `seen` segments.
+    /// Reads the states of the first `seen` segments.
     pub(super) fn states(
         table: &Table,
         seen: usize,
@@ -78,8 +79,8 @@ impl<'t> Survey<'t> {
         found.collect()
     }
 
-    /// Finds the segments of the index, of ghosts and of tags, and returns how many there are.
-    /// Segments that a process was about to add become free.
+    /// Finds the segments of the index, ghosts, tags and pages. Returns how many there are without
+    /// those of pages. Segments that a process was about to add become free.
     pub(super) fn restore_index_parts(
         table: &Table,
         found: &[SegmentFindings],
@@ -160,7 +161,8 @@ impl<'t> Survey<'t> {
         Record::at(self.table, offset, self.cas, Witness::alone(self.table))
     }
 
-    /// Marks the segments that handles were changing as suspect.
+    /// Marks the segments that handles were changing as suspect, and those that they were searching
+    /// as due for another search.
     pub(super) fn suspect_blocks(&mut self) {
         for number in 0..self.table.layout.blocks {
             let block = Block::new(self.table, number);
@@ -182,7 +184,7 @@ impl<'t> Survey<'t> {
         }
     }
 
-    /// The segment of an offset at which an item can start.
+    /// The segment of an offset at which an item can start; `None` if no item can start there.
     pub(super) fn segment_of(&self, offset: usize) -> Option<u32> {
         let layout = &self.table.layout;
         let is_in_segments = offset >= layout.start(0) && offset.is_multiple_of(8);
@@ -197,12 +199,12 @@ impl<'t> Survey<'t> {
         self.has_fields(offset, self.found[segment as usize].end)
     }
 
-    /// Whether an index word refers to a possible item.
+    /// Whether an index word refers to a possible item in memory, or to a page on flash with items.
     pub(super) fn is_valid_word(&self, slot: Slot) -> bool {
         if slot.is_on_flash() { self.page_of(slot).is_some() } else { self.is_valid(slot.offset()) }
     }
 
-    /// The page of an index word that refers to flash, if the page has items.
+    /// The page of an index word that refers to flash; `None` if the page has no items.
     pub(super) fn page_of(&self, slot: Slot) -> Option<usize> {
         let page = self.flash?.page_of(slot);
         let is_used = self.pages.get(page).is_some_and(|_| {
@@ -224,7 +226,7 @@ impl<'t> Survey<'t> {
         self.has_fields(offset, layout.start(segment) + layout.segment_len)
     }
 
-    /// Whether the bytes at `offset` can be a record that ends before `end`.
+    /// Whether the bytes at `offset` can be a record that ends at or before `end`.
     fn has_fields(&self, offset: usize, end: usize) -> bool {
         let record = Record::perhaps_at(self.table, offset, self.cas, Witness::alone(self.table));
         offset + record.len() <= end && record.is_plausible()
@@ -235,8 +237,8 @@ impl<'t> Survey<'t> {
         Record::perhaps_at(self.table, offset, self.cas, Witness::alone(self.table)).key()
     }
 
-    /// Counts the index words into each segment, removes those that refer to no possible item, and
-    /// returns those into suspect segments.
+    /// Counts the index words into each segment and page, removes those that refer to no possible
+    /// item or are in a wrong bucket, and returns those into suspect segments.
     pub(super) fn count_items(&mut self, index: &'t Index<Table>) -> Vec<Reference<'t>> {
         let mut references = Vec::new();
         index.retain_at_home(|word, slot| {

@@ -12,8 +12,8 @@ use crate::segment::memory::table::{SegmentState, Table};
 use crate::segment::sync::Ordering;
 
 impl Survey<'_> {
-    /// Ensures that a free segment has memory: a process may have returned it to the system just
-    /// before it changed the segment's state.
+    /// Ensures that a free segment has memory, and sets its state: a process may have returned the
+    /// memory to the system just before it changed the state.
     fn restore_free(&self, segment: u32, free: RestoredUse) -> RestoredUse {
         let (entry, layout) = (self.entry(segment), &self.table.layout);
         let (start, len) = (layout.start(segment), layout.segment_len);
@@ -34,7 +34,8 @@ impl Survey<'_> {
         RestoredUse::Free
     }
 
-    /// An allocator with all sealed segments queued in the order in which they were opened.
+    /// Makes an allocator. Queues the sealed segments in the order in which they were opened; those
+    /// that were open when the process ended can be adopted as open segments.
     pub(super) fn alloc(
         &self,
         config: &Config,
@@ -104,8 +105,8 @@ impl Survey<'_> {
         Ok(alloc)
     }
 
-    /// Makes the counts of items by size agree with the number of items. If they are unreliable,
-    /// reads all items.
+    /// Makes the counts of items by size agree with the number of items. If the counts are
+    /// unreliable or have other size classes, reads all items.
     pub(super) fn restore_counts(&self, config: &Config, items: usize, index: &Index<Table>) {
         let (table, uses) = (self.table, &self.table.header_page().uses);
         let blocks = || (0..table.layout.blocks).map(|number| Block::new(table, number));

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 macro_rules! atomics {
     ($($name:ident $number:ty),*) => {$(
-        /// An atomic of `std`, so that it can be placed in mapped memory.
+        /// An atomic with the layout of the one in `std`, so that mapped memory can contain it.
         #[derive(Debug, Default)]
         #[repr(transparent)]
         pub(crate) struct $name(std::sync::atomic::$name);

@@ -28,7 +28,7 @@ mod mortal {
     pub(crate) fn before_load() {}
 
     pub(crate) fn before_store() {
-        // Not for the test's own accesses, nor for those after the thread's end.
+        // Skips the stores of the hook itself, and those after the thread's local data was dropped.
         let _ = DEATH.try_with(|death| {
             if let Ok(mut death) = death.try_borrow_mut()
                 && let Some(look) = &mut *death
@@ -38,7 +38,7 @@ mod mortal {
         });
     }
 
-    /// Calls `look` before each store of this thread from now on; [`None`] ends that.
+    /// Calls `look` before each store of this thread from now on. With `None`, ends these calls.
     pub(crate) fn at_each_store(look: Option<Box<dyn FnMut()>>) {
         DEATH.with(|death| *death.borrow_mut() = look);
     }

@@ -15,8 +15,8 @@ use crate::{Change, HashedKey, Item, Lookup, Refusal, Updated};
 use std::sync::Arc;
 
 impl Handle {
-    /// Applies the decision of `decide` about the item under `key`. Unless `is_shown`, `decide`
-    /// gets a `Miss` for a live item.
+    /// Applies the decision of `decide` about the item under `key`. If `is_shown` is false,
+    /// `decide` receives a `Miss` for a live item.
     pub(crate) fn update_item<'v, R>(
         &mut self,
         key: HashedKey<'_>,

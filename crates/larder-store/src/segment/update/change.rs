@@ -20,7 +20,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// A missing resource of an update. The update resolves it without a lock, then starts over.
+/// A resource that an update lacks. The update provides it without a lock, then starts over.
 #[derive(Debug)]
 pub(crate) enum Shortage<'v> {
     /// An open segment with room for an item of this kind and length.
@@ -29,7 +29,7 @@ pub(crate) enum Shortage<'v> {
     Slot,
     /// A large value that has to be assembled in segments of its own.
     LargeValue(Plan, NewValue<'v>),
-    /// The update must be refused.
+    /// The update must be refused for this reason.
     Refused(Refusal),
 }
 
@@ -56,11 +56,11 @@ pub(super) struct Update<'u, 'h> {
     pub(super) key: HashedKey<'u>,
     pub(super) witness: Witness<'u>,
     pub(super) found: Option<FoundItem<'u>>,
-    /// The read that delivered the item, if the item is on flash.
+    /// The read that delivered the item; `None` if the item is in memory.
     pub(super) read: Option<&'u dyn ItemRead>,
-    /// Whether the item is live.
+    /// Whether `found` is a live item.
     pub(super) is_live: bool,
-    /// The item may be on flash, and the update need not read it.
+    /// Whether the item may be on flash, and the update need not read it.
     pub(super) is_unread: bool,
     pub(super) writer: &'u mut Writer<'h>,
 }
@@ -75,7 +75,7 @@ impl<'u> Update<'u, '_> {
         self.live().map_or(0, |found| found.record.cas())
     }
 
-    /// Applies a change and returns the item's CAS afterwards.
+    /// Applies a change. Returns the item's CAS afterwards; 0 if there is no item.
     pub(super) fn apply<'v>(
         &mut self,
         change: Change<'v>,
@@ -187,7 +187,7 @@ impl<'u> Update<'u, '_> {
             NewCas::Fresh => {
                 let words = &self.shared.table().header_page().cas;
                 if self.is_unread {
-                    // The CAS of the replaced item is not known, but is at most the floor.
+                    // The CAS of the item on flash is not known, but is at most the floor.
                     old = words.floor.load(Ordering::Relaxed);
                 }
                 self.writer.writing.cas.draw(words, old)

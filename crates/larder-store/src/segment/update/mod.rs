@@ -9,7 +9,8 @@
 //! | `change` | the item that was found, and the changes that need no new value |
 //!
 //! # Invariants
-//! - An update changes everything or nothing: a panic during it aborts the process.
+//! - An update makes its change completely or not at all: a panic while it makes a change aborts
+//!   the process.
 //! - A missing resource is provided without a lock, then the update starts over.
 
 mod assembly;

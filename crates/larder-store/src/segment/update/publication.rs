@@ -1,4 +1,4 @@
-//! Publishing: an item is written to this handle's open segment and published by one store to its index
+//! Publishing: an item is written to memory of this handle and published by one store to its index
 //! word, under the lock of its stripe.
 
 use super::change::{Shortage, Update};
@@ -6,7 +6,7 @@ use crate::eviction::Queue;
 use crate::segment::item::new_record::NewRecord;
 use crate::segment::item::record::Record;
 
-/// The bytes of a typical item besides key and value, for its size class.
+/// The assumed length in bytes of an item without key and value, for its size class.
 const ITEM_HEAD: usize = 16;
 
 impl Update<'_, '_> {
@@ -45,8 +45,8 @@ impl Update<'_, '_> {
                 self.stripe.replace(&found.place, offset, freq);
             }
             None if let Some(place) = &unread => {
-                // Other words belong to keys that agree in all bits of the word, or to no key. One
-                // of them may be the key's own, and must not outlive this update if the process
+                // Other words match the key's pattern, too. Each belongs to another key or to no
+                // item, or is the key's own, which must not outlive this update if the process
                 // dies.
                 for other in self.stripe.on_flash().skip(1) {
                     self.stripe.report_to_walks();

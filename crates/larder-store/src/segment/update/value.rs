@@ -168,7 +168,8 @@ impl<'u> Update<'u, '_> {
         });
     }
 
-    /// The large value that was assembled for this update, if the old value has not changed.
+    /// The large value that was assembled for this update. If there is none, or the old value has
+    /// changed since, returns a shortage that requests another copy.
     fn built<'v>(
         &mut self,
         plan: Plan,

@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 /// The share of index words in use, in percent, from which the index grows.
 const INDEX_LOAD: usize = 85;
-/// The number of buckets that are added at a time.
+/// The number of buckets that are added when [`INDEX_LOAD`] is exceeded.
 const GROWTH_STEP: usize = 4;
-/// The maximum share of all segments for index and ghosts, in percent. A cache of the smallest
-/// items needs this much.
+/// The maximum share of all segments for index, ghosts and tags, in percent. A cache of the
+/// smallest items needs this much.
 const INDEX_SHARE: usize = 45;
-/// How often a write whose buckets are full waits for another handle that grows the index: about
-/// 100 ms in all, the limit for a reader (`room.rs`).
+/// The maximum number of waits of a write whose buckets are full for another handle that grows the
+/// index: about 100 ms in all, the same limit as for readers (`room.rs`).
 const WAITS_MAX: u32 = 1000;
 
 /// The outcome of an attempt to grow.
@@ -25,16 +25,18 @@ const WAITS_MAX: u32 = 1000;
 enum Growth {
     /// Buckets were added.
     Done,
-    /// Another handle is growing the index.
+    /// Another handle is growing the index or adding a table of tags.
     Busy,
-    /// There is no memory for more buckets.
+    /// There is no memory for more buckets, or adding one needs the keys of items on flash.
     Full,
 }
 
 impl Handle {
-    /// Frees an index word for a key whose buckets are full, and the buckets to which their words
-    /// could move: adds a bucket to every stripe. If there is no memory for that, evicts the item
-    /// with the lowest frequency in the key's buckets.
+    /// Frees an index word for a key after its two buckets were full and no moves could free one:
+    /// adds as many buckets as there are stripes, one to each. If that is impossible, evicts the
+    /// item with the lowest frequency in the key's buckets, or fails in a cache that does not
+    /// evict. While another handle grows the index, waits briefly instead, at most [`WAITS_MAX`]
+    /// times.
     pub(crate) fn make_slot(&mut self, hash: u64, rounds: u32) -> Result<(), Refusal> {
         match self.grow(self.shared.index.stripes()) {
             Growth::Done => Ok(()),
@@ -64,7 +66,7 @@ impl Handle {
         writer.remove(shared, &stripe, &place, &record);
     }
 
-    /// Grows the index by a step if `used` words exceed [`INDEX_LOAD`].
+    /// Grows the index by [`GROWTH_STEP`] buckets if `used` words exceed [`INDEX_LOAD`].
     pub(crate) fn grow_if_full(&mut self, used: usize) {
         let words = self.shared.index.len() * BUCKET_SLOTS;
         if used * 100 > words * INDEX_LOAD {
@@ -72,7 +74,7 @@ impl Handle {
         }
     }
 
-    /// Adds up to `steps` buckets.
+    /// Adds up to `steps` buckets. Returns [`Growth::Done`] if it added at least one.
     fn grow(&mut self, steps: usize) -> Growth {
         let shared = Arc::clone(&self.shared);
         let Ok(_growing) = shared.growth.try_lock() else { return Growth::Busy };
@@ -106,7 +108,7 @@ impl Handle {
         if !may(&shared.alloc()) {
             return false;
         }
-        // Segments that were never used are preferred, because others must be zeroed.
+        // Untouched segments are preferred, because others must be zeroed.
         let taken: Vec<u32> = (0..wants)
             .map_while(|_| {
                 // The index may use the reserve, because all inserts wait for it.

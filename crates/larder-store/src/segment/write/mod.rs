@@ -1,4 +1,4 @@
-//! Writing records to open segments, and freeing memory for them.
+//! Writing records to open segments and over dead records, and freeing memory for them.
 //!
 //! | file | subject |
 //! |---|---|

@@ -4,8 +4,8 @@
 //!
 //! With few segments for each handle and more threads than cores (`Shared::is_tight`), threads that
 //! were preempted hold most of the memory: the segments that they read, append to and empty.
-//! Handles then alternate: each holds segments only during an update, and without a pin, and only
-//! one at a time empties segments.
+//! Handles then alternate: each keeps segments only during an update, during which it has no pin,
+//! and only one handle at a time empties segments.
 
 use crate::Refusal;
 use crate::segment::cache::member::{Evacuation, Writing};
@@ -17,28 +17,31 @@ use crate::segment::memory::table::SegmentState;
 use crate::segment::sync::{Ordering, wait_for_others};
 use std::sync::Arc;
 
-/// If one segment in this many waits for readers, a write evicts no more: that would free nothing
-/// while a reader does not end its batch.
+/// A write evicts no more while one segment in this many waits for readers: evictions would free
+/// nothing until those readers end their batches.
 const LIMBO_SHARE: usize = 8;
-/// How often a write waits for readers to end their batches: about 100 ms in all. A preempted
-/// thread usually resumes within that time, even on a virtual machine that itself waits for a core.
+/// The maximum number of times that a write waits for readers to end their batches: about 100 ms in
+/// all. A preempted thread usually resumes within that time, even on a virtual machine that itself
+/// waits for a core.
 const WAITS_MAX: u32 = 1000;
-/// How often a write waits if no memory waits for readers, in a cache that evicts: a few
-/// milliseconds.
+/// The maximum number of times that a write waits although no retired memory waits for readers, in
+/// a cache that evicts: a few milliseconds in all.
 const WAITS_EARLY: u32 = 64;
-/// How often a write waits while handles alternate: up to a second.
+/// The maximum number of times that a write waits while handles alternate: about a second in all.
 const WAITS_MAX_TIGHT: u32 = 10_000;
-/// How often a write frees memory that other handles take before it is refused.
+/// The maximum number of times that a write frees memory, only for other handles to take it, before
+/// it is refused.
 const ROUNDS_MAX: u32 = 1000;
 
 impl Handle {
-    /// Takes a free segment for a write.
+    /// Takes a free segment for a write. Frees memory and waits for readers as necessary; refuses
+    /// the write if that yields no segment.
     pub(crate) fn take_segment(&mut self) -> Result<u32, Refusal> {
         let waits_max = if self.shared.is_tight() { WAITS_MAX_TIGHT } else { WAITS_MAX };
         self.take_segment_within(waits_max)
     }
 
-    /// Takes a free segment without waiting, for a write that has an alternative.
+    /// Like [`Handle::take_segment`], but does not wait, for a write that has an alternative.
     pub(crate) fn try_segment(&mut self) -> Result<u32, Refusal> {
         self.take_segment_within(0)
     }
@@ -71,8 +74,8 @@ impl Handle {
         Err(Refusal::OutOfMemory)
     }
 
-    /// Frees memory that no reader can see any more. Renews this handle's own pin, which is safe
-    /// because no item is borrowed during a write.
+    /// Renews this handle's own pin, and frees the retired memory that no reader can see any more.
+    /// Renewing is safe because no item is borrowed during a write.
     fn collect(&mut self) {
         if self.shared.alloc().limbo() > 0 {
             self.pin.renew(&self.shared.epoch);
@@ -95,8 +98,10 @@ impl Handle {
         self.set_evacuation_rate(free_or_pending, reserve);
     }
 
-    /// Evacuates records until a segment is free or will be. Returns false if it could not evacuate
-    /// any. May stop in the middle of a segment, because a single item may own many segments.
+    /// Evacuates records until enough segments are free or retired. Returns true if it evacuated
+    /// any, and none that could be neither moved nor dropped. Returns false while handles alternate
+    /// and another one is evacuating. May stop in the middle of a segment, because a single item
+    /// may own many segments.
     fn evacuate_until_free(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         let turn = shared.is_tight().then(|| shared.evacuating.try_lock());
@@ -113,18 +118,19 @@ impl Handle {
         worked
     }
 
-    /// Whether the cache needs more free segments and evicting more would free some.
+    /// Whether few segments are free, and few enough are retired that evicting more would help.
     fn wants_more(&self) -> bool {
         let alloc = self.shared.alloc();
         let limbo_max = self.shared.reserve().max(self.shared.limit_segments() / LIMBO_SHARE);
         alloc.free() <= self.shared.reserve() / 2 && alloc.limbo() <= limbo_max
     }
 
-    /// Seals the segments that other handles left open, and puts back those that they left half
-    /// emptied. Returns true if there were any.
+    /// Seals the open segments of this handle, of dropped handles and of handles between two
+    /// batches, and puts back the segments that the latter were emptying. Returns true if there
+    /// were any. Does nothing while handles alternate.
     fn free_idle(&mut self) -> bool {
         if self.shared.is_tight() {
-            // The next handle appends to these open segments.
+            // Another handle will append to these open segments.
             return false;
         }
         let (shared, writer) = self.writer();
@@ -134,9 +140,9 @@ impl Handle {
         shared.seal_idle() || has_orphans || has_own
     }
 
-    /// Waits briefly for other handles to end their batches. Returns false if a write already
-    /// waited for the same epoch without success, so that only the first write waits for a stalled
-    /// reader.
+    /// Waits briefly for other handles to end their batches. Returns false without waiting if a
+    /// write has already waited for the same epoch in vain, so that only the first write waits for
+    /// a stalled reader.
     fn wait_for_readers(&mut self, waits: &mut u32, waits_max: u32) -> bool {
         let epoch = self.shared.alloc().next_epoch().unwrap_or(0);
         let shared = Arc::clone(&self.shared);
@@ -167,7 +173,7 @@ impl Handle {
 }
 
 impl Shared {
-    /// Frees memory that no reader can see any more.
+    /// Frees the retired memory of epochs in which no reader is any more.
     pub(crate) fn collect(self: &Arc<Self>) {
         if self.alloc().limbo() == 0 {
             return;
@@ -181,7 +187,7 @@ impl Shared {
     }
 
     /// Takes an open segment that fits from a handle between two batches. If there is none, seals
-    /// an open segment that does not fit.
+    /// one of these handles' open segments that does not fit, and returns `None`.
     pub(crate) fn take_idle_open(&self, fits: impl Fn(&Open) -> bool) -> Option<Open> {
         let take = |wanted: &dyn Fn(&Open) -> bool| {
             self.members().iter().find_map(|member| {
@@ -201,7 +207,7 @@ impl Shared {
         taken
     }
 
-    /// Takes over the evacuation of a handle between two batches.
+    /// Takes over the evacuation of a handle between two batches; `None` if there is none.
     pub(crate) fn take_idle_evacuation(&self) -> Option<Evacuation> {
         let take = |writing: &mut Writing| writing.evacuation.take();
         self.members().iter().find_map(|member| member.with_idle(take).flatten())

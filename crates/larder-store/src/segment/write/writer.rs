@@ -21,8 +21,8 @@ use crate::segment::sync::{Ordering, fence, wait_for_others};
 use crate::{Eviction, Expiry, Now, Refusal};
 use std::sync::Arc;
 
-/// How often a write looks for a segment before it is refused, while handles alternate: some
-/// seconds.
+/// The maximum number of times that a write looks for a segment while handles alternate, before it
+/// is refused: a second or more in all.
 const ROUNDS_MAX: u32 = 10_000;
 
 /// The minimum number of items in a segment with chains before it is sealed. Otherwise each of the
@@ -33,10 +33,11 @@ const CHAINED_ITEMS_MIN: u32 = 4;
 /// A handle adds its index words to the shared count in steps of this size.
 const SLOTS_STEP: isize = 16;
 
-/// The number of free blocks that are tried for an item before it is appended to an open segment.
+/// The maximum number of free blocks that are tried for an item before it is appended to an open
+/// segment.
 const BLOCKS_TRIED: usize = 4;
 
-/// The maximum number of bytes of a dead record that are prefetched.
+/// The maximum length in bytes of the part of a dead record that is prefetched.
 const PREFETCHED_MAX: usize = 1024;
 
 /// The number of cache lines behind the last written item that are prefetched.
@@ -87,7 +88,8 @@ impl Handle {
         (&self.shared, Writer { writing, value_builder, member, delivered, now, floor })
     }
 
-    /// Ensures that an open segment has room for an item of this kind and length.
+    /// Ensures that an open segment has room for an item of this kind and length. Refuses the write
+    /// if there is no memory.
     pub(crate) fn open_segment(&mut self, kind: Kind, len: usize) -> Result<(), Refusal> {
         for round in 0.. {
             let (shared, mut writer) = self.writer();
@@ -135,7 +137,8 @@ impl Handle {
 }
 
 impl Shared {
-    /// Adds the index words that a handle took to the shared count. Returns the number in use.
+    /// Adds the index words that a handle took to the shared count. Returns the number in use;
+    /// `None` while the sum is negative.
     pub(crate) fn count_slots(&self, writing: &mut Writing) -> Option<usize> {
         let slots = std::mem::take(&mut writing.slots);
         let before = self.slots_used.fetch_add(slots.cast_unsigned(), Ordering::Relaxed);
@@ -165,15 +168,16 @@ impl Shared {
 }
 
 impl Writer<'_> {
-    /// The lifetime and size class of an item of `bytes` bytes, chain included.
+    /// The kind of an item in this queue: its lifetime class, and the size class of its `bytes`
+    /// bytes, chain included.
     pub(crate) fn kind(&self, shared: &Shared, queue: Queue, expiry: Expiry, bytes: usize) -> Kind {
         let lifetimes = shared.lifetimes.load(Ordering::Relaxed);
         let lifetime = lifetime_class(expiry, self.now.secs, lifetimes);
         Kind { queue, lifetime, size: SizeClass::of(bytes as u64) }
     }
 
-    /// The position of the open segment for items of this kind. If it has none of its own, another
-    /// kind's.
+    /// The position of the open segment for items of this kind. If the kind has no open segment of
+    /// its own, that of a similar kind; `None` if the kind should get its own.
     fn place(&self, shared: &Shared, wanted: Kind) -> Option<usize> {
         let open = &self.writing.open;
         let own = open.iter().position(|open| open.kind == wanted);
@@ -186,7 +190,7 @@ impl Writer<'_> {
         })
     }
 
-    /// The open segment for items of a kind, unless it is flushed.
+    /// The open segment for items of a kind; `None` if there is none, or if it is flushed.
     fn open_of(&mut self, shared: &Shared, kind: Kind) -> Option<&mut Open> {
         let floor = shared.flush_floor();
         let i = self.place(shared, kind)?;
@@ -197,8 +201,9 @@ impl Writer<'_> {
         self.open_of(shared, kind).is_some_and(|open| open.has_room(len))
     }
 
-    /// Takes over an open segment of this kind from a dropped handle, or, if too many segments are
-    /// open, from a handle between two batches.
+    /// Takes over an open segment of this kind from a dropped handle. If too many segments are
+    /// open, or memory is short while handles alternate, takes over one of the same queue from a
+    /// handle between two batches. Returns false if there is none.
     fn adopt(&mut self, shared: &Shared, kind: Kind, len: usize) -> bool {
         let floor = shared.flush_floor();
         let (adopted, crowded) = {
@@ -219,7 +224,8 @@ impl Writer<'_> {
         true
     }
 
-    /// Opens `segment` for items of `kind`, and seals the previous open segment of that kind.
+    /// Opens `segment` for items of `kind`, and seals the open segment that these items used
+    /// before.
     pub(crate) fn open(&mut self, shared: &Shared, kind: Kind, segment: u32) {
         let table = shared.table();
         let entry = table.entry(segment);
@@ -228,7 +234,7 @@ impl Writer<'_> {
             alloc.open += 1;
             (table.header_page().next_sequence(&mut alloc), alloc.untouched())
         };
-        // The reserve may never be used, even when memory is full.
+        // The reserve may stay unused even when memory is full.
         let has_unused = untouched > shared.reserve();
         shared.note_unused(has_unused);
         if !has_unused {
@@ -244,7 +250,7 @@ impl Writer<'_> {
         );
     }
 
-    /// Replaces and seals the open segment for items of the same kind.
+    /// Replaces and seals the open segment that items of this kind use, if there is one.
     fn replace(&mut self, shared: &Shared, open: Open) {
         match self.place(shared, open.kind) {
             Some(i) => shared.seal(&std::mem::replace(&mut self.writing.open[i], open)),
@@ -284,7 +290,8 @@ impl Writer<'_> {
         Some(offset)
     }
 
-    /// Reserves room for an item in an open segment. Returns its offset and header.
+    /// Reserves room for an item in an open segment. Returns its offset and header; `None` if there
+    /// is no room.
     fn append(
         &mut self,
         shared: &Shared,
@@ -311,7 +318,7 @@ impl Writer<'_> {
     }
 
     /// Takes the block of a dead record of the same length and kind for an item. Returns its offset
-    /// and header; `None` if no such block is known.
+    /// and header; `None` if none of the blocks tried can be used.
     #[inline]
     fn take_free_block(
         &mut self,
@@ -331,7 +338,7 @@ impl Writer<'_> {
             let entry = table.entry(segment);
             let header = record.header_at(header, entry.base());
             // If the floor has risen since the writer checked whether the old item is live, a flush
-            // has invalidated that item, and the segment may have been opened later.
+            // has invalidated that item, and the segment may have been opened after the flush.
             let is_flushed = block.sequence < self.floor || shared.flush_floor() != self.floor;
             if is_flushed
                 || !entry.is_for(kind)
@@ -359,12 +366,13 @@ impl Writer<'_> {
                 open.at = record.offset;
                 open.items -= 1;
             }
-            // The record has replaced a dead record.
+            // The record was written over a dead record.
             None => shared.mark_record_dead(record),
         }
     }
 
-    /// Counts the chain of an item that was just written at `offset`.
+    /// Counts the chain of an item that was just written at `offset`. Seals the segment if its
+    /// items have enough chains.
     pub(crate) fn count_chain(&mut self, shared: &Shared, offset: usize, segments: usize) {
         let segment = shared.table().layout.segment_of(offset);
         let Some(i) = self.writing.open.iter().position(|open| open.segment == segment) else {
@@ -382,7 +390,7 @@ impl Writer<'_> {
     }
 
     /// Subtracts an item that no index word refers to any more from the counts, and marks it dead.
-    /// `keep_chain`: another item has taken over its chain.
+    /// `keep_chain` is true if another item has taken over its chain.
     #[inline]
     pub(crate) fn mark_dead(
         &mut self,
@@ -403,7 +411,7 @@ impl Writer<'_> {
         record: &Record<'_>,
         keep_chain: bool,
     ) {
-        // Read before, because the segment may be retired as soon as the record is dead.
+        // Read before the mark, because the segment may be retired as soon as the record is dead.
         let sequence = record.entry().sequence().load(Ordering::Relaxed);
         shared.mark_dead(record, keep_chain);
         // Not for large values: their tail may be leased.
@@ -477,8 +485,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Counts an item that was removed because it was no longer valid. `crawled`: maintenance found
-    /// it.
+    /// Counts an item that was removed because it was no longer valid. `crawled` is true if
+    /// maintenance found it.
     pub(crate) fn count_reclaimed(&self, shared: &Shared, record: &Record<'_>, crawled: bool) {
         let (class, _) = shared.class_of(record);
         let death = if shared.is_flushed(record) {

@@ -26,7 +26,7 @@ impl Live {
         Self { cache, handle, oracle, evicted, rng, scenario }
     }
 
-    /// Makes a change of one key, or does the work of the tier's threads.
+    /// Reads or changes a key, and then does the work of maintenance and of the tier's threads.
     pub(super) fn operate(&mut self) {
         let key = self.rng.random_range(0..self.scenario.keys).to_be_bytes().to_vec();
         self.oracle.borrow_mut().known.entry(key.clone()).or_default();
@@ -65,7 +65,7 @@ impl Live {
         self.note_evictions();
     }
 
-    /// Sets or removes a key. Half of the removals do not depend on whether the item exists.
+    /// Sets or removes a key.
     pub(super) fn change(&mut self, key: &[u8], after: Known) {
         self.oracle.borrow_mut().changing = HashMap::from([(key.to_vec(), after.clone())]);
         let done = until_done(&mut self.handle, key, |handle, key| {
@@ -154,12 +154,13 @@ impl Live {
         }
     }
 
-    /// Does the work of the tier's threads.
+    /// Does the work of the tier's threads: empties pages and writes segments.
     pub(super) fn write(&mut self) {
         let shared = Arc::clone(&self.cache.shared);
         let flash = shared.flash.as_ref().unwrap();
         flash.note_time(NOW);
-        // The tier's threads would not stop while pages are sparse.
+        // The number of rounds is bounded, because the tier's threads would not stop while pages
+        // are sparse.
         for _ in 0..ROUNDS_MAX {
             let oracle = Rc::clone(&self.oracle);
             let may_lose = |may_lose: bool| {

@@ -12,7 +12,8 @@ pub(crate) fn prefetch<T>(pointer: *const T) {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(pointer.cast());
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above: the instruction is a hint. It reads `pointer` and writes no register.
+    // SAFETY: the instruction is a hint without an effect that the program could observe. It reads
+    // the register of `pointer` and writes none.
     unsafe {
         std::arch::asm!(
             "prfm pldl1keep, [{pointer}]",
@@ -24,7 +25,7 @@ pub(crate) fn prefetch<T>(pointer: *const T) {
     let _ = pointer;
 }
 
-/// Prefetches a cache line for writing: no other core keeps a copy of it.
+/// Prefetches the cache line of `pointer` for writing, which removes it from other cores' caches.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn prefetch_for_write<T>(pointer: *const T) {
@@ -39,7 +40,8 @@ pub(crate) fn prefetch_for_write<T>(pointer: *const T) {
         );
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above: the instruction is a hint. It reads `pointer` and writes no register.
+    // SAFETY: the instruction is a hint without an effect that the program could observe. It reads
+    // the register of `pointer` and writes none.
     unsafe {
         std::arch::asm!(
             "prfm pstl1keep, [{pointer}]",
@@ -55,7 +57,7 @@ pub(crate) fn prefetch_for_write<T>(pointer: *const T) {
 #[cfg(unix)]
 pub(crate) fn page_len() -> usize {
     let page_len = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
-    // The longest pages of any processor, if the system does not report a length.
+    // If the system reports no length: the longest pages of any processor.
     page_len.ok().flatten().and_then(|len| usize::try_from(len).ok()).unwrap_or(64 << 10)
 }
 

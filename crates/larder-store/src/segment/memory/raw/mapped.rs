@@ -1,4 +1,4 @@
-//! The region, as words and bytes in mapped memory.
+//! The region in mapped memory, or in an allocation where there are no mappings.
 
 use super::hardware::{CACHE_LINE, prefetch, prefetch_for_write};
 use super::system::Memory;
@@ -10,11 +10,11 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64 as Counter;
 
-/// The region.
+/// The region: words and bytes, addressed by offsets from its start.
 #[derive(Debug)]
 pub(crate) struct Region {
     memory: Memory,
-    /// The last offset at which words may start: a bucket's length before the end of the memory.
+    /// The last offset at which an object may start: [`FIXED_LEN`] before the end of the memory.
     last: usize,
 }
 
@@ -24,8 +24,8 @@ const FIXED_LEN: usize = BUCKET_SLOTS * 8;
 impl Region {
     /// A region of `len` bytes of zeroes.
     pub(crate) fn new(len: usize) -> io::Result<Self> {
-        // The bytes behind the region's end are never accessed. Because of them, one comparison is
-        // enough to check a word's offset.
+        // The memory is [`FIXED_LEN`] bytes longer than the region, so that one comparison checks
+        // the offset of an object of any fixed length.
         Ok(Self { memory: Memory::new(Self::memory_len(len))?, last: len })
     }
 
@@ -34,7 +34,7 @@ impl Region {
         Ok(Self { memory: Memory::of_file(file, Self::memory_len(len))?, last: len })
     }
 
-    /// The bytes of memory for a region of `len` bytes.
+    /// The length of the memory for a region of `len` bytes, in bytes.
     pub(crate) fn memory_len(len: usize) -> usize {
         len + FIXED_LEN
     }
@@ -44,7 +44,8 @@ impl Region {
         self.memory.is_file()
     }
 
-    /// Takes the memory of a range from the system, if the region is in a file.
+    /// Takes the memory of a range from the system if the region is in a file; otherwise does
+    /// nothing.
     ///
     /// # Errors
     /// The file system is full.
@@ -57,17 +58,18 @@ impl Region {
         self.memory.populate(offset, len);
     }
 
-    /// Two counters at a multiple of 8. No other thread relies on their values, so model checks
-    /// ignore them.
+    /// Two counters at a multiple of 8. No thread orders other accesses by their values, so model
+    /// checks ignore them.
     #[inline]
     pub(crate) fn counters(&self, offset: usize) -> &[Counter; 2] {
         strict_assert!(offset.is_multiple_of(8));
         let pointer = self.fixed(offset).cast::<[Counter; 2]>();
-        // SAFETY: as in `word`, for both counters.
+        // SAFETY: both counters are inside the memory (`fixed`) and aligned, because all users pass
+        // multiples of 8. Rule 1: all accesses are atomic.
         unsafe { &*pointer }
     }
 
-    /// The address of an object of at most [`FIXED_LEN`] bytes.
+    /// The address of an object of at most [`FIXED_LEN`] bytes. Panics if it is outside the memory.
     #[inline]
     fn fixed(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.last, "the object is inside the region");
@@ -113,24 +115,27 @@ impl Region {
     pub(crate) fn bucket(&self, offset: usize) -> &[AtomicU64; BUCKET_SLOTS] {
         strict_assert!(offset.is_multiple_of(64));
         let pointer = self.fixed(offset).cast::<[AtomicU64; BUCKET_SLOTS]>();
-        // SAFETY: as in `word`, for all of the words.
+        // SAFETY: the eight words are inside the memory (`fixed`) and aligned, because all users
+        // pass multiples of 64. Rule 1: all accesses are atomic.
         unsafe { &*pointer }
     }
 
-    /// The half word at a multiple of 4.
+    /// The word of 32 bits at a multiple of 4.
     #[inline]
     pub(crate) fn half(&self, offset: usize) -> &AtomicU32 {
         strict_assert!(offset.is_multiple_of(4));
         let pointer = self.fixed(offset).cast::<AtomicU32>();
-        // SAFETY: as in `word`, for multiples of 4.
+        // SAFETY: the pointer is inside the memory (`fixed`) and aligned, because all users pass
+        // multiples of 4. Rule 1: all accesses are atomic.
         unsafe { &*pointer }
     }
 
-    /// Published bytes.
+    /// The published bytes of a range.
     ///
     /// # Safety
-    /// The bytes were published, and the caller holds a pin, stripe lock or lease that keeps them
-    /// from being recycled while the slice is used (rules 2 and 3).
+    /// The bytes were written before, and no thread changes them while the slice is used. For that,
+    /// the caller holds the pin, stripe lock or lease under which they are published, or owns the
+    /// bytes (rules 2 and 3).
     #[inline]
     pub(crate) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         // SAFETY: the bytes are inside the memory and initialised (mapped memory is zeroed). They
@@ -141,13 +146,15 @@ impl Region {
     /// Writes bytes that no other thread can see yet.
     ///
     /// # Safety
-    /// The caller owns the bytes: they are in its open segment or upload, or in a free block that
-    /// it has taken, and no index word refers to them (rules 2 and 3).
+    /// The caller owns the bytes, and no reader can see them: they are in its open segment or
+    /// upload, in a free block that it has taken, behind the published end of a chain whose stripe
+    /// it has locked, or in a region that no other thread knows (rules 2 and 3).
     #[inline]
     pub(crate) unsafe fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.at(offset, bytes.len());
-        // SAFETY: the range is inside the memory. Source and target do not overlap, because a
-        // published source never overlaps unpublished bytes. No thread reads the target.
+        // SAFETY: the range is inside the memory. Source and target do not overlap, because the
+        // source is outside the region or published, and the target is not. No thread reads the
+        // target.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
@@ -157,14 +164,15 @@ impl Region {
         self.at(offset, len)
     }
 
-    /// Returns the memory of a range to the system. Returns whether the range reads as zeroes now;
+    /// Returns the memory of a range to the system. Returns true if the range reads as zeroes now;
     /// otherwise its content is not specified.
     ///
     /// # Safety
     /// No other thread reads or writes the range until the caller passes it on, and it starts and
     /// ends at system pages.
     pub(crate) unsafe fn discard(&self, offset: usize, len: usize) -> bool {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller promises the same: no other access until it passes the range on, and
+        // whole pages.
         unsafe { self.memory.discard(offset, len) }
     }
 

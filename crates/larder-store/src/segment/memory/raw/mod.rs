@@ -1,23 +1,26 @@
 //! The region: memory that is addressed by offsets. All access to it goes through the functions of
-//! [`Region`]. Other files contain `unsafe` too: `item::{new_record, record}`, `large_value::{builder, chain}`,
-//! `write::writer`, `update::value`, `reclaim::decommission`, `restart::{totals, image}`, `flash_read::device_read`
-//! and `flash_write::{block_writer, demotion, page_reclaim}` call the unsafe ones to read, write and discard
-//! bytes, each with the reason why it may.
+//! [`Region`]. Other files contain `unsafe` too: `item::{new_record, record}`,
+//! `large_value::{builder, lease, upload}`, `write::writer`, `update::value`,
+//! `reclaim::decommission`, `restart::{totals, image}`, `flash_read::device_read` and
+//! `flash_write::{block_writer, demotion, page_reclaim}` call the unsafe functions to read, write
+//! and discard bytes, each with the reason why it may.
 //!
 //! The safety of this code depends on three rules.
-//! 1. *Words*: headers, CAS and expiries of items, the index and the segment table are read and written
-//!    through atomics only.
-//! 2. *Bytes*: one handle writes keys and values: the owner of the open segment, of the upload or
-//!    of the free block. It writes them before it stores an index word with their location with
-//!    `Release`. Afterwards they do not change until the segment is recycled or they become a free
-//!    block (`free_lists`).
+//! 1. *Words*: headers, CAS and expiries of items, the index and the segment table are read and
+//!    written through atomics only, except that a device or a restart fills memory that no index
+//!    word refers to yet.
+//! 2. *Bytes*: one thread writes keys and values: the owner of the open segment, of the upload, of
+//!    the read buffer or of the free block, or the thread that extends a chain under the lock of
+//!    its stripe. It writes them before it stores an index word with their location with `Release`,
+//!    or before it delivers a finished read. Afterwards they do not change until the segment is
+//!    recycled or they become a free block (`free_lists`).
 //! 3. *Recycling*: a segment is recycled, and a free block overwritten, only after no index word
-//!    refers to it and every epoch pin that could have seen one has ended (or no index word ever
-//!    referred to it). A reader of bytes holds such a pin, or a lease, or the lock of the key's
-//!    stripe, without which the key's index word does not change. Or the reader owns the sealed
-//!    segment; then the segment is closed, and no free block in it is taken. In a block that was
-//!    taken earlier, the header of the dead record stays until the new record is complete, and no
-//!    thread reads the bytes of a record whose header is marked dead.
+//!    refers to it and every lease and every epoch pin that could have seen a word has ended (or no
+//!    index word ever referred to it). A reader of bytes holds such a pin, or a lease, or the lock
+//!    of the key's stripe, without which the key's index word does not change. Or the reader owns
+//!    the sealed segment; then the segment is closed, and no free block in it is taken. In a block
+//!    that was taken earlier, the header of the dead record stays until the new record is complete,
+//!    and no thread reads the bytes of a record whose header is marked dead.
 //!
 //! | file | subject |
 //! |---|---|

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The words of a cache line: a bucket's length.
+/// The words of a cache line, the length of a bucket.
 type Line = [AtomicU64; BUCKET_SLOTS];
 
 /// Objects of one kind by their offset. None is moved or dropped before the region.
@@ -30,12 +30,13 @@ impl<T> Objects<T> {
             assert!(!is_frozen, "offset {offset} is touched for the first time by a thread");
             Box::new(make())
         });
-        // SAFETY: the box does not move its content until the region is dropped.
+        // SAFETY: the box neither moves nor drops its content until the region is dropped, and no
+        // thread has mutable access to the content.
         unsafe { &*std::ptr::from_ref::<T>(made) }
     }
 }
 
-/// The region.
+/// The region of a model.
 #[derive(Debug)]
 pub(crate) struct Region {
     header_page: HeaderPage,
@@ -63,7 +64,7 @@ impl Region {
         })
     }
 
-    /// From now on, the first access to a word or byte fails the model.
+    /// From now on, fails the model at an access to a word or byte that was not accessed before.
     #[cfg(test)]
     pub(crate) fn freeze(&self) {
         self.is_frozen.store(true, Ordering::SeqCst);
@@ -108,8 +109,8 @@ impl Region {
     pub(crate) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         (offset..offset + len).for_each(|at| self.access(at).with(|_| ()));
         let bytes: *const [UnsafeCell<u8>] = &raw const self.bytes[offset..offset + len];
-        // SAFETY: a `UnsafeCell<u8>` has the layout of its byte. By the caller's promise, which
-        // `access` has just checked, no thread writes there.
+        // SAFETY: an `UnsafeCell<u8>` has the layout of its byte. No thread writes to the bytes:
+        // the caller promises it, and `access` has just checked it.
         unsafe { &*(bytes as *const [u8]) }
     }
 

@@ -47,6 +47,7 @@ mod mapped {
         }
 
         /// Takes the memory of a range from the file system, so that no later write to it fails.
+        /// Does nothing for an anonymous mapping, or on systems other than Linux.
         pub(crate) fn commit(&self, offset: usize, len: usize) -> io::Result<()> {
             let Some(file) = &self.file else { return Ok(()) };
             #[cfg(target_os = "linux")]
@@ -65,12 +66,12 @@ mod mapped {
             Ok(drop((file, offset, len)))
         }
 
-        /// Returns pages to the system. Returns whether the range reads as zeroes now. If the
+        /// Returns pages to the system. Returns true if the range reads as zeroes now. If the
         /// system refuses the pages, they stay in use.
         ///
         /// # Safety
-        /// No other thread reads or writes the range until this returns, and it starts and ends at
-        /// pages.
+        /// No other thread reads or writes the range until this returns. The range starts and ends
+        /// at page boundaries.
         pub(crate) unsafe fn discard(&self, offset: usize, len: usize) -> bool {
             #[cfg(target_os = "linux")]
             if let Some(file) = &self.file {
@@ -86,19 +87,20 @@ mod mapped {
             let (advice, zeroes) = (UncheckedAdvice::DontNeed, true);
             #[cfg(not(target_os = "linux"))]
             let (advice, zeroes) = (UncheckedAdvice::Free, false);
-            // SAFETY: by the caller's promise, no thread relies on the content of these bytes.
+            // SAFETY: by the caller's promise, no thread relies on the content of these bytes, and
+            // they are whole pages.
             let given = unsafe { self.map.unchecked_advise_range(advice, offset, len) };
             zeroes && given.is_ok()
         }
 
-        /// Makes the system map the pages of a range now. That takes less time than mapping each at
-        /// its first access. Only an optimisation.
+        /// Makes the system map the pages of a range now, which takes less time than mapping each
+        /// at its first access. Errors are ignored, and other systems than Linux do nothing.
         pub(crate) fn populate(&self, offset: usize, len: usize) {
             #[cfg(target_os = "linux")]
             let populated = self.map.advise_range(memmap2::Advice::PopulateWrite, offset, len);
             #[cfg(not(target_os = "linux"))]
             let populated: io::Result<()> = Ok(drop((offset, len)));
-            // A system without this function maps each page at its first access.
+            // On an error, the system maps each page at its first access.
             drop(populated);
         }
 
@@ -123,9 +125,10 @@ mod allocated {
         layout: Layout,
     }
 
-    // SAFETY: it is plain memory; `Region` says who may read and write which part of it.
+    // SAFETY: the memory belongs to no thread. `Memory` does not access it; the rules of `Region`
+    // order all accesses.
     unsafe impl Send for Memory {}
-    // SAFETY: as above.
+    // SAFETY: as for `Send`: `Memory` does not access the memory that it shares.
     unsafe impl Sync for Memory {}
 
     impl Memory {
@@ -135,12 +138,12 @@ mod allocated {
             let layout = Layout::from_size_align(len, super::super::hardware::page_len())
                 .map_err(|_| refused())?;
             assert!(len > 0, "a region has a header page");
-            // SAFETY: the layout has a length.
+            // SAFETY: the length of the layout is not 0.
             let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(refused)?;
             Ok(Self { start, layout })
         }
 
-        /// There are no mapped files.
+        /// Always fails: this memory supports no files.
         pub(crate) fn of_file(_: std::fs::File, _: usize) -> io::Result<Self> {
             Err(io::ErrorKind::Unsupported.into())
         }
@@ -178,7 +181,8 @@ mod allocated {
 
     impl Drop for Memory {
         fn drop(&mut self) {
-            // SAFETY: it was allocated with this layout and is not used any more.
+            // SAFETY: `start` was allocated with this layout, and the region that lent references
+            // to it is dropped.
             unsafe { dealloc(self.start.as_ptr(), self.layout) }
         }
     }
