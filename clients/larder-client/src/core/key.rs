@@ -29,7 +29,7 @@ impl<'k> Key<'k> {
         }
     }
 
-    /// The key for commands without a classic form.
+    /// Returns the key for meta commands.
     pub(crate) fn meta(self) -> MetaKey<'k> {
         match self {
             Self::Plain(key) => key.into(),
