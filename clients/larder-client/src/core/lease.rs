@@ -212,7 +212,7 @@ pub(crate) enum StoreCondition {
 pub(crate) enum LeaseStep<T> {
     /// The value and its item.
     Value(T, Item),
-    /// This caller computes the value.
+    /// This caller computes the value. The second field is the old value, if it could be decoded.
     Won(StoreCondition, Option<T>),
     /// There is no value that this caller can get now.
     Missing(StoreCondition),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// The number of consecutive faults that opens the breaker.
 const FAULTS_MAX: u32 = 5;
-/// The first pause. Each further one is twice as long.
+/// The first pause. Each further one is twice as long, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The longest pause. A recovered server is found within two seconds, even if an attempt to connect was under way when
 /// it recovered and fails 250 ms later.
