@@ -85,7 +85,7 @@ impl Continuum {
     }
 
     /// Returns the server of a key, or the first usable one of the servers that the client tries next. After those,
-    /// tries the following points, so that every server is tried.
+    /// tries the following points, so that every server is tried. `None` if no server is usable.
     pub(super) fn pick_where(
         &self,
         key: &[u8],
@@ -104,7 +104,7 @@ impl Continuum {
         nodes.find(|node| is_usable(*node))
     }
 
-    /// Returns the index of the point of a hash.
+    /// Returns the index of the point to which a hash belongs.
     fn position(&self, hash: u32) -> usize {
         let last = self.points.len().saturating_sub(1);
         match self.client {
@@ -138,7 +138,8 @@ impl Client {
         }
     }
 
-    /// The next hash of a key: the hash of the attempt's number and the key. spymemcached adds it to the previous hash.
+    /// Returns the next hash of a key: the hash of the attempt's number and the key. spymemcached adds that to the
+    /// previous hash.
     fn rehash(self, hash: u32, attempt: u8, key: &[u8]) -> u32 {
         let mut number = Buffer::new();
         let number = number.format(attempt).as_bytes();
