@@ -1,5 +1,5 @@
 //! Hostile servers that send without end or never reply, next to healthy ones; clients that are closed, or whose
-//! runtime shuts down, at a bad moment.
+//! runtime shuts down, during a call.
 
 use crate::common::any_client::{self, AnyClient, AnyClientBuilder, each_client, each_pool};
 use crate::common::{Action, FakeServer};
@@ -48,7 +48,7 @@ fn sending(first: &'static str, then: &'static str) -> (String, mpsc::Receiver<(
     (address, closes)
 }
 
-/// Runs a function in a thread, and panics if it does not finish in time.
+/// Runs a function in a thread and returns its result. Panics if it does not finish within `time`.
 fn within<T: Send + 'static>(time: Duration, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, dones) = mpsc::channel();
     thread::spawn(move || done.send(run()));
@@ -128,7 +128,7 @@ impl Waiter for Handler {
 #[test]
 fn a_waiting_thread_may_make_a_nested_call() {
     for shared in [false, true] {
-        // The first wait is the one for the connection.
+        // The first wait is for the connection.
         for waits_before in 0..2 {
             let server = FakeServer::start(|_| Action::ReplyAfter(MILLIS(50)));
             let builder = blocking::Client::builder(at(server.port)).timeout(MILLIS(5000));

@@ -139,7 +139,7 @@ fn a_thread_in_a_nested_call_may_get_the_read_permit() {
 
 #[test]
 fn a_reply_that_arrives_during_a_nested_call_is_not_waited_for() {
-    // The nested call consumes the wake-up of both calls.
+    // The nested call consumes the unpark token, which is meant for both calls.
     let forget = || thread::park_timeout(Duration::ZERO);
     call_while_waiting(|_| (), forget, &[&["y", "x", "n"]]);
 }
