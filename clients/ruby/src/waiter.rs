@@ -79,7 +79,7 @@ impl RubyWaiter {
     }
 }
 
-/// Waits until another thread, or another fiber of this thread, returns its connection.
+/// Waits until another thread, or another fiber of this thread, returns a connection to the pool or delivers a reply.
 fn wait_for_thread(waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Pending> {
     if gvl::let_fibers_run(FIBER_PAUSE.min(time))? {
         waiting.poll(Duration::ZERO);
