@@ -39,7 +39,7 @@ pub(crate) fn as_value(item: &Item) -> Option<Bytes> {
     Some(item.value.clone())
 }
 
-/// The item of a value of bytes.
+/// Returns an item with this value and flags of 0.
 pub(crate) fn as_item(value: &Bytes) -> Result<Item, crate::Error> {
     Ok(Item { value: value.clone(), flags: 0, cas: None })
 }

@@ -20,7 +20,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// The exporter of this process.
+/// Returns the exporter of this process.
 fn exporter() -> &'static PrometheusHandle {
     static EXPORTER: OnceLock<PrometheusHandle> = OnceLock::new();
     EXPORTER.get_or_init(|| PrometheusBuilder::new().install_recorder().unwrap())

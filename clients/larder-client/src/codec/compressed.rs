@@ -105,7 +105,7 @@ mod tests {
         (bytes, flags)
     }
 
-    /// Incompressible bytes.
+    /// Returns incompressible bytes.
     fn noise(len: usize) -> Vec<u8> {
         let mut state = 1_u64;
         let next = || {

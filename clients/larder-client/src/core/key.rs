@@ -12,6 +12,8 @@ pub(crate) enum Key<'k> {
 }
 
 impl<'k> Key<'k> {
+    /// Checks a key and chooses how to send it.
+    ///
     /// # Errors
     /// The key is too long or empty.
     pub(crate) fn new(bytes: &'k [u8]) -> Result<Self, InvalidKey> {

@@ -35,7 +35,7 @@ enum Client {
 }
 
 impl Continuum {
-    /// libmemcached's `update_continuum` without weights.
+    /// Computes the points like libmemcached's `update_continuum` without weights.
     pub(super) fn libmemcached(nodes: &[Member<'_>], hash: KeyHash) -> Self {
         let points = nodes.iter().flat_map(|(index, node)| {
             let name = node.libmemcached_name();
@@ -47,14 +47,15 @@ impl Continuum {
         Self { points, client: Client::Libmemcached(hash) }
     }
 
-    /// libmemcached's `update_continuum` with weights. Of equal points the first server's counts.
+    /// Computes the points like libmemcached's `update_continuum` with weights. Of equal points the first server's
+    /// counts.
     pub(super) fn libmemcached_weighted(nodes: &[Member<'_>], hash: KeyHash) -> Self {
         let mut points = md5_points(nodes, Node::libmemcached_name, &float_shares(nodes));
         points.sort_by_key(|point| (point.value, point.node));
         Self { points, client: Client::Libmemcached(hash) }
     }
 
-    /// spymemcached's `setKetamaNodes`. Of equal points the last server's counts.
+    /// Computes the points like spymemcached's `setKetamaNodes`. Of equal points the last server's counts.
     pub(super) fn spymemcached(nodes: &[Member<'_>]) -> Self {
         let is_weighted = nodes.iter().any(|(_, node)| node.share() != 1);
         let digests = match is_weighted {
@@ -66,7 +67,7 @@ impl Continuum {
         Self { points, client: Client::Spymemcached }
     }
 
-    /// dalli's `build_continuum`.
+    /// Computes the points like dalli's `build_continuum`.
     pub(super) fn dalli(nodes: &[Member<'_>]) -> Self {
         let total: u128 = nodes.iter().map(|(_, node)| u128::from(node.share())).sum();
         let all = nodes.len() as u128 * u128::from(POINTS);
@@ -129,7 +130,7 @@ impl Client {
         }
     }
 
-    /// The number of further hashes that the client tries if a server is unavailable.
+    /// Returns the number of further hashes that the client tries if a server is unavailable.
     fn rehashes(self) -> u8 {
         match self {
             Self::Libmemcached(_) => 0,

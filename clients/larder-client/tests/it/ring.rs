@@ -19,19 +19,19 @@ fn key(number: u32) -> Vec<u8> {
     key.into_bytes()
 }
 
-/// Servers named by IP address.
+/// Returns servers named by IP address.
 fn by_ip() -> [Node; 5] {
     let address = [(1, 11211), (2, 11211), (3, 11212), (4, 11300), (5, 22122)];
     address.map(|(n, port)| Node::new(format!("127.1.0.{n}"), port))
 }
 
-/// Servers named by host, and a unix socket.
+/// Returns servers named by host, and a unix socket.
 fn by_host() -> [Node; 5] {
     let [a, b, c, d, _] = resolved();
     [a, b, c, d, Node::unix("/run/cache-5.sock")]
 }
 
-/// Servers named by host, with known IP addresses.
+/// Returns servers named by host, with known IP addresses.
 fn resolved() -> [Node; 5] {
     let address = [(1, 11211), (2, 11211), (3, 11212), (4, 11300), (5, 22122)];
     address.map(|(n, port)| Node::new(format!("cache-{n}"), port).ip([127, 1, 0, n].into()))
@@ -362,7 +362,7 @@ fn an_added_server_takes_only_its_share() {
     }
 }
 
-/// Up to twelve weights of servers, and the index of one server.
+/// Generates the weights of 2 to 11 servers, and the index of one of them.
 fn servers() -> impl Strategy<Value = (Vec<u32>, usize)> {
     (proptest::collection::vec(1..6_u32, 2..12)).prop_flat_map(|weights| {
         let count = weights.len();

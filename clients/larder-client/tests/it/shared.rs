@@ -38,8 +38,8 @@ impl Waiter for Handling {
     }
 }
 
-/// A server for one connection. For each list of keys sent to it, it reads until all of them were requested, and then
-/// sends their values in one write.
+/// Starts a server for one connection. For each list of keys from the channel, it reads until all these keys were
+/// requested, and then sends their values in one write.
 fn obedient() -> (String, mpsc::Sender<&'static [&'static str]>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

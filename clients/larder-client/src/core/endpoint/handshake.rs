@@ -29,6 +29,8 @@ pub(crate) struct Handshake {
 }
 
 impl HandshakeConfig {
+    /// Starts the handshake of a new connection.
+    ///
     /// # Errors
     /// `Connect`: the configuration of TLS allows no session.
     pub(crate) fn start(&self) -> Result<Handshake, ErrorKind> {

@@ -57,6 +57,8 @@ impl fmt::Debug for Connector {
 }
 
 impl Connector {
+    /// Creates a connector. The server's certificate must contain `name`.
+    ///
     /// # Errors
     /// The name is neither a DNS name nor an IP address.
     pub(crate) fn new(config: Arc<ClientConfig>, name: &str) -> io::Result<Self> {
@@ -68,6 +70,8 @@ impl Connector {
         Ok(Self { config, name })
     }
 
+    /// Creates the session of a new connection.
+    ///
     /// # Errors
     /// The configuration allows no session.
     pub(crate) fn session(&self) -> io::Result<Session> {

@@ -44,10 +44,10 @@ pub(crate) struct ServerKeys<'s, 'k, S> {
 
 /// The interface of a server in [`Servers`].
 pub(crate) trait ServerHandle {
-    /// The address as configured.
+    /// Returns the address as configured or discovered.
     fn name(&self) -> &Arc<str>;
 
-    /// The server's metrics.
+    /// Returns the server's metrics.
     fn recorder(&self) -> &ServerRecorder;
 
     /// Returns whether calls are admitted at present.
@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    /// Three servers, some of them failed, and a key of the first.
+    /// Returns three servers, some of them failed, and a key of the first.
     fn servers(failed: &[&str], failover: Failover) -> (Servers<ContendedServer>, String) {
         let names = ["a", "b", "c"];
         let server = |name: &&str| {
