@@ -30,7 +30,7 @@ pub enum StoreOutcome {
     NotStored,
     /// The item is not stored, because it was changed after its CAS was read.
     Exists,
-    /// The item is not stored, because it does not exist.
+    /// Nothing is stored, because there is no item whose CAS could be compared.
     NotFound,
 }
 
@@ -62,7 +62,7 @@ pub struct StoreRequest<'a> {
     pub key: &'a [u8],
     /// The value, or the bytes to append or prepend.
     pub value: &'a [u8],
-    /// How long the item lives. Append and prepend ignore it.
+    /// The lifetime of the item. Append and prepend ignore it.
     pub ttl: Ttl,
     /// The client flags. Append and prepend ignore them.
     pub flags: u32,

@@ -1,6 +1,6 @@
 //! Reports through the crates `metrics` and `tracing`: they equal the client's own metrics and contain no secrets.
 //!
-//! A separate program, because it installs the process-wide recorder and subscriber.
+//! This test is a separate program, because it installs the process-wide recorder and subscriber.
 
 #[path = "it/common/mod.rs"]
 mod common;

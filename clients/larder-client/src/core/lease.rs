@@ -198,7 +198,7 @@ pub(crate) enum StoreCondition {
     },
     /// The server has no leases: store the value if there is none.
     Add,
-    /// The server has no leases, and its value is unreadable: replace it.
+    /// The value on the server is unreadable and has no CAS: replace it unconditionally.
     Replace,
     /// Another caller has the lease, or the lease was given back: request it again. A value computed without a lease is
     /// not stored.

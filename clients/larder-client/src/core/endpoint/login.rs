@@ -25,7 +25,7 @@ impl Login {
         Self { user, password }
     }
 
-    /// Checks that the user name can be sent. A space would end it.
+    /// Checks that the user name can be sent. A space would end the name.
     ///
     /// # Errors
     /// `Login`: the name is empty or contains a space.
