@@ -2,13 +2,18 @@
  *
  * This file is generated from clients/c/src by `make larder.h`.
  *
- * Each call returns a status. Statuses from LARDER_STATUS_INVALID_ARGUMENT on are errors; larder_error_message() and
- * the functions after it describe the error, to the same thread until its next call.
+ * A call is a function that returns a status. Statuses from LARDER_STATUS_INVALID_ARGUMENT on are errors;
+ * larder_error_message() and the two functions after it describe the error of the same thread's last call.
  *
- * A client may be used by any number of threads; every other handle by one thread at a time. A handle is valid until it
- * is freed. Keys and values are bytes with a given length, and may contain zeros; texts end with a zero. Calls always
- * write through their output pointers: NULL if there is no handle to return. NULL arguments are errors unless stated
- * otherwise, and freeing NULL does nothing.
+ * Clients, options and values are handles. A handle is valid until it is freed. Any number of threads may use a client
+ * at the same time; only one thread at a time may use another handle. Keys and values are bytes with a given length,
+ * and may contain zeros; texts are UTF-8 and end with a zero.
+ *
+ * A call that returns a handle sets its output pointer to NULL if it fails or finds nothing. A NULL argument is an
+ * error, unless its length or count is 0 or the function permits NULL. Freeing NULL does nothing.
+ *
+ * "Safety" lists the requirements that a function cannot check. Readable and writable targets are aligned. During the
+ * call, no other thread writes to a readable target or uses a writable one.
  */
 
 #ifndef LARDER_H
@@ -24,21 +29,21 @@ typedef enum {
   LARDER_STATUS_OK = 0,
   // The item does not exist.
   LARDER_STATUS_NOT_FOUND = 1,
-  // The item was not stored, because the condition of the call does not hold.
+  // The item was not stored, because the condition of the call does not hold: see each call.
   LARDER_STATUS_NOT_STORED = 2,
   // The item was not stored, because it was changed after its CAS was read.
   LARDER_STATUS_EXISTS = 3,
-  // The value is not a number.
+  // The value to increment or decrement is not a number.
   LARDER_STATUS_NOT_A_NUMBER = 4,
-  // An argument is NULL, is not UTF-8, or is an invalid address.
+  // An argument is NULL, a text is not UTF-8, or an address is invalid.
   LARDER_STATUS_INVALID_ARGUMENT = 16,
-  // The key is invalid.
+  // The key is empty or too long.
   LARDER_STATUS_KEY = 17,
   // The value is longer than any server accepts.
   LARDER_STATUS_VALUE_TOO_LONG = 18,
-  // The server is unreachable.
+  // The server is unreachable or refuses connections, or its name cannot be resolved.
   LARDER_STATUS_CONNECT = 19,
-  // The server is unavailable after several failures; calls fail at once for a moment.
+  // The server has failed several times in a row, so the call failed at once, without a request.
   LARDER_STATUS_UNAVAILABLE = 20,
   // All connections were in use until the deadline.
   LARDER_STATUS_POOL_TIMEOUT = 21,
@@ -52,11 +57,11 @@ typedef enum {
   LARDER_STATUS_REFUSED = 25,
   // The server reported an error of its own.
   LARDER_STATUS_SERVER = 26,
-  // The server refused the login.
+  // The server refused the login, or the user name is invalid.
   LARDER_STATUS_LOGIN = 27,
   // Another error of the client.
   LARDER_STATUS_OTHER = 28,
-  // A bug in this library.
+  // A bug in this library: the call panicked.
   LARDER_STATUS_PANIC = 29,
 } larder_status;
 
@@ -66,7 +71,7 @@ typedef struct larder_client larder_client;
 // Options for opening a client.
 typedef struct larder_options larder_options;
 
-// A value with its flags and CAS.
+// A value with its flags; with its CAS if larder_gets() or larder_gat() has read it.
 typedef struct larder_value larder_value;
 
 #ifdef __cplusplus
@@ -77,78 +82,119 @@ extern "C" {
 larder_options *larder_options_new(void);
 
 // Frees options.
+//
+// # Safety
+// `options` is NULL or valid. No thread uses it during or after the call.
 void larder_options_free(larder_options *options);
 
-// Sets the time limit of a call in milliseconds, including the wait for a connection. [Default: 1000]
+// Sets the time limit of a call in milliseconds, including the wait for a connection. 0 counts as 1. [Default: 1000]
+//
+// # Safety
+// `options` is NULL or valid, and no other thread uses it.
 larder_status larder_options_timeout(larder_options *options,
                                      uint64_t millis);
 
-// Sets the time limit for opening a connection in milliseconds, within the time limit of the call. [Default: 250]
+// Sets the time limit for opening a connection in milliseconds, within the time limit of the call. 0 counts as 1.
+// [Default: 250]
+//
+// # Safety
+// `options` is NULL or valid, and no other thread uses it.
 larder_status larder_options_connect_timeout(larder_options *options,
                                              uint64_t millis);
 
-// Gives each call a connection of a pool to itself. The pool has at most `max` connections per server; calls wait for
-// a free one. [Default: calls share up to 4 connections per server]
+// Gives each call a connection of a pool to itself. The pool has at most `max` connections per server, at least 1;
+// calls wait for a free one. [Default: calls share connections, per server as many as there are CPU cores, at most 4]
+//
+// # Safety
+// `options` is NULL or valid, and no other thread uses it.
 larder_status larder_options_pool(larder_options *options,
                                   size_t max);
 
-// Logs in on each connection with memcached's text protocol (its option -Y). Neither the user name nor the password
-// may contain spaces. [Default: no login]
+// Logs in on each connection with memcached's text protocol (its option -Y). The user name must not contain spaces;
+// memcached accepts no spaces in passwords either. larder_open() reports an invalid user name. [Default: no login]
+//
+// # Safety
+// `options` is NULL or valid, and no other thread uses it. `user` and `password` are NULL or end with a zero.
 larder_status larder_options_login(larder_options *options,
                                    const char *user,
                                    const char *password);
 
 // Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix socket. Separate the
-// addresses of several servers by commas; keys are distributed over them by rendezvous hashing, which depends only on
-// the addresses. Options may be NULL, and may be freed after the call. Connections are opened on first use.
-// larder_close() closes the client.
+// addresses of several servers by commas, in any order; rendezvous hashing distributes keys over the servers. Options
+// may be NULL, and may be freed after the call. The call resolves host names; later calls open connections when they
+// need them. larder_close() closes the client.
+//
+// # Safety
+// `address` is NULL or ends with a zero. `options` is NULL or valid, and no thread changes it during the call.
+// `client` is NULL or writable.
 larder_status larder_open(const char *address,
                           const larder_options *options,
                           larder_client **client);
 
 // Closes a client and its connections.
+//
+// # Safety
+// `client` is NULL or valid. No thread uses it during or after the call.
 void larder_close(larder_client *client);
 
-// Returns a description of the error of this thread's last call; empty if the call succeeded. Valid until the thread's
-// next call.
+// Returns a description of the error of this thread's last call; empty if the call returned no error. The text is
+// valid until the thread's next call.
 const char *larder_error_message(void);
 
-// Returns the server of the error of this thread's last call; NULL if there is none. Valid until the thread's next
-// call.
+// Returns the address of the server at which this thread's last call failed; NULL if there was no error, or if the
+// error concerns no server. The text is valid until the thread's next call.
 const char *larder_error_server(void);
 
-// Returns whether the change requested by this thread's last call may have happened despite its error. If false, it
-// has not and will not.
+// Returns whether the change requested by this thread's last call may have happened despite its error. If the call
+// failed and this is false, the change has not happened and will not.
 bool larder_error_is_ambiguous(void);
 
-// Reads the value of a key. larder_value_free() frees it.
+// Reads the value of a key; LARDER_STATUS_NOT_FOUND if the item does not exist. larder_value_free() frees the value.
+//
+// # Safety
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
 larder_status larder_get(const larder_client *client,
                          const char *key,
                          size_t key_len,
                          larder_value **value);
 
 // Like larder_get(), and also reads the CAS of the value.
+//
+// # Safety
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
 larder_status larder_gets(const larder_client *client,
                           const char *key,
                           size_t key_len,
                           larder_value **value);
 
-// Like larder_gets(), and sets the expiry of the item: in `ttl` seconds, or never with 0.
+// Like larder_gets(), and sets the expiry of the item to `ttl` seconds from now, or to never if `ttl` is 0.
+//
+// # Safety
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
 larder_status larder_gat(const larder_client *client,
                          const char *key,
                          size_t key_len,
                          uint32_t ttl,
                          larder_value **value);
 
-// Reads the values of `count` keys, with one batch of requests to each server. `values` has room for `count` values
-// and receives them in the order of the keys, NULL for missing ones. larder_value_free() frees each value.
+// Reads the values of `count` keys, with one batch of requests to each server. `values` receives `count` values in the
+// order of the keys; NULL for items that do not exist, and for all items after an error. larder_value_free() frees
+// each value.
+//
+// # Safety
+// `client` is NULL or valid. `keys` and `key_lens` are NULL or have `count` readable elements. Each key is NULL or has
+// as many readable bytes as its length. `values` is NULL or has `count` writable elements.
 larder_status larder_get_many(const larder_client *client,
                               const char *const *keys,
                               const size_t *key_lens,
                               size_t count,
                               larder_value **values);
 
-// Stores a value with flags, whether or not the item exists. It expires in `ttl` seconds, or never with 0.
+// Stores a value with flags, whether or not the item exists. The item expires in `ttl` seconds, with 0 never.
+//
+// # Safety
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
+// readable bytes.
 larder_status larder_set(const larder_client *client,
                          const char *key,
                          size_t key_len,
@@ -158,6 +204,10 @@ larder_status larder_set(const larder_client *client,
                          uint32_t flags);
 
 // Like larder_set(), but only if the item does not exist; otherwise LARDER_STATUS_NOT_STORED.
+//
+// # Safety
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
+// readable bytes.
 larder_status larder_add(const larder_client *client,
                          const char *key,
                          size_t key_len,
@@ -167,6 +217,10 @@ larder_status larder_add(const larder_client *client,
                          uint32_t flags);
 
 // Like larder_set(), but only if the item exists; otherwise LARDER_STATUS_NOT_STORED.
+//
+// # Safety
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
+// readable bytes.
 larder_status larder_replace(const larder_client *client,
                              const char *key,
                              size_t key_len,
@@ -175,8 +229,12 @@ larder_status larder_replace(const larder_client *client,
                              uint32_t ttl,
                              uint32_t flags);
 
-// Like larder_set(), but only if the present item has this CAS; otherwise LARDER_STATUS_EXISTS or
-// LARDER_STATUS_NOT_FOUND.
+// Like larder_set(), but only if the present item has this CAS. LARDER_STATUS_EXISTS if it has another CAS,
+// LARDER_STATUS_NOT_FOUND if there is no item.
+//
+// # Safety
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
+// readable bytes.
 larder_status larder_cas(const larder_client *client,
                          const char *key,
                          size_t key_len,
@@ -187,6 +245,10 @@ larder_status larder_cas(const larder_client *client,
                          uint64_t cas);
 
 // Appends bytes to a value; LARDER_STATUS_NOT_STORED if the item does not exist.
+//
+// # Safety
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `more` is NULL or has `more_len`
+// readable bytes.
 larder_status larder_append(const larder_client *client,
                             const char *key,
                             size_t key_len,
@@ -194,51 +256,88 @@ larder_status larder_append(const larder_client *client,
                             size_t more_len);
 
 // Prepends bytes to a value; LARDER_STATUS_NOT_STORED if the item does not exist.
+//
+// # Safety
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `more` is NULL or has `more_len`
+// readable bytes.
 larder_status larder_prepend(const larder_client *client,
                              const char *key,
                              size_t key_len,
                              const void *more,
                              size_t more_len);
 
-// Removes an item.
+// Removes an item; LARDER_STATUS_NOT_FOUND if it does not exist.
+//
+// # Safety
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes.
 larder_status larder_delete(const larder_client *client, const char *key, size_t key_len);
 
-// Sets the expiry of an item: in `ttl` seconds, or never with 0.
+// Sets the expiry of an item to `ttl` seconds from now, or to never if `ttl` is 0. LARDER_STATUS_NOT_FOUND if the item
+// does not exist.
+//
+// # Safety
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes.
 larder_status larder_touch(const larder_client *client,
                            const char *key,
                            size_t key_len,
                            uint32_t ttl);
 
-// Adds to a number, modulo 2^64. Writes the new number to `number`, unless that is NULL.
+// Adds to a number, modulo 2^64. If the call succeeds, writes the new number to `number`, unless that is NULL.
+// LARDER_STATUS_NOT_FOUND if the item does not exist, LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
+//
+// # Safety
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or writable.
 larder_status larder_incr(const larder_client *client,
                           const char *key,
                           size_t key_len,
                           uint64_t delta,
                           uint64_t *number);
 
-// Subtracts from a number, but not below 0. Writes the new number to `number`, unless that is NULL.
+// Subtracts from a number, but not below 0. If the call succeeds, writes the new number to `number`, unless that is
+// NULL. LARDER_STATUS_NOT_FOUND if the item does not exist, LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
+//
+// # Safety
+// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or writable.
 larder_status larder_decr(const larder_client *client,
                           const char *key,
                           size_t key_len,
                           uint64_t delta,
                           uint64_t *number);
 
-// Removes all items from every server.
+// Removes all items from every server. After an error some servers may have removed theirs.
+//
+// # Safety
+// `client` is NULL or valid.
 larder_status larder_flush(const larder_client *client);
 
-// Returns the bytes of a value; NULL if the value is NULL. They are valid until the value is freed.
+// Returns a pointer to the bytes of a value; NULL if the value is NULL. The bytes are valid until the value is freed.
+//
+// # Safety
+// `value` is NULL or valid.
 const void *larder_value_data(const larder_value *value);
 
 // Returns the length of a value in bytes; 0 if it is NULL.
+//
+// # Safety
+// `value` is NULL or valid.
 size_t larder_value_len(const larder_value *value);
 
 // Returns the flags of a value; 0 if it is NULL.
+//
+// # Safety
+// `value` is NULL or valid.
 uint32_t larder_value_flags(const larder_value *value);
 
 // Returns the CAS of a value that larder_gets() or larder_gat() has read; otherwise 0.
+//
+// # Safety
+// `value` is NULL or valid.
 uint64_t larder_value_cas(const larder_value *value);
 
 // Frees a value.
+//
+// # Safety
+// `value` is NULL or valid. No thread uses it during or after the call.
 void larder_value_free(larder_value *value);
 
 #ifdef __cplusplus

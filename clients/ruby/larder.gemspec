@@ -2,7 +2,7 @@
 
 require_relative "lib/larder/version"
 
-# The library is built from the crates of this repository, so the gem is to be used from a checkout of it.
+# The library is built from the crates of this repository, so the gem works only in a checkout of the repository.
 Gem::Specification.new do |gem|
   gem.name = "larder"
   gem.version = Larder::VERSION

@@ -28,48 +28,64 @@ pub extern "C" fn larder_options_new() -> *mut Options {
 }
 
 /// Frees options.
+///
+/// # Safety
+/// `options` is NULL or valid. No thread uses it during or after the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_options_free(options: *mut Options) {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `options` is NULL or comes from `larder_options_new`, and is not used again.
     unsafe { free(options) };
 }
 
-/// Sets the time limit of a call in milliseconds, including the wait for a connection. [Default: 1000]
+/// Sets the time limit of a call in milliseconds, including the wait for a connection. 0 counts as 1. [Default: 1000]
+///
+/// # Safety
+/// `options` is NULL or valid, and no other thread uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_options_timeout(options: *mut Options, millis: u64) -> Status {
     guarded(|| {
-        // SAFETY: as larder.h demands.
+        // SAFETY: `options` is NULL or valid, and no other thread uses it.
         unsafe { handle_mut(options) }?.timeout = Some(Duration::from_millis(millis));
         Ok(Status::Ok)
     })
 }
 
-/// Sets the time limit for opening a connection in milliseconds, within the time limit of the call. [Default: 250]
+/// Sets the time limit for opening a connection in milliseconds, within the time limit of the call. 0 counts as 1.
+/// [Default: 250]
+///
+/// # Safety
+/// `options` is NULL or valid, and no other thread uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_options_connect_timeout(
     options: *mut Options,
     millis: u64,
 ) -> Status {
     guarded(|| {
-        // SAFETY: as larder.h demands.
+        // SAFETY: `options` is NULL or valid, and no other thread uses it.
         unsafe { handle_mut(options) }?.connect_timeout = Some(Duration::from_millis(millis));
         Ok(Status::Ok)
     })
 }
 
-/// Gives each call a connection of a pool to itself. The pool has at most `max` connections per server; calls wait for
-/// a free one. [Default: calls share up to 4 connections per server]
+/// Gives each call a connection of a pool to itself. The pool has at most `max` connections per server, at least 1;
+/// calls wait for a free one. [Default: calls share connections, per server as many as there are CPU cores, at most 4]
+///
+/// # Safety
+/// `options` is NULL or valid, and no other thread uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_options_pool(options: *mut Options, max: usize) -> Status {
     guarded(|| {
-        // SAFETY: as larder.h demands.
+        // SAFETY: `options` is NULL or valid, and no other thread uses it.
         unsafe { handle_mut(options) }?.pool = Some(max);
         Ok(Status::Ok)
     })
 }
 
-/// Logs in on each connection with memcached's text protocol (its option -Y). Neither the user name nor the password
-/// may contain spaces. [Default: no login]
+/// Logs in on each connection with memcached's text protocol (its option -Y). The user name must not contain spaces;
+/// memcached accepts no spaces in passwords either. larder_open() reports an invalid user name. [Default: no login]
+///
+/// # Safety
+/// `options` is NULL or valid, and no other thread uses it. `user` and `password` are NULL or end with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_options_login(
     options: *mut Options,
@@ -77,20 +93,24 @@ pub unsafe extern "C" fn larder_options_login(
     password: *const c_char,
 ) -> Status {
     guarded(|| {
-        // SAFETY: as larder.h demands.
+        // SAFETY: `user` is NULL or ends with a zero.
         let user = unsafe { text(user) }?;
-        // SAFETY: as larder.h demands.
+        // SAFETY: `password` is NULL or ends with a zero.
         let password = unsafe { text(password) }?;
-        // SAFETY: as larder.h demands.
+        // SAFETY: `options` is NULL or valid, and no other thread uses it.
         unsafe { handle_mut(options) }?.login = Some((user.to_owned(), password.to_owned()));
         Ok(Status::Ok)
     })
 }
 
 /// Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix socket. Separate the
-/// addresses of several servers by commas; keys are distributed over them by rendezvous hashing, which depends only on
-/// the addresses. Options may be NULL, and may be freed after the call. Connections are opened on first use.
-/// larder_close() closes the client.
+/// addresses of several servers by commas, in any order; rendezvous hashing distributes keys over the servers. Options
+/// may be NULL, and may be freed after the call. The call resolves host names; later calls open connections when they
+/// need them. larder_close() closes the client.
+///
+/// # Safety
+/// `address` is NULL or ends with a zero. `options` is NULL or valid, and no thread changes it during the call.
+/// `client` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_open(
     address: *const c_char,
@@ -98,12 +118,12 @@ pub unsafe extern "C" fn larder_open(
     client: *mut *mut Client,
 ) -> Status {
     guarded(|| {
-        // SAFETY: as larder.h demands.
+        // SAFETY: `client` is NULL or writable.
         unsafe { put(client, null_mut()) }?;
-        // SAFETY: as larder.h demands.
+        // SAFETY: `address` is NULL or ends with a zero.
         let address = unsafe { text(address) }?;
         let mut builder = blocking::Client::builder(address);
-        // SAFETY: as larder.h demands.
+        // SAFETY: `options` is NULL or valid.
         if let Ok(options) = unsafe { handle(options) } {
             builder = match options.timeout {
                 Some(time) => builder.timeout(time),
@@ -123,15 +143,18 @@ pub unsafe extern "C" fn larder_open(
             };
         }
         let opened = Box::into_raw(Box::new(Client(builder.build()?)));
-        // SAFETY: as larder.h demands.
+        // SAFETY: `client` is NULL or writable.
         unsafe { put(client, opened) }?;
         Ok(Status::Ok)
     })
 }
 
 /// Closes a client and its connections.
+///
+/// # Safety
+/// `client` is NULL or valid. No thread uses it during or after the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_close(client: *mut Client) {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `client` is NULL or comes from `larder_open`, and is not used again.
     unsafe { free(client) };
 }

@@ -7,7 +7,7 @@ use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null;
 
-/// The error of a call.
+/// The error of a call. The default value stands for success.
 #[derive(Debug, Default)]
 pub(crate) struct Failure {
     status: Option<Status>,
@@ -37,12 +37,13 @@ impl From<Error> for Failure {
     }
 }
 
-/// Converts text up to its first zero byte.
+/// Converts text to a C string. The text ends at its first zero byte.
 fn text(text: &str) -> CString {
     CString::new(text.split('\0').next().unwrap_or_default()).unwrap_or_default()
 }
 
-/// Runs a call, catches panics, and stores the error of this thread.
+/// Runs a call and returns its status. Replaces the last error of this thread: by the error of the call, or by none. A
+/// panic becomes [`Status::Panic`].
 pub(crate) fn guarded(call: impl FnOnce() -> Result<Status, Failure>) -> Status {
     let panicked = || Failure::new(Status::Panic, "bug in the library: it panicked");
     let done = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(panicked()));
@@ -54,22 +55,22 @@ pub(crate) fn guarded(call: impl FnOnce() -> Result<Status, Failure>) -> Status 
     status
 }
 
-/// Returns a description of the error of this thread's last call; empty if the call succeeded. Valid until the thread's
-/// next call.
+/// Returns a description of the error of this thread's last call; empty if the call returned no error. The text is
+/// valid until the thread's next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn larder_error_message() -> *const c_char {
     LAST.with_borrow(|last| last.message.as_ptr())
 }
 
-/// Returns the server of the error of this thread's last call; NULL if there is none. Valid until the thread's next
-/// call.
+/// Returns the address of the server at which this thread's last call failed; NULL if there was no error, or if the
+/// error concerns no server. The text is valid until the thread's next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn larder_error_server() -> *const c_char {
     LAST.with_borrow(|last| last.server.as_ref().map_or(null(), |server| server.as_ptr()))
 }
 
-/// Returns whether the change requested by this thread's last call may have happened despite its error. If false, it
-/// has not and will not.
+/// Returns whether the change requested by this thread's last call may have happened despite its error. If the call
+/// failed and this is false, the change has not happened and will not.
 #[unsafe(no_mangle)]
 pub extern "C" fn larder_error_is_ambiguous() -> bool {
     LAST.with_borrow(|last| last.is_ambiguous)
@@ -83,11 +84,11 @@ mod tests {
     #[test]
     fn a_panic_becomes_a_status() {
         assert_eq!(guarded(|| panic!("not across the boundary")), Status::Panic);
-        // SAFETY: the message is valid until the next call.
+        // SAFETY: the message ends with a zero and is valid until the next `guarded`.
         let message = unsafe { CStr::from_ptr(larder_error_message()) };
         assert!(message.to_str().unwrap().contains("panicked"));
         assert_eq!(guarded(|| Ok(Status::Ok)), Status::Ok);
-        // SAFETY: as above.
+        // SAFETY: the message ends with a zero and is valid until the next `guarded`.
         assert!(unsafe { CStr::from_ptr(larder_error_message()) }.is_empty());
     }
 }

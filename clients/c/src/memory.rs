@@ -1,5 +1,5 @@
-//! Conversion of the caller's pointers to references and slices. NULL is an error; larder.h documents the other
-//! requirements.
+//! Conversion of the caller's pointers to references, slices and text. NULL is an error, except for slices of length 0
+//! and in [`free`].
 
 use crate::failure::Failure;
 use crate::status::Status;
@@ -8,38 +8,39 @@ use std::ffi::{CStr, c_char, c_void};
 /// Converts a pointer to a reference.
 ///
 /// # Safety
-/// The pointer is NULL, or its target is valid for reads while the reference is used.
+/// The pointer is NULL; or it is aligned, and its target is initialized and not written while the reference is used.
 pub(crate) unsafe fn handle<'h, T>(pointer: *const T) -> Result<&'h T, Failure> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller guarantees that `pointer` is NULL or valid for reads.
     unsafe { pointer.as_ref() }.ok_or_else(null)
 }
 
 /// Converts a pointer to a mutable reference.
 ///
 /// # Safety
-/// The pointer is NULL, or its target is valid for reads and writes, and is not used otherwise while the reference is.
+/// The pointer is NULL; or it is aligned, and its target is initialized and not used otherwise while the reference is
+/// used.
 pub(crate) unsafe fn handle_mut<'h, T>(pointer: *mut T) -> Result<&'h mut T, Failure> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller guarantees that `pointer` is NULL, or that no other code uses its target.
     unsafe { pointer.as_mut() }.ok_or_else(null)
 }
 
 /// Writes to a target that may be uninitialized.
 ///
 /// # Safety
-/// The pointer is NULL, or valid for writes.
+/// The pointer is NULL, or aligned and valid for writes.
 pub(crate) unsafe fn put<T>(pointer: *mut T, value: T) -> Result<(), Failure> {
     if pointer.is_null() {
         return Err(null());
     }
-    // SAFETY: guaranteed by the caller; the pointer is not NULL.
+    // SAFETY: `pointer` is not NULL, so the caller guarantees that it is valid for writes.
     unsafe { pointer.write(value) };
     Ok(())
 }
 
-/// Writes to `len` targets that may be uninitialized.
+/// Writes up to `len` values to consecutive targets, which may be uninitialized.
 ///
 /// # Safety
-/// The pointer is NULL, or `len` elements behind it are valid for writes.
+/// The pointer is NULL; or it is aligned, and `len` elements from it on are valid for writes.
 pub(crate) unsafe fn put_all<T>(
     pointer: *mut T,
     len: usize,
@@ -49,9 +50,9 @@ pub(crate) unsafe fn put_all<T>(
         return Err(null());
     }
     for (n, value) in values.into_iter().take(len).enumerate() {
-        // SAFETY: guaranteed by the caller; the pointer is not NULL.
+        // SAFETY: `pointer` is not NULL, so the caller guarantees `len` elements, and `n` is below `len`.
         let target = unsafe { pointer.add(n) };
-        // SAFETY: as above.
+        // SAFETY: `target` is one of the `len` elements, which are valid for writes.
         unsafe { target.write(value) };
     }
     Ok(())
@@ -60,12 +61,13 @@ pub(crate) unsafe fn put_all<T>(
 /// Converts a pointer and a length to a slice.
 ///
 /// # Safety
-/// The pointer is NULL, or `len` values behind it are valid for reads while the slice is used.
+/// The pointer is NULL; or it is aligned, and `len` values from it on belong to one allocation and are initialized and
+/// not written while the slice is used.
 pub(crate) unsafe fn slice<'s, T>(pointer: *const T, len: usize) -> Result<&'s [T], Failure> {
     match (pointer.is_null(), len) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(null()),
-        // SAFETY: guaranteed by the caller; the pointer is not NULL.
+        // SAFETY: `pointer` is not NULL, so the caller guarantees `len` values that are readable and not written.
         (false, len) => Ok(unsafe { std::slice::from_raw_parts(pointer, len) }),
     }
 }
@@ -73,21 +75,21 @@ pub(crate) unsafe fn slice<'s, T>(pointer: *const T, len: usize) -> Result<&'s [
 /// Converts a pointer and a length to bytes.
 ///
 /// # Safety
-/// As for [`slice`].
+/// As for [`slice`] of bytes.
 pub(crate) unsafe fn bytes<'s>(pointer: *const c_void, len: usize) -> Result<&'s [u8], Failure> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller gives the guarantees of `slice` for `pointer` and `len`.
     unsafe { slice(pointer.cast(), len) }
 }
 
 /// Converts a pointer to text.
 ///
 /// # Safety
-/// The pointer is NULL, or points to text that ends with a zero byte and is valid while the reference is used.
+/// The pointer is NULL, or points to bytes that end with a zero and are not written while the reference is used.
 pub(crate) unsafe fn text<'s>(pointer: *const c_char) -> Result<&'s str, Failure> {
     if pointer.is_null() {
         return Err(null());
     }
-    // SAFETY: guaranteed by the caller; the pointer is not NULL.
+    // SAFETY: `pointer` is not NULL, so the caller guarantees that its text ends with a zero.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str().map_err(|_| Failure::new(Status::InvalidArgument, "text is not UTF-8"))
 }
@@ -95,10 +97,10 @@ pub(crate) unsafe fn text<'s>(pointer: *const c_char) -> Result<&'s str, Failure
 /// Frees a pointer from [`Box::into_raw`]. Does nothing for NULL.
 ///
 /// # Safety
-/// The pointer is NULL, or comes from [`Box::into_raw`] and is not used again.
+/// The pointer is NULL, or comes from [`Box::into_raw`] for the same type and is not used again.
 pub(crate) unsafe fn free<T>(pointer: *mut T) {
     if !pointer.is_null() {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller guarantees that `pointer` comes from `Box::into_raw` and is not used again.
         drop(unsafe { Box::from_raw(pointer) });
     }
 }

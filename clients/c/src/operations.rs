@@ -10,26 +10,26 @@ use std::ffi::{c_char, c_void};
 use std::iter::repeat;
 use std::ptr::null_mut;
 
-/// Converts the client and the key of a call.
+/// Converts the client and the key of a call to references.
 ///
 /// # Safety
-/// As larder.h demands.
+/// While the references are used, `client` is NULL or valid, and `key` is NULL or has `key_len` readable bytes.
 unsafe fn target<'t>(
     client: *const Client,
     key: *const c_char,
     key_len: usize,
 ) -> Result<(&'t blocking::Client, &'t [u8]), Failure> {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `client` is NULL or valid.
     let client = unsafe { handle(client) }?;
-    // SAFETY: as larder.h demands.
+    // SAFETY: `key` is NULL or has `key_len` readable bytes.
     let key = unsafe { bytes(key.cast(), key_len) }?;
     Ok((&client.0, key))
 }
 
-/// Carries out a lookup of a key.
+/// Looks a key up with `call`, and writes the value, or NULL, to `value`.
 ///
 /// # Safety
-/// As larder.h demands.
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
 unsafe fn look_up(
     client: *const Client,
     (key, key_len): (*const c_char, usize),
@@ -37,21 +37,23 @@ unsafe fn look_up(
     call: impl FnOnce(&blocking::Client, &[u8]) -> Result<Option<Item>, Error>,
 ) -> Status {
     guarded(|| {
-        // SAFETY: as larder.h demands.
+        // SAFETY: `value` is NULL or writable.
         unsafe { put(value, null_mut()) }?;
-        // SAFETY: as larder.h demands.
+        // SAFETY: `client` is NULL or valid, and `key` is NULL or has `key_len` readable bytes.
         let (client, key) = unsafe { target(client, key, key_len) }?;
         let Some(item) = call(client, key)? else { return Ok(Status::NotFound) };
-        // SAFETY: as larder.h demands.
+        // SAFETY: `value` is NULL or writable.
         unsafe { put(value, Value::raw(item)) }?;
         Ok(Status::Ok)
     })
 }
 
-/// Carries out a store: the mode, the TTL in seconds, the flags, and the CAS that the item must have.
+/// Stores a value. The last parameter has the mode, the TTL in seconds, the flags, and the CAS that the present item
+/// must have, if any.
 ///
 /// # Safety
-/// As larder.h demands.
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
+/// readable bytes.
 unsafe fn store(
     client: *const Client,
     (key, key_len): (*const c_char, usize),
@@ -59,19 +61,19 @@ unsafe fn store(
     (mode, ttl, flags, cas): (StoreMode, u32, u32, Option<u64>),
 ) -> Status {
     guarded(|| {
-        // SAFETY: as larder.h demands.
+        // SAFETY: `client` is NULL or valid, and `key` is NULL or has `key_len` readable bytes.
         let (client, key) = unsafe { target(client, key, key_len) }?;
-        // SAFETY: as larder.h demands.
+        // SAFETY: `value` is NULL or has `value_len` readable bytes.
         let value = unsafe { bytes(value, value_len) }?;
         let request = StoreRequest { mode, key, value, ttl: Ttl::secs(ttl), flags, cas };
         Ok(client.store_one(request)?.into())
     })
 }
 
-/// Carries out an increment or decrement.
+/// Increments or decrements a number with `call`, and writes the new number to `number`, unless that is NULL.
 ///
 /// # Safety
-/// As larder.h demands.
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or writable.
 unsafe fn count(
     client: *const Client,
     (key, key_len): (*const c_char, usize),
@@ -79,11 +81,11 @@ unsafe fn count(
     call: impl FnOnce(&blocking::Client, &[u8]) -> Result<CountOutcome, Error>,
 ) -> Status {
     guarded(|| {
-        // SAFETY: as larder.h demands.
+        // SAFETY: `client` is NULL or valid, and `key` is NULL or has `key_len` readable bytes.
         let (client, key) = unsafe { target(client, key, key_len) }?;
         match call(client, key)? {
             CountOutcome::Number(_) if number.is_null() => Ok(Status::Ok),
-            // SAFETY: as larder.h demands.
+            // SAFETY: `number` is writable, because it is not NULL.
             CountOutcome::Number(counted) => unsafe { put(number, counted) }.map(|()| Status::Ok),
             CountOutcome::NotFound => Ok(Status::NotFound),
             CountOutcome::NotANumber => Ok(Status::NotANumber),
@@ -91,23 +93,26 @@ unsafe fn count(
     })
 }
 
-/// Carries out a call whose result is whether the item exists.
+/// Carries out a call that returns whether the item existed. The status is `NotFound` if it did not.
 ///
 /// # Safety
-/// As larder.h demands.
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes.
 unsafe fn find(
     client: *const Client,
     (key, key_len): (*const c_char, usize),
     call: impl FnOnce(&blocking::Client, &[u8]) -> Result<bool, Error>,
 ) -> Status {
     guarded(|| {
-        // SAFETY: as larder.h demands.
+        // SAFETY: `client` is NULL or valid, and `key` is NULL or has `key_len` readable bytes.
         let (client, key) = unsafe { target(client, key, key_len) }?;
         Ok(if call(client, key)? { Status::Ok } else { Status::NotFound })
     })
 }
 
-/// Reads the value of a key. larder_value_free() frees it.
+/// Reads the value of a key; LARDER_STATUS_NOT_FOUND if the item does not exist. larder_value_free() frees the value.
+///
+/// # Safety
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_get(
     client: *const Client,
@@ -116,14 +121,17 @@ pub unsafe extern "C" fn larder_get(
     value: *mut *mut Value,
 ) -> Status {
     let get = |client: &blocking::Client, key: &[u8]| {
-        // Sends the same request as `get`, which would not return the flags.
+        // `Client::get` sends the same request, but drops the flags.
         client.get_many(&[key]).map(|mut items| items.pop().flatten())
     };
-    // SAFETY: as larder.h demands.
+    // SAFETY: `client`, `key` and `value` are as `look_up` requires.
     unsafe { look_up(client, (key, key_len), value, get) }
 }
 
 /// Like larder_get(), and also reads the CAS of the value.
+///
+/// # Safety
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_gets(
     client: *const Client,
@@ -131,11 +139,14 @@ pub unsafe extern "C" fn larder_gets(
     key_len: usize,
     value: *mut *mut Value,
 ) -> Status {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `client`, `key` and `value` are as `look_up` requires.
     unsafe { look_up(client, (key, key_len), value, |client, key| client.gets(key)) }
 }
 
-/// Like larder_gets(), and sets the expiry of the item: in `ttl` seconds, or never with 0.
+/// Like larder_gets(), and sets the expiry of the item to `ttl` seconds from now, or to never if `ttl` is 0.
+///
+/// # Safety
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_gat(
     client: *const Client,
@@ -144,12 +155,17 @@ pub unsafe extern "C" fn larder_gat(
     ttl: u32,
     value: *mut *mut Value,
 ) -> Status {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `client`, `key` and `value` are as `look_up` requires.
     unsafe { look_up(client, (key, key_len), value, |client, key| client.gat(key, ttl)) }
 }
 
-/// Reads the values of `count` keys, with one batch of requests to each server. `values` has room for `count` values
-/// and receives them in the order of the keys, NULL for missing ones. larder_value_free() frees each value.
+/// Reads the values of `count` keys, with one batch of requests to each server. `values` receives `count` values in the
+/// order of the keys; NULL for items that do not exist, and for all items after an error. larder_value_free() frees
+/// each value.
+///
+/// # Safety
+/// `client` is NULL or valid. `keys` and `key_lens` are NULL or have `count` readable elements. Each key is NULL or has
+/// as many readable bytes as its length. `values` is NULL or has `count` writable elements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_get_many(
     client: *const Client,
@@ -159,27 +175,31 @@ pub unsafe extern "C" fn larder_get_many(
     values: *mut *mut Value,
 ) -> Status {
     guarded(|| {
-        // SAFETY: as larder.h demands.
+        // SAFETY: `values` is NULL or has `count` writable elements.
         unsafe { put_all(values, count, repeat(null_mut())) }?;
-        // SAFETY: as larder.h demands.
+        // SAFETY: `client` is NULL or valid.
         let client = unsafe { handle(client) }?;
-        // SAFETY: as larder.h demands.
+        // SAFETY: `keys` is NULL or has `count` readable elements.
         let pointers = unsafe { slice(keys, count) }?;
-        // SAFETY: as larder.h demands.
+        // SAFETY: `key_lens` is NULL or has `count` readable elements.
         let lens = unsafe { slice(key_lens, count) }?;
         let pairs = pointers.iter().zip(lens);
-        // SAFETY: as larder.h demands.
+        // SAFETY: each element of `keys` is NULL or has as many readable bytes as its element of `key_lens`.
         let keys: Result<Vec<_>, _> =
             pairs.map(|(key, len)| unsafe { bytes(key.cast(), *len) }).collect();
         let items = client.0.get_many(&keys?)?.into_iter();
         let found = items.map(|item| item.map_or(null_mut(), Value::raw));
-        // SAFETY: as larder.h demands.
+        // SAFETY: `values` is NULL or has `count` writable elements.
         unsafe { put_all(values, count, found) }?;
         Ok(Status::Ok)
     })
 }
 
-/// Stores a value with flags, whether or not the item exists. It expires in `ttl` seconds, or never with 0.
+/// Stores a value with flags, whether or not the item exists. The item expires in `ttl` seconds, with 0 never.
+///
+/// # Safety
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
+/// readable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_set(
     client: *const Client,
@@ -190,7 +210,7 @@ pub unsafe extern "C" fn larder_set(
     ttl: u32,
     flags: u32,
 ) -> Status {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `client`, `key` and `value` are as `store` requires.
     unsafe {
         let mode = StoreMode::Set;
         store(client, (key, key_len), (value, value_len), (mode, ttl, flags, None))
@@ -198,6 +218,10 @@ pub unsafe extern "C" fn larder_set(
 }
 
 /// Like larder_set(), but only if the item does not exist; otherwise LARDER_STATUS_NOT_STORED.
+///
+/// # Safety
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
+/// readable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_add(
     client: *const Client,
@@ -208,7 +232,7 @@ pub unsafe extern "C" fn larder_add(
     ttl: u32,
     flags: u32,
 ) -> Status {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `client`, `key` and `value` are as `store` requires.
     unsafe {
         let mode = StoreMode::Add;
         store(client, (key, key_len), (value, value_len), (mode, ttl, flags, None))
@@ -216,6 +240,10 @@ pub unsafe extern "C" fn larder_add(
 }
 
 /// Like larder_set(), but only if the item exists; otherwise LARDER_STATUS_NOT_STORED.
+///
+/// # Safety
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
+/// readable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_replace(
     client: *const Client,
@@ -226,15 +254,19 @@ pub unsafe extern "C" fn larder_replace(
     ttl: u32,
     flags: u32,
 ) -> Status {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `client`, `key` and `value` are as `store` requires.
     unsafe {
         let mode = StoreMode::Replace;
         store(client, (key, key_len), (value, value_len), (mode, ttl, flags, None))
     }
 }
 
-/// Like larder_set(), but only if the present item has this CAS; otherwise LARDER_STATUS_EXISTS or
-/// LARDER_STATUS_NOT_FOUND.
+/// Like larder_set(), but only if the present item has this CAS. LARDER_STATUS_EXISTS if it has another CAS,
+/// LARDER_STATUS_NOT_FOUND if there is no item.
+///
+/// # Safety
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has `value_len`
+/// readable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_cas(
     client: *const Client,
@@ -246,7 +278,7 @@ pub unsafe extern "C" fn larder_cas(
     flags: u32,
     cas: u64,
 ) -> Status {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `client`, `key` and `value` are as `store` requires.
     unsafe {
         let mode = StoreMode::Set;
         store(client, (key, key_len), (value, value_len), (mode, ttl, flags, Some(cas)))
@@ -254,6 +286,10 @@ pub unsafe extern "C" fn larder_cas(
 }
 
 /// Appends bytes to a value; LARDER_STATUS_NOT_STORED if the item does not exist.
+///
+/// # Safety
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `more` is NULL or has `more_len`
+/// readable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_append(
     client: *const Client,
@@ -262,11 +298,15 @@ pub unsafe extern "C" fn larder_append(
     more: *const c_void,
     more_len: usize,
 ) -> Status {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `client`, `key` and `more` are as `store` requires.
     unsafe { store(client, (key, key_len), (more, more_len), (StoreMode::Append, 0, 0, None)) }
 }
 
 /// Prepends bytes to a value; LARDER_STATUS_NOT_STORED if the item does not exist.
+///
+/// # Safety
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `more` is NULL or has `more_len`
+/// readable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_prepend(
     client: *const Client,
@@ -275,22 +315,29 @@ pub unsafe extern "C" fn larder_prepend(
     more: *const c_void,
     more_len: usize,
 ) -> Status {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `client`, `key` and `more` are as `store` requires.
     unsafe { store(client, (key, key_len), (more, more_len), (StoreMode::Prepend, 0, 0, None)) }
 }
 
-/// Removes an item.
+/// Removes an item; LARDER_STATUS_NOT_FOUND if it does not exist.
+///
+/// # Safety
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_delete(
     client: *const Client,
     key: *const c_char,
     key_len: usize,
 ) -> Status {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `client` and `key` are as `find` requires.
     unsafe { find(client, (key, key_len), |client, key| client.delete(key)) }
 }
 
-/// Sets the expiry of an item: in `ttl` seconds, or never with 0.
+/// Sets the expiry of an item to `ttl` seconds from now, or to never if `ttl` is 0. LARDER_STATUS_NOT_FOUND if the item
+/// does not exist.
+///
+/// # Safety
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_touch(
     client: *const Client,
@@ -298,11 +345,15 @@ pub unsafe extern "C" fn larder_touch(
     key_len: usize,
     ttl: u32,
 ) -> Status {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `client` and `key` are as `find` requires.
     unsafe { find(client, (key, key_len), |client, key| client.touch(key, ttl)) }
 }
 
-/// Adds to a number, modulo 2^64. Writes the new number to `number`, unless that is NULL.
+/// Adds to a number, modulo 2^64. If the call succeeds, writes the new number to `number`, unless that is NULL.
+/// LARDER_STATUS_NOT_FOUND if the item does not exist, LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
+///
+/// # Safety
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_incr(
     client: *const Client,
@@ -311,11 +362,15 @@ pub unsafe extern "C" fn larder_incr(
     delta: u64,
     number: *mut u64,
 ) -> Status {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `client`, `key` and `number` are as `count` requires.
     unsafe { count(client, (key, key_len), number, |client, key| client.incr(key, delta)) }
 }
 
-/// Subtracts from a number, but not below 0. Writes the new number to `number`, unless that is NULL.
+/// Subtracts from a number, but not below 0. If the call succeeds, writes the new number to `number`, unless that is
+/// NULL. LARDER_STATUS_NOT_FOUND if the item does not exist, LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
+///
+/// # Safety
+/// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_decr(
     client: *const Client,
@@ -324,15 +379,18 @@ pub unsafe extern "C" fn larder_decr(
     delta: u64,
     number: *mut u64,
 ) -> Status {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `client`, `key` and `number` are as `count` requires.
     unsafe { count(client, (key, key_len), number, |client, key| client.decr(key, delta)) }
 }
 
-/// Removes all items from every server.
+/// Removes all items from every server. After an error some servers may have removed theirs.
+///
+/// # Safety
+/// `client` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_flush(client: *const Client) -> Status {
     guarded(|| {
-        // SAFETY: as larder.h demands.
+        // SAFETY: `client` is NULL or valid.
         unsafe { handle(client) }?.0.flush()?;
         Ok(Status::Ok)
     })

@@ -10,22 +10,22 @@ pub enum Status {
     Ok = 0,
     /// The item does not exist.
     NotFound = 1,
-    /// The item was not stored, because the condition of the call does not hold.
+    /// The item was not stored, because the condition of the call does not hold: see each call.
     NotStored = 2,
     /// The item was not stored, because it was changed after its CAS was read.
     Exists = 3,
-    /// The value is not a number.
+    /// The value to increment or decrement is not a number.
     NotANumber = 4,
 
-    /// An argument is NULL, is not UTF-8, or is an invalid address.
+    /// An argument is NULL, a text is not UTF-8, or an address is invalid.
     InvalidArgument = 16,
-    /// The key is invalid.
+    /// The key is empty or too long.
     Key = 17,
     /// The value is longer than any server accepts.
     ValueTooLong = 18,
-    /// The server is unreachable.
+    /// The server is unreachable or refuses connections, or its name cannot be resolved.
     Connect = 19,
-    /// The server is unavailable after several failures; calls fail at once for a moment.
+    /// The server has failed several times in a row, so the call failed at once, without a request.
     Unavailable = 20,
     /// All connections were in use until the deadline.
     PoolTimeout = 21,
@@ -39,11 +39,11 @@ pub enum Status {
     Refused = 25,
     /// The server reported an error of its own.
     Server = 26,
-    /// The server refused the login.
+    /// The server refused the login, or the user name is invalid.
     Login = 27,
     /// Another error of the client.
     Other = 28,
-    /// A bug in this library.
+    /// A bug in this library: the call panicked.
     Panic = 29,
 }
 

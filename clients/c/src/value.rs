@@ -1,11 +1,11 @@
-//! Values that were read.
+//! Values that lookups return.
 
 use crate::memory::{free, handle};
 use larder_client::Item;
 use std::ffi::c_void;
 use std::ptr::null;
 
-/// A value with its flags and CAS.
+/// A value with its flags; with its CAS if larder_gets() or larder_gat() has read it.
 #[derive(Debug)]
 pub struct Value(pub(crate) Item);
 
@@ -15,37 +15,52 @@ impl Value {
     }
 }
 
-/// Returns the bytes of a value; NULL if the value is NULL. They are valid until the value is freed.
+/// Returns a pointer to the bytes of a value; NULL if the value is NULL. The bytes are valid until the value is freed.
+///
+/// # Safety
+/// `value` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_value_data(value: *const Value) -> *const c_void {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `value` is NULL or valid.
     unsafe { handle(value) }.map_or(null(), |value| value.0.value.as_ptr().cast())
 }
 
 /// Returns the length of a value in bytes; 0 if it is NULL.
+///
+/// # Safety
+/// `value` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_value_len(value: *const Value) -> usize {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `value` is NULL or valid.
     unsafe { handle(value) }.map_or(0, |value| value.0.value.len())
 }
 
 /// Returns the flags of a value; 0 if it is NULL.
+///
+/// # Safety
+/// `value` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_value_flags(value: *const Value) -> u32 {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `value` is NULL or valid.
     unsafe { handle(value) }.map_or(0, |value| value.0.flags)
 }
 
 /// Returns the CAS of a value that larder_gets() or larder_gat() has read; otherwise 0.
+///
+/// # Safety
+/// `value` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_value_cas(value: *const Value) -> u64 {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `value` is NULL or valid.
     unsafe { handle(value) }.map_or(0, |value| value.0.cas.unwrap_or(0))
 }
 
 /// Frees a value.
+///
+/// # Safety
+/// `value` is NULL or valid. No thread uses it during or after the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn larder_value_free(value: *mut Value) {
-    // SAFETY: as larder.h demands.
+    // SAFETY: `value` is NULL or comes from a lookup, and is not used again.
     unsafe { free(value) };
 }

@@ -48,7 +48,7 @@ enum Measure {
     EmptyLoop(WithHelp<empty_loop::Arguments>),
 }
 
-/// Adds `-h` to a subcommand of `bench`, which disables clap's `-h` because memtier's `-h` is the host.
+/// Adds `-h` to a subcommand of `bench`. `bench` disables clap's `-h`, because memtier's `-h` is the host.
 #[derive(Args, Debug)]
 struct WithHelp<A: Args> {
     #[command(flatten)]

@@ -40,15 +40,15 @@ pub struct Builder<C> {
     client: PhantomData<fn() -> C>,
 }
 
-/// The shortest timeout. No server replies in less time.
+/// The shortest timeout that the client accepts.
 const TIME_MIN: Duration = Duration::from_millis(1);
-/// The longest time: practically unlimited, and safe to add to an `Instant`.
+/// The longest timeout and lifetime: practically unlimited, and safe to add to an `Instant`.
 const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The default time between two refreshes of the server list.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The default number of shared connections per server, on machines with at least as many cores.
+/// The largest default number of shared connections per server. Machines with fewer cores have one per core.
 const SHARED_MAX: usize = 4;
 
 /// How calls use connections, and the largest number of connections per server.
@@ -75,15 +75,16 @@ pub(crate) struct Settings {
     pub(crate) idle_time_max: Duration,
     pub(crate) lifetime_max: Option<Duration>,
     pub(crate) degrades: bool,
-    /// Receives a request to refresh the list of servers after a fault, if the list is discovered.
+    /// Receives a request to refresh the list of servers after a fault. `None` if the list is not discovered.
     pub(crate) refresh: Option<Arc<RefreshSignal>>,
-    /// For [`blocking::Client`](crate::blocking::Client) only.
+    /// The waiter of [`blocking::Client`](crate::blocking::Client). `None`: threads block.
     pub(crate) waiter: Option<Arc<dyn Waiter>>,
 }
 
 impl Settings {
-    /// Returns when a connection opened at `now` expires. The time is random within a fifth, so that connections opened
-    /// together do not expire together.
+    /// Returns the time at which a connection opened at `now` expires, or `None` without a
+    /// [`lifetime`](Builder::lifetime). The time is random within the last fifth of the lifetime, so that connections
+    /// opened together do not expire together.
     pub(crate) fn expiry(&self, now: Instant) -> Option<Instant> {
         let share = 0.8 + 0.2 * rand::random::<f64>();
         self.lifetime_max.map(|lifetime| now + lifetime.mul_f64(share))
@@ -92,7 +93,7 @@ impl Settings {
     /// Returns the deadline for opening a connection, for a call with this deadline.
     ///
     /// # Errors
-    /// `Timeout`, without blame for this server, if the call has no time left.
+    /// `Timeout`, which the breaker ignores, if the call has no time left.
     pub(crate) fn connect_deadline(
         &self,
         now: Instant,
@@ -107,7 +108,7 @@ impl Settings {
 }
 
 impl<C> Builder<C> {
-    /// A builder for a client of these servers, such as `"cache:11211"` or `["cache-1", "cache-2"]`.
+    /// Creates a builder for a client of these servers, such as `"cache:11211"` or `["cache-1", "cache-2"]`.
     pub fn new(servers: impl Into<ServerList>) -> Self {
         let settings = Settings {
             timeout: Duration::from_secs(1),
@@ -164,14 +165,14 @@ impl<C> Builder<C> {
     }
 
     /// Sets the idle time after which the pool closes a connection. The pool checks this when another connection
-    /// becomes idle. [Default: 60 s]
+    /// becomes idle. Shared connections ignore it. [Default: 60 s]
     pub fn idle_time(mut self, max: Duration) -> Self {
         self.settings.idle_time_max = max;
         self
     }
 
-    /// Sets the age at which connections are closed, even if in use regularly. Each connection is closed up to a fifth
-    /// earlier. [Default: never]
+    /// Sets the age from which a connection is not used for further calls and is closed. The age of each connection is
+    /// random, up to a fifth less. [Default: never]
     pub fn lifetime(mut self, max: Duration) -> Self {
         self.settings.lifetime_max = Some(max.min(TIME_MAX));
         self
@@ -183,7 +184,8 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Sets the treatment of keys whose server is unavailable after many faults. [Default: `Failover::Fail`]
+    /// Sets the treatment of keys whose server is unavailable after several faults in a row. [Default:
+    /// `Failover::Fail`]
     pub fn failover(mut self, failover: Failover) -> Self {
         self.failover = failover;
         self
@@ -211,7 +213,8 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Returns no item instead of an error if the server of a lookup is at fault. [Default: no]
+    /// Sets whether lookups return no item instead of an error if a server is [at fault](Error::is_fault). Does not
+    /// affect `get_or_compute`, which never reports such errors. [Default: no]
     pub fn degrade(mut self, degrades: bool) -> Self {
         self.settings.degrades = degrades;
         self
@@ -242,7 +245,7 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Returns a function that builds the handshake settings for an address. Reads each file once.
+    /// Checks the login, reads the TLS files, and returns a function that builds the handshake settings for an address.
     fn handshake_configs(
         &self,
     ) -> Result<impl Fn(&Address) -> Result<HandshakeConfig, ErrorKind>, ErrorKind> {
@@ -260,7 +263,8 @@ impl<C> Builder<C> {
         })
     }
 
-    /// Builds the servers. `resolve` returns the addresses of a server that have to be known before its first use.
+    /// Builds the servers, and starts discovery if configured. `resolve` returns the socket addresses of a server that
+    /// have to be known before its first use.
     ///
     /// # Errors
     /// An address is invalid, `resolve` fails, the hashing method accepts none of the servers, a TLS file is unusable,
@@ -302,7 +306,8 @@ impl<C> Builder<C> {
         Ok(ListFinder { discovery, seeds, timeout: self.settings.connect_timeout })
     }
 
-    /// Builds the servers of a list. Servers of the old list are kept.
+    /// Builds the servers of a list. A server that the old list has under the same address is kept, with its
+    /// connections.
     fn make<S: ServerHandle>(
         &self,
         listed: &[ListedServer],
@@ -332,13 +337,13 @@ impl<C> Builder<C> {
         Ok(Servers::new(list, ring, self.failover))
     }
 
-    /// Whether the hashing method needs the addresses of the servers.
+    /// Returns whether the hashing method needs the IP addresses of the servers.
     #[cfg(feature = "tokio")]
     pub(crate) fn hashes_addresses(&self) -> bool {
         self.hashing == Hashing::Spymemcached
     }
 
-    /// The time limit of a call.
+    /// Returns the time limit of a call.
     pub(crate) fn time_max(&self) -> Duration {
         self.settings.timeout
     }
@@ -360,7 +365,7 @@ fn parse(name: &str) -> Result<Address, Error> {
     name.parse().map_err(|error| connect(io::Error::new(io::ErrorKind::InvalidInput, error)))
 }
 
-/// The ring node of a server.
+/// Returns the ring node of a server, with its first IPv4 address if the host is a name.
 fn node(address: &Address, resolved: &[SocketAddr]) -> Node {
     match address {
         Address::Unix(path) => Node::unix(path.to_string_lossy()),

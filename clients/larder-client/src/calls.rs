@@ -31,7 +31,7 @@ macro_rules! calls {
             self.call(key, Get { key, cas: true, touch: None })$($await)*
         }
 
-        /// Returns an item and sets its expiry.
+        /// Returns an item with its flags and CAS, and sets its expiry.
         ///
         /// # Errors
         /// See [`Client`].
@@ -151,7 +151,7 @@ macro_rules! calls {
 
         /// Changes a value with optimistic locking: calls `change` with the present value, stores the result by CAS,
         /// and starts over if the item was changed in between. If `change` returns `None`, the item stays as it is.
-        /// Returns the stored value.
+        /// Returns the stored value, or `None` if `change` did. Without CAS support of the server the last writer wins.
         ///
         /// # Errors
         /// See [`Client`]. Each attempt has its own deadline.
@@ -194,7 +194,8 @@ macro_rules! calls {
             self.call(key, Delete { key, compare: None, stale: None })$($await)*
         }
 
-        /// Removes an item if it has this CAS. Returns whether it was removed. Needs a server with meta commands.
+        /// Removes an item if it has this CAS. Returns false if it has another CAS or does not exist. Needs a server
+        /// with meta commands.
         ///
         /// # Errors
         /// See [`Client`].
@@ -222,7 +223,7 @@ macro_rules! calls {
             self.call(key, Touch { key, expiry: ttl.into().exptime() })$($await)*
         }
 
-        /// Adds to a number, modulo 2^64.
+        /// Adds `delta` to a number, modulo 2^64.
         ///
         /// # Errors
         /// See [`Client`].
@@ -231,7 +232,7 @@ macro_rules! calls {
             self.call(key, Count { key, down: false, delta, create: None })$($await)*
         }
 
-        /// Subtracts from a number, but not below 0.
+        /// Subtracts `delta` from a number, but not below 0.
         ///
         /// # Errors
         /// See [`Client`].
@@ -240,7 +241,8 @@ macro_rules! calls {
             self.call(key, Count { key, down: true, delta, create: None })$($await)*
         }
 
-        /// Adds to a number, or creates it as `initial` if it does not exist. Needs a server with meta commands.
+        /// Adds `delta` to a number, or creates the number as `initial` if the item does not exist. Needs a server with
+        /// meta commands.
         ///
         /// # Errors
         /// See [`Client`].

@@ -1,8 +1,8 @@
 //! Computation of missing values, for both clients. A macro writes the code, as in `calls.rs`: `computing!([] [] [F:
 //! …])`, where `F` is the computation.
 //!
-//! Each client implements these itself: `pause`, which sleeps, and `wait_for_flight`, which waits for a computation of this
-//! process.
+//! Each client implements two methods itself: `pause`, which sleeps, and `wait_for_flight`, which waits for a
+//! computation of this process.
 
 use crate::core::flight::{ComputePermit, Flights};
 use crate::item::Item;
@@ -29,7 +29,8 @@ impl Computing {
 pub(crate) enum ComputeStep<T> {
     /// Return this value.
     Value(T),
-    /// Compute the value. The second field is the old value, if there is one; other callers get it until then.
+    /// Compute the value. The second field is the old value, if there is one; other callers get it until the new one is
+    /// stored.
     Compute(ComputePermit, Option<T>),
 }
 
@@ -38,7 +39,7 @@ pub(crate) fn as_value(item: &Item) -> Option<Bytes> {
     Some(item.value.clone())
 }
 
-/// The item of a value of bytes.
+/// Returns an item with this value and flags of 0.
 pub(crate) fn as_item(value: &Bytes) -> Result<Item, crate::Error> {
     Ok(Item { value: value.clone(), flags: 0, cas: None })
 }
@@ -51,8 +52,8 @@ macro_rules! computing {
         /// there is an old value, because it is [stale](Lease::stale), expires [soon](Lease::early) or was
         /// [invalidated](Self::invalidate), the others get the old value at once. If the computation fails or its
         /// caller gives up, a waiting caller continues with its own `compute`. If the computation fails while there is
-        /// an old value, this caller gets the error, and the others get the old value until it expires. A value whose
-        /// key was invalidated, removed or stored during the computation is returned, but not stored.
+        /// an old value, this caller gets the error, and the others get the old value until it expires. If the key was
+        /// invalidated, removed or stored during a computation with a lease, the value is returned, but not stored.
         ///
         /// The computation has no deadline. Callers in the same process wait for it without limit. Callers in other
         /// processes wait up to the timeout of a call; then they compute the value themselves and do not store it.
@@ -60,11 +61,11 @@ macro_rules! computing {
         ///
         /// If the cache fails, the value is computed, once for all concurrent callers of this process, and not stored.
         ///
-        /// While a caller computes a value for the first time, other calls find an empty item. Servers without meta
-        /// commands have no leases: there each process computes the value, and the first one stores it.
+        /// While a caller computes a value for the first time, other calls, such as `get`, find an empty item. Servers
+        /// without meta commands have no leases: there each process computes the value, and the first one stores it.
         ///
         /// # Errors
-        /// `compute` failed, or the cache cannot be used: look_up [`ComputeError`].
+        /// `compute` failed, or the call failed before it could compute: see [`ComputeError`].
         pub $($async)? fn get_or_compute<V: Into<Bytes>, E, $($compute)*>(
             &self,
             key: impl AsRef<[u8]>,
@@ -81,7 +82,8 @@ macro_rules! computing {
             }
         }
 
-        /// Returns the value, or the permission to compute it.
+        /// Returns the value, or the permit to compute it. Waits while another caller computes it and there is no old
+        /// value.
         pub(crate) $($async)? fn obtain<T>(
             &self,
             key: Key<'_>,
@@ -112,7 +114,8 @@ macro_rules! computing {
             }
         }
 
-        /// Waits for the computation of another process, by polling the server.
+        /// Polls the server until the key has a value or this caller gets the lease. Returns the permit at once if its
+        /// condition is not `Retry`, and after the timeout of a call.
         $($async)? fn wait_for_lease<T>(
             &self,
             permit: ComputePermit,
@@ -146,7 +149,7 @@ macro_rules! computing {
             Ok(ComputeStep::Compute(permit, None))
         }
 
-        /// Looks the key up with a lease, and removes a value that `read` rejects.
+        /// Looks the key up with a lease. Removes a value that `read` rejects.
         $($async)? fn look_up<T>(
             &self,
             key: Key<'_>,
@@ -180,7 +183,7 @@ macro_rules! computing {
             Ok(item.map_or(LeaseAnswer::Missing, LeaseAnswer::Value))
         }
 
-        /// Stores a computed value and gives it to waiting callers; after an error lets another caller compute.
+        /// Stores a computed value and gives it to waiting callers. After an error, lets another caller compute.
         pub(crate) $($async)? fn finish<T, E>(
             &self,
             permit: ComputePermit,

@@ -28,14 +28,15 @@ pub enum Discovery {
     Cluster,
 }
 
-/// The shortest time between two refreshes.
+/// The shortest time between two refreshes, unless the interval is shorter.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// The longest accepted reply, in bytes.
+/// The length in bytes after which a reply is no longer read.
 const REPLY_LEN_MAX: usize = 1 << 20;
 
 /// A list of servers with its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VersionedList {
+    /// The version of the list, which grows with each change. Always 0 for `Dns`.
     pub(crate) version: u64,
     pub(crate) servers: Vec<ListedServer>,
 }
@@ -53,7 +54,7 @@ impl ListFinder {
     /// Returns the current list.
     ///
     /// # Errors
-    /// The last error, if no server can be resolved or queried.
+    /// `Dns`: a name cannot be resolved. `Cluster`: no server returned a list; this is the last error.
     pub(crate) fn find(&self) -> io::Result<VersionedList> {
         match self.discovery {
             Discovery::Dns => self.resolve(),
@@ -159,8 +160,8 @@ fn parse(reply: &[u8]) -> Option<VersionedList> {
     servers.filter(|servers| !servers.is_empty()).map(|servers| VersionedList { version, servers })
 }
 
-/// Spawns the thread that refreshes the list until the client is closed or dropped. `make` builds the servers of a list
-/// and keeps those of the present list.
+/// Spawns the thread that refreshes the list until the client is closed or dropped. `make` builds the servers of a
+/// list, and keeps those that the present list has, too. If it returns `None`, the present list stays.
 ///
 /// # Errors
 /// The thread cannot be spawned.

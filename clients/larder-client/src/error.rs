@@ -11,10 +11,11 @@ use thiserror::Error as ThisError;
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
-    /// The server of the call.
+    /// The server of the call. `None` if the call failed before a server was chosen.
     server: Option<Arc<str>>,
     is_ambiguous: bool,
-    /// Whether another call has reported the same event. The breaker and metrics of the server ignore such an error.
+    /// Whether the error is no evidence of another fault: another call reports the same event, or this call had too
+    /// little time. The breaker ignores such an error; metrics count it.
     pub(crate) is_echo: bool,
 }
 
@@ -101,7 +102,7 @@ impl<E> From<Error> for ComputeError<E> {
 
 impl ErrorKind {
     /// The names of all kinds with which a call to a server can fail. The other kinds occur before a server is chosen,
-    /// or after its reply.
+    /// or while a codec converts a value.
     pub(crate) const NAMES: [&str; 12] = [
         "connect",
         "login",
@@ -150,22 +151,23 @@ impl Error {
         Self { kind, server: None, is_ambiguous, is_echo: false }
     }
 
-    /// An error after which no change has happened.
+    /// Creates an error after which no change has happened or will happen.
     pub(crate) fn definite(kind: ErrorKind) -> Self {
         Self::new(kind, false)
     }
 
-    /// Marks the error: the change may have happened.
+    /// Marks the change as one that may have happened.
     pub(crate) fn ambiguous(self) -> Self {
         Self { is_ambiguous: true, ..self }
     }
 
-    /// Marks the error as another report of the same event.
+    /// Marks the error as no evidence of another fault: the breaker ignores it.
     #[must_use]
     pub(crate) fn echo(self) -> Self {
         Self { is_echo: true, ..self }
     }
 
+    /// Sets the server, unless the error already names one.
     pub(crate) fn of(mut self, server: &Arc<str>) -> Self {
         self.server.get_or_insert_with(|| Arc::clone(server));
         self

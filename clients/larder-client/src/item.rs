@@ -13,7 +13,8 @@ pub struct Item {
     pub value: Bytes,
     /// The client flags: a number that is stored with the value.
     pub flags: u32,
-    /// The CAS unique, which changes with each change of the item. `None` unless the call requested it.
+    /// The CAS unique, which changes with each change of the item. `None` if the call did not request it, or the server
+    /// sent none.
     pub cas: Option<u64>,
 }
 
@@ -29,7 +30,7 @@ pub enum StoreOutcome {
     NotStored,
     /// The item is not stored, because it was changed after its CAS was read.
     Exists,
-    /// The item is not stored, because it does not exist.
+    /// Nothing is stored, because there is no item whose CAS could be compared.
     NotFound,
 }
 
@@ -61,7 +62,7 @@ pub struct StoreRequest<'a> {
     pub key: &'a [u8],
     /// The value, or the bytes to append or prepend.
     pub value: &'a [u8],
-    /// How long the item lives. Append and prepend ignore it.
+    /// The lifetime of the item. Append and prepend ignore it.
     pub ttl: Ttl,
     /// The client flags. Append and prepend ignore them.
     pub flags: u32,
@@ -95,17 +96,17 @@ impl Default for Time {
 }
 
 impl Ttl {
-    /// The item lives until it is evicted.
+    /// The item never expires.
     pub const FOREVER: Self = Self(Time::Secs(0));
 
-    /// A number of seconds; 0 is [`FOREVER`](Self::FOREVER).
+    /// Creates a TTL in seconds; 0 is [`FOREVER`](Self::FOREVER).
     #[must_use]
     pub const fn secs(secs: u32) -> Self {
         Self(Time::Secs(secs))
     }
 
-    /// A memcached exptime that is sent unchanged: up to 30 days it is seconds from now on, a higher number is a Unix
-    /// time, 0 is [`FOREVER`](Self::FOREVER), and a negative number expires the item at once.
+    /// Creates a TTL from a memcached exptime, which is sent unchanged: up to 30 days it is seconds from now on, a
+    /// higher number is a Unix time, 0 is [`FOREVER`](Self::FOREVER), and a negative number expires the item at once.
     #[must_use]
     pub const fn from_exptime(number: i64) -> Self {
         Self(Time::Exptime(number))
@@ -149,7 +150,7 @@ impl From<u32> for Ttl {
     }
 }
 
-/// An item to store, without flags.
+/// Returns an item to store, with flags of 0.
 pub(crate) fn new_item(value: &[u8], ttl: impl Into<Ttl>) -> NewItem<'_> {
     NewItem { expiry: ttl.into().exptime(), ..NewItem::of(value) }
 }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 /// Encryption and trusted authorities of connections, for [`Builder::tls`](crate::Builder::tls).
 ///
-/// The client speaks TLS 1.2 and 1.3. The server's certificate must be signed by a CA that the system trusts, or by one
-/// in [`ca_file`](Self::ca_file), and must name the host of the server's address, or
+/// The client speaks TLS 1.2 and 1.3. The server's certificate must be signed by a CA that the system trusts (with
+/// [`ca_file`](Self::ca_file): by one in that file), and must name the host of the server's address, or
 /// [`server_name`](Self::server_name). The client checks this before it sends any byte of a request.
 ///
 /// ```no_run
@@ -33,7 +33,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// TLS that trusts the CAs of the system.
+    /// Creates settings that trust the CAs of the system.
     pub fn new() -> Self {
         Self::default()
     }

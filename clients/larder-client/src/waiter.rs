@@ -27,16 +27,16 @@ pub struct WaitCondition<'w> {
 /// The readiness of a socket to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// A read.
+    /// The socket can be read.
     Read,
-    /// A write.
+    /// The socket can be written.
     Write,
-    /// Either of them.
+    /// The socket can be read or written.
     Both,
 }
 
 impl WaitCondition<'_> {
-    /// The socket to wait for. `None` if the call waits for another thread.
+    /// Returns the socket to wait for, or `None` if the call waits for another thread.
     #[must_use]
     pub fn socket(&self) -> Option<(BorrowedFd<'_>, Readiness)> {
         self.socket

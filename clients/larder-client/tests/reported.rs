@@ -1,6 +1,6 @@
 //! Reports through the crates `metrics` and `tracing`: they equal the client's own metrics and contain no secrets.
 //!
-//! A separate program, because it installs the process-wide recorder and subscriber.
+//! This test is a separate program, because it installs the process-wide recorder and subscriber.
 
 #[path = "it/common/mod.rs"]
 mod common;
@@ -20,7 +20,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// The exporter of this process.
+/// Returns the exporter of this process.
 fn exporter() -> &'static PrometheusHandle {
     static EXPORTER: OnceLock<PrometheusHandle> = OnceLock::new();
     EXPORTER.get_or_init(|| PrometheusBuilder::new().install_recorder().unwrap())

@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyInt, PyString};
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// Practically unlimited.
+/// The time limit in place of none: practically unlimited.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 type Object<'py> = Bound<'py, PyAny>;
@@ -37,7 +37,7 @@ pub(crate) fn defaults<'py>(
     Ok((value, cas).into_pyobject(py)?.into_any())
 }
 
-/// The result of a store in pymemcache.
+/// Converts the outcome of a store to pymemcache's result: `None` if the item does not exist.
 pub(crate) fn outcome(stored: StoreOutcome) -> Option<bool> {
     match stored {
         StoreOutcome::Stored => Some(true),
@@ -46,7 +46,7 @@ pub(crate) fn outcome(stored: StoreOutcome) -> Option<bool> {
     }
 }
 
-/// The exception for an invalid argument, with the text that a server would send.
+/// Returns the exception for an invalid argument, with the text that a server would send.
 pub(crate) fn refused(py: Python<'_>, words: &str) -> PyErr {
     MemcacheClientError::new_err(PyBytes::new(py, words.as_bytes()).unbind())
 }
@@ -62,7 +62,7 @@ pub(crate) fn integer<'a, 'py>(
     })
 }
 
-/// Reads an argument in seconds or as a Unix time. The default is 0.
+/// Reads an argument in seconds or as a Unix time: a memcached exptime. The default is 0.
 pub(crate) fn ttl(name: &str, value: Option<Object<'_>>) -> PyResult<Ttl> {
     let Some(value) = value else { return Ok(Ttl::FOREVER) };
     let number = integer(name, &value)?.extract();

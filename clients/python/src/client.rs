@@ -32,7 +32,7 @@ pub(crate) struct BaseClient {
 
 #[derive(Debug)]
 struct Settings {
-    /// The server as Python has it.
+    /// The server as a Python object: a pair of host and port, or a path.
     server: Py<PyAny>,
     address: String,
     timeout: Duration,
@@ -443,7 +443,7 @@ impl BaseClient {
         self.connected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the client, after building it if necessary.
+    /// Returns the client, after building it if necessary. Building releases the interpreter's lock.
     fn client(&self, py: Python<'_>) -> PyResult<blocking::Client> {
         if let Some(client) = &*self.connected() {
             return Ok(client.clone());
@@ -536,7 +536,7 @@ impl BaseClient {
         Ok(self.forgive(py, found())?.unwrap_or_else(|| PyDict::new(py)))
     }
 
-    /// With `ignore_exc`, converts exceptions to misses.
+    /// With `ignore_exc`, converts exceptions to misses, except those that end the program.
     fn forgive<T>(&self, py: Python<'_>, found: PyResult<Option<T>>) -> PyResult<Option<T>> {
         match found {
             // Exceptions that end the program, such as `KeyboardInterrupt`, pass.

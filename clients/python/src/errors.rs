@@ -53,7 +53,8 @@ create_exception!(
     "The server closed the connection."
 );
 
-/// Converts an error to an exception. Its attribute `is_ambiguous` says whether the change may have happened.
+/// Converts an error to an exception. The attribute `is_ambiguous` of the exception says whether the change may have
+/// happened.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let raised = of_kind(py, error);
     // Not every exception class accepts attributes.
@@ -88,7 +89,7 @@ fn system_error(error: &io::Error, text: String) -> PyErr {
     }
 }
 
-/// The text of a server's error without `CLIENT_ERROR` or `SERVER_ERROR`: bytes, as in pymemcache.
+/// Returns the text of a server's error without `CLIENT_ERROR` or `SERVER_ERROR`: bytes, as in pymemcache.
 fn words(py: Python<'_>, line: &str) -> Py<PyBytes> {
     let words = line.split_once(' ').map_or(line, |(_, words)| words);
     PyBytes::new(py, words.as_bytes()).unbind()

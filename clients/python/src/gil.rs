@@ -52,12 +52,12 @@ pub(crate) struct Gil {
 #[derive(Debug)]
 struct Last {
     thread: ThreadId,
-    /// The time at which another thread last waited.
+    /// The time of the last change from another thread to this one. `None` if no other thread has waited.
     other: Option<Instant>,
 }
 
 impl Gil {
-    /// Returns whether no other thread has waited recently.
+    /// Records a wait of this thread. Returns whether no other thread has waited within [`TOGETHER`].
     fn is_alone(&self, now: Instant) -> bool {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let thread = thread::current().id();

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use std::borrow::Cow;
 
-/// The longest key, including its prefix.
+/// The longest key in bytes, including its prefix.
 const LEN_MAX: usize = 250;
 
 /// The rules and the prefix of keys.
@@ -17,10 +17,11 @@ pub(crate) struct KeyRules {
 }
 
 impl KeyRules {
-    /// Returns the bytes of a key: without a prefix those of the Python object, which are not copied.
+    /// Checks a key and returns its bytes, with the prefix. Without a prefix the bytes of the Python object are not
+    /// copied.
     ///
     /// # Errors
-    /// `MemcacheIllegalInputError`; `TypeError` if the key is neither `str` nor `bytes`.
+    /// `MemcacheIllegalInputError` if the key breaks a rule; `TypeError` if it is neither `str` nor `bytes`.
     pub(crate) fn check<'a>(&self, key: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
         let bytes = self.encode(key)?;
         let bytes = if self.prefix.is_empty() {

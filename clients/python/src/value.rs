@@ -12,12 +12,12 @@ use pyo3::types::{PyBytes, PyString};
 pub(crate) struct Values {
     /// An object with `serialize` and `deserialize`. `None`: values are bytes and are not converted.
     pub(crate) serde: Option<Py<PyAny>>,
-    /// The encoding of values other than bytes.
+    /// The encoding of values other than bytes, which are converted to text first.
     pub(crate) encoding: String,
 }
 
 impl Values {
-    /// Serializes a value to bytes and flags. `flags` override those of the serializer.
+    /// Serializes a value to bytes and flags. `flags`, if given, override those of the serializer.
     ///
     /// # Errors
     /// `MemcacheIllegalInputError` if the text cannot be encoded; exceptions of the serializer.
@@ -55,7 +55,7 @@ impl Values {
         Ok(encoded.cast_into()?)
     }
 
-    /// Returns the value of an item.
+    /// Returns the value of an item; without a serde, the stored bytes.
     ///
     /// # Errors
     /// Exceptions of the deserializer.

@@ -15,7 +15,7 @@ from server import LARDERD, Server, wait_until  # noqa: E402
 
 from larder_client import PooledClient  # noqa: E402
 
-#: The programs that scripts/test-python has found or built.
+#: The larderd that scripts/test-python has found or built: the release build, or else the debug build.
 LARDERD = next((path for path in [LARDERD, LARDERD.parents[1] / "debug" / "larderd"] if path.exists()), LARDERD)
 
 #: Long, so that no test fails because the machine is busy.
@@ -23,7 +23,7 @@ PATIENT = {"timeout": 60.0, "connect_timeout": 60.0}
 
 
 def start(kind, **settings):
-    """A server as a context manager."""
+    """Returns a server as a context manager."""
     if kind == "larderd":
         return Server(LARDERD, **settings)
     program = shutil.which("memcached")

@@ -107,7 +107,7 @@ def test_a_call_cancelled_before_it_is_sent_is_not_sent(run):
     async def main():
         with Fake(b"STORED\r\n", b"END\r\n") as fake:
             client = Client(fake.address, **PATIENT)
-            # While there is no connection, and in the iteration that would send it.
+            # Cancelled while there is no connection, and in the iteration that would send the call.
             for round in range(2):
                 wanted = asyncio.create_task(client.set("a", "1") if round == 0 else client.get("a"))
                 given_up = asyncio.create_task(client.set("b", "2"))

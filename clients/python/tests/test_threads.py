@@ -152,7 +152,7 @@ INTERRUPTED = """
 import os, signal, sys, threading
 from larder_client import PooledClient
 
-# A shell that runs the tests in the background may have made it ignored.
+# A shell that runs the tests in the background may have set the signal to be ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 client = PooledClient(sys.argv[1], max_pool_size=1, timeout=None)
@@ -222,7 +222,8 @@ def test_signal_handlers_may_make_calls(size):
             if len(fake.requests) < 2:
                 signal.setitimer(signal.ITIMER_REAL, 0.1)
                 return
-            # The server replies to it only after the interrupted call.
+            # The reply to the interrupted call arrives 0.1 s later. On a shared connection the reply to the nested call
+            # follows it.
             answers = threading.Timer(0.1, fake.connections[0].sendall, [b"VALUE key 0 1\r\nx\r\nEND\r\n"])
             fake.answers.append(b"VALUE other 0 1\r\ny\r\nEND\r\n")
             if size is None:
@@ -282,7 +283,7 @@ def in_child(work):
 
 
 def sockets():
-    """The sockets of this process."""
+    """Returns the sockets of this process."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         # One of the descriptors was the directory.

@@ -16,17 +16,19 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, TryFromFloatSecsError};
 
-/// The connections to a client's servers. They are opened on first use, also after `close`.
+/// The connections to a client's servers. Calls open them when they need them, also after `close`.
 #[derive(Debug)]
 #[magnus::wrap(class = "Larder::Connections", free_immediately)]
 struct Connections {
     builder: Builder<Client>,
-    /// The size of the pool. `None`: threads share one connection per server.
+    /// The size of the pool per server. `None`: threads share one connection per server, and fibers have a pool of
+    /// [`FIBERS_MAX`].
     max: Option<usize>,
-    /// The client with a shared connection. The GVL guards it: it is never released while the cell is borrowed.
+    /// The client with a shared connection per server. The GVL guards both cells: it is never released while one is
+    /// borrowed. `None` before the first call and after `close`.
     shared: RefCell<Option<Client>>,
-    /// The client with a pool, also for fibers. A fiber that waits for a shared connection could not be woken by the
-    /// fiber that reads.
+    /// The client with a pool. Fibers use it, too: the fiber that reads a shared connection could not wake another
+    /// fiber that waits for a reply. `None` before the first call and after `close`.
     pooled: RefCell<Option<Client>>,
 }
 
@@ -55,8 +57,8 @@ pub(crate) fn define(ruby: &Ruby) -> Result<(), Error> {
 
 impl Connections {
     /// Creates the connections to servers, which are pairs of an address and a weight. `timeout` is in seconds. `max`
-    /// is the pool size per server, or `nil` for one shared connection. `failover` moves keys of an unreachable server
-    /// to others. `login` is the user and password for each connection.
+    /// is the pool size per server, or `nil` for one shared connection per server. `failover` moves keys of an
+    /// unavailable server to others. `login` is the user and password for each connection.
     fn new(
         ruby: &Ruby,
         servers: Vec<(String, u32)>,
@@ -81,7 +83,8 @@ impl Connections {
         Ok(Self { builder, max, shared: RefCell::default(), pooled: RefCell::default() })
     }
 
-    /// Returns the client. The first call resolves host names, which may take long, so it releases the GVL.
+    /// Returns the client, after building it if necessary. Building resolves host names, which may take long, so it
+    /// releases the GVL.
     fn client(&self, ruby: &Ruby) -> Result<Client, Error> {
         let is_shared = self.max.is_none() && !gvl::has_fibers();
         let cell = if is_shared { &self.shared } else { &self.pooled };
@@ -117,7 +120,7 @@ impl Connections {
         }
     }
 
-    /// Returns a value with its flags and CAS.
+    /// Returns a value, its flags and its CAS; `nil` if the item does not exist.
     fn get(ruby: &Ruby, this: &Self, key: RString) -> Result<Option<RArray>, Error> {
         let key = key.to_bytes();
         let item = this.call(ruby, |client| client.gets(&key))?;
@@ -130,7 +133,7 @@ impl Connections {
         item.map(|item| parts(ruby, &item)).transpose()
     }
 
-    /// Returns the items of several keys. Keys of unreachable servers have no items.
+    /// Returns the items of several keys, in order; `nil` for missing items and for keys of servers at fault.
     fn get_many(ruby: &Ruby, this: &Self, keys: RArray) -> Result<RArray, Error> {
         let keys: Result<Vec<_>, Error> = keys
             .into_iter()
@@ -146,7 +149,8 @@ impl Connections {
     }
 
     /// Stores an item. The `mode` is "set", "add", "replace", "append" or "prepend". With a CAS, stores only if the
-    /// present item has it.
+    /// present item has that CAS. Returns whether the item was stored, or `nil` if there is no item with a CAS to
+    /// compare.
     #[expect(clippy::too_many_arguments, reason = "the parameters of the Ruby method")]
     fn store(
         ruby: &Ruby,
@@ -247,7 +251,7 @@ fn parts(ruby: &Ruby, item: &Item) -> Result<RArray, Error> {
     Ok(parts)
 }
 
-/// Whether an item was stored; `nil` if it does not exist.
+/// Returns whether an item was stored; `None` if it does not exist.
 fn outcome(stored: StoreOutcome) -> Option<bool> {
     match stored {
         StoreOutcome::Stored => Some(true),

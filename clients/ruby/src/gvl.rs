@@ -15,8 +15,8 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 thread_local! {
-    /// The exception that interrupted a call. While it is here, the GVL is held and no Ruby code runs, so the garbage
-    /// collector need not know it.
+    /// The exception that interrupted a call. While it is stored here, the thread holds the GVL and runs no Ruby code,
+    /// so no garbage collection can free it.
     static PENDING: RefCell<Option<Error>> = const { RefCell::new(None) };
 }
 
@@ -43,30 +43,39 @@ fn keep(error: Error) -> Pending {
 pub(crate) const READ: c_int = rb_sys::RB_WAITFD_IN as c_int;
 pub(crate) const WRITE: c_int = rb_sys::RB_WAITFD_OUT as c_int;
 
-/// Waits until a socket is ready, at most for `time`. With a fiber scheduler other fibers run during the wait.
+/// Waits until a socket is ready, at most for `time`, without the GVL. With a fiber scheduler other fibers run during
+/// the wait.
+///
+/// # Errors
+/// The wait was interrupted.
 #[expect(deprecated, reason = "its successors need an IO object for each socket")]
 pub(crate) fn wait_for(fd: BorrowedFd<'_>, events: c_int, time: Duration) -> Result<(), Pending> {
     let secs = time.as_secs().try_into().unwrap_or(i64::MAX);
     let mut time = timeval { tv_sec: secs, tv_usec: time.subsec_micros().into() };
     let wait = || {
-        // SAFETY: the thread is Ruby's and has the GVL; the socket is open while it is borrowed. The jump of an
-        // exception passes no frame with anything to drop.
+        // SAFETY: the thread is Ruby's and has the GVL; `fd` is borrowed, so its socket is open; `time` outlives the
+        // call. The jump of an exception passes no frame with anything to drop.
         unsafe { rb_sys::rb_wait_for_single_fd(fd.as_raw_fd(), events, &raw mut time) };
         Qnil.into()
     };
     protect(wait).map(drop).map_err(keep)
 }
 
-/// Runs a closure that uses nothing of Ruby without the GVL. An interrupt unparks the thread.
+/// Runs `work`, which must not use Ruby, without the GVL. An interrupt unparks the thread.
+///
+/// # Errors
+/// The call was interrupted. `work` may not have run.
 pub(crate) fn without(mut work: impl FnMut() + Send) -> Result<(), Pending> {
     unsafe extern "C" fn work_on(data: *mut c_void) -> *mut c_void {
-        // SAFETY: `data` is the closure below, which outlives the call, and has no other references.
+        // SAFETY: `data` points to `work` of the enclosing function, which outlives the call and is not used otherwise
+        // during it.
         let work = unsafe { &mut *data.cast::<&mut (dyn FnMut() + Send)>() };
         work();
         null_mut()
     }
     unsafe extern "C" fn unpark(data: *mut c_void) {
-        // SAFETY: `data` is the thread below. Ruby calls this only while it waits.
+        // SAFETY: `data` points to `thread` of the enclosing function. Ruby calls this only before
+        // `rb_thread_call_without_gvl` returns, so the thread lives.
         unsafe { &*data.cast::<Thread>() }.unpark();
     }
     let thread = thread::current();
@@ -74,8 +83,9 @@ pub(crate) fn without(mut work: impl FnMut() + Send) -> Result<(), Pending> {
     let data = from_mut(&mut work).cast::<c_void>();
     let thread = from_ref(&thread).cast_mut().cast::<c_void>();
     let call = || {
-        // SAFETY: the thread is Ruby's and has the GVL; both pointers are valid until this returns. A panic of the
-        // closure ends the process. The jump of an exception passes no frame with anything to drop.
+        // SAFETY: the thread is Ruby's and has the GVL. `data` and `thread` point to variables that outlive the call. A
+        // panic in `work_on` aborts the process, because it cannot unwind from an `extern "C"` function. The jump of an
+        // exception passes no frame with anything to drop.
         unsafe { rb_sys::rb_thread_call_without_gvl(Some(work_on), data, Some(unpark), thread) };
         Qnil.into()
     };
@@ -88,19 +98,23 @@ pub(crate) fn has_fibers() -> bool {
 }
 
 fn scheduler() -> VALUE {
-    // SAFETY: the thread is Ruby's and has the GVL. The function raises no exceptions.
+    // SAFETY: the thread is Ruby's and has the GVL. `rb_fiber_scheduler_current` raises no exceptions.
     unsafe { rb_sys::rb_fiber_scheduler_current() }
 }
 
-/// Lets other fibers run for `time`, if the thread has a fiber scheduler; otherwise returns false.
+/// Lets other fibers run for `time` and returns true. Returns false at once if the thread has no fiber scheduler.
+///
+/// # Errors
+/// The wait was interrupted.
 pub(crate) fn let_fibers_run(time: Duration) -> Result<bool, Pending> {
     if !has_fibers() {
         return Ok(false);
     }
     let sleep = || {
-        // SAFETY: as above; this makes a number.
+        // SAFETY: the thread is Ruby's and has the GVL. The jump of an exception passes no frame with anything to drop.
         let time = unsafe { rb_sys::rb_float_new(time.as_secs_f64()) };
-        // SAFETY: as above; the jump of an exception passes no frame with anything to drop.
+        // SAFETY: the thread is Ruby's and has the GVL; it has a scheduler, and `time` is a Ruby number. The jump of an
+        // exception passes no frame with anything to drop.
         unsafe { rb_sys::rb_fiber_scheduler_kernel_sleep(scheduler(), time) }
     };
     protect(sleep).map(|_| true).map_err(keep)

@@ -1,7 +1,8 @@
 //! The native part of `Larder::Client`: requests and replies as bytes. Options, keys, values and the rest of dalli's
 //! interface are in Ruby (`lib/larder`).
 //!
-//! All functions are called with Ruby's global VM lock (GVL). Threads release it while they wait ([`waiter`]).
+//! Ruby calls the methods while the thread holds the global VM lock (GVL). Methods release the lock while they wait
+//! ([`waiter`]).
 
 mod connections;
 mod failure;

@@ -12,14 +12,14 @@ const SPIN: Duration = Duration::from_micros(40);
 /// The mean response time above which threads do not poll.
 const SLOW_MICROS: u32 = 80;
 
-/// One of this many waits polls anyway, to find out whether replies have become faster. Waits without polling do not
-/// show that: they last until the thread gets the GVL back.
+/// One of this many waits polls even if replies are slow, to find out whether they have become faster. Waits without
+/// polling do not show that: they last until the thread gets the GVL back.
 const PROBE: u32 = 16;
 
 /// The interval at which fibers check for a connection of another fiber.
 const FIBER_PAUSE: Duration = Duration::from_millis(1);
 
-/// A waiter that waits like Ruby's own I/O.
+/// A waiter that waits like Ruby's own I/O: other threads or fibers run, and interrupts end the wait.
 #[derive(Debug, Default)]
 pub(crate) struct RubyWaiter {
     /// A moving average of response times, in microseconds.
@@ -79,7 +79,7 @@ impl RubyWaiter {
     }
 }
 
-/// Waits until another thread, or another fiber of this thread, returns its connection.
+/// Waits until another thread, or another fiber of this thread, returns a connection to the pool or delivers a reply.
 fn wait_for_thread(waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Pending> {
     if gvl::let_fibers_run(FIBER_PAUSE.min(time))? {
         waiting.poll(Duration::ZERO);

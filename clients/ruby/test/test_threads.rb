@@ -32,7 +32,7 @@ class ThreadsTest < Minitest::Test
   def finish(thread)
     assert thread.join(PATIENCE)
   rescue IOError
-    # The interrupt arrived before the thread started.
+    # The interrupt arrived before the thread had started.
   end
 
   def test_killed_threads_of_a_pool_mix_up_no_values
@@ -153,7 +153,7 @@ class ThreadsTest < Minitest::Test
   def test_the_main_thread_can_be_interrupted
     script = <<~RUBY
       require "larder"
-      # A shell that runs the tests in the background may have made it ignored.
+      # A shell that runs the tests in the background may have set the signal to be ignored.
       trap("INT", "DEFAULT")
       cache = Larder::Client.new([#{@silent.address.inspect}], socket_timeout: #{LONG})
       begin

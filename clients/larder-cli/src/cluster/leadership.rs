@@ -26,15 +26,19 @@ impl GroupSnapshot {
         self.view.record.as_ref().ok_or_else(no_record)
     }
 
-    /// Returns the live process of a node, or an error if etcd has no live record of it.
+    /// Returns the live process of a node.
+    ///
+    /// # Errors
+    /// A message if etcd has no live record of the node.
     pub(super) fn live(&self, node: &str) -> Result<Process, String> {
         let boot = self.view.live.get(node);
         let not_alive = || format!("{node} is not alive according to etcd");
         boot.map(|boot| Process { node: node.to_owned(), boot: *boot }).ok_or_else(not_alive)
     }
 
-    /// Waits until `leader` is no longer the leader, after a transfer request in its epoch `requested`, and prints the
-    /// new leader. Returns false after [`TRANSFER_REQUEST_SECS`] without a new leader.
+    /// Waits until another process than `leader` leads, and prints the new leader. Returns false after
+    /// [`TRANSFER_REQUEST_SECS`] without one. `requested` is the epoch of the transfer request; in a higher epoch the
+    /// request is repeated.
     fn wait_for_other_leader(
         &mut self,
         leader: &Process,
@@ -66,7 +70,8 @@ impl GroupSnapshot {
     }
 }
 
-/// Requests the leader to transfer leadership to a node, or to any in-sync node, and waits for the new leader.
+/// Requests the leader to transfer leadership to the node `to`, or to any in-sync node if `None`, and waits for the new
+/// leader.
 pub(super) fn transfer_leadership(
     mut snapshot: GroupSnapshot,
     to: Option<String>,
@@ -98,7 +103,11 @@ pub(super) fn transfer_leadership(
     Err(format!("leadership transfer timed out: no in-sync member took over from {}", leader.node))
 }
 
-/// Writes a record with the node as leader, for a group without a live leader or in-sync node.
+/// Makes a live node the leader of a group whose leader and in-sync nodes are all dead.
+///
+/// # Errors
+/// A message if the leader or an in-sync node is alive, the node is not alive, or the group has changed since the
+/// snapshot.
 pub(super) fn promote(
     mut snapshot: GroupSnapshot,
     node: &str,

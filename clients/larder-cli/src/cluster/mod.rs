@@ -104,7 +104,7 @@ fn ack_help(mode: AckMode) -> &'static str {
     }
 }
 
-/// Runs a subcommand and prints its result.
+/// Runs a subcommand and prints the result.
 ///
 /// # Errors
 /// A message for the operator.

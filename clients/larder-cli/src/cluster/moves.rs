@@ -8,19 +8,19 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Instant;
 
-/// How many times [`Cluster::change`] tries to replace the shard map while other commands change it.
+/// How many times [`Cluster::change`] tries to replace the shard map while other commands or leaders replace it.
 const SWAPS_MAX: usize = 10;
 
 /// The moves that a command plans.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MovePlan<'a> {
-    /// Moves this many slots to the group, or as many as it lacks of an even share.
+    /// Moves this many slots to the group. `None`: as many as the group lacks of an even share.
     MoveTo(&'a str, Option<usize>),
     /// Moves all slots of the group to other groups.
     Drain(&'a str),
 }
 
-/// Plans moves, and waits until they are done if `waits`.
+/// Plans moves, and waits until they are done if `waits`. Prints the plan, the progress and the outcome.
 pub(super) fn run_moves(
     at: &ClusterArguments,
     plan: &MovePlan<'_>,
@@ -49,7 +49,7 @@ pub(super) fn run_moves(
     writeln!(out, "{}", plan.outcome(&map)).map_err(message)
 }
 
-/// Cancels all planned moves.
+/// Cancels all planned moves, and prints the number of their slots.
 pub(super) fn cancel_moves(at: &ClusterArguments, out: &mut impl Write) -> Result<(), String> {
     let (_, cancelled) = Cluster::new(at)?.change(|map| Ok(map.cancel()))?;
     let printed = match cancelled {
@@ -67,7 +67,7 @@ impl MovePlan<'_> {
         }
     }
 
-    /// Whether the plan drains an existing group that has no slots.
+    /// Returns whether the plan drains an existing group that has no slots.
     fn is_drained(&self, map: &ShardMap, groups: &BTreeMap<String, GroupView>) -> bool {
         matches!(*self, Self::Drain(group) if groups.contains_key(group) && map.slots_of(group).is_empty())
     }
@@ -79,7 +79,7 @@ impl MovePlan<'_> {
         }
     }
 
-    /// The message after the moves are done.
+    /// Returns the message after the moves are done.
     fn outcome(&self, map: &ShardMap) -> String {
         match *self {
             Self::MoveTo(group, _) => {
@@ -89,7 +89,7 @@ impl MovePlan<'_> {
         }
     }
 
-    /// The error message if the moves cannot be planned, with a remedy.
+    /// Returns the error message if the moves cannot be planned, with a remedy.
     fn refusal(&self, map: &ShardMap, error: &PlanError) -> String {
         match (error, *self) {
             (PlanError::InProgress(count, group), _) => {
@@ -115,7 +115,10 @@ impl MovePlan<'_> {
     }
 }
 
-/// Checks that a group has a live leader, because the leader imports the slots.
+/// Checks that a group has a live leader, which is needed to import slots.
+///
+/// # Errors
+/// A message with a remedy if it has none.
 fn check_leader(group: &str, view: Option<&GroupView>) -> Result<(), String> {
     match view.and_then(|view| view.record.as_ref().map(|record| (view, record))) {
         None => Err(format!("group {group} has no leader to import slots: start its nodes first")),
@@ -139,8 +142,12 @@ impl Cluster {
         Ok(Self { map: EtcdShardMap::new(at.etcd()?, name.clone()), name })
     }
 
-    /// Replaces the map by a changed one, unless `change` leaves it as it was. Returns the new map and the result of
-    /// `change`, which runs again if another command has replaced the map in between.
+    /// Changes the shard map in etcd, unless `change` leaves it as it was. Returns the new map and the result of
+    /// `change`. If another command or a leader replaces the map between the read and the write, `change` runs again on
+    /// the new map.
+    ///
+    /// # Errors
+    /// The error of `change`, or a message: etcd failed, there is no map, or it was replaced [`SWAPS_MAX`] times.
     fn change<T>(
         &mut self,
         change: impl Fn(&mut ShardMap) -> Result<T, String>,
@@ -164,6 +171,9 @@ impl Cluster {
     }
 
     /// Waits until the planned moves of a map are done, prints the progress, and returns the final map.
+    ///
+    /// # Errors
+    /// A message if the moves were cancelled, or the map was unreadable for long.
     fn wait_for_moves(&mut self, map: &ShardMap, out: &mut impl Write) -> Result<ShardMap, String> {
         let mut watch = MoveWatch::new(map, Instant::now());
         loop {

@@ -15,21 +15,22 @@ const ETCD_FAILURE_MAX: Duration = Duration::from_secs(10);
 pub(super) struct MoveWatch {
     /// The planned slots, by destination group.
     planned: BTreeMap<String, SlotSet>,
-    /// The number of planned slots that had not moved at the last read.
+    /// The number of planned slots that had yet to move at the last successful read.
     left: usize,
-    /// The time of the last change of `left`.
+    /// The time of the last change of `left`, at first the start.
     changed: Instant,
+    /// Whether the hint about a stall was returned. It is returned once.
     has_warned: bool,
-    /// The time of the last read.
+    /// The time of the last successful read of the map, at first the start.
     last_read: Instant,
 }
 
 /// The state of the moves after a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MoveState {
-    /// Some slots have yet to move. The text, if any, is to be printed.
+    /// Some slots have yet to move. The command prints the text, if there is one.
     InProgress(Option<String>),
-    /// All slots have moved.
+    /// All planned slots have moved.
     Done,
 }
 
@@ -45,7 +46,7 @@ impl MoveWatch {
     /// Compares the current map with the plan.
     ///
     /// # Errors
-    /// A message if some planned slots have not moved and are no longer planned.
+    /// A message if some planned slots have neither moved nor are still planned.
     pub(super) fn handle_map(&mut self, now: Instant, map: &ShardMap) -> Result<MoveState, String> {
         self.last_read = now;
         let (moved, left) = self.count(map);
@@ -69,7 +70,7 @@ impl MoveWatch {
         Ok(MoveState::InProgress(is_stalled.then(|| stall_message(map))))
     }
 
-    /// Handles a failed read of the map.
+    /// Handles a failed read of the map with the message `error`.
     ///
     /// # Errors
     /// A message if all reads have failed for [`ETCD_FAILURE_MAX`].

@@ -41,7 +41,7 @@ impl Bench {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
 
-    /// A count of all commands together, from the JSON results.
+    /// Returns a count of all commands together, from the JSON results.
     fn total(&self, figure: &str) -> u64 {
         self.json["median"]["commands"]["total"][figure].as_u64().unwrap()
     }

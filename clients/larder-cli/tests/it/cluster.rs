@@ -1,5 +1,5 @@
 //! Tests `larder cluster` with a real etcd and without servers: the tests write the records that leaders would write.
-//! Without an etcd binary, these tests pass without running.
+//! If etcd is not installed, the tests pass without checking anything.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::etcd_server::{Server, TIMEOUT, start};
@@ -19,7 +19,7 @@ fn larder(server: &Server, line: &str) -> Command {
     command
 }
 
-/// Runs a command to its end and returns its output, or its error.
+/// Runs a command to its end. Returns the standard output if it succeeds, otherwise the standard error.
 fn run(server: &Server, line: &str) -> Result<String, String> {
     let output = larder(server, line).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim_end().to_owned();
@@ -50,14 +50,14 @@ impl Running {
         Self { child, lines }
     }
 
-    /// The next line of output, or an empty string at the end.
+    /// Returns the next line of output, or an empty string at the end.
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    /// Waits for the end; returns whether the command succeeded, and its error.
+    /// Waits until the command ends. Returns whether it succeeded, and the standard error.
     fn end(mut self) -> (bool, String) {
         assert_eq!(self.line(), "");
         let mut error = String::new();
@@ -104,7 +104,7 @@ impl FakeNodes for Server {
         group.swap(revision, &record).unwrap().expect("no other process changes it");
     }
 
-    /// Writes the record without an etcd lease, which might end while the machine is busy.
+    /// Writes the record without an etcd lease, which might expire while the machine is busy.
     fn show_alive(&self, group: &str, process: &Process) {
         let key = BASE64.encode(format!("/larder/1/demo/live/{group}/{}", process.node));
         let value = BASE64.encode(format!("{:016x}", process.boot));
@@ -118,8 +118,8 @@ fn process(node: &str, boot: u64) -> Process {
     Process { node: node.to_owned(), boot }
 }
 
-/// Starts etcd with a cluster in which each group has a live leader, named `n` and the group's name, and an even share
-/// of the slots.
+/// Starts etcd with a cluster in which each group has a live leader and an even share of the slots. The leader's name
+/// is `n` followed by the group's name. `None` if etcd is not installed.
 fn start_cluster(groups: &[&str]) -> Option<Server> {
     let server = start()?;
     let mut map = ShardMap::single_group(groups[0]);
@@ -194,7 +194,7 @@ fn impossible_moves_are_refused() {
     let under_way = "2048 slots have yet to move to group 1: wait for them, or use cancel-moves";
     check_error(&server, "move --to 0 --count 1", under_way);
     check_error(&server, "drain 1", under_way);
-    // The destination of a drained group's slots has no live leader.
+    // The group to which the slots would move has no live leader.
     server.finish_next_move();
     server.lead("1", 2, &process("n2", 1));
     check_error(&server, "drain 0", &not_alive.replace("n1", "n2"));

@@ -35,8 +35,9 @@ use std::time::{Duration, Instant};
 /// The future of a call may be dropped at any time, for example by a timeout. The requested change may or may not have
 /// happened then.
 ///
-/// All calls can fail for these reasons: the server is unreachable or unavailable after many faults, the deadline has
-/// passed, the connection failed, or the server refused the request or reported an error (see [`ErrorKind`]).
+/// A call fails if its key or value is invalid, its server is unreachable or unavailable after several faults in a row,
+/// the deadline has passed, the connection failed, the server refused the request or reported an error, or the client
+/// is closed (see [`ErrorKind`]).
 #[derive(Clone, Debug)]
 pub struct Client {
     group: Arc<ServerSet<Server>>,
@@ -44,11 +45,13 @@ pub struct Client {
 }
 
 impl Builder<Client> {
-    /// Builds the client. It resolves names and opens connections on first use. (spymemcached's hashing needs
-    /// addresses, so with it this call resolves names, and blocks.)
+    /// Builds the client. Calls resolve names and open connections when they need them. This function blocks while it
+    /// resolves names if the hashing method is spymemcached's, and while it waits for the first list with
+    /// [`discovery`](Builder::discovery).
     ///
     /// # Errors
-    /// An address is invalid, or the hashing method does not support the weights.
+    /// An address or the login is invalid, a TLS file is unusable, no server has a weight above 0, the hashing method
+    /// does not support the weights, a name cannot be resolved, or discovery finds no list.
     pub fn build(self) -> Result<Client, Error> {
         let hashes_addresses = self.hashes_addresses();
         let resolve = move |address: &Address| match address {
@@ -180,7 +183,8 @@ impl Client {
         self.group.metrics()
     }
 
-    /// Returns the number of connections (open or opening), of idle ones, and of calls waiting for one.
+    /// Returns the number of connections, of idle ones, and of calls waiting for one. A pool also counts connections
+    /// that are being opened; shared connections count no waiting calls.
     #[must_use]
     pub fn connections(&self) -> (usize, usize, usize) {
         self.group.connections()

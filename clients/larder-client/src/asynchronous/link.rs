@@ -16,7 +16,7 @@ pub(crate) type Link = link::Link<Stream>;
 
 impl Link {
     /// Sends the requests of an operation and reads the replies. If the future is dropped, the connection stays
-    /// unsettled.
+    /// unsettled, so that the pool closes it.
     ///
     /// # Errors
     /// [`FailedCall`].
@@ -49,7 +49,7 @@ impl Link {
             if self.connection.is_settled() {
                 return Ok(output);
             }
-            // After unexpected bytes behind the reply, the reply may belong to another request, too.
+            // Unexpected bytes follow the reply, so the reply itself may belong to another request.
             return Err(CallFailure::Reply(ReplyFailure::unexpected(shown(&reply))));
         }
     }

@@ -26,7 +26,8 @@ pub(crate) struct Pool {
     recorder: Arc<ServerRecorder>,
 }
 
-/// A connection of a pool, or the right to open one. Dropping it returns the connection to the pool.
+/// A connection of a pool, or the right to open one. Dropping it returns a usable connection to the pool, and closes
+/// another one.
 #[derive(Debug)]
 pub(crate) struct PooledConnection<'p> {
     pool: &'p Pool,

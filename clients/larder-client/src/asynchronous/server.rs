@@ -128,7 +128,8 @@ impl Server {
         })
     }
 
-    /// Returns the output and the time of the reply. `pooled` receives the pooled connection.
+    /// Carries out an operation. Returns the output and the time at which the reply was read. `pooled` receives the
+    /// connection of a pool.
     async fn transact<'s, O: Operation>(
         &'s self,
         admission: &mut Admission<'_>,
@@ -170,7 +171,8 @@ impl Server {
             if !broken.is_usable {
                 pooled.close(CloseReason::of(broken.error.kind()));
             }
-            // The server has closed the idle connection. Opening another one shows whether the server still works.
+            // Repeats the call if the server had closed the idle connection: opening another one shows whether the
+            // server still works.
             if !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }

@@ -1,4 +1,4 @@
-//! Shared connections to one server: the requests of all callers leave in one write.
+//! Shared connections to one server: the requests of several callers leave in one write.
 //!
 //! A task per connection owns the socket. Callers add their requests to its queue and wait for the replies.
 
@@ -32,22 +32,23 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 struct Slot {
     connection: Mutex<Option<SharedConnection>>,
-    /// Held while a call opens the connection. Contains the error of the last attempt.
+    /// Held while a call opens the connection. Contains the error of the last failed attempt.
     opening: tokio::sync::Mutex<Option<Error>>,
-    /// The number of failed attempts to open the connection.
+    /// The number of attempts to open the connection that failed before their deadline.
     failures: AtomicU64,
     /// The number of calls that use the connection or wait until it is open.
     calls: AtomicUsize,
 }
 
-/// A handle of a connection for callers. Dropping the last handle closes the connection.
+/// A handle of a connection for callers. After the last handle is dropped, the connection is closed once no call is
+/// under way.
 #[derive(Clone, Debug)]
 struct SharedConnection(Arc<Sender>);
 
 #[derive(Debug)]
 struct Sender {
     state: Arc<State>,
-    /// The time from which no further calls use the connection.
+    /// The time from which no further calls use the connection. `None` without a limit.
     expires: Option<Instant>,
 }
 
@@ -55,7 +56,7 @@ struct Sender {
 #[derive(Debug)]
 struct State {
     queue: Mutex<QueueState>,
-    /// Notified when there are requests to send, or no more callers.
+    /// Notified when there are requests to send, or when the last handle is dropped.
     changed: Notify,
     /// Whether the connection has delivered a reply.
     has_answered: AtomicBool,
@@ -69,7 +70,7 @@ struct QueueState {
     close_reason: Option<CloseReason>,
 }
 
-/// Receives the replies of a call and the time at which they were read.
+/// Delivers to a caller the replies and the time at which they were read.
 type Ticket = oneshot::Sender<(CallReplies, Instant)>;
 
 /// A socket, the time at which it expires, and its entry in the metrics.
@@ -123,8 +124,8 @@ impl Shared {
             if !broken.is_usable {
                 slot.close(&connection, CloseReason::of(broken.error.kind()));
             }
-            // The connection ended before it read the request. Opening another one shows whether the server still
-            // works.
+            // Repeats the call once if a connection that worked before was lost without a reply: opening another one
+            // shows whether the server still works.
             if is_repeated || !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }
@@ -132,7 +133,8 @@ impl Shared {
         }
     }
 
-    /// Returns the slot with the fewest calls. An empty slot is used once all others are busy.
+    /// Returns the slot with the fewest calls. A slot without a connection counts as one with [`CALLS_BUSY`] calls, so
+    /// it is used once the others have that many.
     fn slot(&self) -> &Slot {
         let load = |slot: &&Slot| {
             let calls = slot.calls.load(Ordering::Relaxed);
@@ -164,7 +166,7 @@ impl Slot {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the connection, if it is open.
+    /// Returns the connection, if it is open. Removes an expired or closed one from the slot.
     fn open_connection(&self) -> Option<SharedConnection> {
         let mut connection = self.lock();
         if let Some(old) = connection
@@ -175,8 +177,8 @@ impl Slot {
         connection.clone()
     }
 
-    /// Returns the connection, after opening it if necessary. One of the concurrent calls opens it; if that fails, all
-    /// of them get the same error.
+    /// Returns the connection, after opening it if necessary. One of the concurrent calls opens it. If that fails
+    /// before the deadline of that call, the calls that waited for it get the same error.
     async fn connection(
         &self,
         deadline: Instant,
@@ -210,7 +212,7 @@ impl Slot {
         Ok(connection)
     }
 
-    /// Makes the next call open another connection.
+    /// Removes a connection from its slot for `reason`, so that the next call opens another one.
     fn close(&self, connection: &SharedConnection, reason: CloseReason) {
         connection.0.state.closes(reason);
         self.lock().take_if(|other| Arc::ptr_eq(&other.0, &connection.0));

@@ -39,8 +39,8 @@ impl Stream {
     /// Connects to an endpoint and completes the handshake.
     ///
     /// # Errors
-    /// `Connect`: the server is unreachable until the deadline. If all its addresses fail, the name is resolved again
-    /// in the background. `Login`.
+    /// `Connect`: there is no connection by the deadline, or the handshake failed. If no address of a name accepts, a
+    /// task resolves the name again. `Login`: the server refused the login.
     pub(crate) async fn connect(
         endpoint: &Arc<Endpoint>,
         deadline: Instant,
@@ -110,7 +110,8 @@ impl Stream {
     /// Returns whether there is nothing to read, not even the end of the connection, and the socket's runtime still
     /// works. Asks the system, because the runtime's readiness may be outdated.
     ///
-    /// The connection failed.
+    ///
+    /// # Errors
     /// The connection failed.
     pub(crate) fn is_quiet(&self) -> io::Result<bool> {
         if self.socket.has_lost_runtime() {

@@ -36,8 +36,9 @@ use std::time::{Duration, Instant};
 /// Keys have 1 to 250 bytes. The client sends keys with spaces or control characters in base64, which needs a server
 /// with meta commands (memcached 1.6 or later) and limits them to 186 bytes.
 ///
-/// All calls can fail for these reasons: the server is unreachable or unavailable after many faults, the deadline has
-/// passed, the connection failed, or the server refused the request or reported an error (see [`ErrorKind`]).
+/// A call fails if its key or value is invalid, its server is unreachable or unavailable after several faults in a row,
+/// the deadline has passed, the connection failed, the server refused the request or reported an error, or the client
+/// is closed (see [`ErrorKind`]).
 #[derive(Clone, Debug)]
 pub struct Client {
     group: Arc<ServerSet<Server>>,
@@ -52,10 +53,12 @@ impl Builder<Client> {
         self
     }
 
-    /// Builds the client. It opens connections on first use.
+    /// Builds the client. Calls open connections when they need them. This function blocks while it resolves names, and
+    /// while it waits for the first list with [`discovery`](Builder::discovery).
     ///
     /// # Errors
-    /// An address is invalid, a name cannot be resolved, or the hashing method does not support the weights.
+    /// An address or the login is invalid, a name cannot be resolved, a TLS file is unusable, no server has a weight
+    /// above 0, the hashing method does not support the weights, or discovery finds no list.
     pub fn build(self) -> Result<Client, Error> {
         Ok(Client {
             computing: Computing::new(self.time_max()),
@@ -120,7 +123,7 @@ impl Client {
         self.many_unless(keys, cas, |_| false)
     }
 
-    /// Returns the items of several keys. Keys of servers whose error `is_ignored` accepts have no items.
+    /// Returns the items of several keys. If `is_ignored` accepts the error of a server, its keys have no items.
     fn many_unless<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -144,7 +147,7 @@ impl Client {
         Ok(found)
     }
 
-    /// Stores items, in one write to each server. Returns the outcomes in order.
+    /// Stores items, with one batch of requests to each server. Returns the outcomes in order.
     ///
     /// # Errors
     /// See [`Client`]. Some of the items may have been stored.
@@ -155,7 +158,7 @@ impl Client {
         }))
     }
 
-    /// Removes items, in one write to each server. Returns for each key whether the item existed.
+    /// Removes items, with one batch of requests to each server. Returns for each key whether the item existed.
     ///
     /// # Errors
     /// See [`Client`]. Some of the items may have been removed.
@@ -166,7 +169,7 @@ impl Client {
         }))
     }
 
-    /// Carries out operations on keys. Returns the outputs in order.
+    /// Carries out operations on keys, as one batch per server. Returns the outputs in order.
     fn batch<'k, O: Operation + Clone>(
         &self,
         operations: impl Iterator<Item = Result<(Key<'k>, O), Error>>,
@@ -194,7 +197,8 @@ impl Client {
         self.group.metrics()
     }
 
-    /// Returns the number of connections (open or opening), of idle ones, and of threads waiting for one.
+    /// Returns the number of connections, of idle ones, and of threads waiting for one. A pool also counts connections
+    /// that are being opened; shared connections count no waiting calls.
     #[must_use]
     pub fn connections(&self) -> (usize, usize, usize) {
         self.group.connections()
@@ -210,9 +214,9 @@ impl Wake for Unpark {
     }
 }
 
-/// Carries out an operation on each server, within the time limit of a call. Sends all requests before it waits for the
-/// first reply. Connections are taken in the order of the server list, so calls cannot deadlock on each other's
-/// connections.
+/// Carries out an operation on each server, within the time limit of a call. Starts all of them before it waits for the
+/// first reply: opens connections if necessary, and sends as much as fits. Takes connections in the order of the server
+/// list, so that calls cannot deadlock on each other's connections.
 fn call_servers<'s, O: Operation>(
     operations: impl Iterator<Item = (&'s Server, O)>,
 ) -> Vec<Result<O::Output, Error>> {

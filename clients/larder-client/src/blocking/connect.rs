@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 /// The pause before another attempt to connect to a unix socket whose backlog is full.
 const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 
-/// Connects to one of the addresses of an endpoint.
+/// Connects to the first address of an endpoint that accepts.
 ///
 /// # Errors
-/// `Connect`: all addresses failed until the deadline. The name is resolved again in the background. `Interrupted`.
+/// `Connect`: no address accepted by the deadline. A thread resolves the name again. `Interrupted`.
 pub(crate) fn connect(
     endpoint: &Arc<Endpoint>,
     deadline: Instant,
@@ -115,7 +115,7 @@ fn resolve_again(endpoint: &Arc<Endpoint>) {
     drop(std::thread::Builder::new().name("larder-resolve".to_owned()).spawn(lookup));
 }
 
-/// Resolves a name.
+/// Returns the socket addresses of a server; none for a unix socket.
 ///
 /// # Errors
 /// The name cannot be resolved.

@@ -17,7 +17,7 @@ pub(super) const LATE_MAX: Duration = Duration::from_millis(10);
 pub(crate) type Link = link::Link<Stream>;
 
 impl Link {
-    /// Adds the requests of an operation, and sends as much as fits.
+    /// Adds the requests of an operation, and sends as much as fits without waiting.
     pub(crate) fn start<O: Operation>(&mut self, operation: &mut O) -> Progress {
         operation.encode(&mut self.connection);
         let mut progress = Progress::default();
@@ -56,7 +56,7 @@ impl Link {
             if self.connection.is_settled() {
                 return Ok(output);
             }
-            // After unexpected bytes behind the reply, the reply may belong to another request, too.
+            // Unexpected bytes follow the reply, so the reply itself may belong to another request.
             return Err(CallFailure::Reply(ReplyFailure::unexpected(shown(&reply))));
         }
     }

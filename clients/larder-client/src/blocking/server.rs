@@ -252,7 +252,8 @@ impl Server {
             if !broken.is_usable {
                 pooled.close(CloseReason::of(broken.error.kind()));
             }
-            // The server has closed the idle connection. Opening another one shows whether the server still works.
+            // Repeats the call if the server had closed the idle connection: opening another one shows whether the
+            // server still works.
             if !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }

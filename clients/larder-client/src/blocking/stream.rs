@@ -1,4 +1,4 @@
-//! A socket, with or without TLS, as a thread uses it.
+//! A blocking socket, with or without TLS.
 
 use super::connect::connect;
 use super::wait::Wait;
@@ -25,7 +25,7 @@ const TIMEOUT_SLACK: Duration = Duration::from_millis(2);
 /// The shortest timeout of a socket. The system could round a shorter one to zero, which means no timeout.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
-/// Sends without blocking. A closed connection is an error instead of SIGPIPE.
+/// Flags for sending without blocking. A closed connection is an error instead of SIGPIPE.
 #[cfg(not(target_vendor = "apple"))]
 const AT_ONCE: MsgFlags = MsgFlags::MSG_DONTWAIT.union(MsgFlags::MSG_NOSIGNAL);
 #[cfg(target_vendor = "apple")]
@@ -43,7 +43,7 @@ pub(crate) struct Stream {
     wait: Wait,
 }
 
-/// The read timeout that a socket has at present.
+/// The read timeout that a socket has at present. `None` before the first blocking read.
 #[derive(Debug, Default)]
 pub(crate) struct ReadTimeout(Option<Duration>);
 
@@ -71,7 +71,8 @@ impl Stream {
     /// Connects to an endpoint and completes the handshake.
     ///
     /// # Errors
-    /// `Connect`: the server is unreachable until the deadline. `Login`, `Interrupted`.
+    /// `Connect`: there is no connection by the deadline, or the handshake failed. `Login`: the server refused the
+    /// login. `Interrupted`.
     pub(crate) fn connect(
         endpoint: &Arc<Endpoint>,
         deadline: Instant,
@@ -89,7 +90,7 @@ impl Stream {
         Ok(Self { socket: Arc::new(socket), tls, timeout, wait: wait.clone() })
     }
 
-    /// The socket, for threads that wait for it while others use the stream.
+    /// Returns the socket, for threads that wait for it while others use the stream.
     pub(crate) fn socket(&self) -> &Arc<Socket> {
         &self.socket
     }

@@ -1,4 +1,4 @@
-//! WaitCondition for a socket or for another thread.
+//! Waits of blocking calls: for a socket, or for another thread.
 
 use crate::error::ErrorKind;
 use crate::waiter::{Interrupted, Readiness, WaitCondition, Waiter};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How threads wait: they block, or a [`Waiter`] waits.
+/// How threads wait: with a [`Waiter`], or, if `None`, by blocking.
 #[derive(Clone, Debug)]
 pub(crate) struct Wait(pub(crate) Option<Arc<dyn Waiter>>);
 
@@ -19,7 +19,7 @@ impl Wait {
         self.0.is_none()
     }
 
-    /// Waits until a socket is ready. Returns its readiness, which may be empty.
+    /// Waits until a socket is ready. Returns the readiness, which is empty if the wait ended early.
     ///
     /// # Errors
     /// `Timeout`, `Interrupted`, or an error of the system.
@@ -88,7 +88,8 @@ impl Wait {
         ready
     }
 
-    /// Waits until this thread is unparked, at most for `time`. May return earlier.
+    /// Waits until this thread is unparked, at most for `time`. May return earlier. With a [`Waiter`] also returns when
+    /// `is_over` returns true.
     ///
     /// # Errors
     /// `Interrupted`.

@@ -4,7 +4,8 @@ use super::{Codec, CodecError, DECOMPRESSED_LEN_MAX, InvalidValue};
 use bytes::Bytes;
 use lz4_flex::block::{compress_prepend_size, decompress_into, uncompressed_size};
 
-/// Compresses the bytes of another codec with LZ4 if there are at least 2 KiB and compression saves at least a tenth.
+/// Compresses the bytes of another codec with LZ4 if there are at least 2 KiB, no more than the [`limit`](Self::limit),
+/// and compression saves at least a tenth.
 ///
 /// Bit 31 of the flags marks compressed values. Their bytes are the length in four bytes, little-endian, and an LZ4
 /// block.
@@ -33,13 +34,14 @@ const LEN_MIN: usize = 2 << 10;
 const RATIO_MAX: usize = 255;
 
 impl<C> Compressed<C> {
-    /// Compresses the output of `codec`.
+    /// Creates a codec that compresses the output of `codec`.
     pub fn new(codec: C) -> Self {
         Self { codec, len_max: DECOMPRESSED_LEN_MAX }
     }
 
-    /// Limits the length of values after decompression. Longer values are [`InvalidValue::TooLong`], without memory
-    /// being allocated for them. [Default: [`DECOMPRESSED_LEN_MAX`]]
+    /// Limits the length in bytes of values after decompression. Longer values are [`InvalidValue::TooLong`], and no
+    /// memory is allocated for them. Values longer than the limit are stored uncompressed. [Default:
+    /// [`DECOMPRESSED_LEN_MAX`]]
     #[must_use]
     pub fn limit(self, len_max: usize) -> Self {
         Self { len_max, ..self }
@@ -103,7 +105,7 @@ mod tests {
         (bytes, flags)
     }
 
-    /// Incompressible bytes.
+    /// Returns incompressible bytes.
     fn noise(len: usize) -> Vec<u8> {
         let mut state = 1_u64;
         let next = || {

@@ -41,7 +41,7 @@ mod dalli {
 }
 
 impl Convention {
-    /// The flag of compressed values.
+    /// Returns the flag of compressed values.
     fn compressed(self) -> u32 {
         match self {
             Self::Pymemcache | Self::Pylibmc => python::COMPRESSED,

@@ -38,7 +38,7 @@ pub trait Codec<T> {
     /// Decodes a value. The bytes and flags may have been written by any program.
     ///
     /// # Errors
-    /// The bytes and flags are not those of a value.
+    /// The bytes and flags do not form a value.
     fn decode(&self, bytes: &Bytes, flags: u32) -> Result<T, CodecError>;
 }
 

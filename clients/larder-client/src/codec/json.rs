@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// JSON, for all types that serde serializes. Values outlive the program version that wrote them: JSON is
-/// self-describing, so types can get new fields, and programs in other languages can read the values.
+/// self-describing, so types can get new fields with a default, and programs in other languages can read the values.
 ///
 /// ```no_run
 /// use larder_client::blocking::Client;

@@ -9,7 +9,7 @@ pub enum Value {
     Bytes(Bytes),
     /// Text in UTF-8.
     Text(String),
-    /// A number. Larger numbers, which Python and Ruby have, cannot be read.
+    /// A number. Numbers outside 64 bits, which Python and Ruby have, cannot be read.
     Integer(i64),
 }
 
@@ -18,8 +18,8 @@ pub trait Scalar: Sized {
     /// Converts to a value.
     fn to_value(&self) -> Value;
 
-    /// Converts from a value, or returns `None` if it has another type. Bytes convert to text and numbers, because some
-    /// clients write these without marking them.
+    /// Converts from a value, or returns `None` if the value has another type. Bytes convert to text and numbers,
+    /// because some clients write these without marking them.
     fn of_value(value: Value) -> Option<Self>;
 }
 

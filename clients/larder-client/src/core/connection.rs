@@ -16,11 +16,11 @@ use std::ops::Range;
 
 /// The least room for input, in bytes.
 const ROOM_MIN: usize = 4 << 10;
-/// The most room reserved for an announced value before it arrives. A server can announce any length.
+/// The most room in bytes reserved for an announced value before it arrives. A server can announce any length.
 const ROOM_MAX: usize = 4 << 20;
-/// Buffers longer than this, after a large request or reply, are shrunk.
+/// The length in bytes to which buffers are shrunk after a large request or reply.
 const KEPT_LEN_MAX: usize = 256 << 10;
-/// Replies from this length on become the caller's bytes without being copied.
+/// The length in bytes from which the caller gets a reply without a copy.
 const LARGE_LEN_MIN: usize = 32 << 10;
 
 /// The end of the reply to a request.
@@ -38,7 +38,7 @@ pub(crate) enum Frame {
 pub(crate) struct ReplyCheck {
     /// Hashes of the requested keys. Hits of other keys fail the check. Empty: no check of keys.
     keys: Box<[u64]>,
-    /// Whether the command can have an answer.
+    /// Returns whether the command can have this answer.
     fits: fn(&Answer<'_>) -> bool,
 }
 
@@ -49,8 +49,8 @@ struct PendingRequest {
     check: Option<ReplyCheck>,
 }
 
-/// The server sent bytes that are malformed or that no request waits for; this is their start. The connection is
-/// unusable.
+/// The reason why a connection is unusable: the start of malformed or unsolicited bytes, as printable text, or a
+/// message about an earlier reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidReply(pub(crate) Box<str>);
 
@@ -92,7 +92,8 @@ impl ReplyCheck {
 }
 
 impl Connection {
-    /// Adds a request that `write` appends to the output.
+    /// Adds a request that `write` appends to the output. `check` builds the check of its reply, which only a shared
+    /// connection makes.
     pub(crate) fn push_request(
         &mut self,
         frame: Frame,
@@ -133,7 +134,8 @@ impl Connection {
         self.received += len;
     }
 
-    /// Returns whether all replies are complete and there are no other bytes in either direction.
+    /// Returns whether the connection is usable, all replies are complete, and there are no other bytes in either
+    /// direction.
     pub(crate) fn is_settled(&self) -> bool {
         !self.has_failed
             && self.pending.is_empty()
@@ -207,7 +209,7 @@ impl Connection {
 
 /// Methods of shared connections.
 impl Connection {
-    /// A connection that several calls share.
+    /// Creates a connection that several calls share.
     pub(crate) fn shared() -> Self {
         Self { is_shared: true, ..Self::default() }
     }
@@ -217,8 +219,8 @@ impl Connection {
         (self.output().len(), self.pending.len())
     }
 
-    /// Moves the first requests of another connection, of which nothing was sent, to this one. The output of this
-    /// connection must be empty.
+    /// Moves the first `requests` of another connection, which have `bytes` bytes and of which nothing was sent, to
+    /// this one. The output of this connection must be empty.
     pub(crate) fn take_over(&mut self, other: &mut Self, bytes: usize, requests: usize) {
         if bytes == other.output.len() {
             std::mem::swap(&mut self.output, &mut other.output);
@@ -245,7 +247,7 @@ impl Connection {
     }
 }
 
-/// Returns the hash of the key of a hit.
+/// Returns the hash of the key of a hit; `None` if the hit has no key.
 fn key_hash(returned: &Returned<'_>) -> Option<u64> {
     match returned {
         Returned::Classic { key, .. } => Some(hash(key)),
@@ -264,8 +266,8 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
     key.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Whether the connection is unusable after this answer. A server that refuses a request may parse the value that
-/// follows as commands.
+/// Returns whether the connection is unusable after this answer, which is not a result. A server that refuses a request
+/// may parse the value that follows as commands.
 pub(crate) fn is_fatal(error: &Answer<'_>) -> bool {
     match error {
         Answer::Error { client, line } => *client || line.starts_with(b"ERROR"),

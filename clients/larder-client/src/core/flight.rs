@@ -20,12 +20,12 @@ pub(crate) struct Flights(Mutex<Table>);
 #[derive(Debug, Default)]
 struct Table {
     flights: HashMap<u64, Flight>,
-    /// The flight that callers join, by key.
+    /// The number of the flight that callers join, by key.
     newest: HashMap<Box<[u8]>, u64>,
     next: u64,
 }
 
-/// A computation of this process, or its wait for one of another process.
+/// A computation of this process, or its wait for the lease of another process.
 #[derive(Debug)]
 struct Flight {
     key: Box<[u8]>,
@@ -33,7 +33,7 @@ struct Flight {
     waiting: VecDeque<Arc<ResultSlot>>,
 }
 
-/// The result slot of a waiting caller. Lock order: first the table, then the slot.
+/// The slot of a waiting caller: its result, and the waker to wake then. Lock order: first the table, then the slot.
 #[derive(Debug, Default)]
 struct ResultSlot(Mutex<(Option<FlightResult>, Option<Waker>)>);
 
@@ -117,7 +117,7 @@ impl Flights {
 }
 
 impl ComputePermit {
-    /// Returns the condition of storing the value.
+    /// Returns the condition of storing the value; `Never` if the flight has ended.
     pub(crate) fn condition(&self) -> StoreCondition {
         self.flights
             .lock()

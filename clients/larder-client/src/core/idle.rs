@@ -22,7 +22,7 @@ impl<C> IdleConnections<C> {
         self.connections.pop().map(|(connection, _)| connection)
     }
 
-    /// Adds a connection. Returns one that has been idle for too long, if any.
+    /// Adds a connection. Removes and returns the oldest one if it has been idle for too long.
     pub(crate) fn put(&mut self, connection: C, now: Instant) -> Option<C> {
         self.connections.push((connection, now));
         let (_, since) = self.connections.first()?;

@@ -12,6 +12,8 @@ pub(crate) enum Key<'k> {
 }
 
 impl<'k> Key<'k> {
+    /// Checks a key and chooses how to send it.
+    ///
     /// # Errors
     /// The key is too long or empty.
     pub(crate) fn new(bytes: &'k [u8]) -> Result<Self, InvalidKey> {
@@ -29,7 +31,7 @@ impl<'k> Key<'k> {
         }
     }
 
-    /// The key for commands without a classic form.
+    /// Returns the key for meta commands.
     pub(crate) fn meta(self) -> MetaKey<'k> {
         match self {
             Self::Plain(key) => key.into(),

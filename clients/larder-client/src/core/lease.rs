@@ -19,7 +19,7 @@ use larder_protocol::answer::{Answer, Flag, Returned};
 use larder_protocol::encode::meta;
 use std::time::Duration;
 
-/// The lifetime of a computed value, and when one caller recomputes it. All times are in seconds.
+/// The lifetime of a computed value, and when one caller recomputes it.
 ///
 /// ```
 /// use larder_client::Lease;
@@ -39,8 +39,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// A lease of values that are fresh for `ttl`. With [`FOREVER`](Ttl::FOREVER) a value is recomputed only after it
-    /// was invalidated, removed or evicted.
+    /// Creates a lease of values that are fresh for `ttl`. With [`FOREVER`](Ttl::FOREVER) a value is recomputed only
+    /// after it was invalidated, removed or evicted.
     pub fn ttl(ttl: impl Into<Ttl>) -> Self {
         Self { ttl: ttl.into(), early: 0, stale: 0, lock: 10 }
     }
@@ -60,14 +60,14 @@ impl Lease {
     }
 
     /// Sets the number of seconds, at least 1, after which another caller may compute a missing value if the first one
-    /// has neither stored it nor reported an error, for example because its process was killed. A value computed in
-    /// more time than this is returned, but not stored. [Default: 10]
+    /// has neither stored it nor reported an error, for example because its process was killed. If the computation of a
+    /// missing value takes longer, the value is returned, but not stored. [Default: 10]
     pub fn lock(mut self, secs: u32) -> Self {
         self.lock = secs.max(1);
         self
     }
 
-    /// The expiry of stored items.
+    /// Returns the expiry of stored items: the TTL and the stale time after it.
     pub(crate) fn expiry(self) -> Exptime {
         match self.ttl {
             Ttl::FOREVER => Exptime::NEVER,
@@ -75,7 +75,8 @@ impl Lease {
         }
     }
 
-    /// The remaining life in seconds below which the server lets one caller recompute the value.
+    /// Returns the remaining life in seconds below which the server lets one caller recompute the value. `None`: no
+    /// early recomputation.
     fn recache_secs(self) -> Option<u32> {
         let secs = self.early.saturating_add(self.stale);
         (secs > 0).then_some(secs)
@@ -92,7 +93,7 @@ pub(crate) enum LeaseAnswer {
     Won {
         /// The CAS of the item to replace. `None` if the server keeps none.
         cas: Option<u64>,
-        /// The old value, which other callers get until then.
+        /// The old value, which other callers get until the new one is stored. `None` if there is none.
         old: Option<Item>,
     },
     /// There is no value; another caller has the lease.
@@ -190,18 +191,19 @@ fn found(item: Item, returned: &Returned<'_>) -> LeaseAnswer {
 pub(crate) enum StoreCondition {
     /// The server gave a lease.
     Lease {
-        /// The CAS of the item to replace, if known.
+        /// The CAS of the item to replace. `None` if the server keeps none: store the value unconditionally.
         cas: Option<u64>,
-        /// Whether other callers get an old value until then.
+        /// Whether other callers get an old value until the new one is stored.
         has_old: bool,
     },
     /// The server has no leases: store the value if there is none.
     Add,
-    /// The server has no leases, and its value is unreadable: replace it.
+    /// The value on the server is unreadable and has no CAS: replace it unconditionally.
     Replace,
-    /// Another caller has the lease: request again. A value computed after the wait is not stored.
+    /// Another caller has the lease, or the lease was given back: request it again. A value computed without a lease is
+    /// not stored.
     Retry,
-    /// The server failed: do not store the value.
+    /// The server failed, or the flight has ended: do not store the value.
     Never,
 }
 
@@ -210,9 +212,9 @@ pub(crate) enum StoreCondition {
 pub(crate) enum LeaseStep<T> {
     /// The value and its item.
     Value(T, Item),
-    /// This caller computes the value.
+    /// This caller computes the value. The second field is the old value, if it could be decoded.
     Won(StoreCondition, Option<T>),
-    /// There is no value.
+    /// There is no value that this caller can get now.
     Missing(StoreCondition),
     /// The value with this CAS is unreadable and has to be removed.
     Unreadable(u64),
@@ -246,12 +248,12 @@ impl<T> LeaseStep<T> {
     }
 }
 
-/// Whether an error ends the call. All other errors count as a cache failure.
+/// Returns whether an error ends a call that computes. After other errors the value is computed and not stored.
 pub(crate) fn ends_call(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Key(_) | ErrorKind::Interrupted | ErrorKind::ClientClosed)
 }
 
-/// The pause before request number `pauses` + 1: 5, 10, 20 … 100 ms. `None` if no time is left.
+/// Returns the pause after `pauses` earlier ones: 5, 10, 20 … 100 ms, at most `left`. `None` if no time is left.
 pub(crate) fn pause(pauses: u32, left: Duration) -> Option<Duration> {
     const FIRST: Duration = Duration::from_millis(5);
     const LAST: Duration = Duration::from_millis(100);

@@ -27,7 +27,7 @@ pub(crate) trait Transfer {
 pub(crate) struct Link<S> {
     pub(crate) stream: S,
     pub(crate) connection: Connection,
-    /// The time at which the connection is closed, even if in use regularly.
+    /// The time from which no further calls use the connection. `None` without a limit.
     expires: Option<Instant>,
     open: OpenConnection,
 }
@@ -46,8 +46,8 @@ impl<S: Transfer> Link<S> {
     /// Checks an idle connection before use.
     ///
     /// # Errors
-    /// The reason to close the connection: it is too old, or the server has closed it or sent unsolicited bytes, which
-    /// could pass for the reply to the next request.
+    /// The reason to close the connection: it is too old, it has failed, or the server has closed it or sent
+    /// unsolicited bytes. Such bytes could pass for the reply to the next request.
     pub(crate) fn check_idle(&mut self) -> Result<(), CloseReason> {
         if self.is_over() {
             return Err(CloseReason::Lifetime);

@@ -1,6 +1,7 @@
-//! The client without I/O and without waiting: requests, the interpretation of replies, and decisions about connections
-//! and servers. Functions take the time as an argument, except that `servers/health.rs` reads the clock when a call
-//! ends, and `endpoint/resolution.rs` when an endpoint is created.
+//! The client without sockets of its own and without waiting: requests, the interpretation of replies, and decisions
+//! about connections and servers. Functions take the time as an argument, with three exceptions that read the clock:
+//! `link.rs` when it checks a connection's age, `servers/health.rs` when a call ends, and `endpoint/resolution.rs` when
+//! an endpoint is created.
 //!
 //! | file | contains |
 //! |---|---|

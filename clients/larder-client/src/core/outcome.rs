@@ -15,9 +15,9 @@ pub(crate) struct Progress {
 /// The cause of a failed call.
 #[derive(Debug)]
 pub(crate) enum CallFailure {
-    /// The server's reply is no result of the operation.
+    /// The server replied with an error, or with a reply that does not match the request.
     Reply(ReplyFailure),
-    /// There is no reply and will be none.
+    /// The call gets no reply: the connection was lost, or the caller stopped waiting.
     Lost(ErrorKind),
 }
 
@@ -34,15 +34,16 @@ impl CallFailure {
 #[derive(Debug)]
 pub(crate) struct FailedCall {
     pub(crate) error: Error,
-    /// Whether the connection stays usable once it is settled.
+    /// Whether later calls may use the connection, once all pending replies have arrived.
     pub(crate) is_usable: bool,
-    /// Whether the connection was already closed when the request was sent. The call can be repeated on another
-    /// connection.
+    /// Whether the connection was lost before any reply, and the call can be repeated on another connection: it changes
+    /// nothing, or none of it was sent. An idle connection that the server had closed fails in this way.
     pub(crate) was_stale: bool,
 }
 
 impl FailedCall {
-    /// `reads`: whether the call changes nothing.
+    /// Creates the failure of a call with this progress. `reads`: the call changes nothing, so the error is never
+    /// ambiguous.
     pub(crate) fn new(failure: CallFailure, progress: Progress, reads: bool) -> Self {
         match failure {
             CallFailure::Reply(failure) => Self {

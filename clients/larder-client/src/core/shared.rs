@@ -35,6 +35,7 @@ pub(crate) type CallReplies = Result<Vec<Bytes>, LostCall>;
 #[derive(Clone, Debug)]
 pub(crate) struct LostCall {
     kind: ErrorKind,
+    /// Whether any byte of the call may have been sent.
     pub(crate) is_sent: bool,
     /// Whether another call has reported the same event.
     pub(crate) is_echo: bool,
@@ -72,14 +73,14 @@ pub(crate) struct Exchange<T> {
 #[derive(Debug)]
 struct SentCall<T> {
     ticket: T,
-    /// The total number of bytes before its requests.
+    /// The total number of bytes of earlier calls over the connection.
     start: u64,
     pending_replies: usize,
     replies: Vec<Bytes>,
 }
 
 impl LostCall {
-    /// `is_sent`: whether any byte of the call was sent.
+    /// Creates the failure of a call. `is_sent`: any byte of the call may have been sent.
     pub(crate) fn new(kind: ErrorKind, is_sent: bool) -> Self {
         Self { kind, is_sent, is_echo: false }
     }
@@ -89,7 +90,7 @@ impl LostCall {
         Self { is_echo: true, ..self }
     }
 
-    /// `reads`: whether the call changes nothing.
+    /// Converts to a failed call. `reads`: the call changes nothing, so the error is never ambiguous.
     pub(crate) fn broken(self, reads: bool) -> FailedCall {
         let progress = Progress { sent: self.is_sent.into(), received: 0 };
         let mut broken = FailedCall::new(CallFailure::Lost(self.kind), progress, reads);
@@ -115,7 +116,7 @@ impl Drop for CallGuard<'_> {
     }
 }
 
-/// A lower bound of the response time of a server.
+/// The shortest recent response time of a server. At first a second, so that a server counts as slow.
 #[derive(Debug)]
 pub(crate) struct MinLatency(Duration);
 
@@ -130,7 +131,8 @@ impl MinLatency {
     /// several leave in one write.
     const QUICK_MAX: Duration = Duration::from_micros(150);
 
-    /// Records a response time. A minimum is forgotten after some hundreds of longer times.
+    /// Records a response time. The minimum grows by 1 ÷ 64 with each longer time, so an old one is forgotten after
+    /// some hundreds.
     pub(crate) fn note(&mut self, time: Duration) {
         self.0 = time.min(self.0 + self.0 / 64);
     }
@@ -143,7 +145,7 @@ impl MinLatency {
 /// Computes the output of an operation from the replies.
 ///
 /// # Errors
-/// There are no replies, or they are no result of the operation.
+/// There are no replies, or they contain an error, or they do not match the operation.
 pub(crate) fn output<O: Operation>(
     operation: &mut O,
     answered: CallReplies,
@@ -165,7 +167,8 @@ pub(crate) fn output<O: Operation>(
     Err(LostCall::new(ErrorKind::Closed, true).broken(reads))
 }
 
-/// Fails all calls of a connection that has ended. Returns each ticket with its failure.
+/// Fails all calls of a connection that has ended with `kind`. Returns each ticket with its failure. Queued calls, of
+/// which nothing was sent, fail with `Io` or `Closed`.
 pub(crate) fn fail_all<T>(
     exchange: &mut Exchange<T>,
     queue: &mut Queue<T>,
@@ -247,8 +250,8 @@ impl<T> Exchange<T> {
     }
 
     /// Moves calls from the queue to the output, up to [`CALLS_MAX`] calls under way, once all earlier output is sent.
-    /// Drops calls that are no longer wanted. Calls that are still queued can be withdrawn, and a slow server does not
-    /// accumulate unwanted requests in memory.
+    /// In any case drops queued calls that are no longer wanted. Calls that are still queued can be withdrawn, and a
+    /// slow server does not accumulate unwanted requests in memory.
     pub(crate) fn take(&mut self, queue: &mut Queue<T>, is_wanted: impl Fn(&T) -> bool) {
         for index in (0..queue.calls.len()).rev() {
             if queue.calls.get(index).is_some_and(|call| !is_wanted(&call.ticket)) {
@@ -351,7 +354,7 @@ impl<T> Exchange<T> {
         self.calls.iter_mut().map(|call| &mut call.ticket)
     }
 
-    /// Removes all calls without replies. Returns each ticket, and whether any byte of the call was sent.
+    /// Removes all calls under way. Returns each ticket, and whether any byte of the call was sent.
     pub(crate) fn drain(&mut self) -> Vec<(T, bool)> {
         let sent = self.sent;
         self.calls.drain(..).map(|call| (call.ticket, call.start < sent)).collect()

@@ -4,23 +4,24 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Command {
-    /// Lookups of one key: `get`, `get_with_flags`, `gets`.
+    /// Lookups of one key: `get`, `get_with_flags`, `gets`, and those of `update`.
     Get,
     /// Lookups of several keys. Counts once per server.
     GetMany,
     /// Changes of an expiry: `touch`, `gat`.
     Touch,
-    /// Stores of one item: `set`, `add`, `replace`, `append`, `prepend`, `cas`, and those of `get_or_compute`.
+    /// Stores of one item, including those of `update` and `get_or_compute`.
     Store,
     /// Stores of several items. Counts once per server.
     StoreMany,
-    /// Deletes of one key: `delete`, `delete_if`, `invalidate`.
+    /// Deletes of one key: `delete`, `delete_if`, `invalidate`, and those of `get_or_compute`.
     Delete,
     /// Deletes of several keys. Counts once per server.
     DeleteMany,
     /// Changes of a number: `incr`, `decr`, `incr_or_create`.
     Count,
-    /// Lookups of `get_or_compute`, without the computation.
+    /// Lookups of `get_or_compute`, without the computation. On servers without meta commands these count as
+    /// [`Get`](Self::Get).
     Lease,
     /// All others: `flush`, `versions`, `stats`, and probes for meta commands.
     Other,
@@ -41,7 +42,7 @@ impl Command {
         Self::Other,
     ];
 
-    /// The value of the label `command`.
+    /// Returns the value of the label `command` of reported metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -58,7 +59,7 @@ impl Command {
         }
     }
 
-    /// The group of batches of these commands.
+    /// Returns the group that counts batches of these commands.
     pub(crate) const fn many(self) -> Self {
         match self {
             Self::Store => Self::StoreMany,

@@ -1,4 +1,4 @@
-//! Numbers that are recorded here and reported through the facade.
+//! Numbers that the client keeps and also reports through the facade.
 
 use super::facade::{self, Labels};
 use super::histogram::{AtomicHistogram, Histogram};

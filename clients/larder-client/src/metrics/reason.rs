@@ -37,7 +37,7 @@ impl CloseReason {
         Self::ClientClosed,
     ];
 
-    /// The value of the label `reason`.
+    /// Returns the value of the label `reason` of reported metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl CloseReason {
         }
     }
 
-    /// The reason for closing a connection after a call failed with this error.
+    /// Returns the reason for closing a connection after a call failed with this error.
     pub(crate) fn of(error: &ErrorKind) -> Self {
         match error {
             ErrorKind::Closed => Self::ServerClosed,

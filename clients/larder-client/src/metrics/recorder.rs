@@ -1,4 +1,5 @@
-//! Recording for servers and for the client. All events are counted, reported and traced here.
+//! Recording for servers and for the client: events are counted, reported (feature `metrics`) and traced (feature
+//! `tracing`).
 
 use super::command::Command;
 use super::facade;
@@ -86,7 +87,7 @@ impl ServerRecorder {
         }
     }
 
-    /// Records the end of a call. A call that the breaker refused has no duration.
+    /// Records the end of a call. A call that the breaker refused counts as an error without a duration.
     #[inline]
     pub(crate) fn called(&self, command: Command, time: Duration, error: Option<&Error>) {
         if let Some(error) = error {
@@ -131,7 +132,7 @@ impl ServerRecorder {
         OpenConnection { recorder: Arc::clone(self), reason: CloseReason::ClientClosed }
     }
 
-    /// Records the state of the breaker, after a call with this error.
+    /// Records the state of the breaker, after a call with this error. Does nothing if the state is the same as before.
     pub(crate) fn breaker(&self, is_open: bool, error: Option<&Error>) {
         if self.breaker_is_open.swap(is_open, Ordering::Relaxed) == is_open {
             return;
@@ -280,7 +281,7 @@ impl ClientRecorder {
         }
     }
 
-    /// Counts a caller that waits for the computation of another process.
+    /// Counts a caller that requests the lease again until it is free.
     pub(crate) fn waits(&self) {
         self.waited.increment();
     }

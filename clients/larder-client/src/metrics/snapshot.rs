@@ -23,18 +23,19 @@ pub struct Metrics {
 pub struct ServerMetrics {
     /// The address, as configured or discovered.
     pub server: Arc<str>,
-    /// Connections, open or opening.
+    /// Open connections. A pool also counts connections that are being opened.
     pub open: usize,
     /// Connections without a call.
     pub idle: usize,
-    /// Calls that wait for a pooled connection.
+    /// Calls that wait for a pooled connection. Always 0 with shared connections.
     pub waiting: usize,
-    /// Opened connections. Failures to open one are errors: `connect` or `login`.
+    /// Opened connections. Failures to open one count as errors, mostly `connect` or `login`.
     pub opened: u64,
-    /// The waits of calls for a connection, including unsuccessful ones. Calls that did not wait are not counted.
+    /// The waits of calls while all connections were in use, including unsuccessful waits. Waits for a connection to
+    /// open do not count.
     pub waits: Histogram,
-    /// Replies on shared connections that arrived after the caller had given up: its deadline had passed, or its future
-    /// was dropped. (In a pool this closes the connection.)
+    /// Sent requests on shared connections whose callers gave up: their deadline passed, or their future was dropped.
+    /// The reply was dropped, or never arrived. (In a pool this closes the connection.)
     pub abandoned: u64,
     /// Lookups that returned no item because of a server fault ([`degrade`](crate::Builder::degrade)). They also count
     /// as errors.
@@ -52,11 +53,12 @@ pub struct ServerMetrics {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ComputingMetrics {
-    /// Leases won: the caller computes the value.
+    /// Lookups that won the lease, so that their callers compute the value.
     pub won: u64,
-    /// Callers that waited for the lease of a caller in another process, because there was no old value.
+    /// Callers that requested the lease again until it was free or there was a value: another process had it and there
+    /// was no old value, the value was unreadable, or the computation of another caller failed.
     pub waited: u64,
-    /// Callers that got an old value, because another caller had the lease.
+    /// Lookups that found an old value while another caller had the lease.
     pub stale: u64,
     /// Callers that got the value computed by another caller of this process.
     pub coalesced: u64,

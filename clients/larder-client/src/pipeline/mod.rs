@@ -71,7 +71,7 @@ pub struct Pipeline<T> {
     server: Arc<str>,
     timeout: Duration,
     breaker: Breaker,
-    /// The last fault of the server.
+    /// The last fault of the server. `None` before the first.
     last_fault: Option<Arc<ErrorKind>>,
     link: LinkState,
     queue: Queue<Call<T>>,
@@ -118,7 +118,8 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Adds a call, which is sent with the next output.
+    /// Adds a call, which is sent with the next output. A request without keys or items is not sent and has its result
+    /// at once.
     ///
     /// # Errors
     /// The ticket, and the reason why the request is not sent: the key or value is invalid, or the breaker is open.
@@ -159,8 +160,8 @@ impl<T> Pipeline<T> {
         Ok(id)
     }
 
-    /// Cancels a call: the request is not sent, or its reply is dropped when it arrives. Returns the ticket, unless the
-    /// call has a result.
+    /// Cancels a call: the request is not sent, or its reply is dropped when it arrives. Returns the ticket, or `None`
+    /// if the call has a result or was cancelled before.
     pub fn cancel(&mut self, id: CallId, now: Instant) -> Option<T> {
         if let Some(call) = self.queue.remove(id.0) {
             self.breaker.pass(call.admitted, now);
@@ -214,27 +215,28 @@ impl<T> Pipeline<T> {
         self.answered = now;
     }
 
-    /// Handles a failure to open the connection. All queued calls fail.
+    /// Handles a failure to open the connection: all queued calls fail.
     pub fn handle_failed(&mut self, error: io::Error, now: Instant) {
         self.link = LinkState::Closed;
         let error = Error::definite(ErrorKind::connect(error));
         self.fail_queue(&error, now);
     }
 
-    /// Handles the end of the connection, by an error or by the server. All sent calls fail.
+    /// Handles the end of the connection, by an error or, if `None`, by the server. All sent calls without a reply
+    /// fail.
     pub fn handle_lost(&mut self, error: Option<io::Error>, now: Instant) {
         let io = |error| ErrorKind::Io(Arc::new(error));
         self.end(&error.map_or(ErrorKind::Closed, io), now);
     }
 
-    /// Closes the client: all calls fail.
+    /// Closes the client: all calls without a result fail.
     pub fn close(&mut self, now: Instant) {
         self.end(&ErrorKind::ClientClosed, now);
         self.fail_queue(&Error::definite(ErrorKind::ClientClosed), now);
     }
 
-    /// Handles input from the server. If the input is unexpected, all sent calls fail, and the program has to close the
-    /// connection: see [`is_open`](Self::is_open).
+    /// Handles input from the server. If the input is unexpected, all sent calls without a reply fail, and the program
+    /// has to close the connection: see [`is_open`](Self::is_open).
     pub fn handle_input(&mut self, mut input: &[u8], now: Instant) {
         while self.link == LinkState::Open && !input.is_empty() {
             let room = self.exchange.room();
@@ -248,8 +250,8 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Fails calls past their deadline. Ends a connection with a cancelled call and without a reply for
-    /// [`SILENCE_MAX`].
+    /// Fails calls past their deadline. Ends the connection if a sent call was cancelled or has timed out, and no reply
+    /// has arrived for a second.
     pub fn handle_time(&mut self, now: Instant) {
         let mut late = Vec::new();
         for call in self.exchange.tickets_mut().take_while(|call| call.deadline <= now) {
@@ -275,7 +277,7 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Returns when to call [`handle_time`](Self::handle_time) next.
+    /// Returns the time to call [`handle_time`](Self::handle_time) next. `None` without calls.
     #[must_use]
     pub fn poll_time(&self, now: Instant) -> Option<Instant> {
         let mut waiting = self.exchange.tickets().filter(|call| call.ticket.is_some());
@@ -285,7 +287,7 @@ impl<T> Pipeline<T> {
         deadline.into_iter().chain(look).min()
     }
 
-    /// Returns the bytes to send, as converted by `take`. They count as sent. `None`: there are none.
+    /// Returns the bytes to send, as converted by `take`, and counts them as sent. `None` if there are none.
     ///
     /// If the socket has no room, the program calls this later: queued calls can be cancelled until then.
     pub fn poll_output<B>(&mut self, now: Instant, take: impl FnOnce(&[u8]) -> B) -> Option<B> {
@@ -303,7 +305,7 @@ impl<T> Pipeline<T> {
         taken
     }
 
-    /// Returns a finished call with its result.
+    /// Returns the ticket and the result of a finished call, the first one first. `None` if there is none.
     pub fn poll_answer(&mut self) -> Option<(T, Result<Output, Error>)> {
         self.answers.pop_front()
     }
@@ -335,7 +337,7 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Ends the connection and fails all sent calls.
+    /// Ends the connection and fails all calls under way.
     fn end(&mut self, kind: &ErrorKind, now: Instant) {
         self.link = LinkState::Closed;
         let calls = self.exchange.drain();

@@ -110,7 +110,7 @@ pub(super) enum PendingReply {
 }
 
 impl<'a> Request<'a> {
-    /// Whether the request changes nothing.
+    /// Returns whether the request changes nothing.
     pub(super) fn reads(&self) -> bool {
         match self {
             Self::Get { touch, .. } => touch.is_none(),
@@ -120,7 +120,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The output of a request without keys or items, which is not sent.
+    /// Returns the output of a request without keys or items, which is not sent. `None` for other requests.
     pub(super) fn empty_output(&self) -> Option<Output> {
         match self {
             Self::GetMany { keys: [], .. } => Some(Output::Items(Vec::new())),
@@ -252,7 +252,8 @@ fn last<O: Operation>(mut operation: O, replies: &[Bytes]) -> Result<O::Output, 
     Err(ReplyFailure::unexpected(""))
 }
 
-/// Interprets replies with one answer each. After a failure the other requests of a batch may have been carried out.
+/// Interprets replies with one answer each. A failure in a batch is not definite, because other requests of the batch
+/// may have been carried out.
 fn each<T>(
     replies: &[Bytes],
     known: impl Fn(&Answer<'_>) -> Option<T>,

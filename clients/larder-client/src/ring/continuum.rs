@@ -35,7 +35,7 @@ enum Client {
 }
 
 impl Continuum {
-    /// libmemcached's `update_continuum` without weights.
+    /// Computes the points like libmemcached's `update_continuum` without weights.
     pub(super) fn libmemcached(nodes: &[Member<'_>], hash: KeyHash) -> Self {
         let points = nodes.iter().flat_map(|(index, node)| {
             let name = node.libmemcached_name();
@@ -47,14 +47,15 @@ impl Continuum {
         Self { points, client: Client::Libmemcached(hash) }
     }
 
-    /// libmemcached's `update_continuum` with weights. Of equal points the first server's counts.
+    /// Computes the points like libmemcached's `update_continuum` with weights. Of equal points the first server's
+    /// counts.
     pub(super) fn libmemcached_weighted(nodes: &[Member<'_>], hash: KeyHash) -> Self {
         let mut points = md5_points(nodes, Node::libmemcached_name, &float_shares(nodes));
         points.sort_by_key(|point| (point.value, point.node));
         Self { points, client: Client::Libmemcached(hash) }
     }
 
-    /// spymemcached's `setKetamaNodes`. Of equal points the last server's counts.
+    /// Computes the points like spymemcached's `setKetamaNodes`. Of equal points the last server's counts.
     pub(super) fn spymemcached(nodes: &[Member<'_>]) -> Self {
         let is_weighted = nodes.iter().any(|(_, node)| node.share() != 1);
         let digests = match is_weighted {
@@ -66,7 +67,7 @@ impl Continuum {
         Self { points, client: Client::Spymemcached }
     }
 
-    /// dalli's `build_continuum`.
+    /// Computes the points like dalli's `build_continuum`.
     pub(super) fn dalli(nodes: &[Member<'_>]) -> Self {
         let total: u128 = nodes.iter().map(|(_, node)| u128::from(node.share())).sum();
         let all = nodes.len() as u128 * u128::from(POINTS);
@@ -85,7 +86,7 @@ impl Continuum {
     }
 
     /// Returns the server of a key, or the first usable one of the servers that the client tries next. After those,
-    /// tries the following points, so that every server is tried.
+    /// tries the following points, so that every server is tried. `None` if no server is usable.
     pub(super) fn pick_where(
         &self,
         key: &[u8],
@@ -104,7 +105,7 @@ impl Continuum {
         nodes.find(|node| is_usable(*node))
     }
 
-    /// Returns the index of the point of a hash.
+    /// Returns the index of the point to which a hash belongs.
     fn position(&self, hash: u32) -> usize {
         let last = self.points.len().saturating_sub(1);
         match self.client {
@@ -129,7 +130,7 @@ impl Client {
         }
     }
 
-    /// The number of further hashes that the client tries if a server is unavailable.
+    /// Returns the number of further hashes that the client tries if a server is unavailable.
     fn rehashes(self) -> u8 {
         match self {
             Self::Libmemcached(_) => 0,
@@ -138,7 +139,8 @@ impl Client {
         }
     }
 
-    /// The next hash of a key: the hash of the attempt's number and the key. spymemcached adds it to the previous hash.
+    /// Returns the next hash of a key: the hash of the attempt's number and the key. spymemcached adds that to the
+    /// previous hash.
     fn rehash(self, hash: u32, attempt: u8, key: &[u8]) -> u32 {
         let mut number = Buffer::new();
         let number = number.format(attempt).as_bytes();

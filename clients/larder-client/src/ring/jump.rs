@@ -6,8 +6,9 @@ use rapidhash::v3::rapidhash_v3;
 /// The number of further hashes that are tried before the servers are taken in the order of the list.
 const REHASHES: u32 = 8;
 
-/// Returns the usable server of a key, of `count` servers. The key's hash is rapidhash. If the server is not usable,
-/// rehashes of this hash choose others, so that its keys are spread over all of them.
+/// Returns the index of a usable server for a key, below `count`. The key's hash is rapidhash. If its server is not
+/// usable, rehashes of the hash choose others, so that the keys of that server are spread over all others. `None` if no
+/// server is usable.
 pub(super) fn pick_where(
     key: &[u8],
     count: usize,
@@ -26,8 +27,8 @@ pub(super) fn pick_where(
     (first..count).chain(0..first).find(|bucket| is_usable(*bucket))
 }
 
-/// The function of the paper: a bucket from 0 to `count` − 1. Another bucket takes 1 ÷ (`count` + 1) of the keys of
-/// each, and no other key moves.
+/// Returns a bucket from 0 to `count` − 1: the function of the paper. If `count` grows by one, 1 ÷ (`count` + 1) of the
+/// keys of each bucket move to the new one, and no other key moves.
 #[expect(clippy::cast_possible_truncation, reason = "the paper truncates, too")]
 fn jump(mut hash: u64, count: usize) -> usize {
     let mut bucket = 0;

@@ -36,7 +36,7 @@ pub enum KeyHash {
 }
 
 const FNV_32: (u32, u32) = (0x811c_9dc5, 0x0100_0193);
-/// The lower halves. The higher halves do not affect them.
+/// The lower halves of basis and prime. The lower half of the hash depends only on them.
 const FNV_64: (u32, u32) = (0x8422_2325, 0x0000_01b3);
 
 impl KeyHash {
@@ -62,7 +62,7 @@ impl KeyHash {
     }
 }
 
-/// libmemcached treats bytes as signed, as `char` is in C on most machines.
+/// Extends a byte with its sign. libmemcached treats bytes as signed, as `char` is in C on most machines.
 fn signed(byte: u8) -> u32 {
     i32::from(byte.cast_signed()).cast_unsigned()
 }

@@ -25,14 +25,14 @@ impl Node {
         Self { host, port, ip: None, weight: 1, is_alive: true }
     }
 
-    /// A server at a host and port, of weight 1. The host is hashed as written: write it as in the configuration of the
-    /// other clients, IPv6 addresses without brackets.
+    /// Creates a server at a host and port, of weight 1. The host is hashed as written: write it as in the
+    /// configuration of the other clients, IPv6 addresses without brackets.
     #[must_use]
     pub fn new(host: impl Into<Box<str>>, port: u16) -> Self {
         Self::with_address(host.into(), Some(port))
     }
 
-    /// A server behind a unix socket, of weight 1.
+    /// Creates a server behind a unix socket, of weight 1.
     #[must_use]
     pub fn unix(path: impl Into<Box<str>>) -> Self {
         Self::with_address(path.into(), None)
@@ -69,7 +69,7 @@ impl Node {
         self.weight
     }
 
-    /// The name: `host:port`, or the path.
+    /// Returns the name: `host:port`, or the path.
     pub(super) fn name(&self) -> String {
         match self.port {
             Some(port) => format!("{}:{port}", self.host),
@@ -77,7 +77,7 @@ impl Node {
         }
     }
 
-    /// The name in libmemcached: `host:port`, `host` for memcached's port, `path:0`.
+    /// Returns the name in libmemcached: `host:port`, `host` for memcached's port, or `path:0`.
     pub(super) fn libmemcached_name(&self) -> String {
         match self.port {
             Some(DEFAULT_PORT) => self.host.to_string(),
@@ -85,7 +85,7 @@ impl Node {
         }
     }
 
-    /// The name in spymemcached: `host/ip:port`, or `host:port` without an IP address.
+    /// Returns the name in spymemcached: `host/ip:port`, or the plain name without an IP address.
     pub(super) fn spymemcached_name(&self) -> String {
         match (self.ip, self.port) {
             (Some(ip), Some(port)) => format!("{}/{ip}:{port}", self.host),

@@ -60,8 +60,9 @@ impl Rendezvous {
         best.map(|(_, index)| index)
     }
 
-    /// The score is ln(hash ÷ 2⁶⁴) ÷ weight, which gives servers shares proportional to their weights (Schindelhauer
-    /// and Schomaker, 2005). It is at most (hash ÷ 2⁶⁴ − 1) ÷ weight; this bound avoids most logarithms.
+    /// Returns the usable server with the highest score. The score is ln(hash ÷ 2⁶⁴) ÷ weight, which gives servers
+    /// shares proportional to their weights (Schindelhauer and Schomaker, 2005). It is at most (hash ÷ 2⁶⁴ − 1) ÷
+    /// weight; this bound avoids most logarithms.
     fn highest_weighted(
         &self,
         key_hash: u64,
@@ -84,8 +85,8 @@ impl Rendezvous {
     }
 }
 
-/// The finaliser of SplitMix64: a bijection in which each bit of the input changes each bit of the output with a
-/// probability of about one half.
+/// Mixes a hash with the finaliser of SplitMix64: a bijection in which each bit of the input changes each bit of the
+/// output with a probability of about one half.
 pub(super) fn mix(mut hash: u64) -> u64 {
     hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

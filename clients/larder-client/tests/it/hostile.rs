@@ -1,5 +1,5 @@
 //! Hostile servers that send without end or never reply, next to healthy ones; clients that are closed, or whose
-//! runtime shuts down, at a bad moment.
+//! runtime shuts down, during a call.
 
 use crate::common::any_client::{self, AnyClient, AnyClientBuilder, each_client, each_pool};
 use crate::common::{Action, FakeServer};
@@ -20,13 +20,13 @@ fn at(port: u16) -> String {
     format!("127.0.0.1:{port}")
 }
 
-/// A server that sends hits without end. The receiver gets a message when a connection was closed.
+/// Starts a server that sends hits without end. The receiver gets a message when a connection was closed.
 fn endless() -> (String, mpsc::Receiver<()>) {
     // Parsing the hits takes longer than sending them.
     sending("", "VALUE a 0 0\r\n\r\n")
 }
 
-/// A server that replies with `first`, and then repeats `then` without end. The receiver gets a message when a
+/// Starts a server that replies with `first`, and then repeats `then` without end. The receiver gets a message when a
 /// connection was closed.
 fn sending(first: &'static str, then: &'static str) -> (String, mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -48,7 +48,7 @@ fn sending(first: &'static str, then: &'static str) -> (String, mpsc::Receiver<(
     (address, closes)
 }
 
-/// Runs a function in a thread, and panics if it does not finish in time.
+/// Runs a function in a thread and returns its result. Panics if it does not finish within `time`.
 fn within<T: Send + 'static>(time: Duration, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, dones) = mpsc::channel();
     thread::spawn(move || done.send(run()));
@@ -128,7 +128,7 @@ impl Waiter for Handler {
 #[test]
 fn a_waiting_thread_may_make_a_nested_call() {
     for shared in [false, true] {
-        // The first wait is the one for the connection.
+        // The first wait is for the connection.
         for waits_before in 0..2 {
             let server = FakeServer::start(|_| Action::ReplyAfter(MILLIS(50)));
             let builder = blocking::Client::builder(at(server.port)).timeout(MILLIS(5000));
@@ -219,7 +219,7 @@ fn closing_a_client_during_a_connect_leaves_no_connection() {
     });
 }
 
-/// A server that replies to each line after a delay, or never.
+/// Starts a server that replies to each line after a delay, or never if `None`.
 fn replying(reply: &'static str, time: Option<Duration>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -409,7 +409,7 @@ fn a_lost_connection_counts_as_a_fault_even_if_its_first_call_was_dropped() {
     });
 }
 
-/// A server whose backlog is full, so that it does not react to attempts to connect while the returned streams live.
+/// Starts a server whose backlog is full. It does not react to attempts to connect while the returned streams live.
 fn black_hole() -> (String, TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     socket2::SockRef::from(&listener).listen(1).unwrap();

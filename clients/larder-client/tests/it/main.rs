@@ -1,4 +1,4 @@
-//! The integration tests of larder-client, one program. `reported.rs` is another one, because it installs a
+//! The integration tests of larder-client, in one program. `reported.rs` is a separate program, because it installs a
 //! process-wide metrics recorder and tracing subscriber.
 
 mod common;

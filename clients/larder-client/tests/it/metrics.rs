@@ -386,7 +386,7 @@ fn openings_and_closings_of_the_breaker_are_counted() {
     });
 }
 
-/// The answer to a lookup with a lease.
+/// Returns the answer to a lookup with a lease.
 fn leased(request: &Request, value: &str, flags: &str) -> Action {
     let words: Vec<&str> = request.line.split_whitespace().collect();
     let opaque = words.iter().find(|word| word.starts_with('O')).unwrap();

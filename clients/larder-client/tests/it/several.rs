@@ -16,7 +16,7 @@ const MILLIS: fn(u64) -> Duration = Duration::from_millis;
 /// The keys that a server was asked for, in order.
 type RequestedKeys = Arc<Mutex<Vec<String>>>;
 
-/// Servers that record the requested keys.
+/// Starts servers that record the requested keys. Returns them and the keys of each.
 fn servers(count: usize) -> (Vec<FakeServer>, Vec<RequestedKeys>) {
     let requested: Vec<RequestedKeys> = (0..count).map(|_| Arc::default()).collect();
     let start = |requested: &RequestedKeys| {
@@ -38,7 +38,7 @@ fn keys(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("key-{n}")).collect()
 }
 
-/// An address on which no server listens.
+/// Returns an address on which no server listens.
 fn unreachable_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()

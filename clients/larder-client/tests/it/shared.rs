@@ -38,8 +38,8 @@ impl Waiter for Handling {
     }
 }
 
-/// A server for one connection. For each list of keys sent to it, it reads until all of them were requested, and then
-/// sends their values in one write.
+/// Starts a server for one connection. For each list of keys from the channel, it reads until all these keys were
+/// requested, and then sends their values in one write.
 fn obedient() -> (String, mpsc::Sender<&'static [&'static str]>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -139,7 +139,7 @@ fn a_thread_in_a_nested_call_may_get_the_read_permit() {
 
 #[test]
 fn a_reply_that_arrives_during_a_nested_call_is_not_waited_for() {
-    // The nested call consumes the wake-up of both calls.
+    // The nested call consumes the unpark token, which is meant for both calls.
     let forget = || thread::park_timeout(Duration::ZERO);
     call_while_waiting(|_| (), forget, &[&["y", "x", "n"]]);
 }

@@ -32,7 +32,8 @@ def _connect(client: BaseClient) -> socket.socket:
 
 
 def _exchange(client: BaseClient, command: bytes, is_complete: Callable[[bytes], bool]) -> bytes:
-    """Sends a command. Returns the reply as soon as it is complete."""
+    """Sends a command. Returns the reply as soon as `is_complete` accepts it, and raises an exception for an error
+    reply."""
     answer = b""
     with _connect(client) as connected:
         connected.sendall(command + b"\r\n")

@@ -36,7 +36,8 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class _Connection(asyncio.Protocol):
-    """A connection of a channel. Ignores all events after the channel has dropped it."""
+    """A connection of a channel. After the channel has dropped it, it aborts a new transport and ignores other
+    events."""
 
     def __init__(self, channel: "_Channel") -> None:
         self._channel = channel
@@ -52,7 +53,7 @@ class _Connection(asyncio.Protocol):
             opened.abort()
 
     def socket(self) -> Any:
-        """Returns the socket, if the connection is open."""
+        """Returns the socket, or `None` before the connection is open."""
         return None if self.transport is None else self.transport.get_extra_info("socket")
 
     def data_received(self, data: bytes) -> None:
@@ -130,7 +131,7 @@ class _Channel(Channel):
                     raise
 
     def _drop(self) -> None:
-        """Closes the connection at once."""
+        """Closes the connection at once, or stops opening it."""
         connection, self._connection = self._connection, None
         opening, self._opening = self._opening, None
         # A closed loop has no tasks and accepts no calls.
@@ -154,7 +155,7 @@ class _Channel(Channel):
 
 
 async def _addresses(host: str, port: int) -> list[tuple[str, int]]:
-    """Returns the addresses of a host. Only names are resolved in a thread of the loop, not addresses."""
+    """Returns the addresses of a host. The loop resolves a name in a thread; an IP address is returned as it is."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)

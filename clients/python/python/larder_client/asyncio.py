@@ -10,8 +10,8 @@
 
     asyncio.run(main())
 
-All tasks of a loop share one connection per server. Calls that start in the same iteration of the loop leave in one
-write, and no task waits for the reply to another task's call.
+All tasks of a loop share one connection per server. Calls that start in the same iteration of the loop usually leave in
+one write, and a call is sent without waiting for the replies to others.
 """
 
 import asyncio
@@ -185,8 +185,8 @@ class _Client:
     async def _change(
         self, key: Key, start: Callable[[_Channel], Any], noreply: bool | None, noreply_result: bool | None = True
     ) -> Any:
-        """Changes one item. Returns the result, or `noreply_result` with `noreply`, or `False` after an ignored
-        exception."""
+        """Changes one item. Returns the result; with `noreply`, `noreply_result`; after an ignored exception,
+        `False`."""
         try:
             result = await start(self._of(key))
         except Exception:
@@ -256,7 +256,7 @@ class _Client:
         self, values: Mapping[Any, Any], expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> list[Any]:
         """Stores the items of a dictionary, with one batch of requests to each server. Returns the keys that were not
-        stored."""
+        stored; with `noreply`, only those of servers whose exception was ignored."""
 
         async def of(channel: _Channel, keys: list[Key]) -> list[Any]:
             try:
@@ -327,7 +327,7 @@ class _Client:
 
 
 async def _together(calls: list[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """Returns the results of the calls, in order. If one fails, raises its exception after all others have ended."""
+    """Returns the results of the calls, in order. If some fail, raises the first exception after all have ended."""
     if len(calls) == 1:
         return [await calls[0]]
     results = await asyncio.gather(*calls, return_exceptions=True)
@@ -343,8 +343,9 @@ class Client(_Client):
     """A client of one server for all tasks of an event loop, which share its connection. The client belongs to the loop
     of its first call; once that loop has stopped, to the loop of the next call.
 
-    The arguments are those of `larder_client.Client`. A call takes at most `timeout` seconds, including the time to
-    open a connection. With `ignore_exc`, failed lookups are misses. See docs/python.md.
+    The arguments are those of `larder_client.Client` without `socket_module`, `socket_keepalive` and `tls_context`. A
+    call takes at most `timeout` seconds, including the time to open a connection. With `ignore_exc`, failed lookups are
+    misses. See docs/python.md.
     """
 
     def __init__(
@@ -408,8 +409,8 @@ class Client(_Client):
 
 
 class HashClient(_Client):
-    """A client of several servers for all tasks of an event loop. Each key belongs to one server, the same one as with
-    the `HashClient` for threads and with pymemcache.
+    """A client of several servers for all tasks of an event loop. Each key belongs to one server: with the default
+    `hasher`, the same one as with the `HashClient` for threads and with pymemcache.
 
     After repeated failures of a server, calls to it fail at once for a moment; its keys do not move to other servers.
     With `ignore_exc`, failed lookups are misses, and failed changes return False. The other arguments are those of
@@ -459,7 +460,7 @@ class HashClient(_Client):
             self.hasher.add_node(name)
 
     def remove_server(self, server: Server) -> None:
-        """Removes a server: the other servers get its keys."""
+        """Removes a server: the other servers get its keys, and its calls under way fail."""
         name = self._name(normalize_server_spec(server))
         self.hasher.remove_node(name)
         self._by_name.pop(name).end()

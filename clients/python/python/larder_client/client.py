@@ -14,11 +14,12 @@ from .serde import Deserializer, LegacyWrappingSerde, Serde, Serializer
 Server = tuple[str, int] | str
 Key = str | bytes
 
-#: Default time limits in seconds: of a call, and of opening a connection.
+#: The default time limit of a call in seconds.
 TIMEOUT = 1.0
+#: The default time limit of opening a connection in seconds.
 CONNECT_TIMEOUT = 0.25
 
-#: pymemcache's default limit of connections.
+#: pymemcache's default limit of pooled connections.
 _POOL_SIZE_MAX = 2**31
 
 #: Clients of this process. A forked child process must not share their sockets.
@@ -35,7 +36,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 def normalize_server_spec(server: Server) -> Server:
     """Returns a pair of host and port, or the path of a unix socket. Accepts such a pair, `HOST`, `HOST:PORT`, `[V6]`,
-    `[V6]:PORT`, `/PATH` or `unix:PATH`."""
+    `[V6]:PORT`, `/PATH` or `unix:PATH`. The default port is 11211."""
     if isinstance(server, tuple):
         return server
     if not isinstance(server, str):

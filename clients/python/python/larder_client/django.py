@@ -17,7 +17,8 @@ _clients: list[tuple[Any, dict[str, Any], larder_client.HashClient]] = []
 
 
 def _shared_client(servers: Any, options: dict[str, Any]) -> larder_client.HashClient:
-    """Returns the process-wide client. Django makes a cache object per thread; all of them share the connections."""
+    """Returns the client of the process for these servers and options. Django makes a cache object per thread; all of
+    them share the connections."""
 
     def found() -> larder_client.HashClient | None:
         matches = (client for *settings, client in _clients if settings == [servers, options])
@@ -34,7 +35,8 @@ def _shared_client(servers: Any, options: dict[str, Any]) -> larder_client.HashC
 
 class LarderCache(BaseMemcachedCache):
     """Stores `bytes`, `str` and `int` as they are, so that `incr` works and other programs can read them, and pickles
-    other values. The connections stay open between requests, and all threads of a process share them."""
+    other values, unless `OPTIONS` contain another serde. The connections stay open between requests, and all threads of
+    a process share them."""
 
     def __init__(self, server: Any, params: dict[str, Any]) -> None:
         super().__init__(server, params, library=larder_client, value_not_found_exception=KeyError)
@@ -52,4 +54,4 @@ class LarderCache(BaseMemcachedCache):
         return _shared_client(self.client_servers, self._options)
 
     def close(self, **kwargs: Any) -> None:
-        """Django calls this after each request. The connections stay open for the next request."""
+        """Does nothing. Django calls this after each request; the connections stay open for the next one."""

@@ -1,4 +1,4 @@
-"""A client of several servers. Each key belongs to one of them, the same one as with pymemcache."""
+"""A client of several servers. Each key belongs to one of them: by default, the same one as with pymemcache."""
 
 import socket
 import time
@@ -54,7 +54,7 @@ class Hasher(Protocol):
 
 
 class _Failures:
-    """The failures of a server that is being retried."""
+    """The failed retries of a server, and the time of its last failure."""
 
     def __init__(self) -> None:
         self.attempts = 0
@@ -164,7 +164,7 @@ class HashClient:
         self.hasher.remove_node(self._make_client_key(server))
 
     def _revive(self) -> None:
-        """Adds servers again that have been dead for long enough."""
+        """Adds servers again that have been dead for `dead_timeout` seconds. Checks this at most once in that time."""
         now = time.time()
         if now - self._last_dead_check_time <= self.dead_timeout:
             return
@@ -311,7 +311,8 @@ class HashClient:
     set_multi = set_many
 
     def get_many(self, keys: Iterable[Key], gets: bool = False, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        """Returns the values of the existing keys, with one batch of requests to each server."""
+        """Returns the values of the existing keys, or with `gets` pairs of value and CAS, with one batch of requests to
+        each server."""
         batches, _ = self._by_client(keys)
         found: dict[Any, Any] = {}
         for name, batch in batches.items():

@@ -22,10 +22,10 @@ class Serde(Protocol):
     """The conversion of a client's values. Keys are those of the call, without the client's prefix."""
 
     def serialize(self, key: Any, value: Any) -> tuple[Any, int]:
-        """Returns the bytes to store and 32-bit flags."""
+        """Returns the value to store and 32-bit flags. A value other than `bytes` is stored as encoded text."""
 
     def deserialize(self, key: Any, value: bytes, flags: int) -> Any:
-        """Returns the value of stored bytes."""
+        """Converts stored bytes and flags to a value."""
 
 
 class PickleSerde:

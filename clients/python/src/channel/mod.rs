@@ -1,6 +1,6 @@
 //! The calls of an asyncio client to one server, which share a connection.
 //!
-//! Python's event loop moves the bytes, and nothing here waits. A call returns a future of the loop, which gets its
+//! Python's event loop moves the bytes; no function here waits. A call returns a future of the loop, which gets its
 //! result when the reply arrives:
 //!
 //! ```text
@@ -45,7 +45,7 @@ use std::time::{Duration, Instant};
 
 type Object<'py> = Bound<'py, PyAny>;
 
-/// The queue length from which a new call removes calls whose futures are done.
+/// The shortest queue at which a new call removes calls whose futures are done.
 const QUEUE_LEN_MIN: usize = 256;
 /// Timers of some event loops fire early by less than this.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
@@ -95,7 +95,8 @@ impl Channel {
         self.settings.set(settings).map_err(set_twice)
     }
 
-    /// The result is a value or None; with a serde, a pair of stored bytes and flags, or None.
+    /// Looks an item up. The result is the value; with a serde, a pair of stored bytes and flags; None if the item does
+    /// not exist.
     fn get<'py>(slf: &Bound<'py, Self>, key: &Object<'py>) -> PyResult<Object<'py>> {
         let settings = slf.get().settings()?;
         let name = settings.keys.check(key)?;
@@ -103,14 +104,14 @@ impl Channel {
         Self::begin(slf, reading, &Request::Get { key: &name, cas: false, touch: None })
     }
 
-    /// The result is a value, its flags and its CAS, or None.
+    /// Looks an item up. The result is the value, its flags and its CAS; None if the item does not exist.
     fn gets<'py>(slf: &Bound<'py, Self>, key: &Object<'py>) -> PyResult<Object<'py>> {
         let name = slf.get().settings()?.keys.check(key)?;
         let request = Request::Get { key: &name, cas: true, touch: None };
         Self::begin(slf, Reading::ValueAndCas, &request)
     }
 
-    /// Sets the expiry of an item. The result is that of `gets`.
+    /// Sets the expiry of an item and looks it up. The result is like that of `gets`.
     fn gats<'py>(
         slf: &Bound<'py, Self>,
         key: &Object<'py>,
@@ -122,7 +123,7 @@ impl Channel {
         Self::begin(slf, Reading::ValueAndCas, &request)
     }
 
-    /// The result is a dictionary of results of `get`, or with `cas` of `gets`, for the existing keys.
+    /// Looks items up. The result is a dictionary from the existing keys to results of `get`, or of `gets` with `cas`.
     fn get_many<'py>(
         slf: &Bound<'py, Self>,
         keys: &Object<'py>,
@@ -150,7 +151,8 @@ impl Channel {
         Self::store_if(slf, store_mode(mode)?, None, key, value, expire, flags)
     }
 
-    /// Stores an item if the present one has this CAS. The result is True, False for another CAS, None for no item.
+    /// Stores an item if the present one has this CAS. The result is True if it was stored, False if the item has
+    /// another CAS, and None if it does not exist.
     fn cas<'py>(
         slf: &Bound<'py, Self>,
         key: &Object<'py>,
@@ -222,12 +224,12 @@ impl Channel {
         Self::begin(slf, Reading::Done, &Request::Flush(delay))
     }
 
-    /// The result is the server's version in bytes.
+    /// Requests the server's version. The result is in bytes.
     fn version<'py>(slf: &Bound<'py, Self>) -> PyResult<Object<'py>> {
         Self::begin(slf, Reading::Version, &Request::Version)
     }
 
-    /// The result is a page of statistics: pairs of names and values in bytes.
+    /// Requests a page of statistics. The result is a list of names and values in bytes.
     fn stats<'py>(slf: &Bound<'py, Self>, topic: &str) -> PyResult<Object<'py>> {
         Self::begin(slf, Reading::Stats, &Request::Stats(Some(topic)))
     }
@@ -243,7 +245,7 @@ impl Channel {
         Self::_flush(slf)
     }
 
-    /// Handles a failure to open the connection.
+    /// Handles a failure to open the connection. `number` is the system's error number, if there is one.
     #[pyo3(signature = (number, is_timeout, text))]
     fn _failed(
         slf: &Bound<'_, Self>,
@@ -257,7 +259,7 @@ impl Channel {
         Self::settle(slf)
     }
 
-    /// Handles the end of the connection.
+    /// Handles the end of the connection. Without `number` and `text` the server has closed it.
     #[pyo3(signature = (number, text))]
     fn _lost(slf: &Bound<'_, Self>, number: Option<i32>, text: Option<String>) -> PyResult<()> {
         let error = match (number, text) {
@@ -268,7 +270,7 @@ impl Channel {
         Self::settle(slf)
     }
 
-    /// Fails all calls. The caller closes the connection.
+    /// Fails all calls and cancels the timer. The caller closes the connection.
     fn _end(slf: &Bound<'_, Self>) -> PyResult<()> {
         let timer = slf.get().with(|state| {
             state.pipeline.close(Instant::now());
@@ -296,7 +298,7 @@ impl Channel {
         Self::settle(slf)
     }
 
-    /// Sends nothing until `_resume`.
+    /// Stops sending until `_resume`.
     fn _pause(&self) {
         self.with(|state| state.is_paused = true);
     }
@@ -306,7 +308,7 @@ impl Channel {
         Self::_flush(slf)
     }
 
-    /// Sends the queued calls.
+    /// Sends the queued calls. Without a connection, starts opening one.
     fn _flush(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this, now) = (slf.py(), slf.get(), Instant::now());
         this.with(|state| state.is_scheduled = false);
@@ -328,7 +330,7 @@ impl Channel {
         done
     }
 
-    /// Fails calls past their deadline.
+    /// Fails calls past their deadline, and cancels calls whose futures are done.
     fn _tick(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let timer = this.with(|state| state.timer.take());
@@ -385,7 +387,7 @@ impl Channel {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a function on the state, if there is one.
+    /// Runs a function on the state. `None` if the channel has no event loop.
     fn with<T>(&self, run: impl FnOnce(&mut State) -> T) -> Option<T> {
         self.lock().as_mut().map(run)
     }
@@ -499,7 +501,7 @@ impl Channel {
         }
     }
 
-    /// Cancels calls whose futures are done, because no caller waits for them.
+    /// Cancels those of `some` calls whose futures are done, because no caller waits for them.
     fn cancel_unwanted(
         &self,
         py: Python<'_>,
@@ -542,7 +544,7 @@ impl Channel {
         interrupted
     }
 
-    /// Makes the loop call `_tick` at the deadline of a call.
+    /// Makes the loop call `_tick` at the next deadline of the pipeline, unless it will do so by then anyway.
     fn set_timer(slf: &Bound<'_, Self>, now: Instant) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let due = this.with(|state| {

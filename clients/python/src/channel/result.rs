@@ -21,11 +21,11 @@ pub(super) struct Ticket {
 /// The kind of result that a call's future gets.
 #[derive(Debug)]
 pub(super) enum Reading {
-    /// `None`, or the value. `with_flags`: a pair of the value and its flags.
+    /// `None`, or the value; with `with_flags` a pair of the stored bytes and the flags.
     Value { with_flags: bool },
     /// `None`, or the value, its flags and its CAS.
     ValueAndCas,
-    /// A dictionary of such results for the existing keys.
+    /// A dictionary from the existing keys to results like `ValueAndCas` with `cas`, otherwise like `Value`.
     Values { keys: Vec<Py<PyAny>>, cas: bool, with_flags: bool },
     /// pymemcache's result of a store.
     Stored,
@@ -35,7 +35,7 @@ pub(super) enum Reading {
     Found,
     /// `True`.
     Done,
-    /// The number, or `None`.
+    /// The number; `None` if the item does not exist. An exception if the value is not a number.
     Counted,
     /// The version in bytes.
     Version,
@@ -61,7 +61,7 @@ impl Ticket {
             }
         };
         match delivered {
-            // The future was cancelled and takes no result.
+            // The future is already done, for example cancelled, and takes no result.
             Err(error) if error.is_instance_of::<PyException>(py) => Ok(()),
             delivered => delivered.map(drop),
         }

@@ -7,8 +7,8 @@ use pyo3::types::PyBytes;
 use std::mem;
 use std::time::{Duration, Instant};
 
-/// The idle time after which `_flush` lets the loop poll the connection before it is used: the server may have closed
-/// it.
+/// The idle time after which `_flush` lets the loop poll the connection before it sends: the server may have closed the
+/// connection.
 const IDLE_TIME_MIN: Duration = Duration::from_millis(2);
 /// The state that belongs to one event loop.
 #[derive(Debug)]
@@ -23,13 +23,13 @@ pub(super) struct State {
     pub(super) is_paused: bool,
     /// Whether `_flush` will be called in the next iteration.
     pub(super) is_scheduled: bool,
-    /// Whether the loop has polled the connection since the last call.
+    /// Whether the loop has polled the connection since bytes were last sent.
     pub(super) is_checked: bool,
     /// Whether the last call was sent alone. Then the next one is likely to be alone in its iteration, too.
     pub(super) was_alone: bool,
     /// The time at which bytes were last sent or received.
     pub(super) used: Instant,
-    /// The time of the timer, and its handle.
+    /// The time of the timer, and the timer's handle. `None` if no timer is set.
     pub(super) timer: Option<(Instant, Py<PyAny>)>,
     /// The queue length that triggers the removal of calls whose futures are done.
     pub(super) queue_len_max: usize,
@@ -40,7 +40,7 @@ pub(super) enum Step {
     Nothing,
     /// Open a connection first.
     Open,
-    /// Let the loop poll the connection first, which finds out whether the server has closed it.
+    /// Let the loop poll the connection first, in order to notice if the server has closed it.
     Look(Py<PyAny>),
     Write(Py<PyAny>, Py<PyBytes>),
 }

@@ -100,7 +100,7 @@ class Script:
 
 
 class Scripted:
-    """Additions to a client of such a server."""
+    """Additions to a client whose server is a `Script`."""
 
     def __init__(self, server, *args, **kwargs):
         self._script = Script()
@@ -145,7 +145,7 @@ class Scripted:
 
 
 def connect_to_script(client):
-    """The socket of administrative commands."""
+    """Opens the socket of an administrative command."""
     client._script.plain += 1
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(client.timeout)

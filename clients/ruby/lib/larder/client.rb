@@ -23,16 +23,16 @@ module Larder
       password: nil,
       # The TTL of items in seconds, unless a call has its own; 0 is forever.
       expires_in: 0,
-      # The prefix of keys, followed by a colon. A Proc is called once.
+      # The prefix of keys, without the colon that follows it. A Proc is called once.
       namespace: nil,
-      # Serialized values of at least this many bytes are compressed, if that makes them shorter.
+      # Whether values of at least compression_min_size bytes are compressed, if that makes them shorter.
       compress: true,
       compression_min_size: 4 * 1024,
       compressor: Compressor,
       serializer: Marshal,
-      # Whether values are strings that are stored without serialization.
+      # Whether values are stored as strings (to_s) without serialization.
       raw: false,
-      # The largest value; longer ones are refused.
+      # The length in bytes of the longest value, after compression. Longer ones raise ValueOverMaxSize.
       value_max_bytes: 1024 * 1024,
       # Whether fetch treats nil as a value.
       cache_nils: false,
@@ -59,7 +59,7 @@ module Larder
       Fork.watch(self)
     end
 
-    # Returns the value of a key, or nil.
+    # Returns the value of a key. If the key does not exist, returns nil, or NOT_FOUND with the option cache_nils.
     def get(key, options = nil)
       value, flags = @connections.get(@keys.sent(key))
       return @values.decode(value, flags) if value
@@ -82,7 +82,8 @@ module Larder
       found unless block_given?
     end
 
-    # Returns the value of a key. If it is missing, calls the block and adds its result.
+    # Returns the value of a key. If it is missing, or nil without the option cache_nils, calls the block, adds its
+    # result and returns that; without a block, returns nil.
     def fetch(key, ttl = nil, options = nil)
       value = get(key, cache_nils: true)
       return value unless value.equal?(NOT_FOUND) || (value.nil? && !@cache_nils)
@@ -121,13 +122,14 @@ module Larder
       @connections.store("prepend", @keys.sent(key), value.to_s, 0, 0, nil)
     end
 
-    # Adds to a number, modulo 2^64, or creates it as `default`. Returns the number, or nil without a number and a
-    # default.
+    # Adds to a number, modulo 2^64, or creates it as `default`. Returns the number; nil if the key does not exist and
+    # there is no default.
     def incr(key, amount = 1, ttl = nil, default = nil)
       count(:incr, key, amount, ttl, default)
     end
 
-    # Subtracts from a number, but not below 0, or creates it as `default`. Returns the number, or nil like incr.
+    # Subtracts from a number, but not below 0, or creates it as `default`. Returns the number; nil if the key does not
+    # exist and there is no default.
     def decr(key, amount = 1, ttl = nil, default = nil)
       count(:decr, key, amount, ttl, default)
     end
@@ -137,14 +139,14 @@ module Larder
       @connections.touch(@keys.sent(key), remaining(ttl)) || nil
     end
 
-    # Sets the expiry of a key and returns its value, or nil.
+    # Sets the expiry of a key and returns its value, or nil if it does not exist.
     def gat(key, ttl = nil)
       value, flags = @connections.gat(@keys.sent(key), remaining(ttl))
       @values.decode(value, flags) if value
     end
 
-    # Replaces the value of a key by the result of the block, unless the value was changed in between. Returns true,
-    # false if it was changed, and nil if the key does not exist.
+    # Replaces the value of a key by the result of the block, unless the value was changed in between. Returns true;
+    # false if it was changed; nil, without calling the block, if the key does not exist.
     def cas(key, ttl = nil, options = nil)
       value, cas = get_cas(key)
       set_cas(key, yield(value), cas, ttl, options) unless cas.zero?
@@ -193,7 +195,7 @@ module Larder
       yield self
     end
 
-    # Removes all items.
+    # Removes all items from every server. Returns an array with true for each server.
     def flush
       @connections.flush
       @each.map { true }
@@ -206,7 +208,7 @@ module Larder
       by_server { |server| server.stats(type.to_s) }
     end
 
-    # Resets the statistics of each server.
+    # Resets the statistics of each server. Returns an array with true, or nil for an unreachable server.
     def reset_stats
       by_server { |server| server.stats("reset") }.values.map { |done| done && true }
     end
@@ -223,13 +225,13 @@ module Larder
       self
     end
 
-    # Closes all connections. The next call opens new ones.
+    # Closes all connections; those in use are closed after their call. The next call opens new ones.
     def close
       [@connections, *@each.values].each(&:close)
     end
     alias reset close
 
-    # Called in a forked child: the open connections belong to the parent.
+    # Drops the connections in a forked child, because they belong to the parent.
     def after_fork
       [@connections, *@each.values].each(&:forget)
     end
@@ -280,7 +282,7 @@ module Larder
       end
     end
 
-    # Converts a TTL to seconds from now, 0 for forever.
+    # Converts a TTL, or a Unix time in the future, to seconds from now; 0 is forever.
     def remaining(ttl)
       ttl = ttl.nil? ? @expires_in : seconds(ttl)
       return ttl if ttl <= TTL_MAX
@@ -289,7 +291,7 @@ module Larder
       left.positive? ? left : ttl
     end
 
-    # Rounds up, because half a second must not become 0, which means forever.
+    # Converts a number to whole seconds. Rounds up, because half a second must not become 0, which means forever.
     def seconds(ttl)
       seconds = ttl.respond_to?(:ceil) ? ttl.ceil : ttl.to_i
       raise ArgumentError, "the ttl must not be negative: #{ttl}" if seconds.negative?

@@ -3,8 +3,8 @@
 require "digest/md5"
 
 module Larder
-  # Keys as sent, which are those of dalli: with the namespace, and if longer than 250 bytes shortened to a prefix and a
-  # digest.
+  # Conversion of keys to those sent, like dalli: adds the namespace, and shortens keys of more than 250 bytes to a
+  # prefix and a digest.
   class Keys
     MAX = 250
     DIGEST_MARK = ":md5:"
@@ -27,7 +27,7 @@ module Larder
 
     private
 
-    # dalli makes them 249 bytes long, or 250 with a namespace.
+    # dalli shortens keys to 249 bytes, or to 250 with a namespace.
     def shortened(key)
       rest = DIGEST_MARK + @digest_class.hexdigest(key)
       max = @prefix ? MAX : MAX - 1

@@ -8,7 +8,7 @@ module Larder
     DEFAULT = "127.0.0.1:#{PORT}"
     URI_PREFIX = "memcached://"
 
-    # Returns pairs of an address and a weight.
+    # Returns a pair of an address and a weight for each server.
     def self.parse(servers)
       servers = ENV.fetch("MEMCACHE_SERVERS", DEFAULT) if servers.nil?
       unless servers.is_a?(String) || (servers.is_a?(Array) && servers.all?(String))

@@ -32,7 +32,7 @@ impl ConnectAttempt {
     /// Waits for the outcome. Returns when there is a connection, or when the caller has to try itself.
     ///
     /// # Errors
-    /// The connection failed, or the deadline of this call has passed.
+    /// The attempt failed, the deadline of this call has passed, or this call was interrupted.
     pub(super) fn await_outcome(&self, deadline: Instant, wait: &Wait) -> Result<(), Error> {
         {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);

@@ -36,7 +36,7 @@ pub(super) struct SharedConnection {
     is_open: AtomicBool,
     /// Whether the connection has delivered a reply.
     pub(super) has_answered: AtomicBool,
-    /// The time from which no further calls use the connection.
+    /// The time from which no further calls use the connection. `None` without a limit.
     expires: Option<Instant>,
     wait: Wait,
 }
@@ -108,7 +108,7 @@ impl SharedConnection {
         let number = {
             let mut state = self.lock();
             if !self.is_open() {
-                // The call that ended the connection has reported the reason.
+                // The call that ended the connection reports the reason, if it is a fault.
                 return Err(LostCall::new(ErrorKind::Closed, false).echo());
             }
             if state.exchange.is_idle() && state.queue.is_empty() {
@@ -134,7 +134,7 @@ impl SharedConnection {
         Ok(PendingCall { ticket, number })
     }
 
-    /// Waits for the replies to a call.
+    /// Waits for the replies to a call, and interprets them.
     pub(super) fn finish<O: Operation>(
         &self,
         pending: Result<PendingCall, LostCall>,
@@ -185,7 +185,8 @@ impl SharedConnection {
         ticket.has_delivery() || self.lock().reading == Some(ticket.thread.id())
     }
 
-    /// Takes the read permit if it is free. Otherwise marks the ticket as waiting.
+    /// Takes the read permit if it is free, or if this thread already has it for a call that contains this one.
+    /// Otherwise marks the ticket as waiting.
     fn read_or_wait(&self, ticket: &Ticket) -> Option<ReadPermit> {
         let mut state = self.lock();
         let reader = match state.reader.take() {
@@ -210,7 +211,8 @@ impl SharedConnection {
     /// One read: sends the output, waits for input, and delivers the replies.
     ///
     /// # Errors
-    /// `Interrupted`, `Timeout`. A failure of the connection is delivered to each call instead.
+    /// `Interrupted`, or an error of the system during the wait. A failure of the connection is delivered to each call
+    /// instead.
     fn read(
         &self,
         reader: &mut ReadPermit,
@@ -292,7 +294,7 @@ impl SharedConnection {
         wake_list.unpark();
     }
 
-    /// Gives a call up.
+    /// Gives a call up for the reason `kind`, unless its replies have arrived. Passes the read permit on.
     ///
     /// # Errors
     /// There is no reply.
@@ -335,7 +337,7 @@ impl SharedConnection {
         given
     }
 
-    /// Sends as much as fits.
+    /// Sends as much as fits without waiting. Ends the connection if that fails.
     fn send(&self, state: &mut State, wake_list: &mut WakeList) {
         if !self.is_open() {
             return;

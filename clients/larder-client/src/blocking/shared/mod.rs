@@ -57,8 +57,8 @@ impl Shared {
         Self { slots, is_closed: AtomicBool::new(false), wait }
     }
 
-    /// Starts an operation over one of the connections, which `open` opens if necessary. The request is sent without
-    /// waiting, or together with a later one.
+    /// Starts an operation over one of the connections, which `open` opens if necessary. Sends as much as fits without
+    /// waiting, or leaves the request in the queue, to be sent together with later ones.
     ///
     /// # Errors
     /// [`Error`], by the deadline at the latest.
@@ -96,8 +96,8 @@ impl Shared {
             if !broken.is_usable {
                 slot.close(&connection, CloseReason::of(broken.error.kind()));
             }
-            // The connection ended before it read the request. ConnectAttempt another one shows whether the server still
-            // works.
+            // Repeats the call once if a connection that worked before was lost without a reply: opening another one
+            // shows whether the server still works.
             if is_repeated || !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }
@@ -142,7 +142,8 @@ impl Shared {
         Ok(connection)
     }
 
-    /// Returns the slot with the fewest calls. An empty slot is used once all others are busy.
+    /// Returns the slot with the fewest calls. A slot without a connection counts as one with [`CALLS_BUSY`] calls, so
+    /// it is used once the others have that many.
     fn slot(&self) -> &Slot {
         let load = |slot: &&Slot| {
             let calls = slot.calls.load(Ordering::Relaxed);

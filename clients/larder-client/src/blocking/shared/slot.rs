@@ -1,4 +1,4 @@
-//! A slot of a shared connection, which is opened when a call needs it.
+//! A slot for one shared connection. A call opens the connection when it needs it.
 
 use super::attempt::ConnectAttempt;
 use super::connection::SharedConnection;
@@ -82,7 +82,7 @@ impl Slot {
         opened
     }
 
-    /// Makes the next call open another connection.
+    /// Removes a connection from the slot for `reason`, so that the next call opens another one.
     pub(super) fn close(&self, connection: &Arc<SharedConnection>, reason: CloseReason) {
         connection.closes(reason);
         self.lock().connection.take_if(|other| Arc::ptr_eq(other, connection));

@@ -14,13 +14,13 @@ pub(super) struct State {
     pub(super) exchange: Exchange<Arc<Ticket>>,
     pub(super) stream: Stream,
     pub(super) open: OpenConnection,
-    /// `None` while a thread reads.
+    /// `None` while a thread has the permit, or has yet to take it.
     pub(super) reader: Option<ReadPermit>,
-    /// The thread that reads or gets the permit next.
+    /// The thread that has the permit, or has yet to take it. `None` if the permit is free.
     pub(super) reading: Option<ThreadId>,
     /// The time of the last reply, or of the first call after an idle time.
     pub(super) answered_at: Instant,
-    /// The time of sending the first request after an idle time, until its reply arrives.
+    /// The time at which the first request after an idle time was sent. `None` once a reply has arrived.
     pub(super) sent_at: Option<Instant>,
     pub(super) min_latency: MinLatency,
 }
@@ -46,7 +46,7 @@ impl State {
             .find_map(|ticket| if ticket.thread.id() == thread { ticket.give_back() } else { None })
     }
 
-    /// Returns whether calls are under way and all their callers have given up.
+    /// Returns whether calls are under way, all their callers have given up, and no call is queued.
     pub(super) fn is_unwanted(&self) -> bool {
         !self.exchange.is_idle()
             && self.queue.is_empty()

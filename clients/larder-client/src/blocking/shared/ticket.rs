@@ -16,7 +16,7 @@ pub(super) struct ReadPermit {
     pub(super) is_nested: bool,
 }
 
-/// A call.
+/// The state of a call, which its caller shares with the thread that reads.
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) thread: Thread,
@@ -30,7 +30,7 @@ pub(super) enum TicketState {
     Awake,
     /// The caller waits.
     Waiting,
-    /// The caller has yet to take this.
+    /// There is a delivery that the caller has yet to take.
     Delivered(Delivery),
     /// The caller has given up.
     GivenUp,
@@ -44,7 +44,7 @@ pub(super) enum Delivery {
     ReadPermit(ReadPermit),
 }
 
-/// The calls to wake, once no lock is held.
+/// The calls whose threads are to be unparked, once the lock of the connection's state is released.
 #[derive(Debug, Default)]
 pub(super) struct WakeList(Vec<Arc<Ticket>>);
 
@@ -69,7 +69,7 @@ impl Ticket {
         }
     }
 
-    /// Takes the read permit back, if it was delivered. The caller keeps waiting.
+    /// Takes the read permit back, if it was delivered and the caller has yet to take it. The caller keeps waiting.
     pub(super) fn give_back(&self) -> Option<ReadPermit> {
         let mut state = self.lock();
         match mem::replace(&mut *state, TicketState::Waiting) {

@@ -24,10 +24,13 @@ pub(crate) struct Handshake {
     login: Option<Connection>,
     /// The number of bytes of the login reply received so far.
     reply_len: usize,
+    /// Whether the TLS handshake is complete or not needed.
     is_encrypted: bool,
 }
 
 impl HandshakeConfig {
+    /// Starts the handshake of a new connection.
+    ///
     /// # Errors
     /// `Connect`: the configuration of TLS allows no session.
     pub(crate) fn start(&self) -> Result<Handshake, ErrorKind> {
@@ -90,14 +93,14 @@ impl Handshake {
         Ok(None)
     }
 
-    /// The error of a handshake that missed its deadline.
+    /// Returns the error of a handshake that missed its deadline.
     pub(crate) fn timeout_error(&self) -> ErrorKind {
         let awaited = if self.is_encrypted { "reply to the login" } else { "TLS handshake" };
         let error = format!("timeout: no {awaited} by the deadline");
         ErrorKind::connect(io::Error::new(io::ErrorKind::TimedOut, error))
     }
 
-    /// Returns the TLS session after the handshake.
+    /// Returns the TLS session after the handshake, or `None` without TLS.
     pub(crate) fn session(self) -> Option<Box<Session>> {
         self.tls
     }

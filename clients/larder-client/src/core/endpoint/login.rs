@@ -25,7 +25,7 @@ impl Login {
         Self { user, password }
     }
 
-    /// Checks that the user name can be sent. A space would end it.
+    /// Checks that the user name can be sent. A space would end the name.
     ///
     /// # Errors
     /// `Login`: the name is empty or contains a space.
@@ -52,7 +52,7 @@ impl Login {
     /// Returns whether the server has accepted the login.
     ///
     /// # Errors
-    /// `Login`: the server refused. `Connect`: the reply does not belong to a login. The error omits it, because it may
+    /// `Login`: the server refused. `Connect`: the reply does not match a login. The error omits the reply, which may
     /// repeat the password.
     pub(crate) fn is_done(connection: &mut Connection) -> Result<bool, ErrorKind> {
         let reply = connection.next_reply();

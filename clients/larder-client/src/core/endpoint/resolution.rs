@@ -20,11 +20,12 @@ pub(crate) struct Endpoint {
 #[derive(Debug)]
 struct Resolved {
     addresses: Vec<SocketAddr>,
+    /// The time of the last lookup. `None` before the first one.
     at: Option<Instant>,
 }
 
 impl Endpoint {
-    /// An endpoint without socket addresses counts as not resolved.
+    /// Creates an endpoint. Without socket addresses it counts as not resolved.
     pub(crate) fn new(address: Address, addresses: Vec<SocketAddr>) -> Self {
         let at = (!addresses.is_empty()).then(Instant::now);
         let resolved = Mutex::new(Resolved { addresses, at });
@@ -50,7 +51,8 @@ impl Endpoint {
         self.resolved().addresses.sort_by_key(|other| *other != address);
     }
 
-    /// Returns whether the caller has to resolve the name again, at most once per [`RESOLVE_PAUSE`].
+    /// Returns whether the caller must resolve the name again, and records the time if so. Returns true at most once
+    /// per [`RESOLVE_PAUSE`].
     pub(crate) fn starts_lookup(&self, now: Instant) -> bool {
         let mut resolved = self.resolved();
         let starts =
@@ -67,8 +69,8 @@ impl Endpoint {
     }
 }
 
-/// The time for the next of `left` addresses: an equal share, so that an unresponsive address leaves time for the
-/// others.
+/// Returns the time for the next of `left` addresses: an equal share, so that an unresponsive address leaves time for
+/// the others.
 pub(crate) fn share(time: Duration, left: usize) -> Duration {
     time / u32::try_from(left.max(1)).unwrap_or(u32::MAX)
 }

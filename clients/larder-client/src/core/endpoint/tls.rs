@@ -35,17 +35,18 @@ pub(crate) struct Connector {
 pub(crate) struct Session {
     tls: ClientConnection,
     received: RecordTracker,
-    /// The number of plaintext bytes in a record of which a part is not yet sent.
+    /// The number of plaintext bytes in a partly sent record, or 0.
     buffered_len: usize,
 }
 
 /// Tracks record boundaries in the received bytes.
 #[derive(Debug, Default)]
 struct RecordTracker {
-    /// The header of the current record as far as received: type, version and length.
+    /// The last received header bytes: type, version and length of the record.
     header: [u8; 5],
+    /// The number of received bytes of the current header.
     header_len: usize,
-    /// The number of missing bytes of its body.
+    /// The number of bytes that the body of the current record still lacks.
     missing: usize,
 }
 
@@ -56,6 +57,8 @@ impl fmt::Debug for Connector {
 }
 
 impl Connector {
+    /// Creates a connector. The server's certificate must contain `name`.
+    ///
     /// # Errors
     /// The name is neither a DNS name nor an IP address.
     pub(crate) fn new(config: Arc<ClientConfig>, name: &str) -> io::Result<Self> {
@@ -67,6 +70,8 @@ impl Connector {
         Ok(Self { config, name })
     }
 
+    /// Creates the session of a new connection.
+    ///
     /// # Errors
     /// The configuration allows no session.
     pub(crate) fn session(&self) -> io::Result<Session> {
@@ -111,7 +116,8 @@ impl Session {
     /// length.
     ///
     /// # Errors
-    /// `WouldBlock`: the socket has no more data, or none with plaintext for long. Others: the connection failed.
+    /// `WouldBlock`: the socket has no more data, or [`RECEIVED_MAX`] receives brought no plaintext. Others: the
+    /// connection failed.
     pub(crate) fn read(
         &mut self,
         socket: &mut (impl Read + Write),

@@ -10,13 +10,13 @@ use larder_protocol::Exptime;
 use larder_protocol::answer::{Answer, RefusalReason, Returned};
 use larder_protocol::encode::{classic, meta};
 
-/// A delete. Its output is whether the item existed.
+/// A delete. The output is whether an item was deleted or marked as stale.
 #[derive(Clone)]
 pub(crate) struct Delete<'k> {
     pub(crate) key: Key<'k>,
-    /// Deletes the item only if it has this CAS.
+    /// Changes the item only if it has this CAS.
     pub(crate) compare: Option<u64>,
-    /// Marks the item as stale for this time instead of deleting it.
+    /// Marks the item as stale until this time instead of deleting it.
     pub(crate) stale: Option<Exptime>,
 }
 
@@ -69,7 +69,7 @@ impl Operation for Delete<'_> {
     }
 }
 
-/// A change of an item's expiry. Its output is whether the item exists.
+/// A change of an item's expiry. The output is whether the item exists.
 pub(crate) struct Touch<'k> {
     pub(crate) key: Key<'k>,
     pub(crate) expiry: Exptime,
@@ -124,7 +124,7 @@ pub(crate) struct Count<'k> {
     pub(crate) key: Key<'k>,
     pub(crate) down: bool,
     pub(crate) delta: u64,
-    /// The number and the expiry with which a missing item is created.
+    /// The number and the expiry with which a missing item is created. `None`: it is not created.
     pub(crate) create: Option<(u64, Exptime)>,
 }
 

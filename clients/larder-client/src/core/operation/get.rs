@@ -13,7 +13,8 @@ use larder_protocol::encode::{classic, meta};
 /// The largest number of keys per request line.
 const KEYS_PER_LINE: usize = 100;
 
-/// Returns the item of a hit of `key`. The value shares the memory of the reply.
+/// Returns the item of a hit, or `None` if the hit has another key than `key`. The value shares the memory of the
+/// reply.
 fn item(reply: &Bytes, key: Key<'_>, value: &[u8], returned: &Returned<'_>) -> Option<Item> {
     let is_right = match (returned, key) {
         (Returned::Classic { key: name, .. }, Key::Plain(key)) => *name == key.bytes(),
@@ -28,8 +29,8 @@ fn item(reply: &Bytes, key: Key<'_>, value: &[u8], returned: &Returned<'_>) -> O
     is_right.then(|| Item { value: reply.slice_ref(value), flags, cas: returned.cas() })
 }
 
-/// The opaque of requests with a base64 key, which the server repeats. Some versions of memcached repeat the key itself
-/// as raw bytes, so it cannot be compared.
+/// Returns the opaque of meta lookups of a key, a hash, which the server repeats. Some versions of memcached repeat a
+/// base64 key as raw bytes, so that key cannot be compared.
 pub(crate) fn opaque(key: Key<'_>) -> u64 {
     hash(key.bytes())
 }
@@ -39,7 +40,7 @@ pub(crate) struct Get<'k> {
     pub(crate) key: Key<'k>,
     /// Whether to request the CAS.
     pub(crate) cas: bool,
-    /// The new expiry of the item.
+    /// The new expiry of the item. `None` leaves the expiry as it is.
     pub(crate) touch: Option<Exptime>,
 }
 
@@ -114,7 +115,7 @@ impl<'k, 'a> GetMany<'k, 'a> {
         Self { keys, cas, found: Vec::new(), left: 0 }
     }
 
-    /// A lookup that was sent, and to which this number of replies belongs.
+    /// Creates a lookup that was sent and gets this number of replies.
     #[cfg(feature = "pipeline")]
     pub(crate) fn sent(keys: &'a [Key<'k>], replies: usize) -> Self {
         Self { left: replies, ..Self::new(keys, false) }

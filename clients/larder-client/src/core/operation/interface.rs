@@ -13,15 +13,16 @@ use std::sync::Arc;
 pub(crate) trait Operation {
     /// The result for the caller.
     type Output;
-    /// Whether the operation changes nothing and can be repeated.
+    /// Returns whether the operation can be repeated, because it changes no value.
     fn reads(&self) -> bool;
 
-    /// The output of a lookup that finds nothing.
+    /// Returns the output of a lookup that finds nothing, for [`Builder::degrade`](crate::Builder::degrade). `None` for
+    /// other operations.
     fn empty_output(&self) -> Option<Self::Output> {
         None
     }
 
-    /// The command under which metrics count the operation.
+    /// Returns the command under which metrics count the operation.
     fn command(&self) -> Command {
         Command::Other
     }
@@ -29,7 +30,7 @@ pub(crate) trait Operation {
     /// Adds the requests to a connection.
     fn encode(&mut self, connection: &mut Connection);
 
-    /// Whether an answer, other than an error, is possible for the operation's commands.
+    /// Returns whether the operation's commands can have this answer. Errors need not be included.
     fn fits(answer: &Answer<'_>) -> bool;
 
     /// Takes the next reply. Returns the output with the last one.
@@ -39,7 +40,7 @@ pub(crate) trait Operation {
     fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, ReplyFailure>;
 }
 
-/// A reply other than a result of the operation.
+/// A reply that is no result of the operation: an error, or an unexpected reply.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplyFailure {
     pub(crate) kind: ErrorKind,
@@ -50,12 +51,12 @@ pub(crate) struct ReplyFailure {
 }
 
 impl ReplyFailure {
-    /// A failure by an unexpected reply. The next replies cannot be trusted.
+    /// Creates the failure of an unexpected reply, after which later replies cannot be trusted.
     pub(crate) fn unexpected(shown: impl Into<Box<str>>) -> Self {
         Self { kind: ErrorKind::Unexpected(shown.into()), is_fatal: true, is_definite: false }
     }
 
-    /// A failure by an answer that is no result of the operation.
+    /// Creates the failure of an answer that is no result of the operation. `None`: the reply has no such answer.
     pub(crate) fn of(answer: Option<&Answer<'_>>, reply: &[u8]) -> Self {
         let is_fatal = answer.is_none_or(is_fatal);
         match answer {
@@ -98,7 +99,7 @@ pub(crate) fn one<T>(
     output.map(Some).ok_or_else(|| ReplyFailure::of(answer.as_ref(), reply))
 }
 
-/// The replies that an operation on these keys can have.
+/// Builds the check of the replies to an operation on these keys.
 pub(crate) fn check<O: Operation>(keys: &[Key<'_>]) -> ReplyCheck {
     ReplyCheck::new(keys.iter().map(|key| hash(key.bytes())), O::fits)
 }

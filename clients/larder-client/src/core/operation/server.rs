@@ -7,7 +7,7 @@ use larder_protocol::Exptime;
 use larder_protocol::answer::Answer;
 use larder_protocol::encode::{WireKey, classic, meta};
 
-/// A flush of all items at this time.
+/// A flush of all items, at this time.
 pub(crate) struct Flush(pub(crate) Exptime);
 
 impl Flush {
@@ -70,7 +70,7 @@ impl Operation for Version {
     }
 }
 
-/// A probe for meta commands.
+/// A probe for meta commands. The output is whether the server knows them.
 pub(crate) struct KnowsMeta;
 
 impl Operation for KnowsMeta {
@@ -96,7 +96,7 @@ impl Operation for KnowsMeta {
     }
 }
 
-/// A request for a page of statistics.
+/// A request for a page of statistics. `None`: the general page.
 pub(crate) struct Stats<'t>(pub(crate) Option<WireKey<'t>>);
 
 impl Operation for Stats<'_> {

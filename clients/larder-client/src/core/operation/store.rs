@@ -22,6 +22,8 @@ pub(crate) struct Store<'k, 'v> {
 }
 
 impl<'k, 'v> Store<'k, 'v> {
+    /// Creates a store.
+    ///
     /// # Errors
     /// The key is invalid, or the value is too long.
     pub(crate) fn new(

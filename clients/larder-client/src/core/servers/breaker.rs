@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 /// The number of consecutive faults that opens the breaker.
 const FAULTS_MAX: u32 = 5;
-/// The first and the longest pause. Each is randomly up to a quarter longer or shorter, so that clients do not retry
-/// together. A recovered server is found within two seconds, even if an attempt to connect was under way when it
-/// recovered and fails 250 ms later.
+/// The first pause. Each further one is twice as long, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// The longest pause. A recovered server is found within two seconds, even if an attempt to connect was under way when
+/// it recovered and fails 250 ms later.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// The random change of each pause: up to a quarter longer or shorter, so that clients do not retry together.
 const JITTER: f64 = 0.25;
 /// The time after which a probe without a result no longer blocks the next one.
 const PROBE_TIME: Duration = Duration::from_secs(5);
@@ -24,9 +25,12 @@ const PROBE_TIME: Duration = Duration::from_secs(5);
 /// The breaker of one server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Breaker {
+    /// The number of faults since the last reply.
     faults: u32,
+    /// The number of pauses since the last reply.
     pauses: u32,
-    /// The end of the pause or of the probe. No other call is admitted before it.
+    /// The end of the pause, or of the time for the probe. No call is admitted before it. `None` while the breaker is
+    /// closed.
     open_until: Option<Instant>,
 }
 
@@ -61,12 +65,13 @@ impl Breaker {
         self.open_until.is_none_or(|until| until <= now)
     }
 
-    /// Records a reply.
+    /// Records a reply, which closes the breaker.
     pub(crate) fn succeed(&mut self) {
         *self = Self::default();
     }
 
-    /// Records a server fault. `random` is from 0 to 1.
+    /// Records a server fault. Opens the breaker after [`FAULTS_MAX`] faults in a row, and again after a failed probe.
+    /// `random` is from 0 to 1.
     pub(crate) fn fail(&mut self, call: AdmissionKind, now: Instant, random: f64) {
         self.faults = self.faults.saturating_add(1);
         let is_known = call == AdmissionKind::Call && self.open_until.is_some();
@@ -78,7 +83,8 @@ impl Breaker {
         self.open_until = Some(now + pause.mul_f64(1.0 - JITTER + 2.0 * JITTER * random));
     }
 
-    /// Records that a call ended without information about the server.
+    /// Records that a call ended without information about the server. After such a probe the next call may probe at
+    /// once.
     pub(crate) fn pass(&mut self, call: AdmissionKind, now: Instant) {
         // Another call may have closed the breaker during the probe.
         if call == AdmissionKind::Probe && self.open_until.is_some() {
@@ -91,7 +97,7 @@ impl Breaker {
         self.open_until.is_some()
     }
 
-    /// Returns whether replies need not be recorded.
+    /// Returns whether there was no fault since the last reply. Replies need not be recorded then.
     pub(crate) fn is_healthy(&self) -> bool {
         self.faults == 0
     }

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A breaker that threads share.
+/// The breaker of a server, shared by threads.
 #[derive(Debug)]
 pub(crate) struct Health {
     state: Mutex<State>,
     /// Whether the breaker has to record replies. Lets calls to a healthy server skip the lock.
     has_faults: AtomicBool,
-    /// Receives a request to refresh the list after a fault, if the list is discovered.
+    /// Receives a request to refresh the list after a fault. `None` if the list is not discovered.
     refresh: Option<Arc<RefreshSignal>>,
     recorder: Arc<ServerRecorder>,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Health {
 #[derive(Debug, Default)]
 struct State {
     breaker: Breaker,
-    /// The last fault. `None` means that the breaker is closed.
+    /// The last fault since a reply. `None` implies that the breaker is closed.
     last_fault: Option<Arc<ErrorKind>>,
 }
 
@@ -91,7 +91,7 @@ impl Admission<'_> {
         }
     }
 
-    /// Records the result of the call.
+    /// Records the result of the call. After a fault requests a refresh of the server list.
     pub(crate) fn note(self, error: Option<&Error>) {
         // Skips the drop, which would record the call again.
         let Self { health, call } = *ManuallyDrop::new(self);

@@ -12,11 +12,11 @@ use crate::ring::Ring;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// The treatment of keys whose server is unavailable after many faults.
+/// The treatment of keys whose server is unavailable after several faults in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failover {
-    /// Calls for these keys fail at once until the server is back. Each key is on one server only.
+    /// Calls for these keys fail at once, except for probes, until the server is back. Each key is on one server only.
     #[default]
     Fail,
     /// Calls for these keys use the next server in the order of the hashing method. When their own server is back, it
@@ -44,10 +44,10 @@ pub(crate) struct ServerKeys<'s, 'k, S> {
 
 /// The interface of a server in [`Servers`].
 pub(crate) trait ServerHandle {
-    /// The address as configured.
+    /// Returns the address as configured or discovered.
     fn name(&self) -> &Arc<str>;
 
-    /// The server's metrics.
+    /// Returns the server's metrics.
     fn recorder(&self) -> &ServerRecorder;
 
     /// Returns whether calls are admitted at present.
@@ -62,7 +62,8 @@ pub(crate) trait ServerHandle {
     /// Closes all connections; further calls fail.
     fn close(&self);
 
-    /// Returns the number of connections (open or opening), of idle ones, and of calls waiting for one.
+    /// Returns the number of connections, of idle ones, and of calls waiting for one. A pool also counts connections
+    /// that are being opened; shared connections count no waiting calls.
     fn connections(&self) -> (usize, usize, usize);
 }
 
@@ -197,7 +198,7 @@ mod tests {
         }
     }
 
-    /// Three servers, some of them failed, and a key of the first.
+    /// Returns three servers, some of them failed, and a key of the first.
     fn servers(failed: &[&str], failover: Failover) -> (Servers<ContendedServer>, String) {
         let names = ["a", "b", "c"];
         let server = |name: &&str| {

@@ -43,14 +43,14 @@ impl<S: ServerHandle> ServerSet<S> {
         self.refresh.stop();
     }
 
-    /// Returns the number of connections (open or opening), of idle ones, and of calls waiting for one.
+    /// Returns the sums of [`ServerHandle::connections`] over the servers.
     pub(crate) fn connections(&self) -> (usize, usize, usize) {
         let servers = self.servers();
         let counts = servers.list.iter().map(|server| server.connections());
         counts.fold((0, 0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1, sum.2 + count.2))
     }
 
-    /// Returns the counters and the present numbers.
+    /// Returns a snapshot of the metrics.
     pub(crate) fn metrics(&self) -> Metrics {
         let snapshot = |server: &Arc<S>| server.recorder().snapshot(server.connections());
         Metrics {

@@ -312,7 +312,7 @@ fn a_call_waits_for_a_connection_until_its_deadline() {
             }
             let second = scope.spawn(|| kind(client.set("b", "1", 0)));
             assert!(matches!(first.join().unwrap(), ErrorKind::Timeout));
-            // The second call gets the slot of the first for the rest of its time, or too late.
+            // The second call gets the connection slot of the first with little time left, or not before its deadline.
             let second = second.join().unwrap();
             assert!(matches!(second, ErrorKind::Timeout | ErrorKind::PoolTimeout), "{second}");
         });

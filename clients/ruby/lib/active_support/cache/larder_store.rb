@@ -22,10 +22,10 @@ module ActiveSupport
       # Characters that are escaped in keys. The client could send most of them, but MemCacheStore escapes them.
       ESCAPED = /[\x00-\x20%\x7F-\xFF]/n
       KEY_MAX = 250
-      # The length of the prefix of a longer key, before its digest.
+      # The length in bytes of the prefix of a longer key, before the digest.
       KEY_BEGIN = 213
 
-      # How long an expired entry is kept for reads with race_condition_ttl.
+      # How long an expired entry is kept for reads with race_condition_ttl, in seconds.
       RACE_TIME = 5 * 60
 
       # Makes raw values strings in the local cache, too.
@@ -60,7 +60,7 @@ module ActiveSupport
         @client ||= Larder::Client.new(addresses.empty? ? nil : addresses, client_options)
       end
 
-      # Adds to a number written with raw: true. Returns nil if it does not exist.
+      # Adds to a number written with raw: true. Returns the new number; nil if it does not exist, or after an error.
       def increment(name, amount = 1, options = nil)
         options = merged_options(options)
         instrument(:increment, name, amount: amount) do
@@ -68,7 +68,8 @@ module ActiveSupport
         end
       end
 
-      # Subtracts from a number written with raw: true, but not below 0. Returns nil if it does not exist.
+      # Subtracts from a number written with raw: true, but not below 0. Returns the new number; nil if it does not
+      # exist, or after an error.
       def decrement(name, amount = 1, options = nil)
         options = merged_options(options)
         instrument(:decrement, name, amount: amount) do
@@ -76,12 +77,12 @@ module ActiveSupport
         end
       end
 
-      # Removes all items of the server, including those of other applications.
+      # Removes all items of the servers, including those of other applications.
       def clear(_options = nil)
         without_errors(nil) { @client.flush }
       end
 
-      # Returns the server's statistics.
+      # Returns the statistics of each server.
       def stats
         @client.stats
       end
