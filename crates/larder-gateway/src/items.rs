@@ -17,9 +17,8 @@ pub(crate) type Upload = Box<dyn Any + Send>;
 /// Operations on items, called on the gateway's thread. `larder-operations` defines their semantics.
 ///
 /// An operation on an item that this server does not serve is forwarded to the leader of the item's group. If the
-/// leader
-/// is unreachable, [`Items::get`] reports it, and other forwarded operations abort the request (`abort.rs`). Pages and
-/// tags concern only this server: an engine with replicas has no tags.
+/// leader is unreachable, [`Items::get`] reports it, and other forwarded operations abort the request (`abort.rs`).
+/// Pages and tags concern only this server: an engine with replicas has no tags.
 pub(crate) trait Items: Send + Sync + 'static {
     /// Looks a key up. With `allows_replica`, this server may answer as a replica (`--read-lag`).
     fn get<'a>(&'a self, key: &'a [u8], allows_replica: bool) -> ItemFuture<'a, LookupOutcome>;
@@ -45,8 +44,7 @@ pub(crate) trait Items: Send + Sync + 'static {
     fn expire<'a>(&'a self, key: &'a [u8], expiry: Expiry) -> ItemFuture<'a, ExpireOutcome>;
 
     /// Lists about `items` items of this server. `cursor` is 0 for the first page, and [`Page::next`] of the previous
-    /// page
-    /// for another one. Returns `None` if there are more items and the engine cannot resume a walk.
+    /// page for another one. Returns `None` if there are more items and the engine cannot resume a walk.
     fn page<'a>(&'a self, cursor: u64, items: usize) -> ItemFuture<'a, Option<Page>>;
 
     /// Resolves the names of at most [`larder_store::TAGS_MAX`] tags.
@@ -59,8 +57,7 @@ pub(crate) trait Items: Send + Sync + 'static {
     fn drop_tag(&self, name: &[u8]) -> Option<bool>;
 
     /// Removes the items of all groups that were stored before the second of `at`. Takes effect immediately if `at` is
-    /// past
-    /// or [`Expiry::Never`].
+    /// past or [`Expiry::Never`].
     fn flush(&self, at: Expiry) -> ItemFuture<'_, ()>;
 
     /// The minimum length in bytes of a value that callers have to upload in pieces.
@@ -73,8 +70,7 @@ pub(crate) trait Items: Send + Sync + 'static {
     fn start_upload(&self, key: &[u8], len: usize) -> Result<Upload, Refusal>;
 
     /// Whether uploads, of all protocols together, use more than their share of memory. If so, the caller abandons a
-    /// slow
-    /// upload.
+    /// slow upload.
     fn lacks_memory(&self) -> bool;
 
     /// Appends a piece to an upload.

@@ -24,8 +24,7 @@ pub(crate) trait RemoteOperation: Sync {
     const IS_LOOKUP: bool;
 
     /// Appends the request to `out`. With `value_len`, appends only the command line: the caller sends a value of that
-    /// many
-    /// bytes and the line end after it.
+    /// many bytes and the line end after it.
     fn write(&self, key: MetaKey<'_>, value_len: Option<usize>, now: Now, out: &mut Vec<u8>);
 
     /// Decodes `answer`, which borrows from `reply`. Returns `None` if no outcome of this operation has such an answer.

@@ -283,8 +283,7 @@ impl Acceptor {
     }
 
     /// Reserves memory for a connection. Closes idle and slow connections if necessary. Returns `None` if there is no
-    /// memory
-    /// and no connection is idle or slow.
+    /// memory and no connection is idle or slow.
     async fn reserve(&self) -> Option<Reservation> {
         let mut reserved = Reservation::empty(&self.app.view);
         let len = CONNECTION_LEN + if self.tls.is_some() { TLS_LEN } else { 0 };
@@ -302,8 +301,7 @@ impl Acceptor {
     }
 
     /// Serves a connection in a new task, which holds `kept` until it ends. Drops the connection and `kept` if there
-    /// are too
-    /// many connections and none is idle or slow.
+    /// are too many connections and none is idle or slow.
     fn serve(&self, stream: TcpStream, kept: impl Send + 'static, connections: &GracefulShutdown) {
         let _ = stream.set_nodelay(true);
         let stream = IdleStream::new(stream, IDLE_TIME);

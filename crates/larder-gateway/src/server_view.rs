@@ -9,8 +9,7 @@ use std::task::Waker;
 /// State of the server. The gateway calls these methods on its own threads, concurrently with the workers.
 pub trait ServerView: Send + Sync + 'static {
     /// Visits the current samples of the server's metrics. Latencies, and the metrics of the gateway and the process,
-    /// are
-    /// not among them.
+    /// are not among them.
     fn samples(&self, visit: &mut dyn FnMut(MetricSample));
 
     /// The gateway's counters of HTTP and gRPC.
@@ -32,8 +31,7 @@ pub trait ServerView: Send + Sync + 'static {
     fn memory_limit(&self) -> u64;
 
     /// Visits the names and values of a page of statistics. Returns false if there is no such page, or if this server
-    /// does
-    /// not allow it.
+    /// does not allow it.
     fn statistics(&self, page: &str, visit: &mut dyn FnMut(&str, &str)) -> bool;
 
     /// The observer of operations; `None` if operations need not be reported.
@@ -61,8 +59,7 @@ pub trait ServerView: Send + Sync + 'static {
     fn read_only(&self) -> bool;
 
     /// Whether this server currently serves requests about items of its group. A server outside a cluster and the
-    /// leader of
-    /// a group serve all; with `is_lookup`, so does a replica that is recent enough.
+    /// leader of a group serve all; with `is_lookup`, so does a replica that is recent enough.
     fn serves(&self, is_lookup: bool) -> bool;
 
     /// The group that owns a key.

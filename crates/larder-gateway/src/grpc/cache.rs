@@ -181,8 +181,7 @@ impl Cache for CacheService {
 }
 
 /// Looks an item up; `None` if there is none. While too many large values are being sent, closes slow connections one
-/// by
-/// one and retries.
+/// by one and retries.
 async fn look(app: &App, key: &[u8]) -> Result<Option<Found>, Status> {
     loop {
         match app.items.get(key, true).await {
@@ -244,8 +243,7 @@ fn keys_len(keys: &[Bytes]) -> usize {
 }
 
 /// Streams an answer for each key until the first error. Looks up to [`AT_ONCE`] keys up concurrently, so that they
-/// wait
-/// for slower storage together.
+/// wait for slower storage together.
 fn many(
     app: App,
     memory: RequestMemory,
@@ -268,8 +266,8 @@ fn many(
             LookupOutcome::Missing => Ok(None),
             LookupOutcome::OutOfMemory => Err(out_of_memory()),
             LookupOutcome::OwnerUnreachable => Err(owner_unreachable()),
-            // Too many large values are being sent, perhaps those of this batch of keys. The values before this
-            // one have been passed on; this key and those behind it are looked up again, one by one.
+            // Too many large values are being sent, perhaps those of this batch of keys. The values before this one
+            // have been passed on; this key and those behind it are looked up again, one by one.
             LookupOutcome::Busy => {
                 ahead.iter_mut().for_each(|(_, looked)| *looked = LookupOutcome::Busy);
                 look(&app, &key).await

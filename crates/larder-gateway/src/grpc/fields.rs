@@ -77,8 +77,7 @@ impl NewItem {
     ///
     /// # Errors
     /// `INVALID_ARGUMENT`: a field is invalid. `UNIMPLEMENTED`: the engine has no tags.
-    /// `RESOURCE_EXHAUSTED`: there is no
-    /// memory for the tags.
+    /// `RESOURCE_EXHAUSTED`: there is no memory for the tags.
     pub(super) fn of(app: &App, request: &SetRequest) -> Result<Self, Status> {
         key(&request.key)?;
         let condition = request.condition.map(|condition| match condition {

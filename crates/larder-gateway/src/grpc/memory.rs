@@ -43,8 +43,7 @@ impl RequestMemory {
     }
 
     /// Counts `len` received bytes. Returns false if there is no memory for all counted bytes. The handler takes a
-    /// message
-    /// before the next one arrives, so the count is limited to the longest message.
+    /// message before the next one arrives, so the count is limited to the longest message.
     fn arrive(&self, len: usize) -> bool {
         self.change(|account| account.arrived = (account.arrived + len).min(MESSAGE_LEN_MAX))
     }
@@ -78,7 +77,7 @@ impl From<Busy> for Status {
     }
 }
 
-/// The body of a request that counts received bytes in `memory`.
+/// The body of a request. It counts received bytes in `memory`.
 pub(super) struct CountedBody {
     body: Body,
     app: App,

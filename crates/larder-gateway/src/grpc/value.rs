@@ -16,8 +16,7 @@ use tonic::{Status, Streaming};
 const PIECE_LEN: usize = 64 << 10;
 
 /// The messages of a lookup's answer: a head, then the pieces of the value if there is an item. A piece holds its
-/// memory
-/// until it is sent.
+/// memory until it is sent.
 pub(super) fn parts(
     found: Option<Found>,
 ) -> impl Iterator<Item = Result<pb::ReadResponse, Status>> + Send {

@@ -1,9 +1,9 @@
 //! Access checks: logins, and protection against web pages of other sites.
 //!
-//! A web page of any site can make a browser send requests to every server that the browser reaches. Two checks
-//! protect this server. `Host` must have an IP address, `localhost` or a name of the server, which prevents DNS
-//! rebinding. A request that changes something must not come from a page of another site (`Origin`), unless the
-//! configuration allows that site.
+//! A web page of any site can make a browser send requests to every server that the browser reaches. Two checks protect
+//! this server. `Host` must have an IP address, `localhost` or a name of the server, which prevents DNS rebinding. A
+//! request that changes something must not come from a page of another site (`Origin`), unless the configuration allows
+//! that site.
 
 use super::problem::Problem;
 use crate::abort;

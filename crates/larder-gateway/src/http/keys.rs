@@ -198,8 +198,7 @@ fn flags(headers: &HeaderMap) -> Result<u32, Problem> {
 }
 
 /// Stores an item. Returns 204 if it replaced another item, else 201; and the CAS of the new item.
-/// Without a condition,
-/// a concurrent change of the item can make the status wrong.
+/// Without a condition, a concurrent change of the item can make the status wrong.
 pub(super) async fn store(
     items: &dyn Items,
     key: &Key,

@@ -62,8 +62,7 @@ fn decimal(text: &str) -> Result<Value, ()> {
 #[into_params(parameter_in = Query)]
 pub(super) struct FlushQuery {
     /// Seconds until the flush; without it, the flush takes effect immediately. The time of the flush is rounded to a
-    /// whole
-    /// second: up if the delay is below a minute, else down.
+    /// whole second: up if the delay is below a minute, else down.
     #[param(minimum = 0.001)]
     delay: Option<f64>,
 }

@@ -25,8 +25,7 @@ impl Format {
     }
 
     /// Returns the preferred format of an `Accept` header: the first of the supported formats with
-    /// the highest `q`, or
-    /// `Text` if there is none.
+    /// the highest `q`, or `Text` if there is none.
     pub(crate) fn accepted(accept: &str) -> Self {
         let mut best = (Self::Text, 0.0);
         for range in accept.split(',') {

@@ -11,8 +11,7 @@ const REFUSED_MAX: usize = 64 << 20;
 /// The time limit for receiving the rest of a refused body.
 const REFUSED_TIME: Duration = Duration::from_secs(5);
 
-/// Receives and drops the rest of a refused body, within limits. Many clients read no answer before
-/// they have sent the
+/// Receives and drops the rest of a refused body, within limits. Many clients read no answer before they have sent the
 /// whole body.
 pub(crate) async fn discard(body: &mut Body) {
     let mut len = 0;
@@ -21,7 +20,7 @@ pub(crate) async fn discard(body: &mut Body) {
             len += data.len();
         }
     };
-    // If a limit is reached, the HTTP/1 connection is closed after the answer (`server.rs`).
+    // If a limit is reached, `server.rs` closes an HTTP/1 connection after the answer, unless little is left.
     let _ = timeout(REFUSED_TIME, received).await;
 }
 

@@ -32,8 +32,8 @@ pub(crate) struct Activity(Mutex<State>);
 struct State {
     /// The number of requests whose answers are not finished. Excludes requests with a [`LongLivedResponse`].
     requests: usize,
-    /// Without requests, the start of the idle time. With requests, the last of the start of the first one and the last
-    /// progress.
+    /// Without requests, the start of the idle time. With requests, the time of the last progress; before any progress,
+    /// the start of the first request.
     since: Instant,
     /// The number of bytes received and passed to the connection since `since`.
     moved: usize,
@@ -45,8 +45,7 @@ impl Connections {
     }
 
     /// Starts `task`, which serves a connection, and adds the connection. If there are too many, closes another one
-    /// first, or
-    /// returns false without starting `task` if none may be closed.
+    /// first, or returns false without starting `task` if none may be closed.
     pub(crate) fn add(&self, activity: Arc<Activity>, task: impl FnOnce() -> AbortHandle) -> bool {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, task)| !task.is_finished());

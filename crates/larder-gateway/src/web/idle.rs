@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A socket whose reads and writes fail while no read or write has completed for `time_max`.
+/// A socket whose waiting reads and writes fail when none has completed for `time_max`.
 pub(crate) struct IdleStream {
     stream: TcpStream,
     time_max: Duration,

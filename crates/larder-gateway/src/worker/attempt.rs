@@ -13,7 +13,8 @@ use std::task::{Poll, Waker};
 
 /// The outcome of one attempt at an operation.
 enum Attempt<R> {
-    /// The result. With a journal position, followers have to acknowledge the changes up to it before the answer.
+    /// The result, and the journal position that followers have to acknowledge before the answer; `None` if the
+    /// operation made no such change.
     Done(R, Option<erased::Position>),
     /// The operation can be repeated immediately.
     Retry,
@@ -57,12 +58,10 @@ fn attempt<R>(
 impl CacheItems {
     /// Repeats a local operation until it does not wait for slower storage, then waits for the acknowledgement of its
     /// change if one is required. Returns `None` if `is_local` is false before an attempt: this server does not serve
-    /// the
-    /// item any more.
+    /// the item any more.
     ///
     /// If the acknowledgement is lost, aborts the request unless the operation is a lookup. A lookup may remove an
-    /// expired
-    /// item, and its result is valid even if that removal is never acknowledged.
+    /// expired item, and its result is valid even if that removal is never acknowledged.
     pub(super) async fn run_locally<R: Send>(
         &self,
         key: Option<&[u8]>,

@@ -79,10 +79,8 @@ impl Wake for Relay {
 
 impl CacheItems {
     /// Executes an operation at the owner of its item. `run` executes it locally and returns `None` while it is
-    /// pending.
-    /// With `allows_replica`, this server may answer a lookup as a replica. `received` is the value of a store if `op`
-    /// does
-    /// not have it. With a `class`, records the latency of the operation if it has an outcome.
+    /// pending. With `allows_replica`, this server may answer a lookup as a replica. `received` is the value of a store
+    /// if `op` does not have it. With a `class`, records the latency of the operation if it has an outcome.
     ///
     /// Aborts the request if a change may have been executed without a confirmation.
     pub(super) async fn try_at_owner<O: RemoteOperation>(
@@ -141,8 +139,7 @@ impl CacheItems {
     }
 
     /// Executes an operation as [`Self::try_at_owner`] does, with replicas allowed. Aborts the request instead of
-    /// returning
-    /// an error.
+    /// returning an error.
     pub(super) async fn run_at_owner<O: RemoteOperation>(
         &self,
         class: Option<CommandClass>,

@@ -5,8 +5,8 @@ use larder_store::Lease;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The share of the memory limit, as its divisor, that all large values that are being sent may hold. Those that are
-/// being received may hold the same again. The share keeps slow peers from taking the cache's memory.
+/// All large values that are being sent may together hold the memory limit divided by this number, and so may those
+/// that are being received. The limit keeps slow peers from taking the cache's memory.
 pub(super) const HELD_SHARE: u64 = 16;
 
 /// The maximum length in bytes of the pieces in which a value is sent to another server.

@@ -97,8 +97,7 @@ impl CacheItems {
     }
 
     /// Adds `len` bytes of a large value to `count` until the guard is dropped. Returns `None` if the sum would exceed
-    /// the
-    /// share of such values ([`HELD_SHARE`]). A single value is always allowed, even if the memory limit is small.
+    /// the share of such values ([`HELD_SHARE`]). A single value is always allowed, even if the memory limit is small.
     fn hold(&self, count: &Arc<AtomicUsize>, len: usize) -> Option<CountGuard> {
         let max = self.view.memory_limit() / HELD_SHARE;
         let before = count.load(Ordering::Relaxed);
@@ -107,8 +106,7 @@ impl CacheItems {
     }
 
     /// Converts an item for the handlers. Returns `None` if the item is large, and too many large values are being sent
-    /// or
-    /// leased already.
+    /// or leased already.
     fn found(&self, item: &ItemView<'_, erased::Lease>) -> Option<Found> {
         let value = match item.value {
             Value::Whole(bytes) => vec![Bytes::copy_from_slice(bytes)],
