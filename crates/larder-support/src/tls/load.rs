@@ -86,7 +86,6 @@ impl From<VerifyMode> for ClientCertificates {
 ///
 /// # Errors
 /// [`LoadError`] for the first option that is missing or whose file is invalid.
-/// [`LoadError`] for the first invalid file.
 pub fn load(
     options: &Tls,
     clients: ClientCertificates,
