@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// larderd with these options alone, with `scratch` as its directory.
+/// Starts larderd with one thread and these options, with `scratch` as its directory.
 fn start(scratch: Scratch, options: &[&str]) -> Server {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
     command.current_dir(scratch.path("")).args(["-t", "1"]).args(options).stdin(Stdio::null());
@@ -185,7 +185,7 @@ fn printed(options: &[&str]) -> (Server, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
     command.args(["-l", "127.0.0.1", "-p", "-1"]).args(options);
     let mut server = Server::spawn_saying(scratch, &mut command, terminal.slave.into());
-    // The server has the other end open, too.
+    // The command has the other end of the terminal open.
     drop(command);
     assert_eq!(server.ask_text("mn\r\n"), "MN\r\n");
     server.signal(Signal::SIGTERM);
