@@ -92,13 +92,13 @@ impl Moment {
         Seconds(u32::try_from(self.0.as_secs()).unwrap_or(u32::MAX))
     }
 
-    /// The time from `earlier` to this.
+    /// The time from `earlier` to this moment; 0 if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The moment that is `time` earlier.
+    /// The moment that is `time` earlier, but not before 1970.
     #[must_use]
     pub fn before(self, time: Duration) -> Self {
         Self(self.0.saturating_sub(time))

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// The TLS options. They take effect with `-Z`.
+/// TLS options. Those of clients are `-o ssl_*`, and take effect with `-Z`; connections between nodes fill some fields
+/// from `--cluster-tls`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
     /// `ssl_chain_cert`: the server's certificate and those above it, PEM.
