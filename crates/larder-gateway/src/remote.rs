@@ -81,7 +81,7 @@ impl RemoteOperation for Get {
     }
 }
 
-/// A check whether an item exists.
+/// An existence check of an item.
 pub(crate) struct Exists;
 
 impl RemoteOperation for Exists {

@@ -46,7 +46,7 @@ fn classic(buckets: &[u64]) -> Vec<(f64, u64)> {
 
 /// Native buckets: one span from the first non-empty bucket to the last one.
 struct Native {
-    /// Requests in the zero bucket, which ends at the first bound.
+    /// The number of requests in the zero bucket, which ends at the first bound.
     zero_count: u64,
     /// The index of the first bucket and the number of buckets. Empty if there are no requests in positive buckets.
     spans: Vec<(i32, u32)>,
