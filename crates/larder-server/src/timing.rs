@@ -2,7 +2,7 @@
 //! the polls of other connections in between. The latency of a request that waits for slower storage, or of a reply
 //! that waits for an acknowledgement, starts at `begun` of its first poll and ends after its last poll.
 //!
-//! The driver sets `begun` anyway, so only polls that answer requests read the clock again.
+//! The driver has read the clock for `begun`, so only the end of a poll that answers requests reads it again.
 
 use larder_operations::{AnsweredCounts, Latencies};
 use larder_session::{Next, Progress};

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// The pause before the next attempt to accept when the system has no more file descriptors.
+/// The pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// The maximum time that a graceful shutdown waits for connections to close.
 const DRAIN_MAX: Duration = Duration::from_secs(10);

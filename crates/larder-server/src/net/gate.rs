@@ -18,7 +18,7 @@ pub struct Gate {
 
 /// The limit of `-c` is reached.
 const FULL: u8 = 1;
-/// The system has no file descriptors, or no memory for a socket.
+/// Accepting has failed, for example because the system has no file descriptors or no memory for a socket.
 const EXHAUSTED: u8 = 2;
 
 impl Gate {

@@ -307,7 +307,7 @@ fn the_file_has_the_configured_length_and_one_owner() {
     assert!(about.blocks() * 512 >= 64 << 20, "{} blocks", about.blocks());
 }
 
-/// A device that fails can be followed in the log, and the server continues without it.
+/// The log reports the failures of a device, and the server continues without it.
 #[test]
 fn a_failing_device_is_logged() {
     let (scratch, server) = server(256, "");

@@ -40,8 +40,8 @@ impl<'a> Race<'a> {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// Runs rounds until the watch stops them. A racer with a broken connection keeps passing the barriers, because the
-    /// others would wait for it forever.
+    /// Runs rounds until the time is over or a connection has a fault. A racer with a broken connection keeps passing
+    /// the barriers, because the others would wait for it forever.
     pub(super) fn run(&self, racer: usize, watch: &Watch) {
         let leader = racer == 0;
         let mut peer = watch.check(|| Peer::connect(self.address));

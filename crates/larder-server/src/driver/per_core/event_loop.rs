@@ -250,7 +250,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         for index in std::mem::take(&mut self.watching) {
             if let Some(Some(client)) = self.clients.get_mut(index) {
                 client.connection.call_again();
-                // serve() adds it to the list again if it still watches.
+                // serve() adds the client to the list again if it still watches.
                 self.serve(index, now);
             }
         }

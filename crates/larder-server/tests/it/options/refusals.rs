@@ -153,7 +153,7 @@ fn a_clients_certificate_of_version_1_is_refused_and_the_log_has_the_remedy() {
     watcher.read_exact(&mut [0; 4]).unwrap();
     issue_version_1(scratch, &secure.authority);
     let address = format!("127.0.0.1:{}", secure.server.port());
-    // The error of rustls does not contain the version.
+    // openssl sends a client certificate of version 1.
     let output = Command::new("openssl")
         .args(["s_client", "-connect", &address, "-cert", "v1.pem", "-key", "v1.key", "-ign_eof"])
         .current_dir(scratch.path(""))

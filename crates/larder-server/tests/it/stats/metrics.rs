@@ -36,7 +36,7 @@ fn send(server: &Server, request: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Head and body of the reply to a GET with this `Accept`.
+/// The head in lower case, and the body, of the reply to a GET with this `Accept`.
 fn get(server: &Server, accept: &str) -> (String, String) {
     let request = format!("GET /metrics HTTP/1.1\r\nHost: larder\r\nAccept: {accept}\r\n\r\n");
     let answer = send(server, request.as_bytes());
