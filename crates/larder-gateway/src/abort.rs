@@ -19,15 +19,15 @@ tokio::task_local! {
     static ABORT: Cell<Option<Abort>>;
 }
 
-/// Marks the request of the current task as aborted; the first reason counts. Returns false outside of a request.
+/// Marks the request of the current task as aborted. The first reason is kept. Returns false outside of a request.
 pub(crate) fn mark(abort: Abort) -> bool {
     ABORT.try_with(|noted| noted.set(noted.get().or(Some(abort)))).is_ok()
 }
 
-/// Runs a request's handler until it finishes or is aborted.
+/// Runs the handler of a request, or one operation of a batch, until it finishes or is aborted.
 ///
 /// # Errors
-/// [`Abort`]; the handler is dropped at its next wait.
+/// The reason of the abort. The handler is dropped as soon as it waits.
 pub(crate) async fn run_abortable<R>(answer: impl Future<Output = R>) -> Result<R, Abort> {
     let watch = async {
         let mut answer = pin!(answer);

@@ -14,16 +14,19 @@ pub(crate) type ItemFuture<'a, R> = Pin<Box<dyn Future<Output = R> + Send + 'a>>
 /// A value that arrives in pieces. The type behind it belongs to the implementation of [`Items`].
 pub(crate) type Upload = Box<dyn Any + Send>;
 
-/// Operations on items, called on the gateway's thread. `larder-operations` defines their semantics. Operations on items
-/// of another group are forwarded to its leader.
+/// Operations on items, called on the gateway's thread. `larder-operations` defines their semantics.
+///
+/// An operation on an item that this server does not serve is forwarded to the leader of the item's group. If the
+/// leader is unreachable, [`Items::get`] reports it, and other forwarded operations abort the request (`abort.rs`).
+/// Pages and tags concern only this server: an engine with replicas has no tags.
 pub(crate) trait Items: Send + Sync + 'static {
-    /// Looks a key up. With `allows_replica`, a replica on this server may answer (`--read-lag`).
+    /// Looks a key up. With `allows_replica`, this server may answer as a replica (`--read-lag`).
     fn get<'a>(&'a self, key: &'a [u8], allows_replica: bool) -> ItemFuture<'a, LookupOutcome>;
 
     /// Whether there is an item. The check is neither counted nor recorded as an access.
     fn exists<'a>(&'a self, key: &'a [u8]) -> ItemFuture<'a, bool>;
 
-    /// Stores the value of `upload` if there is one, else that of `op`.
+    /// Stores the value of `upload` if there is one, else the value in `op`.
     fn store<'a>(
         &'a self,
         key: &'a [u8],
@@ -40,23 +43,24 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// Sets the expiry of an item.
     fn expire<'a>(&'a self, key: &'a [u8], expiry: Expiry) -> ItemFuture<'a, ExpireOutcome>;
 
-    /// Lists about `items` items of this server, from the end of the previous page on, or from the start if `cursor` is
-    /// 0. `None`: the engine cannot resume a walk.
+    /// Lists about `items` items of this server. `cursor` is 0 for the first page, and [`Page::next`] of the previous
+    /// page for another one. Returns `None` if there are more items and the engine cannot resume a walk.
     fn page<'a>(&'a self, cursor: u64, items: usize) -> ItemFuture<'a, Option<Page>>;
 
     /// Resolves the names of at most [`larder_store::TAGS_MAX`] tags.
     ///
     /// # Errors
-    /// [`Refusal::NoTags`]: the engine has no tags. [`Refusal::OutOfMemory`].
+    /// [`Refusal::NoTags`]: the engine has no tags. [`Refusal::OutOfMemory`]: there is no memory for a tag.
     fn tags(&self, names: &[Vec<u8>]) -> Result<Tags, Refusal>;
 
     /// Drops a tag. Returns `None` if the engine has no tags, and false if no item can have the tag.
     fn drop_tag(&self, name: &[u8]) -> Option<bool>;
 
-    /// Removes all items of all groups at `at`.
+    /// Removes the items of all groups that were stored before the second of `at`. Takes effect immediately if `at` is
+    /// past or [`Expiry::Never`].
     fn flush(&self, at: Expiry) -> ItemFuture<'_, ()>;
 
-    /// The length in bytes from which on callers have to upload a value in pieces.
+    /// The minimum length in bytes of a value that callers have to upload in pieces.
     fn upload_len_min(&self) -> usize;
 
     /// Starts the upload of a value of `len` bytes for this key.
@@ -65,7 +69,8 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// [`Refusal::TooLarge`]; [`Refusal::OutOfMemory`] if all uploads together would exceed their limit.
     fn start_upload(&self, key: &[u8], len: usize) -> Result<Upload, Refusal>;
 
-    /// Whether uploads of all interfaces exceed their memory limit, so that slow peers have to abandon theirs.
+    /// Whether uploads, of all protocols together, use more than their share of memory. If so, the caller abandons a
+    /// slow upload.
     fn lacks_memory(&self) -> bool;
 
     /// Appends a piece to an upload.
@@ -125,7 +130,8 @@ impl LookupOutcome {
 /// An item that was looked up.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// The value. The pieces of a large value are not copied: they point into the cache.
+    /// The value in pieces. The pieces of a large value in this server's cache are not copied: they point into the
+    /// cache.
     pub(crate) value: Vec<Bytes>,
     /// The CAS, which changes with every write; 0 if the engine keeps none.
     pub(crate) cas: u64,

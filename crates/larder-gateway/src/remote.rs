@@ -1,8 +1,9 @@
 //! Operations on items that another server of the cluster owns: encoding of requests, and decoding of replies.
 //!
-//! Servers forward requests in memcached's or Redis's protocol, and the owner answers them like those of its own
-//! clients. So this module encodes an HTTP or gRPC operation as a meta request. The meta protocol limits the length of
-//! keys: clients have to send requests with longer keys to the owner itself.
+//! Servers forward requests in memcached's or Redis's protocol, and the owner executes them like those of its own
+//! clients. So this module encodes an HTTP or gRPC operation on one item as a meta request, and a flush as `flush_all`.
+//! A key in a meta request has at most 250 bytes, or 186 with blanks or control characters. Clients have to send
+//! requests with longer keys to the owner itself.
 
 use crate::items::{Found, LookupOutcome};
 use bytes::Bytes;
@@ -22,10 +23,11 @@ pub(crate) trait RemoteOperation: Sync {
     /// Whether the operation changes nothing, so that it can be repeated after a lost connection.
     const IS_LOOKUP: bool;
 
-    /// Appends the request to `out`. With `value_len`, the caller sends a value of that length separately.
+    /// Appends the request to `out`. With `value_len`, appends only the command line: the caller sends a value of that
+    /// many bytes and the line end after it.
     fn write(&self, key: MetaKey<'_>, value_len: Option<usize>, now: Now, out: &mut Vec<u8>);
 
-    /// Decodes an answer, which borrows from `reply`; `None` if it does not answer this request.
+    /// Decodes `answer`, which borrows from `reply`. Returns `None` if no outcome of this operation has such an answer.
     fn read(&self, answer: &Answer<'_>, reply: &Bytes) -> Option<Self::Outcome>;
 }
 
@@ -79,7 +81,7 @@ impl RemoteOperation for Get {
     }
 }
 
-/// A check whether an item exists.
+/// An existence check of an item.
 pub(crate) struct Exists;
 
 impl RemoteOperation for Exists {
@@ -238,7 +240,7 @@ impl RemoteOperation for Touch {
     }
 }
 
-/// Encodes a flush at `at`.
+/// Encodes a flush at `at`; immediately if `at` is [`Expiry::Never`].
 pub(crate) fn flush(at: Expiry, now: Now) -> Vec<u8> {
     let mut out = Vec::new();
     classic::flush_all(exptime(at, now), false, &mut out);

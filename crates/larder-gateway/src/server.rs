@@ -40,14 +40,16 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tower_service::Service;
 
-/// The largest head of a request in bytes, and the time limit for receiving it.
+/// The maximum length in bytes of the head of an HTTP/1 request.
 const HEAD_MAX: usize = 16 << 10;
+/// The time limit for receiving the head of an HTTP/1 request.
 const HEAD_TIME: Duration = Duration::from_secs(30);
 /// A connection is closed after this time without a read or write.
 const IDLE_TIME: Duration = Duration::from_secs(30);
-/// The HTTP/2 keep-alive interval and timeout of peers that may have gRPC streams. Their sum is below [`IDLE_TIME`], so
-/// that a peer that answers pings is never idle.
+/// The interval of HTTP/2 pings to peers that may have gRPC streams. The sum of this and [`PING_ANSWER_TIME`] is below
+/// [`IDLE_TIME`], so that a peer that answers pings is never idle.
 const PING_TIME: Duration = Duration::from_secs(15);
+/// The time limit for the answer to a ping.
 const PING_ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Memory reserved for a connection, in bytes.
 const CONNECTION_LEN: usize = 32 << 10;
@@ -55,13 +57,16 @@ const CONNECTION_LEN: usize = 32 << 10;
 const REQUEST_LEN: usize = 16 << 10;
 /// Additional memory reserved for a TLS connection, in bytes: a record in each direction, and keys.
 const TLS_LEN: usize = 48 << 10;
-/// Concurrent requests on an HTTP/2 connection, and its flow-control windows in bytes.
+/// The maximum number of concurrent requests on an HTTP/2 connection.
 const STREAMS_MAX: u32 = 32;
+/// The flow-control window of an HTTP/2 stream in bytes.
 const STREAM_WINDOW: u32 = 32 << 10;
+/// The flow-control window of an HTTP/2 connection in bytes.
 const CONNECTION_WINDOW: u32 = 64 << 10;
 /// The pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The time limit for the rest of a refused request's body. After it, the connection is closed.
+/// The time limit for reading the part of an HTTP/1 request's body that the handler has not read. If it passes, the
+/// connection is closed after the answer.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// The time limit for active requests when the server stops.
 const END_TIME: Duration = Duration::from_secs(2);
@@ -126,7 +131,7 @@ pub struct WebConfig {
     pub connections_max: usize,
 }
 
-/// Serves a cache over HTTP and gRPC until it is stopped. Its thread sleeps while there are no requests.
+/// A thread that serves a cache over HTTP and gRPC until it is stopped.
 #[derive(Debug)]
 pub struct WebServer {
     stop: watch::Sender<bool>,
@@ -137,7 +142,7 @@ impl WebServer {
     /// Starts serving `cache` at these addresses. No other thread may write to `counters`.
     ///
     /// # Errors
-    /// The system cannot create the thread or its event queue.
+    /// The system cannot create the thread or its event queue, or cannot register a socket.
     pub fn start(
         listeners: Vec<WebListener>,
         config: WebConfig,
@@ -277,7 +282,8 @@ impl Acceptor {
         }
     }
 
-    /// Reserves memory for a connection. Closes idle and slow connections if necessary.
+    /// Reserves memory for a connection. Closes idle and slow connections if necessary. Returns `None` if there is no
+    /// memory and no connection is idle or slow.
     async fn reserve(&self) -> Option<Reservation> {
         let mut reserved = Reservation::empty(&self.app.view);
         let len = CONNECTION_LEN + if self.tls.is_some() { TLS_LEN } else { 0 };
@@ -294,7 +300,8 @@ impl Acceptor {
         }
     }
 
-    /// Serves a connection in a new task, which holds `kept` until it ends.
+    /// Serves a connection in a new task, which holds `kept` until it ends. Drops the connection and `kept` if there
+    /// are too many connections and none is idle or slow.
     fn serve(&self, stream: TcpStream, kept: impl Send + 'static, connections: &GracefulShutdown) {
         let _ = stream.set_nodelay(true);
         let stream = IdleStream::new(stream, IDLE_TIME);
@@ -354,7 +361,7 @@ impl Acceptor {
     }
 }
 
-/// Answers a request. Its memory is reserved until the answer is sent.
+/// Answers a request. The request's memory is reserved until the last chunk of the answer is dropped.
 async fn answer(
     app: App,
     mut router: Router,
@@ -373,7 +380,7 @@ async fn answer(
     let unread = UnreadBody::default();
     let received = |body| Body::new(RequestBody::new(body, Arc::clone(&activity), unread.clone()));
     let mut response = router.call(request.map(received)).await?;
-    // HTTP/1 closes the connection after a body that was not read; the client has to know.
+    // An HTTP/1 connection is closed if a part of the body stays unread, so tell the client.
     let has_ended = async || timeout(DRAIN_TIME, unread.drain()).await.unwrap_or(false);
     if is_http1 && (awaits_continue && unread.is_left() || !has_ended().await) {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

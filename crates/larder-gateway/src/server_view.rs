@@ -8,7 +8,8 @@ use std::task::Waker;
 
 /// State of the server. The gateway calls these methods on its own threads, concurrently with the workers.
 pub trait ServerView: Send + Sync + 'static {
-    /// Visits the current samples of all metrics except latencies.
+    /// Visits the current samples of the server's metrics. Latencies, and the metrics of the gateway and the process,
+    /// are not among them.
     fn samples(&self, visit: &mut dyn FnMut(MetricSample));
 
     /// The gateway's counters of HTTP and gRPC.
@@ -29,10 +30,11 @@ pub trait ServerView: Send + Sync + 'static {
     /// The memory limit of the cache, in bytes.
     fn memory_limit(&self) -> u64;
 
-    /// Visits the names and values of a page of statistics; false if there is no such page.
+    /// Visits the names and values of a page of statistics. Returns false if there is no such page, or if this server
+    /// does not allow it.
     fn statistics(&self, page: &str, visit: &mut dyn FnMut(&str, &str)) -> bool;
 
-    /// The observer of operations, if there is one.
+    /// The observer of operations; `None` if operations need not be reported.
     fn observer(&self) -> Option<&dyn Observer>;
 
     /// Whether clients may watch events.
@@ -47,17 +49,17 @@ pub trait ServerView: Send + Sync + 'static {
     /// Whether clients have to log in.
     fn login_required(&self) -> bool;
 
-    /// Checks a login; `None` if it is wrong.
+    /// Checks a login. Returns the permissions of the client, or `None` if the login is wrong.
     fn log_in(&self, login: &Login<'_>) -> Option<Rights>;
 
     /// Whether clients may flush the cache.
     fn flush_allowed(&self) -> bool;
 
-    /// Whether clients may only read, because this server is a replica.
+    /// Whether clients may only read, because this server follows another one and forwards no changes.
     fn read_only(&self) -> bool;
 
-    /// Whether this server currently serves requests about items of its group: as the leader, or for lookups as a
-    /// replica that is recent enough.
+    /// Whether this server currently serves requests about items of its group. A server outside a cluster and the
+    /// leader of a group serve all; with `is_lookup`, so does a replica that is recent enough.
     fn serves(&self, is_lookup: bool) -> bool;
 
     /// The group that owns a key.
@@ -86,7 +88,7 @@ pub trait ServerView: Send + Sync + 'static {
     fn release(&self, bytes: usize);
 }
 
-/// The number of a group: servers with the same items. Without a cluster there is one group.
+/// This server's number of a group: servers with the same items. Without a cluster there is one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group(pub u16);
 

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// The gateway's counters of HTTP and gRPC. The server owns them, so that every scrape includes them.
+/// The gateway's counters of HTTP and gRPC. The server owns them, so that a scrape of the metrics thread includes them,
+/// too.
 #[derive(Debug, Default)]
 pub struct WebCounts {
     is_used: AtomicBool,
@@ -26,7 +27,7 @@ impl WebCounts {
         self.open.load(Relaxed)
     }
 
-    /// The number of accepted connections.
+    /// The number of connections that were accepted and for which there was memory.
     pub(crate) fn accepted(&self) -> u64 {
         self.accepted.load(Relaxed)
     }
@@ -49,7 +50,7 @@ impl WebCounts {
         count.fetch_add(1, Relaxed);
     }
 
-    /// Counts reserved memory, and returns the total.
+    /// Adds `len` bytes to the reserved memory, and returns the new total.
     pub(crate) fn count_reserved(&self, len: usize) -> usize {
         self.reserved.fetch_add(len, Relaxed) + len
     }

@@ -1,6 +1,6 @@
 //! Authentication with a file of `user:password` lines, or of tokens.
 //!
-//! This module never reveals a password: types that contain one have no `Debug`, errors contain only the file
+//! This module reveals no password: types that contain one have no `Debug`, errors of an entry contain only the file
 //! and the line number, and comparisons take constant time.
 
 use crate::options::Options;
@@ -16,7 +16,7 @@ use subtle::{Choice, ConstantTimeEq};
 const ENTRIES_MAX: usize = 8;
 /// The maximum length of a line, in bytes.
 const LINE_LEN_MAX: usize = 255;
-/// The maximum length that is read from a file, in bytes.
+/// The maximum length in bytes that is read from a file. The rest is ignored.
 const FILE_LEN_MAX: u64 = 64 << 10;
 
 /// A password file and its entries as last read.
@@ -53,9 +53,9 @@ struct Token {
 /// The rights of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenRights {
-    /// Read and change items.
+    /// All requests.
     All,
-    /// Only read items.
+    /// Requests that change nothing.
     Read,
 }
 
@@ -100,11 +100,11 @@ impl std::fmt::Display for AuthError {
     }
 }
 
-/// Reads the password file: `-Y`, or with `-S` `--sasl-pwdb` or `MEMCACHED_SASL_PWDB` (`database`); `None` if
-/// the server requires no login.
+/// Reads the password file. `-Y` gives it; without `-Y`, `-S` takes it from `--sasl-pwdb`, else from `database`, the
+/// value of `MEMCACHED_SASL_PWDB`. Returns `None` with neither `-Y` nor `-S`.
 ///
 /// # Errors
-/// [`AuthError`]: the file is missing, unreadable or malformed, so no login could succeed.
+/// [`AuthError`]: the file is missing, unreadable or malformed.
 pub fn open(
     options: &Options,
     database: Option<OsString>,
@@ -118,18 +118,18 @@ pub fn open(
 }
 
 impl PasswordFile {
-    /// Reads a file. A relative path refers to the present directory, also when it is read again.
+    /// Reads a file. [`Self::reload`] reads the same file even if the process changes its directory.
     ///
     /// # Errors
-    /// [`AuthError`].
+    /// [`AuthError`]: the file is unreadable or malformed.
     pub fn open(path: &Path) -> Result<Self, AuthError> {
-        // It fails only for an empty path, which cannot be opened either.
+        // `absolute` fails only for an empty path, which cannot be opened either.
         let path = std::path::absolute(path).unwrap_or_default();
         let entries = RwLock::new(read(&path)?);
         Ok(Self { path, entries })
     }
 
-    /// Reads the file again. If that fails, the passwords from before stay in use.
+    /// Reads the file again. If that fails, logs an error and keeps the previous passwords.
     pub fn reload(&self) {
         match read(&self.path) {
             Ok(entries) => {
@@ -154,18 +154,18 @@ impl PasswordFile {
 }
 
 impl TokenFile {
-    /// Reads a file. A relative path refers to the present directory, also when it is read again.
+    /// Reads a file. [`Self::reload`] reads the same file even if the process changes its directory.
     ///
     /// # Errors
-    /// [`AuthError`].
+    /// [`AuthError`]: the file is unreadable or malformed.
     pub fn open(path: &Path) -> Result<Self, AuthError> {
-        // It fails only for an empty path, which cannot be opened either.
+        // `absolute` fails only for an empty path, which cannot be opened either.
         let path = std::path::absolute(path).unwrap_or_default();
         let tokens = RwLock::new(read_tokens(&path)?);
         Ok(Self { path, tokens })
     }
 
-    /// Reads the file again. If that fails, the tokens from before stay in use.
+    /// Reads the file again. If that fails, logs an error and keeps the previous tokens.
     pub fn reload(&self) {
         match read_tokens(&self.path) {
             Ok(tokens) => {
@@ -208,7 +208,7 @@ fn read_tokens(path: &Path) -> Result<Vec<Token>, AuthError> {
         .collect()
 }
 
-/// Reads `name:token` or `name:token:read`.
+/// Reads `name:token` or `name:token:read`; `None` for other lines and lines that are too long.
 fn token(line: &[u8]) -> Option<Token> {
     let mut words = line.split(|&byte| byte == b':');
     let (_, token, rights, more) = (words.next()?, words.next()?, words.next(), words.next());
@@ -258,7 +258,8 @@ fn read(path: &Path) -> Result<Vec<Entry>, AuthError> {
         .collect()
 }
 
-/// Reads `user:password`: the first colon ends the name, a CR or NUL the password.
+/// Reads `user:password`: the first colon ends the name, a CR or NUL the password. Returns `None` for a line without a
+/// colon or a line that is too long.
 fn entry(line: &[u8]) -> Option<Entry> {
     if line.len() > LINE_LEN_MAX {
         return None;
@@ -274,7 +275,7 @@ mod tests {
     use super::*;
     use larder_protocol::Password;
 
-    /// A file that is gone with the test.
+    /// A temporary file. Dropping it removes the file.
     struct Scratch(PathBuf);
 
     impl Scratch {

@@ -32,7 +32,8 @@ pub struct TunedFlash {
 }
 
 impl Controls {
-    /// Takes the settings from the command line. `flash` are the initial settings of the flash tier, if there is one.
+    /// Takes the settings from the command line. `flash` are the initial settings of the flash tier; `None` without
+    /// one.
     pub(crate) fn new(options: &Options, flash: Option<FlashSettings>) -> Self {
         let limit_mib = options.memory_limit.into();
         let options = &options.suboptions;
@@ -116,7 +117,7 @@ impl Controls {
         *lock(&self.flash)
     }
 
-    /// Changes a setting of the flash tier, and calls `apply` with all of them.
+    /// Changes a setting of the `extstore` command, and calls `apply` with all settings of the flash tier.
     pub(crate) fn tune_flash(&self, tuning: FlashTuning, apply: impl FnOnce(FlashSettings)) {
         let mut flash = lock(&self.flash);
         let TunedFlash { settings, shown } = &mut *flash;

@@ -1,4 +1,4 @@
-//! The configuration of this node in the cluster, from the options.
+//! The configuration of this node's replication and cluster, from the options.
 
 use crate::options::{InDoubt, Options};
 use larder_cluster::{Credentials, GroupConfig, NodeConfig};
@@ -9,7 +9,8 @@ use larder_store::erased;
 use larder_support::clock::Clock;
 use std::sync::Arc;
 
-/// Builds the configuration of the node. `counters` are the counters of all cache handles of the server.
+/// Builds the configuration of the node. `counters` are those of [`Options::handles`], then those of
+/// [`Options::answerers`].
 pub(crate) fn config(
     options: &Options,
     settings: &Settings,
@@ -44,8 +45,8 @@ fn group(options: &Options) -> Option<GroupConfig> {
     })
 }
 
-/// Reads the settings of etcd and their files. Call this before dropping privileges: root may be the only user
-/// that can read the files.
+/// Reads the settings of etcd and their files; the defaults without `--cluster`. Call this before dropping privileges:
+/// root may be the only user that can read the files.
 ///
 /// # Errors
 /// [`SettingsError`]: a URL or a file is invalid.

@@ -22,7 +22,8 @@ impl Prefixes {
         Self { delimiter, counts: Mutex::default() }
     }
 
-    /// Counts a request. A key without a delimiter has no prefix and is not counted; an empty prefix is.
+    /// Counts a request. Ignores a key without a delimiter, and a new prefix when the maximum number of prefixes is
+    /// reached. An empty prefix counts.
     pub fn count(&self, key: &[u8], event: PrefixEvent) {
         let Some(prefix) = memchr::memchr(self.delimiter, key).and_then(|end| key.get(..end))
         else {
@@ -57,7 +58,7 @@ impl Prefixes {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Vec<u8>, PrefixCounts>> {
-        // These are numbers, so they are valid even after a panic of a thread that held the lock.
+        // The counts are numbers, so they are valid even after a panic of a thread that held the lock.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

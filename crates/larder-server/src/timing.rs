@@ -1,8 +1,8 @@
-//! Request latency: from the socket's event to the end of the poll that answers, including the polls of
-//! other connections in between. A request that waits for slower storage, or a reply that waits for an
-//! acknowledgement, counts from its first poll to its last.
+//! Request latency: from [`Timing::begun`] to the end of the poll that answers. With the per-core driver, this includes
+//! the polls of other connections in between. The latency of a request that waits for slower storage, or of a reply
+//! that waits for an acknowledgement, starts at `begun` of its first poll and ends after its last poll.
 //!
-//! The driver reads the clock once per event-loop iteration, so only polls that answer requests read it again.
+//! The driver has read the clock for `begun`, so only the end of a poll that answers requests reads it again.
 
 use larder_operations::{AnsweredCounts, Latencies};
 use larder_session::{Next, Progress};
@@ -11,7 +11,7 @@ use larder_support::clock::{Clock, Moment};
 /// The clock readings and the histograms for one poll.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing<'a> {
-    /// The time of the event.
+    /// The start of the event-loop iteration (per-core driver) or of the poll (Tokio drivers).
     pub begun: Moment,
     /// The server's clock.
     pub clock: &'a Clock,
@@ -25,14 +25,15 @@ pub(crate) struct RequestTimer(Option<Box<Waiting>>);
 
 #[derive(Debug)]
 struct Waiting {
-    /// The start of the first poll that waited.
+    /// [`Timing::begun`] of the first poll that waited.
     begun: Moment,
     /// The requests of the held replies.
     answered: AnsweredCounts,
 }
 
 impl RequestTimer {
-    /// Records the latency of the requests that a poll has answered.
+    /// Records the latency of the requests that a poll has answered. If their replies are held, keeps the requests
+    /// until the poll that releases the replies.
     #[inline]
     pub(crate) fn end_poll(&mut self, progress: &Progress, timing: &Timing<'_>) {
         let waits = progress.hold || progress.next == Next::Wait;
@@ -43,7 +44,7 @@ impl RequestTimer {
         }
     }
 
-    /// Does the same for a poll that waits or has waited.
+    /// [`Self::end_poll`] for a poll that waits, or whose previous poll has waited.
     #[cold]
     fn end_wait(&mut self, progress: &Progress, timing: &Timing<'_>) {
         let (begun, answered) = (timing.begun, AnsweredCounts::default());
@@ -72,8 +73,8 @@ mod tests {
         Progress { consumed: 0, hold, next, answered }
     }
 
-    /// The number of recorded requests after these polls, and whether one took more than a second. The first
-    /// poll started a second ago, the others start now.
+    /// The number of recorded requests after these polls, and whether a request took more than a second. The first poll
+    /// started a second ago, the others start now.
     fn timed(turns: &[Progress]) -> (u64, bool) {
         let (clock, latencies) = (Clock::start(), Latencies::default());
         let mut timer = RequestTimer::default();

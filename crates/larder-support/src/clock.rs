@@ -1,6 +1,6 @@
-//! A clock of Unix time that never runs backwards: it reads the wall clock once at its start, and then adds the machine's
-//! uptime, which includes the time of a suspension. A server with the items of an earlier process (warm restart)
-//! continues the clock of that process.
+//! A clock of Unix time that never runs backwards. It reads the wall clock once at its start, and then adds the
+//! machine's uptime, which on Linux includes the time of a suspension. A server that restores the items of an earlier
+//! process (warm restart) continues the clock of that process, or starts a clock that is not behind it.
 
 use larder_store::{Now, Seconds};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -37,7 +37,8 @@ impl Clock {
         Self { offset, ..clock }
     }
 
-    /// A number from which [`Clock::resumed`] continues this clock, until the machine restarts. Never 0.
+    /// The number from which [`Clock::resumed`] continues this clock: [`Clock::precise`] at the machine's start, in
+    /// microseconds. Invalid after a restart of the machine. Never 0.
     #[must_use]
     pub fn checkpoint(&self) -> u64 {
         u64::try_from(self.offset.as_micros()).unwrap_or(u64::MAX).max(1)
@@ -91,13 +92,13 @@ impl Moment {
         Seconds(u32::try_from(self.0.as_secs()).unwrap_or(u32::MAX))
     }
 
-    /// The time from `earlier` to this.
+    /// The time from `earlier` to this moment; 0 if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The moment that is `time` earlier.
+    /// The moment that is `time` earlier, but not before 1970.
     #[must_use]
     pub fn before(self, time: Duration) -> Self {
         Self(self.0.saturating_sub(time))
@@ -112,14 +113,15 @@ impl From<Moment> for Now {
     }
 }
 
-/// The uptime of the machine in milliseconds, including suspensions, so that a leader detects that it was suspended.
+/// Returns the uptime of the machine in milliseconds, including suspensions, so that a leader detects that it was
+/// suspended. `u64::MAX` if the system does not tell the time, so that every lease counts as expired.
 #[must_use]
 pub fn boot_millis() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from);
     time.map_or(u64::MAX, |time| time.as_millis().try_into().unwrap_or(u64::MAX))
 }
 
-/// The uptime of the machine.
+/// Returns the uptime of the machine, on Linux including suspensions.
 fn machine_time() -> Duration {
     #[cfg(target_os = "linux")]
     const CLOCK: nix::time::ClockId = nix::time::ClockId::CLOCK_BOOTTIME;

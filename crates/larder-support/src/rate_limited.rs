@@ -10,7 +10,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 pub struct RateLimitedWarning(Mutex<(Option<Instant>, u64)>);
 
 impl RateLimitedWarning {
-    /// Logs `message`, unless this warning was logged in the last minute.
+    /// Logs `message`. If this warning was logged in the last minute, only counts the occurrence for the next log line.
     pub fn warn(&self, message: impl FnOnce() -> String) {
         if let Some(before) = self.due(Instant::now()) {
             let message = message();

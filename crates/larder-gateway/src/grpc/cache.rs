@@ -22,9 +22,9 @@ use tokio::task::yield_now;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, Streaming};
 
-/// The most concurrent lookups of one request, which can wait for slower storage together.
+/// The maximum number of concurrent lookups of a `GetMany`. Concurrent lookups wait for slower storage together.
 const AT_ONCE: usize = 32;
-/// The most bytes of an encoded answer without its value.
+/// The maximum length in bytes of an encoded answer without its value.
 const FIELDS_LEN: usize = 64;
 
 pub(super) struct CacheService(pub(super) App);
@@ -180,7 +180,8 @@ impl Cache for CacheService {
     }
 }
 
-/// Looks an item up; `None` if there is none. Closes connections that do not read their large values if necessary.
+/// Looks an item up; `None` if there is none. While too many large values are being sent, closes slow connections one
+/// by one and retries.
 async fn look(app: &App, key: &[u8]) -> Result<Option<Found>, Status> {
     loop {
         match app.items.get(key, true).await {
@@ -197,7 +198,11 @@ async fn look(app: &App, key: &[u8]) -> Result<Option<Found>, Status> {
     }
 }
 
-/// Builds the answer with the value in one piece. Reserves its memory in addition to `beside` bytes of other answers.
+/// Builds the answer with the value in one piece. Reserves memory for the value and its encoded copy, in addition to
+/// `beside` bytes of keys and other values.
+///
+/// # Errors
+/// The value is too long for one message, or there is no memory for it.
 async fn whole(
     app: &App,
     memory: &RequestMemory,
@@ -225,18 +230,20 @@ async fn whole(
     Ok(pb::GetResponse { found: true, value, cas, flags, ttl })
 }
 
-/// The bytes of values that were copied from the cache. Larger values stay in the cache, which limits their memory.
+/// The total length in bytes of the values of `found` that are shorter than `upload_len_min`, which are copies. `Items`
+/// limits the memory of longer values.
 fn copied_len<'f>(app: &App, found: impl IntoIterator<Item = &'f Found>) -> usize {
     let large = app.items.upload_len_min();
     found.into_iter().map(Found::len).filter(|len| *len < large).sum()
 }
 
-/// The memory of keys without their bytes.
+/// The memory of a list of keys in bytes. Excludes the bytes of the keys, which are part of the received message.
 fn keys_len(keys: &[Bytes]) -> usize {
     size_of_val(keys)
 }
 
-/// Streams an answer for each key. Looks several keys up concurrently, so that they wait for slower storage together.
+/// Streams an answer for each key until the first error. Looks up to [`AT_ONCE`] keys up concurrently, so that they
+/// wait for slower storage together.
 fn many(
     app: App,
     memory: RequestMemory,
@@ -259,8 +266,8 @@ fn many(
             LookupOutcome::Missing => Ok(None),
             LookupOutcome::OutOfMemory => Err(out_of_memory()),
             LookupOutcome::OwnerUnreachable => Err(owner_unreachable()),
-            // Large values of this batch of keys have reached the limit. The values before this one are sent first;
-            // the keys behind it are looked up again.
+            // Too many large values are being sent, perhaps those of this batch of keys. The values before this one
+            // have been passed on; this key and those behind it are looked up again, one by one.
             LookupOutcome::Busy => {
                 ahead.iter_mut().for_each(|(_, looked)| *looked = LookupOutcome::Busy);
                 look(&app, &key).await

@@ -12,20 +12,20 @@ use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-/// The longest message, in bytes: the usual limit of clients.
+/// The maximum length of a message in bytes: the usual limit of clients.
 pub(super) const MESSAGE_LEN_MAX: usize = 4 << 20;
-/// The most parts of a message, and the most keys of `GetMany`.
+/// The maximum number of parts of a message, and of keys of a `GetMany`.
 pub(super) const PARTS_MAX: usize = 10_000;
-/// The most bytes of nested messages together: a key, tags and numbers.
+/// The maximum total length in bytes of a message's nested messages, each with a key, tags and numbers.
 const HEAD_LEN_MAX: u64 = 16 << 10;
-/// The most bytes of packed numbers in one part.
+/// The maximum length in bytes of the packed numbers in one part.
 const PACKED_LEN_MAX: u64 = 64;
 
 /// A message whose parts are counted before it is decoded.
 pub(crate) trait Bounded {
-    /// The field with a nested message, if there is one.
+    /// The number of the field with a nested message; `None` if the message has no such field.
     const NESTED: Option<u32> = None;
-    /// The field with packed numbers, if there is one.
+    /// The number of the field with packed numbers; `None` if the message has no such field.
     const PACKED: Option<u32> = None;
 }
 
@@ -90,10 +90,10 @@ impl<U: Message + Default + Bounded> Decoder for BoundedDecoder<U> {
     }
 }
 
-/// Checks the number of a message's parts.
+/// Checks the number of a message's parts, and the lengths of its nested messages and packed numbers.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT`: the message has too many parts, or is malformed.
+/// `INVALID_ARGUMENT`: a limit is exceeded, or the message is malformed.
 fn count(mut message: &[u8], nested: Option<u32>, packed: Option<u32>) -> Result<(), Status> {
     let malformed = |error| Status::invalid_argument(format!("The message is malformed: {error}"));
     let (mut parts, mut nested_len) = (0, 0_u64);

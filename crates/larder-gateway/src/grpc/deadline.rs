@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use tonic::Status;
 
-/// Longer timeouts count as no deadline.
+/// A timeout of this length or more counts as no deadline.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// The time by which the answer has to be finished; `None` without a deadline.
@@ -46,7 +46,8 @@ impl Deadline {
         }
     }
 
-    /// Wraps the body of an answer, which ends at the deadline and holds `memory` until then.
+    /// Wraps the body of an answer. The wrapped body ends at the deadline, if there is one. The
+    /// wrapper and each of its chunks hold `memory` until they are dropped.
     pub(super) fn wrap_body(self, body: Body, memory: RequestMemory) -> DeadlineBody {
         let end = self.0.map(|at| Box::pin(sleep_until(at)));
         DeadlineBody { body: Some(body), end, memory }
@@ -75,9 +76,9 @@ fn parse(text: &str) -> Option<Duration> {
     }
 }
 
-/// The body of an answer with a deadline.
+/// The body of an answer that ends at a deadline, and whose chunks hold the request's memory.
 pub(super) struct DeadlineBody {
-    /// `None` after the deadline.
+    /// The body; `None` after the deadline.
     body: Option<Body>,
     end: Option<Pin<Box<Sleep>>>,
     memory: RequestMemory,

@@ -45,10 +45,10 @@ fn tags(app: &App, names: &[Bytes]) -> Result<Tags, Status> {
     })
 }
 
-/// Converts a time to live to an expiry.
+/// Converts a time to live to an expiry; `None` never expires.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT`: the time is not above 0, or too long.
+/// `INVALID_ARGUMENT`: the time is not above 0, or is too long.
 pub(super) fn expiry(ttl: Option<Duration>, now: Now) -> Result<Expiry, Status> {
     let Some(ttl) = ttl else { return Ok(Expiry::Never) };
     let refused = || Status::invalid_argument("A time must be above 0 and below 136 years.");
@@ -59,7 +59,7 @@ pub(super) fn expiry(ttl: Option<Duration>, now: Now) -> Result<Expiry, Status> 
     Ok(expiry_at(now.in_millis().saturating_add(millis), now))
 }
 
-/// The time until an item expires.
+/// The time until an item expires; `None` if it never does.
 pub(super) fn ttl(found: &Found) -> Option<Duration> {
     found.ttl.map(|secs| Duration { seconds: secs.into(), nanos: 0 })
 }
@@ -76,7 +76,8 @@ impl NewItem {
     /// Reads the fields of a request.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`: a field is invalid. Otherwise an error of the tags.
+    /// `INVALID_ARGUMENT`: a field is invalid. `UNIMPLEMENTED`: the engine has no tags.
+    /// `RESOURCE_EXHAUSTED`: there is no memory for the tags.
     pub(super) fn of(app: &App, request: &SetRequest) -> Result<Self, Status> {
         key(&request.key)?;
         let condition = request.condition.map(|condition| match condition {
@@ -93,7 +94,8 @@ impl NewItem {
         })
     }
 
-    /// Stores the item with `value`, or with the value of an upload and its length.
+    /// Stores the item with `value`, or with the value of `upload`: an upload and the length of its
+    /// value in bytes.
     ///
     /// # Errors
     /// The item is too large, or there is no memory for it.

@@ -18,9 +18,9 @@ use hyper::Version;
 use hyper::header::ORIGIN;
 use tonic::{Status, body};
 
-/// The service that needs no login.
+/// The path prefix of the service that needs no login.
 const OPEN: &str = "/grpc.health.v1.Health/";
-/// Services and methods that change nothing.
+/// The methods that change nothing. An entry that ends in a dot is the prefix of a package or service.
 const READS: [&str; 7] = [
     "/grpc.reflection.",
     "/larder.v1.Cache/Get",

@@ -1,4 +1,4 @@
-//! The memory account of a request: received bytes, and bytes of its answer.
+//! The memory account of a request: its received bytes, and the bytes of its answer.
 
 use super::codec::MESSAGE_LEN_MAX;
 use crate::server_view::ServerView;
@@ -30,7 +30,7 @@ impl RequestMemory {
         Self(Arc::new(Mutex::new(Account { reserved, arrived: 0, answer: 0 })))
     }
 
-    /// The account of the request with these extensions.
+    /// Returns the account of the request with these extensions, or a new one if `guard` has not added any.
     pub(super) fn of(extensions: &Extensions, app: &App) -> Self {
         extensions.get().cloned().unwrap_or_else(|| Self::new(&app.view))
     }
@@ -42,16 +42,16 @@ impl RequestMemory {
         account.reserved.grow_to(len)
     }
 
-    /// Counts received bytes. The handler takes a message before the next one arrives, so the count is limited to the
-    /// longest message.
+    /// Counts `len` received bytes. Returns false if there is no memory for all counted bytes. The handler takes a
+    /// message before the next one arrives, so the count is limited to the longest message.
     fn arrive(&self, len: usize) -> bool {
         self.change(|account| account.arrived = (account.arrived + len).min(MESSAGE_LEN_MAX))
     }
 
-    /// Reserves this many bytes for the answer. Closes idle and slow connections if necessary.
+    /// Grows the reservation for the answer to `len` bytes. Closes idle and slow connections if necessary.
     ///
     /// # Errors
-    /// `UNAVAILABLE`: no connection is idle or slow. The client has to retry.
+    /// `UNAVAILABLE`: there is no memory, and no connection is idle or slow. The client has to retry.
     pub(super) async fn require(&self, app: &App, len: usize) -> Result<(), Status> {
         while !self.change(|account| account.answer = account.answer.max(len)) {
             if !app.connections.close_one() {
@@ -64,7 +64,7 @@ impl RequestMemory {
     }
 }
 
-/// The answer to a request without memory.
+/// The answer to a request for which there is no memory.
 pub(crate) fn refused(busy: Busy) -> Response {
     Status::from(busy).into_http::<body::Body>().map(Body::new)
 }
@@ -77,7 +77,7 @@ impl From<Busy> for Status {
     }
 }
 
-/// The body of a request. Received bytes are counted.
+/// The body of a request. It counts received bytes in `memory`.
 pub(super) struct CountedBody {
     body: Body,
     app: App,
@@ -101,7 +101,7 @@ impl http_body::Body for CountedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let (data, more) = match self.waiting.take() {
-            // The data was counted before.
+            // An earlier poll counted the data.
             Some(data) => (data, 0),
             None => match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {

@@ -19,10 +19,11 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::pb::{v1, v1alpha};
 use tonic_reflection::server::Builder;
 
-/// The longest message of the standard services, in bytes. It has one or two names, which answers repeat.
+/// The maximum length in bytes of a message to the standard services. Such a message has one or two names, which the
+/// answer repeats.
 const NAME_LEN_MAX: usize = 4 << 10;
 
-/// All services, for an address without HTTP.
+/// Returns the routes of all services for an address without HTTP. Requests to other paths are unimplemented.
 pub(crate) fn router(app: &App) -> Router {
     services(app).fallback(async || {
         let status = Status::unimplemented("There is no such service: see gRPC reflection.");
@@ -30,7 +31,7 @@ pub(crate) fn router(app: &App) -> Router {
     })
 }
 
-/// All services.
+/// Returns the routes of all services.
 pub(crate) fn services(app: &App) -> Router {
     let cache = CacheServer::new(CacheService(app.clone()))
         .max_decoding_message_size(MESSAGE_LEN_MAX)

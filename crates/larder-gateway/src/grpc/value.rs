@@ -12,10 +12,11 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use tonic::{Status, Streaming};
 
-/// The longest sent piece, in bytes.
+/// The maximum length of a sent piece in bytes.
 const PIECE_LEN: usize = 64 << 10;
 
-/// The messages of an item: its head, then its value in pieces. The pieces stay in the cache until they are sent.
+/// The messages of a lookup's answer: a head, then the pieces of the value if there is an item. A piece holds its
+/// memory until it is sent.
 pub(super) fn parts(
     found: Option<Found>,
 ) -> impl Iterator<Item = Result<pb::ReadResponse, Status>> + Send {
@@ -43,7 +44,8 @@ pub(super) fn parts(
 /// Stores an item whose value arrives in pieces.
 ///
 /// # Errors
-/// The value is longer or shorter than announced, too long, or there is no memory for it.
+/// The head is missing or invalid, the value is longer or shorter than announced, too long or too slow, or there is no
+/// memory for it.
 pub(super) async fn write(
     app: &App,
     memory: &RequestMemory,
@@ -82,7 +84,7 @@ pub(super) async fn write(
     new.store(app, name, &[], Some((upload, len))).await
 }
 
-/// Receives a short value.
+/// Receives a value of `len` bytes into memory that the caller has reserved.
 async fn collect(
     pieces: &mut (impl Stream<Item = Result<Bytes, Status>> + Unpin),
     len: usize,

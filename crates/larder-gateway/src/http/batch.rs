@@ -26,19 +26,22 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 
-/// The limits of a batch: operations, bytes of its body, and bytes of the values in its answer.
+/// The maximum number of operations of a batch.
 const OPERATIONS_MAX: usize = 1000;
+/// The maximum length of a batch's body in bytes.
 const LEN_MAX: usize = 8 << 20;
+/// The maximum total length in bytes of the values in the answer to a batch.
 const ANSWER_LEN_MAX: usize = 4 << 20;
-/// Body and answer are also limited to this fraction of the memory of all gateway connections.
+/// The memory of all gateway connections divided by this is another limit of the body, and of the values in the answer.
 const SHARE: usize = 4;
 /// The number of copies of the body: as received, and in the operations.
 const BODY_COPIES: usize = 2;
-/// The memory of a value while the answer is written, in multiples of its length: JSON may double each byte.
+/// The memory of a value while the answer is written, in multiples of its length: the value itself, and its JSON text,
+/// which has up to two bytes for each byte of the value.
 const COPIES: usize = 3;
 /// The memory of a result in the answer without its value, in bytes.
 const RESULT_LEN: usize = 200;
-/// The most concurrent lookups, which can wait for slower storage together.
+/// The maximum number of concurrent lookups. Concurrent lookups wait for slower storage together.
 const AT_ONCE: usize = 32;
 /// After waiting this long for unreachable servers, a batch refuses its remaining operations.
 const UNREACHABLE_TIME_MAX: Duration = Duration::from_secs(3);
@@ -119,19 +122,19 @@ pub(super) struct BatchAnswer {
 struct OperationResult {
     /// The status of the operation as a single request: 200, 201, 204, 404 and so on.
     status: u16,
-    /// The value of a found item, if it is UTF-8 text.
+    /// The value of a found item, if it is UTF-8 text without control characters other than tabs and line ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<String>,
-    /// The value of a found item in base64, if it is not UTF-8 text.
+    /// The value of a found item in base64, if it is not in `value`.
     #[serde(skip_serializing_if = "Option::is_none")]
     value_base64: Option<String>,
-    /// The entity tag of a found or stored item.
+    /// The entity tag of a found or stored item; missing if the engine keeps no CAS.
     #[serde(skip_serializing_if = "Option::is_none")]
     etag: Option<String>,
     /// The client flags of a found item.
     #[serde(skip_serializing_if = "Option::is_none")]
     flags: Option<u32>,
-    /// Seconds until a found item expires.
+    /// Seconds until a found item expires; missing if it never does.
     #[serde(skip_serializing_if = "Option::is_none")]
     ttl: Option<u32>,
     /// The reason why the operation failed.
@@ -234,10 +237,11 @@ fn too_large(len_max: usize, answer_len_max: usize) -> Problem {
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
 }
 
-/// The prefix of the error for too many operations.
+/// The prefix of the errors for too many operations in a batch, or too many tags in an operation.
 const TOO_MANY: &str = "there are more than";
 
-/// The fields of an operation in JSON. Unlike a derived enum, this type does not buffer unknown fields.
+/// The fields of an operation in JSON. Unlike the deserialization of a tagged enum, that of this type does not buffer
+/// unknown fields.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OperationFields {
@@ -361,7 +365,7 @@ impl OperationResult {
         }
     }
 
-    /// Sets the status to that of the problem.
+    /// Sets the status to that of the problem, if there is one.
     fn with_status(mut self) -> Self {
         self.status = self.problem.as_ref().map_or(self.status, ProblemBody::status);
         self
@@ -370,7 +374,7 @@ impl OperationResult {
 
 /// The outcome of an operation.
 enum Outcome {
-    /// A found item. A large value is still in the cache.
+    /// A found item. Its value is not yet copied into the answer.
     Found(Found),
     Done(OperationResult),
 }

@@ -18,10 +18,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The longest body of unknown length, in bytes.
+/// The maximum length in bytes of a body without a `Content-Length`.
 pub(super) const UNANNOUNCED_MAX: usize = 64 << 10;
-/// The time limit of a body: this time, and the same again for each 30 seconds at [`SLOWEST`] bytes per second.
+/// The time limit for receiving a body. It rises by this time for each 30 seconds that the announced length takes at
+/// [`SLOWEST`] bytes per second.
 const BODY_TIME: Duration = Duration::from_secs(30);
+/// The lowest transfer rate of a long body, in bytes per second.
 const SLOWEST: usize = 16 << 10;
 /// A value as a body, in pieces that are not copied.
 pub(super) struct Pieces(pub(super) VecDeque<Bytes>);
@@ -48,7 +50,7 @@ impl http_body::Body for Pieces {
 
 /// A received value.
 pub(super) enum ReceivedValue {
-    /// The whole value, with its reserved memory.
+    /// The whole value, and its reserved memory; `None` if the value's memory is reserved elsewhere.
     Whole { bytes: Bytes, _reserved: Option<Reservation> },
     /// An upload in the engine, and its length in bytes.
     Uploaded(Upload, usize),
@@ -73,7 +75,7 @@ impl ReceivedValue {
     }
 }
 
-/// Reads a value of at most `max` bytes for a key.
+/// Reads a value of at most `max` bytes for a key; at most [`UNANNOUNCED_MAX`] without a `Content-Length`.
 ///
 /// # Errors
 /// A [`Problem`]: the value is too long, arrives too slowly, or there is no memory for it.
@@ -119,7 +121,7 @@ async fn in_time<T>(
 /// Reads a body of at most `max` bytes, and reserves its memory.
 ///
 /// # Errors
-/// A [`Problem`].
+/// A [`Problem`]: the body is too long, arrives too slowly, or there is no memory for it.
 pub(super) async fn collect(
     app: &App,
     body: Body,
@@ -155,7 +157,7 @@ async fn collect_slowly(
     Ok((whole.freeze(), reserved))
 }
 
-/// The announced length of the body.
+/// The length of the body in bytes according to `Content-Length`; `None` if the header is missing or invalid.
 pub(super) fn announced_len(headers: &HeaderMap) -> Option<usize> {
     let len: u64 = headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
     Some(usize::try_from(len).unwrap_or(usize::MAX))

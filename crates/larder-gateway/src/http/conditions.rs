@@ -14,11 +14,11 @@ pub(super) enum Precondition {
     Missing,
     /// There is an item (`If-Match: *`).
     Present,
-    /// The item has this CAS (`If-Match: "..."`). No item has the CAS 0.
+    /// The item has this CAS (`If-Match: "..."`). Never holds for 0, which no item has.
     Is(u64),
 }
 
-/// The entity tag of an item; `None` without a CAS.
+/// The entity tag of an item with this CAS; `None` if the CAS is 0, because the engine keeps none.
 pub(super) fn etag(cas: u64) -> Option<ETag> {
     (cas != 0).then(|| format!("\"{cas:x}\"").parse().ok()).flatten()
 }
@@ -26,7 +26,8 @@ pub(super) fn etag(cas: u64) -> Option<ETag> {
 /// Reads the precondition of a change from the headers.
 ///
 /// # Errors
-/// A [`Problem`] if the headers are malformed, or if the engine cannot check the condition atomically with the change.
+/// A [`Problem`] if a header is malformed, or if the condition is none of [`Precondition`]: the engine cannot check
+/// others atomically with the change.
 pub(super) fn of_change(headers: &HeaderMap) -> Result<Precondition, Problem> {
     match (value(headers, IF_MATCH)?, value(headers, IF_NONE_MATCH)?) {
         (None, None) => Ok(Precondition::None),
@@ -39,7 +40,7 @@ pub(super) fn of_change(headers: &HeaderMap) -> Result<Precondition, Problem> {
     }
 }
 
-/// The single value of a header.
+/// The value of a header; `None` if it is missing, an error if there are several or the value is not text.
 fn value(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, Problem> {
     let mut values = headers.get_all(&name).iter();
     let (first, second) = (values.next(), values.next());

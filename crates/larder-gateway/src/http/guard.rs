@@ -1,8 +1,9 @@
 //! Access checks: logins, and protection against web pages of other sites.
 //!
-//! A web page of any site can make a browser send requests to every server that the browser reaches. Two checks
-//! protect this server. The name in `Host` must be one of the server's names, which prevents DNS rebinding. A
-//! request that changes something must not come from another site (`Origin`).
+//! A web page of any site can make a browser send requests to every server that the browser reaches. Two checks protect
+//! this server. `Host` must have an IP address, `localhost` or a name of the server, which prevents DNS rebinding. A
+//! request that changes something must not come from a page of another site (`Origin`), unless the configuration allows
+//! that site.
 
 use super::problem::Problem;
 use crate::abort;
@@ -20,7 +21,7 @@ use std::net::IpAddr;
 
 /// Paths that need no login.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
-/// The path of key lists. A list has only items of this server; other requests about items are forwarded to the owner.
+/// The path of key lists. A list has only items of this server, so a server that does not serve its group refuses it.
 const LIST: &str = "/v1/keys";
 
 /// Passes allowed requests to their handlers.
@@ -74,7 +75,7 @@ fn check(app: &App, request: &Request) -> Result<(), Problem> {
     }
 }
 
-/// The name that the client uses for the server; `None` without one, which HTTP/1.0 allows.
+/// The host and port that the client uses for the server; `None` without a host, which HTTP/1.0 allows.
 fn host(request: &Request) -> Result<Option<Authority>, Problem> {
     if let Some(authority) = request.uri().authority() {
         return Ok(Some(authority.clone()));

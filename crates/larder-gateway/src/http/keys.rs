@@ -70,7 +70,8 @@ pub(super) async fn get(
         }
     };
     let found = if found.len() < app.items.upload_len_min() {
-        // A small value is a copy, so its memory is counted. A large value stays in the cache.
+        // A small value is a copy, so count its memory. The memory of a large value is counted
+        // already.
         let pieces = found.value.into_iter().map(|piece| with_reservation(&app, piece));
         Found { value: try_join_all(pieces).await?, ..found }
     } else {
@@ -79,7 +80,11 @@ pub(super) async fn get(
     show(found, &headers, app.view.login_required())
 }
 
-/// The answer with an item, or with the requested range of its value.
+/// Builds the answer for an item: its value, the requested range of it, or 304 if the client has
+/// the value.
+///
+/// # Errors
+/// A [`Problem`]: `If-Match` does not hold, or no byte of the value is in the range.
 fn show(found: Found, headers: &HeaderMap, is_private: bool) -> Result<Response, Problem> {
     let (tag, len) = (etag(found.cas), found.len() as u64);
     if let Some(condition) = headers.typed_get::<IfMatch>() {
@@ -181,7 +186,7 @@ pub(super) struct NewItem {
     pub(super) tags: Tags,
 }
 
-/// The client flags for the headers of a request.
+/// The client flags in `Larder-Flags`, else those for `Content-Type`; 0 without either.
 fn flags(headers: &HeaderMap) -> Result<u32, Problem> {
     if let Some(flags) = headers.get(LARDER_FLAGS) {
         let number = flags.to_str().ok().and_then(|text| text.parse().ok());
@@ -192,7 +197,8 @@ fn flags(headers: &HeaderMap) -> Result<u32, Problem> {
     Ok(content_type.map_or(0, flags_of))
 }
 
-/// Stores an item; returns 201 or 204, and its CAS.
+/// Stores an item. Returns 204 if it replaced another item, else 201; and the CAS of the new item.
+/// Without a condition, a concurrent change of the item can make the status wrong.
 pub(super) async fn store(
     items: &dyn Items,
     key: &Key,
@@ -284,7 +290,7 @@ pub(super) struct CountQuery {
     by: u64,
     /// The value of a created item; without it, a missing item is not created.
     initial: Option<u64>,
-    /// Seconds until a created item expires.
+    /// Seconds until a created item expires; without it, the item does not expire.
     #[param(minimum = 0.001)]
     ttl: Option<f64>,
 }

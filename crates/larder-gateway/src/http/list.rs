@@ -16,10 +16,10 @@ use larder_store::KEY_LEN_MAX;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-/// The largest page, in items.
+/// The maximum number of items that a client can request per page.
 const ITEMS_MAX: usize = 1000;
 
-/// The most memory of a listed item, in bytes: its key in the page and in the answer.
+/// The maximum memory of a listed item in bytes: its key in the page and in the answer.
 const ITEM_LEN_MAX: usize = 2 * (KEY_LEN_MAX + 128);
 
 /// The query of a page.

@@ -22,10 +22,12 @@ const KEY_LEN_MAX: usize = larder_store::KEY_LEN_MAX;
 /// The header with an item's client flags.
 pub(super) const LARDER_FLAGS: HeaderName = HeaderName::from_static("larder-flags");
 
-/// The key of an item: one percent-decoded segment of the path, any bytes.
+/// The key of an item: 1 to [`KEY_LEN_MAX`] bytes of any kind. In a path, one percent-encoded segment.
 pub(super) struct Key(pub(super) Vec<u8>);
 
 impl Key {
+    /// Checks the length of a key.
+    ///
     /// # Errors
     /// A [`Problem`] if the key is empty or too long.
     pub(super) fn new(bytes: Vec<u8>) -> Result<Self, Problem> {
@@ -90,7 +92,8 @@ pub(super) struct StoreQuery {
 /// Resolves the names of an item's tags.
 ///
 /// # Errors
-/// A [`Problem`]: there are too many tags, a name is empty or too long, or the engine has no tags.
+/// A [`Problem`]: there are too many tags, a name is empty or too long, the engine has no tags, or there is no memory
+/// for a tag.
 pub(super) fn tags<'n>(
     items: &dyn Items,
     names: impl Iterator<Item = &'n str>,
@@ -108,10 +111,10 @@ pub(super) fn tags<'n>(
     })
 }
 
-/// Converts a time to live to an expiry.
+/// Converts a time to live in seconds to an expiry; `None` never expires.
 ///
 /// # Errors
-/// A [`Problem`] if the time is not above 0, or too long.
+/// A [`Problem`] if the time is not above 0, or is too long.
 pub(super) fn expiry(ttl: Option<f64>, now: Now) -> Result<Expiry, Problem> {
     let Some(ttl) = ttl else { return Ok(Expiry::Never) };
     if !(ttl > 0.0 && ttl <= f64::from(u32::MAX)) {

@@ -7,7 +7,12 @@ use hyper::header::HeaderValue;
 use hyper::{HeaderMap, StatusCode};
 use std::collections::VecDeque;
 
-/// The requested range of a value; `None` is the whole value.
+/// Returns the start and end of the requested range in a value of `len` bytes, or `None` for the
+/// whole value. The whole value also answers a malformed header, several ranges, and an `If-Range`
+/// that does not match `tag`.
+///
+/// # Errors
+/// A [`Problem`]: no byte of the value is in the range.
 pub(super) fn part(
     headers: &HeaderMap,
     tag: Option<&ETag>,
@@ -16,7 +21,6 @@ pub(super) fn part(
     let is_for_another =
         headers.typed_get::<IfRange>().is_some_and(|condition| condition.is_modified(tag, None));
     let text = headers.get(hyper::header::RANGE).and_then(|text| text.to_str().ok());
-    // Answer several ranges, or a malformed one, with the whole value.
     let Some(range) = text.filter(|_| !is_for_another).and_then(ByteRange::parse) else {
         return Ok(None);
     };
@@ -40,9 +44,10 @@ pub(super) fn part(
 /// A requested range of bytes (RFC 9110, 14.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ByteRange {
-    /// From this byte to that one, or to the end.
+    /// From the first offset to the second one, inclusive; to the end of the value if the second
+    /// one is `None`.
     From(u64, Option<u64>),
-    /// This many bytes at the end.
+    /// This many bytes at the end of the value.
     Last(u64),
 }
 
@@ -65,7 +70,8 @@ impl ByteRange {
         }
     }
 
-    /// The start and end of the range in a value of this length; `None` if the range is empty.
+    /// The start and end (exclusive) of the range in a value of `len` bytes; `None` if no byte of
+    /// the value is in the range.
     fn within(self, len: u64) -> Option<(u64, u64)> {
         let (first, end) = match self {
             Self::From(first, None) => (first, len),

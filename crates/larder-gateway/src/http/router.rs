@@ -24,7 +24,7 @@ use utoipa_axum::routes;
 ))]
 struct Api;
 
-/// All routes.
+/// Returns all routes behind the access checks, with CORS if origins are configured.
 pub(crate) fn router(app: App) -> Router {
     let routes = OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(keys::get, keys::put, keys::delete))

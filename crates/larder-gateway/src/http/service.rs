@@ -19,7 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 /// A page of statistics.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Statistics {
-    /// Numbers and texts by memcached's names of statistics.
+    /// Numbers and texts by name. Statistics that memcached has keep its names.
     #[schema(value_type = std::collections::HashMap<String, Value>)]
     statistics: Map<String, Value>,
 }
@@ -49,7 +49,7 @@ pub(super) async fn statistics(
     Err(Problem::new(StatusCode::NOT_FOUND, detail))
 }
 
-/// Parses a decimal number. Fails for versions, addresses, `inf` and `nan`.
+/// Parses a decimal number. Fails for other texts: versions, addresses, `inf` and `nan`.
 fn decimal(text: &str) -> Result<Value, ()> {
     let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit() || b"-.".contains(&byte));
     let number = text.parse().ok().filter(|_| is_decimal).and_then(Number::from_f64);
@@ -61,12 +61,13 @@ fn decimal(text: &str) -> Result<Value, ()> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct FlushQuery {
-    /// Seconds until the flush, rounded up to whole ones; without it, the flush takes effect immediately.
+    /// Seconds until the flush; without it, the flush takes effect immediately. The time of the flush is rounded to a
+    /// whole second: up if the delay is below a minute, else down.
     #[param(minimum = 0.001)]
     delay: Option<f64>,
 }
 
-/// Removes all items that were stored before, in all groups of a cluster.
+/// Removes all items that were stored before the flush, in all groups of a cluster.
 #[utoipa::path(post, path = "/v1/flush", tag = "server", params(FlushQuery), responses(
     (status = 204, description = "all items are removed, or will be after the delay"),
     (status = 400, description = "the query is wrong", body = ProblemBody, content_type = "application/problem+json"),

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Collects samples from the server at each scrape.
+/// Collects samples at each scrape: those of the server, the gateway and the process.
 pub(super) struct ServerCollector(pub(super) Arc<dyn ServerView>);
 
 impl fmt::Debug for ServerCollector {
@@ -35,7 +35,7 @@ impl Collector for ServerCollector {
     }
 }
 
-/// Encodes a metric. The encoder appends `_total` to the names of counters.
+/// Encodes a metric. Removes `_total` from the name of a counter, because the encoder appends it.
 fn encode(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

@@ -24,7 +24,8 @@ impl Format {
         }
     }
 
-    /// The preferred format of an `Accept` header: the first of those with the highest `q`.
+    /// Returns the preferred format of an `Accept` header: the first of the supported formats with
+    /// the highest `q`, or `Text` if there is none.
     pub(crate) fn accepted(accept: &str) -> Self {
         let mut best = (Self::Text, 0.0);
         for range in accept.split(',') {
@@ -44,7 +45,7 @@ impl Format {
         best.0
     }
 
-    /// Whether this crate writes the format with these parameters.
+    /// Whether this crate writes the version and encoding of the format in these parameters.
     fn is_written_as(self, parameters: &[(&str, &str)]) -> bool {
         match self {
             Self::Text => true,

@@ -19,7 +19,7 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, latencies: &Latencies)
     let mut metric = encoder.encode_descriptor(NAME, HELP, None, MetricType::Histogram)?;
     for class in CommandClass::ALL {
         let (histogram, labels) = (latencies.of(class), [("class", class.name())]);
-        // Read the buckets once, so that all parts of the histogram are consistent.
+        // Read the buckets once, so that the count agrees with classic and native buckets.
         let buckets: Vec<u64> = histogram.buckets().collect();
         let native = Native::new(&buckets);
         metric.encode_family(&labels)?.encode_histogram_with_native::<NoLabelSet>(
@@ -46,10 +46,11 @@ fn classic(buckets: &[u64]) -> Vec<(f64, u64)> {
 
 /// Native buckets: one span from the first non-empty bucket to the last one.
 struct Native {
-    /// Requests in the zero bucket, which ends at the first bound.
+    /// The number of requests in the zero bucket, which ends at the first bound.
     zero_count: u64,
+    /// The index of the first bucket and the number of buckets. Empty if there are no requests in positive buckets.
     spans: Vec<(i32, u32)>,
-    /// Differences between the counts of adjacent buckets.
+    /// The count of the first bucket, then the differences between the counts of adjacent buckets.
     deltas: Vec<i64>,
 }
 

@@ -14,12 +14,12 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-/// The most open connections.
+/// The maximum number of open connections.
 const CONNECTIONS_MAX: usize = 32;
 /// The pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves metrics until it is stopped. Its thread sleeps between scrapes.
+/// A thread that serves metrics until it is stopped.
 #[derive(Debug)]
 pub struct MetricsServer {
     stop: oneshot::Sender<()>,
@@ -30,7 +30,7 @@ impl MetricsServer {
     /// Starts serving the metrics of `view` on these listening non-blocking sockets.
     ///
     /// # Errors
-    /// The system cannot create the thread or its event queue.
+    /// The system cannot create the thread or its event queue, or cannot register a socket.
     pub fn start(
         listeners: Vec<std::net::TcpListener>,
         view: Arc<dyn ServerView>,
@@ -85,8 +85,8 @@ async fn accept(listener: TcpListener, metrics: Arc<Metrics>, open: Arc<OpenConn
 struct OpenConnections(Mutex<VecDeque<AbortHandle>>);
 
 impl OpenConnections {
-    /// Adds a connection. If there are too many, the oldest is closed: a scrape takes milliseconds, so the peer of
-    /// the oldest connection is slow.
+    /// Adds a connection. Closes the oldest one if there are too many: a scrape takes milliseconds, so the peer of the
+    /// oldest connection is slow.
     fn add(&self, connection: AbortHandle) {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|connection| !connection.is_finished());

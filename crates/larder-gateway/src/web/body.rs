@@ -6,11 +6,13 @@ use http_body_util::BodyExt;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Limits for receiving the rest of a refused body. Many clients read no answer before they have sent the whole body.
+/// The maximum length in bytes of a refused body's rest that is received.
 const REFUSED_MAX: usize = 64 << 20;
+/// The time limit for receiving the rest of a refused body.
 const REFUSED_TIME: Duration = Duration::from_secs(5);
 
-/// Receives and drops the rest of a refused body.
+/// Receives and drops the rest of a refused body, within limits. Many clients read no answer before they have sent the
+/// whole body.
 pub(crate) async fn discard(body: &mut Body) {
     let mut len = 0;
     let received = async {
@@ -18,11 +20,11 @@ pub(crate) async fn discard(body: &mut Body) {
             len += data.len();
         }
     };
-    // The connection refuses everything beyond these limits.
+    // If a limit is reached, `server.rs` closes an HTTP/1 connection after the answer, unless little is left.
     let _ = timeout(REFUSED_TIME, received).await;
 }
 
-/// Receives the next data of a body, and skips trailers.
+/// Receives the next data of a body, and skips trailers. Returns `None` at the end of the body.
 ///
 /// # Errors
 /// The connection failed, or the peer violated the protocol.

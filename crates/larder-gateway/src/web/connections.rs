@@ -1,8 +1,8 @@
-//! The open connections, and the choice of the one to close when a new connection needs room.
+//! The open connections, and the choice of the one to close when the server needs room or memory.
 //!
 //! The connection that has been idle for the longest time is closed first. If all have requests, the one without
 //! progress for the longest time is closed, if that is at least [`REQUEST_TIME`]: answers take milliseconds, so its
-//! peer is slow. Progress is the end of a request, or enough bytes received or passed to the connection.
+//! peer is slow. Progress is the end of a request, or [`PROGRESS_LEN`] bytes received or passed to the connection.
 //!
 //! A request ends when the last byte of its answer is dropped. The connection may hold bytes for a slow peer long after
 //! the handler has finished.
@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
-/// A connection with progress within this time is never closed for another one.
+/// A connection that has a request, and has made progress within this time, is never closed for another one.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
-/// The number of bytes that count as progress. Fewer bytes within [`REQUEST_TIME`] do not.
+/// Moving this many bytes counts as progress. A connection that moves fewer within [`REQUEST_TIME`] is slow.
 const PROGRESS_LEN: usize = 16 << 10;
 
 /// The open connections.
@@ -30,11 +30,12 @@ pub(crate) struct Activity(Mutex<State>);
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// Requests whose answers are not finished.
+    /// The number of requests whose answers are not finished. Excludes requests with a [`LongLivedResponse`].
     requests: usize,
-    /// The start of the idle time or, with requests, the time of the last progress.
+    /// Without requests, the start of the idle time. With requests, the time of the last progress; before any progress,
+    /// the start of the first request.
     since: Instant,
-    /// Bytes moved since then.
+    /// The number of bytes received and passed to the connection since `since`.
     moved: usize,
 }
 
@@ -43,7 +44,8 @@ impl Connections {
         Self { open: Mutex::default(), max }
     }
 
-    /// Adds a connection, and closes another one if there are too many. Returns false if none can be closed.
+    /// Starts `task`, which serves a connection, and adds the connection. If there are too many, closes another one
+    /// first, or returns false without starting `task` if none may be closed.
     pub(crate) fn add(&self, activity: Arc<Activity>, task: impl FnOnce() -> AbortHandle) -> bool {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, task)| !task.is_finished());

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A socket whose operations fail if no bytes were read or written for `time_max`.
+/// A socket whose waiting reads and writes fail when none has completed for `time_max`.
 pub(crate) struct IdleStream {
     stream: TcpStream,
     time_max: Duration,
@@ -22,7 +22,7 @@ impl IdleStream {
         Self { stream, time_max, moved: Instant::now(), sleep: Box::pin(sleep(time_max)) }
     }
 
-    /// Records a completed operation, or fails a waiting one after the idle timeout.
+    /// Records a completed read or write, or fails a waiting one after the idle timeout.
     fn watch<T>(
         &mut self,
         polled: Poll<io::Result<T>>,

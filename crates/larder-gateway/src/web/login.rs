@@ -6,7 +6,8 @@ use headers::authorization::{Basic, Bearer};
 use headers::{Authorization, HeaderMapExt};
 use hyper::HeaderMap;
 
-/// The permissions of the client; `None` if a required login is missing or wrong.
+/// Returns the permissions of the client: all if no login is required, `None` if a required login
+/// is missing or wrong.
 pub(crate) fn rights(app: &App, headers: &HeaderMap) -> Option<Rights> {
     if !app.view.login_required() {
         return Some(Rights::All);

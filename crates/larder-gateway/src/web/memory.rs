@@ -1,4 +1,4 @@
-//! Memory of requests and answers. It counts towards the memory limit of all connections of the server.
+//! Memory of connections, requests and answers. It counts towards the memory limit of all connections of the server.
 
 use super::app::App;
 use crate::server_view::ServerView;
@@ -24,7 +24,8 @@ impl Reservation {
         Self { view: Arc::clone(view), len: 0 }
     }
 
-    /// Grows the reservation to `len` bytes. Returns false if the memory limit of connections is reached.
+    /// Grows the reservation to at least `len` bytes. Returns false if the gateway, or all connections of the server
+    /// together, would exceed their memory limit.
     pub(crate) fn grow_to(&mut self, len: usize) -> bool {
         let more = len.next_multiple_of(STEP).saturating_sub(self.len);
         let fits = more == 0 || reserve(&*self.view, more);
@@ -34,10 +35,10 @@ impl Reservation {
         fits
     }
 
-    /// Grows the reservation to `len` bytes. Closes idle and slow connections if necessary.
+    /// Grows the reservation to at least `len` bytes. Closes idle and slow connections if necessary.
     ///
     /// # Errors
-    /// [`Busy`]: no connection is idle or slow. The client has to retry.
+    /// [`Busy`]: there is no memory, and no connection is idle or slow. The client has to retry.
     pub(crate) async fn require(&mut self, app: &App, len: usize) -> Result<(), Busy> {
         while !self.grow_to(len) {
             if !app.connections.close_one() {
@@ -57,7 +58,8 @@ impl Drop for Reservation {
     }
 }
 
-/// Reserves memory. The gateway may use half of the limit: the clients of other protocols have the rest.
+/// Reserves `more` bytes, or returns false. The gateway may use half of the connections' memory: the clients of other
+/// protocols have the rest.
 fn reserve(view: &dyn ServerView, more: usize) -> bool {
     let counts = view.web_counts();
     let fits = counts.count_reserved(more) <= share(view) && view.reserve(more);
@@ -72,7 +74,7 @@ pub(crate) fn share(view: &dyn ServerView) -> usize {
     view.connection_memory() / 2
 }
 
-/// Reserves memory for `bytes`, which is released when the last of them is dropped.
+/// Reserves memory for `bytes`. The reservation is released when the last reference to the bytes is dropped.
 ///
 /// # Errors
 /// [`Busy`]: see [`Reservation::require`].
@@ -82,7 +84,8 @@ pub(crate) async fn with_reservation(app: &App, bytes: impl Into<Bytes>) -> Resu
     Ok(with_guard(bytes, reserved))
 }
 
-/// Attaches `guard` to the bytes: it is dropped with the last of them.
+/// Attaches `guard` to `data`. The guard is dropped with the last reference to the data; immediately if `data` is
+/// empty.
 pub(crate) fn with_guard(data: Bytes, guard: impl Send + Sync + 'static) -> Bytes {
     if data.is_empty() {
         return data;

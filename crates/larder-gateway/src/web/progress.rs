@@ -11,11 +11,12 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-/// The most bytes of a refused request's body that are read to keep its connection open.
+/// The maximum length in bytes of a body's unread rest that is read to keep the connection open.
 const UNREAD_MAX: u64 = 64 << 10;
 
 /// Resources of a request, held until its answer is sent: its activity and its memory.
 pub(crate) struct RequestResources {
+    /// `None` if the answer is a [`super::connections::LongLivedResponse`].
     pub(crate) _active: Option<ActiveRequest>,
     pub(crate) _reserved: Reservation,
 }
@@ -51,8 +52,8 @@ impl UnreadBody {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Reads the rest of the body, so that its connection can serve another request. Returns whether the body has ended:
-    /// it does not if more than [`UNREAD_MAX`] bytes are left.
+    /// Reads the rest of the body, so that its connection can serve another request. Returns false if more than
+    /// [`UNREAD_MAX`] bytes are left, or if receiving fails.
     pub(crate) async fn drain(&self) -> bool {
         let body = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut body) = body else { return true };

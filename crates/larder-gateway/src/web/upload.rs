@@ -9,18 +9,20 @@ use std::time::{Duration, Instant};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// While memory is short, an upload slower than [`STALLED_LEN`] bytes per this time is abandoned.
+/// While memory is short, an upload that receives fewer than [`STALLED_LEN`] bytes in this time is
+/// abandoned.
 const STALLED: Duration = Duration::from_secs(1);
+/// The minimum number of bytes that an upload receives per [`STALLED`] while memory is short.
 const STALLED_LEN: usize = 64 << 10;
 
 /// The reason why a value was not received.
 #[derive(Debug)]
 pub(crate) enum UploadError<P> {
-    /// All uploads together have reached their memory limit.
+    /// There is no memory for another upload, and no connection is slow.
     Full,
     /// The value arrived too slowly while memory was short.
     Stalled,
-    /// The value is longer than the largest item.
+    /// The item would be larger than the largest allowed one.
     TooLarge,
     /// The cache has no memory for the value.
     OutOfMemory,

@@ -13,17 +13,18 @@ use std::task::{Poll, Waker};
 
 /// The outcome of one attempt at an operation.
 enum Attempt<R> {
-    /// The result, and the journal position of a change that needs an acknowledgement.
+    /// The result, and the journal position that followers have to acknowledge before the answer; `None` if the
+    /// operation made no such change.
     Done(R, Option<erased::Position>),
     /// The operation can be repeated immediately.
     Retry,
     /// The operation can be repeated when the waker is called.
     Waiting,
-    /// Another server owns the item.
+    /// This server does not serve the item now, so another server has to execute the operation.
     Remote,
 }
 
-/// Attempts an operation on the item of a key, or on all items if `bytes` is `None`.
+/// Attempts an operation on the item with the key `bytes`, or on all items if `bytes` is `None`.
 fn attempt<R>(
     cx: &mut OpContext<'_, erased::Handle>,
     bytes: Option<&[u8]>,
@@ -56,8 +57,11 @@ fn attempt<R>(
 
 impl CacheItems {
     /// Repeats a local operation until it does not wait for slower storage, then waits for the acknowledgement of its
-    /// change if one is required. Returns `None` if this server stops to be the owner (`is_local`). A lookup may remove an
-    /// expired item; its result is valid even if that removal is never acknowledged.
+    /// change if one is required. Returns `None` if `is_local` is false before an attempt: this server does not serve
+    /// the item any more.
+    ///
+    /// If the acknowledgement is lost, aborts the request unless the operation is a lookup. A lookup may remove an
+    /// expired item, and its result is valid even if that removal is never acknowledged.
     pub(super) async fn run_locally<R: Send>(
         &self,
         key: Option<&[u8]>,

@@ -20,21 +20,21 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// A request that its receiver did not execute is retried for this long.
+/// The time limit for retries of a request that was not executed, or that may safely be executed twice.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The time limit for waiting until fewer than [`FORWARDED_MAX`] requests are in flight to a group.
 const QUEUE_MAX: Duration = Duration::from_secs(5);
 
-/// The most requests in flight to a group.
+/// The maximum number of requests in flight to a group.
 const FORWARDED_MAX: usize = 64;
 
 /// The pause before a retry after the answer that a group has no leader.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// The reason why the owner did not execute an operation.
+/// The reason why an operation has no outcome.
 pub(super) enum OwnerError {
-    /// Another server owns the item and is unreachable, or the key is too long for a forwarded request.
+    /// Another server owns the item and did not answer in time, or the key is too long for a forwarded request.
     Unreachable,
     /// Too many large values are being sent already.
     Busy,
@@ -54,7 +54,7 @@ enum RemoteOutcome {
     NoLeader,
 }
 
-/// The pieces of a value to send after its command line, with the line end behind it.
+/// The pieces of a value, then the line end: what follows the command line. Empty without a value.
 fn value_pieces(value: Option<&[u8]>) -> VecDeque<&[u8]> {
     let Some(value) = value else { return VecDeque::new() };
     value.chunks(PIECE_LEN).chain([VALUE_END]).collect()
@@ -78,9 +78,11 @@ impl Wake for Relay {
 }
 
 impl CacheItems {
-    /// Executes an operation at the owner of its item. `run` executes it locally and returns `None` while it is pending.
-    /// With `allows_replica`, a replica on this server may answer a lookup. `received` is the value of a store if `op` does
-    /// not have it. With a `class`, the latency of the request is recorded.
+    /// Executes an operation at the owner of its item. `run` executes it locally and returns `None` while it is
+    /// pending. With `allows_replica`, this server may answer a lookup as a replica. `received` is the value of a store
+    /// if `op` does not have it. With a `class`, records the latency of the operation if it has an outcome.
+    ///
+    /// Aborts the request if a change may have been executed without a confirmation.
     pub(super) async fn try_at_owner<O: RemoteOperation>(
         &self,
         (class, allows_replica): (Option<CommandClass>, bool),
@@ -92,7 +94,7 @@ impl CacheItems {
         let started = Instant::now();
         let _active = CountGuard::new(&self.active, 1);
         let is_local = || self.is_local(Some(key), O::IS_LOOKUP && allows_replica);
-        // The time of the first failed attempt.
+        // The end of the first attempt at another server; `None` before it.
         let mut waits_since = None;
         let outcome = loop {
             if is_local() {
@@ -136,7 +138,8 @@ impl CacheItems {
         Ok(outcome)
     }
 
-    /// Executes an operation as [`Self::try_at_owner`] does, but aborts the request if the owner is unreachable.
+    /// Executes an operation as [`Self::try_at_owner`] does, with replicas allowed. Aborts the request instead of
+    /// returning an error.
     pub(super) async fn run_at_owner<O: RemoteOperation>(
         &self,
         class: Option<CommandClass>,
@@ -150,7 +153,7 @@ impl CacheItems {
         }
     }
 
-    /// Sends a request, and the value behind it if there is one, to the leader of a group. Waits for the reply.
+    /// Sends `head`, and then `value` if there is one, to the leader of a group. Waits for the reply.
     async fn forward(&self, group: Group, head: &[u8], value: Option<&[u8]>) -> RemoteOutcome {
         let forwarding = {
             let mut forwarding = self.forwarding.lock().unwrap_or_else(PoisonError::into_inner);
@@ -218,7 +221,10 @@ impl CacheItems {
         }
     }
 
-    /// Flushes all items of a group.
+    /// Flushes all items of a group at `at`.
+    ///
+    /// # Errors
+    /// [`Abort::Unconfirmed`] if the flush may have been executed, else [`Abort::OwnerUnreachable`].
     pub(super) async fn flush_group(&self, group: Group, at: Expiry) -> Result<(), Abort> {
         let (started, mut is_unknown) = (Instant::now(), false);
         loop {

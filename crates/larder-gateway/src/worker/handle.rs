@@ -1,5 +1,5 @@
-//! The cache handle of the gateway's thread. A request creates it, and it is dropped about a second after the
-//! last request, so that an unused gateway holds no memory of the cache and never wakes up.
+//! The cache handle of the gateway's thread. A request creates it. It is dropped one to two seconds after the last
+//! request, so that an unused gateway holds no memory of the cache and never wakes up.
 
 use crate::server_view::ServerView;
 use larder_store::Maintenance;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// The handle is dropped after this time without a request. Also the interval of its maintenance.
+/// The interval of the handle's maintenance, which drops a handle that was not used for this time.
 const IDLE: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -24,7 +24,8 @@ pub(super) struct Worker {
     pub(super) used: Instant,
 }
 
-/// Runs maintenance on this thread's handle once a second, and drops it when it is idle.
+/// Runs maintenance on this thread's handle once a second. Drops the handle, and returns, when no request is active and
+/// none has used the handle for [`IDLE`].
 pub(super) async fn maintain_handle(view: Arc<dyn ServerView>, active: Arc<AtomicUsize>) {
     loop {
         sleep(IDLE).await;

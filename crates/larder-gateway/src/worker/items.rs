@@ -25,11 +25,12 @@ struct PendingUpload {
 enum UploadTarget<U> {
     /// This server's cache.
     Local(U),
-    /// Another server.
+    /// A buffer from which the value is sent to another server.
     Remote(Vec<u8>),
 }
 
-/// Uploads a value, received for another server, into this server's cache.
+/// Uploads a value, received for another server, into this server's cache, because this server has
+/// become the owner.
 fn uploaded(engine: &mut erased::Handle, value: &[u8]) -> Result<erased::Upload, Refusal> {
     let mut upload = engine.upload(value.len())?;
     value.chunks(PIECE_LEN).try_for_each(|piece| engine.extend(&mut upload, piece))?;

@@ -5,11 +5,11 @@ use larder_store::Lease;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Large values that are being sent may hold 1/16 of the memory limit, and so may those that are being received. The
-/// limit keeps slow peers from taking the cache's memory.
+/// All large values that are being sent may together hold the memory limit divided by this number, and so may those
+/// that are being received. The limit keeps slow peers from taking the cache's memory.
 pub(super) const HELD_SHARE: u64 = 16;
 
-/// The length of the pieces in which a value is sent to another server, in bytes.
+/// The maximum length in bytes of the pieces in which a value is sent to another server.
 pub(super) const PIECE_LEN: usize = 256 << 10;
 
 /// Adds to a counter, and subtracts the same number on drop.
@@ -31,7 +31,7 @@ impl Drop for CountGuard {
     }
 }
 
-/// The reply of another server. A long reply holds counted memory.
+/// The reply of another server. The memory of a long reply is counted until the reply is dropped.
 pub(super) struct Reply {
     pub(super) bytes: Vec<u8>,
     pub(super) _held: Option<CountGuard>,
@@ -43,7 +43,7 @@ impl AsRef<[u8]> for Reply {
     }
 }
 
-/// A contiguous part of a large value in the cache.
+/// The contiguous part of a large value in the cache that starts at `offset`.
 struct Piece<L> {
     lease: L,
     offset: usize,

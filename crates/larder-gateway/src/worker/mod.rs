@@ -26,16 +26,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tokio::sync::Semaphore;
 
-/// The items of a cache.
+/// The items of this server's cache and, through forwarded requests, of other servers.
 pub(crate) struct CacheItems {
     cache: erased::Cache,
     view: Arc<dyn ServerView>,
     counters: Arc<Counters>,
     /// The number of active requests.
     active: Arc<AtomicUsize>,
-    /// Bytes of large values that are being sent.
+    /// The number of bytes of large values that are being sent to clients, and of long replies of other servers.
     leased: Arc<AtomicUsize>,
-    /// Bytes of large values that are being received.
+    /// The number of bytes of large values that are being received.
     uploading: Arc<AtomicUsize>,
     /// Limits the concurrent forwarded requests of each group.
     forwarding: Mutex<BTreeMap<u16, Arc<Semaphore>>>,
@@ -51,7 +51,7 @@ impl CacheItems {
         Self { cache, view, counters, active, leased, uploading, forwarding }
     }
 
-    /// Runs `work` with the handle of this thread, and creates the handle if there is none.
+    /// Runs `work` with the handle of this thread. If there is none, creates it and starts its maintenance.
     fn with_engine<R>(&self, work: impl FnOnce(&mut erased::Handle) -> R) -> R {
         WORKER.with_borrow_mut(|slot| {
             if slot.is_none() {
@@ -67,7 +67,7 @@ impl CacheItems {
         })
     }
 
-    /// Runs `work` in a batch of its own.
+    /// Runs `work` as one batch of the engine.
     fn with_context<R>(&self, work: impl FnOnce(&mut OpContext<'_, erased::Handle>) -> R) -> R {
         self.with_engine(|engine| {
             let (view, now) = (&*self.view, self.view.now());
@@ -87,7 +87,7 @@ impl CacheItems {
         self.view.serves(is_lookup) && key.is_none_or(|key| self.view.group_of(key) == Group::OWN)
     }
 
-    /// Records the latency of a request.
+    /// Records the time since `started` as the latency of a request of this class. Does nothing if `class` is `None`.
     fn record(&self, class: Option<CommandClass>, started: Instant) {
         if let Some(class) = class {
             let mut answered = AnsweredCounts::default();
@@ -96,8 +96,8 @@ impl CacheItems {
         }
     }
 
-    /// Counts memory of a large value that is being sent or received. Returns `None` if all together would exceed their
-    /// share. A single value is always allowed, even if the memory limit is small.
+    /// Adds `len` bytes of a large value to `count` until the guard is dropped. Returns `None` if the sum would exceed
+    /// the share of such values ([`HELD_SHARE`]). A single value is always allowed, even if the memory limit is small.
     fn hold(&self, count: &Arc<AtomicUsize>, len: usize) -> Option<CountGuard> {
         let max = self.view.memory_limit() / HELD_SHARE;
         let before = count.load(Ordering::Relaxed);
@@ -105,7 +105,8 @@ impl CacheItems {
         fits.then(|| CountGuard::new(count, len))
     }
 
-    /// Converts an item for the interfaces; `None` if it is large and too many large values are being sent already.
+    /// Converts an item for the handlers. Returns `None` if the item is large, and too many large values are being sent
+    /// or leased already.
     fn found(&self, item: &ItemView<'_, erased::Lease>) -> Option<Found> {
         let value = match item.value {
             Value::Whole(bytes) => vec![Bytes::copy_from_slice(bytes)],

@@ -5,21 +5,23 @@ use std::io;
 use crate::options::Options;
 use crate::wire::{Peer, Random, extend_pattern, mix};
 
-/// The maximum number and length of requests that are sent before their replies are read.
+/// The maximum number of requests that are sent before their replies are read.
 const DEPTH_MAX: u64 = 64;
+/// Replies are read when the values sent since the last reply are longer than this, in bytes.
 const BATCH_BYTES: u64 = 256 << 10;
 
 /// The observed results.
 #[derive(Default)]
 pub(crate) struct Found {
     sets: u64,
-    /// The number of refused sets, and the first refusal.
+    /// The number of refused sets.
     failed: u64,
+    /// The first refusal; empty if there is none.
     refusal: String,
     hits: u64,
     /// The number of values with a wrong key or length, or torn ones.
     wrong: u64,
-    /// The bytes of the found values.
+    /// The total length of the found values in bytes.
     bytes: u64,
 }
 
@@ -70,7 +72,7 @@ pub(crate) fn set_in_threads(address: &str, options: &Options) -> io::Result<Fou
     })
 }
 
-/// The size of a value, interpolated linearly over the keys.
+/// Sizes of values that change linearly from `size` at key `from` to `size_end` at key `to`.
 #[derive(Clone, Copy)]
 struct Shift {
     from: u64,
@@ -118,7 +120,8 @@ fn settle(peer: &mut Peer, waiting: u64, found: &mut Found) -> io::Result<()> {
     Ok(())
 }
 
-/// `churn`: new keys `from..to` in order, and between them overwrites of one of the last `window` keys.
+/// `churn`: stores the new keys `from..to` in order. Of all sets, `share` percent overwrite one of the last `window`
+/// keys instead.
 pub(crate) fn churn(address: &str, options: &Options) -> io::Result<Found> {
     let (from, to) = (options.need("from")?, options.need("to")?);
     let (window, share) = (options.need("window")?, options.need("share")?);

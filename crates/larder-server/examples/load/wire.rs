@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-/// The time without a reply after which a server counts as hung.
+/// The time in seconds without a reply after which a server counts as hung.
 const SILENCE_SECS_MAX: u64 = 30;
 
 /// A connection: requests are queued, sent together, and their replies read in order.
@@ -24,7 +24,7 @@ impl Peer {
         Ok(Self { stream, queued: Vec::new(), line: Vec::new() })
     }
 
-    /// Queues a request without its line end.
+    /// Queues a request line, and appends its line end.
     pub(crate) fn queue(&mut self, line: std::fmt::Arguments<'_>) {
         // Writing to a Vec does not fail.
         let _ = self.queued.write_fmt(line);
@@ -44,7 +44,7 @@ impl Peer {
         Ok(())
     }
 
-    /// One reply line without its end. The end of the stream is an error.
+    /// Reads one reply line, without its end. The end of the stream is an error.
     pub(crate) fn line(&mut self) -> io::Result<&str> {
         self.line.clear();
         self.stream.read_until(b'\n', &mut self.line)?;
@@ -54,14 +54,15 @@ impl Peer {
         }
     }
 
-    /// The reply to a `get` or `gets` of one key: its value into `value` and, for `gets`, its CAS.
+    /// Reads the reply to a `get` or `gets` of one key: the value into `value`. Returns the CAS, which is 0 for `get`;
+    /// `None` if the key is missing.
     pub(crate) fn fetched(&mut self, value: &mut Vec<u8>) -> io::Result<Option<u64>> {
         let Some(hit) = self.hit(value)? else { return Ok(None) };
         self.expect("END")?;
         Ok(Some(hit.cas))
     }
 
-    /// The next key of a `get` reply, with its value in `value`; `None` at the end of the reply.
+    /// Reads the next key of a `get` reply, and its value into `value`; `None` at the end of the reply.
     pub(crate) fn hit(&mut self, value: &mut Vec<u8>) -> io::Result<Option<Hit>> {
         let head = self.line()?;
         if head == "END" {
@@ -97,7 +98,7 @@ impl Hit {
     }
 }
 
-/// An unexpected reply, or the end of the stream.
+/// The error for an unexpected reply or the end of the stream.
 pub(crate) fn broken(line: &[u8]) -> io::Error {
     io::Error::other(format!("unexpected reply: {:?}", String::from_utf8_lossy(line)))
 }
@@ -127,7 +128,7 @@ impl Random {
         mix(self.0)
     }
 
-    /// Below `end`, which is not 0.
+    /// A random number below `end`, which is not 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 impl Server {
-    /// Whether another connection may be accepted now. If not, [`Self::dismiss`] wakes the accepting thread
-    /// when a connection closes.
+    /// Whether the accepting thread may accept another connection now. Always true with `-o maxconns_fast`. If false,
+    /// [`Self::dismiss`] wakes the accepting thread when a connection closes.
     pub(crate) fn accepts(&self) -> bool {
         let has_room = || self.connections.current.load(SeqCst) < self.options.conn_limit;
         self.options.suboptions.maxconns_fast || self.gate.passes(has_room)
     }
 
-    /// Admits a connection; `None` if the limit of `-c` is reached.
+    /// Admits a connection, counts it and logs it. Returns `None` and counts a rejection if the limit of `-c` is
+    /// reached.
     pub fn admit(&self, peer: String, listener: &str) -> Option<Arc<ConnectionInfo>> {
         if self.connections.current.fetch_add(1, Relaxed) >= self.options.conn_limit {
             self.connections.current.fetch_sub(1, Relaxed);
@@ -31,7 +32,8 @@ impl Server {
         Some(info)
     }
 
-    /// Removes a closed connection from the list and the count.
+    /// Removes a closed connection from the list and the count, and logs its end. Wakes the accepting thread if the
+    /// gate is closed.
     pub fn dismiss(&self, info: &ConnectionInfo) {
         self.connections.current.fetch_sub(1, SeqCst);
         if self.gate.is_closed() {

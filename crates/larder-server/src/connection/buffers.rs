@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// The buffers of one thread. Its connections use them in turn, so that an idle connection holds no memory.
+/// The buffers of one thread. Its connections use them one after the other, so that an idle connection has no buffers.
 #[derive(Debug)]
 pub struct Buffers {
     /// Bytes read from a socket.
@@ -11,7 +11,7 @@ pub struct Buffers {
     pub output: Vec<u8>,
     /// Decrypted input.
     pub(super) plaintext: Vec<u8>,
-    /// Encrypted replies. Empty between polls.
+    /// TLS records for the peer: encrypted replies and handshake messages. Empty between polls.
     pub(super) ciphertext: Vec<u8>,
 }
 
@@ -44,12 +44,12 @@ impl Default for Buffers {
     }
 }
 
-/// The bytes of the conversation that one poll moved; plaintext if the connection uses TLS.
+/// The numbers of bytes that one poll has received and sent. With TLS, these are bytes of plaintext.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IoBytes {
-    /// Bytes read from the peer.
+    /// Bytes read from the peer; with TLS, bytes decrypted.
     pub read: usize,
-    /// Bytes written to the peer.
+    /// Bytes written to the peer; with TLS, bytes encrypted for the peer.
     pub written: usize,
 }
 

@@ -27,10 +27,10 @@ pub trait Conversation {
     /// not idle.
     fn awaits_value(&self, unread: &[u8]) -> bool;
 
-    /// Bytes of the cache's memory pinned by a value that is being sent.
+    /// The number of bytes of the cache's memory that a value that is being sent pins.
     fn leased_bytes(&self) -> usize;
 
-    /// Bytes of the cache's memory reserved for a value that is being received.
+    /// The number of bytes of the cache's memory that are reserved for a value that is being received.
     fn uploaded_bytes(&self) -> usize;
 
     /// Whether the conversation ended because the peer violated the protocol.

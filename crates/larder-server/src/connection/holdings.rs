@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
-/// A connection makes progress when it has read or sent this many bytes.
+/// The number of bytes that a connection has to read or send to make progress.
 pub(crate) const PROGRESS_MIN: usize = 4 << 10;
 
 /// A kind of memory that a connection holds.
@@ -20,7 +20,7 @@ pub(crate) enum Kind {
 /// The memory of one connection, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HeldBytes {
-    /// Buffers.
+    /// The connection's own buffers.
     pub(crate) buffers: usize,
     /// Cache memory under a lease, for a value that is being sent.
     pub(crate) leased: usize,
@@ -63,17 +63,18 @@ pub(crate) struct Holdings {
     /// The memory held when load shedding marked the connection. It counts as being freed until the
     /// connection closes.
     pub(crate) leaving: Amounts,
-    /// The time of the last progress, in milliseconds of the server's clock.
+    /// The time of the last progress, in milliseconds of the server's clock. Starting to hold memory counts as
+    /// progress.
     pub(crate) moved_at: AtomicU64,
-    /// Load shedding has marked the connection for closing.
+    /// Whether load shedding has marked the connection for closing.
     pub(crate) shed: AtomicBool,
     /// Wakes the connection's thread after load shedding has marked it.
     waker: Mutex<Option<Waker>>,
 }
 
 impl Holdings {
-    /// Publishes the memory that the connection holds after a poll. `moved_at` is the time of the poll if it
-    /// made progress.
+    /// Publishes the memory that the connection holds after a poll. `moved_at` is the time of the poll in milliseconds
+    /// of the server's clock; `None` if the poll made no progress.
     pub(crate) fn publish(&self, held: HeldBytes, moved_at: Option<u64>) {
         self.held.set(held);
         if let Some(at) = moved_at {
@@ -107,7 +108,7 @@ impl Holdings {
 /// The state of load shedding, for all threads.
 #[derive(Debug, Default)]
 pub(crate) struct Shedding {
-    /// The memory of connections that are marked and not closed yet.
+    /// The memory of all connections that are marked and not closed yet.
     pub(crate) leaving: Amounts,
     /// The number of marked connections since the last reset, for `stats`.
     pub(crate) count: AtomicU64,

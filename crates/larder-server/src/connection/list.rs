@@ -12,17 +12,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 pub struct Connections {
     /// Open connections.
     pub current: AtomicUsize,
-    /// Connections accepted since the start, or since `stats reset`.
+    /// Connections admitted since the start, or since `stats reset`.
     pub total: AtomicU64,
-    /// Connections refused because of the limit of `-c`.
+    /// Connections refused because of the limit of `-c`, since the start or since `stats reset`.
     pub rejected: AtomicU64,
-    /// Connections closed by `-o idle_timeout`.
+    /// Connections closed by `-o idle_timeout`, since the start or since `stats reset`.
     pub idle_kicks: AtomicU64,
     /// The open connections by ID.
     open: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
     /// The highest ID that was assigned. Listeners have the lowest IDs.
     last_id: AtomicU64,
-    /// Buffer bytes that all connections hold together.
+    /// The number of buffer bytes that all connections hold, including reservations of sessions and of the gateway.
     held: AtomicUsize,
 }
 
@@ -42,7 +42,7 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Buffer bytes that all connections hold together.
+    /// The number of buffer bytes that all connections hold, including reservations of sessions and of the gateway.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.load(Relaxed)
@@ -54,7 +54,7 @@ impl Connections {
         before.wrapping_add_signed(change)
     }
 
-    /// Sets the counts to 0 (`stats reset`).
+    /// Sets the counts of past connections to 0 (`stats reset`).
     pub(crate) fn reset(&self) {
         for count in [&self.total, &self.rejected, &self.idle_kicks] {
             count.store(0, Relaxed);
@@ -76,13 +76,14 @@ pub struct ConnectionInfo {
     pub id: u64,
     /// The peer, in memcached's form.
     pub peer: String,
-    /// The listener that accepted it, in memcached's form.
+    /// The listener that accepted the connection, in memcached's form.
     pub listener: String,
     state: AtomicU8,
     last_command: AtomicU32,
-    /// The reason for the end in memcached's words; empty if the peer closed the connection.
+    /// The reason for the end in memcached's words. Unset while the connection is open, if the peer closes it, and if a
+    /// shutdown closes it.
     ended: OnceLock<&'static str>,
-    /// The memory that the connection holds. Load shedding chooses by it.
+    /// The memory that the connection holds, from which load shedding chooses connections.
     pub(crate) holdings: Holdings,
 }
 
@@ -115,7 +116,7 @@ impl ConnectionInfo {
         self.state.store(AT_WORK, Relaxed);
     }
 
-    /// The time of the last poll, in Unix seconds.
+    /// The time of the last poll that called the conversation, in Unix seconds; before one, the time of the acceptance.
     pub fn last_command(&self) -> u32 {
         self.last_command.load(Relaxed)
     }
@@ -124,12 +125,12 @@ impl ConnectionInfo {
         self.note_end("error");
     }
 
-    /// Records the reason for the end. The first reason wins.
+    /// Records the reason for the end, unless one is recorded already.
     pub(crate) fn note_end(&self, reason: &'static str) {
         let _ = self.ended.set(reason);
     }
 
-    /// The reason for the end; `None` if the peer closed the connection.
+    /// The recorded reason for the end; `None` if the peer or a shutdown closes the connection.
     pub(crate) fn ended(&self) -> Option<&'static str> {
         self.ended.get().copied()
     }
@@ -139,7 +140,7 @@ impl ConnectionInfo {
         self.peer.starts_with("unix:")
     }
 
-    /// Publishes the state to other threads. Unchanged values are not written, to keep the cache line shared.
+    /// Publishes the state and the time of a poll in Unix seconds to other threads. Unchanged values are not written.
     pub(crate) fn publish(&self, state: State, now: u32) {
         let state = match state {
             State::Waiting => 0,

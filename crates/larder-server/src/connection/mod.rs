@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub enum Fault {
     /// The peer has disconnected, or cannot be reached.
     Stream(io::Error),
-    /// The input is not TLS, or violates the session's parameters.
+    /// The input is not TLS, violates the session's parameters, or ends within the handshake.
     Tls(io::Error),
 }
 
@@ -61,9 +61,9 @@ pub struct Connection<C> {
     unread: Vec<u8>,
     /// Output that the socket has not accepted yet; ciphertext if the connection uses TLS.
     unsent: Vec<u8>,
-    /// The memory of both buffers and of the conversation, as last published to the server.
+    /// The memory of the buffers and of the conversation, as last published to the server.
     held: HeldBytes,
-    /// Bytes read and written since the connection last published progress.
+    /// The number of bytes read and written since the connection last published progress.
     moved: usize,
     input: Input,
     stage: Stage,
@@ -166,7 +166,7 @@ impl<C: Conversation> Connection<C> {
         matches!(self.stage, Stage::Waiting | Stage::Unacknowledged)
     }
 
-    /// Whether every request that was read has been answered.
+    /// Whether all received input is processed and all replies are sent: no part of a request is unread or unanswered.
     pub(crate) fn is_quiet(&self) -> bool {
         let between = matches!(self.conversation.state(), State::Waiting | State::Watching);
         let whole = self.tls.as_ref().is_none_or(|tls| tls.is_empty());
@@ -183,7 +183,7 @@ impl<C: Conversation> Connection<C> {
         idle.then(|| self.info.last_command())
     }
 
-    /// Whether the head of a request has arrived and its value has not. An incomplete head does not count.
+    /// Whether the unread input has a complete head of a request without its value.
     fn awaits_value(&self) -> bool {
         self.conversation.awaits_value(&self.unread)
     }
@@ -203,7 +203,7 @@ impl<C: Conversation> Connection<C> {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// The memory of the connection's buffers, in bytes.
+    /// The memory of the connection's own buffers, in bytes. Excludes the [`Buffers`] of the thread.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
         let tls = self.tls.as_ref().map_or(0, |tls| tls.buffer_bytes());
@@ -212,7 +212,8 @@ impl<C: Conversation> Connection<C> {
 
     /// Publishes the memory that the connection holds; returns the change in buffer bytes since the last call.
     ///
-    /// `clock` returns milliseconds. Only a connection that holds memory calls it.
+    /// `clock` returns milliseconds of the server's clock. It is called only if the connection has made progress, or
+    /// has started to hold memory.
     pub(crate) fn held_change(&mut self, clock: impl FnOnce() -> u64) -> isize {
         let held = HeldBytes {
             buffers: self.buffer_bytes(),
@@ -265,8 +266,8 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// Polls the connection once: sends unsent output, reads once, lets the conversation answer, and sends the
-    /// replies.
+    /// Polls the connection once: sends unsent output, reads if the conversation needs input, lets the conversation
+    /// answer, and sends the replies. Adds the numbers of moved bytes to `moved`.
     ///
     /// # Errors
     /// [`Fault`]: the driver must close the connection; nothing more can be sent to the peer.
@@ -307,7 +308,7 @@ impl<C: Conversation> Connection<C> {
         self.info.note_poll();
         let progress = self.answer(read, buffers, cx);
         if progress.next == Next::Abandon {
-            // The next connection of the thread uses the shared buffer.
+            // Drop the replies, because the next connection of the thread uses the shared buffer.
             buffers.output.clear();
             if !self.unsent.is_empty() {
                 self.unsent.clear();
@@ -351,7 +352,7 @@ impl<C: Conversation> Connection<C> {
         Ok(more)
     }
 
-    /// Decrypts the input; returns the number of decrypted bytes.
+    /// Decrypts the input. Returns the number of decrypted bytes, or `read` without TLS.
     fn decrypt(
         &mut self,
         stream: &mut impl Write,
@@ -373,7 +374,7 @@ impl<C: Conversation> Connection<C> {
         Ok(buffers.plaintext.len())
     }
 
-    /// Passes the input to the conversation: the shared buffer directly, unless unread input precedes it.
+    /// Passes the input to the conversation. New input is passed in the shared buffer, unless unread input precedes it.
     fn answer(&mut self, read: usize, buffers: &mut Buffers, cx: &mut C::Context<'_>) -> Progress {
         let fresh = match self.tls {
             Some(_) => buffers.plaintext.as_slice(),
@@ -451,7 +452,8 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// Sends the replies, encrypted if the connection uses TLS.
+    /// Sends the replies, encrypted if the connection uses TLS. Returns the number of sent bytes; with TLS, the number
+    /// of encrypted bytes.
     fn send(&mut self, stream: &mut impl Write, buffers: &mut Buffers) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.put(stream, &mut buffers.output) };
         let len = buffers.output.len();
@@ -462,7 +464,7 @@ impl<C: Conversation> Connection<C> {
         encrypted.and(sent).map(|_| len)
     }
 
-    /// Sends the TLS close alert to the peer.
+    /// Sends the TLS close alert to the peer, unless output is unsent. Does nothing without TLS.
     pub(crate) fn end(&mut self, stream: &mut impl Write) {
         let Some(tls) = &mut self.tls else { return };
         let mut ciphertext = Vec::new();
@@ -473,7 +475,8 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// Writes `output`; keeps the part that the socket does not accept, or all of it while replies are held.
+    /// Writes `output` after the unsent output. Keeps the part that the socket does not accept, or all of it while
+    /// replies are held. Returns the number of bytes written to the socket.
     fn put(&mut self, stream: &mut impl Write, output: &mut Vec<u8>) -> io::Result<usize> {
         let is_held = self.stage == Stage::Unacknowledged;
         if is_held || !self.unsent.is_empty() {

@@ -20,13 +20,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-/// The most that a connection may hold to use the last quarter of the buffer limit, in bytes.
+/// The maximum number of buffer bytes of a connection that may use the last quarter of the buffer limit.
 const SMALL_MAX: usize = 4 << 10;
 /// A connection without progress for this long has stalled.
 const STALL_MIN: Duration = Duration::from_millis(200);
 
 impl Server {
-    /// The number of connections that load shedding has closed since the last reset.
+    /// The number of connections that load shedding has marked since the last reset.
     pub(crate) fn shed_count(&self) -> u64 {
         self.shedding.count.load(Relaxed)
     }
@@ -41,12 +41,14 @@ impl Server {
         self.shedding.count.store(0, Relaxed);
     }
 
-    /// Whether `info` may hold `held` buffer bytes when all connections hold `total`. If not, closes stalled
-    /// connections, and then the ones without progress for longest.
+    /// Whether `info` may hold `held` buffer bytes when all connections hold `total`. If `total` exceeds three quarters
+    /// of the limit, first marks stalled connections for closing. If `total` then exceeds the limit for `info`, marks
+    /// any other connections, those without progress for the longest time first.
     pub(crate) fn makes_room(&self, info: &ConnectionInfo, held: usize, total: usize) -> bool {
         self.has_room(info.id, held, total)
     }
 
+    /// [`Self::makes_room`] for the connection with the ID `sparing`, which is not marked.
     fn has_room(&self, sparing: u64, held: usize, total: usize) -> bool {
         let max = self.memory().connections;
         let share = max / 4 * 3;
@@ -62,28 +64,31 @@ impl Server {
         total.saturating_sub(leaving()) <= allowed && total <= max + max / 2
     }
 
-    /// Whether the limit leaves room for the few bytes of a connection's next request.
+    /// Whether a reservation may raise the buffer bytes of all connections to `total`: it may use the whole limit.
+    /// Marks connections for closing as [`Self::makes_room`] does.
     pub(crate) fn makes_small_room(&self, total: usize) -> bool {
         self.has_room(0, 0, total)
     }
 
-    /// Closes connections to free this much cache memory. Only stalled connections lose their leases: while no
-    /// connection has stalled, the engine copies values.
+    /// Marks connections for closing to free this much cache memory. Only stalled connections lose their leases: while
+    /// no connection has stalled, the engine copies values. Of uploads, `uploaded_by_any` bytes are freed even if no
+    /// connection has stalled.
     pub(crate) fn free_cache(&self, over: ExcessMemory) {
         self.shed(Kind::Leased, over.leased, STALL_MIN, 0);
         self.shed(Kind::Uploaded, over.uploaded, STALL_MIN, 0);
         self.shed(Kind::Uploaded, over.uploaded_by_any, Duration::ZERO, 0);
     }
 
-    /// Whether marked connections are not closed yet. An allocation that fails now may then succeed soon.
+    /// Whether a marked connection is not closed yet. If so, an allocation that fails now may succeed soon.
     pub(crate) fn is_shedding(&self) -> bool {
         [Kind::Buffers, Kind::Leased, Kind::Uploaded]
             .iter()
             .any(|kind| self.shedding.leaving.of(*kind) > 0)
     }
 
-    /// Marks connections, the longest stalled first, until the marked connections that are still open hold
-    /// `wanted` bytes. `sparing` is the ID of the connection that needs the memory.
+    /// Marks connections without progress for the time `stalled`, the longest stalled first, until the marked
+    /// connections that are still open hold `wanted` bytes of this kind. `sparing` is the ID of the connection that
+    /// needs the memory; it is not marked.
     fn shed(&self, kind: Kind, wanted: usize, stalled: Duration, sparing: u64) {
         let leaving = || self.shedding.leaving.of(kind);
         if leaving() >= wanted {
@@ -117,14 +122,15 @@ impl Server {
         }
     }
 
-    /// Subtracts the memory of a closed connection from the memory that is being freed. The connection is no
-    /// longer in the list.
+    /// Subtracts the memory of a closed connection from the memory that is being freed. Call this after removing the
+    /// connection from the list, so that it cannot be marked afterwards.
     pub(crate) fn note_shed_end(&self, info: &ConnectionInfo) {
         self.shedding.leaving.subtract(&info.holdings.leaving);
     }
 }
 
-/// Connections that hold memory and made no progress since `since`, the longest stalled first.
+/// Unmarked connections other than `sparing` that hold memory of this kind and have made no progress after `since`, the
+/// longest stalled first.
 fn longest_stalled<'c>(
     conns: impl Iterator<Item = &'c Arc<ConnectionInfo>>,
     kind: Kind,

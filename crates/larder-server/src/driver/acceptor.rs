@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// The pause before the next attempt to accept when the system has no more file descriptors.
+/// The pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
-/// The maximum time that a graceful shutdown waits for replies.
+/// The maximum time that a graceful shutdown waits for connections to close.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// The token of the waker; the tokens of listeners start at 0.
 const WAKER: Token = Token(usize::MAX);
@@ -67,7 +67,7 @@ fn accept(
                 group.transfer_leadership(None);
             }
             match phase {
-                // A connection may have closed, so listeners with waiting connections get another attempt.
+                // A connection may have closed, so try all listeners: the events of waiting connections are past.
                 Phase::Serving => all = true,
                 Phase::Draining => break,
                 Phase::Ended => return Ok(()),
@@ -85,13 +85,13 @@ fn accept(
     drain(server, workers, &mut poll, &wakeups)
 }
 
-/// Registers `source` for input and connections. `source` must outlive `poll`.
+/// Registers `source` for input and connections. Closing `source` ends the registration.
 fn watch(poll: &Poll, source: &impl AsFd, token: Token) -> io::Result<()> {
     let fd = source.as_fd().as_raw_fd();
     poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)
 }
 
-/// Waits until the workers have closed their connections, at most [`DRAIN_MAX`].
+/// Waits until the workers have closed their connections, for at most [`DRAIN_MAX`] or until a quick stop is requested.
 fn drain(
     server: &Server,
     workers: &impl Workers,
@@ -118,7 +118,8 @@ fn enter(server: &Server, phase: Phase, workers: &impl Workers) -> io::Result<()
     workers.wake_all()
 }
 
-/// Accepts all connections that wait at a listener; false if the system has no file descriptors left.
+/// Accepts connections that wait at a listener while [`Server::accepts`]. Returns false if accepting fails for a reason
+/// other than a peer, for example without free file descriptors.
 fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) -> bool {
     while server.accepts() {
         match listener.accept() {

@@ -24,7 +24,7 @@ pub(super) struct Accepted {
 
 /// The worker threads of a driver.
 pub(super) trait Workers {
-    /// Gives a connection to the next worker, round-robin.
+    /// Gives a connection to the next worker or runtime, round-robin.
     fn dispatch(&mut self, accepted: Accepted);
 
     /// Wakes all workers, so that they check the server's phase.

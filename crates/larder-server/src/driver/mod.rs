@@ -26,7 +26,7 @@ pub struct Sockets {
     pub listeners: Vec<Listener>,
     /// UDP sockets.
     pub udp: Vec<UdpSocket>,
-    /// Becomes readable at a request for another phase, and when a connection closes while the gate is closed.
+    /// Becomes readable at each request to the life cycle, and when a connection closes while the gate is closed.
     pub wakeups: UnixStream,
 }
 
@@ -66,7 +66,7 @@ pub fn run_any(server: &Arc<Server>, sockets: Sockets) -> io::Result<()> {
     run(server, &server.cache, sockets)
 }
 
-/// Distributes the UDP sockets among the threads.
+/// Distributes the UDP sockets among the threads, round-robin.
 fn shares(udp: Vec<UdpSocket>, threads: usize) -> Vec<Vec<UdpSocket>> {
     let mut shares: Vec<Vec<UdpSocket>> = (0..threads).map(|_| Vec::new()).collect();
     for (index, socket) in udp.into_iter().enumerate() {

@@ -22,7 +22,8 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The time that TLS handshakes may take in one event-loop iteration.
+/// The time limit for TLS handshakes in one event-loop iteration. No handshake is polled after it. The per-core driver
+/// uses the same limit for new connections.
 pub(super) const HANDSHAKE_SLICE: Duration = Duration::from_millis(1);
 
 /// The state of one worker thread.
@@ -36,9 +37,10 @@ pub(super) struct WorkerContext<E: Engine> {
     udp_settings: Settings,
     /// The time of the last maintenance.
     maintained: Seconds,
-    /// The time that handshakes have taken in this iteration.
+    /// The time that polls of handshakes have taken in this iteration.
     handshakes_took: Duration,
-    /// The number of event-loop iterations. Under Tokio, an iteration polls each ready task once.
+    /// The number of the event-loop iteration. Under Tokio, an iteration polls each ready task once, and the number
+    /// rises only while handshakes wait.
     iteration: u64,
 }
 
@@ -58,13 +60,13 @@ impl<E: Engine + 'static> WorkerContext<E> {
         }
     }
 
-    /// Reads the clock. A driver calls this once for all events of an iteration.
+    /// Reads the clock. The per-core driver calls this once per iteration, the Tokio drivers once per poll.
     pub(super) fn now(&self) -> Moment {
         self.server.clock.moment()
     }
 
-    /// The descriptor that becomes readable when flash reads complete. The driver then calls
-    /// [`WorkerContext::drive_reads`].
+    /// The descriptor that becomes readable when flash reads complete, upon which the driver calls
+    /// [`WorkerContext::drive_reads`]. `None` if no descriptor reports them.
     pub(super) fn reads_fd(&mut self) -> Option<RawFd> {
         self.engine.reads_fd()
     }
@@ -86,8 +88,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.handshakes_took < HANDSHAKE_SLICE
     }
 
-    /// Admits the handshake of a task, or returns the iteration that the task must pass on its next call, after
-    /// a yield.
+    /// Admits the handshake of a task, or returns the iteration as an error if it has no time left. The task then
+    /// yields, and passes the iteration as `waited` to its next call.
     ///
     /// Tokio polls a task that has yielded after all tasks that were ready, so the first task that returns in the
     /// same iteration starts the next one.
@@ -189,7 +191,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         fits
     }
 
-    /// Closes stalled connections if values in transfer pin too much of the cache.
+    /// Marks connections for closing if values in transfer pin too much of the cache.
     fn free_cache(&self) {
         let over = self.engine.excess_memory();
         if over != ExcessMemory::default() {
@@ -222,7 +224,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.server.heartbeat(self.index);
     }
 
-    /// Does one slice of maintenance; true if work is left.
+    /// Does one slice of maintenance; true if work is left. If the crawler is disabled, only gives memory back.
     pub(super) fn maintain(&mut self, now: Seconds) -> bool {
         if self.maintained != now {
             self.free_cache();
@@ -235,7 +237,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         }
     }
 
-    /// Does one slice of maintenance, at most once a second.
+    /// Does one slice of maintenance, unless one was done in the second `now`.
     pub(super) fn maintain_if_due(&mut self, now: Seconds) {
         if self.maintained != now {
             self.maintain(now);
@@ -298,7 +300,8 @@ impl Server {
         self.log.note_fault(info.id, true, "handshake timed out");
     }
 
-    /// Whether a connection has reached `-o idle_timeout` and must be closed.
+    /// Whether a connection has passed `-o idle_timeout` and must be closed. If so, records the reason and counts the
+    /// connection.
     pub(super) fn is_idle_timed_out(
         &self,
         connection: &Connection<impl Conversation>,

@@ -194,7 +194,8 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Answers the open requests, and ends the threads.
+    /// Ends the threads. Active HTTP and gRPC requests get up to two seconds to finish; scrapes are
+    /// aborted.
     pub fn stop(self) {
         #[cfg(feature = "http")]
         if let Some(web) = self.web {

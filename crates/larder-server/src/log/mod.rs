@@ -1,5 +1,5 @@
-//! The log for `watch`: lines in memcached's form. Each watcher has a buffer that its connection empties; a full
-//! buffer drops lines.
+//! The log for watchers. Each client of `watch` has a buffer of lines in memcached's form that its connection empties;
+//! a full buffer drops lines. Watchers of the gateway have queues of events instead.
 
 pub mod verbosity;
 
@@ -21,9 +21,9 @@ const WATCHERS_MAX: usize = 20;
 pub struct Log {
     clock: Clock,
     classes: SizeClasses,
-    /// The maximum buffer of a watcher, in bytes.
+    /// The maximum length of a watcher's buffer in bytes.
     buffer_max: usize,
-    /// The union of the streams of all watchers, and [`Streams::PREFIXES`].
+    /// The union of the streams of all watchers, with [`Streams::PREFIXES`] while prefixes are counted.
     observed: AtomicU32,
     watchers: Mutex<Watchers>,
     counts: Counts,
@@ -57,7 +57,7 @@ pub struct Counts {
 }
 
 impl Log {
-    /// Creates a log without watchers. `buffer_max` is the maximum buffer of a watcher, in bytes.
+    /// Creates a log without watchers. `buffer_max` is the maximum length of a watcher's buffer in bytes.
     #[must_use]
     pub fn new(clock: Clock, classes: SizeClasses, buffer_max: usize) -> Self {
         let (observed, watchers) = (AtomicU32::default(), Mutex::default());
@@ -75,7 +75,7 @@ impl Log {
         &self.counts
     }
 
-    /// The number of watchers.
+    /// The number of watchers of lines and of events.
     pub fn watchers(&self) -> usize {
         self.lock().count()
     }
@@ -137,7 +137,7 @@ impl Log {
         let _ = self.observed.fetch_update(Relaxed, Relaxed, keep);
     }
 
-    /// Moves the buffered lines of a watcher to `output`.
+    /// Moves the buffered lines of a watcher to `output`. Does nothing if there is no such watcher.
     pub(crate) fn read(&self, id: u64, output: &mut Vec<u8>) {
         let mut watchers = self.lock();
         let Some(watcher) = watchers.list.iter_mut().find(|watcher| watcher.id == id) else {
@@ -166,7 +166,7 @@ impl Log {
         self.note_item(Streams::EVICTIONS, &eviction);
     }
 
-    /// Logs an event of an item.
+    /// Logs an event of an item, as a line and as an event.
     pub(crate) fn note_item(&self, stream: Streams, line: &ItemLine<'_>) {
         self.write(stream, |rest| line.write(rest));
         let watchers = self.lock();
@@ -177,7 +177,8 @@ impl Log {
         }
     }
 
-    /// Logs an accepted connection, or a closed one with its reason (`gone`). `peer` is in memcached's form.
+    /// Logs that a connection was accepted or, with the reason `gone`, that it was closed. `peer` is in memcached's
+    /// form.
     pub(crate) fn note_connection(&self, peer: &str, client: u64, gone: Option<&str>) {
         if !self.observed().has(Streams::CONNEVENTS) {
             return;
@@ -199,7 +200,8 @@ impl Log {
         self.write(Streams::CONNEVENTS, |line| failed.write(line));
     }
 
-    /// Writes a line to all watchers of `stream`; `rest` writes the part after the time and the sequence number.
+    /// Writes a line to the buffers of all watchers of `stream`. `rest` writes the part after the time and the sequence
+    /// number; it is not called without such watchers.
     pub(crate) fn write(&self, stream: Streams, rest: impl FnOnce(&mut Vec<u8>)) {
         let mut watchers = self.lock();
         if !watchers.list.iter().any(|watcher| watcher.streams.has(stream)) {
@@ -225,7 +227,7 @@ impl Log {
 }
 
 impl Watcher {
-    /// Appends a line to the buffer; false if it drops the line.
+    /// Appends a line to the buffer. Returns false and counts the line as skipped if the buffer has no room for it.
     fn push(&mut self, line: &[u8], buffer_max: usize) -> bool {
         let room = buffer_max.saturating_sub(self.lines.len());
         if line.len() + watch::SKIPPED_LINES_LEN_MAX > room {
@@ -263,7 +265,7 @@ fn streams_of(kinds: EventKinds) -> Streams {
     wanted.fold(Streams::default(), |all, (_, stream)| all.with(stream))
 }
 
-/// The event of a line; `None` if the line reports no change and no lookup.
+/// The event of a line; `None` for a store that failed.
 fn event_of<'k>(line: &ItemLine<'k>, time: SystemTime) -> Option<ItemEvent<&'k [u8]>> {
     let (kind, key, value_len, ttl) = match *line {
         ItemLine::Get { key, found: LookupStatus::Live, size, .. } => {
@@ -280,7 +282,7 @@ fn event_of<'k>(line: &ItemLine<'k>, time: SystemTime) -> Option<ItemEvent<&'k [
     Some(ItemEvent { kind, key, value_len, ttl, time })
 }
 
-/// Parses the name of a peer in memcached's form.
+/// Parses a peer's name in memcached's form, such as `tcp:127.0.0.1:50132`.
 fn peer_of(name: &str) -> Peer<'_> {
     let Some((kind, rest)) = name.split_once(':') else {
         return Peer { transport: "tcp", address: name, port: "0" };

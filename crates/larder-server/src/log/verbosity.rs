@@ -15,8 +15,8 @@ pub struct Verbosity {
 }
 
 impl Verbosity {
-    /// Starts the log of the process. Level 0 logs warnings, 1 also events, 2 also connections, 3 everything.
-    /// A process has one log: a second call has no effect.
+    /// Starts the log of the process. Level 0 logs warnings and errors, 1 also server events, 2 also connections, 3
+    /// also the details that libraries log. A process has one log: a second call does not change it.
     #[must_use]
     pub fn start_log(level: u32) -> Self {
         let (layer, filter) = reload::Layer::<_, Registry>::new(filter(level));
@@ -40,7 +40,8 @@ impl Verbosity {
     }
 }
 
-/// The filter of a level. It excludes the HTTP client of etcd, which logs each of its requests.
+/// The filter of a level. Of the HTTP client for etcd, which logs each of its requests, it passes only warnings and
+/// errors.
 fn filter(level: u32) -> Targets {
     let level = match level {
         0 => LevelFilter::WARN,

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 /// The maximum wait at the start for another process to release the file.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// The interval at which the wait tries to lock the file.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 /// A panic within this time from the start may be caused by the content of the file.
 const PANIC_SOON: Duration = Duration::from_secs(60);
@@ -24,12 +25,12 @@ const PANIC_SOON: Duration = Duration::from_secs(60);
 pub struct Start {
     /// The server's clock.
     pub clock: Clock,
-    /// The result of the restart and its duration; `None` without a file.
+    /// The result of the restart and its duration; `None` with neither `-e` nor `-o memory_image`.
     pub restart: Option<(Restart, Duration)>,
 }
 
 impl Start {
-    /// The start of a server without a file.
+    /// The start of a server with neither a memory file nor an image.
     #[must_use]
     pub fn cold() -> Self {
         Self { clock: Clock::start(), restart: None }
@@ -41,7 +42,7 @@ impl Start {
 pub enum FileError {
     /// A memcached restart file exists for this path.
     Memcacheds(PathBuf),
-    /// The file is not a regular file that only this user can access, or it has other names.
+    /// The file is unsuitable for this reason, for example because other users can access it.
     NotOwn(PathBuf, &'static str),
     /// Another process holds the lock.
     InUse(PathBuf),
@@ -101,7 +102,7 @@ pub struct Files<'a> {
 
 /// Opens the cache in the memory file, or in anonymous memory without one, and resumes its clock.
 ///
-/// If the memory file has no items, reads them from the image, if there is one. The caller must call
+/// If the memory file is missing or starts cold, reads the items from the image, if there is one. The caller must call
 /// [`remove_image`] before it serves clients.
 ///
 /// # Errors
@@ -171,7 +172,7 @@ pub fn open(
     Ok((cache, Start { clock, restart: Some((restart, took)) }))
 }
 
-/// Opens the memory file and locks it, after waiting for another process to release it.
+/// Opens the memory file and locks it. Waits up to [`LOCK_PATIENCE`] for another process to release it.
 fn lock_own(path: &Path, user: Option<&str>) -> Result<File, FileError> {
     let file = open_own(path, user)?;
     lock(path, &file)?;
@@ -210,7 +211,7 @@ fn report(path: &Path, restart: Restart) {
     }
 }
 
-/// Refuses an image path with other content, which the server would overwrite.
+/// Refuses a file that is neither empty nor an image, because the server would overwrite it.
 fn check_image(path: &Path, user: Option<&str>) -> Result<(), FileError> {
     let file = open_own(path, user)?;
     match is_image(&mut &file) {
@@ -221,7 +222,7 @@ fn check_image(path: &Path, user: Option<&str>) -> Result<(), FileError> {
     }
 }
 
-/// Reads an image into `region`, or into anonymous memory; `None` if the image is unusable.
+/// Reads an image into `region`, or into anonymous memory if that is `None`. Returns `None` if the image is unusable.
 fn read_image(
     path: &Path,
     user: Option<&str>,
@@ -265,7 +266,7 @@ fn sync_folder_of(path: &Path) -> io::Result<()> {
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Writes the image for the next start of the machine. All engine handles must be dropped.
+/// Writes the image for the next start of the server. All engine handles must be dropped.
 ///
 /// # Errors
 /// [`FileError::Io`]: the image was not written.
@@ -315,7 +316,7 @@ fn watch_panics() {
     }));
 }
 
-/// Maps the memory in use, in a separate thread, and resets the panic count after [`PANIC_SOON`].
+/// Maps the pages of the memory in use, in a separate thread, and resets the panic count after [`PANIC_SOON`].
 pub fn settle(cache: &Cache) {
     let cache = cache.clone();
     let settling = move || {
@@ -363,7 +364,7 @@ fn open_own(path: &Path, user: Option<&str>) -> Result<File, FileError> {
     Ok(file)
 }
 
-/// Waits until no other process uses the file.
+/// Locks the file. Waits up to [`LOCK_PATIENCE`] for another process to release it.
 fn lock(path: &Path, file: &File) -> Result<(), FileError> {
     let begun = Instant::now();
     let mut said = false;
@@ -386,7 +387,7 @@ fn lock(path: &Path, file: &File) -> Result<(), FileError> {
     }
 }
 
-/// Whether a file is on a file system that keeps its files in memory.
+/// Whether a file is on tmpfs; false outside Linux.
 fn is_in_memory(file: &File) -> bool {
     #[cfg(target_os = "linux")]
     return nix::sys::statfs::fstatfs(file)
@@ -398,7 +399,7 @@ fn is_in_memory(file: &File) -> bool {
     }
 }
 
-/// The boot ID of the machine; 0 if the system has none.
+/// The boot ID of the machine; 0 outside Linux.
 fn boot_id() -> io::Result<u128> {
     if !cfg!(target_os = "linux") {
         return Ok(0);

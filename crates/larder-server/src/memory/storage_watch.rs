@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// The minimum time between two lines about one count.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Logs growing counts of failures, each at most once a minute.
+/// Logs growing counts of failures, each at most once a minute, and the end of the flash tier.
 #[derive(Debug, Default)]
 pub(crate) struct StorageWatch(Mutex<State>);
 
@@ -22,11 +22,11 @@ struct State {
 
 /// The counts that a check compares with those of the last check.
 pub(crate) struct StorageCounts {
-    /// The changes refused because memory was full.
+    /// The number of changes that were refused because memory was full.
     pub(crate) refused: u64,
     /// Whether the engine may evict items: no `-M`.
     pub(crate) evicts: bool,
-    /// The gauges of the flash tier, if there is one.
+    /// The gauges of the flash tier; `None` without one.
     pub(crate) flash: Option<FlashGauges>,
 }
 
@@ -42,7 +42,7 @@ impl StorageWatch {
         }
     }
 
-    /// The lines to log, each with whether its level is error.
+    /// The lines to log, each with a flag: true for the level error, false for a warning.
     fn lines(&self, counts: &StorageCounts, now: Instant) -> Vec<(bool, String)> {
         // No code panics while it holds the lock.
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,15 +73,17 @@ impl StorageWatch {
     }
 }
 
-/// A count, and its value at the last line about it.
+/// The last line about a count.
 #[derive(Debug, Default)]
 struct LoggedCount {
+    /// The count at the last line; 0 before the first line.
     logged: u64,
     at: Option<Instant>,
 }
 
 impl LoggedCount {
-    /// The increase since the last line, if there is one and the next line may be logged.
+    /// Returns the increase since the last line, and takes it as logged. `None` if there is no increase, or if the last
+    /// line is younger than [`INTERVAL`].
     fn due(&mut self, count: u64, now: Instant) -> Option<u64> {
         // `stats reset` sets counters to 0.
         self.logged = self.logged.min(count);

@@ -66,7 +66,7 @@ impl<'a> Entry<'a> {
     /// The service at the address.
     ///
     /// # Errors
-    /// [`ListenError::NoLogin`]: the options require a login that the protocol does not have.
+    /// [`ListenError::NoLogin`]: the options require a login that the protocol does not support.
     pub(super) fn service(&self, options: &Options) -> Result<Service, ListenError> {
         let opening = match self.protocol {
             Some(NamedProtocol::Resp) => {
@@ -81,7 +81,8 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The text between the brackets of `NAME[..]:`, and the text after them.
+/// The text between the brackets of `NAME[..]:`, and the text after the colon; `None` if there is
+/// no such prefix.
 fn bracketed<'t>(text: &'t str, name: &str) -> Option<(&'t str, &'t str)> {
     text.strip_prefix(name)?.strip_prefix('[')?.split_once("]:")
 }
@@ -92,7 +93,7 @@ pub(crate) fn entries(lists: &[String]) -> impl Iterator<Item = Result<Entry<'_>
     texts.filter(|text| !text.is_empty()).map(Entry::parse)
 }
 
-/// Resolves an address. A bare port is a port of the loopback.
+/// Resolves an address; `port` is the default port. A bare port is a port of the IPv4 loopback.
 pub(super) fn addresses_of(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
     match text.parse() {
         Ok(port) => Ok(vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)]),
@@ -100,7 +101,8 @@ pub(super) fn addresses_of(text: &str, port: u16) -> Result<Vec<SocketAddr>, Lis
     }
 }
 
-/// Splits an address of HTTP or gRPC into its security and the rest.
+/// Splits an address of HTTP or gRPC into its security and the rest. Without `-Z`, the security is
+/// `Plain`.
 ///
 /// # Errors
 /// [`ListenError::NeedsTls`]: the prefix requires TLS, and `-Z` is not given.

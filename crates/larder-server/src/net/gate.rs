@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 pub struct Gate {
     /// Bits of [`FULL`] and [`EXHAUSTED`].
     closed: AtomicU8,
-    /// The number of times that the gate has closed.
+    /// The number of closings since the last reset.
     closings: AtomicU64,
-    /// The time since which the gate is closed, and the total time of earlier closings.
+    /// The time since which the gate is closed (`None` if it is open), and the total time of earlier closings.
     closed_for: Mutex<(Option<Instant>, Duration)>,
 }
 
 /// The limit of `-c` is reached.
 const FULL: u8 = 1;
-/// The system has no file descriptors, or no memory for a socket.
+/// Accepting has failed, for example because the system has no file descriptors or no memory for a socket.
 const EXHAUSTED: u8 = 2;
 
 impl Gate {
@@ -41,13 +41,14 @@ impl Gate {
         self.closings.load(SeqCst)
     }
 
-    /// The total time that the gate was closed since the last reset.
+    /// The total time that the gate was closed since the last reset. If the gate was closed at the reset, that closing
+    /// counts from its start.
     pub(crate) fn closed_for(&self) -> Duration {
         let (since, before) = *self.lock();
         before + since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Resets both counts (`stats reset`).
+    /// Resets the number of closings and the total time (`stats reset`).
     pub(crate) fn reset(&self) {
         self.closings.store(0, SeqCst);
         self.lock().1 = Duration::ZERO;

@@ -8,9 +8,11 @@ use crate::tls::Security;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
-/// The default ports of metrics, HTTP and gRPC. Prometheus assigns 9150 to memcached's exporter.
+/// The default port of metrics, which Prometheus assigns to memcached's exporter.
 const METRICS_PORT: u16 = 9150;
+/// The default port of HTTP.
 const HTTP_PORT: u16 = 8080;
+/// The default port of gRPC.
 const GRPC_PORT: u16 = 50051;
 
 /// A non-blocking listening socket of the gateway.
@@ -55,7 +57,7 @@ impl GatewaySockets {
         };
         let (of_http, http) = of_items(options, options.http_listen.as_deref(), HTTP_PORT)?;
         let (of_grpc, mut grpc) = of_items(options, options.grpc_listen.as_deref(), GRPC_PORT)?;
-        // Each bind of port 0 gets a different port.
+        // Each bind of port 0 gets a different port, so such addresses are not the same.
         let grpc_shares_http = !grpc.is_empty()
             && (of_grpc, &grpc) == (of_http, &http)
             && grpc.iter().all(|address| address.port() != 0);
@@ -127,7 +129,8 @@ fn bind_unblocking(address: SocketAddr) -> Result<TcpListener, ListenError> {
     bind().map_err(|error| ListenError::Tcp(address, error))
 }
 
-/// Writes all ports, in memcached's form, to the file in `MEMCACHED_PORT_FILENAME`, for test harnesses.
+/// Writes the ports of all sockets, in memcached's form, to the file in `MEMCACHED_PORT_FILENAME`, for test harnesses.
+/// Does nothing without this variable, or if no socket has a port.
 ///
 /// # Errors
 /// Writing the file failed.

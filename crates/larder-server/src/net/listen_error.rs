@@ -13,7 +13,7 @@ pub enum ListenError {
     NoAddress,
     /// The protocol in `proto[..]:` is unknown.
     Protocol(String),
-    /// `-S` or `-Y` requires a login, and the dialect has none.
+    /// `-S` or `-Y` requires a login that the dialect of the address does not support.
     NoLogin(String),
     /// The system refuses to bind a TCP socket.
     Tcp(SocketAddr, io::Error),

@@ -1,4 +1,4 @@
-//! Listening sockets for TCP and unix clients, in memcached's naming.
+//! Listening sockets for TCP and unix clients, and their names in memcached's form.
 
 use crate::net::dialect;
 use crate::net::entry::{Service, entries, resolve};
@@ -23,10 +23,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Wraps a socket that already listens. Its connections inherit the socket options that this function sets.
+    /// Wraps a socket that already listens. Makes it non-blocking, and sets `TCP_NODELAY` and `SO_KEEPALIVE` on a TCP
+    /// socket, which its connections inherit.
     ///
     /// # Errors
-    /// The system refuses an option, because the socket is not a listening stream socket.
+    /// The system refuses an option, for example because the socket is not a stream socket.
     pub(crate) fn new(socket: Socket, security: Security, service: Service) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
@@ -57,13 +58,13 @@ impl Listener {
         self.address.as_socket()
     }
 
-    /// The TLS requirements of its connections.
+    /// The TLS requirements of accepted connections.
     #[must_use]
     pub fn security(&self) -> Security {
         self.security
     }
 
-    /// The protocol of its connections.
+    /// The protocol of accepted connections.
     #[must_use]
     pub fn service(&self) -> Service {
         self.service
@@ -101,10 +102,10 @@ fn named(transport: &str, address: SocketAddr) -> String {
     }
 }
 
-/// Binds the TCP and unix sockets of the command line.
+/// Binds the unix socket of the command line, or without one its TCP sockets.
 ///
 /// # Errors
-/// [`ListenError`] for the first address that cannot be bound. Missing IPv6 support is not an error.
+/// [`ListenError`] for the first address that cannot be bound. For `*`, missing IPv6 support is not an error.
 pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     let (backlog, usual) =
         (options.listen_backlog, Service::Memcached { opening: dialect::opening(options) });
@@ -148,7 +149,7 @@ fn port(options: &Options) -> Option<u16> {
     }
 }
 
-/// Binds all IPv4 and IPv6 addresses, on one port.
+/// Binds the unspecified IPv4 and IPv6 addresses, on one port. Omits IPv6 if its bind fails, unless the port is in use.
 fn bind_everywhere(
     port: u16,
     backlog: i32,

@@ -5,7 +5,7 @@
 //! │ request │ sequence │ datagrams │ reserved │ text or binary, as over TCP
 //! ```
 //!
-//! A request is one datagram and gets a new session. Each command in it gets one reply message, which the
+//! A request is one datagram and gets a new session. Each command in it gets at most one reply message, which the
 //! server sends in one or more datagrams.
 
 use crate::connection::{Buffers, IoBytes, NextAction};
@@ -27,13 +27,15 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 const HEADER_LEN: usize = 8;
 /// The maximum length of a datagram of a reply, in bytes: it fits an Ethernet frame.
 const DATAGRAM_LEN: usize = 1400;
+/// The maximum length of the part of a reply in one datagram, in bytes.
 const PAYLOAD_LEN: usize = DATAGRAM_LEN - HEADER_LEN;
 /// The maximum length of a reply, and of all replies to one datagram, in bytes. Longer replies are not sent.
 const MESSAGE_MAX: usize = 16 << 20;
 /// The maximum number of requests answered in one poll.
 const REQUESTS_PER_POLL: usize = 64;
 
-/// Binds the UDP sockets of the command line, non-blocking: on the addresses of `-l`, else on the loopback.
+/// Binds the UDP sockets of the command line, non-blocking: on the addresses of `-l`, else on the loopback. Binds none
+/// without a UDP port, or with a unix socket.
 ///
 /// # Errors
 /// [`ListenError`] for the first address that cannot be bound.
@@ -62,7 +64,7 @@ pub fn bind_all(options: &Options) -> Result<Vec<UdpSocket>, ListenError> {
     Ok(sockets)
 }
 
-/// Binds both address families on one port, or only IPv4 on a machine without IPv6.
+/// Binds both address families on one port. Omits IPv6 if its bind fails, unless the port is in use.
 fn bind_pair(v4: Ipv4Addr, v6: Ipv6Addr, port: u16) -> Result<Vec<UdpSocket>, ListenError> {
     let first = bind(SocketAddr::new(v4.into(), port))?;
     let port = first.local_addr().map_or(port, |address| address.port());
@@ -134,6 +136,7 @@ impl Datagrams for tokio::net::UdpSocket {
 pub(crate) struct Endpoint<E: Engine> {
     /// The first parser of each session.
     opening: Parser,
+    /// The request that is being answered; `None` between requests.
     exchange: Option<Exchange<E>>,
 }
 
@@ -172,7 +175,7 @@ impl<E: Engine> Endpoint<E> {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         return NextAction::Wait;
                     }
-                    // The error belongs to an earlier reply: no socket listens at its destination.
+                    // Such an error belongs to an earlier reply: no socket listens at its destination.
                     Err(_) => continue,
                 }
             }
@@ -196,13 +199,13 @@ struct Exchange<E: Engine> {
     id: u16,
     session: Session<E>,
     request: Vec<u8>,
-    /// Consumed bytes of the request.
+    /// The number of consumed bytes of the request.
     done: usize,
-    /// Bytes of all replies so far.
+    /// The total length in bytes of all replies so far.
     answered: usize,
     /// The message that is being sent.
     message: Option<Message>,
-    /// Whether all commands of the request are answered.
+    /// Whether no further command of the request will be answered.
     ended: bool,
     /// Whether the message waits until a change is acknowledged.
     is_held: bool,
@@ -211,7 +214,7 @@ struct Exchange<E: Engine> {
 
 /// The state of an exchange after a call.
 enum ExchangeState {
-    /// All commands are answered.
+    /// All commands are answered, and the replies are sent or dropped.
     Done,
     /// The socket accepts no more datagrams now.
     Blocked,
@@ -227,7 +230,7 @@ struct Message {
 }
 
 impl<E: Engine> Exchange<E> {
-    /// Parses a datagram; `None` if it does not contain a complete request.
+    /// Parses a datagram; `None` if it has no header and request, or is a part of a request in several datagrams.
     fn parse(datagram: &[u8], peer: SocketAddr, opening: Parser) -> Option<Self> {
         let (header, request) = datagram.split_first_chunk::<HEADER_LEN>()?;
         let [id_high, id_low, _, _, total_high, total_low, ..] = *header;
@@ -282,7 +285,8 @@ impl<E: Engine> Exchange<E> {
         }
     }
 
-    /// Answers the next command. Its latency excludes sending the reply.
+    /// Answers the next command, or checks whether a held reply may be sent. The recorded latency excludes sending the
+    /// reply.
     fn answer<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

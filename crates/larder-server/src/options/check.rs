@@ -15,9 +15,9 @@ const MEMORY_LIMIT_MAX: usize = 16 << 20;
 /// The minimum memory limit with a flash tier, in MiB. Less leaves too little for items next to buffers and open
 /// segments.
 const FLASH_MEMORY_MIN: usize = 16;
-/// The maximum number of threads. Each uses file descriptors and memory, and no machine has more cores.
+/// The maximum number of threads. Each uses file descriptors and memory, and hardly any machine has more cores.
 const THREADS_MAX: usize = 1024;
-/// The maximum length of the name of a cluster, a group or a node.
+/// The maximum length of the name of a cluster, a group or a node, in bytes.
 const NAME_LEN_MAX: usize = 63;
 
 impl Options {

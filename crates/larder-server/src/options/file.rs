@@ -30,8 +30,8 @@ pub(super) struct Fault {
     pub(super) message: String,
 }
 
-/// Parses the file into its keys, in their order. A table is a list of suboptions: each line of it becomes an
-/// entry, so that an error is reported with its line.
+/// Parses the file into its keys, in their order. A table is a list of suboptions: each of its lines becomes an entry,
+/// so that an error is reported with its line.
 ///
 /// # Errors
 /// [`Fault`]: the file is not TOML, or a value has a type that no option accepts.
@@ -99,7 +99,7 @@ fn text_of(value: &DeValue<'_>) -> Result<String, String> {
     }
 }
 
-/// The line number of an offset, from 1.
+/// The number of the line at a byte offset, from 1.
 fn line_of(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1
 }

@@ -52,20 +52,21 @@ pub enum Bucket {
 /// Settings of memcached's external storage that Larder does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashShown {
-    /// In bytes.
+    /// `ext_wbuf_size`, in bytes.
     pub wbuf_size: u32,
-    /// In microseconds.
+    /// `ext_max_sleep`, in microseconds.
     pub max_sleep: u32,
 }
 
 const MIB: u64 = 1 << 20;
-/// The minimum default length of a page, in bytes, and the maximum length.
+/// The minimum of the default page length, in bytes.
 const PAGE_DEFAULT_MIN: u64 = MIB;
+/// The maximum page length in bytes.
 const PAGE_MAX: u64 = 1 << 30;
 /// The default page length yields at least this many pages, unless pages would be shorter than
 /// [`PAGE_DEFAULT_MIN`].
 const PAGES_MIN: u64 = 128;
-/// By default, the server keeps one in this many pages free.
+/// By default, the server keeps one in this many pages free, but at least one.
 const PAGES_PER_FREE: u64 = 100;
 
 const NO_PATH: &str = "there is no ext_path: all items are kept in memory";
@@ -98,7 +99,8 @@ impl FlashOptions {
         })
     }
 
-    /// The initial settings of a flash tier with this number of pages.
+    /// The initial settings of a flash tier with this number of pages: the configured ones, with defaults for
+    /// `compact_under` and `drop_under`.
     #[must_use]
     pub fn settings_for(&self, pages: u64) -> FlashSettings {
         let share = u32::try_from(pages / PAGES_PER_FREE).unwrap_or(u32::MAX).max(1);
@@ -148,7 +150,7 @@ impl FlashFile {
     /// Parses `FILE:SIZE[:bucket]`, where SIZE ends with m, g, t or p.
     ///
     /// # Errors
-    /// The reason, in memcached's words.
+    /// The reason, in memcached's words where it refuses the same.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut parts = text.split(':').filter(|part| !part.is_empty());
         let path = parts.next().ok_or("failed to parse ext_path argument")?.into();
@@ -196,7 +198,7 @@ impl Bucket {
         found.map(|(_, bucket)| bucket)
     }
 
-    /// The option with this bucket; `None` for the default bucket.
+    /// The `ext_path` option with this bucket, for messages; `None` for the default bucket.
     fn suffix(self) -> Option<&'static str> {
         match self {
             Self::Default => None,

@@ -6,7 +6,7 @@ use clap::{Arg, Command};
 /// The width of the lists of names, in characters.
 const WIDTH: usize = 100;
 
-/// Adds the names of the other options below the most used ones to `-h`.
+/// Adds the names of the options that `-h` does not explain to the end of `-h`.
 ///
 /// Scripts written for memcached search `-h` for the options that they may give, so `-h` contains every name.
 pub(super) fn with_other_names(command: Command) -> Command {
@@ -25,7 +25,7 @@ fn names_of(arg: &Arg) -> String {
     short.into_iter().chain(long).collect::<Vec<_>>().join(" ")
 }
 
-/// Names with commas between, in indented lines.
+/// Joins names by commas, in indented lines of at most [`WIDTH`] characters.
 fn wrap(names: impl Iterator<Item = String>) -> String {
     let mut lines = vec![String::new()];
     for name in names {

@@ -75,8 +75,8 @@ fn parse(
     Options::read_words(program.iter().cloned().chain(words).chain(rest.iter().cloned()))
 }
 
-/// Adds the source of the error to a refusal of several options: the first setting without which the options would
-/// be accepted.
+/// Adds the source of a refusal to its message: the first setting of the environment or the file without which the same
+/// refusal does not occur. Without such a setting, returns the error unchanged.
 fn blame(
     error: OptionsError,
     settings: &[Setting],
@@ -185,7 +185,7 @@ fn find<'c>(command: &'c Command, key: &str) -> Option<&'c Arg> {
     command.get_arguments().find(|arg| is_option(arg) && dashed(long(arg)) == dashed(key))
 }
 
-/// Whether the environment and the file can set an option. They cannot set options that only print text, nor the
+/// Whether the environment and the file can set an option. They cannot set options that print a text and exit, nor the
 /// path of the file.
 fn is_option(arg: &Arg) -> bool {
     let excluded = ["help", "version", "license", "config", "check-config", ""];

@@ -5,7 +5,8 @@
 pub struct Misuse {
     /// The message for the operator.
     pub message: String,
-    /// The exit status: 1 for an invalid value, 64 (`EX_USAGE`) for conflicting options.
+    /// The exit status: 1 for most invalid values, 64 (`EX_USAGE`) for the others and for
+    /// conflicting options.
     pub status: u8,
 }
 

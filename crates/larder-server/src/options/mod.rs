@@ -514,20 +514,20 @@ pub struct Options {
 const MIB: usize = 1 << 20;
 
 impl Options {
-    /// The number of cache handles of threads that serve clients: one per worker, one for HTTP and gRPC.
+    /// The number of cache handles of threads that serve clients: one per worker, and one if HTTP or gRPC is served.
     #[must_use]
     pub fn handles(&self) -> usize {
         self.threads + usize::from(self.has_web())
     }
 
-    /// The number of cache handles that answer requests forwarded by other members.
+    /// The number of cache handles that answer requests forwarded by other nodes; 0 without `--cluster`.
     #[must_use]
     pub fn answerers(&self) -> usize {
         if self.cluster.is_some() { self.threads } else { 0 }
     }
 
-    /// The number of cache handles that write: [`Self::handles`], [`Self::answerers`], one to follow a leader, one to
-    /// import slots.
+    /// The number of cache handles that write: [`Self::handles`], [`Self::answerers`], one to follow a leader with
+    /// `--follow` or `--cluster`, and one to import slots with `--cluster`.
     #[must_use]
     pub fn writers(&self) -> usize {
         let follows = self.follow.is_some() || self.cluster.is_some();
@@ -535,14 +535,14 @@ impl Options {
         self.handles() + self.answerers() + usize::from(follows) + usize::from(takes)
     }
 
-    /// The name of this node in its cluster.
+    /// The name of this node in its cluster: `--node`, else the host name, else `larderd`.
     #[must_use]
     pub fn node_name(&self) -> String {
         let machine = || nix::unistd::gethostname().ok()?.into_string().ok();
         self.node.clone().or_else(machine).unwrap_or_else(|| "larderd".to_owned())
     }
 
-    /// The memory for journals, in bytes.
+    /// The memory for journals in bytes; 0 without `--replicate-on`.
     #[must_use]
     pub fn journal_bytes(&self) -> usize {
         if self.replicate_on.is_none() {
@@ -558,12 +558,12 @@ impl Options {
         self.http_listen.is_some() || self.grpc_listen.is_some()
     }
 
-    /// The command line of larderd with all its help.
+    /// The parser of larderd's command line, with the names of all options in `-h`.
     fn full_command() -> Command {
         help::with_other_names(Self::command())
     }
 
-    /// Parses a command line that contains the settings of all sources.
+    /// Parses and checks a command line that contains the settings of all sources.
     fn read_words(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
         let matches =
             Self::full_command().try_get_matches_from(arguments).map_err(OptionsError::Clap)?;
@@ -597,7 +597,7 @@ impl Options {
         }
     }
 
-    /// The verbosity of the log, in memcached's levels.
+    /// The verbosity of the log: the number of `-v`.
     #[must_use]
     pub fn verbosity(&self) -> u32 {
         self.verbose.into()

@@ -11,7 +11,7 @@ impl Suboptions {
     /// Parses the values of all `-o`, each a list separated by commas.
     ///
     /// # Errors
-    /// [`Misuse`], in memcached's words, for the first suboption that is refused.
+    /// [`Misuse`] for the first suboption that is refused, with memcached's message where it has one.
     pub fn parse<'t>(lists: impl IntoIterator<Item = &'t str>) -> Result<Self, Misuse> {
         let mut options = Self::default();
         for text in lists.into_iter().flat_map(|list| list.split(',')).map(str::trim) {
@@ -57,10 +57,10 @@ fn refuse<T>(status: u8, message: String) -> Result<T, Misuse> {
 }
 
 impl Row {
-    /// Parses the value.
+    /// Parses the value; `None` and an empty text mean no value.
     ///
     /// # Errors
-    /// The reason for the refusal, in memcached's words.
+    /// The reason for the refusal, in memcached's words where it has this option.
     fn check<'t>(&self, given: Option<&'t str>) -> Result<Value<'t>, String> {
         let value = |text| Value { text, number: 0, fraction: 0.0 };
         match (&self.takes, given.filter(|text| !text.is_empty())) {
@@ -111,7 +111,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|row| row.name)
 }
 
-/// The part of `--help` about the list, under headings.
+/// The part of `--help` that explains all suboptions, under headings.
 pub(super) fn help() -> String {
     let mut text = "Extended options (-o), a list separated by commas:\n".to_owned();
     for heading in ["Connections and items", "Flash", "TLS", "No effect"] {

@@ -9,9 +9,10 @@ use std::path::PathBuf;
 pub struct Suboptions {
     /// Whether connections beyond `-c` are refused instead of waiting.
     pub maxconns_fast: bool,
-    /// The idle timeout of TCP connections, in seconds; 0: never.
+    /// The idle timeout of TCP connections, in seconds; 0: no timeout.
     pub idle_timeout: u32,
-    /// The image: SIGUSR1 writes all items to it, the next start reads them.
+    /// The path of the image: a graceful shutdown writes all items to it, and the next start reads
+    /// them.
     pub memory_image: Option<PathBuf>,
     /// The flash tier.
     pub flash: FlashOptions,
@@ -21,9 +22,10 @@ pub struct Suboptions {
     pub resp_db: u32,
     /// Whether `stats sizes` counts items.
     pub track_sizes: bool,
-    /// The memory limit of all connections, in bytes; 0: a share of `-m`.
+    /// The memory limit of all connections, in bytes. 0 and higher values mean
+    /// [`Memory::connections`](crate::memory::Memory::connections).
     pub read_buf_mem_limit: usize,
-    /// The buffer of log lines for each watcher, in bytes.
+    /// The maximum length of the buffer of log lines for each watcher, in bytes.
     pub watcher_logbuf_size: usize,
     /// TLS.
     pub tls: Tls,

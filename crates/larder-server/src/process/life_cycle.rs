@@ -1,11 +1,11 @@
 //! The phases of a server, and requests to change them.
 //!
 //! ```text
-//! Serving ──graceful──▶ Draining ──all closed, or timeout───▶ Ended
-//!    └─────────────────────── quick ───────────────────────────▲
+//! Serving ──graceful──▶ Draining ──all closed, timeout, quick──▶ Ended
+//!    └─────────────────────── quick ─────────────────────────────▲
 //! ```
 //!
-//! Signals and commands store a request and wake the accepting thread with a byte in a pipe. The accepting
+//! Signals and commands store a request and wake the accepting thread with a byte in a socket pair. The accepting
 //! thread changes the phase and wakes the workers, which read it.
 
 use crate::process::systemd;
@@ -35,7 +35,7 @@ pub struct LifeCycle {
 }
 
 impl LifeCycle {
-    /// Creates the life cycle of a new server, and the receiving end of its pipe, which becomes readable at
+    /// Creates the life cycle of a new server, and the receiving end of its socket pair, which becomes readable at
     /// [`Self::wake`].
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl LifeCycle {
 
     /// Wakes the accepting thread.
     pub fn wake(&self) {
-        // A full pipe has wakes pending, so an error does not matter.
+        // A full socket has wakes pending, so an error does not matter.
         let _ = (&self.waker).write(&[0]);
     }
 
@@ -123,7 +123,7 @@ impl LifeCycle {
     }
 }
 
-/// Empties the waker's pipe.
+/// Reads all pending wakes from the receiving end of the socket pair.
 pub(crate) fn drain(wakeups: &mut impl Read) {
     while matches!(wakeups.read(&mut [0; 64]), Ok(1..)) {}
 }

@@ -12,8 +12,8 @@ const PID_LEN_MAX: u64 = 32;
 pub struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes the file. As in memcached, a running process in an existing file only causes a warning, and so
-    /// does an error of writing.
+    /// Writes the file. As in memcached, a running process in an existing file only causes a warning. If the file
+    /// cannot be written, logs a warning and returns `None`.
     #[must_use]
     pub fn write(path: &Path) -> Option<Self> {
         // Reading a pipe or a device may block forever, and a regular file must not replace it.
@@ -57,7 +57,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&temporary, path)
 }
 
-/// The process in a PID file, if it runs and is not this process.
+/// The ID of the process in a PID file; `None` if there is none, if it does not run, or if it is this process.
 fn running(path: &Path) -> Option<i32> {
     let mut text = String::new();
     fs::File::open(path).ok()?.take(PID_LEN_MAX).read_to_string(&mut text).ok()?;

@@ -5,7 +5,8 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 use std::time::Duration;
 
-/// Pins the calling thread to core `index`, modulo the number of cores.
+/// Pins the calling thread to one of the cores that it may use: number `index`, modulo their number. Logs a warning if
+/// the system refuses.
 #[cfg(target_os = "linux")]
 pub fn pin_to_core(index: usize) {
     use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -25,13 +26,13 @@ pub fn pin_to_core(index: usize) {
     }
 }
 
-/// Does nothing: only Linux can pin a thread.
+/// Only logs a warning: threads are pinned only on Linux.
 #[cfg(not(target_os = "linux"))]
 pub fn pin_to_core(_index: usize) {
     tracing::warn!("--pin: this system cannot pin threads; omit --pin");
 }
 
-/// Switches the process to user `name` and its groups, permanently.
+/// Switches the process to user `name` and its groups, permanently. Outside Linux, supplementary groups stay unchanged.
 ///
 /// # Errors
 /// [`UserError`]: the user is unknown, or the system refuses.
@@ -102,7 +103,7 @@ pub fn allow_core_files() -> nix::Result<()> {
     }
 }
 
-/// Enables core files after a switch of the user, which disables them.
+/// Enables core files after a switch of the user, which disables them. Does nothing outside Linux.
 pub fn stay_dumpable() {
     #[cfg(target_os = "linux")]
     if let Err(error) = nix::sys::prctl::set_dumpable(true) {

@@ -7,7 +7,7 @@ use crate::process::version;
 use crate::server::Server;
 use larder_gateway::MetricSample;
 
-/// Calls `visit` with every metric except latencies.
+/// Calls `visit` with the versions of the server and with every metric of the table of statistics.
 pub(crate) fn samples(server: &Server, visit: &mut dyn FnMut(MetricSample)) {
     visit(BUILD_INFO);
     visit_metrics(server, &mut |row, metric, value| visit(sample(row, metric, value)));

@@ -1,5 +1,5 @@
-//! `stats`: each page consists of rows of the table in `table.rs`. To add a statistic, add a row there. Names and
-//! order are memcached's; a statistic of a mechanism that Larder does not have is a constant.
+//! `stats`: each page consists of rows in `rows/`, which the table in `table.rs` lists. To add a statistic, add a row.
+//! memcached's statistics keep its names and order; a statistic of a mechanism that Larder does not have is a constant.
 
 mod metric_help;
 #[cfg(feature = "metrics")]
@@ -21,7 +21,7 @@ use crate::server::Server;
 use larder_protocol::reply::StatsRefusal;
 use larder_session::StatsAnswer;
 
-/// The pages that a prefix of their name selects, as in memcached; the first match wins.
+/// The pages that each prefix of their name selects, as in memcached. The first match wins.
 const BY_PREFIX: [&str; 3] = ["settings", "conns", "extstore"];
 
 /// Answers `stats <topic>`.

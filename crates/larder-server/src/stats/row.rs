@@ -48,13 +48,13 @@ pub struct Row {
 /// How the value of a statistic changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The value only grows, until `stats reset` or a restart.
+    /// The value only grows, until a restart or, for most counters, `stats reset`.
     Counter,
     /// The value goes up and down.
     Gauge,
     /// The value is not a number.
     Text,
-    /// The value never changes, because Larder lacks the mechanism that memcached measures.
+    /// The value never changes, usually because Larder lacks the mechanism that memcached measures.
     Constant,
 }
 
@@ -93,14 +93,15 @@ pub struct Condition {
 pub(super) enum Source {
     /// A counter of each thread, summed.
     Thread(fn(&ThreadCounters) -> &Counter),
-    /// A counter of each thread and size class, summed over threads: of the class of the section, or of all
-    /// classes.
+    /// A counter of each thread and size class, summed over threads. In a section of a class, of that class; in other
+    /// sections, summed over all classes.
     Class(fn(&ClassCounters) -> &Counter),
-    /// A gauge of the engine for each size class: of the class of the section, or of all classes.
+    /// A gauge of the engine for each size class. In a section of a class, of that class; in other sections, summed
+    /// over all classes.
     Engine(fn(&ClassGauges) -> u64),
     /// Any other value of the server.
     Server(fn(&Snapshot<'_>) -> Value),
-    /// A size class as slabs of memcached.
+    /// A value of the slabs that memcached would need for a size class.
     Slab(fn(&SlabClass) -> u64),
     /// A value of a listener or connection.
     Socket(fn(&Socket<'_>) -> Value),
@@ -123,7 +124,7 @@ pub enum Value {
     Whole(u64),
     /// A number that may be negative.
     Signed(i64),
-    /// A real number, rounded to the given number of decimals, if any.
+    /// A real number. It is rounded to the given number of decimals; `None` shows it exactly.
     Real(f64, Option<usize>),
     /// A duration, shown as seconds with six decimals.
     Time(Duration),
@@ -232,7 +233,7 @@ impl Condition {
 }
 
 impl Unit {
-    /// The unit of the metric, which is the suffix of its name, and the factor for the value.
+    /// The unit of the metric, which is the suffix of its name, and the factor from the statistic to the metric.
     #[must_use]
     pub fn base(self) -> (&'static str, f64) {
         match self {

@@ -1,4 +1,4 @@
-//! A size class as slabs of memcached, for `stats slabs`.
+//! The slabs that memcached would need for the items of a size class, for `stats slabs`.
 
 use super::snapshot::Snapshot;
 use crate::memory::slab_classes::PAGE_LEN;

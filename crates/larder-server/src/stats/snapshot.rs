@@ -1,5 +1,5 @@
-//! The state of a server for one page of statistics. Expensive values are read once, at their first use, so that
-//! rows of one page are consistent.
+//! The state of a server for one page of statistics or one scrape. Expensive values are read once, at their first use,
+//! so that the rows that show them are consistent.
 
 use crate::controls::TunedFlash;
 use crate::options::suboptions::{Shown, Suboptions};
@@ -11,7 +11,7 @@ use larder_store::{ClassGauges, FlashGauges, Gauges};
 use std::cell::OnceCell;
 use std::time::Duration;
 
-/// The maximum number of hot keys and of hot prefixes.
+/// The maximum number of hot keys that are shown, and of hot prefixes.
 const HOTTEST_SHOWN: usize = 20;
 
 pub(super) struct Snapshot<'s> {
@@ -86,7 +86,7 @@ impl<'s> Snapshot<'s> {
         self.curve.get_or_init(|| self.server.miss_ratio_curve()).as_ref()
     }
 
-    /// The settings that commands have changed.
+    /// The settings that commands can change and that have no effect.
     pub(super) fn tuned(&self) -> &Shown {
         self.tuned.get_or_init(|| self.server.controls.tuned())
     }

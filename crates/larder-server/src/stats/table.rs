@@ -1,5 +1,5 @@
-//! The table of statistics: the pages and their sections. `stats`, `docs/statistics.md` and `docs/metrics.md` are
-//! generated from it. `row.rs` defines a row; `rows/` has one file of rows per page.
+//! The table of statistics: the pages and their sections. It defines the replies to `stats` and most metrics, and tests
+//! generate `docs/statistics.md` and `docs/metrics.md` from it. `row.rs` defines a row; `rows/` has the rows.
 //!
 //! ```text
 //!  PAGES ─▶ Page ─▶ Section (once, for each size class, for each connection) ─▶ Row
@@ -17,7 +17,7 @@ use super::socket;
 use crate::server::Server;
 use larder_operations::{CommandClass, HotKey};
 
-/// All pages with rows.
+/// All pages that consist of rows.
 pub static PAGES: [&Page; 13] = [
     &Page {
         name: "general",
@@ -137,7 +137,7 @@ enum Each {
 }
 
 impl Page {
-    /// Finds a page by name.
+    /// Finds a page by name; `None` if there is none.
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
         PAGES.into_iter().find(|page| page.name == name)
     }
@@ -148,12 +148,12 @@ impl Page {
         !(server.options.disable_dumping && self.sections.iter().any(shows_keys))
     }
 
-    /// The rows in their order on the page.
+    /// The rows of all sections, in their order on the page.
     pub fn rows(&self) -> impl Iterator<Item = &'static Row> + use<'_> {
         self.sections.iter().flat_map(Section::rows)
     }
 
-    /// Calls `stat` with each name and value.
+    /// Calls `stat` with the name and value of each shown statistic.
     pub(crate) fn show(&self, server: &Server, stat: &mut dyn FnMut(&str, &str)) {
         let snapshot = Snapshot::new(server);
         for section in self.sections {
@@ -212,7 +212,7 @@ fn visit_ranked(hottest: &[HotKey], show: &mut dyn FnMut(&str, &Entry<'_>)) {
     }
 }
 
-/// Calls `visit` with each row that has a metric, and its value in the unit of the metric.
+/// Calls `visit` with each row that has a metric and is shown now, and the row's value in the unit of the metric.
 pub fn visit_metrics(server: &Server, visit: &mut dyn FnMut(&'static Row, Metric, f64)) {
     let snapshot = Snapshot::new(server);
     for row in PAGES.iter().flat_map(|page| page.rows()) {

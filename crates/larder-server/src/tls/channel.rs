@@ -1,8 +1,7 @@
 //! The TLS state of one connection, without a socket: it decrypts records and encrypts replies.
 //!
-//! It decrypts records in the read buffer into a buffer that the connections of a thread share, and encrypts
-//! the replies of a poll into another. Between polls a connection keeps only an incomplete record, usually
-//! nothing.
+//! It decrypts records in the read buffer into a buffer that the connections of a thread share, and encrypts the
+//! replies of a poll into another. Between polls a connection buffers only an incomplete record, usually nothing.
 
 use super::counts::TlsCounts;
 use larder_support::tls::explain_certificate;
@@ -18,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const PARTIAL_MAX: usize = 96 << 10;
 /// The maximum overhead of a record, for both versions of TLS, in bytes.
 const RECORD_EXTRA: usize = 64;
-/// The maximum length of a record, in bytes.
+/// The maximum length of the plaintext of a record, in bytes.
 const RECORD_LEN: usize = 16 << 10;
 
 /// The measured memory of a connection's TLS keys and state, without buffered input, in bytes.
@@ -41,7 +40,7 @@ enum Phase {
     Open,
     /// The peer has sent the close alert.
     HalfClosed,
-    /// Both directions are closed after an error.
+    /// Nothing more can be sent: the session has failed, or the connection has closed within the handshake.
     Broken,
 }
 
@@ -76,7 +75,7 @@ impl Channel {
         self.partial.is_empty()
     }
 
-    /// The memory of buffered input, in bytes, without [`FIXED_LEN`], which `-c` limits.
+    /// The memory of buffered input, in bytes. Excludes [`FIXED_LEN`] bytes per connection, which `-c` limits.
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.partial.capacity()
     }
@@ -84,7 +83,8 @@ impl Channel {
     /// Processes input: appends the peer's data to `plaintext`, and TLS messages for the peer to `ciphertext`.
     ///
     /// # Errors
-    /// The input is not TLS, or violates the session's parameters. `ciphertext` then ends with an alert.
+    /// The input is not TLS, or violates the session's parameters. `ciphertext` then ends with the alert of rustls, if
+    /// there is one.
     pub(crate) fn decrypt(
         &mut self,
         fresh: &mut [u8],
@@ -110,7 +110,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Processes the complete records; returns the number of consumed bytes.
+    /// Processes the complete records in `input`; returns the number of consumed bytes.
     fn process(
         &mut self,
         input: &mut [u8],
@@ -160,7 +160,7 @@ impl Channel {
         }
     }
 
-    /// Counts a new session after its handshake. Resumed sessions are not counted.
+    /// Counts a new session at the end of its handshake. Resumed sessions are not counted.
     fn count_session(&self) {
         let agreed = self.phase == Phase::Handshake && !self.rustls.is_handshaking();
         if agreed && self.rustls.handshake_kind() != Some(HandshakeKind::Resumed) {
@@ -202,8 +202,8 @@ impl Channel {
         append(ciphertext, room, |room| encrypted(traffic.encrypt(plain, room)))
     }
 
-    /// Appends the close alert to `ciphertext` if the connection can still send. Counts a connection that ends
-    /// before its handshake is complete.
+    /// Appends the close alert to `ciphertext` if the connection can still send. Counts a handshake error if the
+    /// handshake is incomplete.
     pub(crate) fn close(&mut self, ciphertext: &mut Vec<u8>) {
         if self.phase == Phase::Handshake {
             self.counts.handshake_errors.fetch_add(1, Relaxed);
@@ -254,7 +254,8 @@ fn encode(
     })
 }
 
-/// Calls `write` to append to `ciphertext`, with room for `room` bytes, or for as many as it requires.
+/// Calls `write` to append to `ciphertext`, with room for `room` bytes; again with the required room if that is too
+/// little.
 fn append(
     ciphertext: &mut Vec<u8>,
     mut room: usize,

@@ -35,6 +35,7 @@ pub struct Tls {
 /// The configurations of new connections, by the certificates required of clients.
 #[derive(Debug)]
 struct Configurations {
+    /// Without a prefix: as `ssl_verify_mode` says.
     usual: Arc<ServerConfig>,
     /// `btls:`
     anonymous: Arc<ServerConfig>,
@@ -46,7 +47,7 @@ impl Tls {
     /// Reads the files of the options, for listeners with these requirements.
     ///
     /// # Errors
-    /// [`LoadError`] for the first invalid file.
+    /// [`LoadError`] for the first option that is missing or whose file is invalid.
     pub fn new(
         options: options::Tls,
         mut securities: impl Iterator<Item = Security>,

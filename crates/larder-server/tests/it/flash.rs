@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A server with little memory and a flash file of `mib` MiB in the scratch directory; `more` are other options of the
-/// list.
+/// Starts a server with little memory and a flash file of `mib` MiB in the returned scratch directory. `more` is
+/// appended to the list of `-o`.
 fn server(mib: usize, more: &str) -> (Scratch, Server) {
     let scratch = Scratch::new("flash");
     let list = format!("ext_path={}:{mib}m{more}", scratch.path("items").display());
@@ -29,7 +29,7 @@ fn value(key: usize) -> String {
 
 const ITEMS: usize = 20_000;
 
-/// Stores twice as much as fits in memory, not faster than the server writes to flash.
+/// Stores twice as much as fits in memory, 500 items at a time.
 fn fill(server: &Server) {
     for keys in (0..ITEMS).collect::<Vec<_>>().chunks(500) {
         let set = |key: &usize| format!("set key{key} 7 0 1800 noreply\r\n{}\r\n", value(*key));
@@ -125,7 +125,7 @@ fn removals_succeed_without_memory_to_read_a_large_item() {
     server.signal(Signal::SIGTERM);
     assert!(server.ends().success());
 
-    // The items in memory stay there, and sets use the rest.
+    // With `-M`, restored items stay in memory, and sets can use only the rest.
     let server = start(&["-M"]);
     let set = |key| format!("set small{key} 0 0 1800\r\n{}\r\n", value(key));
     let stored = (0..).take_while(|key| server.ask_text(&set(*key)) == "STORED\r\n").count();
@@ -145,14 +145,14 @@ fn removals_succeed_without_memory_to_read_a_large_item() {
     assert_eq!(server.ask_text(&format!("md key{kept} C1\r\n")), no_memory, "it is there still");
 }
 
-/// The names of statistics that only a server with flash has.
+/// The names on a page of statistics that contain `ext`.
 fn names(server: &Server, name: &str) -> Vec<String> {
     let page = page(server, name);
     let names = page.lines().filter_map(|line| line.strip_prefix("STAT ")?.split(' ').next());
     names.filter(|name| name.contains("ext")).map(str::to_owned).collect()
 }
 
-/// The names of 1.6.45 that Debian's 1.6.18 lacks.
+/// The statistics of memcached 1.6.45 that Debian's 1.6.18 lacks.
 const NEWER: [&str; 3] =
     ["extstore_memory_pressure", "extstore_compact_resc_cold", "extstore_compact_resc_old"];
 
@@ -307,7 +307,7 @@ fn the_file_has_the_configured_length_and_one_owner() {
     assert!(about.blocks() * 512 >= 64 << 20, "{} blocks", about.blocks());
 }
 
-/// A device that fails can be followed in the log, and the server continues without it.
+/// The log reports the failures of a device, and the server continues without it.
 #[test]
 fn a_failing_device_is_logged() {
     let (scratch, server) = server(256, "");

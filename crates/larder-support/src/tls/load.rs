@@ -19,17 +19,17 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The number of sessions for clients without tickets, with `ssl_session_cache`: OpenSSL's default.
+/// The maximum number of cached sessions (`ssl_session_cache`): OpenSSL's default.
 const SESSIONS_MAX: usize = 20 * 1024;
 
 /// The maximum length of a file, in bytes.
 const FILE_LEN_MAX: u64 = 16 << 20;
 const NONBLOCKING: i32 = nix::libc::O_NONBLOCK;
 
-/// The reason why certificates are unusable, in memcached's words.
+/// The reason why certificates are unusable. Messages about a file have memcached's format.
 #[derive(Debug)]
 pub enum LoadError {
-    /// `-Z` without `ssl_chain_cert`.
+    /// TLS is required, and `ssl_chain_cert` is missing.
     NoChain,
     /// The option in this field needs `ssl_ca_cert`.
     NoAuthority(&'static str),
@@ -82,10 +82,10 @@ impl From<VerifyMode> for ClientCertificates {
     }
 }
 
-/// Reads the files into a configuration of listeners.
+/// Reads the files of `options` into a configuration of listeners.
 ///
 /// # Errors
-/// [`LoadError`] for the first invalid file.
+/// [`LoadError`] for the first option that is missing or whose file is invalid.
 pub fn load(
     options: &Tls,
     clients: ClientCertificates,
@@ -110,11 +110,11 @@ pub fn load(
     Ok(config)
 }
 
-/// Reads the same files into a configuration of connections to servers. The authorities certify the servers, and the
-/// certificate identifies this side.
+/// Reads the files of `options` into a configuration of connections to servers. The authorities certify the servers,
+/// and the certificate identifies this side.
 ///
 /// # Errors
-/// [`LoadError`] for the first invalid file.
+/// [`LoadError`] for the first option that is missing or whose file is invalid.
 pub fn load_client(
     options: &Tls,
     provider: &Arc<CryptoProvider>,
@@ -193,7 +193,8 @@ fn private_key(path: &Path, format: KeyFormat) -> Result<PrivateKeyDer<'static>,
     }
 }
 
-/// Reads a regular file. A read of any other file could block, and with it handshakes and the shutdown of the server.
+/// Reads a regular file of at most [`FILE_LEN_MAX`] bytes. Other files are refused: a read of a pipe or device could
+/// block, and so delay handshakes and the shutdown of the server.
 fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     let read = || -> io::Result<Vec<u8>> {
         // Opening a pipe would block without the flag.
@@ -250,7 +251,7 @@ fn verifier(
     builder.build().map(Some).map_err(|why| bad(why.to_string()))
 }
 
-/// Reads the certificate authorities. Returns their file, too.
+/// Reads the certificate authorities. Returns the path of their file and their certificates.
 fn authorities(options: &Tls) -> Result<(&PathBuf, RootCertStore), LoadError> {
     let path = options.ca_cert.as_ref().ok_or(LoadError::NoAuthority("ssl_verify_mode"))?;
     let bad = |why: String| LoadError::Authority(path.clone(), why);

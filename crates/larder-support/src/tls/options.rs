@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// The TLS options. They take effect with `-Z`.
+/// TLS options. Those of clients are `-o ssl_*`, and take effect with `-Z`; connections between nodes fill some fields
+/// from `--cluster-tls`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
     /// `ssl_chain_cert`: the server's certificate and those above it, PEM.
@@ -17,9 +18,9 @@ pub struct Tls {
     pub verify_mode: VerifyMode,
     /// `ssl_min_version`: the oldest accepted version.
     pub min_version: Version,
-    /// `ssl_session_cache`: keep sessions, so that clients without tickets can resume them, too.
+    /// `ssl_session_cache`: whether the server keeps sessions, so that clients without tickets can resume them, too.
     pub session_cache: bool,
-    /// `ssl_wbuf_size`, in bytes: only for statistics, because output is encrypted in place.
+    /// `ssl_wbuf_size`, in bytes: only shown in statistics, because output is encrypted in place.
     pub wbuf_size: u32,
     /// `ssl_handshake_timeout`, an option of Larder only: the time limit of a handshake, in seconds.
     pub handshake_timeout: Option<u32>,
@@ -88,7 +89,7 @@ impl KeyFormat {
 }
 
 impl VerifyMode {
-    /// The mode with this number in memcached.
+    /// Returns the mode with this number in memcached. Numbers above 3 mean [`Self::Once`].
     #[must_use]
     pub fn new(number: u64) -> Self {
         match number {
@@ -101,7 +102,7 @@ impl VerifyMode {
 }
 
 impl Version {
-    /// The version with this number in memcached.
+    /// Returns the version with this number in memcached. Numbers above 3 mean TLS 1.3.
     #[must_use]
     pub fn new(number: u64) -> Self {
         if number >= 3 { Self::Tls13 } else { Self::Tls12 }

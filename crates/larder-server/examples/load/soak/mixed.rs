@@ -10,16 +10,19 @@ use std::time::{Duration, Instant};
 use super::{EPOCH_SHIFT, Tally, Watch, new_epoch, record};
 use crate::wire::{Peer, Random, broken};
 
-/// Keys that each connection writes. With the sizes below, 24 connections hold about 200 MB.
+/// The number of keys that each connection writes. With the sizes below, 24 connections hold about 200 MB.
 const OWN_KEYS: u64 = 4000;
+/// The number of counters, and of registers.
 const SHARED_KEYS: u64 = 16;
+/// The maximum number of requests in a pipeline.
 const DEPTH_MAX: u64 = 16;
-/// A larger value is sent alone: writing it while replies are unread could block both sides.
+/// The maximum length of a value in bytes after which more requests are queued. A longer value ends its pipeline,
+/// because writing more while replies are unread could block both sides.
 const PIPELINED_LEN_MAX: usize = 8 << 10;
 /// The time after its expiry during which an item may still be visible: the server's clock has whole seconds.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// Runs until the watch stops it.
+/// Runs until the time is over or a connection has a fault.
 pub(super) fn run(
     address: &str,
     thread: u64,
@@ -55,12 +58,12 @@ struct Own {
     written: u64,
     /// The version that a reader may see; 0 if the key was deleted or missing.
     seen: u64,
-    /// The time from which the key must be missing.
+    /// The time from which the key must be missing; `None` if it does not expire.
     dead: Option<Instant>,
 }
 
 impl Own {
-    /// The expected version of a hit at `when`.
+    /// Whether a request that is sent at `when` may find the key.
     fn live(self, when: Instant) -> bool {
         self.seen != 0 && self.dead.is_none_or(|dead| when < dead)
     }
@@ -94,7 +97,7 @@ struct Mixed<'a> {
 }
 
 impl Mixed<'_> {
-    /// A pipeline of requests and the check of its replies.
+    /// Sends a pipeline of requests and checks the replies.
     fn turn(&mut self) -> io::Result<()> {
         for _ in 0..=self.random.below(DEPTH_MAX) {
             self.ask()?;
@@ -103,7 +106,7 @@ impl Mixed<'_> {
     }
 
     fn ask(&mut self) -> io::Result<()> {
-        // Skewed, so that some keys are hot and others are evicted.
+        // Lower numbers are more frequent, so that some keys are hot and others are evicted.
         let own = self.random.below(OWN_KEYS).min(self.random.below(OWN_KEYS));
         let (key, thread) = (self.random.below(SHARED_KEYS), self.thread);
         match self.random.below(100) {
@@ -151,7 +154,7 @@ impl Mixed<'_> {
         if len > PIPELINED_LEN_MAX { self.settle() } else { Ok(()) }
     }
 
-    /// Mostly small, about 2 KB in the mean, now and then several segments' worth.
+    /// A random length of a value in bytes: mostly small, about 2 KB on average, sometimes longer than a segment.
     fn len(&mut self) -> usize {
         let end = match self.random.below(1000) {
             0..700 => 200,
@@ -253,7 +256,7 @@ impl Mixed<'_> {
         Ok(())
     }
 
-    /// The version of the record just fetched.
+    /// The version of the record in `value`.
     fn version(&mut self, owner: u64) -> io::Result<u64> {
         record::version(&self.value, owner, &mut self.scratch)
             .map_err(|what| fault(owner >> 32, owner & 0xffff_ffff, &what))

@@ -21,9 +21,11 @@ use crate::options::Options;
 
 /// The number of connections that race for one key, in addition to the mixed ones.
 const RACERS: usize = 8;
+/// The maximum number of faults in the error.
 const FAULTS_SHOWN: usize = 10;
 
-/// Runs for `seconds` with `threads` mixed connections. Any fault is an error.
+/// Runs for `seconds` with `threads` mixed connections and the racers. Returns the counts as JSON. Any fault is an
+/// error.
 pub(crate) fn run(address: &str, options: &Options) -> io::Result<String> {
     let until = Instant::now() + Duration::from_secs(options.need("seconds")?);
     let threads = options.get("threads").unwrap_or(24);
@@ -46,7 +48,7 @@ pub(crate) fn run(address: &str, options: &Options) -> io::Result<String> {
     Ok(total.json(races.rounds()))
 }
 
-/// The time to stop, and the faults.
+/// The time to stop, and the faults so far. The first fault stops all connections, too.
 struct Watch {
     until: Instant,
     faults: Mutex<Vec<String>>,
@@ -63,7 +65,7 @@ impl Watch {
         }
     }
 
-    /// Runs `step`, and keeps its error as a fault.
+    /// Runs `step`. Records its error as a fault, and returns `None`.
     fn check<T>(&self, step: impl FnOnce() -> io::Result<T>) -> Option<T> {
         step().map_err(|error| self.fault(error.to_string())).ok()
     }
@@ -78,7 +80,7 @@ impl Watch {
     }
 }
 
-/// The counts of one connection. Shared results are in the ledger.
+/// The counts of one connection, and its changes of shared keys.
 #[derive(Default)]
 struct Tally {
     requests: u64,
@@ -127,7 +129,7 @@ impl Ledger {
     }
 }
 
-/// The bits of a number below its epoch.
+/// The number of bits below the epoch in a number.
 const EPOCH_SHIFT: u32 = 24;
 
 /// The first number of a new epoch.

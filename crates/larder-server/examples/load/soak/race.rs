@@ -1,4 +1,5 @@
-//! All connections read one CAS unique, all send `cas` with it, and exactly one must succeed.
+//! All racers read the CAS unique of one key and send `cas` with it. Exactly one must succeed, unless the key was
+//! evicted.
 
 use std::io;
 use std::sync::Barrier;
@@ -13,10 +14,11 @@ pub(super) struct Race<'a> {
     barrier: Barrier,
     going: AtomicBool,
     rounds: AtomicU64,
-    /// The sum of the numbers of the winners of this round, from 1, and the number of winners.
+    /// The sum of the numbers of this round's winners; racers are numbered from 1.
     winner: AtomicU64,
+    /// The number of racers whose `cas` succeeded in this round.
     winners: AtomicU64,
-    /// The number of racers that found no key, because it was evicted.
+    /// The number of racers that found no key in this round, because it was evicted.
     absent: AtomicU64,
 }
 
@@ -33,13 +35,13 @@ impl<'a> Race<'a> {
         }
     }
 
-    /// The number of rounds with a winner.
+    /// The number of finished rounds with a winner.
     pub(super) fn rounds(&self) -> u64 {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// Runs rounds until the watch stops them. A racer with a broken connection keeps passing the barriers, because the
-    /// others would wait for it forever.
+    /// Runs rounds until the time is over or a connection has a fault. A racer with a broken connection keeps passing
+    /// the barriers, because the others would wait for it forever.
     pub(super) fn run(&self, racer: usize, watch: &Watch) {
         let leader = racer == 0;
         let mut peer = watch.check(|| Peer::connect(self.address));

@@ -7,7 +7,7 @@
 
 use crate::wire::{extend_pattern, mix};
 
-/// The minimum length of a record: its three numbers.
+/// The minimum length of a record in bytes: its three numbers.
 pub(super) const RECORD_LEN_MIN: usize = 24;
 
 /// Writes the record of `owner` and `version`, with a total of `len` bytes.

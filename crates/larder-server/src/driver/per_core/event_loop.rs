@@ -41,12 +41,14 @@ pub(super) struct EventLoop<E: Engine + 'static> {
     ready: VecDeque<usize>,
     /// The UDP sockets of this worker.
     endpoints: Vec<(UdpSocket, Endpoint<E>)>,
-    /// Clients that watch the log.
+    /// Indices of clients that watch the log.
     watching: Vec<usize>,
+    /// The last time at which watchers received log lines.
     watchers_served: Instant,
-    /// Clients in a TLS handshake, in the order of their deadlines.
+    /// The deadlines of TLS handshakes, in order, with the clients' indices. Entries of completed handshakes and closed
+    /// clients stay until their deadline.
     handshakes: VecDeque<(Instant, usize, Arc<ConnectionInfo>)>,
-    /// Clients in a TLS handshake that have sent input, in order. Clients after their handshake go first.
+    /// Indices of clients in a TLS handshake that have sent input, in order. Other clients are polled before these.
     handshaking: VecDeque<usize>,
     /// Whether the inbox may contain connections.
     arriving: bool,
@@ -55,7 +57,7 @@ pub(super) struct EventLoop<E: Engine + 'static> {
     has_maintenance: bool,
     /// Wakes this worker. Load shedding calls it after marking a client.
     waker: std::task::Waker,
-    /// Clients that can resume a waiting request.
+    /// The clients and UDP sockets that can resume a waiting request.
     resumed: Arc<Resumed>,
     /// The value of [`Server::shed_marks`](crate::server::Server::shed_marks) at the last check.
     shed_seen: u64,
@@ -72,7 +74,7 @@ struct Client<E: Engine> {
 }
 
 impl<E: Engine + 'static> Client<E> {
-    /// Registers the stream for the events that the connection waits for.
+    /// Registers the stream for write events if the connection waits for room to write, else only for input.
     fn watch(&mut self, poll: &Poll, token: Token) -> io::Result<()> {
         let on = self.connection.awaits_writing();
         if self.watches_writing != on {
@@ -222,7 +224,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Closes the connections that have no unanswered request.
+    /// Answers the requests that have arrived, and closes the connections that have no unanswered request.
     fn drain(&mut self, now: Moment) {
         for index in 0..self.clients.len() {
             let Some(Some(client)) = self.clients.get_mut(index) else { continue };
@@ -248,7 +250,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         for index in std::mem::take(&mut self.watching) {
             if let Some(Some(client)) = self.clients.get_mut(index) {
                 client.connection.call_again();
-                // serve() adds it to the list again if it still watches.
+                // serve() adds the client to the list again if it still watches.
                 self.serve(index, now);
             }
         }
@@ -262,7 +264,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Polls clients in a TLS handshake, for a limited time.
+    /// Polls clients in a TLS handshake, for about [`HANDSHAKE_SLICE`].
     fn serve_handshakes(&mut self, now: Moment) {
         self.worker.start_iteration();
         while self.worker.has_time_for_handshake() {
@@ -276,7 +278,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Takes connections from the accepting thread, for a limited time.
+    /// Takes connections from the accepting thread, for about [`HANDSHAKE_SLICE`].
     fn accept_pending(&mut self) {
         if !self.arriving {
             return;
@@ -342,7 +344,8 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Registers a waiting client for events of its stream and for load shedding.
+    /// Registers a client for the events that it waits for: log lines, load shedding and room to write. Closes the
+    /// client if load shedding has marked it, or if the registration fails.
     fn watch_client(&mut self, index: usize) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         if client.connection.is_watching() && !self.watching.contains(&index) {

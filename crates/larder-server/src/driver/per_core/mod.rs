@@ -1,5 +1,5 @@
-//! One event loop per worker thread. Each worker owns its connections and its context, and answers requests
-//! without sharing mutable state with other workers.
+//! One event loop per worker thread. Each worker owns its connections and its context. Workers share only the cache and
+//! the [`Server`].
 
 mod event_loop;
 mod wakers;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use wakers::{LoopWaker, Resumed};
 
-/// Starts one worker for each element of `shares`, which are the UDP sockets of that worker.
+/// Starts one worker for each element of `shares`. An element has the UDP sockets of its worker.
 pub(in crate::driver) fn start<C: Cache>(
     server: &Arc<Server>,
     cache: &C,

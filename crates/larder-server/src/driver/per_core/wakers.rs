@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Wake;
 
-/// The waker of a worker: makes it check its clients.
+/// The waker of a worker, for load shedding: the worker then closes its marked clients.
 pub(super) struct LoopWaker(pub(super) Arc<Waker>);
 
 impl Wake for LoopWaker {
@@ -21,7 +21,7 @@ pub(super) struct Resumed {
     /// Tokens with connection IDs. The ID detects a token that now belongs to another connection.
     pub(super) list: Mutex<Vec<(usize, u64)>>,
     pub(super) waker: Arc<Waker>,
-    /// The worker will check the list before it waits for events, so it needs no wake.
+    /// Whether the worker will check the list before it waits for events, and so needs no wake.
     pub(super) looks_again: AtomicBool,
 }
 
@@ -34,7 +34,8 @@ impl Resumed {
         self.list.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Creates the waker of the client or UDP socket with this token.
+    /// Creates the waker of the client or UDP socket with this token. `id` is the connection's ID;
+    /// 0 for a UDP socket.
     pub(super) fn waker_of(self: &Arc<Self>, token: usize, id: u64) -> std::task::Waker {
         Arc::new(ClientWaker { resumed: Arc::clone(self), token, id }).into()
     }

@@ -26,13 +26,13 @@ pub(super) struct Client {
     shared: Arc<Shared>,
     connection: Connection<Session<erased::Handle>>,
     stream: Stream,
-    /// The deadline of the TLS handshake.
+    /// The deadline of the TLS handshake; `None` without TLS.
     handshake_deadline: Option<Instant>,
-    /// The timer that limits a wait: its duration, and the timer.
+    /// The timer that limits a wait, with its duration; `None` if a wait has no limit.
     alarm: Option<(Duration, Pin<Box<Sleep>>)>,
     /// The server's phase at the last wake.
     phase: Phase,
-    /// The flag for waits on slower storage; created at the first such wait.
+    /// The flag for waits on slower storage or an acknowledgement; created at the first such wait.
     resume: OnceCell<ResumeFlag>,
 }
 
@@ -54,8 +54,8 @@ impl Client {
     /// than once.
     pub(super) async fn run(mut self: Box<Self>) {
         let shared = Arc::clone(&self.shared);
-        // Polling it once registers this task, which checks the phase at every wake. So no request takes the
-        // lock of `phase_changed`, which all connections share.
+        // One poll registers this task for the change of phase. The task then checks the phase itself at every wake, so
+        // no request takes the lock of `phase_changed`, which all connections share.
         let mut changed = pin!(shared.phase_changed.notified());
         let _pending = poll_fn(|cx| Poll::Ready(changed.as_mut().poll(cx))).await;
         while self.wait().await && self.serve().await {
@@ -107,8 +107,8 @@ impl Client {
         })
     }
 
-    /// Answers the last requests; true if the connection can close. Input that arrived before the shutdown is
-    /// answered even if its event is still pending.
+    /// Answers the requests that have arrived; true if the connection can close. Input that arrived before the shutdown
+    /// is answered even if its event is still pending.
     async fn try_drain(&mut self) -> bool {
         if !self.connection.is_quiet() {
             return false;
@@ -156,7 +156,7 @@ impl Client {
         Poll::Ready(event.is_ok())
     }
 
-    /// Starts the timer that limits the next wait.
+    /// Starts the timer that limits waits, unless one with the same duration is running.
     fn set_alarm(&mut self) {
         let after = self.poll_timeout();
         if self.alarm.as_ref().map(|(after, _)| *after) != after {

@@ -1,5 +1,5 @@
-//! The waker of a request that waits for slower storage. Other events wake the task, too, so the waker also
-//! sets a flag.
+//! The waker of a request that waits for slower storage, or of a reply that waits for an acknowledgement. Other events
+//! wake the task, too, so the waker also sets a flag.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ impl ResumeFlag {
         Arc::clone(&self.0).into()
     }
 
-    /// Waits until a waker has set the flag, and clears it.
+    /// Waits until a waker has set the flag, and clears it. Only the task of [`Self::new`] may call this, because the
+    /// wakers wake that task.
     pub(super) async fn woken(&self) {
         poll_fn(|_| if self.take_wake() { Poll::Ready(()) } else { Poll::Pending }).await;
     }

@@ -42,7 +42,7 @@ pub(super) struct Runtimes {
     next: usize,
     /// The threads of current-thread runtimes, with the senders that end them.
     threads: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
-    /// The work-stealing runtime.
+    /// The work-stealing runtime; `None` with current-thread runtimes.
     runtime: Option<Runtime>,
 }
 
@@ -71,7 +71,7 @@ impl Workers for Runtimes {
     }
 }
 
-/// Starts one current-thread runtime for each element of `shares`, which are its UDP sockets.
+/// Starts one current-thread runtime for each element of `shares`. An element has the UDP sockets of its runtime.
 pub(super) fn start_each(
     server: &Arc<Server>,
     cache: &erased::Cache,

@@ -43,7 +43,7 @@ impl Stream {
         Poll::Ready(Ok(()))
     }
 
-    /// Waits until the stream fails because the peer has disconnected.
+    /// Waits until the stream has failed because the peer has disconnected. Clears write events.
     pub(super) fn poll_failure(&self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if ready!(self.poll_room(cx)).is_err() || self.has_failed() {

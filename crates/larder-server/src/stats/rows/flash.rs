@@ -58,7 +58,7 @@ pub(in crate::stats) const LOOKUPS: &[Row] = &[
     .shown(FLASH),
 ];
 
-/// The totals of the flash tier.
+/// The totals of the flash tier in `stats`.
 pub(in crate::stats) const TOTALS: &[Row] = &[
     Row::counter(
         "extstore_memory_pressure",
@@ -210,7 +210,7 @@ pub(in crate::stats) const TOTALS: &[Row] = &[
     .shown(FLASH),
 ];
 
-/// The totals that memcached does not have.
+/// The rows about the flash tier in `stats` that memcached does not have.
 pub(in crate::stats) const LARDERS: &[Row] = &[Row::counter(
     "flash_returned",
     Server(|s| total(s, |f| f.returned)),
@@ -234,7 +234,7 @@ Row::gauge(
 .metric("larder_flash_off", &[])
 .shown(FLASH)];
 
-/// The rows of `stats settings`, also shown without a flash tier.
+/// The rows of `stats settings`, which are shown without a flash tier, too.
 pub(in crate::stats) const SETTINGS: &[Row] = &[
     Row::gauge(
         "ext_item_size",

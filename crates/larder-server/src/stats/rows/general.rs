@@ -69,7 +69,7 @@ pub(in crate::stats) const PROCESS: &[Row] = &[
     .metric("larder_cpu_seconds_total", &[("mode", "system")]),
 ];
 
-/// The result of the restart.
+/// The rows about the result of a restart.
 pub(in crate::stats) const RESTART: &[Row] = &[
     Row::text(
         "restart_state",

@@ -1,5 +1,5 @@
-//! Rows of `stats hotkeys` and `stats prefixes`, Larder's own: the keys and prefixes with the most requests. Keys
-//! are not exported as metrics, because clients choose them.
+//! Rows of `stats hotkeys` and `stats prefixes`, Larder's own: the keys and prefixes with the most requests. These rows
+//! are not metrics, because clients choose the keys.
 
 use crate::stats::row::{Row, Source, Value};
 use larder_operations::HotKey;

@@ -58,7 +58,7 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     ),
 ];
 
-/// The background removal of items, also on the general page.
+/// The rows about the background removal of items, which the general page has, too.
 pub(in crate::stats) const BACKGROUND: &[Row] = &[
     Row::counter(
         "crawler_reclaimed",

@@ -1,4 +1,5 @@
-//! Rows of `stats memory`, Larder's own: the uses of memory, and the reasons of removals.
+//! Rows of `stats memory`, Larder's own: the uses of memory, the removed items by reason, and the
+//! dropped tags.
 
 use super::general::{MEMORY, REMOVED};
 use crate::stats::row::Source::{Engine, Server};

@@ -1,4 +1,5 @@
-//! The rows of the statistics, one file per page.
+//! The rows of the statistics. A file has the rows of one page; `flash.rs` and `tls.rs` have those
+//! of one subject, `hot_keys.rs` those of two pages.
 
 pub(super) mod cluster;
 pub(super) mod conns;

@@ -19,12 +19,12 @@ pub(super) fn ask(server: &Server, lines: &str) -> String {
     text(server.ask(lines.as_bytes()))
 }
 
-/// Sends a request and reads until a line.
+/// Sends a request and reads until the reply ends with `last`.
 pub(super) fn exchange(stream: &mut TcpStream, request: &str, last: &str) -> String {
     exchange_any(stream, request, &[last])
 }
 
-/// Sends a request and reads until one of the lines.
+/// Sends a request and reads until the reply ends with one of `lasts`.
 pub(super) fn exchange_any(stream: &mut TcpStream, request: &str, lasts: &[&str]) -> String {
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
@@ -49,7 +49,7 @@ pub(super) fn stat(page: &str, name: &str) -> u64 {
     value(page, name).parse().unwrap()
 }
 
-/// The line with each number replaced by 0.
+/// The line with each sequence of digits replaced by 0.
 pub(super) fn format(line: &str) -> String {
     let mut format = line.replace(|c: char| c.is_ascii_digit(), "0");
     while format.contains("00") {

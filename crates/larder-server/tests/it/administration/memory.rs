@@ -76,7 +76,7 @@ fn removals_are_counted_by_reason() {
     assert_eq!(stat(&ask(&server, "stats\r\n"), "reclaimed"), 4);
 }
 
-/// Resident memory in MiB.
+/// The resident memory of the server in MiB.
 fn resident(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

@@ -25,7 +25,7 @@ fn hot(server: &Server, page: &str, name: &str) -> Vec<(String, f64)> {
 fn hot_keys_are_found_among_many_others() {
     let server = larderd(ENGINES[0], &["-D", "/"]);
     assert_eq!(ask(&server, "stats hotkeys\r\n"), "STAT samples 0\r\nEND\r\n");
-    // Four of ten requests: a lookup, a key among several, a store, and a large value.
+    // Four of ten requests are for one key: a lookup, a key among several, a store, and a large value.
     let large = "v".repeat(100_000);
     let mut requests = String::new();
     for n in 0..20_000 {
@@ -124,7 +124,7 @@ fn names(page: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Whether a name is in backticks in the table of differences, also by prefix: `ext_*`.
+/// Whether a name is in backticks in the table of differences, in full or by a prefix such as `ext_*`.
 fn is_documented(name: &str) -> bool {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/compatibility.md");
     let table = std::fs::read_to_string(file).unwrap();
@@ -205,14 +205,14 @@ fn states(asking: &mut TcpStream) -> Vec<String> {
     states
 }
 
-/// Connections with incomplete requests, and the connection that requests the page, have memcached's states.
+/// The connections have incomplete requests, except the one that requests the page.
 #[test]
 fn connections_have_the_states_of_memcached() {
     let options = ["-t", "1"];
     let servers = [Server::memcached(&options).unwrap(), larderd(ENGINES[0], &options)];
     let _begun = servers.each_ref().map(start_requests);
     let mut asking = servers.each_ref().map(Server::connect);
-    // The states agree after the requests have arrived.
+    // The states agree only after the requests have arrived.
     let (mut seen, mut times) = ([vec![], vec![]], 0);
     let begun = Instant::now();
     while times < 5 {

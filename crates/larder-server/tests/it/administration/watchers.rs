@@ -121,7 +121,8 @@ fn watchers_receive_deletions() {
     }
 }
 
-/// Stores more than twice 8 MiB; returns the first line of an eviction, without its numbers.
+/// Stores more than twice 8 MiB. Returns the first line of an eviction, with each number replaced
+/// by 0.
 fn first_eviction(server: &Server) -> String {
     let mut watcher = watch(server, "evictions");
     let kib = "x".repeat(1000);
@@ -210,7 +211,7 @@ fn watching_can_be_disabled_and_is_limited() {
     let watchers: Vec<TcpStream> = (0..20).map(|_| watch(&server, "")).collect();
     let refused = "WATCHER_TOO_MANY log watcher limit reached\r\n";
     assert_eq!(ask(&server, "watch\r\n"), refused);
-    // A connection has this state only after the poll that has sent the reply.
+    // A connection enters this state after the poll that sends the reply.
     wait_for("watchers in stats conns", || {
         ask(&server, "stats conns\r\n").matches(" conn_watch\r\n").count() == watchers.len()
     });

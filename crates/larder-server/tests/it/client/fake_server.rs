@@ -31,7 +31,7 @@ pub(super) fn with_tls(builder: AnyClientBuilder, tls: Tls) -> AnyClientBuilder 
     }
 }
 
-/// Trusts the CA in this directory, for `cache.test`.
+/// The TLS settings of a client that trusts the CA in this directory, for the name `cache.test`.
 pub(super) fn tls(scratch: &Scratch) -> Tls {
     Tls::new().ca_file(scratch.path("ca.pem")).server_name("cache.test")
 }
@@ -40,7 +40,7 @@ pub(super) fn patient(client: NewClient<'_>, port: u16, tls: Tls) -> AnyClient {
     with_tls(client(at(port)), tls).timeout(LONG).connect_timeout(LONG).build().unwrap()
 }
 
-/// A client whose calls end after a second.
+/// A client whose calls time out after a second.
 pub(super) fn hasty(client: NewClient<'_>, port: u16, tls: Tls) -> AnyClient {
     let builder = with_tls(client(at(port)), tls).timeout(Duration::from_secs(1));
     builder.connect_timeout(LONG).build().unwrap()
@@ -131,7 +131,7 @@ pub(super) fn right(line: &str) -> String {
     format!("VALUE {key} 0 {}\r\n{key}\r\nEND\r\n", key.len())
 }
 
-/// Closing with a linger time of 0 sends a reset.
+/// Makes closing the stream send a reset: the linger time is 0.
 pub(super) fn reset(stream: &TcpStream) {
     socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }

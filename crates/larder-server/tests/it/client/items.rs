@@ -1,4 +1,4 @@
-//! larder-client with larderd, also where items answer late, and with Debian's memcached.
+//! larder-client with larderd, with larderd over the delayed engine, and with Debian's memcached.
 
 use crate::any_client::{AnyClient, AnyClientBuilder, each_client};
 use crate::common::{self, Server};
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 fn connected(server: &Server, client: &dyn Fn(String) -> AnyClientBuilder) -> AnyClient {
-    // A busy machine is no fault of the client.
+    // The timeout is long, because the machine may be busy.
     client(format!("127.0.0.1:{}", server.port())).timeout(Duration::from_secs(60)).build().unwrap()
 }
 
@@ -112,7 +112,7 @@ fn numbers_and_expiries() {
         assert!(client.invalidate("long", 30).unwrap() && !client.invalidate("none", 30).unwrap());
         common::wait_for("the expiry", || client.get("short").unwrap().is_none());
         client.flush().unwrap();
-        // memcached flushes the items that were stored before the present second.
+        // memcached flushes only items that were stored before the current second.
         common::wait_for("the flush", || client.get("long").unwrap().is_none());
     });
 }
@@ -189,7 +189,7 @@ fn a_unix_socket() {
     });
 }
 
-/// Is set when this is dropped.
+/// A flag that is set when this is dropped.
 struct SetAtEnd<'f>(&'f AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
@@ -198,7 +198,7 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
-/// Each value says whose it is. The server is killed and comes back while threads ask it.
+/// Each value is its key. The server is killed and restarted while threads send requests.
 #[test]
 fn a_server_that_is_killed_and_comes_back() {
     each_client(|client| {
@@ -210,7 +210,7 @@ fn a_server_that_is_killed_and_comes_back() {
         let client = client(format!("127.0.0.1:{port}")).connections(4).build().unwrap();
         let (is_over, right) = (AtomicBool::new(false), AtomicU32::new(0));
         thread::scope(|scope| {
-            // Also if an assertion fails.
+            // The threads end even if an assertion fails.
             let _over = SetAtEnd(&is_over);
             for thread in 0..8 {
                 let (client, is_over, right) = (&client, &is_over, &right);
@@ -224,7 +224,7 @@ fn a_server_that_is_killed_and_comes_back() {
                         if client.set(&key, &key, 0).is_ok()
                             && let Ok(found) = client.get(&key)
                         {
-                            // It may have been killed in between.
+                            // The server may have been killed between the two calls.
                             assert!(found.is_none_or(|value| value == key));
                             right.fetch_add(1, Ordering::Relaxed);
                         }
@@ -357,19 +357,20 @@ fn another_caller_computes_if_one_panics() {
             let second = client.get_or_compute("k", lease(), || Ok::<_, ()>("2")).unwrap();
             assert!(first.join().is_err() && second == "2");
         });
-        // It had the right to store.
+        // The second caller had the right to store its value.
         assert_eq!(client.get("k").unwrap().unwrap(), "2");
         assert!(begun.elapsed() < Duration::from_secs(50), "no caller waits for a deadline");
     });
 }
 
-/// How many look-ups the server has answered.
+/// The number of lookups that the server has answered.
 fn look_ups(client: &AnyClient) -> String {
     let page = client.stats("").unwrap().remove(0).1;
     page.into_iter().find(|(name, _)| name == "cmd_get").unwrap().1
 }
 
-/// Waits until another caller has asked the server, and then a little, until that one has the answer.
+/// Waits until the server has answered a lookup of another caller, and then a little for that caller to receive the
+/// reply.
 fn wait_for_look_up(client: &AnyClient, before: &str) {
     common::wait_for("the other caller", || look_ups(client) != before);
     thread::sleep(Duration::from_millis(100));
@@ -390,7 +391,7 @@ fn an_old_value_is_there_while_one_caller_computes() {
         };
         assert_eq!(first.get_or_compute("k", lease(), compute).unwrap(), "2");
         assert_eq!(get(second, lease(), "none"), "2");
-        // With less than 2000 s left one caller computes the next value early.
+        // Because less than 2000 s are left, one caller computes the next value early.
         let early = lease().early(2000);
         let compute = || {
             assert_eq!(get(first, early, "none"), "2");
@@ -399,7 +400,7 @@ fn an_old_value_is_there_while_one_caller_computes() {
         };
         assert_eq!(second.get_or_compute("k", early, compute).unwrap(), "3");
         assert_eq!(get(first, lease(), "none"), "3");
-        // It is fresh for a second, and there for longer.
+        // A value with this lease is fresh for a second, and kept for longer.
         assert_eq!(get(first, Lease::ttl(1).stale(1000), "none"), "3", "it has a longer expiry");
         first.delete("k").unwrap();
         let stale = Lease::ttl(1).stale(1000);
@@ -432,7 +433,8 @@ fn what_was_computed_before_a_change_is_not_stored() {
     });
 }
 
-/// On Tokio: a caller takes over from one whose future is dropped, and an old value is enough while a task computes.
+/// With Tokio, a second caller takes over when the future of the first one is dropped, and callers get the old value
+/// while a task computes the new one.
 #[test]
 fn futures_that_are_dropped_and_tasks_in_the_background() {
     each_client(|client| {
@@ -479,7 +481,7 @@ fn futures_that_are_dropped_and_tasks_in_the_background() {
     });
 }
 
-/// A value of a type is stored with flags, and one that can't be read is computed again.
+/// A typed value is stored with the flags of its convention, and a value that cannot be decoded is computed again.
 #[test]
 fn values_of_a_type() {
     each_client(|client| {
@@ -509,7 +511,7 @@ fn values_of_a_type() {
                     numbers.set("n", &7, 60).await.unwrap();
                     let compute = async || Ok::<_, ()>("seven".to_owned());
                     let texts = cache.typed::<String, _>(Convention::Dalli);
-                    // A future that can be sent to another thread.
+                    // The future can be sent to another thread.
                     let computed = tokio::spawn(async move {
                         texts.get_or_compute("n", lease(), compute).await.unwrap()
                     });

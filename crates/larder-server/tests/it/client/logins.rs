@@ -12,7 +12,7 @@ use std::thread;
 
 const PASSWORDS: &str = "ann:first\nbob:seco:nd";
 
-/// larderd and memcached with logins.
+/// Starts larderd and memcached with required logins.
 fn with_logins() -> [(Scratch, Server); 2] {
     let scratch = || {
         let scratch = Scratch::new("client-logins");
@@ -61,7 +61,7 @@ fn a_refused_login_is_a_distinct_error_without_the_password() {
         each_client(|client| {
             for (user, password) in [("ann", "hush-hush"), ("eve", "hush-hush"), ("bob", "seco")] {
                 let client = logged_in(client, server.port(), user, password).unwrap();
-                // Repeat more often than the limit of the circuit breaker.
+                // Repeat the call more often than the circuit breaker would tolerate faults.
                 for _ in 0..7 {
                     let error = client.set("k", "1", 0).unwrap_err();
                     assert!(matches!(error.kind(), ErrorKind::Login(_)), "{error:?}");

@@ -67,14 +67,14 @@ fn what_is_not_tls_is_said_to_be_none() {
             let error = patient(client, port, tls(&scratch)).set("k", "1", 0).unwrap_err();
             assert!(reason(&error).contains(expected), "{error}");
         }
-        // And the other way round.
+        // A client without TLS fails at a server with TLS, too.
         let secure = Secure::start("client-plain", &[], "");
         let plain = client(at(secure.server.port())).build().unwrap();
         assert!(plain.get("k").unwrap_err().is_fault());
     });
 }
 
-/// A proxy resets the first connection after so many of the server's bytes, wherever that is.
+/// A proxy resets the first connection after a number of the server's bytes, at different offsets of a record.
 #[test]
 fn a_reset_in_the_middle_of_a_record_is_an_error_and_the_next_call_has_a_new_connection() {
     let secure = Secure::start("client-cut", &[], "");
@@ -101,7 +101,7 @@ fn a_reset_in_the_middle_of_a_record_is_an_error_and_the_next_call_has_a_new_con
             }));
             let client = patient(client, proxy.port, tls(scratch));
             match client.get("key") {
-                // The whole of it came before.
+                // The whole reply arrived before the reset.
                 Ok(found) => assert_eq!(found.unwrap(), value),
                 Err(error) => {
                     assert!(error.is_fault() && !error.is_ambiguous(), "{error}");
@@ -119,7 +119,7 @@ fn a_connection_on_which_the_server_says_what_nobody_asked_for_is_not_used_again
     each_client(|client| {
         for unasked in ["END\r\n", "VALUE b 0 1\r\nx\r\nEND\r\n"] {
             let scratch = Scratch::new("client-unasked");
-            // Even: it is the client's turn.
+            // An even number: the client continues. An odd number: the server continues.
             let turns: Arc<AtomicU64> = Arc::default();
             let turn = Arc::clone(&turns);
             let server = Fake::with_tls(&scratch, move |_, _, line, stream| {
@@ -146,7 +146,7 @@ fn what_tls_has_to_say_is_no_reason_to_close_a_connection_but_its_end_is() {
         let scratch = Scratch::new("client-quiet");
         let server = Fake::with_tls(&scratch, |connection, number, line, stream| {
             stream.write_all(right(line).as_bytes()).unwrap();
-            // Keys are changed, which the client answers.
+            // The client answers a change of keys with its own.
             stream.conn.refresh_traffic_keys().unwrap();
             stream.flush().unwrap();
             if connection == 0 && number == 9 {
@@ -177,7 +177,7 @@ fn deadlines_are_kept_after_the_handshake() {
         let server = Fake::with_tls(&scratch, |_, number, line, stream| {
             match number {
                 0 => stream.write_all(right(line).as_bytes()).unwrap(),
-                // A byte at a time.
+                // Send the value one byte at a time.
                 1 => {
                     let announced = stream.write_all(b"VALUE a 0 1000000\r\n");
                     let dripped = |_| {
@@ -202,7 +202,7 @@ fn deadlines_are_kept_after_the_handshake() {
     });
 }
 
-/// A request of which the end was not sent never reaches the server, also when the connection is closed.
+/// A request whose end was not sent is never completed, even when the connection is closed.
 #[test]
 fn a_request_that_is_given_up_before_its_end_is_not_completed() {
     each_client(|client| {
@@ -226,7 +226,7 @@ fn a_request_that_is_given_up_before_its_end_is_not_completed() {
     });
 }
 
-/// Counts waits, and fails after a given number of them.
+/// Counts waits. With `left`, interrupts the waits after that many.
 #[derive(Debug, Default)]
 struct Counting {
     waits: AtomicU64,
@@ -266,7 +266,7 @@ fn a_waiter_decides_how_threads_wait_in_the_handshake_and_afterwards() {
     let silent = Fake::start(Arc::new(|_, mut stream: TcpStream| {
         drop(stream.read_to_end(&mut Vec::new()));
     }));
-    // The second wait is for the handshake, if not the first.
+    // The first or the second wait is for the handshake.
     for left in 0..2 {
         let waiter = Arc::new(Counting { left: Some(left), ..Counting::default() });
         let error = client(silent.port, &waiter).get("k").unwrap_err();

@@ -32,17 +32,17 @@ impl Server {
         Self::larderd_with(options, &[])
     }
 
-    /// The same with these variables in its environment.
+    /// [`Self::larderd`] with these variables in the environment.
     pub fn larderd_with(options: &[&str], environment: &[(&str, &str)]) -> Self {
         Self::start(env!("CARGO_BIN_EXE_larderd"), options, environment)
     }
 
-    /// Debian's memcached; `None` if it is not installed.
+    /// Starts Debian's memcached like [`Self::larderd`]; `None` if it is not installed.
     pub fn memcached(options: &[&str]) -> Option<Self> {
         Self::memcached_with(options, &[])
     }
 
-    /// The same with these variables in its environment.
+    /// [`Self::memcached`] with these variables in the environment.
     pub fn memcached_with(options: &[&str], environment: &[(&str, &str)]) -> Option<Self> {
         let found = Command::new("memcached").arg("-V").output().is_ok();
         let options = [&["-u", "root", "-U", "0"], options].concat();
@@ -61,13 +61,13 @@ impl Server {
         server
     }
 
-    /// Starts any command that serves or fails.
+    /// Starts a command, without waiting until it serves. Its standard error goes to the file `said`.
     pub fn spawn(scratch: Scratch, command: &mut Command) -> Self {
         let said = std::fs::File::create(scratch.path("said")).unwrap();
         Self::spawn_saying(scratch, command, said.into())
     }
 
-    /// Starts any command with the given standard error.
+    /// Starts a command with the given standard error, without waiting until it serves.
     pub fn spawn_saying(scratch: Scratch, command: &mut Command, said: Stdio) -> Self {
         // The server chooses its port and writes the port file: a port that the test chooses may be taken before
         // the server binds it.
@@ -111,7 +111,7 @@ impl Server {
         String::from_utf8(self.ask(text.as_bytes())).unwrap()
     }
 
-    /// The standard error so far.
+    /// The standard error so far, if the server writes it to the file `said`.
     pub fn said(&self) -> String {
         self.scratch.read("said")
     }
@@ -151,7 +151,7 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Waits until a condition holds.
+/// Waits until a condition holds. Panics with the message `no {what}` after [`TIMEOUT`].
 pub fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_there() {
@@ -196,7 +196,7 @@ pub fn stat<'p>(page: &'p str, name: &str) -> &'p str {
     found.unwrap_or_else(|| panic!("no {name} in {page}"))
 }
 
-/// A line of a file of `/proc` about a process.
+/// The rest of the line that starts with `name` in a file of `/proc` about a process.
 pub fn of_process(pid: Pid, file: &str, name: &str) -> String {
     let text =
         std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join(file)).unwrap();
@@ -204,7 +204,7 @@ pub fn of_process(pid: Pid, file: &str, name: &str) -> String {
     line.unwrap_or_else(|| panic!("no {name} in {text}")).trim().to_owned()
 }
 
-/// Reads once. A pause of the machine interrupts the read of a socket with a timeout.
+/// Reads once, and retries an interrupted read: a pause of the machine interrupts the read of a socket with a timeout.
 #[allow(dead_code, reason = "not every test program calls it")]
 pub fn read_some(stream: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     loop {

@@ -57,7 +57,7 @@ impl Authority {
 /// A client's side of a connection.
 pub type Client = StreamOwned<ClientConnection, TcpStream>;
 
-/// larderd under `-Z`, with files `chain.pem`, `key.pem` and `ca.pem` in its scratch directory.
+/// larderd or memcached with `-Z`, with the files `chain.pem`, `key.pem` and `ca.pem` in its scratch directory.
 pub struct Secure {
     pub server: Server,
     pub authority: Authority,
@@ -88,7 +88,7 @@ impl Secure {
         Self { server: Server::spawn(scratch, &mut command), authority }
     }
 
-    /// The ports that it listens on, in the order of its command line.
+    /// All bound ports, in the order of the command line.
     pub fn ports(&self) -> Vec<u16> {
         self.server.ports()
     }

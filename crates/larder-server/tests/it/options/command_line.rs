@@ -12,7 +12,7 @@ fn asked(options: &[&str], request: &str) -> String {
     String::from_utf8(Server::larderd(&all).ask(request.as_bytes())).unwrap()
 }
 
-/// larderd with these options alone.
+/// Starts larderd with only these options.
 fn run(options: &[&str]) -> Server {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
     Server::spawn(Scratch::new("options"), command.args(options))
@@ -83,7 +83,7 @@ fn a_listener_can_have_its_own_dialect() {
         [b"mn\r\n".as_slice(), &version].map(|request| !ask((host, port), request).is_empty())
     };
     let spoken: Vec<[bool; 2]> = ports.lines().map(spoken).collect();
-    // The first listener has no dialect of its own.
+    // The entry of the first listener has no dialect.
     assert_eq!(spoken, [[true, false], [true, false], [false, true], [true, true]]);
 }
 

@@ -15,7 +15,7 @@ const OPTIONS: &str = "
     -S --enable-sasl -F --disable-flush-all -X --disable-dumping -W --disable-watch -Y --auth-file
     -e --memory-file -Z --enable-ssl -o --extended -N --napi_ids";
 
-/// Its extended options.
+/// memcached 1.6.45's extended options.
 const EXTENDED: &str = "
     maxconns_fast no_maxconns_fast hashpower no_hashexpand tail_repair_time hash_algorithm
     lru_crawler no_lru_crawler lru_crawler_sleep lru_crawler_tocrawl lru_maintainer
@@ -106,7 +106,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("proxyuser", "watch proxyuser"),
 ];
 
-/// Its binary requests: opcode, name, and how long extras, key and value are.
+/// memcached 1.6.45's binary requests: opcode, name, and the lengths of extras, key and value in bytes.
 const BINARY: &[(u8, &str, [usize; 3])] = &[
     (0x00, "get", [0, 1, 0]),
     (0x01, "set", [8, 1, 1]),
@@ -197,7 +197,7 @@ fn every_command_of_memcached_is_answered_or_documented() {
     assert!(refused.iter().all(known), "no such command is tried: {refused:?}");
 }
 
-/// A binary request with nothing but the right lengths in it, and a noop.
+/// A binary request with extras, key and value of these lengths and arbitrary content, followed by a noop.
 fn binary(opcode: u8, [extras, key, value]: [usize; 3]) -> Vec<u8> {
     let len = |len: usize| u8::try_from(len).unwrap();
     let mut bytes = vec![0x80, opcode, 0, len(key), len(extras), 0, 0, 0];
@@ -210,7 +210,7 @@ fn binary(opcode: u8, [extras, key, value]: [usize; 3]) -> Vec<u8> {
     bytes
 }
 
-/// Status of the first answer.
+/// The status of the first reply; `None` without a reply.
 fn status(server: &Server, request: &[u8]) -> Option<u16> {
     let answer = server.ask(request);
     Some(u16::from_be_bytes([*answer.get(6)?, *answer.get(7)?]))
@@ -355,14 +355,14 @@ const NEW_STATISTICS: &str = "
     ssl_new_sessions ssl_handshake_errors ssl_proto_errors time_since_server_cert_refresh
     rejected_connections idle_kicks";
 
-/// Names of a page of statistics.
+/// The names on a page of statistics.
 fn names(server: &Server, page: &str) -> Vec<String> {
     let answer = String::from_utf8(server.ask(format!("{page}\r\n").as_bytes())).unwrap();
     let lines = answer.lines().filter_map(|line| line.strip_prefix("STAT "));
     lines.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
 }
 
-/// The row of a page's statistic.
+/// The row of the statistic `name` on a page.
 fn row(page: &str, name: &str) -> &'static Row {
     let page = PAGES.into_iter().find(|known| known.name == page).unwrap();
     page.rows().find(|row| row.name == name).unwrap_or_else(|| panic!("{name} has no row"))

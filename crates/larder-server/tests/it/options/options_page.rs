@@ -62,7 +62,8 @@ fn sections(help: &str) -> [Vec<Section>; 2] {
     [of_options, of_extended]
 }
 
-/// The text of a heading: a line that starts with a letter and ends with a colon.
+/// The text of a heading, which starts with a capital letter and ends with a colon; `None` for
+/// other lines.
 fn heading(line: &str) -> Option<String> {
     let starts = line.starts_with(|first: char| first.is_ascii_uppercase());
     line.strip_suffix(':').filter(|_| starts).map(str::to_owned)

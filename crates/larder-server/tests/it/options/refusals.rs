@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// larderd with these options alone, with `scratch` as its directory.
+/// Starts larderd with one thread and these options, with `scratch` as its directory.
 fn start(scratch: Scratch, options: &[&str]) -> Server {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
     command.current_dir(scratch.path("")).args(["-t", "1"]).args(options).stdin(Stdio::null());
@@ -153,7 +153,7 @@ fn a_clients_certificate_of_version_1_is_refused_and_the_log_has_the_remedy() {
     watcher.read_exact(&mut [0; 4]).unwrap();
     issue_version_1(scratch, &secure.authority);
     let address = format!("127.0.0.1:{}", secure.server.port());
-    // The error of rustls does not contain the version.
+    // openssl sends a client certificate of version 1.
     let output = Command::new("openssl")
         .args(["s_client", "-connect", &address, "-cert", "v1.pem", "-key", "v1.key", "-ign_eof"])
         .current_dir(scratch.path(""))
@@ -185,7 +185,7 @@ fn printed(options: &[&str]) -> (Server, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
     command.args(["-l", "127.0.0.1", "-p", "-1"]).args(options);
     let mut server = Server::spawn_saying(scratch, &mut command, terminal.slave.into());
-    // The server has the other end open, too.
+    // The command has the other end of the terminal open.
     drop(command);
     assert_eq!(server.ask_text("mn\r\n"), "MN\r\n");
     server.signal(Signal::SIGTERM);

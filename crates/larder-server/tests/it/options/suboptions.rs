@@ -275,7 +275,8 @@ fn a_connection_beyond_the_limit_waits_without_maxconns_fast() {
         assert!(matches!(waits, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{waits}");
         let stats = page(&mut first, "stats\r\n");
         assert_eq!(stat(&stats, "accepting_conns"), "0");
-        // Each time round it has rested once, or more often: the third may be the last one, too.
+        // The gate has closed at least once in each iteration. It may close again when `third` is admitted as the last
+        // one that fits.
         assert!(stat(&stats, "listen_disabled_num").parse::<u64>().unwrap() >= times, "{stats}");
         assert!(!stats.contains("rejected_connections"));
         drop(second);
@@ -304,7 +305,7 @@ fn only_idle_connections_are_closed() {
     let begun = Instant::now();
     while !ended.is_finished() || begun.elapsed() < Duration::from_secs(6) {
         exchange(&mut busy, "mn\r\n", "MN\r\n");
-        // The interval of the requests of the busy connection.
+        // The pause between requests of the busy connection.
         std::thread::sleep(Duration::from_millis(50));
         assert!(begun.elapsed() < TIMEOUT, "it is still open");
     }
@@ -335,8 +336,8 @@ const HELD_MAX: usize = 1 << 20;
 /// The memory that connections may hold until the marked connections are closed.
 const HELD_FOR_NOW_MAX: usize = HELD_MAX / 2 * 3;
 
-/// Whether the server has closed a connection because of the buffer limit: the one that needed more memory, or a
-/// stalled one.
+/// Whether the server has closed a connection because of the buffer limit: either the connection that needed more
+/// memory, or a stalled one.
 fn is_one_refused(server: &Server) -> bool {
     // The server may also close the connection that requests the statistics.
     let stats = server.ask_text("stats\r\n").replace('\r', "");

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
-/// A background process that ends with the test.
+/// A background process. Dropping it kills the process.
 struct Background(Pid);
 
 impl Drop for Background {
@@ -116,7 +116,7 @@ fn root_becomes_another_user_with_that_users_groups() {
     assert_eq!(ids("CapEff:").trim_start_matches('0'), "");
 }
 
-/// The mode of `-a` then refers to the group of the user of `-u`.
+/// The socket's group is that of the user of `-u`, so the mode of `-a` can admit this group.
 #[test]
 fn a_unix_socket_belongs_to_the_user_of_u() {
     if !geteuid().is_root() {

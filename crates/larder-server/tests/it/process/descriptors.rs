@@ -8,10 +8,10 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-/// A user that cannot raise the hard limit.
+/// The ID of a user that cannot raise the hard limit.
 const NOBODY: u32 = 65_534;
 
-/// larderd as an unprivileged user with a limit of `files` open files.
+/// The command of larderd with a limit of `files` open files, as an unprivileged user.
 fn limited(files: u32, options: &str) -> Command {
     let mut command = Command::new("sh");
     let larderd = env!("CARGO_BIN_EXE_larderd");

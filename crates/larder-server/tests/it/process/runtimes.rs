@@ -48,8 +48,8 @@ fn an_unknown_runtime_is_refused() {
     assert!(common::stderr(&output).contains("tokio-multi-thread"), "{output:?}");
 }
 
-/// Each thread has its own open segments. Maintenance must reach all of them, although clients only request the number
-/// of items.
+/// Each thread has its own open segments. Maintenance must reach the segments of all threads, although clients only
+/// request a crawl and the number of items.
 #[test]
 fn expired_items_are_removed_without_requests() {
     each(&["-t", "3"], |server, what| {
@@ -62,7 +62,7 @@ fn expired_items_are_removed_without_requests() {
         // Items expire after a second and a tick of the server's clock.
         std::thread::sleep(Duration::from_millis(2100));
         assert_eq!(server.ask(b"lru_crawler crawl all\r\n"), b"OK\r\n");
-        // Moka keeps a few until its next maintenance.
+        // Moka keeps a few expired items until its next maintenance.
         wait_for(what, || number(server, "curr_items") < 30);
     });
 }
@@ -205,7 +205,7 @@ fn idle_connections_are_closed() {
     });
 }
 
-/// Longer than the three seconds after which a thread counts as stalled.
+/// The test takes longer than the three seconds after which a thread counts as stalled.
 #[test]
 fn idle_threads_keep_notifying_the_watchdog() {
     std::thread::scope(|scope| {

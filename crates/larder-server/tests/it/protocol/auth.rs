@@ -237,7 +237,7 @@ fn sighup_reloads_the_sasl_passwords() {
     assert_eq!(log_in("first"), "[32]");
 }
 
-/// Repeats a request until the expected reply: a signal takes effect later.
+/// Repeats a request until the expected reply, because a signal takes effect with a delay.
 fn until(expected: &str, mut ask: impl FnMut() -> String) {
     wait_for(expected, || ask() == expected);
 }
@@ -327,9 +327,9 @@ fn connect(socket: &Path) -> UnixStream {
     stream
 }
 
-/// Requests that both versions of memcached parse alike. 1.6.18 answers lines under six bytes, where 1.6.45 closes the
-/// connection; it ends a password at a space, and accepts leading spaces and lines of any length. Each request waits for
-/// the previous reply, which memcached loses otherwise.
+/// The requests are those that both versions of memcached parse alike. 1.6.18 answers lines under six bytes, where
+/// 1.6.45 closes the connection; 1.6.18 also ends a password at a space, and accepts leading spaces and lines of any
+/// length. Each request waits for the previous reply, because memcached would otherwise lose that reply.
 #[test]
 fn text_logins_get_the_replies_of_memcached() {
     let scratch = Scratch::new("same-text");
@@ -383,7 +383,8 @@ fn text_logins_get_the_replies_of_memcached() {
     assert_eq!(counts(&larderd), counts(&memcached));
 }
 
-/// A fake saslauthd for Debian's memcached. A request has four strings with length prefixes; the reply is `OK` or `NO`.
+/// Starts a fake saslauthd for Debian's memcached. A request has four strings with length prefixes; the reply is `OK`
+/// or `NO`.
 fn answer_for_saslauthd(socket: &Path) {
     let listener = UnixListener::bind(socket).unwrap();
     std::thread::spawn(move || {

@@ -25,7 +25,7 @@ trait Running {
 
     fn connect(&self) -> Self::Peer;
 
-    /// The reply on a new connection.
+    /// Sends requests on a new connection, and returns the replies.
     fn ask(&self, requests: &str) -> String;
 }
 
@@ -182,7 +182,7 @@ fn larderd_over_tls() {
     });
 }
 
-/// The checker must reject wrong replies.
+/// Checks the cases themselves: memcached must give the expected replies.
 #[test]
 fn memcached() {
     let server = Server::memcached(&["-t", "1"]).expect("memcached; scripts/test installs it");

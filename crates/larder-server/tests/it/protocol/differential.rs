@@ -229,7 +229,7 @@ fn compare(seed: u64, rounds: usize, options: &[&str], generate: impl Fn(&mut Ra
     }
 }
 
-/// The first difference between the replies.
+/// Describes the first difference between the replies; `None` if they are equal.
 fn difference(memcached: &Server, larderd: &Server, request: &[u8]) -> Option<String> {
     let [expected, got] = [memcached, larderd].map(|server| without_cas(&server.ask(request)));
     let expected = as_larder(&expected);
@@ -287,7 +287,7 @@ fn without_binary_cas(mut answers: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The expected reply of Larder for memcached's reply `expected`.
+/// The expected replies of Larder, given memcached's replies `expected`.
 fn as_larder(expected: &[u8]) -> Vec<u8> {
     KNOWN.iter().fold(expected.to_vec(), |bytes, (memcached, larder, _reason)| {
         assert_eq!(memcached.len(), larder.len(), "else lengths in binary answers are off");
@@ -329,7 +329,8 @@ fn binary_answers_are_memcacheds() {
     compare(3, 400, &[], frames);
 }
 
-/// `scripts/test-runtimes` runs all other tests under each runtime and over the delayed engine.
+/// This is a short comparison: `scripts/test-runtimes` runs the other tests under each runtime and over the delayed
+/// engine.
 #[test]
 fn each_runtime_answers_over_each_engine() {
     for runtime in RUNTIMES {

@@ -19,7 +19,7 @@ fn read(stream: &mut impl Read, expected: &str) {
     assert_eq!(String::from_utf8_lossy(&answer), expected);
 }
 
-/// The result of one request.
+/// Sends one request, and returns its reply.
 fn ask_once(client: &mut Client) -> io::Result<String> {
     client.write_all(b"mn\r\n")?;
     let mut answer = [0; 4];
@@ -235,7 +235,7 @@ fn statistics_of_tls_have_memcacheds_names() {
         let lines = page.lines().filter_map(|line| line.strip_prefix("STAT "));
         lines
             .filter(|line| line.contains("ssl_") || line.contains("cert"))
-            // Only settings have the same values.
+            // Only the values of settings are compared; of the other statistics, the names are.
             .map(|line| if page.contains("STAT pid") { first(line) } else { line.to_owned() })
             .collect()
     };
@@ -391,7 +391,7 @@ fn new_sessions_are_counted_once_and_resumed_ones_are_not() {
 fn a_slow_handshake_times_out_and_blocks_no_other_client() {
     let secure = Secure::start("slow", &["-l", "notls:127.0.0.1"], "ssl_handshake_timeout=4");
     let port = secure.server.port();
-    // A session without a connection, because the server would count the end of one.
+    // Create the hello without a connection, because the server would count the end of a connection as an error.
     let name = ServerName::try_from("cache.test").unwrap();
     let mut conn = ClientConnection::new(Arc::new(secure.client_config()), name).unwrap();
     let mut hello = Vec::new();
@@ -408,7 +408,7 @@ fn a_slow_handshake_times_out_and_blocks_no_other_client() {
     assert_eq!(ask_once(&mut good).unwrap(), "MN\r\n");
     for mut stream in slow {
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        // The reply to a complete hello arrives first.
+        // The reply to the complete hello arrives before the end of the stream.
         stream.read_to_end(&mut Vec::new()).unwrap();
     }
     assert_eq!(ask_once(&mut good).unwrap(), "MN\r\n", "it has had its handshake");
@@ -434,7 +434,7 @@ fn invalid_input_closes_only_its_own_connection() {
     }
     assert_eq!(ask_once(&mut good).unwrap(), "MN\r\n");
     assert_eq!(count(&secure, "ssl_handshake_errors"), before + 6);
-    // After a handshake, the error is a different one.
+    // An error after the handshake has its own count.
     good.sock.write_all(b"\x17\x03\x03\x00\x20").unwrap();
     good.sock.write_all(&[9; 32]).unwrap();
     assert!(good.read(&mut [0; 1]).is_err(), "an alert");

@@ -6,7 +6,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
-/// A client with one socket.
+/// A client with one connected socket.
 struct Client {
     socket: UdpSocket,
     next_id: u16,
@@ -79,7 +79,7 @@ fn larderd(name: &str, options: &[&str]) -> Server {
     start(env!("CARGO_BIN_EXE_larderd"), name, options)
 }
 
-/// The requests, after stores of their items.
+/// The requests of the comparison, which start with stores of their items.
 fn cases() -> Vec<Vec<u8>> {
     let big = "b".repeat(3000);
     let huge = "h".repeat(60_000);
@@ -161,7 +161,7 @@ fn frames_are_parsed_like_in_memcached() {
     }
 }
 
-/// memcached would treat the next datagram as the rest of the value.
+/// memcached differs: it treats the next datagram as the rest of the value.
 #[test]
 fn half_a_request_is_dropped_with_its_datagram() {
     let server = larderd("halves", &[]);

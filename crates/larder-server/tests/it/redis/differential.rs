@@ -10,7 +10,8 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The number of times that a round may differ: a change of the second causes a difference.
+/// The number of attempts for a round with different replies. A change of the second during a round causes a
+/// difference.
 const ATTEMPTS: usize = 3;
 
 /// Debian's redis-server. Dropping it ends the process.
@@ -20,7 +21,7 @@ struct Redis {
 }
 
 impl Redis {
-    /// Starts it; `None` if it is not installed.
+    /// Starts redis-server; `None` if it is not installed.
     fn start() -> Option<Self> {
         Command::new("redis-server").arg("--version").output().ok()?;
         let scratch = Scratch::new("redis");
@@ -275,7 +276,7 @@ fn write(words: &[String], out: &mut Vec<u8>) {
     }
 }
 
-/// A pipeline of requests from the same state.
+/// A pipeline of requests. It flushes first, so that rounds do not depend on each other.
 fn pipeline(random: &mut Random, resp3: bool) -> Vec<u8> {
     let mut out = b"FLUSHALL\r\n".to_vec();
     let words_of = |random: &mut Random, out: &mut Vec<u8>| match random.below(40) {
@@ -325,7 +326,7 @@ fn await_start_of_second() {
     wait_for("the next second", || (100..400).contains(&millis()));
 }
 
-/// The first difference between the replies.
+/// Describes the first difference between the replies; `None` if they are equal.
 fn difference(expected: &[u8], got: &[u8], request: &[u8]) -> Option<String> {
     let [expected, got] = [expected, got].map(after_hello);
     if expected == got {
@@ -341,7 +342,7 @@ fn difference(expected: &[u8], got: &[u8], request: &[u8]) -> Option<String> {
     Some(format!("byte {at}\nredis:   {theirs}\nlarderd: {ours}\nrequest: {request}"))
 }
 
-/// The replies after that of `HELLO`.
+/// The replies after those to `HELLO` and `ECHO begin`.
 fn after_hello(answers: &[u8]) -> String {
     let text = String::from_utf8_lossy(answers).into_owned();
     text.split_once("$5\r\nbegin\r\n").expect("the server answers").1.to_owned()
@@ -390,7 +391,7 @@ fn all_databases_share_the_same_items() {
     assert_eq!(databases, "*2\r\n$9\r\ndatabases\r\n$1\r\n2\r\n");
 }
 
-/// The strings of a reply.
+/// The bulk strings of a reply.
 fn bulks(answer: &str) -> Vec<String> {
     let lines: Vec<&str> = answer.split("\r\n").collect();
     let heads = lines.iter().enumerate().filter(|(_, line)| line.starts_with('$'));

@@ -26,7 +26,7 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// The reply until the server closes the connection.
+/// Sends a request and reads until the server closes the connection.
 fn send(server: &Server, request: &[u8]) -> String {
     let mut stream = connect(server);
     // The server may refuse the request before all of it is sent.
@@ -36,7 +36,7 @@ fn send(server: &Server, request: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Head and body of the reply to a GET with this `Accept`.
+/// The head in lower case, and the body, of the reply to a GET with this `Accept`.
 fn get(server: &Server, accept: &str) -> (String, String) {
     let request = format!("GET /metrics HTTP/1.1\r\nHost: larder\r\nAccept: {accept}\r\n\r\n");
     let answer = send(server, request.as_bytes());
@@ -190,7 +190,7 @@ fn only_get_requests_for_metrics_are_answered() {
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
 }
 
-/// The names of a server's threads, and the number of waits of each.
+/// The names of a server's threads, and the number of voluntary context switches of each.
 fn threads(server: &Server) -> BTreeMap<String, u64> {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
     let threads = tasks.map(|task| {
@@ -235,7 +235,8 @@ fn open_files(server: &Server) -> usize {
     fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count()
 }
 
-/// More connections than the limit: they send nothing, half a head or invalid data, or do not read.
+/// There are more connections than the limit allows. They send nothing, half a head or invalid
+/// data, or do not read.
 #[test]
 fn slow_and_invalid_peers_disturb_neither_scrapes_nor_the_cache() {
     let server = larderd();
@@ -262,7 +263,7 @@ fn slow_and_invalid_peers_disturb_neither_scrapes_nor_the_cache() {
     // The server closes all of them within the timeout.
     wait_for("end of the connections", || open_files(&server) <= before);
     for mut peer in peers {
-        // A reply, an end or a reset is fine, but not a timeout.
+        // Reading ends after a reply, at the end of the stream or with a reset.
         let mut bytes = [0; 16 << 10];
         while matches!(read_some(&mut peer, &mut bytes), Ok(len) if len > 0) {}
     }

@@ -17,8 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The prefixes of process metrics in Prometheus client libraries.
+/// The prefix of process metrics in Prometheus client libraries.
 const PROCESS: &str = "process_";
+/// The prefix of Larder's other metrics.
 const PREFIX: &str = "larder_";
 
 fn root() -> PathBuf {
@@ -90,7 +91,7 @@ fn names_of_metrics_follow_the_conventions_of_prometheus() {
     }
 }
 
-/// Rows of one metric are of one kind and have the same labels, each with other values.
+/// Rows of one metric have the same kind, unit and label names, and different label values.
 #[test]
 fn a_metric_has_each_set_of_labels_once() {
     let mut seen = BTreeSet::new();
@@ -105,7 +106,7 @@ fn a_metric_has_each_set_of_labels_once() {
     assert!(seen.len() > 50, "{}", seen.len());
 }
 
-/// Sources of the crates, without their tests.
+/// The text of the sources in all `crates/*/src`.
 fn sources() -> String {
     let mut folders = vec![];
     for entry in fs::read_dir(root().join("crates")).unwrap() {
@@ -125,7 +126,7 @@ fn sources() -> String {
     text
 }
 
-/// A counter that no code raises must be a constant, and a counter that no row shows must be removed.
+/// A statistic whose counter no code raises must be a constant, and a counter that no row shows must be removed.
 #[test]
 fn every_counter_is_raised_and_shown() {
     let (thread, class) = (ThreadCounters::default(), ClassCounters::default());
