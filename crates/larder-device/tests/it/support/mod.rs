@@ -22,7 +22,8 @@ pub(crate) struct Buffer {
     len: usize,
 }
 
-// SAFETY: one read or write at a time uses the bytes, or the test after it has ended.
+// SAFETY: only one read or write at a time uses the bytes. The test uses them only after it has
+// ended.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -56,12 +57,12 @@ impl Buffer {
     }
 
     pub(crate) fn write(&self, device: &dyn Device, offset: u64) -> io::Result<()> {
-        // SAFETY: these are the buffer's bytes.
+        // SAFETY: the buffer has `len` initialised bytes.
         unsafe { device.write(offset, self.pointer(), self.len) }
     }
 
     pub(crate) fn read(&self, device: &dyn Device, offset: u64) -> io::Result<()> {
-        // SAFETY: these are the buffer's bytes, which no other thread uses.
+        // SAFETY: the buffer has `len` bytes, which no other thread uses.
         unsafe { device.read(offset, self.pointer(), self.len) }
     }
 }
@@ -111,7 +112,8 @@ unsafe impl Target for Read {
     }
 }
 
-/// A folder on a file system that is not in memory.
+/// A temporary folder next to the build, where file systems in memory, which may refuse direct I/O,
+/// are unusual.
 pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
