@@ -29,8 +29,9 @@ impl InsertOptions {
 
     /// Makes the item expire after `ttl`.
     ///
-    /// Items expire at whole seconds of the cache's clock: up to a second before `ttl` has passed.
-    /// A `ttl` of less than a second ends with the current second, which may be later.
+    /// Items expire at whole seconds of the cache's clock, up to a second before `ttl` has passed.
+    /// With a `ttl` of less than a second, the item expires at the end of the current second, which
+    /// may be later.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
@@ -46,8 +47,8 @@ impl InsertOptions {
     }
 }
 
-/// A value and its options: the result of a maker of [`crate::Cache::get_or_insert_with`]. Values
-/// convert to it, and so do pairs of a value and [`InsertOptions`].
+/// A value and its options: the result of a maker of [`crate::Cache::get_or_insert_with`]. A value
+/// converts to an insertion without options, and so does a pair of a value and [`InsertOptions`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Insertion {
     pub(crate) value: Bytes,
