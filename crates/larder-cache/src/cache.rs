@@ -95,7 +95,8 @@ impl Cache {
         self.core.claim().remove(key.as_ref())
     }
 
-    /// The value under `key`. If there is none, calls `make` and stores its value.
+    /// Returns the value under `key`. If there is none, calls `make`, and stores and returns the
+    /// value that it makes.
     ///
     /// ```
     /// # fn main() -> Result<(), larder_cache::BuildError> {

@@ -17,7 +17,7 @@ pub(crate) struct Core {
     pub(crate) store: segment::Cache,
     pub(crate) workers: Workers,
     pub(crate) has_listener: bool,
-    /// Wakes maintenance. The thread ends when this is dropped.
+    /// Wakes the maintenance thread, which ends when this sender is dropped.
     pub(crate) waker: SyncSender<()>,
 }
 

@@ -4,13 +4,13 @@ use bytes::Bytes;
 use std::fmt;
 use std::time::Duration;
 
-/// The longest key in bytes.
+/// The maximum length of a key in bytes.
 pub const KEY_LEN_MAX: usize = larder_store::KEY_LEN_MAX;
 
 /// The maximum number of tags of an item.
 pub const TAGS_MAX: usize = larder_store::TAGS_MAX;
 
-/// The longest tag in bytes.
+/// The maximum length of a tag in bytes.
 pub const TAG_LEN_MAX: usize = larder_operations::TAG_LEN_MAX;
 
 /// Options of an insert: see [`crate::Cache::insert_with`].
@@ -48,7 +48,8 @@ impl InsertOptions {
 }
 
 /// A value and its options: the result of a maker of [`crate::Cache::get_or_insert_with`]. A value
-/// converts to an insertion without options, and so does a pair of a value and [`InsertOptions`].
+/// converts to an insertion without options, and a pair of a value and [`InsertOptions`] to an
+/// insertion with these options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Insertion {
     pub(crate) value: Bytes,

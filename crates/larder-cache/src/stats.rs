@@ -7,9 +7,9 @@ use larder_store::segment::MissRatioCurve;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Lookups that found a value.
+    /// Lookups that found a value, without those of [`crate::Cache::contains`].
     pub hits: u64,
-    /// Lookups that found none, including those of expired items.
+    /// Lookups that found no value or an expired one, without those of [`crate::Cache::contains`].
     pub misses: u64,
     /// Values that were stored.
     pub insertions: u64,

@@ -214,8 +214,8 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
         self.encode_key(key).is_ok_and(|key| self.cache.remove(key))
     }
 
-    /// The value under `key`. If there is none, calls `make` and stores its value. See
-    /// [`Cache::get_or_insert_with`] about makers.
+    /// Returns the value under `key`. If there is none, calls `make`, and stores and returns the
+    /// value that it makes. See [`Cache::get_or_insert_with`] about makers.
     pub fn get_or_insert_with(&self, key: &K, make: impl FnOnce() -> V) -> V {
         let made =
             self.try_get_or_insert_with(key, InsertOptions::new(), || Ok::<_, Infallible>(make()));

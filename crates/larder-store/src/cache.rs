@@ -10,7 +10,7 @@ pub trait CacheControl: Send + Sync {
     /// The cache's totals.
     fn gauges(&self) -> Gauges;
 
-    /// Zeroes the counters that `stats reset` zeroes.
+    /// Zeroes the counters for `stats reset`, but not the number and the bytes of the items.
     fn reset_counters(&self);
 
     /// An estimate of the hit ratio under other limits; `None` if the engine has no estimate.
@@ -45,10 +45,10 @@ pub trait CacheControl: Send + Sync {
     /// [`Maintenance::maintain`]: crate::Maintenance::maintain
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused>;
 
-    /// Moves the counter of CAS values to the start of `epoch`, which is at most 32,767 and takes
-    /// bits 48 to 62, so that no earlier leader of a group has issued the same values. A lower
-    /// epoch has no effect. A handle of the segment engine first uses up the up to 31 values that
-    /// it has taken from the counter before.
+    /// Moves the counter of CAS values to the start of `epoch`, so that no earlier leader of a
+    /// group has issued the same values. The epoch is at most 32,767, and is in bits 48 to 62 of
+    /// the values. An epoch below the current one has no effect. A handle of the segment engine may
+    /// still use up to 31 values that it took from the counter before.
     fn set_cas_epoch(&self, epoch: u32);
 
     /// Makes the cache call `observer` for each item that it evicts from memory from now on. Only

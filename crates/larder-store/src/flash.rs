@@ -26,7 +26,7 @@ pub struct FlashConfig {
 /// Which evicted items are written to flash, among those of at least [`FlashSettings::item_size`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
-    /// Items with and without reads.
+    /// All of these items, including those that were never read.
     #[default]
     All,
     /// Items that were read, or that were stored again soon after an earlier eviction.
@@ -47,7 +47,8 @@ pub struct FlashSettings {
     pub low_ttl: u32,
     /// One in this many items that are read from flash a second time is copied to memory; 0: none.
     pub recache_rate: u32,
-    /// With fewer free pages than this, mostly free pages are rewritten.
+    /// With fewer free pages than this, pages that hold little are rewritten: see
+    /// [`FlashSettings::max_frag`].
     pub compact_under: u32,
     /// With fewer free pages than this, the oldest page is dropped. At least 2 is used, but at most
     /// a quarter of the pages, rounded up.

@@ -14,7 +14,7 @@ pub enum Change<'v> {
     Promote,
     /// Remove the item.
     Remove,
-    /// Keep the value and replace the attributes.
+    /// Keep value and tags, and replace the attributes. Without a live item, nothing changes.
     SetAttributes {
         /// The new attributes, all of them.
         attributes: Attributes,
@@ -91,7 +91,7 @@ pub enum NewValue<'v> {
 /// The greatest width to which a number is padded, in bytes.
 pub const NUMBER_WIDTH_MAX: usize = 4096;
 
-/// The padding of the widest number.
+/// Spaces to pad numbers, as many as the greatest width.
 pub(crate) static SPACES: [u8; NUMBER_WIDTH_MAX] = [b' '; NUMBER_WIDTH_MAX];
 
 /// Why an engine refused an update, an upload or a tag. The refused call has changed no value.

@@ -2,7 +2,7 @@
 
 use super::{Expiry, Seconds};
 
-/// The longest key in bytes.
+/// The maximum length of a key in bytes.
 pub const KEY_LEN_MAX: usize = 1024;
 
 /// A key with its hash, so that a batch hashes once and prefetches ahead.
@@ -95,7 +95,7 @@ pub trait Lease: Clone {
     }
 }
 
-/// The most tags that an item can have.
+/// The maximum number of tags of an item.
 pub const TAGS_MAX: usize = 7;
 
 /// A tag in the form in which items store it: see [`super::Updates::tag`]. If the tag is dropped,

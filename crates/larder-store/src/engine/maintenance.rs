@@ -52,6 +52,6 @@ pub trait Maintenance {
     /// The cache's totals. Every handle returns the same.
     fn gauges(&self) -> Gauges;
 
-    /// Zeroes the counters that `stats reset` zeroes.
+    /// Zeroes the counters for `stats reset`, but not the number and the bytes of the items.
     fn reset_counters(&self);
 }

@@ -2,8 +2,8 @@
 //!
 //! A leader selects the followers whose acknowledgements count ([`Acknowledgements::require`]). The
 //! replies of a batch wait until all of these followers have the changes of the batch for which the
-//! [`AckMode`] requires that. All state is under one lock, which each function holds for a short
-//! time. Under [`AckMode::None`], a batch never takes the lock.
+//! [`AckMode`] requires that. The followers and the waiting positions are under one lock, which
+//! each function holds for a short time. Under [`AckMode::None`], a batch does not take the lock.
 
 use super::ring::ChangeKind;
 use crate::AckState;

@@ -42,7 +42,7 @@ impl Buffer {
     }
 
     pub(crate) fn pointer(&self) -> *mut u8 {
-        // SAFETY: the box itself never changes.
+        // SAFETY: the box never changes, only the bytes in it do.
         unsafe { (*self.blocks.get()).as_ptr().cast_mut().cast() }
     }
 
@@ -138,7 +138,7 @@ pub(crate) fn filled(specs: &[FileSpec]) -> Arc<Files> {
     Arc::new(files)
 }
 
-/// Numbers that are the same in each run.
+/// Pseudorandom numbers, the same in each run.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

@@ -1,5 +1,5 @@
-//! Many threads at once. Every value contains its key, a version and a checksum, so that torn,
-//! stale and foreign values are detected.
+//! Many threads at once. Values other than counters contain their key, a version and a checksum, so
+//! that the tests detect torn, stale and foreign values.
 //!
 //! `LARDER_STRESS_THREADS` and `LARDER_STRESS_SECS` set the load.
 

@@ -1,7 +1,8 @@
 //! All operations at once: many threads, little memory, and values that can be checked.
 //!
-//! A value contains its key, a version, its length and a checksum. Versions of a shared key only
-//! rise. After a thread has stored a version, no read that starts later may return an older one.
+//! A value other than a counter contains its key, a version, its length and a checksum. Versions of
+//! a shared key only rise. After a thread has stored a version, no read that starts later may
+//! return an older one.
 //! All other operations (flushes, removals, evictions, changes of the limit) can only make items
 //! disappear.
 //!
