@@ -109,7 +109,7 @@ impl Parts {
 pub struct PartWalk {
     /// The number of parts whose keys were copied.
     begun: usize,
-    /// The keys of the part that was copied last which the walk has yet to show.
+    /// The keys of the last copied part that the walk has yet to show.
     keys: Vec<Box<[u8]>>,
 }
 

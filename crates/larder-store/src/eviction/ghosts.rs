@@ -26,7 +26,7 @@ const EPOCHS_SWEEP: u64 = 4;
 const FINGERPRINT_BITS: u32 = 12;
 const FINGERPRINT_MASK: u16 = (1 << FINGERPRINT_BITS) - 1;
 
-/// The number of the current epoch: 0 to 15.
+/// The number of a ghost epoch: 0 to 15.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GhostEpoch(u8);
 

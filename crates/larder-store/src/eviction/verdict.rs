@@ -9,7 +9,7 @@ pub enum Verdict {
     Promote,
     /// The item is written to the main queue again, with this frequency.
     Reinsert(u8),
-    /// The item is dropped, and its key leaves a ghost.
+    /// The item leaves memory: the engine demotes it to flash, or drops it and adds a ghost.
     Evict,
 }
 

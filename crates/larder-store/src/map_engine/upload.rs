@@ -159,5 +159,5 @@ impl Upload {
     }
 }
 
-/// The minimum capacity of an upload in bytes.
+/// The minimum capacity of an upload in bytes, unless the announced length is shorter.
 const GROWTH_MIN: usize = 16 << 10;
