@@ -113,7 +113,7 @@ impl Bench for foyer_memory::Cache<Key, Arc<[u8]>> {
 }
 
 fn build(arguments: &Arguments) -> Arc<dyn Bench> {
-    // Nothing is evicted, so that all caches have the same hits.
+    // Room for half as many items again, so that no cache evicts and all have the same hits.
     let items = arguments.items as usize * 3 / 2;
     match arguments.library {
         Library::Larder => {
@@ -159,7 +159,7 @@ fn plan(arguments: &Arguments, thread: usize) -> Vec<(u32, bool)> {
                 reason = "a rank is at most the number of items"
             )]
             let rank = zipf.sample(&mut rng) as u32 - 1;
-            // Consecutive ranks are not neighbours in memory.
+            // Spread the ranks, so that frequent items are not neighbours in memory.
             let number = rank.wrapping_mul(2_654_435_761) % arguments.items;
             (number, rng.random_range(0..100) < arguments.sets)
         })

@@ -16,9 +16,9 @@ impl<'c> Batch<'c> {
         Self { core, claim: core.claim() }
     }
 
-    /// Prefetches the items of `keys` from memory, all at once. This is faster if the keys are read
-    /// next, in this order, and their items are not in the processor's caches. About 32 keys at a
-    /// time are best.
+    /// Prefetches the items of `keys` into the processor's caches, all at once. This saves time if
+    /// the keys are read next, in this order, and their items are not in these caches. About 32
+    /// keys at a time are best.
     pub fn prefetch<K: AsRef<[u8]>>(&mut self, keys: &[K]) {
         self.claim.prefetch(keys);
     }

@@ -41,8 +41,8 @@ impl Builder {
         Self { memory: bytes, ..self }
     }
 
-    /// The maximum length of an item, key and value together, in bytes. The cache always refuses
-    /// values of more than half of the memory.
+    /// The maximum length of an item, key and value together, in bytes: unlimited by default. The
+    /// cache always refuses values of more than half of the memory.
     pub fn item_size_max(self, bytes: usize) -> Self {
         Self { item_size_max: bytes, ..self }
     }
@@ -57,10 +57,12 @@ impl Builder {
     /// Calls `listener` for each item that is evicted to make room, but not for items that expire
     /// or are removed, replaced or cleared.
     ///
-    /// The thread whose insert evicts the item calls it after the insert has taken effect and
-    /// before it returns; otherwise the cache's own thread calls it. The listener may use the
-    /// cache. If it panics, so does the insert, which has taken effect; a panic in the cache's own
-    /// thread has no further effect. A listener that owns a [`Cache`] keeps it alive.
+    /// If an insert evicts the item, its thread calls the listener after the insert has taken
+    /// effect and before the insert returns. If a removal evicts the item, the next insert of the
+    /// same thread does. Otherwise the cache's own thread calls the listener. The listener may use
+    /// the cache. If the listener panics, so does the insert, which has taken effect; a panic in
+    /// the cache's own thread has no further effect. A listener that owns a [`Cache`] keeps the
+    /// cache alive.
     pub fn on_evict(self, listener: impl Fn(&Evicted) + Send + Sync + 'static) -> Self {
         Self { listener: Some(Arc::new(listener)), ..self }
     }

@@ -33,17 +33,18 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// A copy of the value under `key`.
+    /// A copy of the value under `key`; `None` if there is none.
     #[must_use]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Bytes> {
         Batch::new(&self.core).get(key)
     }
 
-    /// Calls `f` with the value under `key`, without a copy, and returns its result.
+    /// Calls `f` with the value under `key`, without a copy, and returns the result of `f`; `None`
+    /// if there is no value.
     ///
-    /// Only a value that takes several segments of up to 1 MiB is copied first, because it is not
-    /// contiguous. `f` should be short: memory that is freed while it runs can't be reused until it
-    /// returns, and writes may be refused because of it. `f` may use the cache.
+    /// Only a large value, which takes segments of its own, is copied first, because it is not
+    /// contiguous. `f` should be short: memory that is freed while `f` runs can't be reused until
+    /// `f` returns, so writes may be refused. `f` may use the cache.
     #[inline]
     pub fn read<R>(&self, key: impl AsRef<[u8]>, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let read = self.core.claim().read(key.as_ref(), f)?;
@@ -94,7 +95,8 @@ impl Cache {
         self.core.claim().remove(key.as_ref())
     }
 
-    /// The value under `key`. If there is none, calls `make` and stores its value.
+    /// Returns the value under `key`. If there is none, calls `make`, and stores and returns the
+    /// value that it makes.
     ///
     /// ```
     /// # fn main() -> Result<(), larder_cache::BuildError> {
@@ -113,10 +115,10 @@ impl Cache {
     /// ```
     ///
     /// Of all threads that request a key, one at a time calls its maker, and the others wait for
-    /// the value. If it panics, the next one calls its maker. A maker may use this cache and
-    /// others. If waiting would be a deadlock, because the value's maker needs this call, this call
-    /// makes a value of its own. A value that can't be stored, for example because it is too large,
-    /// is still returned.
+    /// the value. If the maker panics, one of the waiting threads calls its own maker. A maker may
+    /// use this cache and others. If waiting would be a deadlock, because the value's maker waits
+    /// for this call, this call makes a value of its own. A value that can't be stored, for example
+    /// because it is too large, is still returned.
     pub fn get_or_insert_with<M: Into<Insertion>>(
         &self,
         key: impl AsRef<[u8]>,
@@ -129,8 +131,8 @@ impl Cache {
     /// [`Cache::get_or_insert_with`] for makers that may fail.
     ///
     /// # Errors
-    /// The error of this call's own `make`. Waiting calls do not receive it: the next one calls its
-    /// maker.
+    /// The error of this call's own `make`. Waiting calls do not receive it: one of them calls its
+    /// own maker.
     pub fn try_get_or_insert_with<M: Into<Insertion>, E>(
         &self,
         key: impl AsRef<[u8]>,
@@ -187,14 +189,14 @@ impl Cache {
     /// # }
     /// ```
     ///
-    /// A batch is not a transaction: writes of other threads happen in between. It should be short,
-    /// like the closure of [`Cache::read`] and for the same reason.
+    /// A batch is not a transaction: writes of other threads happen in between. `f` should be
+    /// short, like the closure of [`Cache::read`] and for the same reason.
     pub fn batch<R>(&self, f: impl FnOnce(&mut Batch<'_>) -> R) -> R {
         f(&mut Batch::new(&self.core))
     }
 
-    /// Removes all values with this tag (see [`InsertOptions::tag`]). Returns false if no value can have it.
-    /// Takes constant time; maintenance frees the memory later.
+    /// Removes all values with this tag (see [`InsertOptions::tag`]). Returns false if no value can
+    /// have the tag. Takes constant time; maintenance frees the memory later.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -221,7 +223,7 @@ impl Cache {
     }
 
     /// The number of items, including those that have expired or were cleared and that maintenance
-    /// has not removed yet. Do not call it for each request: it adds up the counts of all threads.
+    /// has not removed yet. Adds up the counts of all handles, so it is too slow for each request.
     #[must_use]
     pub fn len(&self) -> usize {
         usize::try_from(self.core.store.gauges().items).unwrap_or(usize::MAX)
@@ -242,7 +244,7 @@ impl Cache {
     /// An estimate of the hit ratio, 0 to 1, with `factor` times the memory, from 0.25 to 4. `None`
     /// for other factors, and before enough keys were looked up.
     ///
-    /// The estimate is for an LRU cache, from a sample of at most one lookup in 128, so it takes
+    /// The estimate is for an LRU cache, from a sample of at most one key in 128, so it takes
     /// thousands of lookups. Lookups that find nothing count, too.
     #[must_use]
     pub fn hit_ratio_at(&self, factor: f64) -> Option<f64> {

@@ -25,18 +25,18 @@ impl Clock {
         Seconds(self.now.load(Relaxed))
     }
 
-    /// Advances to the system's time.
+    /// Advances to the time since the start.
     pub(crate) fn advance(&self) {
         self.now.fetch_max(second_of(self.start.elapsed()).unwrap_or(u32::MAX), Relaxed);
     }
 
-    /// The time until [`Clock::advance`] is due.
+    /// The time until the next second, when [`Clock::advance`] is due.
     pub(crate) fn until_next(&self) -> Duration {
         Duration::from_secs(1) - Duration::from_nanos(self.start.elapsed().subsec_nanos().into())
     }
 
-    /// The expiry of an item that is stored now: the last whole second within its time, but not
-    /// before the next one.
+    /// The expiry of an item that is stored now: the last whole second within `ttl`, but at least
+    /// the second after [`Clock::now`]. Never without `ttl`, or if `ttl` exceeds the clock's range.
     pub(crate) fn expiry(&self, ttl: Option<Duration>) -> Expiry {
         let Some(ttl) = ttl else { return Expiry::Never };
         let end = self.start.elapsed().checked_add(ttl).and_then(second_of);

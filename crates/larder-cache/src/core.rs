@@ -7,7 +7,7 @@ use larder_store::segment;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-/// The maximum time that maintenance works before it pauses.
+/// The time after which maintenance pauses at the end of a step.
 const SLICE: Duration = Duration::from_millis(2);
 
 pub(crate) struct Core {
@@ -17,7 +17,7 @@ pub(crate) struct Core {
     pub(crate) store: segment::Cache,
     pub(crate) workers: Workers,
     pub(crate) has_listener: bool,
-    /// Wakes maintenance. The thread ends when this is dropped.
+    /// Wakes the maintenance thread, which ends when this sender is dropped.
     pub(crate) waker: SyncSender<()>,
 }
 
@@ -27,7 +27,7 @@ impl Core {
         self.workers.claim(self.clock.now())
     }
 
-    /// Delivers the evictions of a finished write.
+    /// Calls the listener, if there is one, for the evictions that this thread has queued.
     #[inline]
     pub(crate) fn deliver(&self) {
         if self.has_listener {

@@ -4,13 +4,13 @@ use bytes::Bytes;
 use std::fmt;
 use std::time::Duration;
 
-/// The longest key in bytes.
+/// The maximum length of a key in bytes.
 pub const KEY_LEN_MAX: usize = larder_store::KEY_LEN_MAX;
 
 /// The maximum number of tags of an item.
 pub const TAGS_MAX: usize = larder_store::TAGS_MAX;
 
-/// The longest tag in bytes.
+/// The maximum length of a tag in bytes.
 pub const TAG_LEN_MAX: usize = larder_operations::TAG_LEN_MAX;
 
 /// Options of an insert: see [`crate::Cache::insert_with`].
@@ -29,8 +29,9 @@ impl InsertOptions {
 
     /// Makes the item expire after `ttl`.
     ///
-    /// Items expire at whole seconds of the cache's clock: up to a second before `ttl` has passed.
-    /// A `ttl` of less than a second ends with the current second, which may be later.
+    /// Items expire at whole seconds of the cache's clock, up to a second before `ttl` has passed.
+    /// With a `ttl` of less than a second, the item expires at the end of the current second, which
+    /// may be later.
     #[must_use]
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
@@ -46,8 +47,9 @@ impl InsertOptions {
     }
 }
 
-/// A value and its options: the result of a maker of [`crate::Cache::get_or_insert_with`]. Values
-/// convert to it, and so do pairs of a value and [`InsertOptions`].
+/// A value and its options: the result of a maker of [`crate::Cache::get_or_insert_with`]. A value
+/// converts to an insertion without options, and a pair of a value and [`InsertOptions`] to an
+/// insertion with these options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Insertion {
     pub(crate) value: Bytes,

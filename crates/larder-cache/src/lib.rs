@@ -15,7 +15,7 @@
 //! let writer = cache.clone();
 //! std::thread::spawn(move || writer.insert("user:1", "Ada")).join().unwrap()?;
 //!
-//! // A copy of a value, or a look at it where it lies.
+//! // A copy of a value, or access to the value without a copy.
 //! assert_eq!(cache.get("user:1").as_deref(), Some(&b"Ada"[..]));
 //! assert!(cache.read("user:1", |value| value.starts_with(b"A")).unwrap());
 //!
@@ -29,7 +29,8 @@
 //! ```
 //!
 //! - **Memory.** Items, index and bookkeeping take no more than [`Builder::memory`], so no weigher is needed.
-//! - **Readers** take no lock, and do not wait for other threads.
+//! - **Lookups** neither take a lock nor wait for other threads, except to make a handle: once for each of 64
+//!   concurrent calls, and for every concurrent call beyond.
 //! - **Bytes, not objects.** An insert copies the value into the cache. [`Typed`] encodes and decodes values.
 //! - **Eviction** is S3-FIFO, which keeps items that were used more than once.
 //!

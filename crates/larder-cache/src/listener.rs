@@ -1,7 +1,8 @@
 //! Calling the program's listener for evictions.
 //!
-//! The engine reports an eviction under its locks. So evictions wait in a queue of the thread, and
-//! the listener is called after the operation that evicted has ended. Then it may use the cache.
+//! The engine reports an eviction under its locks. So evictions wait in a queue of the thread. The
+//! thread calls the listener after the operation that evicted has ended, when the listener may use
+//! the cache.
 
 use larder_store::Eviction;
 use std::cell::{Cell, RefCell};
@@ -41,7 +42,8 @@ pub(crate) fn note(listener: &Listener, eviction: &Eviction<'_>) {
     });
 }
 
-/// Calls listeners for all evictions in the queue, including those that listeners cause.
+/// Calls listeners for all evictions in the queue of this thread, including those that listeners
+/// cause. Has no effect in a call from a listener.
 pub(crate) fn deliver() {
     if IS_DELIVERING.replace(true) {
         return;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{io, thread};
 
-/// The pause after a slice of maintenance that has left work, so that maintenance uses at most a
+/// The pause after a slice of maintenance that has left work. With it, maintenance uses about a
 /// tenth of a core.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -22,7 +22,8 @@ fn run(core: &Weak<Core>, wake: &Receiver<()>) {
     let mut pause = Duration::ZERO;
     while wake.recv_timeout(pause) != Err(RecvTimeoutError::Disconnected) {
         let Some(core) = core.upgrade() else { return };
-        // The panic hook has reported a listener that panics. The clock must continue.
+        // If a listener panics, the panic hook reports it. The thread must not end, because it
+        // advances the clock.
         let more = catch_unwind(AssertUnwindSafe(|| core.maintain())).unwrap_or(true);
         pause = if more { PAUSE } else { core.clock.until_next() };
     }

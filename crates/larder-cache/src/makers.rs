@@ -1,7 +1,8 @@
-//! Ensures that one maker per key runs at a time, over all threads.
+//! Ensures that one maker per key runs at a time, over all threads, unless waiting for it would be
+//! a deadlock.
 //!
 //! All caches of the process share one table of the values that are being made and of the threads
-//! that wait for them. So a deadlock is detected before the wait starts, whatever makers call:
+//! that wait for them. So a deadlock is detected before the wait starts, even between caches:
 //!
 //! ```text
 //!   thread 1 makes a, waits for b ──▶ thread 2 makes b, wants a ──▶ thread 1: thread 2 makes a itself
@@ -42,7 +43,8 @@ pub(crate) enum JoinOutcome {
     Failed,
 }
 
-/// Makes the caller the maker of a value, or waits for the current maker to end.
+/// Makes the caller the maker of a value, or waits for the current maker to end. If that maker
+/// waits for the caller, the caller becomes another maker.
 pub(crate) fn join(cache: u64, key: &[u8]) -> JoinOutcome {
     let me = thread::current().id();
     let name: Name = (cache, key.into());
@@ -91,7 +93,7 @@ pub(crate) struct MakerGuard {
 }
 
 impl MakerGuard {
-    /// Passes the value to all waiting threads.
+    /// Passes the value to all threads that wait for this maker.
     pub(crate) fn finish(mut self, value: &Bytes) {
         self.end(Some(value.clone()));
     }

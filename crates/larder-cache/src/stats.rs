@@ -7,14 +7,14 @@ use larder_store::segment::MissRatioCurve;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Lookups that found a value.
+    /// Lookups that found a value, without those of [`crate::Cache::contains`].
     pub hits: u64,
-    /// Lookups that found none, including those of expired items.
+    /// Lookups that found no value or an expired one, without those of [`crate::Cache::contains`].
     pub misses: u64,
     /// Values that were stored.
     pub insertions: u64,
-    /// Values that were refused: see [`crate::InsertError`]. Keys with a wrong length are not
-    /// counted.
+    /// Values that were refused because they are too large or because there was no memory. Invalid
+    /// keys and tags, and tags without memory for them, do not count.
     pub refusals: u64,
     /// Items that were dropped to make room.
     pub evictions: u64,
@@ -55,7 +55,8 @@ impl Stats {
 }
 
 /// The hit ratio at `factor` times the memory, interpolated between the two neighbouring points of
-/// the curve. The curve is nearly straight over the logarithm of the memory.
+/// the curve; `None` outside of the curve. The curve is nearly straight over the logarithm of the
+/// memory.
 pub(crate) fn hit_ratio_at(curve: &MissRatioCurve, factor: f64) -> Option<f64> {
     let mut points = curve.hit_ratios.windows(2).filter_map(|pair| {
         let &[(low, at_low), (high, at_high)] = pair else { return None };

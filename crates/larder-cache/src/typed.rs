@@ -66,9 +66,9 @@ pub trait Codec<K: ?Sized, V> {
     fn decode(&self, bytes: &[u8]) -> Result<V, Self::Error>;
 }
 
-/// The encoding of [postcard](https://docs.rs/postcard), for all types that serde serializes: short
-/// and fast. The bytes contain no type information, so a value may be decoded wrongly if its type
-/// has changed. A cache ends with its program, so this happens only if two types share a key.
+/// The encoding of [postcard](https://docs.rs/postcard), for types that implement serde's traits:
+/// short and fast. The bytes contain no type information, so a value may be decoded wrongly as
+/// another type. A cache ends with its program, so this happens only if two types share a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Postcard;
 
@@ -165,16 +165,16 @@ impl<K: ?Sized, V, C> Typed<K, V, C> {
 }
 
 impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
-    /// The value under `key`. `None` also if it can't be decoded, because another type was stored
-    /// under the same bytes, and if the key can't be encoded.
+    /// The value under `key`. `None` if there is none, if the value can't be decoded because
+    /// another type was stored under the same bytes, or if the key can't be encoded.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<V> {
         let key = self.encode_key(key).ok()?;
         self.cache.read(key, |bytes| self.codec.decode(bytes).ok())?
     }
 
-    /// Whether there is a value under `key`. This is not a use of the value, and [`crate::Stats`]
-    /// do not count it.
+    /// Whether there is a value under `key`, of this type or another. This is not a use of the
+    /// value, and [`crate::Stats`] do not count it.
     #[must_use]
     pub fn contains(&self, key: &K) -> bool {
         self.encode_key(key).is_ok_and(|key| self.cache.contains(key))
@@ -183,8 +183,8 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
     /// Stores `value` under `key`. Replaces an existing value.
     ///
     /// # Errors
-    /// [`TypedError`]: the value was not stored, and no value is under the key unless the key can't
-    /// be encoded.
+    /// [`TypedError`]: the value was not stored. An old value under the key was removed, if the key
+    /// can be encoded.
     pub fn insert(&self, key: &K, value: &V) -> Result<(), TypedError<C::Error>> {
         self.insert_with(key, value, InsertOptions::new())
     }
@@ -192,8 +192,8 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
     /// [`Typed::insert`] with options, such as an expiry.
     ///
     /// # Errors
-    /// [`TypedError`]: the value was not stored, and no value is under the key unless the key can't
-    /// be encoded.
+    /// [`TypedError`]: the value was not stored. An old value under the key was removed, if the key
+    /// can be encoded.
     pub fn insert_with(
         &self,
         key: &K,
@@ -214,15 +214,16 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
         self.encode_key(key).is_ok_and(|key| self.cache.remove(key))
     }
 
-    /// The value under `key`. If there is none, calls `make` and stores its value. See
-    /// [`Cache::get_or_insert_with`] about makers.
+    /// Returns the value under `key`. If there is none, calls `make`, and stores and returns the
+    /// value that it makes. See [`Cache::get_or_insert_with`] about makers.
     pub fn get_or_insert_with(&self, key: &K, make: impl FnOnce() -> V) -> V {
         let made =
             self.try_get_or_insert_with(key, InsertOptions::new(), || Ok::<_, Infallible>(make()));
         made.unwrap_or_else(|error| match error {})
     }
 
-    /// [`Typed::get_or_insert_with`] for makers that may fail, with options such as an expiry.
+    /// [`Typed::get_or_insert_with`] for makers that may fail, with options such as an expiry. If
+    /// the key or the value can't be encoded, the value is returned but not stored.
     ///
     /// # Errors
     /// The error of this call's own `make`.

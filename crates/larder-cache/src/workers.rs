@@ -1,10 +1,11 @@
 //! Engine handles, and their assignment to threads.
 //!
 //! One thread at a time may use a handle. The cache has an array of slots, each with a handle that
-//! is made when it is first needed. A call takes the slot that its thread used last. If that is
-//! taken, by another thread or by a call further up the same thread's stack, it takes another free
-//! one. It never waits for a slot. So there are as many handles as concurrent calls, they end with
-//! the cache, and a thread that ends leaves nothing behind.
+//! is made when it is first needed. A call takes the slot that its thread used last. If that slot
+//! is taken, by another thread or by a call further up the same thread's stack, the call takes
+//! another free slot, or makes a temporary handle. A call never waits for a slot. So there are no
+//! more handles than calls that ran at the same time, the handles end with the cache, and a thread
+//! that ends leaves nothing behind.
 
 use crate::insert::{InsertError, KEY_LEN_MAX, TAG_LEN_MAX, TAGS_MAX};
 use atomic_refcell::{AtomicRefCell, AtomicRefMut};
@@ -145,7 +146,8 @@ impl Claim<'_> {
         OpContext::new(engine, counters, &self.workers.limits, self.now)
     }
 
-    /// Looks a key up, and calls `f` with a contiguous value.
+    /// Looks a key up, and calls `f` with the value if it is contiguous. `None` if there is no
+    /// value.
     #[inline]
     pub(crate) fn read<R, F: FnOnce(&[u8]) -> R>(
         &mut self,
@@ -162,7 +164,8 @@ impl Claim<'_> {
         if let Lookup::Hit(shown) = shown { shown } else { None }
     }
 
-    /// A copy of a value. The lookup is not counted and not recorded as an access.
+    /// A copy of a value; `None` if there is none. The lookup is neither counted nor recorded as an
+    /// access.
     pub(crate) fn peek(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         let key = self.hashed(key);
         let shown = self.context().describe(key, |item| match &item.value {

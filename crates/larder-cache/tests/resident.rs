@@ -20,7 +20,7 @@ fn threads() -> usize {
 #[test]
 fn resident_memory_stays_within_the_limit_and_is_returned() {
     const MEMORY: usize = 64 << 20;
-    /// The memory of the cache besides its region: counters and a sample of keys.
+    /// The maximum memory of the cache besides its region: counters and a sample of keys.
     const BESIDE: usize = 3 << 20;
     let (before, threads_before) = (resident(), threads());
     for _ in 0..3 {

@@ -70,9 +70,10 @@ struct Read {
     ended: Sender<Ended>,
 }
 
-// SAFETY: no thread reads the bytes.
+// SAFETY: this value owns the memory at `into`, and only `drop` frees it.
 unsafe impl Send for Read {}
-// SAFETY: as above.
+// SAFETY: no thread uses the memory at `into` through a shared reference, except the read that is
+// under way.
 unsafe impl Sync for Read {}
 
 impl Read {
@@ -95,7 +96,8 @@ impl Drop for Read {
     }
 }
 
-// SAFETY: the bytes are only used by the read.
+// SAFETY: only the read that is under way uses the bytes, and `offset` does not change until it has
+// ended.
 unsafe impl Target for Read {
     fn parameters(&self) -> ReadParameters {
         let offset = self.offset.load(Ordering::Relaxed);
@@ -105,7 +107,7 @@ unsafe impl Target for Read {
     fn finish(self: Arc<Self>, result: io::Result<()>) {
         let time = self.begun.lock().expect("no thread panics while it holds the lock").elapsed();
         let ended = self.ended.clone();
-        // At the end the receiver is gone.
+        // `measure` drops the receiver when the time is over.
         let _ = ended.send((self, time, result));
     }
 }
@@ -130,7 +132,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     measure(&options, &*device, reader)
 }
 
-/// Writes the whole file, because ranges that were never written would be read without the disk.
+/// Writes the whole file, unless an earlier run did, because reads of ranges that were never
+/// written do not use the disk.
 fn fill(files: &Files) -> io::Result<()> {
     if files.id() == Some(FILLED) {
         return Ok(());
@@ -145,7 +148,7 @@ fn fill(files: &Files) -> io::Result<()> {
             // SAFETY: the page is aligned, and no other thread uses it.
             unsafe { word.cast::<u64>().write(draw(&mut random)) };
         }
-        // SAFETY: these are the page's bytes.
+        // SAFETY: the pointer and the length are those of the page, whose bytes are initialised.
         unsafe { files.write(offset, page.into, page.layout.size()) }?;
     }
     files.sync()?;
@@ -203,8 +206,8 @@ fn measure(
     Ok(())
 }
 
-/// How the program waits for the ends of reads: with a ring by polling, like a server, else at a
-/// channel.
+/// Waits for the ends of reads: by polling the descriptor of a ring, like a server, or without a
+/// ring by receiving from a channel.
 struct Waiting {
     poll: Option<(mio::Poll, mio::Events)>,
 }

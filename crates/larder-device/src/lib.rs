@@ -1,8 +1,8 @@
 //! Flash devices, to which a cache writes blocks and from which it reads items.
 //!
-//! A [`Device`] is a range of bytes, of one or more files or block devices. Writes block the
-//! calling thread. Reads are started through a [`Reader`], one for each thread, and may end on any
-//! thread.
+//! A [`Device`] is a range of bytes, of one or more files or block devices. Its reads and writes
+//! block the calling thread. Asynchronous reads are started through a [`Reader`], one for each
+//! thread, and may end on any thread.
 
 #[cfg(unix)]
 mod files;
@@ -30,7 +30,8 @@ use std::sync::Arc;
 #[cfg(unix)]
 use std::os::fd::RawFd;
 
-/// Systems without descriptors have only devices of other crates, which return no descriptor.
+/// Stands for a file descriptor on systems that have none. [`Device::descriptor`] returns `None`
+/// there.
 #[cfg(not(unix))]
 type RawFd = i32;
 
@@ -44,8 +45,9 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// are multiples of it.
     fn align(&self) -> usize;
 
-    /// The descriptor of an offset, and the offset within that descriptor, for reads through a
-    /// ring. `None` if reads must use [`Device::read`].
+    /// The descriptor of the file that contains an offset, and the offset in that file, for reads
+    /// through a ring. `None` if reads must use [`Device::read`], or if the device does not have
+    /// the offset.
     fn descriptor(&self, offset: u64) -> Option<(RawFd, u64)>;
 
     /// Reads `len` bytes from `offset` on. Any thread may call it; it blocks.
@@ -77,14 +79,15 @@ pub trait Device: Send + Sync + fmt::Debug {
         unsafe { self.write(offset, bytes.as_ptr(), bytes.len()) }
     }
 
-    /// The identifier of the content: the one that the last [`Device::begin`] has written, unless
-    /// the device was changed since then.
+    /// The identifier of the content, which the last [`Device::begin`] has written. `None` if there
+    /// was none, or if the files or their sizes were changed since then.
     fn id(&self) -> Option<u128>;
 
-    /// Discards the earlier content, and identifies the next content by `id`.
+    /// Makes `id` the identifier of the content that is written from now on. The earlier content is
+    /// no longer valid.
     ///
     /// # Errors
-    /// The system's: the device may still have the earlier id.
+    /// The system's. The device may have the earlier id, or none.
     fn begin(&self, id: u128) -> io::Result<()>;
 
     /// Makes all written bytes durable.
@@ -108,7 +111,9 @@ pub struct ReadParameters {
 /// A read, and the function to call at its end.
 ///
 /// # Safety
-/// The bytes at [`Target::parameters`] belong to the read until [`Target::finish`] is called.
+/// From the start of the read until the call of [`Target::finish`], [`Target::parameters`] returns
+/// the same values, and no thread but those that execute the read uses the bytes at these
+/// parameters.
 pub unsafe trait Target: Send + Sync + 'static {
     /// The parameters of the read.
     fn parameters(&self) -> ReadParameters;

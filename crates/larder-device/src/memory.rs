@@ -1,4 +1,4 @@
-//! A simulated device in memory for tests, with faults that they switch on and off at any time.
+//! A simulated device in memory. Tests switch its faults on and off at any time.
 
 use crate::Device;
 use std::fmt;
@@ -15,7 +15,7 @@ const SECTOR_LEN: usize = 512;
 /// The faults of a [`Memory`]. Rates are one in so many reads or writes, at random; 0: never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// The maximum delay of each read and write.
+    /// The maximum delay of each read, write and sync.
     pub delay_max: Duration,
     /// Reads that fail with EIO.
     pub read_errors: u32,
@@ -25,7 +25,7 @@ pub struct Faults {
     pub flipped_bits: u32,
     /// Writes that fail with EIO and write nothing.
     pub write_errors: u32,
-    /// Writes that write only some of the first sectors, and fail with EIO.
+    /// Writes that write only some of the first sectors, or none, and fail with EIO.
     pub torn_writes: u32,
     /// Whether torn writes report success.
     pub torn_unnoticed: bool,
@@ -126,7 +126,7 @@ impl Shared {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the duration of a read or write, and returns the faults that apply to it.
+    /// Waits for the duration of a read, write or sync, and returns the faults that apply to it.
     #[expect(clippy::cast_possible_truncation, reason = "delays are short")]
     fn wait(&self) -> Faults {
         let delay_max = self.faults().delay_max.as_nanos() as u64;
@@ -156,7 +156,8 @@ impl Shared {
     }
 }
 
-/// Refuses everything that direct I/O refuses.
+/// Refuses empty ranges, and offsets, addresses and lengths that are not aligned, as direct I/O
+/// does. Returns the offset.
 fn check(offset: u64, address: usize, len: usize) -> io::Result<usize> {
     let offset = usize::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
     if [offset, address, len].iter().all(|number| number.is_multiple_of(SECTOR_LEN)) && len > 0 {
@@ -192,8 +193,8 @@ impl Device for Memory {
         let bytes = shared.bytes.read().unwrap_or_else(PoisonError::into_inner);
         let from = bytes.get(offset..).and_then(|rest| rest.get(..len));
         let from = from.ok_or(io::ErrorKind::UnexpectedEof)?;
-        // SAFETY: `from` has `len` bytes, and `into` has room for as many, which no other thread
-        // uses.
+        // SAFETY: `from` has `len` bytes. By the caller's promise, `into` has room for as many, and
+        // no other thread uses them. `read_len` is at most `len`.
         unsafe { into.copy_from_nonoverlapping(from.as_ptr(), read_len) };
         if shared.happens(faults.flipped_bits) && read_len > 0 {
             let (at, bit) = (shared.below(read_len), shared.below(8));
@@ -225,8 +226,8 @@ impl Device for Memory {
         for (at, word) in into[..written].chunks_exact_mut(size_of::<u64>()).enumerate() {
             // SAFETY: `from` has `len` bytes, and `written` is at most `len`.
             let value = unsafe { from.cast::<AtomicU64>().add(at) };
-            // SAFETY: `check` has verified the alignment. Other threads change these bytes only
-            // through atomics.
+            // SAFETY: `check` has verified the alignment. By the caller's promise, the bytes are
+            // initialised, and other threads change them only through atomics.
             let value = unsafe { &*value }.load(Ordering::Relaxed);
             word.copy_from_slice(&value.to_ne_bytes());
         }

@@ -1,4 +1,4 @@
-//! Threads that read if the system has no rings.
+//! Threads that execute the reads of readers without a ring.
 
 use crate::{Device, Target};
 use std::collections::VecDeque;
@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// The threads that execute reads, shared by all readers of a device. They start when they are
-/// first needed. Dropping the pool waits for its reads; later reads fail.
+/// Threads that execute reads, shared by several readers. Each thread starts when it is first
+/// needed. Dropping the pool waits for the reads that it was given; later reads fail.
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
@@ -37,7 +37,7 @@ impl Drop for Pool {
         drop(state);
         self.shared.work.notify_all();
         for thread in threads {
-            // A thread can't panic: see `serve`.
+            // A thread does not panic: `Job::end` catches the panics of targets.
             let _ = thread.join();
         }
     }
@@ -53,7 +53,8 @@ pub(crate) struct Job {
 impl Job {
     fn run(self) {
         let place = self.target.parameters();
-        // SAFETY: the bytes of a target's place belong to the read until `finish` is called.
+        // SAFETY: by the promise of `Target`, only this read uses the bytes until `finish` is
+        // called, which happens in `end`.
         let result = unsafe { self.device.read(place.offset, place.into, place.len) };
         self.end(result);
     }
@@ -61,8 +62,8 @@ impl Job {
     fn end(self, result: io::Result<()>) {
         let Self { target, under_way, .. } = self;
         under_way.free_one();
-        // The panic hook has reported a panic. It must not end the thread, on which other reads
-        // depend.
+        // If `finish` panics, the panic hook reports it. The panic must not end the thread, on
+        // which other reads depend.
         let _ = catch_unwind(AssertUnwindSafe(|| target.finish(result)));
         under_way.end_one();
     }
@@ -131,7 +132,7 @@ impl Shared {
         Vec::new()
     }
 
-    /// The loop of each thread.
+    /// Executes reads until the pool is dropped and the queue is empty.
     fn serve(&self) {
         let mut state = self.state();
         loop {

@@ -12,7 +12,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// The reads of one thread. With a ring (io_uring), [`Reader::reap`] finds the finished reads and
-/// calls [`Target::finish`] on its own thread. Otherwise threads of a pool read, and call it.
+/// calls [`Target::finish`] on the calling thread. Without one, threads of a pool execute the reads
+/// and call [`Target::finish`].
 ///
 /// Dropping the reader waits until all reads have ended, because they write to their targets' bytes
 /// until then.
@@ -80,8 +81,9 @@ impl Reader {
         }
     }
 
-    /// Calls [`Target::finish`] of the reads that have ended, and returns their number. If none
-    /// has, this makes no system call. With threads it does nothing, because they call it.
+    /// Calls [`Target::finish`] of the reads that have ended, and returns their number. If none has
+    /// ended, this usually makes no system call. Returns 0 with threads, which call
+    /// [`Target::finish`] themselves.
     pub fn reap(&mut self) -> usize {
         match &mut self.kind {
             #[cfg(target_os = "linux")]

@@ -17,7 +17,7 @@ const RETRIES_MAX: u32 = 64;
 const ENTER_RETRIES_MAX: u32 = 64;
 /// The maximum number of registered files. Reads from other files take slightly longer.
 const FILES_MAX: usize = 64;
-/// The pause after the system refuses a waiting call.
+/// The pause after a call that waits for reads has failed, when the ring is dropped.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The reads of one thread.
@@ -32,7 +32,8 @@ pub(crate) struct Ring {
     /// Descriptors in the order in which they were registered.
     files: Vec<RawFd>,
     has_files: bool,
-    /// Whether started reads have to be submitted again.
+    /// Whether [`Ring::reap`] has to submit reads: those that [`Ring::submit`] could not pass to
+    /// the system, and repeated ones.
     is_behind: bool,
 }
 
@@ -45,6 +46,8 @@ struct Slot {
 }
 
 impl Ring {
+    /// A ring for `depth` reads at a time, at least 1 and at most [`DEPTH_MAX`].
+    ///
     /// # Errors
     /// The system has no rings, or does not allow this process to use them.
     pub(crate) fn new(device: Arc<dyn Device>, depth: usize) -> io::Result<Self> {
@@ -96,7 +99,7 @@ impl Ring {
     pub(crate) fn reap(&mut self) -> usize {
         let has_put_off_work = self.ring.submission().taskrun();
         if has_put_off_work {
-            // The system completes reads when this thread calls it.
+            // The system completes the pending reads when this thread makes a system call.
             let _ = self.enter(0);
         }
         let mut count = 0;
@@ -110,7 +113,8 @@ impl Ring {
         count
     }
 
-    /// The slot of a finished read, and its result.
+    /// The slot of the next finished read, and the system's result; `None` if no other read has
+    /// finished.
     fn next_completion(&mut self) -> Option<(u32, i32)> {
         let entry = self.ring.completion().next()?;
         let number = u32::try_from(entry.user_data()).expect("the number of a slot");
@@ -125,8 +129,8 @@ impl Ring {
         self.slots.len() - self.free.len()
     }
 
-    /// Ends a read that is complete, and starts the rest of one that is not. Returns whether it was
-    /// complete.
+    /// Ends a read that is complete or has failed. Starts the rest of a read that is incomplete,
+    /// and repeats one that failed temporarily. Returns whether the read was ended.
     fn end(&mut self, number: u32, result: i32) -> bool {
         let align = self.device.align();
         let slot = &mut self.slots[number as usize];
@@ -176,14 +180,16 @@ impl Ring {
             None => opcode::Read::new(types::Fd(fd), into, len),
         };
         let entry = read.offset(offset).build().user_data(u64::from(number));
-        // SAFETY: the bytes of a target's place belong to the read until `finish` is called. `end`
-        // calls it when the read has ended, and the target is kept until then: dropping the ring
-        // waits.
+        // SAFETY: by the promise of `Target`, only this read uses the bytes until `finish` is
+        // called. `end` calls `finish` when the read has ended. The slot keeps the target and the
+        // device keeps the descriptor open until then, because dropping the ring waits for all
+        // reads.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("the ring has an entry for each slot");
     }
 
-    /// The index of a registered file. Registers the file if necessary.
+    /// The index of a registered file. Registers the file if necessary; `None` if that is not
+    /// possible.
     fn registered(&mut self, fd: RawFd) -> Option<u32> {
         let known = self.files.iter().position(|file| *file == fd);
         let index = known.unwrap_or(self.files.len());

@@ -46,7 +46,7 @@ pub(crate) unsafe fn read_all(
 /// The system's.
 ///
 /// # Safety
-/// `from` has `len` bytes.
+/// `from` has `len` initialised bytes.
 pub(crate) unsafe fn write_all(
     file: BorrowedFd<'_>,
     mut offset: u64,

@@ -1,5 +1,5 @@
 //! Measures the time of sets while the index grows and while memory is full, with the segment
-//! engine alone. Over sockets the noise of a shared machine's scheduler hides it.
+//! engine alone. Over sockets, the noise of a shared machine's scheduler hides the differences.
 //!
 //! Usage: `growth`. Batches of 16 sets, keys of 20 bytes, values of 16; a line for each state: its
 //! name, the 50th, 99th and 99.9th percentile and the longest of its batches, in nanoseconds.
@@ -54,7 +54,7 @@ fn set(engine: &mut segment::Handle, number: u32) {
     engine.update(key, &mut None, |_| (put(), ())).expect("the cache evicts");
 }
 
-/// Sets these keys, and prints how long the batches took.
+/// Sets the keys of these numbers in batches, and prints how long the batches took.
 fn run(name: &str, engine: &mut segment::Handle, numbers: impl Iterator<Item = u32>) {
     let mut numbers = numbers.peekable();
     let mut taken = Vec::new();

@@ -102,8 +102,8 @@ fn full_cache() -> segment::Cache {
     .expect("memory");
     let mut engine = cache.handle();
     engine.begin_batch(Seconds(1));
-    // So many sets that all memory was used before, because the system takes time for its first
-    // use.
+    // Enough sets to use all memory before the measurement, because the system takes time for the
+    // first use of each page.
     for number in (0..KEYS).cycle().take(WARM_UP) {
         let key = key(number);
         let hash = engine.hash(&key);

@@ -10,7 +10,7 @@ pub trait CacheControl: Send + Sync {
     /// The cache's totals.
     fn gauges(&self) -> Gauges;
 
-    /// Zeroes the counters that `stats reset` zeroes.
+    /// Zeroes the counters for `stats reset`, but not the number and the bytes of the items.
     fn reset_counters(&self);
 
     /// An estimate of the hit ratio under other limits; `None` if the engine has no estimate.
@@ -18,41 +18,47 @@ pub trait CacheControl: Send + Sync {
         None
     }
 
-    /// The totals of the flash tier, if there is one.
+    /// The totals of the flash tier; `None` without one.
     fn flash_gauges(&self) -> Option<FlashGauges> {
         None
     }
 
-    /// The pages of the flash tier, in the order of their numbers.
+    /// The pages of the flash tier, in the order of their numbers; empty without a flash tier.
     fn flash_pages(&self) -> Vec<FlashPage> {
         Vec::new()
     }
 
-    /// The settings of the flash tier, if there is one.
+    /// The settings of the flash tier; `None` without one.
     fn flash_settings(&self) -> Option<FlashSettings> {
         None
     }
 
-    /// Changes the settings of the flash tier. It has no effect without one.
+    /// Changes the settings of the flash tier. Has no effect without a flash tier.
     fn set_flash_settings(&self, _settings: FlashSettings) {}
 
-    /// Changes the memory for items, in bytes.
+    /// Changes the memory limit to `bytes`. Under a lower limit, [`Maintenance::maintain`] frees
+    /// the memory later, if the engine evicts.
     ///
     /// # Errors
     /// [`LimitRefused`]: the limit stays as it was.
+    ///
+    /// [`Maintenance::maintain`]: crate::Maintenance::maintain
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused>;
 
-    /// Sets the epoch that all later CAS values carry in bits 48 to 62, so that no earlier leader
-    /// of a group has issued the same values. Epochs only rise, up to 32,767.
+    /// Moves the counter of CAS values to the start of `epoch`, so that no earlier leader of a
+    /// group has issued the same values. The epoch is at most 32,767, and is in bits 48 to 62 of
+    /// the values. An epoch below the current one has no effect. A handle of the segment engine may
+    /// still use up to 31 values that it took from the counter before.
     fn set_cas_epoch(&self, epoch: u32);
 
-    /// Makes the cache call `observer` for every eviction. Only the first call has an effect.
+    /// Makes the cache call `observer` for each item that it evicts from memory from now on. Only
+    /// the first call has an effect.
     fn observe_evictions(&self, observer: EvictionObserver);
 }
 
 /// A cache that makes a handle for each thread.
 pub trait Cache: Clone + Send + Sync + 'static {
-    /// The handle of a thread, made and used on that thread.
+    /// A handle to the cache. One thread uses it at a time.
     type Engine: Engine + Send + 'static;
 
     /// Makes a handle for the calling thread.

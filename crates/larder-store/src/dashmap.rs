@@ -68,8 +68,8 @@ struct Sweep {
 /// The number of maps; a power of two.
 const PARTS: usize = 256;
 
-/// The bytes of an item besides key and value: a slot of a table that is at least half full, and
-/// the overhead of two allocations. Measured: 200 to 260 with glibc's allocator.
+/// The number of bytes of an item besides key and value: a slot of a table that is at least half
+/// full, and the overhead of two allocations. Measured: 200 to 260 with glibc's allocator.
 const OVERHEAD: usize = size_of::<(Box<[u8]>, Record)>() * 2 + 48;
 
 impl Parts {
@@ -92,7 +92,8 @@ impl Parts {
         });
     }
 
-    /// The next part to search, and whether others follow.
+    /// Returns the next part to search, and whether others follow in the same round. Starts a round
+    /// that is due. `None` if no round is under way.
     fn next_part(&self, now: Seconds) -> Option<(&Part, bool)> {
         let mut sweep = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
         if sweep.left == 0 && sweep.rounds.begin(now, self.core.flush_generation()) {
@@ -108,7 +109,7 @@ impl Parts {
 pub struct PartWalk {
     /// The number of parts whose keys were copied.
     begun: usize,
-    /// The keys of the last part that the walk has yet to show.
+    /// The keys of the last copied part that the walk has yet to show.
     keys: Vec<Box<[u8]>>,
 }
 
@@ -178,8 +179,8 @@ impl Map for Parts {
         self.core.items.limit()
     }
 
-    /// Nothing is evicted: if the limit is lowered, stores are refused until enough items were
-    /// removed.
+    /// This engine does not evict: under a lower limit it refuses stores until enough items have
+    /// been removed.
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused> {
         self.core.items.set_limit(bytes);
         Ok(())

@@ -2,10 +2,11 @@
 //! late: to its callers it behaves like an engine with a flash tier and replicas. Tests use it to
 //! show that requests which wait are answered like others.
 //!
-//! A lookup of a key that was not delivered in this batch is `Pending` every other time, every
-//! other step of a walk has to wait, and two of three batches with changes have to be acknowledged.
-//! Reads and acknowledgements end in random order, either when the test calls [`Storage::complete`]
-//! or, for a server, on a separate thread within two milliseconds.
+//! At random, half of the lookups of keys that were not delivered in this batch are `Pending`, half
+//! of the steps of a walk have to wait, and two thirds of the batches with changes have to be
+//! acknowledged. Reads and acknowledgements end in random order: when a test calls
+//! [`Storage::complete`], or on a separate thread that ends some of them every two milliseconds or
+//! sooner ([`Storage::with_thread`]).
 
 use crate::cache::CacheControl;
 use crate::engine::layer::*;
@@ -35,19 +36,20 @@ struct Wait {
     waker: Waker,
 }
 
-/// The maximum number of reads under way.
+/// The maximum number of reads, steps of walks and acknowledgements under way.
 const READS_MAX: usize = 256;
-/// The maximum time of a read, if a thread ends the reads.
+/// The maximum pause of the thread that ends reads, between two calls of [`Storage::complete`].
 const READ_TIME_MAX: Duration = Duration::from_millis(2);
 
 impl Storage {
-    /// Storage whose reads end only when [`Storage::complete`] is called.
+    /// Storage whose reads and acknowledgements end only when a test calls [`Storage::complete`].
     #[must_use]
     pub fn new(seed: u64) -> Arc<Self> {
         Arc::new(Self { waits: Mutex::default(), random: AtomicU64::new(seed | 1) })
     }
 
-    /// Storage whose reads are ended by a thread. The thread runs while the storage exists.
+    /// Storage whose reads and acknowledgements a thread ends. The thread runs while the storage
+    /// exists.
     ///
     /// # Errors
     /// The system refuses the thread.
@@ -58,7 +60,8 @@ impl Storage {
         Ok(storage)
     }
 
-    /// Ends up to `waits` randomly chosen reads and acknowledgements. Returns how many ended.
+    /// Ends up to `waits` randomly chosen reads and acknowledgements, and wakes all callers that
+    /// were refused. Returns how many ended.
     pub fn complete(&self, waits: usize) -> usize {
         let mut all = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         let Waits { under_way, refused } = &mut *all;
@@ -109,7 +112,7 @@ fn run(storage: &Weak<Storage>) {
     }
 }
 
-/// A cache with slower storage behind it.
+/// A cache of another engine, with simulated slower storage and replicas.
 #[derive(Clone, Debug)]
 pub struct Cache<C> {
     cache: C,
@@ -135,7 +138,7 @@ impl<C: crate::cache::Cache> crate::cache::Cache for Cache<C> {
     }
 }
 
-/// One thread's access to such a cache.
+/// One thread's access to a [`Cache`].
 #[derive(Debug)]
 pub struct Handle<E> {
     engine: E,
@@ -153,7 +156,7 @@ pub struct PendingRead {
     read: Arc<Wait>,
 }
 
-/// A walk, and the read that it waits for.
+/// A walk of the inner engine, and the read that the next step waits for.
 #[derive(Debug)]
 pub struct Walk<W> {
     walk: W,
@@ -161,7 +164,7 @@ pub struct Walk<W> {
 }
 
 /// The position of changes that have to be acknowledged. The wait starts at the first call of
-/// `ack_state`.
+/// `ack_state` at which fewer than [`READS_MAX`] waits are under way.
 #[derive(Debug, Default)]
 pub struct Position(OnceLock<Arc<Wait>>);
 
@@ -176,7 +179,7 @@ impl<E: Engine> Handle<E> {
         &self.storage
     }
 
-    /// Treats a dead item as delivered: its removal need not wait.
+    /// Treats an expired or flushed item as delivered, so that its removal does not wait.
     fn note_dead<R>(&mut self, hash: u64, found: &Lookup<R>) {
         if matches!(found, Lookup::Expired | Lookup::Flushed) {
             self.delivered.push(hash);
@@ -280,8 +283,7 @@ impl<E: Engine> Updates for Handle<E> {
     ) -> Result<Updated<R>, Refusal> {
         if self.is_away(key.hash) {
             if self.storage.draw().is_multiple_of(2) {
-                // The item moves to slower storage after the closure saw it, to make room for the
-                // change.
+                // Simulates an item that moves to slower storage after the closure saw it.
                 let _ = self.engine.update(key, upload, |found| {
                     let shown = matches!(found, Lookup::Hit(_)).then(|| decide(found));
                     drop(shown);
@@ -429,8 +431,8 @@ impl<E: Engine> Walks for Handle<E> {
     }
 }
 
-/// Wraps `decide` to record whether its last change, which is the one that counts, changes
-/// anything.
+/// Wraps `decide` to record in `changes` whether its last result, which the engine applies, changes
+/// the item.
 fn observed<'v, L: Lease, R>(
     mut decide: impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R),
     changes: &mut bool,

@@ -1,9 +1,9 @@
 //! A cache of any engine behind one type, so that code which is generic over the engine is compiled
 //! once for all engines.
 //!
-//! A call costs an indirect jump. A lease, an upload, a walk and a read from slower storage each
-//! cost an allocation. The server's workers therefore use the default engine directly, and all code
-//! off their path uses [`Cache`].
+//! A call costs an indirect jump. A lease, an upload, a walk, a read from slower storage and a
+//! position for acknowledgements each cost an allocation. The server's workers therefore use the
+//! default engine directly, and code off their path uses [`Cache`].
 
 mod any_engine;
 mod handle;

@@ -12,18 +12,21 @@ pub struct FlashConfig {
     /// The length of a page in bytes: a power of two that divides the length of the device. A page
     /// is written from front to back, and freed as a whole.
     pub page_len: u64,
-    /// The number of threads that read if the system has no io_uring (see `larder_device`).
+    /// The maximum number of threads that read for handles without io_uring: if the system refuses
+    /// io_uring, or if the caller has not requested [`SlowStorage::reads_fd`]. At least 1 is used.
+    ///
+    /// [`SlowStorage::reads_fd`]: crate::SlowStorage::reads_fd
     pub threads: usize,
-    /// The maximum number of reads that one handle may have under way.
+    /// The maximum number of reads that one handle may have under way. At least 1 is used.
     pub depth: usize,
     /// The settings that can be changed at run time.
     pub settings: FlashSettings,
 }
 
-/// Which evicted items are written.
+/// Which evicted items are written to flash, among those of at least [`FlashSettings::item_size`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
-    /// All items.
+    /// All of these items, including those that were never read.
     #[default]
     All,
     /// Items that were read, or that were stored again soon after an earlier eviction.
@@ -34,24 +37,28 @@ pub enum Admission {
 /// without `ext_`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlashSettings {
-    /// The minimum size of an item in bytes. Smaller ones are not written.
+    /// The minimum size of an item in bytes, key and header included. Smaller items are not
+    /// written.
     pub item_size: usize,
-    /// Items that were idle for this many seconds are demoted to flash before they would be
-    /// evicted. `None`: they are demoted when they are evicted.
+    /// The idle time in seconds after which maintenance demotes an item to flash before its memory
+    /// is needed. `None`: items are demoted only when they would be evicted.
     pub item_age: Option<u32>,
-    /// Items that expire within this many seconds are written to separate pages.
+    /// Items that expire in less than this many seconds are written to separate pages; 0: none.
     pub low_ttl: u32,
     /// One in this many items that are read from flash a second time is copied to memory; 0: none.
     pub recache_rate: u32,
-    /// With fewer free pages than this, mostly free pages are rewritten.
+    /// With fewer free pages than this, pages that hold little are rewritten: see
+    /// [`FlashSettings::max_frag`].
     pub compact_under: u32,
-    /// With fewer free pages than this, the oldest page is dropped.
+    /// With fewer free pages than this, the oldest page is dropped. At least 2 is used, but at most
+    /// a quarter of the pages, rounded up.
     pub drop_under: u32,
-    /// Pages whose used share is below this are rewritten.
+    /// A page is rewritten if it holds fewer bytes of items than this share of the mean of all full
+    /// pages. The mean counts as at most half a page.
     pub max_frag: f64,
-    /// Rewriting a page drops the items that were never read.
+    /// Whether rewriting a page drops the items of frequency 0, which were not read on flash.
     pub drop_unread: bool,
-    /// Which evicted items are written.
+    /// Which of the evicted items that are large enough are written.
     pub admit: Admission,
 }
 
@@ -75,20 +82,24 @@ impl Default for FlashSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are memcached's own")]
 pub struct FlashGauges {
-    /// Lookups that needed a read.
+    /// Reads that were started for requests, without those of walks.
     pub get_extstore: u64,
-    /// Reads whose result was not needed any more.
+    /// Reads that were aborted to free their buffer while no batch used the item.
     pub get_aborted: u64,
-    /// Reads that had to wait because there was no buffer.
+    /// Attempts to start a read for a request while no further read, buffer or memory was
+    /// available, and lookups of large values that were read without their value for lack of
+    /// memory.
     pub get_oom: u64,
     pub recache: u64,
-    /// Items that were copied to memory and evicted again without a write.
+    /// Items that were copied to memory and demoted again without a write.
     pub returned: u64,
-    /// Reads that found no item: the device failed, or the bytes belong to another item.
+    /// Items that were removed because their read failed: the device failed or took too long, or
+    /// the checksum was wrong.
     pub miss: u64,
-    /// Reads of `miss` whose checksum was wrong.
+    /// Reads that the device completed but whose checksum was wrong.
     pub badcrc: u64,
-    /// Items that were dropped because the write queue was full.
+    /// Items that were evicted although they qualified for flash, because there was no write buffer
+    /// for them.
     pub dropped: u64,
     pub compact_lost: u64,
     pub compact_rescues: u64,
@@ -109,7 +120,7 @@ pub struct FlashGauges {
     pub bytes_read: u64,
     pub bytes_used: u64,
     pub bytes_fragmented: u64,
-    /// Reads and writes under way.
+    /// Reads under way, and write buffers that are queued or being written.
     pub io_queue: u64,
     /// Failed reads and writes of the device.
     pub errors: u64,
@@ -122,8 +133,8 @@ pub struct FlashGauges {
 pub struct FlashPage {
     /// A number that rises with each use of the page; 0 if the page is free.
     pub version: u64,
-    /// Bytes of the items that the index refers to.
+    /// The length in bytes of the page's items that the index refers to.
     pub bytes: u64,
-    /// The kind of its items: see [`FlashSettings::low_ttl`].
+    /// 3 for a page of items that expire soon (see [`FlashSettings::low_ttl`]), else 0.
     pub bucket: u8,
 }

@@ -1,7 +1,7 @@
 //! An engine over [`moka`](::moka): a concurrent cache with its own eviction.
 //!
-//! This engine implements expiry and flushes, because moka's use a clock of their own. An untracked
-//! lookup still counts for moka's eviction: moka has no lookup without a trace.
+//! This engine implements expiry and flushes, because moka measures them with its own clock. An
+//! untracked lookup still counts for moka's eviction: moka has no lookup that does not count.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
@@ -27,14 +27,14 @@ pub struct Config {
     pub classes: SizeClasses,
     /// The seed of the hash function. The program that starts a cache draws it at random.
     pub seed: u64,
-    /// Which items are evicted first.
+    /// The eviction policy.
     pub policy: Policy,
 }
 
 /// Which items are evicted first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// The least recently used items. A stored item stays for a while, as in memcached.
+    /// The least recently used items. Every new item is admitted, as in memcached.
     #[default]
     Lru,
     /// The least frequently used items. A new item that is used less than an old one is not
@@ -81,7 +81,8 @@ fn build(core: &Arc<Core>, limit_bytes: usize, policy: Policy) -> MokaCache {
         .build_with_hasher(core.hasher)
 }
 
-/// Moka calls this once for every record that leaves it.
+/// Subtracts a record that has left moka from the counts. Counts an eviction for size, or the
+/// removal of an item that was no longer valid. Moka calls this once for each such record.
 fn count_removal(core: &Core, key: &[u8], record: &Record, cause: RemovalCause) {
     core.forget(key.len(), record);
     match cause {
@@ -106,13 +107,13 @@ pub struct Records {
 #[derive(Debug, Default)]
 struct Sweep {
     rounds: Rounds,
-    /// Moka holds the other end until the round ends.
+    /// Moka holds the strong reference until the round ends.
     running: Weak<()>,
 }
 
-/// The bytes of an item besides key and value: its record, moka's key, an entry in moka's table and
-/// in two queues, and the allocator's overhead for each. Measured: 480 to 540 with glibc's
-/// allocator.
+/// The number of bytes of an item besides key and value: its record, moka's key, an entry in moka's
+/// table and in two queues, and the allocator's overhead for each. Measured: 480 to 540 with
+/// glibc's allocator.
 const OVERHEAD: usize = size_of::<Record>() + 430;
 
 impl Records {
@@ -161,8 +162,8 @@ impl Map for Records {
             match decide(entry.as_ref().map(|entry| &**entry.value())) {
                 Verdict::Keep => Op::Nop,
                 Verdict::Remove => {
-                    // Moka does not count a store that is removed before it was accounted, so its
-                    // sum would drift from the actual bytes.
+                    // If a store is removed before moka's pending tasks have counted it, moka's sum
+                    // drifts from the actual bytes.
                     self.cache.run_pending_tasks();
                     Op::Remove
                 }
@@ -173,7 +174,8 @@ impl Map for Records {
             }
         });
         if is_large {
-            // Moka delays evictions for hundreds of stores, which are too many of this size.
+            // Moka delays evictions for hundreds of stores. As many large items would exceed the
+            // limit by too much.
             self.cache.run_pending_tasks();
         }
     }
@@ -216,7 +218,8 @@ impl Map for Records {
         if bytes == limit { Ok(()) } else { Err(LimitRefused { min: limit, max: limit }) }
     }
 
-    /// Moka does not report the size of its table. This is the least number of slots for the items.
+    /// Moka does not report the size of its table. Returns the least power of two that has a slot
+    /// for each item.
     fn slots(&self, items: u64) -> (u64, usize) {
         (items.next_power_of_two(), size_of::<usize>())
     }

@@ -249,7 +249,8 @@ fn items_expire_without_a_call() {
     let long = InsertOptions::new().ttl(Duration::from_secs(1000));
     cache.insert_with("long", "3", long).unwrap();
     wait_until("the items expire", || !cache.contains(999_u32.to_le_bytes()));
-    // The requested time, less at most a second; more if the cache's thread gets no processor.
+    // At least the requested time less a second. It takes longer if the cache's thread gets no
+    // processor.
     assert!(begun.elapsed() > Duration::from_millis(500), "{:?}", begun.elapsed());
     wait_until("the items are removed", || cache.len() == 2);
     assert!(cache.contains("stays") && cache.contains("long"));
@@ -271,7 +272,7 @@ fn the_listener_is_told_of_each_eviction_and_may_use_the_cache() {
         }
     });
     let cache = builder.build().unwrap();
-    // The cache is kept alive by its own listener until the test ends.
+    // From now on, the cache's own listener keeps the cache alive until the test ends.
     this.set(cache.clone()).unwrap();
     for number in 0..50_000_u32 {
         cache.insert(number.to_le_bytes(), [7; 100]).unwrap();
@@ -361,8 +362,8 @@ fn the_smallest_memory_works() {
 
 #[test]
 fn hit_ratios_are_estimated() {
-    // One key in 128 is sampled, about 3,700 of these, so the estimate's standard deviation is
-    // below 0.02.
+    // One key in 128 is sampled, about 3,700 of the keys below, so the estimate's standard
+    // deviation is below 0.02.
     let cache = cache(16 * SMALL);
     assert_eq!(cache.hit_ratio_at(1.0), None);
     let mut rng = StdRng::seed_from_u64(1);

@@ -33,7 +33,7 @@ pub(super) fn enable(_file: &File) -> Option<usize> {
 #[cfg(target_os = "linux")]
 const ALIGN_MAX: usize = 4096;
 
-/// Sets the changeable flags of an open file.
+/// Replaces the changeable flags of an open file. Returns false if the system refuses them.
 #[cfg(target_os = "linux")]
 fn set_flags(file: &File, flags: libc::c_int) -> bool {
     use std::os::fd::AsRawFd;
@@ -64,7 +64,7 @@ fn stated_align(file: &File) -> Option<usize> {
     usize::try_from(align).ok().filter(|align| *align > 0)
 }
 
-/// The length of a block device's logical blocks.
+/// The length of a block device's logical blocks in bytes; `None` for other files.
 #[cfg(target_os = "linux")]
 fn block_len(file: &File) -> Option<usize> {
     use std::os::fd::AsRawFd;

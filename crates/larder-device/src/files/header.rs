@@ -77,7 +77,8 @@ impl Page {
         u64::from_le_bytes(*self.0[at * 8..].first_chunk().expect("a page has 512 words"))
     }
 
-    /// Whether the file contains bytes that this crate has not written.
+    /// Whether the page is neither empty nor a header of this crate. A header with one damaged word
+    /// is still the crate's.
     pub(super) fn is_foreign(&self) -> bool {
         let is_empty = self.0.iter().all(|byte| *byte == 0);
         !is_empty && self.word(0) != MAGIC[0] && self.word(1) != MAGIC[1]
@@ -86,13 +87,14 @@ impl Page {
     pub(super) fn read(file: BorrowedFd<'_>, align: usize) -> io::Result<Box<Self>> {
         let mut page = Self::zeroed();
         let into = page.0.as_mut_ptr();
-        // SAFETY: `page` has room for its length, and no other reference to it exists.
+        // SAFETY: `page` has room for as many bytes as its length, and no other reference to it is
+        // used until the read returns.
         unsafe { transfer::read_all(file, 0, into, page.0.len(), align) }?;
         Ok(page)
     }
 
     pub(super) fn write(&self, file: BorrowedFd<'_>) -> io::Result<()> {
-        // SAFETY: these are the bytes of the page.
+        // SAFETY: the pointer and the length are those of the page, whose bytes are initialised.
         unsafe { transfer::write_all(file, 0, self.0.as_ptr(), self.0.len()) }
     }
 }

@@ -42,7 +42,7 @@ struct Part {
 
 impl Files {
     /// Opens files for pages of `page_len` bytes, waits until no other process uses them, and sets
-    /// their sizes. Their content does not change.
+    /// their sizes. Bytes within the new sizes do not change.
     ///
     /// # Errors
     /// [`FilesError`] names the file that can't be used, and the remedy.
@@ -65,15 +65,15 @@ impl Files {
         Ok(files)
     }
 
-    /// Whether reads and writes bypass the system's page cache. Where a file system does not allow that,
-    /// the page cache takes memory in addition to the cache's own.
+    /// Whether reads and writes of all files bypass the system's page cache. If a file system does
+    /// not allow that, the page cache takes memory in addition to the cache's own.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.is_direct
     }
 
-    /// The id that [`Files::begin`] was called with; `None` if it never was for these files in this order,
-    /// with these sizes and this page length, or if a header is damaged.
+    /// The id of the last call of [`Files::begin`]. `None` if there was no call for these files in
+    /// this order, with these sizes and this page length, or if a header is damaged.
     #[must_use]
     pub fn id(&self) -> Option<u128> {
         let mut ids = (0..self.parts.len()).map(|index| self.id_of(index));
@@ -88,10 +88,12 @@ impl Files {
         (header == self.header(index, header.id)).then_some(header.id)
     }
 
-    /// Starts the files again: from now on, [`Files::id`] is `id`.
+    /// Writes `id` to the headers of all files, and makes the headers durable. [`Files::id`] then
+    /// returns `id`.
     ///
     /// # Errors
-    /// The system's. Some of the files may have the new id, and others the old one.
+    /// The system's. Some of the files may have the new id, and others the old one; then
+    /// [`Files::id`] returns `None`.
     pub fn begin(&self, id: u128) -> io::Result<()> {
         for (index, part) in self.parts.iter().enumerate() {
             self.header(index, id).to_page().write(part.file.as_fd())?;
@@ -109,13 +111,14 @@ impl Files {
         }
     }
 
-    /// The file that contains an offset.
+    /// The file that contains an offset of the device; `None` if the device does not have it.
     fn part(&self, offset: u64) -> Option<&Part> {
         let after = self.parts.partition_point(|part| part.base <= offset);
         self.parts[..after].last().filter(|part| offset - part.base < part.len)
     }
 
-    /// The file that contains a range, and the range's offset in it.
+    /// The file that contains a range of the device, and the offset of the range in that file. A
+    /// range that is not within one file is `InvalidInput`.
     fn range(&self, offset: u64, len: usize) -> io::Result<(&Part, u64)> {
         let part = self.part(offset).ok_or(io::ErrorKind::InvalidInput)?;
         let from = offset - part.base;

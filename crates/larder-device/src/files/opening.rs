@@ -16,10 +16,10 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// Another user that files may belong to, besides the user of the process: the user that a
-    /// server switches to later. Only processes of the superuser may name one.
+    /// server switches to later. Ignored unless the process runs as root.
     pub owner: Option<u32>,
-    /// The total time to wait for other processes that use the files to end. The reads and writes
-    /// of a killed process may continue for a while, and it uses the files until they have ended.
+    /// The total time to wait until no other process uses the files. A killed process keeps the
+    /// files in use until its reads and writes have ended.
     pub patience: Duration,
 }
 
@@ -115,7 +115,7 @@ impl FilesError {
     }
 }
 
-/// Opens files for reading and writing, locks them and sets their sizes. Returns each with the
+/// Opens files for reading and writing, locks them and sets their sizes. Returns each file with the
 /// number of bytes of its pages.
 pub(super) fn open_all(
     specs: &[FileSpec],
@@ -160,15 +160,16 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// Opens a block device, or a file that only this user can read.
+/// Opens a block device, or opens or creates a regular file. Refuses a file that other users may
+/// access, or that belongs to a user other than this one or [`Opening::owner`].
 fn open_own(
     path: &Path,
     opening: &Opening,
     begun: Instant,
 ) -> Result<(File, Metadata), FilesError> {
     let refuse = |what, remedy| Err(FilesError::NotOwn { path: path.to_owned(), what, remedy });
-    // `O_NONBLOCK` is for pipes without a reader. It is cleared afterwards, because rings would
-    // otherwise not wait for reads.
+    // With `O_NONBLOCK`, opening a named pipe does not wait for its other end. The flag is cleared
+    // afterwards, because rings would otherwise not wait for reads.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let is_device = path.metadata().is_ok_and(|about| about.file_type().is_block_device());
     let file = if is_device {
@@ -207,8 +208,8 @@ fn open_own(
     Ok((file, about))
 }
 
-/// Opens a block device exclusively: the system refuses mounted devices. Symbolic links are
-/// allowed, because device names often are.
+/// Opens a block device exclusively, and waits while it is in use: the system refuses mounted
+/// devices. Symbolic links are allowed, because device names often are links.
 fn open_device(path: &Path, opening: &Opening, begun: Instant) -> Result<File, FilesError> {
     loop {
         let mut options = OpenOptions::new();
@@ -235,7 +236,8 @@ fn wait_for_io(file: &File) -> io::Result<()> {
     }
 }
 
-/// Waits until no other process uses the file.
+/// Locks the file. Waits while another process holds the lock, until [`Opening::patience`] has
+/// passed since `begun`.
 fn lock(path: &Path, file: &File, opening: &Opening, begun: Instant) -> Result<(), FilesError> {
     loop {
         match file.try_lock() {
@@ -249,7 +251,7 @@ fn lock(path: &Path, file: &File, opening: &Opening, begun: Instant) -> Result<(
     }
 }
 
-/// Refuses files that start with neither a header of this crate nor zeros, because opening would
+/// Refuses files that start with neither a header of this crate nor zeros, because the cache would
 /// overwrite them.
 fn check_content(spec: &FileSpec, file: &File) -> Result<(), FilesError> {
     let path = &spec.path;
@@ -292,7 +294,7 @@ fn allocate(spec: &FileSpec, page_len: u64, file: &File) -> Result<u64, FilesErr
         file.set_len(whole)
     };
     resize().map_err(|error| {
-        // Returns the allocated blocks.
+        // Gives the allocated blocks back to the file system.
         let _ = file.set_len(before);
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -304,8 +306,8 @@ fn allocate(spec: &FileSpec, page_len: u64, file: &File) -> Result<u64, FilesErr
     Ok(len)
 }
 
-/// Makes the file system allocate all blocks of a file. If it can't, a later write may find it
-/// full.
+/// Makes the file system allocate all blocks of a file. If the file system does not support that,
+/// this succeeds, and a later write may fail because the file system is full.
 #[cfg(target_os = "linux")]
 fn fill_holes(file: &File, len: u64) -> io::Result<()> {
     use std::os::fd::AsRawFd;

@@ -14,7 +14,7 @@ fn what_is_written_is_read_again() {
     assert_eq!(files.len(), 5 * PAGE_LEN);
     let align = files.align();
     assert!(align.is_power_of_two() && (512..=4096).contains(&align), "{align}");
-    // The last page of the first file, and the first page of the second.
+    // The first and the last page of each file.
     for offset in [0, 2 * PAGE_LEN, 3 * PAGE_LEN, 4 * PAGE_LEN] {
         Buffer::numbered(offset, usize::try_from(PAGE_LEN).unwrap()).write(&files, offset).unwrap();
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const DEPTH: usize = 32;
 
-/// Runs a test with a ring, if there are rings, and with threads.
+/// Runs a test with a ring, if the system allows one, and then with threads.
 fn with_readers(device: &Arc<dyn Device>, test: impl Fn(Reader)) {
     let pool = Pool::new(4);
     let reader = Reader::new(Arc::clone(device), DEPTH, &pool);
@@ -258,7 +258,7 @@ fn the_end_of_a_read_can_be_polled_for() {
 /// A target that panics when its read ends.
 struct Panics(Buffer);
 
-// SAFETY: no thread reads the buffer.
+// SAFETY: only the read uses the buffer.
 unsafe impl Target for Panics {
     fn parameters(&self) -> ReadParameters {
         ReadParameters { offset: 0, into: self.0.pointer(), len: 512 }

@@ -9,24 +9,28 @@ pub enum AckState {
     Acknowledged,
     /// The required replicas do not have the change yet.
     Pending,
-    /// Nothing can tell any more whether the replicas have the change: no reply may be sent.
+    /// The wait took too long, or this process is no longer the leader. It is unknown whether the
+    /// replicas have the change, so the caller must not send the replies.
     Lost,
 }
 
 /// Acknowledgements of changes. The default methods are for engines without replicas.
 pub trait Acknowledge {
-    /// A position in the history of changes. Replies wait until the replicas have acknowledged all
-    /// changes up to it. [`std::convert::Infallible`] for engines without replicas.
+    /// A position in the history of a handle's changes. Replies wait until the replicas have
+    /// acknowledged these changes up to the position. [`std::convert::Infallible`] for engines
+    /// without replicas.
     type Position: Send;
 
-    /// The position that replicas have to acknowledge before the replies of this batch are sent:
-    /// that of the batch's last change. `None` if no change of the batch needs an acknowledgement.
+    /// Returns the position of this batch's last change that needs an acknowledgement; `None` if no
+    /// change does. The caller calls it once for each batch, and sends the replies of the batch
+    /// when replicas have acknowledged the position.
     fn ack_position(&mut self) -> Option<Self::Position> {
         None
     }
 
-    /// Whether replicas have acknowledged all changes up to `position`. If not, the engine calls
-    /// `waker` when the state changes.
+    /// Returns whether replicas have acknowledged the changes up to `position`. After
+    /// [`AckState::Pending`], the engine calls `waker` when the state changes. After another
+    /// result, the caller drops the position.
     fn ack_state(&mut self, _position: &Self::Position, _waker: &Waker) -> AckState {
         AckState::Acknowledged
     }

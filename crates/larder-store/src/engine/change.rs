@@ -14,7 +14,7 @@ pub enum Change<'v> {
     Promote,
     /// Remove the item.
     Remove,
-    /// Keep the value and replace the attributes.
+    /// Keep value and tags, and replace the attributes. Without a live item, nothing changes.
     SetAttributes {
         /// The new attributes, all of them.
         attributes: Attributes,
@@ -44,7 +44,7 @@ pub enum Change<'v> {
 pub enum NewTags<'v> {
     /// No tags.
     None,
-    /// The tags of the old item, if there is one.
+    /// The tags of the old item; none if there is no old item.
     Same,
     /// These tags; at most [`TAGS_MAX`].
     These(&'v [Tag]),
@@ -53,9 +53,10 @@ pub enum NewTags<'v> {
 /// The new CAS of an item that is changed or stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewCas {
-    /// A CAS that no other item has had, higher than the item's old CAS.
+    /// The next value of the cache's counter. It differs from all earlier ones, and is higher than
+    /// the item's old CAS unless a client chose an old CAS that is too high to follow.
     Fresh,
-    /// The item's old CAS.
+    /// The item's old CAS; 0 if there is no old item.
     Same,
     /// This CAS, chosen by the client.
     Exactly(u64),
@@ -90,24 +91,25 @@ pub enum NewValue<'v> {
 /// The greatest width to which a number is padded, in bytes.
 pub const NUMBER_WIDTH_MAX: usize = 4096;
 
-/// The padding of the widest number.
+/// Spaces to pad numbers, as many as the greatest width.
 pub(crate) static SPACES: [u8; NUMBER_WIDTH_MAX] = [b' '; NUMBER_WIDTH_MAX];
 
-/// Why an engine refused an update. An existing item is unchanged.
+/// Why an engine refused an update, an upload or a tag. The refused call has changed no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is no room and nothing to evict. A retry may succeed.
+    /// There is no memory, and the engine can't free any now. A retry may succeed.
     OutOfMemory,
     /// The item is larger than this cache can store, or its key is empty or longer than
-    /// [`KEY_LEN_MAX`]. A retry cannot succeed.
+    /// [`KEY_LEN_MAX`], or an upload exceeds its announced length. A retry cannot succeed.
     TooLarge,
-    /// The upload belongs to another cache, or is shorter than its announced length.
+    /// The change needs an upload, but there is none, or the upload belongs to another cache, or is
+    /// shorter than its announced length.
     WrongUpload,
     /// The engine does not support tags.
     NoTags,
-    /// The item is on slower storage. The closure was not called, or its result does not count.
-    /// Start a read with [`SlowStorage::start_read`], and repeat the update when the waker is
-    /// called.
+    /// The item is on slower storage. The engine has not called the closure, or has discarded its
+    /// result. Start a read with [`SlowStorage::start_read`], and repeat the update when the engine
+    /// calls the waker.
     Pending,
 }
 
@@ -116,7 +118,7 @@ pub enum Refusal {
 pub struct Updated<R> {
     /// The result of the closure's last call.
     pub result: R,
-    /// The item's CAS afterwards; 0 if it has none or was removed.
+    /// The item's CAS after the update; 0 if the cache keeps no CAS or there is no item.
     pub cas: u64,
 }
 

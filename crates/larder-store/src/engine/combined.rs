@@ -2,8 +2,8 @@
 
 use super::{Acknowledge, Batches, Lookups, Maintenance, SlowStorage, Updates, Walks};
 
-/// One thread's handle to a cache. Each thread has a handle of its own. Leases, uploads, walks and fetches may be used
-/// with the handle of another thread later.
+/// A handle to a cache, for one thread at a time. Leases, uploads, walks and pending reads may be
+/// used with another handle of the same cache later.
 pub trait Engine:
     Batches + Lookups + Updates + SlowStorage + Acknowledge + Walks + Maintenance
 {

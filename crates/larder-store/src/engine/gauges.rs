@@ -1,21 +1,25 @@
 //! The totals of a cache, for statistics.
 
-/// A cache's totals, for `stats`. Lengths of [`Gauges::classes`] follow [`SizeClasses`].
+/// A cache's totals, for `stats`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
-    /// Items in the cache, including expired and flushed ones that the engine has not removed yet.
+    /// Items in memory and on flash, including expired and flushed ones that the engine has not
+    /// removed yet.
     pub items: u64,
-    /// Bytes that memcached would count for these items: see [`SizeClasses::footprint`].
+    /// Bytes that memcached would count for the items in memory (see [`SizeClasses::footprint`]),
+    /// and the length of the items on flash.
     pub bytes: u64,
     /// Items stored since the start, or since the last reset.
     pub items_total: u64,
-    /// Live items that the engine dropped to make room.
+    /// Live items that the engine dropped from memory to make room, without those that it demoted
+    /// to flash, since the start or the last reset.
     pub evictions: u64,
-    /// The totals of each size class.
+    /// The totals of each size class, in the order of [`SizeClasses`]. Items on flash count for the
+    /// first class.
     pub classes: Vec<ClassGauges>,
     /// Memory for index slots, in bytes.
     pub index_bytes: u64,
-    /// log2 of the number of slots.
+    /// log2 of the number of slots, rounded down.
     pub index_power: u32,
     /// Whether the index is growing now.
     pub index_growing: bool,
@@ -29,10 +33,10 @@ pub struct Gauges {
     pub tags_bytes: u64,
     /// Tags that were dropped, including by earlier processes and to make room for other tags.
     pub tags_dropped: u64,
-    /// Tags that were dropped to make room for other tags.
+    /// Tags of `tags_dropped` that were dropped to make room for other tags.
     pub tags_displaced: u64,
     /// Seconds between the last access and the eviction of the item that was evicted last, of any
-    /// class.
+    /// class; 0 for `moka`, which counts it only by class.
     pub evicted_time: u64,
 }
 
@@ -62,15 +66,20 @@ pub struct ClassGauges {
 #[derive(Clone, Debug)]
 pub struct SizeClasses {
     bounds: Vec<usize>,
-    /// Bytes added to key and value: memcached's header, terminator, CAS.
+    /// The bytes that an item counts for besides key, value and client flags: memcached's header,
+    /// terminator and CAS.
     overhead: usize,
-    /// The class of each footprint below [`Self::TABLE_LEN`] units of 8 bytes.
+    /// Entry `i` is the class of the footprints above `8 * (i - 1)` and up to `8 * i` bytes.
     table: Box<[u8]>,
 }
 
 impl SizeClasses {
-    /// `bounds` are the largest footprints of the classes, ascending, at most 255. The last class
-    /// takes all larger items. `overhead` bytes are added to each key and value.
+    /// Creates 1 to 255 classes. `bounds` are their largest footprints, ascending and, except for
+    /// the last one, multiples of 8. The last class takes all larger items, too. Each item counts
+    /// `overhead` bytes besides key, value and client flags.
+    ///
+    /// # Panics
+    /// There are 0 or more than 255 bounds, or they do not ascend.
     #[must_use]
     pub fn new(bounds: Vec<usize>, overhead: usize) -> Self {
         assert!(!bounds.is_empty() && bounds.len() < 256, "1 to 255 classes");
@@ -91,7 +100,8 @@ impl SizeClasses {
         self.bounds.len()
     }
 
-    /// The bytes that an item counts for in statistics.
+    /// The number of bytes that an item counts for in statistics. Client flags take 4 bytes unless
+    /// they are 0, as in memcached.
     #[inline]
     #[must_use]
     pub fn footprint(&self, key_len: usize, value_len: usize, client_flags: u32) -> usize {
@@ -102,14 +112,14 @@ impl SizeClasses {
     #[inline]
     #[must_use]
     pub fn class_of(&self, footprint: usize) -> usize {
-        // Bounds are multiples of 8, so rounding up to 8 stays within a class.
+        // All bounds but the last are multiples of 8, so rounding up to 8 stays within a class.
         match self.table.get(footprint.div_ceil(8)) {
             Some(&class) => class.into(),
             None => self.bounds.partition_point(|&b| b < footprint).min(self.bounds.len() - 1),
         }
     }
 
-    /// The largest footprint of a class.
+    /// The largest footprint of a class. The last class also takes larger ones.
     #[must_use]
     pub fn bound(&self, class: usize) -> usize {
         self.bounds[class]

@@ -2,7 +2,7 @@
 
 use super::{Expiry, Seconds};
 
-/// The longest key in bytes.
+/// The maximum length of a key in bytes.
 pub const KEY_LEN_MAX: usize = 1024;
 
 /// A key with its hash, so that a batch hashes once and prefetches ahead.
@@ -14,7 +14,7 @@ pub struct HashedKey<'k> {
     pub hash: u64,
 }
 
-/// The attributes of an item: everything but key, value and CAS.
+/// The attributes that an update sets: client flags, expiry, and marks of the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// A number chosen by the client. The cache does not interpret it.
@@ -34,12 +34,12 @@ pub struct Attributes {
 pub struct Item<'a, L> {
     /// Client flags, expiry and marks.
     pub attributes: Attributes,
-    /// Changes with every write; 0 if the engine keeps no CAS.
+    /// The CAS, which each write sets (see [`super::NewCas`]); 0 if the cache keeps none.
     pub cas: u64,
-    /// Whether the item was read since it was stored.
+    /// Whether a tracked access has read the item since it was stored, or it was stored as read.
     pub fetched: bool,
-    /// When the item was last read, or stored if it was never read. Approximate for items that live
-    /// long.
+    /// The time of the last tracked access, or of the store if there was none. Approximate for
+    /// items that live long.
     pub accessed: Seconds,
     /// The value, or a lease on it.
     pub value: Value<'a, L>,
@@ -48,9 +48,9 @@ pub struct Item<'a, L> {
 /// The part of an item that [`Lookups::content`] passes to its closure.
 #[derive(Debug)]
 pub struct Content<'a, L> {
-    /// A number of the client's.
+    /// A number chosen by the client: see [`Attributes::client_flags`].
     pub client_flags: u32,
-    /// Changes with every write; 0 if the engine keeps no CAS.
+    /// The CAS: see [`Item::cas`].
     pub cas: u64,
     /// The value, or a lease on it.
     pub value: Value<'a, L>,
@@ -80,25 +80,25 @@ impl<L: Lease> Value<'_, L> {
     }
 }
 
-/// Access to a large value in pieces. While the lease exists the value does not change, even if the
-/// item is replaced or removed.
+/// Access to a large value in pieces. While the lease exists, the value does not change, even if
+/// the item is replaced or removed.
 #[expect(clippy::len_without_is_empty, reason = "a large value is not empty")]
 pub trait Lease: Clone {
     /// The length of the value in bytes.
     fn len(&self) -> usize;
     /// The bytes from `offset` on that are contiguous in memory: at least one if `offset < len`.
     fn piece(&self, offset: usize) -> &[u8];
-    /// Whether the lease may outlive the batch. It may not if too much memory is leased already;
-    /// then the caller copies the value now, or refuses the request.
+    /// Whether the lease may outlive the batch. If not, because too much memory is leased already,
+    /// the caller copies the value now or refuses the request.
     fn may_be_kept(&self) -> bool {
         true
     }
 }
 
-/// The most tags that an item can have.
+/// The maximum number of tags of an item.
 pub const TAGS_MAX: usize = 7;
 
-/// A tag in the form in which items store it: see [`Updates::tag`]. It is invalid after the tag is
-/// dropped.
+/// A tag in the form in which items store it: see [`super::Updates::tag`]. If the tag is dropped,
+/// an item that has this value is flushed, even if it is stored later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag(pub(crate) u64);

@@ -1,8 +1,8 @@
 //! Engines around other engines.
 //!
-//! A wrapper implements [`Layer`] and those traits of [`super::Engine`] that it changes. For each
-//! other trait it implements the marker trait of this module, which passes the functions to the
-//! inner engine.
+//! A wrapper implements [`Layer`], [`super::Batches`], [`super::Updates`], and those other traits
+//! of [`super::Engine`] that it changes. For each of the rest it implements the marker trait of
+//! this module, which passes all calls to the inner engine.
 
 use super::{
     Access, AckState, Acknowledge, Content, Delivery, Engine, ExcessMemory, Gauges, HashedKey,
@@ -21,7 +21,7 @@ pub trait Layer {
     fn inner_mut(&mut self) -> &mut Self::Inner;
 }
 
-/// Passes [`Lookups`] to the inner engine.
+/// Implements [`Lookups`]: passes all calls to the inner engine.
 pub trait DelegateLookups: Layer {}
 
 impl<T: DelegateLookups> Lookups for T {
@@ -71,7 +71,7 @@ impl<T: DelegateLookups> Lookups for T {
     }
 }
 
-/// Passes [`Uploads`] to the inner engine.
+/// Implements [`Uploads`]: passes all calls to the inner engine.
 pub trait DelegateUploads: Layer {}
 
 impl<T: DelegateUploads> Uploads for T {
@@ -94,7 +94,7 @@ impl<T: DelegateUploads> Uploads for T {
     }
 }
 
-/// Passes [`SlowStorage`] to the inner engine.
+/// Implements [`SlowStorage`]: passes all calls to the inner engine.
 pub trait DelegateSlowStorage: Layer {}
 
 impl<T: DelegateSlowStorage> SlowStorage for T {
@@ -127,7 +127,7 @@ impl<T: DelegateSlowStorage> SlowStorage for T {
     }
 }
 
-/// Passes [`Acknowledge`] to the inner engine.
+/// Implements [`Acknowledge`]: passes all calls to the inner engine.
 pub trait DelegateAcknowledge: Layer {}
 
 impl<T: DelegateAcknowledge> Acknowledge for T {
@@ -142,7 +142,7 @@ impl<T: DelegateAcknowledge> Acknowledge for T {
     }
 }
 
-/// Passes [`Walks`] to the inner engine.
+/// Implements [`Walks`]: passes all calls to the inner engine.
 pub trait DelegateWalks: Layer {}
 
 impl<T: DelegateWalks + Lookups<Lease = <T::Inner as Lookups>::Lease>> Walks for T {
@@ -171,7 +171,7 @@ impl<T: DelegateWalks + Lookups<Lease = <T::Inner as Lookups>::Lease>> Walks for
     }
 }
 
-/// Passes [`Maintenance`] to the inner engine.
+/// Implements [`Maintenance`]: passes all calls to the inner engine.
 pub trait DelegateMaintenance: Layer {}
 
 impl<T: DelegateMaintenance> Maintenance for T {

@@ -2,20 +2,21 @@
 
 use super::{Content, HashedKey, Item, Lease, Now};
 
-/// The result of [`Lookups::get`].
+/// The result of a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Lookup<R> {
-    /// The item exists. This is the result of the closure.
+    /// The item is live. Contains the result of the closure; in an update, the item.
     Hit(R),
     /// There is no item with that key.
     Miss,
     /// The item has expired.
     Expired,
-    /// [`Updates::flush`] has invalidated the item.
+    /// A flush or a dropped tag has invalidated the item.
     Flushed,
-    /// The item is on slower storage, and the closure was not called. Start a read with
-    /// [`SlowStorage::start_read`], and repeat the lookup when the waker is called. The closure of
-    /// [`Updates::update`] never receives this: see [`Refusal::Pending`].
+    /// The item is on slower storage, and the engine has not called the closure. Start a read with
+    /// [`super::SlowStorage::start_read`], and repeat the lookup when the engine calls the waker.
+    /// The closure of [`super::Updates::update`] never receives this: see
+    /// [`super::Refusal::Pending`].
     Pending,
 }
 
@@ -36,9 +37,9 @@ impl<R> Lookup<R> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Liveness {
     Live,
-    /// Its expiry is past.
+    /// The item's expiry is past.
     Expired,
-    /// [`Updates::flush`] was called after the item was stored.
+    /// A flush that took effect after the item was stored, or a dropped tag, has invalidated it.
     Flushed,
 }
 
@@ -65,21 +66,22 @@ impl Liveness {
 pub enum Access {
     /// The read counts for eviction, [`Item::fetched`] and [`Item::accessed`].
     Tracked,
-    /// The read is not recorded.
+    /// The read is not recorded, except that moka counts it for eviction.
     Untracked,
 }
 
 /// Batches: groups of requests that are answered together.
 pub trait Batches {
-    /// Starts a batch and sets the engine's time to `now`. Until [`Batches::end_batch`], reads need
-    /// no synchronisation of their own.
+    /// Starts a batch, sets the engine's time to `now`, and applies a delayed flush that is due.
+    /// Until [`Batches::end_batch`], reads need no synchronisation of their own.
     fn begin_batch(&mut self, now: impl Into<Now>);
 
-    /// Ends a batch. Memory that was freed during it becomes reusable.
+    /// Ends a batch. From now on it does not keep freed memory from being reused, and lookups no
+    /// longer find the items that [`super::SlowStorage::deliver`] made visible.
     fn end_batch(&mut self);
 }
 
-/// Lookups. They take no locks.
+/// Lookups. In the segment engine, a lookup of an item in memory takes no lock.
 pub trait Lookups {
     /// Access to a large value.
     type Lease: Lease + Send;
@@ -87,15 +89,15 @@ pub trait Lookups {
     /// Hashes a key with the cache's own seed.
     fn hash(&self, key: &[u8]) -> u64;
 
-    /// Prefetches the index bucket of `hash`. Callers announce all hashes before their first
-    /// lookup, and look them up in the order in which they announced them.
+    /// Prefetches the index bucket of `hash`, if the engine can. A caller announces the hashes of a
+    /// batch before the first lookup, and looks most of them up in the same order.
     fn announce(&mut self, _hash: u64) {}
 
-    /// Prefetches the announced items. Callers call it after they announced the whole batch, when
-    /// the index buckets have arrived in the processor's cache.
+    /// Prefetches the announced items, if the engine can. A caller calls it after it has announced
+    /// the whole batch, when the index buckets have arrived in the processor's cache.
     fn prefetch_announced(&mut self) {}
 
-    /// Looks `key` up and passes the item to `read`. Takes no lock.
+    /// Looks `key` up and passes a live item to `read`.
     fn get<R>(
         &mut self,
         key: HashedKey<'_>,
@@ -104,17 +106,17 @@ pub trait Lookups {
     ) -> Lookup<R>;
 
     /// [`Lookups::get`] for a caller that decides only when it sees the item whether the lookup
-    /// counts as an access: `read` returns that, too. A request that then changes the item records
-    /// its access with the change, so that a change that returns `Pending` records nothing. A miss
-    /// counts as an access.
+    /// counts as an access: `read` also returns the [`Access`]. A request that then changes the
+    /// item records its access with the change, so that a change that returns `Pending` records
+    /// nothing. A miss counts as an access.
     fn get_recorded<R>(
         &mut self,
         key: HashedKey<'_>,
         read: impl FnOnce(&Item<'_, Self::Lease>) -> (Access, R),
     ) -> Lookup<R>;
 
-    /// [`Lookups::get_recorded`] for callers that need only the content of an item. It is faster
-    /// because it does not decode the other attributes.
+    /// [`Lookups::get`] with [`Access::Tracked`], for callers that need only the [`Content`] of an
+    /// item. The segment engine is faster here because it does not decode the other attributes.
     #[inline]
     fn content<R>(
         &mut self,

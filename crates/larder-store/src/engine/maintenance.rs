@@ -9,9 +9,9 @@ pub struct Eviction<'e> {
     pub key: &'e [u8],
     /// Client flags, expiry and marks.
     pub attributes: Attributes,
-    /// Whether the item was read since it was stored.
+    /// Whether the item was read: see [`super::Item::fetched`].
     pub fetched: bool,
-    /// When the item was last read, or stored if it was never read.
+    /// When the item was last read or stored: see [`super::Item::accessed`].
     pub accessed: Seconds,
     /// The length of the value in bytes.
     pub value_len: usize,
@@ -19,23 +19,24 @@ pub struct Eviction<'e> {
     pub now: Seconds,
 }
 
-/// A function that the engine calls for every eviction. The engine calls it under locks, so it must
-/// be fast and must not use a cache.
+/// A function that the engine calls for each item that it evicts from memory. The engine calls it
+/// under locks, so it must be fast and must not use a cache.
 pub type EvictionObserver = Box<dyn Fn(&Eviction<'_>) + Send + Sync>;
 
-/// The engine can't use a memory limit.
+/// The error for a memory limit that the engine can't use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitRefused {
     /// The lowest limit that would be accepted now, in bytes.
     pub min: usize,
-    /// The highest limit that would be accepted, in bytes.
+    /// The highest limit that would be accepted now, in bytes.
     pub max: usize,
 }
 
 /// Maintenance that a worker does between batches, and the totals of the cache.
 pub trait Maintenance {
-    /// Does a short step of maintenance (removes expired items, calls [`Maintenance::shrink`]).
-    /// Returns true if there is more to do now.
+    /// Does a short step of maintenance at the time `now`: applies a delayed flush that is due,
+    /// removes expired items, and frees memory above a lowered limit, if the engine can. Returns
+    /// true if there is more to do now.
     fn maintain(&mut self, now: Seconds) -> bool;
 
     /// Returns part of the memory above a lowered limit to the system. Returns true if there is
@@ -51,6 +52,6 @@ pub trait Maintenance {
     /// The cache's totals. Every handle returns the same.
     fn gauges(&self) -> Gauges;
 
-    /// Zeroes the counters that `stats reset` zeroes.
+    /// Zeroes the counters for `stats reset`, but not the number and the bytes of the items.
     fn reset_counters(&self);
 }

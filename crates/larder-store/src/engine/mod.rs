@@ -1,7 +1,7 @@
 //! The interface between a session and a cache: [`Engine`].
 //!
-//! All commands use two operations: [`Lookups::get`] reads without a lock, and [`Updates::update`]
-//! reads, decides and writes one key atomically. The caller's closure implements the meaning of the
+//! Commands on a key use two operations: [`Lookups::get`] reads, and [`Updates::update`] reads,
+//! decides and writes the key atomically. The caller's closure implements the meaning of the
 //! command; an engine stores, expires and evicts items.
 //!
 //! | file | contents |
@@ -13,7 +13,7 @@
 //! | `acknowledgement.rs` | [`Acknowledge`]: changes that replicas have to confirm |
 //! | `walk.rs` | [`Walks`] |
 //! | `maintenance.rs`, `gauges.rs` | [`Maintenance`], [`Gauges`] |
-//! | `layer.rs` | [`Layer`]: an engine around another one, which implements only the traits that it changes |
+//! | `layer.rs` | [`Layer`]: an engine around another one, to which it passes most calls |
 //! | `item.rs`, `time.rs` | items, expiries |
 
 mod acknowledgement;

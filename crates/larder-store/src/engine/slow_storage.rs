@@ -5,10 +5,10 @@ use std::task::Waker;
 /// A request for [`SlowStorage::start_read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
-    /// The hash of its key.
+    /// The hash of the wanted item's key.
     pub hash: u64,
-    /// This is a read-ahead: other requests are answered before the one that needs the item. If
-    /// there is no room for the read, the caller does not wait for room.
+    /// Whether this is a read-ahead: other requests are answered before the one that needs the
+    /// item. If there is no room for a read-ahead, the engine does not call the waker later.
     pub is_read_ahead: bool,
 }
 
@@ -19,7 +19,8 @@ pub enum Delivery {
     InProgress,
     /// Until the batch ends, lookups find the item.
     Delivered,
-    /// The read has failed, or was abandoned for another one. Do not wait for it.
+    /// The read has failed, or was aborted because another read needed its buffer. The waker will
+    /// not be called again: repeat the request, and start another read if it is `Pending`.
     Gone,
 }
 
@@ -29,9 +30,10 @@ pub enum ReadStart {
     /// No read is needed: no item with this hash is on slower storage, or its read was already
     /// delivered. Repeat the request now.
     NotNeeded,
-    /// A read has started. The engine calls the waker when the read ends.
+    /// At least one read was started or joined. The engine calls the waker at the end of each.
     Started,
-    /// Too many reads are under way. The engine calls the waker when another attempt may succeed.
+    /// There is no room for another read. Unless this is a read-ahead, the engine calls the waker
+    /// when another attempt may succeed.
     Busy,
 }
 
@@ -41,8 +43,10 @@ pub trait SlowStorage {
     /// [`std::convert::Infallible`] for engines without slower storage.
     type PendingRead: Send;
 
-    /// Starts reading an item from slower storage, after a request returned `Pending`, and pushes
-    /// the read to `into`. The engine calls `waker` when the read ends, also if it fails.
+    /// Starts to read the item from slower storage, after a request returned `Pending`, or joins a
+    /// read of the item that is under way. Pushes the read to `into`, or several reads if the
+    /// engine can't tell which item has the key. The engine calls `waker` when a read ends, also if
+    /// the read fails.
     fn start_read(
         &mut self,
         _wanted: ReadRequest,
@@ -52,8 +56,8 @@ pub trait SlowStorage {
         ReadStart::NotNeeded
     }
 
-    /// Makes the result of a finished read visible: lookups find the item until the batch ends.
-    /// Call it in each batch in which a request still waits for this read or another one.
+    /// Makes the result of a finished read visible: lookups find the item until the batch ends. A
+    /// request that needs several reads delivers all of them again in each batch that repeats it.
     fn deliver(&mut self, _fetch: &Self::PendingRead) -> Delivery {
         Delivery::Gone
     }
@@ -72,6 +76,6 @@ pub trait SlowStorage {
     }
 
     /// Submits the reads that were started, completes those that the device has finished, and calls
-    /// their wakers. If there are none, this costs almost nothing.
+    /// their wakers. Costs almost nothing while no read is under way.
     fn drive_reads(&mut self) {}
 }

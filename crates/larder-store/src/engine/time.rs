@@ -36,9 +36,9 @@ pub enum Expiry {
     /// The item stays until it is evicted or removed.
     #[default]
     Never,
-    /// The item has expired at this second.
+    /// The item expires at the start of this second.
     At(Seconds),
-    /// The item expires this many milliseconds before the second.
+    /// The item expires this many milliseconds before the start of the second.
     Before(Seconds, Early),
 }
 
@@ -61,8 +61,8 @@ impl Early {
 }
 
 impl Expiry {
-    /// The expiry at this time in milliseconds, exactly. A time beyond the clock's range is never
-    /// reached.
+    /// The expiry at this time in milliseconds. A time after the second `u32::MAX - 1` becomes the
+    /// second `u32::MAX`, the last of the clock.
     #[must_use]
     pub fn at_millis(millis: u64) -> Self {
         let at = Seconds(u32::try_from(millis.div_ceil(1000)).unwrap_or(u32::MAX));
@@ -83,14 +83,15 @@ impl Expiry {
         }
     }
 
-    /// How many milliseconds before [`Expiry::second`] the item expires.
+    /// The number of milliseconds from the item's expiry to [`Expiry::second`]; 0 if the item never
+    /// expires.
     #[inline]
     #[must_use]
     pub fn early_millis(self) -> u16 {
         if let Self::Before(_, early) = self { early.millis() } else { 0 }
     }
 
-    /// When the item expires, in milliseconds; `None` if it never expires.
+    /// The time at which the item expires, in milliseconds; `None` if it never expires.
     #[must_use]
     pub fn in_millis(self) -> Option<u64> {
         let at = u64::from(self.second()?.0) * 1000;
@@ -108,7 +109,7 @@ impl Expiry {
         }
     }
 
-    /// Seconds left at `now`, rounded up; `None` if the item never expires.
+    /// Seconds left at `now`, rounded up; 0 if the item has expired, `None` if it never expires.
     #[must_use]
     pub fn left(self, now: impl Into<Now>) -> Option<u32> {
         let now = now.into();
@@ -122,7 +123,7 @@ impl Expiry {
         }
     }
 
-    /// Milliseconds left at `now`; `None` if the item never expires.
+    /// Milliseconds left at `now`; 0 if the item has expired, `None` if it never expires.
     #[must_use]
     pub fn left_millis(self, now: Now) -> Option<u64> {
         Some(self.in_millis()?.saturating_sub(now.in_millis()))

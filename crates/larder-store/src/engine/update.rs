@@ -32,11 +32,13 @@ pub trait Uploads {
     /// Appends the next piece to an upload.
     ///
     /// # Errors
-    /// [`Refusal`]: there is no memory for the piece. The caller drops the upload.
+    /// [`Refusal`]: there is no memory for the piece, the value exceeds the announced length, or
+    /// the upload belongs to another cache. The caller drops the upload.
     fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal>;
 
-    /// The memory that leases and uploads use above the shares for slow peers. The server
-    /// disconnects some of these peers before it has to refuse requests of others.
+    /// The memory that leases and uploads use above their shares. While a share is exceeded, the
+    /// server disconnects some of the peers that use it, before it has to refuse requests of
+    /// others.
     fn excess_memory(&self) -> ExcessMemory {
         ExcessMemory::default()
     }
@@ -45,12 +47,12 @@ pub trait Uploads {
 /// Changes of one item, of the items of a tag, and of all items.
 pub trait Updates: Lookups + Uploads {
     /// Calls `decide` with the item under `key` (`Hit`) or with the reason why there is none, and
-    /// applies the change that it returns. No other write to the key happens in between. If the
-    /// engine has to free memory first, it calls `decide` again, so `decide` must depend only on
-    /// its argument; the last result counts. The update can still be refused, or return
-    /// [`Refusal::Pending`] because the item moved to slower storage in between.
+    /// applies the change that `decide` returns. No other write to the key happens in between. If
+    /// the engine has to free memory first, it calls `decide` again, so `decide` must depend only
+    /// on its argument; the last result counts. After `decide` was called, the engine may still
+    /// refuse the update, or return [`Refusal::Pending`] because the item moved to slower storage.
     ///
-    /// A `Put` of an uploaded value takes `upload`; other changes leave it in place.
+    /// A `Put` of an uploaded value takes `upload`; other changes leave `upload` in place.
     ///
     /// # Errors
     /// [`Refusal`]: nothing changed.
@@ -77,12 +79,13 @@ pub trait Updates: Lookups + Uploads {
         self.update(key, upload, decide)
     }
 
-    /// The tag with this name, for the items of [`Change::Put`]. If the table of tags is full, the
-    /// engine drops another tag to make room. An item that is stored after its tag was dropped is
-    /// `Flushed`.
+    /// Returns the tag with this name, for the items of [`Change::Put`], and adds it to the table
+    /// of tags if it is new. If the table has no slot for the tag, the engine drops another tag to
+    /// make room. An item that is stored with the result after the tag was dropped is `Flushed`.
     ///
     /// # Errors
-    /// [`Refusal::NoTags`], or [`Refusal::OutOfMemory`] if there is no room for the first tag.
+    /// [`Refusal::NoTags`], or [`Refusal::OutOfMemory`] if there is no room for the table, which
+    /// the first tag creates.
     fn tag(&mut self, _name: &[u8]) -> Result<Tag, Refusal> {
         Err(Refusal::NoTags)
     }
@@ -99,11 +102,12 @@ pub trait Updates: Lookups + Uploads {
         false
     }
 
-    /// Invalidates everything that was stored before `at`, or before now. A call replaces a pending
-    /// earlier call.
+    /// Invalidates all items that exist when the flush takes effect: at once, or, with `at`, when
+    /// the first batch starts at or after that second. Each call cancels a flush that is still
+    /// pending.
     fn flush(&mut self, at: Option<Seconds>);
 
     /// The number of flushes that took effect, delayed ones included. The engine counts a flush
-    /// after it took effect, and before a lookup can find anything that was stored after it.
+    /// after the flush took effect, and before a lookup can find an item that was stored later.
     fn flush_generation(&self) -> u64;
 }

@@ -15,19 +15,19 @@ pub enum WalkState {
     End,
 }
 
-/// The position from which another walk can continue: see [`Walks::walk_position`].
+/// The position from which another walk can continue a walk: see [`Walks::walk_position`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkPosition {
     /// A position for [`Walks::walk_from`]; never 0.
     At(u64),
-    /// No position yet, because the walk has passed items that it has not shown.
-    /// [`Walks::continue_walk`] with 0 items shows those and does not advance.
+    /// No position now, because the walk has passed items that it has not shown.
+    /// [`Walks::continue_walk`] with 0 items shows these items and does not advance.
     Unsettled,
     /// The engine has no positions: only the walk itself can be continued.
     Unsupported,
 }
 
-/// Walks over all items, some at a time.
+/// Walks over all items in steps.
 pub trait Walks: Lookups {
     /// The state of a walk.
     type Walk: Send;
@@ -44,7 +44,7 @@ pub trait Walks: Lookups {
         self.walk()
     }
 
-    /// The position from which another walk can continue an unfinished one.
+    /// The position from which another walk can continue this one.
     fn walk_position(&self, _walk: &Self::Walk) -> WalkPosition {
         WalkPosition::Unsupported
     }
@@ -52,8 +52,9 @@ pub trait Walks: Lookups {
     /// Calls `visit` with the next live items, about `items` of them. This is not an access. The
     /// walk shows an item that exists during the whole walk at least once, and exactly once unless
     /// writes move items at the same time. The walk reads items on slower storage a few at a time,
-    /// and shows them in a later call. It leaves out a large value if there is no memory for it.
-    /// After [`WalkState::Waiting`], the engine calls `waker` or the waker of an earlier call.
+    /// and shows them in a later call. It leaves out an item whose read fails, and a large value on
+    /// slower storage for which there is no memory. After [`WalkState::Waiting`], the engine calls
+    /// `waker` or the waker of an earlier call.
     ///
     /// # Panics
     /// An engine may panic if the walk belongs to another cache.

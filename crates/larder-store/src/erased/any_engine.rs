@@ -5,7 +5,7 @@ use crate::engine::*;
 use std::any::Any;
 use std::task::Waker;
 
-/// A closure that gets an item, or the reason why there is none, and decides.
+/// A closure that receives an item, or the reason why there is none, and returns the change.
 pub(super) type Decide<'d, 'v> = dyn FnMut(Lookup<&Item<'_, Lease>>) -> Change<'v> + 'd;
 
 /// [`Engine`] with its generic functions replaced by references to closures. A closure passes its
@@ -83,7 +83,7 @@ pub(super) trait AnyEngine: Send {
     fn reset_counters(&self);
 }
 
-/// The same item, with its lease in a box if it has one.
+/// The same item, with the lease of a large value in a box.
 fn erase<'a, L: crate::Lease + Send + 'static>(item: &Item<'a, L>) -> Item<'a, Lease> {
     let &Item { attributes, cas, fetched, accessed, ref value } = item;
     Item { attributes, cas, fetched, accessed, value: erase_value(value) }
@@ -109,7 +109,8 @@ fn decide_erased<'v, L: crate::Lease + Send + 'static>(
     }
 }
 
-/// Calls `update` with the engine's own upload instead of its box.
+/// Calls `update` with the engine's own upload in place of the box. Empties `upload` if the engine
+/// takes the value. Returns [`Refusal::WrongUpload`] if the box is another engine's.
 fn with_upload<E: Engine + 'static>(
     upload: &mut Option<Upload>,
     update: impl FnOnce(&mut Option<E::Upload>) -> Result<u64, Refusal>,
@@ -123,7 +124,7 @@ fn with_upload<E: Engine + 'static>(
     updated
 }
 
-/// The content of a box that this engine has made.
+/// The content of a box that this engine has made. Panics if the box is another engine's.
 fn own<T: 'static>(boxed: &dyn Any) -> &T {
     boxed.downcast_ref().expect("walks, reads and positions are used with the cache that made them")
 }

@@ -32,7 +32,7 @@ impl crate::Lease for Lease {
     }
 }
 
-/// [`crate::Lease`] without [`Clone`], which needs a size.
+/// [`crate::Lease`] without [`Clone`], which a trait object can't have.
 pub(super) trait AnyLease: Send {
     fn clone_lease(&self) -> Lease;
     fn len(&self) -> usize;

@@ -7,9 +7,10 @@
 //! └───────────┴──────────────────────────────────────┘
 //! ```
 //! A key that is set again while its ghost lasts was evicted too early, and goes to the main queue.
-//! A ghost lasts for as many evictions as there are live items: 8 epochs of an eighth each. The 16
-//! epoch numbers are reused, so outdated ghosts have to be cleared before their number is current
-//! again. Each count of evictions returns the buckets to sweep next, so that the whole table is
+//! A ghost lasts for at most as many evictions as there are live items: 8 epochs of an eighth each.
+//! It ends earlier when eight younger ghosts fill its bucket. The 16 epoch numbers are reused, so
+//! outdated ghosts have to be cleared before their number is current again. Each call of
+//! [`GhostClock::count_evictions`] returns the buckets to sweep next, so that the whole table is
 //! swept once in 4 epochs.
 #![expect(clippy::cast_possible_truncation, reason = "ghosts are cut out of a word")]
 
@@ -25,7 +26,7 @@ const EPOCHS_SWEEP: u64 = 4;
 const FINGERPRINT_BITS: u32 = 12;
 const FINGERPRINT_MASK: u16 = (1 << FINGERPRINT_BITS) - 1;
 
-/// The number of the current epoch: 0 to 15.
+/// The number of a ghost epoch: 0 to 15.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GhostEpoch(u8);
 
@@ -43,14 +44,14 @@ impl GhostEpoch {
     }
 }
 
-/// The two words of ghosts of a bucket, as values: the engine loads them under the lock of the
-/// bucket's stripe and stores the result. The youngest ghost is in the lowest bits of the first
-/// word.
+/// The two words of a bucket's ghosts. The engine loads both under the lock of the bucket's stripe,
+/// and stores the changed words. The youngest ghost is in the lowest bits of the first word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ghosts(pub [u64; 2]);
 
 impl Ghosts {
-    /// Adds a ghost for `hash`. If all slots are taken, removes the oldest ghost.
+    /// Adds a ghost for `hash`, in place of an earlier one, and removes outdated ghosts. If all
+    /// slots are taken, removes the oldest ghost.
     #[must_use]
     pub fn remember(self, hash: u64, epoch: GhostEpoch) -> Self {
         let kept = self.forget(hash).places().into_iter().filter(|ghost| counts(*ghost, epoch));
@@ -58,7 +59,7 @@ impl Ghosts {
         Self::from_places(std::iter::once(new).chain(kept))
     }
 
-    /// Whether there is a current ghost for `hash`.
+    /// Whether there is a current ghost with the fingerprint of `hash`.
     #[must_use]
     pub fn holds(self, hash: u64, epoch: GhostEpoch) -> bool {
         let wanted = fingerprint(hash);
@@ -66,7 +67,7 @@ impl Ghosts {
         self.places().into_iter().any(is_wanted)
     }
 
-    /// Removes the ghost for `hash`.
+    /// Removes the ghost with the fingerprint of `hash`, if there is one.
     #[must_use]
     pub fn forget(self, hash: u64) -> Self {
         let gone = fingerprint(hash);
@@ -124,7 +125,7 @@ impl Iterator for Sweep {
     }
 }
 
-/// The clock of ghost epochs, which counts evictions.
+/// The clock of ghost epochs. It advances by evictions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GhostClock {
     epoch: GhostEpoch,
@@ -137,7 +138,7 @@ pub struct GhostClock {
 }
 
 impl GhostClock {
-    /// A clock that continues in this epoch, after a restart.
+    /// A clock that continues in `epoch`, which the engine has stored before a restart.
     #[must_use]
     pub fn new(epoch: GhostEpoch) -> Self {
         Self { epoch, ..Self::default() }
@@ -149,9 +150,9 @@ impl GhostClock {
         self.epoch
     }
 
-    /// Counts the ghosts that an evicted segment has left, in a cache that now has `live` items and
-    /// `buckets` index buckets. Returns the buckets to sweep in the new current epoch. Call it for
-    /// every evicted segment, before the next one is evicted: a call ends at most one epoch.
+    /// Counts `evictions` items that were evicted from a cache that now has `live` items and
+    /// `buckets` index buckets. Returns the buckets that the caller sweeps with the epoch after the
+    /// call. The caller calls it after each evicted segment, because a call ends at most one epoch.
     pub fn count_evictions(&mut self, evictions: u64, live: u64, buckets: usize) -> Sweep {
         let epoch_len = (live / u64::from(EPOCHS_LASTING)).max(1);
         let counted = evictions.min(epoch_len);

@@ -1,7 +1,7 @@
 //! Doubly linked lists of segment numbers. A segment is in at most one list, and can be removed
 //! from any position in constant time.
 
-/// No segment.
+/// The number that stands for no segment.
 const NONE: u32 = u32::MAX;
 
 /// The neighbours of a segment in its list.
@@ -38,7 +38,7 @@ impl<const LISTS: usize> Lists<LISTS> {
         self.links.resize(segments, Links { previous: NONE, next: NONE });
     }
 
-    /// The first segment of a list.
+    /// The first segment of a list; `None` if the list is empty.
     pub(crate) fn front(&self, list: usize) -> Option<u32> {
         some(self.ends[list].first)
     }
@@ -59,7 +59,7 @@ impl<const LISTS: usize> Lists<LISTS> {
         }
     }
 
-    /// Removes a segment from its list.
+    /// Removes a segment from `list`, which contains it.
     pub(crate) fn remove(&mut self, list: usize, segment: u32) {
         let Links { previous, next } = self.links[segment as usize];
         match some(previous) {

@@ -7,8 +7,8 @@
 //! ```
 //! This module decides about integers: it reads no memory of the cache, shares nothing between
 //! threads, and has no clock. The segment engine and the simulator of `larder bench hitratio` run
-//! the same code. After construction nothing allocates, and no call takes more than a few steps for
-//! each size class.
+//! the same code. Only constructors and `extend` allocate, and other calls take at most a few steps
+//! for each size class or open segment.
 //!
 //! | file | decision |
 //! |---|---|

@@ -3,14 +3,15 @@
 use super::SizeClass;
 use super::queue::Queue;
 
-/// Items that share segments.
+/// The kind of an item. Items of a kind share segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// The queue of the segment after it was sealed.
+    /// The queue that the segment of the item joins after it is sealed.
     pub queue: Queue,
-    /// Items of one lifetime class expire at about the same time; those of class 0 never expire.
+    /// The lifetime class. Items of one class expire at about the same time; items of class 0 never
+    /// expire, unless the cache is so small that it has no other class.
     pub lifetime: u8,
-    /// Items of a size class have similar sizes.
+    /// The size class of the item.
     pub size: SizeClass,
 }
 
@@ -26,12 +27,13 @@ pub fn open_budget(segments: usize, threads: usize) -> usize {
     (segments * OPEN_PERCENT / 100 / threads.max(1)).max(Queue::ALL.len())
 }
 
-/// The chains of one open segment may have one in this many segments, divided by the threads.
+/// One in this many segments, divided by the number of threads, may be in chains of one open
+/// segment.
 const CHAINED_SHARE: usize = 64;
 
-/// The number of segments in the chains of an open segment at which it is sealed, because other
-/// handles can't evict items of an open segment. By simulation, four threads without the division
-/// miss 3 % more items with log-normal sizes (median 1 KiB, sigma 2).
+/// The number of segments in the chains of an open segment at which the handle seals it, because
+/// other handles can't evict items of an open segment. By simulation, four threads without the
+/// division by `threads` miss 3 % more items with log-normal sizes (median 1 KiB, sigma 2).
 #[must_use]
 pub fn chained_max(segments: usize, threads: usize) -> usize {
     (segments / CHAINED_SHARE / threads.max(1)).max(1)
@@ -40,17 +42,18 @@ pub fn chained_max(segments: usize, threads: usize) -> usize {
 /// The segment that receives an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// The open segment at this position among the given ones.
+    /// The open segment at this position in the argument `open` of [`place`].
     Open(usize),
     /// A new segment of the wanted kind.
     New,
 }
 
-/// Chooses among the `open` segments of a handle, at most `budget` of them. An item goes to the
-/// segment of its own kind if there is one; to a new one while the budget lasts; else to the
-/// nearest size class of its queue and lifetime class; else to the nearest lifetime class of its
-/// queue. The small queue has at most half of the budget, and the last open segment is reserved for
-/// a queue that has none: the main queue gains more by separating sizes.
+/// Chooses the segment for an item among the `open` segments of a handle. An item goes to the
+/// segment of its own kind if there is one; to a new segment if fewer than `budget` are open; else
+/// to the nearest size class of its queue and lifetime class; else to the nearest lifetime class of
+/// its queue. The small queue has at most half of the budget, because the main queue gains more by
+/// separating sizes. A queue without an open segment always gets one, and the other queue leaves
+/// room for it in the budget.
 ///
 /// If the segment has no room for the item, the caller seals it and opens one of the wanted kind.
 pub fn place(wanted: Kind, open: impl Iterator<Item = Kind> + Clone, budget: usize) -> Placement {

@@ -3,9 +3,9 @@
 /// The two queues of S3-FIFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// New items. Those without a hit are evicted from here.
+    /// New items. Items without a hit are evicted from this queue.
     Small = 0,
-    /// Items that were hit in the small queue, or set again soon after their eviction.
+    /// Items that were hit in the small queue or on flash, or set again soon after their eviction.
     Main = 1,
 }
 

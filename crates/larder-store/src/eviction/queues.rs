@@ -4,19 +4,21 @@ use super::SizeClass;
 use super::lists::Lists;
 use super::queue::Queue;
 
-/// The default exponent of item size. By simulation, 1 misses fewer items but up to 11 % more bytes
-/// than memcached.
+/// The default exponent of item size. By simulation, an exponent of 1 misses fewer items, but up to
+/// 11 % more bytes, than memcached.
 pub const SIZE_EXPONENT: f64 = 0.7;
 
-/// The share of the small queue in all segments above which the small queue is evicted first, in
-/// percent.
-/// percent.
+/// The share of the small queue in all segments, in percent, above which the small queue is evicted
+/// first unless the main queue yields.
 const SMALL_PERCENT: u64 = 10;
-/// The maximum share of the small queue, independent of the yield rule, in percent.
+/// The share of the small queue in all segments, in percent, above which the small queue is evicted
+/// first even if the main queue yields.
 const SMALL_PERCENT_MAX: u64 = 90;
-/// The main queue yields if less than this share of its oldest segment's bytes was hit ...
+/// The main queue yields, which means that it is evicted first, if less than this share of its next
+/// victim's bytes was hit.
 const YIELD_SHARE_MIN: f64 = 0.01;
-/// ... or if less than this part of the small queue's share was hit.
+/// The main queue also yields if the share of bytes that were hit in its next victim is less than
+/// this fraction of the share in the small queue's next victim.
 const YIELD_RATIO: f64 = 0.8;
 
 const LISTS: usize = Queue::ALL.len() * SizeClass::COUNT;
@@ -26,7 +28,7 @@ const LISTS: usize = Queue::ALL.len() * SizeClass::COUNT;
 pub struct Sealed {
     /// The queue that the segment is appended to.
     pub queue: Queue,
-    /// The bytes of all items that were written to the segment: records and chains.
+    /// The total length in bytes of the items that were written to the segment: records and chains.
     pub bytes: u64,
     /// The number of items that were written to the segment.
     pub items: u32,
@@ -49,11 +51,11 @@ struct Entry {
     is_queued: bool,
     /// The number of segments in chains whose items are in this segment.
     chained: u32,
-    /// Mean item size, raised to the exponent.
+    /// The mean item size, raised to the exponent.
     factor: f64,
-    /// Bytes of items that were written.
+    /// The total length in bytes of the items that were written: see [`Sealed::bytes`].
     bytes: u64,
-    /// The queue's clock when the segment was pushed.
+    /// The queue's clock when the segment was pushed or put back.
     pushed_at: u64,
 }
 
@@ -72,7 +74,7 @@ const NEW: Entry = Entry {
 struct Totals {
     /// The number of segments in the queue's lists.
     queued: u64,
-    /// The number of segments of chains.
+    /// The number of segments in chains of the queue's items.
     chained: u64,
     /// The number of bytes that were pushed so far: the queue's clock.
     pushed: u64,
@@ -123,7 +125,8 @@ impl Queues {
         self.put_back(segment);
     }
 
-    /// Appends a removed segment again that could not be emptied.
+    /// Appends a segment again that was removed but could not be emptied. It becomes the youngest
+    /// of its list. Has no effect on a segment that is in a queue.
     pub fn put_back(&mut self, segment: u32) {
         let Some(entry) = self.entries.get_mut(segment as usize) else { return };
         if entry.is_queued {
@@ -136,7 +139,8 @@ impl Queues {
         self.lists.push_back(list(entry.queue, entry.size), segment);
     }
 
-    /// Removes a segment from its queue, to be cleaned or evicted. Returns false if it is in none.
+    /// Removes a segment from its queue, before it is cleaned or evicted. Returns false if the
+    /// segment is in no queue.
     pub fn remove(&mut self, segment: u32) -> bool {
         let Some(entry) = self.entries.get_mut(segment as usize) else { return false };
         if !std::mem::take(&mut entry.is_queued) {
@@ -165,7 +169,7 @@ impl Queues {
         self.totals[entry.queue as usize].chained -= u64::from(removed);
     }
 
-    /// The number of segments of all large values.
+    /// The number of segments in the chains of all large values.
     #[must_use]
     pub fn chained(&self) -> u64 {
         self.totals.iter().map(|totals| totals.chained).sum()
@@ -213,7 +217,7 @@ impl Queues {
         self.len() == 0
     }
 
-    /// The oldest segment of each queue and size class.
+    /// The oldest segment of each queue and size class that has segments.
     pub fn fronts(&self) -> impl Iterator<Item = u32> {
         (0..LISTS).filter_map(|list| self.lists.front(list))
     }
@@ -305,7 +309,8 @@ mod tests {
 
     #[test]
     fn main_yields_where_it_is_hit_less() {
-        // Small and main segments, hit bytes of their oldest ones of 1000, the queue that yields.
+        // Small and main segments, hit bytes (of 1000) of the oldest small and main segment, the
+        // queue that is evicted.
         let cases = [
             (5, 5, 100, 70, Main),
             (5, 5, 100, 90, Small),

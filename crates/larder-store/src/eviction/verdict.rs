@@ -9,17 +9,17 @@ pub enum Verdict {
     Promote,
     /// The item is written to the main queue again, with this frequency.
     Reinsert(u8),
-    /// The item is dropped, and its key leaves a ghost.
+    /// The item leaves memory: the engine demotes it to flash, or drops it and adds a ghost.
     Evict,
 }
 
-/// The length, in segments, of the items that the main queue may keep in succession. Then it has to
-/// evict an item.
+/// The maximum length, in segments, of the items that the main queue keeps before it evicts an item
+/// despite its frequency.
 const KEPT_SEGMENTS_MAX: u64 = 16;
 
-/// A bound on the work of an eviction when every item of the main queue was hit: after kept items
-/// of 16 segments in length, one item is evicted despite its frequency. Each handle has its own
-/// limit.
+/// A bound on the work of an eviction when every item of the main queue was hit: after it has kept
+/// items of 16 segments in length, it evicts one item despite its frequency. An eviction of an item
+/// without hits halves the count. Each handle has its own limit.
 #[derive(Clone, Debug)]
 pub struct KeepLimit {
     kept_bytes: u64,
@@ -34,7 +34,7 @@ impl KeepLimit {
     }
 
     /// Decides about an item of `bytes` bytes (its record, without its chain) with frequency
-    /// `freq`, in an evicted segment of `queue`.
+    /// `freq`, in an evicted segment of `queue`, and counts the item if the main queue keeps it.
     pub fn verdict(&mut self, queue: Queue, freq: u8, bytes: u64) -> Verdict {
         match (queue, freq.checked_sub(1)) {
             (Queue::Small, Some(_)) => Verdict::Promote,

@@ -1,9 +1,9 @@
 //! The acknowledgements of followers, and the replies that wait for them.
 //!
 //! A leader selects the followers whose acknowledgements count ([`Acknowledgements::require`]). The
-//! replies of a batch wait until all of them have the changes that the batch has written to its
-//! handle's journal. Each of these functions takes one lock for a short time. Under
-//! [`AckMode::None`] nothing waits, and none is called.
+//! replies of a batch wait until all of these followers have the changes of the batch for which the
+//! [`AckMode`] requires that. The followers and the waiting positions are under one lock, which
+//! each function holds for a short time. Under [`AckMode::None`], a batch does not take the lock.
 
 use super::ring::ChangeKind;
 use crate::AckState;
@@ -13,8 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The maximum time that replies wait. After it, nothing is known about whether their changes will
-/// last.
+/// The maximum time that replies wait. Afterwards they are never sent, because it is unknown
+/// whether their changes will last.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Which changes wait for acknowledgements.
@@ -25,9 +25,9 @@ pub enum AckMode {
     #[default]
     None,
     /// Changes after which no lookup may find the old item: removals, invalidations, empty values,
-    /// and flushes.
+    /// stores that expire at once, and flushes that take effect at once.
     Deletes,
-    /// All changes.
+    /// All changes except delayed flushes.
     Writes,
 }
 
@@ -55,13 +55,15 @@ impl AckMode {
 /// The position that must be acknowledged before replies are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckPosition {
-    /// The number of the handle's journal, and the end of the last change in it.
+    /// The number of the handle's journal.
     pub(super) journal: usize,
+    /// The offset up to which the followers must have the journal; 0 if only a flush waits.
     pub(super) offset: u64,
-    /// The number of flushes that took effect before.
+    /// The number of flushes that the followers must have applied; 0 if no flush waits.
     pub(super) generation: u64,
-    /// The term of the leader, and the number of the position.
+    /// The term in which the batch started.
     term: u64,
+    /// A number that identifies the position.
     number: u64,
 }
 
@@ -69,8 +71,9 @@ pub struct AckPosition {
 #[derive(Debug, Default)]
 pub struct Acknowledgements {
     mode: AtomicU8,
-    /// The number of batches whose replies had to wait, and of those whose replies were never sent.
+    /// The number of batches whose replies had to wait.
     holds: AtomicU64,
+    /// The number of batches whose replies were never sent.
     lost: AtomicU64,
     /// The number of the last flush by a handle.
     flushes: AtomicU64,
@@ -83,12 +86,12 @@ pub struct Acknowledgements {
 struct State {
     /// Rises when the leader is deposed: positions of earlier terms are never acknowledged.
     term: u64,
-    /// The followers, by the number of their process.
+    /// The followers that replies wait for, by the number of their process.
     followers: HashMap<u64, Follower>,
     waiting: Vec<Waiting>,
     /// The number of positions so far.
     positions: u64,
-    /// The numbers of the positions that have waited for too long.
+    /// The numbers of the positions that have waited for too long and are not yet reported as lost.
     late: HashSet<u64>,
 }
 
@@ -96,7 +99,7 @@ struct State {
 struct Waiting {
     position: AckPosition,
     waker: Waker,
-    /// When the position was first seen waiting.
+    /// When [`Acknowledgements::end_late`] first found the position waiting; `None` before.
     since: Option<Instant>,
 }
 
@@ -118,7 +121,7 @@ impl State {
         self.followers.values().all(|follower| follower.has(position))
     }
 
-    /// Wakes those whose wait is over.
+    /// Wakes the batches whose wait is over, and removes them from `waiting`.
     fn wake(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.retain(|Waiting { position, waker, .. }| {
@@ -152,12 +155,14 @@ impl Acknowledgements {
             || mode == AckMode::Deletes as u8 && kind == ChangeKind::Removal
     }
 
-    /// The term of the leader. A batch reads it before it checks whether it may be answered here.
+    /// The current term. A batch reads it before it checks whether this process may answer it.
     pub(super) fn term(&self) -> u64 {
         self.term.load(Ordering::Acquire)
     }
 
-    /// The position on which the replies of a batch depend. The batch started in this term.
+    /// Makes the position on which the replies of a batch depend. `term` is the term in which the
+    /// batch started, `offset` the end of its last change that waits, and `generation` the number
+    /// of flushes after its last flush.
     #[cold]
     pub(super) fn position(
         &self,
@@ -171,7 +176,9 @@ impl Acknowledgements {
         AckPosition { journal, offset, generation, term, number }
     }
 
-    /// The state of a position. If it is pending, calls `waker` when the state changes.
+    /// The state of a position. After [`AckState::Pending`], `waker` is called when the state
+    /// changes. [`AckState::Lost`] is returned only once, for the batch that then drops the
+    /// position.
     #[cold]
     pub(super) fn state_of(&self, position: &AckPosition, waker: &Waker) -> AckState {
         let mut state = self.lock();
@@ -193,7 +200,8 @@ impl Acknowledgements {
         AckState::Pending
     }
 
-    /// Makes replies wait for this follower, too. It has acknowledged nothing yet.
+    /// Makes replies wait for this follower, too. A follower that replies did not wait for before
+    /// has acknowledged nothing yet.
     pub fn require(&self, follower: u64) {
         self.lock().followers.entry(follower).or_default();
     }
@@ -215,7 +223,7 @@ impl Acknowledgements {
     }
 
     /// Records that a follower has everything up to these offsets, and the effects of this many
-    /// flushes.
+    /// flushes. Has no effect unless replies wait for the follower.
     pub fn note(&self, follower: u64, offsets: &[u64], generation: u64) {
         let mut state = self.lock();
         let Some(known) = state.followers.get_mut(&follower) else { return };
@@ -233,7 +241,7 @@ impl Acknowledgements {
     }
 
     /// Whether a follower has everything up to these offsets, and the effects of all flushes by
-    /// handles.
+    /// handles. False if replies do not wait for the follower.
     #[must_use]
     pub fn has_passed(&self, follower: u64, offsets: &[u64]) -> bool {
         let flushes = self.flushes.load(Ordering::Relaxed);
@@ -252,8 +260,8 @@ impl Acknowledgements {
         followers.into_iter().all(|follower| self.has_passed(follower, offsets))
     }
 
-    /// Marks this cache as no longer a leader's: pending positions are lost, and no acknowledgement
-    /// counts.
+    /// Starts a new term without followers, because this process does not lead any more. All
+    /// positions of batches that started in an earlier term are lost.
     pub fn abandon(&self) {
         let mut state = self.lock();
         state.term += 1;
@@ -263,7 +271,8 @@ impl Acknowledgements {
         state.late.clear();
     }
 
-    /// Ends waits that last too long. Call it several times a second.
+    /// Ends waits that have lasted longer than [`WAIT_MAX`]: their positions are lost. The caller
+    /// calls it several times a second.
     pub fn end_late(&self, now: Instant) {
         let State { waiting, late, .. } = &mut *self.lock();
         waiting.retain_mut(|Waiting { position, waker, since }| {

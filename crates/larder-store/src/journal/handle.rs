@@ -19,22 +19,24 @@ pub struct Journaled<E> {
     journal: Writer,
     /// Odd while a batch is under way.
     batches: Arc<AtomicU64>,
-    /// The time of the batch, and the term in which it started.
+    /// The time of the batch.
     now: Now,
+    /// The term in which the batch started.
     term: u64,
-    /// Whether this batch has changed an item, and whether a change of it waits for
-    /// acknowledgements.
+    /// Whether this batch has appended to the journal.
     has_written: bool,
+    /// Whether a change of this batch waits for acknowledgements.
     is_waited_for: bool,
-    /// The end of the journal at the last wake of paused readers.
+    /// The end of the journal when this handle last woke paused readers.
     told_until: u64,
-    /// The end of this batch's last change that waits for acknowledgements, and the number of
-    /// flushes before it.
+    /// The journal offset that followers must have before the replies of this batch are sent, and
+    /// the number of flushes that they must have applied. Each is 0 if nothing requires it; `None`
+    /// if both would be.
     waits_for: Option<(u64, u64)>,
 }
 
-/// The position on which the replies of a batch depend: the inner engine's, and that of the
-/// replicas.
+/// The position on which the replies of a batch depend: a position of the inner engine, one of the
+/// replicas, or both.
 #[derive(Debug)]
 pub struct Position<P> {
     engine: Option<P>,
@@ -72,7 +74,7 @@ impl<E> Drop for Journaled<E> {
 }
 
 impl<E> Journaled<E> {
-    /// Appends a change to the journal.
+    /// Appends a change of this kind to the journal; `None`: has no effect.
     fn note(&mut self, key: HashedKey<'_>, kind: Option<ChangeKind>) {
         if let Some(kind) = kind {
             self.journal.append(kind, key.bytes, self.now.in_millis());
@@ -86,11 +88,11 @@ impl<E> Journaled<E> {
     }
 }
 
-/// The kind of a change, if journals contain it.
+/// The kind of a change; `None` if journals do not contain it.
 #[inline]
 fn kind(change: &Change<'_>, now: Now) -> Option<ChangeKind> {
     match change {
-        // The item expires at once.
+        // The item has expired already.
         Change::Put { attributes, .. } | Change::SetAttributes { attributes, .. }
             if attributes.expiry.is_past(now) =>
         {
@@ -104,7 +106,7 @@ fn kind(change: &Change<'_>, now: Now) -> Option<ChangeKind> {
     }
 }
 
-/// Wraps `decide` to record the kind of its last change, which is the one that counts.
+/// Wraps `decide` to record in `into` the kind of its last result, which the engine applies.
 #[inline]
 fn noted<'v, L: Lease, R>(
     mut decide: impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R),
@@ -141,13 +143,13 @@ impl<E: Engine> Batches for Journaled<E> {
     fn begin_batch(&mut self, now: impl Into<Now>) {
         let now = now.into();
         self.now = now;
-        // Either the thread that settles sees this batch, or this batch sees everything before: see
-        // `Journals::settle`.
+        // Either the thread that calls `Journals::settle` sees this batch, or this batch sees
+        // everything that the thread stored before that call.
         let batch = self.batches.load(Ordering::Relaxed) | 1;
         self.batches.store(batch, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.term = self.journals.acks().term();
-        // The last batch may have had no replies.
+        // The last batch may have ended without a call of `ack_position`.
         self.waits_for = None;
         self.engine.begin_batch(now);
     }
@@ -158,7 +160,8 @@ impl<E: Engine> Batches for Journaled<E> {
         let batch = self.batches.load(Ordering::Relaxed) | 1;
         self.batches.store(batch.wrapping_add(1), Ordering::Release);
         if std::mem::take(&mut self.has_written) {
-            // A paused reader must not be overrun.
+            // Wakes paused readers after each quarter of the ring, so that the writer does not
+            // overrun them.
             let end = self.journal.end();
             let is_much = end - self.told_until >= self.journal.capacity() / 4;
             if std::mem::take(&mut self.is_waited_for) || is_much {

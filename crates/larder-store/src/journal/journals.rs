@@ -1,4 +1,4 @@
-//! The journals of a cache, which exist longer than the handles that write them.
+//! The journals of a cache. A journal outlives the handle that writes it.
 
 use super::acks::Acknowledgements;
 use super::notifier::Notifier;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The journals of a cache, one for each handle.
 #[derive(Debug)]
 pub struct Journals {
-    /// The length of each journal in bytes.
+    /// The length in bytes that each journal is made with: see [`Writer::new`].
     each: usize,
     all: Mutex<All>,
     notifier: Arc<Notifier>,
@@ -36,8 +36,8 @@ pub(super) struct Journal {
 }
 
 impl Journals {
-    /// Journals of `bytes` bytes in all for `handles` handles at the same time. Further handles get
-    /// further journals.
+    /// Journals of `bytes` bytes in all for `handles` handles at the same time. Each further handle
+    /// gets another journal of the same length.
     #[must_use]
     pub fn new(bytes: usize, handles: usize) -> Arc<Self> {
         let each = bytes / handles.max(1);
@@ -49,7 +49,8 @@ impl Journals {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The notifier, which is notified after each batch that changed an item.
+    /// The notifier for readers. A handle notifies it after each batch that changed an item, and
+    /// after each flush.
     #[must_use]
     pub fn notifier(&self) -> &Arc<Notifier> {
         &self.notifier
@@ -66,7 +67,8 @@ impl Journals {
         self.flush_at.fetch_max(at.0, Ordering::AcqRel);
     }
 
-    /// Whether a delayed flush may be pending. It may have been cancelled.
+    /// Whether a delayed flush may be pending at `now`. Also true for a flush that was cancelled,
+    /// until its time.
     #[must_use]
     pub fn flush_pends(&self, now: Seconds) -> bool {
         self.flush_at.load(Ordering::Acquire) >= now.0
@@ -90,7 +92,8 @@ impl Journals {
     /// created since.
     ///
     /// # Errors
-    /// [`Overrun`]: the entries at an offset were overwritten, or never existed.
+    /// [`Overrun`]: the entries at an offset were overwritten or never existed, or there are no
+    /// offsets, or more of them than journals.
     pub fn readers_at(&self, offsets: &[u64]) -> Result<Vec<Reader>, Overrun> {
         let rings = self.from(0);
         if offsets.is_empty() || offsets.len() > rings.len() {
@@ -113,7 +116,8 @@ impl Journals {
         seen.iter().zip(batches()).all(|(before, now)| before % 2 == 0 || now != *before)
     }
 
-    /// Takes a journal for a new handle, with its number: one of a dropped handle, or a new one.
+    /// Takes the journal of a dropped handle, or makes one, for a new handle. Returns the number of
+    /// the journal, and the journal.
     pub(super) fn take(&self) -> (usize, Journal) {
         let mut all = self.all();
         let number = all.idle.pop().unwrap_or_else(|| {

@@ -16,9 +16,9 @@ use std::time::Duration;
 pub struct Notifier {
     waiting: AtomicUsize,
     paused: AtomicUsize,
-    /// The number of notifications of all readers.
+    /// The number of calls of [`Notifier::notify`].
     generation: AtomicU64,
-    /// The number of notifications while a reader waited or paused.
+    /// The number of notifications that found a reader to wake.
     wakeups: Mutex<u64>,
     on_wait: Condvar,
     on_pause: Condvar,
@@ -48,14 +48,15 @@ impl Notifier {
         }
     }
 
-    /// The number of notifications of all readers, paused ones included. See [`Notifier::pause`].
+    /// The number of calls of [`Notifier::notify`], for [`Notifier::pause`].
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
     /// Pauses for this time, or until the next [`Notifier::notify`]. `seen` is the
-    /// [`Notifier::generation`] from before the caller last looked for something to do.
+    /// [`Notifier::generation`] from before the caller last looked for something to do. If it has
+    /// changed since, this returns at once.
     pub fn pause(&self, time: Duration, seen: u64) {
         let wakeups = self.wakeups.lock().unwrap_or_else(PoisonError::into_inner);
         self.paused.fetch_add(1, Ordering::Relaxed);
@@ -67,14 +68,14 @@ impl Notifier {
         drop(result);
     }
 
-    /// Waits for a notification, unless `has_more` returns true, and at most for `timeout`. Returns
-    /// false after a timeout.
+    /// Waits for a notification, but at most for `timeout`, and not at all if `has_more` returns
+    /// true. Returns false after a timeout.
     pub fn wait(&self, timeout: Duration, has_more: impl FnOnce() -> bool) -> bool {
         let mut wakeups = self.wakeups.lock().unwrap_or_else(PoisonError::into_inner);
         let before = *wakeups;
         self.waiting.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        // A writer that writes after this check notifies.
+        // A writer that writes after this check sees `waiting` and notifies.
         let mut is_in_time = true;
         if !has_more() {
             let is_unchanged = |wakeups: &mut u64| *wakeups == before;

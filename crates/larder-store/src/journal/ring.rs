@@ -31,7 +31,7 @@ const WORD: usize = size_of::<u64>();
 const KIND_SHIFT: u32 = 56;
 const LEN_SHIFT: u32 = 40;
 const LEN_MASK: u64 = (1 << (KIND_SHIFT - LEN_SHIFT)) - 1;
-/// Times are 40 bits of milliseconds, enough to compare times within 34 years.
+/// Times are 40 bits of milliseconds, so ages of up to 17 years are exact.
 const MILLIS_MASK: u64 = (1 << LEN_SHIFT) - 1;
 
 /// The length of the largest entry in words.
@@ -40,8 +40,8 @@ const ENTRY_WORDS_MAX: usize = 1 + KEY_LEN_MAX.div_ceil(WORD);
 /// The kind of a change. Determines whether a reply waits for acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// The item was removed, marked as stale, or left without a value: no lookup may find the old
-    /// item.
+    /// The item was removed, marked as stale, left without a value, or has expired at once: no
+    /// lookup may find the old item.
     Removal,
     /// Any other change.
     Other,
@@ -59,20 +59,22 @@ pub struct Entry<'k> {
 }
 
 impl Entry<'_> {
-    /// The time from the change to `now` in milliseconds.
+    /// The time in milliseconds from the change to `now_millis` on the writer's clock. 0 if
+    /// `now_millis` is slightly earlier.
     #[must_use]
     pub fn age(&self, now_millis: u64) -> u64 {
         age(self.millis, now_millis)
     }
 }
 
-/// The time from an entry's time to `now` in milliseconds. 0 if `now` is slightly earlier.
+/// The time in milliseconds from an entry's time to `now_millis`. 0 if `now_millis` is earlier, by
+/// less than 17 years.
 pub(super) fn age(millis: u64, now_millis: u64) -> u64 {
     let age = now_millis.wrapping_sub(millis) & MILLIS_MASK;
     if age > MILLIS_MASK / 2 { 0 } else { age }
 }
 
-/// The writer overtook this reader: entries that it has not read were overwritten.
+/// The error for a reader that the writer overtook: entries that it has not read were overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overrun;
 
@@ -94,7 +96,7 @@ impl Ring {
         &self.words[offset as usize & mask]
     }
 
-    /// Whether the words at this offset may have been overwritten.
+    /// Whether the word at this offset may have been overwritten.
     fn is_overrun(&self, offset: u64) -> bool {
         self.announced.load(Ordering::Relaxed).wrapping_sub(offset) > self.words.len() as u64
     }
@@ -121,15 +123,15 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// The writer of a new ring of at most this many bytes, but at least room for two of the
-    /// largest entries.
+    /// The writer of a new ring of at most `bytes` bytes, a power of two, but of at least 2 KiB. So
+    /// the ring has room for one of the largest entries.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         let words = (bytes / WORD).max(2 * ENTRY_WORDS_MAX);
         Self::with_words(1 << words.ilog2())
     }
 
-    /// Continues a ring whose writer was dropped.
+    /// A writer that continues a ring after its previous writer was dropped.
     pub(super) fn continuing(ring: Arc<Ring>) -> Self {
         let at = ring.end();
         Self { ring, at }
@@ -185,7 +187,8 @@ impl Writer {
 pub struct Reader {
     ring: Arc<Ring>,
     at: u64,
-    /// The number of entries that were passed.
+    /// The number of entries before `at`, approximately if the writer wrote when the reader was
+    /// made.
     passed: u64,
     key: Vec<u8>,
 }
@@ -206,7 +209,8 @@ impl Reader {
         Self { ring: Arc::clone(ring), at: ring.end(), passed, key: Vec::new() }
     }
 
-    /// Reads from the offset of another reader of the ring.
+    /// Reads from the offset of another reader of the ring. Reads all later entries once, to count
+    /// them.
     ///
     /// # Errors
     /// [`Overrun`]: the entry was overwritten, or never existed.
@@ -259,7 +263,8 @@ impl Reader {
     /// Takes the next entry, if there is one.
     ///
     /// # Errors
-    /// [`Overrun`]: the entry was overwritten, and all up to the writer's position may be.
+    /// [`Overrun`]: the entry was overwritten. All later entries up to the writer's position may be
+    /// overwritten, too.
     pub fn take(&mut self) -> Result<Option<Entry<'_>>, Overrun> {
         let ring = &*self.ring;
         let end = ring.published.load(Ordering::Acquire);
@@ -298,7 +303,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// However entries are appended and read, a reader sees a contiguous part of the written
+        /// For any order of appends and reads, a reader sees a contiguous part of the written
         /// entries, in order, until it gets an overrun.
         #[test]
         fn a_reader_sees_all_entries_or_an_overrun(

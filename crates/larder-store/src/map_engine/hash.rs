@@ -17,7 +17,8 @@ pub(crate) struct KeyHasher {
 }
 
 impl Hasher {
-    /// Secrets from a seed. If clients choose the keys, the seed must be secret.
+    /// A hasher whose secrets follow from `seed`. If clients choose the keys, the seed must be
+    /// secret.
     pub(crate) fn new(seed: u64) -> Self {
         Self { secrets: RapidSecrets::seed(seed) }
     }
@@ -68,7 +69,7 @@ mod tests {
             let key = vec![b'k'; len];
             assert_eq!(hash(7, &key), rapidhash_v3_seeded(&key, &secrets));
             assert_ne!(hash(7, &key), hash(8, &key));
-            // Maps hash the keys that they store, which have other types.
+            // Maps store keys of other types, whose hashes must be the same.
             assert_eq!(hash(7, &key), Hasher::new(7).hash_one(&key));
             assert_eq!(hash(7, &key), Hasher::new(7).hash_one(key.into_boxed_slice()));
         }

@@ -1,8 +1,8 @@
 //! The engine over a concurrent map of another crate: everything except the map.
 //!
 //! A map runs a closure on one key while no other thread writes that key ([`Map::write`]). For an
-//! update this is [`Core::step`], which passes the existing item to the caller's closure and
-//! returns the record that the map must hold afterwards.
+//! update, the closure calls [`Core::step`], which passes the existing item to the caller's closure
+//! and returns the record that the map must hold afterwards.
 //!
 //! | file | subject |
 //! |---|---|
@@ -81,7 +81,8 @@ pub trait Map: fmt::Debug + Send + Sync + Sized + 'static {
     /// [`LimitRefused`]: the limit is unchanged.
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused>;
 
-    /// The number of slots of a table with `items` items, and the bytes of a slot.
+    /// The number of slots of the map's table, and the length of a slot in bytes. `items` is the
+    /// number of items in the map.
     fn slots(&self, items: u64) -> (u64, usize);
 }
 
@@ -301,8 +302,8 @@ impl<M: Map> Maintenance for Handle<M> {
 }
 
 impl<M: Map> Handle<M> {
-    /// Removes the item under `key` if it has expired or was flushed. It may have been replaced
-    /// since it was found.
+    /// Removes the item under `key` if it has expired or was flushed. Another thread may have
+    /// replaced the item since the caller found it.
     fn remove_expired(&self, key: HashedKey<'_>) {
         let core = self.map.core();
         self.map.write(key, |found| match found {

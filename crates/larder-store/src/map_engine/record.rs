@@ -1,4 +1,4 @@
-//! A stored item, immutable except for the marks of its readers.
+//! A stored item. Only the marks of its readers change, and whether it was counted as reclaimed.
 
 use crate::engine::Liveness;
 use crate::{Attributes, Item, Lease, Now, Seconds, Value};
@@ -81,7 +81,8 @@ impl Record {
         }
     }
 
-    /// True only at the first call, because an expired item may be found more than once.
+    /// Marks the item as counted. Returns true only at the first call, because an expired item may
+    /// be found more than once.
     pub(crate) fn count_once(&self) -> bool {
         !self.counted.swap(true, Relaxed)
     }
@@ -95,8 +96,9 @@ impl Record {
     }
 }
 
-/// A reader's access to a large value, whose memory it shares. After the item was replaced, the
-/// memory is no longer counted, although it is held until the last lease is dropped.
+/// A reader's access to a large value. It shares the memory of the value. After the item is
+/// replaced or removed, the memory is no longer counted, although the leases hold it until the last
+/// one is dropped.
 #[derive(Clone, Debug)]
 pub struct SharedLease(Bytes);
 

@@ -69,7 +69,7 @@ impl MapStats {
         }
     }
 
-    /// Zeroes all counters except the number and the bytes of live items.
+    /// Zeroes all counters except the number and the bytes of the items in the map.
     pub(crate) fn reset(&self) {
         self.stored.store(0, Relaxed);
         for class in &self.classes {

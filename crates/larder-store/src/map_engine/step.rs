@@ -23,17 +23,17 @@ pub struct Core {
     pub(crate) stats: MapStats,
     /// The budget of items.
     pub(crate) items: Arc<Budget>,
-    /// The budget of uploads. It may be the same.
+    /// The budget of uploads. For `dashmap` this is the budget of items, too.
     pub(crate) uploads: Arc<Budget>,
-    /// The bytes of an item besides key and value.
+    /// The number of bytes of an item besides key and value.
     overhead: usize,
-    /// The last CAS; `None` if items have none.
+    /// The last value of the counter of CAS values; `None` if the cache keeps no CAS.
     pub(super) cas: Option<AtomicU64>,
     /// The number of flushes that took effect. Records with a lower number are flushed.
     flush_generation: AtomicU64,
     /// When the pending flush is due; 0 if none is pending.
     flush_at: AtomicU32,
-    /// The time of the latest batch of any handle.
+    /// The time of the batch or maintenance step that any handle started last.
     now: AtomicU32,
     /// The function that is called for each eviction.
     observer: OnceLock<EvictionObserver>,
@@ -50,7 +50,8 @@ pub enum Verdict {
     Store(Record),
 }
 
-/// A verdict, and the result of the update for its caller. A refused update keeps the old record.
+/// A verdict, and the result of the update for its caller. The verdict of a refused update is
+/// [`Verdict::Keep`].
 #[derive(Debug)]
 pub(crate) struct Step<R> {
     pub(crate) verdict: Verdict,
@@ -90,7 +91,7 @@ impl Core {
         self.hasher.hash_one(key)
     }
 
-    /// The bytes that an item is charged.
+    /// The number of bytes that an item takes from the budget.
     pub(crate) fn charge(&self, key_len: usize, value_len: usize) -> usize {
         self.overhead + key_len + value_len
     }
@@ -121,8 +122,8 @@ impl Core {
         record.liveness(now.into(), self.flush_generation())
     }
 
-    /// Invalidates everything that was stored before `at`, or before now. Both cancel a pending
-    /// flush, as in memcached.
+    /// Invalidates all items that exist when the flush takes effect: at once, or, with `at`, in the
+    /// first [`Core::advance`] to that second or later. Cancels a pending flush, as in memcached.
     pub(crate) fn flush(&self, at: Option<Seconds>) {
         self.flush_at.store(at.map_or(0, |at| at.0.max(1)), Ordering::Release);
         if at.is_none() {
@@ -137,7 +138,8 @@ impl Core {
         self.stats.remove_item(class, footprint);
     }
 
-    /// Counts a removed item that had expired or was flushed. `crawled`: maintenance found it.
+    /// Counts an item that is removed because it has expired or was flushed, unless it was counted
+    /// before. `crawled`: maintenance found it.
     pub(crate) fn count_reclaimed(&self, key_len: usize, record: &Record, crawled: bool) {
         if record.count_once() {
             let death = match self.liveness(record, self.now()) {
@@ -209,8 +211,8 @@ impl Core {
 struct Update<'u> {
     core: &'u Core,
     now: Now,
-    /// The number of flushes when the update started. A concurrent flush invalidates the item that
-    /// it stores.
+    /// The number of flushes when the update started. A flush during the update invalidates the
+    /// item that the update stores.
     flush_generation: u64,
     key: HashedKey<'u>,
     found: Option<&'u Record>,
@@ -235,13 +237,14 @@ impl Update<'_> {
                 live.note_access(self.now.secs);
                 Ok(Verdict::Keep)
             }
-            // The lookup has already recorded the access in maps that evict.
+            // A map that evicts has recorded the access when it looked the key up.
             (Change::Keep | Change::Promote, Some(_)) => Ok(Verdict::Keep),
             (_, None) => Ok(self.remove_expired()),
         }
     }
 
-    /// Removes a record that has expired or was flushed.
+    /// Removes the found record, which is not live, and counts it; keeps the map as it is if no
+    /// record was found.
     fn remove_expired(&self) -> Verdict {
         let Some(dead) = self.found else { return Verdict::Keep };
         self.core.count_reclaimed(self.key.bytes.len(), dead, false);
@@ -299,7 +302,8 @@ impl Update<'_> {
         Ok(Verdict::Store(record))
     }
 
-    /// Charges a new value, which replaces the found record and the uploaded value.
+    /// Charges the item with a new value of `len` bytes, which replaces the found record and the
+    /// uploaded value. Counts a refusal.
     fn take_room(
         &self,
         len: usize,
@@ -335,7 +339,8 @@ impl Update<'_> {
     }
 }
 
-/// A CAS that no other item has had, higher than `old`.
+/// The next CAS of the counter. It is higher than `old`, unless a client chose an `old` of
+/// [`CAS_FOLLOWED_MAX`] or more.
 fn fresh_cas(last: &AtomicU64, old: u64) -> u64 {
     let next = last.fetch_add(1, Ordering::Relaxed) + 1;
     if next > old || old >= CAS_FOLLOWED_MAX {

@@ -5,12 +5,12 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// A number of bytes that can be taken.
+/// A memory budget: counts the bytes that are taken, and refuses more than a limit.
 #[derive(Debug)]
 pub(crate) struct Budget {
     used: AtomicUsize,
     limit: AtomicUsize,
-    /// The maximum that can be taken at once.
+    /// The maximum number of bytes that can be taken at once.
     len_max: AtomicUsize,
 }
 
@@ -19,7 +19,8 @@ impl Budget {
         Self::bounded(limit, limit)
     }
 
-    /// A budget that only counts, for a map that evicts on its own.
+    /// A budget without a limit on the sum, for a map that evicts automatically. It only refuses
+    /// more than `len_max` bytes at once.
     pub(crate) fn unlimited(len_max: usize) -> Arc<Self> {
         Self::bounded(usize::MAX, len_max)
     }
@@ -34,7 +35,7 @@ impl Budget {
         self.len_max.store(limit, Relaxed);
     }
 
-    /// The maximum of all taken bytes.
+    /// The maximum number of bytes that can be taken in all.
     pub(crate) fn limit(&self) -> usize {
         self.limit.load(Relaxed)
     }
@@ -43,7 +44,8 @@ impl Budget {
         self.len_max.load(Relaxed)
     }
 
-    /// Takes `len` bytes. The caller returns `credit` bytes right afterwards.
+    /// Takes `len` bytes. `credit` bytes, which the caller returns right afterwards, do not count
+    /// for the limit.
     pub(crate) fn take(&self, len: usize, credit: usize) -> Result<(), Refusal> {
         if len > self.len_max() {
             return Err(Refusal::TooLarge);
@@ -58,7 +60,7 @@ impl Budget {
         }
     }
 
-    /// Takes `len` bytes even above the limit. The caller returns as many right afterwards.
+    /// Takes `len` bytes even above the limit. The caller returns `len` bytes right afterwards.
     pub(crate) fn take_anyway(&self, len: usize) {
         self.used.fetch_add(len, Relaxed);
     }
@@ -107,6 +109,8 @@ pub struct Upload {
 }
 
 impl Upload {
+    /// Starts an upload of `len` bytes. Takes no memory yet.
+    ///
     /// # Errors
     /// [`Refusal::TooLarge`] if the budget can't hold the value.
     pub(crate) fn new(budget: &Arc<Budget>, len: usize) -> Result<Self, Refusal> {
@@ -132,7 +136,8 @@ impl Upload {
         Ok(())
     }
 
-    /// Reserves room for `filled` bytes and more, so that the bytes are not copied for each piece.
+    /// Reserves room for at least `filled` bytes. Room for more avoids a copy of the value for each
+    /// piece.
     fn grow(&mut self, filled: usize) -> Result<(), Refusal> {
         let capacity = filled.max(2 * self.bytes.capacity()).max(GROWTH_MIN).min(self.len);
         self.charge.grow(capacity - self.bytes.capacity())?;
@@ -154,5 +159,5 @@ impl Upload {
     }
 }
 
-/// The minimum capacity of an upload in bytes.
+/// The minimum capacity of an upload in bytes, unless the announced length is shorter.
 const GROWTH_MIN: usize = 16 << 10;

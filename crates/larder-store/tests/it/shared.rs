@@ -29,7 +29,7 @@ pub(crate) fn read_lease(lease: &impl Lease) -> Vec<u8> {
     all
 }
 
-/// Bytes that differ at every offset and for every seed.
+/// Pseudorandom bytes that depend only on the seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
     let mut bytes: Vec<u8> =
@@ -38,7 +38,7 @@ pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A small generator: xorshift64*.
+/// A generator of pseudorandom numbers: xorshift64*.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 

@@ -22,7 +22,8 @@ pub(crate) struct Buffer {
     len: usize,
 }
 
-// SAFETY: one read or write at a time uses the bytes, or the test after it has ended.
+// SAFETY: only one read or write at a time uses the bytes. The test uses them only after it has
+// ended.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -41,7 +42,7 @@ impl Buffer {
     }
 
     pub(crate) fn pointer(&self) -> *mut u8 {
-        // SAFETY: the box itself never changes.
+        // SAFETY: the box never changes, only the bytes in it do.
         unsafe { (*self.blocks.get()).as_ptr().cast_mut().cast() }
     }
 
@@ -56,12 +57,12 @@ impl Buffer {
     }
 
     pub(crate) fn write(&self, device: &dyn Device, offset: u64) -> io::Result<()> {
-        // SAFETY: these are the buffer's bytes.
+        // SAFETY: the buffer has `len` initialised bytes.
         unsafe { device.write(offset, self.pointer(), self.len) }
     }
 
     pub(crate) fn read(&self, device: &dyn Device, offset: u64) -> io::Result<()> {
-        // SAFETY: these are the buffer's bytes, which no other thread uses.
+        // SAFETY: the buffer has `len` bytes, which no other thread uses.
         unsafe { device.read(offset, self.pointer(), self.len) }
     }
 }
@@ -111,7 +112,8 @@ unsafe impl Target for Read {
     }
 }
 
-/// A folder on a file system that is not in memory.
+/// A temporary folder next to the build, where file systems in memory, which may refuse direct I/O,
+/// are unusual.
 pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -136,7 +138,7 @@ pub(crate) fn filled(specs: &[FileSpec]) -> Arc<Files> {
     Arc::new(files)
 }
 
-/// Numbers that are the same in each run.
+/// Pseudorandom numbers, the same in each run.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

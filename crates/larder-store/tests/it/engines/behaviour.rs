@@ -202,7 +202,7 @@ fn a_delayed_flush_removes_items_stored_in_between<S: Subject>() {
     set(&mut engine, b"between", b"2").unwrap();
     assert!(get(&mut engine, b"before").is_some());
     engine.end_batch();
-    // The second itself may be skipped.
+    // No batch starts in the second of the flush.
     engine.begin_batch(after(7));
     set(&mut engine, b"after", b"3").unwrap();
     assert_eq!(see(&mut engine, b"before", Access::Tracked), Lookup::Flushed);
@@ -268,7 +268,7 @@ fn an_amendment_keeps_the_value<S: Subject>() {
     for len in [0, 1, 500, 300_000] {
         let value = pattern(1, len);
         set(&mut engine, b"a", &value).unwrap();
-        // Fields for which the stored item may have no room.
+        // Attributes for which the stored record may have no room.
         let attributes = Attributes {
             client_flags: u32::MAX,
             expiry: Expiry::At(after(50_000_000)),

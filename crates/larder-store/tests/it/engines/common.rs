@@ -224,7 +224,7 @@ pub(crate) fn copied<L: Lease>(item: &Item<'_, L>) -> Vec<u8> {
 pub(crate) fn tidy(engine: &mut impl Engine, now: Seconds) {
     let begun = Instant::now();
     while engine.maintain(now) {
-        // moka's own threads do maintenance, too, and may have to wait for a core.
+        // moka searches some hundred items in each step, so the number of steps is not known.
         assert!(begun.elapsed() < Duration::from_secs(30), "maintenance does not end");
     }
 }

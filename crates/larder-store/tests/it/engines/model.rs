@@ -279,7 +279,8 @@ impl<E: Engine> Pair<E> {
         self.update(key, &mut None, change)
     }
 
-    /// Makes a change. Checks the item that the closure gets, too.
+    /// Makes a change, and compares the item that the closure receives with the oracle. Returns the
+    /// item's CAS afterwards.
     fn update<'v>(
         &mut self,
         key: u8,
@@ -324,7 +325,7 @@ impl<E: Engine> Pair<E> {
         self.oracle.put(key, whole, attributes, (cas.into(), got), fetched);
     }
 
-    /// The bytes of a new value, and their upload if they arrive as one.
+    /// The bytes of a new value, and an upload of the bytes if `what` requires one.
     fn prepare(&mut self, what: What) -> (Vec<u8>, Option<E::Upload>) {
         match what {
             What::Bytes(text) | What::Append(text) | What::Prepend(text) => (text.bytes(), None),
@@ -366,7 +367,7 @@ impl<E: Engine> Pair<E> {
             _ => None,
         });
         if let (Lookup::Hit(Some(lease)), Some(item)) = (lease, self.oracle.live(key)) {
-            // A few only: an engine may make others wait for leases.
+            // At most four leases, because leases keep memory that other operations may need.
             self.leases.truncate(3);
             self.leases.push((lease, item.value.clone()));
         }

@@ -1,5 +1,5 @@
-//! Many threads at once. Every value contains its key, a version and a checksum, so that torn,
-//! stale and foreign values are detected.
+//! Many threads at once. Values other than counters contain their key, a version and a checksum, so
+//! that the tests detect torn, stale and foreign values.
 //!
 //! `LARDER_STRESS_THREADS` and `LARDER_STRESS_SECS` set the load.
 
@@ -77,7 +77,8 @@ impl Test {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// Aborts if threads deadlock, because the test would hang.
+    /// Waits for all threads. Aborts the process after [`PATIENCE`], because a deadlock would make
+    /// the test hang.
     #[expect(clippy::explicit_write, reason = "the harness captures the output of `eprintln`")]
     fn expect_an_end(&self) {
         let end = Instant::now() + PATIENCE;
@@ -234,7 +235,7 @@ impl<'t, E: Engine> Worker<'t, E> {
         }
     }
 
-    /// Mostly small values; a few hot ones are large.
+    /// The next value of a key: mostly a small one. A few values of hot keys are large.
     fn next_value(&mut self, id: u64) -> Vec<u8> {
         self.versions += 1;
         let len = match self.random.below(400) {
@@ -339,7 +340,8 @@ impl<'t, E: Engine> Worker<'t, E> {
         assert!(!swapped.result || swapped.cas > before.cas);
     }
 
-    /// A list is a sequence of links of 24 bytes: its key, its writer, a checksum.
+    /// Appends or prepends a link to a list. A link has 24 bytes: the id of the list, a version and
+    /// a checksum.
     fn extend_list(&mut self) {
         let id = LISTS + self.random.below(LIST_COUNT) as u64;
         self.versions += 1;
@@ -404,7 +406,7 @@ impl<'t, E: Engine> Worker<'t, E> {
         }
     }
 
-    /// Raises a number by one. It must exist, unless it was evicted.
+    /// Raises a number by one, or stores 1 if the counter does not exist. Returns the counter.
     fn count(&mut self) -> usize {
         let counter = self.random.below(COUNTER_COUNT);
         let key = (COUNTERS + counter as u64).to_le_bytes();
@@ -535,7 +537,8 @@ fn one_of_several_concurrent_swaps_wins<S: Subject>() {
             }
         }
         if barrier.wait().is_leader() {
-            // Wrong counts are reported after all threads have ended.
+            // All threads end before a wrong count is reported. A panic here would leave the other
+            // threads at the barrier.
             let wrong = wins.iter().any(|wins| u64::from(wins.load(Ordering::Relaxed)) != number);
             stop.store(wrong || test.is_over(), Ordering::Relaxed);
         }

@@ -88,7 +88,7 @@ impl Client {
         Seconds(self.now.load(Ordering::Relaxed))
     }
 
-    /// Repeats a request until it does not wait any more.
+    /// Repeats a request, and reads the item from flash, until the request returns a result.
     fn until_done<R>(
         &mut self,
         key: &[u8],
@@ -356,14 +356,14 @@ pub(crate) fn fill(
     settle(cache);
 }
 
-/// Waits for the device from time to time, so that no item is dropped.
+/// Waits for the device from time to time, so that there are write buffers for all items.
 pub(crate) fn pace(cache: &Cache, i: usize) {
     if i.is_multiple_of(16) && cache.flash_gauges().unwrap().io_queue > 1 {
         settle(cache);
     }
 }
 
-/// Waits until all writes have ended.
+/// Waits until all reads and writes have ended.
 pub(crate) fn settle(cache: &Cache) {
     wait_for("all is written", || cache.flash_gauges().unwrap().io_queue == 0);
 }

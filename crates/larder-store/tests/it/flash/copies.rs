@@ -16,8 +16,8 @@ fn attributes(i: usize) -> Attributes {
     Attributes { client_flags, expiry, ..Attributes::default() }
 }
 
-/// A cache under 16 MiB whose items of a KB are all on flash, too, because the test has read each
-/// of them.
+/// A cache under 16 MiB with items of up to 1 KB. Each item was demoted to flash at least once,
+/// because reads of the others have evicted it from memory.
 fn full(flash_len: usize) -> (Cache, Client, Arc<AtomicU32>) {
     let device = Memory::new(flash_len, 7);
     let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
@@ -31,7 +31,7 @@ fn full(flash_len: usize) -> (Cache, Client, Arc<AtomicU32>) {
     (cache, client, now)
 }
 
-/// Reads each item three times, so that it is copied to memory, from which other items are evicted.
+/// Reads each item three times, so that it is copied to memory, which evicts other items.
 fn read(cache: &Cache, client: &mut Client, items: std::ops::Range<usize>) {
     for i in items {
         let found = client.look(&key(i), |item| (item.attributes, copied(&item.value)));
@@ -104,7 +104,7 @@ fn an_item_changed_in_memory_is_written_again() {
         pace(&cache, i);
     }
     let recached = gauges(&cache).recache;
-    // These reads evict them.
+    // These reads evict the changed items.
     read(&cache, &mut client, 2_000..ITEMS);
     let reads = gauges(&cache).get_extstore;
     let (mut found, mut wrong) = (0, Vec::new());

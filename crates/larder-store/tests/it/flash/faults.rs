@@ -8,7 +8,8 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Random requests, compared with an oracle. The only allowed difference is a missing item.
+/// Makes random requests, and compares the results with an oracle. The only allowed difference is a
+/// missing item. Returns the cache, the number of hits, and the number of missing items.
 fn oracle(faults: Faults, device_len: usize, requests: usize, seed: u64) -> (Cache, usize, usize) {
     let device = Memory::new(device_len, seed);
     device.set_faults(faults);

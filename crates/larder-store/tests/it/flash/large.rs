@@ -159,8 +159,9 @@ fn attributes_of_large_items_survive_demotion_and_promotion() {
     }
 }
 
-/// Random requests, compared with an oracle. The only allowed difference is a missing item. Small
-/// and large values share a device that is soon full.
+/// Makes random requests, and compares the results with an oracle. The only allowed difference is a
+/// missing item. Small and large values share the device. Returns the cache, the number of hits,
+/// and the number of missing items.
 fn oracle(faults: Faults, device_len: usize, requests: usize, seed: u64) -> (Cache, usize, usize) {
     let device = Memory::new(device_len, seed);
     device.set_faults(faults);

@@ -9,15 +9,15 @@ use larder_store::{
 };
 use std::sync::atomic::Ordering;
 
-/// A cache under 16 MiB with so many items of a KB that most of them are on flash.
+/// A cache under 16 MiB with items of up to 1 KB. If there are many, most of them are on flash.
 fn full(items: usize) -> (Cache, Client, std::sync::Arc<std::sync::atomic::AtomicU32>) {
     let device = Memory::new(128 * MIB, 7);
     let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
     let now = clock();
     let mut client = Client::new(&cache, &now);
     fill(&cache, &mut client, 0..items, 0);
-    // On a busy machine the writing threads may be late, so that items are dropped: set those
-    // again.
+    // On a busy machine the writing threads may be late, so that items are evicted without a write.
+    // Set those of the first 2,000 again, because the tests expect them.
     for i in 0..items.min(2_000) {
         if client.get(&key(i)).is_none() {
             client.set(&key(i), &value(i, 0, 1000));
@@ -38,7 +38,7 @@ fn items_beyond_memory_are_found_on_flash() {
         Some(found) => found == value(*i, 0, 1000),
         None => false,
     });
-    // Copying an item to memory evicts others, which may have been found before.
+    // Copying an item to memory evicts others, which a later lookup then misses.
     let found = found.count() as u64;
     let evicted = cache.gauges().evictions - evicted;
     assert!(found <= items && items - found <= evicted, "{found} of {items}, {evicted} evicted");
@@ -224,7 +224,7 @@ fn idle_items_are_demoted_before_their_memory_is_needed() {
     assert_eq!(cache.gauges().evictions, 0);
 }
 
-/// Flash would drop items to make room for later ones.
+/// A cache without eviction must not use flash, which drops items to make room for later ones.
 #[test]
 fn a_cache_without_eviction_demotes_no_item() {
     let device = Memory::new(64 * MIB, 7);

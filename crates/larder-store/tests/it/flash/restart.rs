@@ -14,8 +14,9 @@ fn open(config: &Config, file: &File, seed: u64) -> (Cache, Restart) {
     Cache::in_file(config, 0, file.try_clone().unwrap(), 1).unwrap()
 }
 
-/// A closed cache with this many items, most of them on flash. Returns how many it had: a busy
-/// machine may have dropped some.
+/// Fills a cache with `items` items, most of which go to flash, deletes every tenth, and closes the
+/// cache. Returns its configuration, its file, and its number of items: on a busy machine, some may
+/// have been evicted without a write.
 fn ended(device: &Memory, items: usize) -> (Config, File, u64) {
     let file = File::from(memfd_create("region", MFdFlags::empty()).unwrap());
     let config = config(16 * MIB, device, any_size());
@@ -48,7 +49,7 @@ fn items_on_flash_are_found_after_a_restart() {
                 found += 1;
             }
         }
-        // Copying an item to memory evicts others, which a busy machine may drop.
+        // Copying an item to memory evicts others, on a busy machine perhaps without a write.
         let evicted = cache.gauges().evictions;
         assert!(found <= kept && kept - found <= evicted, "{found} of {kept}, {evicted} evicted");
         assert_eq!(cache.flash_gauges().unwrap().miss, 0);

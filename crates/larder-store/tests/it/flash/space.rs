@@ -88,8 +88,8 @@ fn a_lower_limit_is_reached_with_a_device_that_hangs() {
     device.set_faults(Faults::default());
 }
 
-/// A peer that has requested so many items that all buffers are in use, and does not read the
-/// replies: its requests do not continue.
+/// The handle and the reads of a peer that has requested so many items that all buffers are in use.
+/// The peer does not read replies, so its requests do not continue.
 fn hold_all_buffers(
     cache: &Cache,
     now: Seconds,
@@ -146,7 +146,7 @@ fn a_request_that_waits_for_a_buffer_is_woken_when_one_is_free() {
     let seconds = now.load(Relaxed);
     let waits = |i: &usize| begin(*i, seconds) == ReadStart::Busy;
     let wanted = (0..60_000).rev().find(waits).unwrap();
-    // The ends of the last reads may still wake it a few times.
+    // The ends of the last reads may still wake the request a few times.
     let (begun, mut asked, mut seen) = (Instant::now(), 0, 0);
     while begun.elapsed() < Duration::from_millis(200) {
         let called = calls.0.load(Relaxed);
@@ -157,7 +157,7 @@ fn a_request_that_waits_for_a_buffer_is_woken_when_one_is_free() {
         std::thread::sleep(Duration::from_micros(100));
     }
     assert!(asked <= 10, "{asked} times");
-    // A second later the next request takes its buffers.
+    // A second later, the next request takes a buffer of the reads that are not used.
     let mut client = Client::new(&cache, &now);
     now.store(seconds + 2, Relaxed);
     assert_eq!(client.get(&key(wanted)), Some(value(wanted, 0, 1000)));

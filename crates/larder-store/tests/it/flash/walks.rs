@@ -87,8 +87,8 @@ fn a_walk_shows_the_items_that_lookups_find() {
     }
 }
 
-/// Walks in parts: each walk continues at the position of the one before. Each value must be the
-/// item's current one, and no key that exists the whole time may be missed.
+/// Walks in parts of about `items` items: each walk continues at the position of the walk before.
+/// Calls `visit` with the number of each key, and returns the number of parts.
 fn walk_in_parts(client: &mut Client, items: usize, mut visit: impl FnMut(usize)) -> usize {
     let (mut place, mut parts) = (0, 0);
     loop {
@@ -238,7 +238,8 @@ fn a_walk_misses_nothing_while_other_threads_work() {
     });
 }
 
-/// Large values are read piece by piece, each into memory from which other items are evicted.
+/// A walk reads large values piece by piece. Each value takes memory from which other items are
+/// evicted.
 #[test]
 fn a_walk_shows_large_values() {
     const ITEMS: usize = 300;

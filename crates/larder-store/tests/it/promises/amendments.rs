@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const KEY: &[u8] = b"amended";
 const TIME: Duration = Duration::from_secs(1);
 
-/// The attributes for a CAS. Each depends on it.
+/// The attributes that readers must see with a CAS.
 fn attributes(cas: u64) -> Attributes {
     let phase = u32::try_from(cas % 4).unwrap();
     Attributes {
@@ -116,7 +116,7 @@ fn a_walk_sees_attributes_and_cas_of_one_moment() {
 #[test]
 fn a_reader_sees_value_attributes_and_cas_of_one_moment() {
     let write = |engine: &mut Handle, cas: u64| {
-        // An amended item keeps the value of the even number before it.
+        // An amended item, whose CAS is odd, keeps the value that was stored with the CAS before.
         if cas.is_multiple_of(2) {
             let value = cas.to_le_bytes();
             set_with(engine, KEY, &value, attributes(cas), NewCas::Exactly(cas)).unwrap();
@@ -134,7 +134,7 @@ fn a_reader_sees_value_attributes_and_cas_of_one_moment() {
     check(&cache(16 * MIB), write, read);
 }
 
-/// The marks for recaching: an item becomes stale under a fresh CAS, and then fresh again.
+/// An item alternately becomes stale with an odd CAS, and not stale with an even CAS.
 #[test]
 fn a_stale_item_and_its_fresh_cas_appear_together() {
     let write = |engine: &mut Handle, turn: u64| {
@@ -143,7 +143,7 @@ fn a_stale_item_and_its_fresh_cas_appear_together() {
         if turn == 4 {
             set_with(engine, KEY, b"value", Attributes::default(), NewCas::Exactly(2)).unwrap();
         }
-        // Each fresh CAS is higher than the last: even ones belong to fresh items.
+        // Each CAS is higher than the last, and odd if and only if the item is stale.
         let amended = engine.update(key, &mut None, |found| {
             let Lookup::Hit(item) = found else { panic!("the item always exists") };
             let cas = (item.cas / 2 + 1) * 2 + u64::from(stale);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The highest fresh value.
+/// The highest fresh value in epoch 0.
 const FRESH_MAX: u64 = (1 << 48) - 1;
 
 fn choose(engine: &mut Handle, key: &[u8], cas: u64) {
@@ -39,7 +39,7 @@ fn no_two_fresh_values_are_equal_while_clients_choose_higher_ones() {
                         if thread == 0 && Instant::now() > end {
                             last.fetch_min(round, Ordering::SeqCst);
                         }
-                        // Above every block in use.
+                        // A value above every block that a handle has taken.
                         choose(&mut engine, &key, (round as u64 + 1) * 1_000_000);
                         lined_up.wait(round);
                         drawn.extend([fresh(&mut engine, &key), fresh(&mut engine, b"shared")]);
@@ -152,7 +152,7 @@ fn check_after(cache: &Cache, chosen: &[u64]) {
     }
 }
 
-/// A client sets every item's value just above the next fresh one.
+/// A client chooses the CAS of an item at or a little above the last fresh value.
 #[test]
 fn a_value_that_a_client_guessed_is_not_the_next_fresh_one_of_its_item() {
     let cache = cache(4 * MIB);
@@ -168,8 +168,8 @@ fn a_value_that_a_client_guessed_is_not_the_next_fresh_one_of_its_item() {
     }
 }
 
-/// Fresh values exceed a client's value up to the middle of the 48 bits. Above it, only the counter
-/// itself advances.
+/// Fresh values exceed a client's value below 2^47. A higher value of a client does not move the
+/// counter, but the counter may reach it.
 #[test]
 fn fresh_values_rise_beyond_the_highest_followed_value() {
     const FOLLOWED_MAX: u64 = (1 << 47) - 1;

@@ -72,8 +72,8 @@ pub(crate) fn set_with(
     change(engine, key, || store(NewValue::Bytes(value), attributes, cas))
 }
 
-/// Changes attributes. A change that needs a new record is refused while a thread of another handle
-/// is preempted within a batch, so this repeats it.
+/// Changes attributes. A change that needs a new record may be refused while a thread of another
+/// handle is preempted within a batch, so this repeats the change for up to ten seconds.
 pub(crate) fn amend(engine: &mut Handle, key: &[u8], attributes: Attributes, cas: NewCas) -> u64 {
     let amend = || Change::SetAttributes { attributes, cas, access: Access::Untracked };
     let until = Instant::now() + Duration::from_secs(10);

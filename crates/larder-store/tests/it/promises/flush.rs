@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 const TIME: Duration = Duration::from_secs(2);
 
-/// The number of flushes that have started and ended.
+/// The number of flushes that have started, the number that have ended, and whether the test is
+/// over.
 #[derive(Default)]
 struct Flushes {
     begun: AtomicU64,
@@ -29,7 +30,7 @@ fn two_concurrent_flushes_bring_no_items_back() {
                 let (mut engine, key) = (cache.handle(), thread.to_le_bytes());
                 let end = Instant::now() + TIME;
                 while !over.load(Ordering::Relaxed) && Instant::now() < end {
-                    // Refused while a thread of another handle is preempted for long.
+                    // A set may be refused while a thread of another handle is preempted for long.
                     if set(&mut engine, &key, b"old") == Err(Refusal::OutOfMemory) {
                         continue;
                     }
@@ -64,7 +65,7 @@ fn an_item_that_moves_during_a_flush_is_flushed() {
                     store_among_others(&mut engine, &mut random, thread);
                     line.wait(3 * round);
                     if thread == 0 {
-                        // At any point of the other threads' work.
+                        // Flush at a random time of the other threads' work.
                         (0..random.below(5000)).for_each(|_| std::hint::spin_loop());
                         engine.flush(None);
                     } else {
@@ -102,7 +103,8 @@ fn store_among_others(engine: &mut Handle, random: &mut Random, thread: u64) {
     }
 }
 
-/// Overwrites one of many items. The small memory may be completely in use for a moment.
+/// Overwrites one of many items. The set may be refused, because all of the small memory may be in
+/// use for a moment.
 fn overwrite(engine: &mut Handle, random: &mut Random) {
     engine.begin_batch(START);
     let key = (1 << 40 | random.below(3000) as u64).to_le_bytes();
@@ -111,7 +113,7 @@ fn overwrite(engine: &mut Handle, random: &mut Random) {
     engine.end_batch();
 }
 
-/// One thread flushes now and then; the others store between two flushes and look at once.
+/// One thread flushes repeatedly. The others store an item between two flushes and look it up.
 #[test]
 fn an_item_stored_after_a_flush_stays() {
     let (cache, flushes) = (cache(16 * MIB), Flushes::default());
@@ -150,7 +152,7 @@ fn store_between_flushes(flushes: &Flushes, engine: &mut Handle, key: &[u8]) {
         is_there &= has(engine, key);
     }
     engine.end_batch();
-    // No flush was under way before, and none has started since.
+    // If the numbers are equal, no flush was under way before, and none has started since.
     if flushes.begun.load(Ordering::SeqCst) == ended && !is_there {
         flushes.over.store(true, Ordering::Relaxed);
         panic!("an item stored after a flush is gone");
@@ -241,13 +243,14 @@ fn write_by_the_clock(cache: &Cache, over: &AtomicBool, clock: &AtomicU32, write
         engine.begin_batch(now);
         let old = get(&mut engine, &key);
         engine.end_batch();
-        // This second started with a flush, later than everything that was stored before.
+        // The batch of this second started with a flush. It invalidates the items of earlier
+        // seconds.
         if now > stored && old.is_some() {
             over.store(true, Ordering::Relaxed);
             panic!("an item of {stored:?} is found at {now:?}");
         }
         engine.begin_batch(now);
-        // Refused while a thread of another handle is preempted for long.
+        // A set may be refused while a thread of another handle is preempted for long.
         let is_stored = set(&mut engine, &key, b"value") != Err(Refusal::OutOfMemory);
         engine.end_batch();
         if is_stored {

@@ -122,7 +122,7 @@ fn expired_items_in_an_open_segment_are_removed_by_maintenance() {
     assert!(has(&mut engine, b"stays"));
 }
 
-/// Expired items in segments that many handles have open. Each handle visits its own.
+/// Expired items in segments that many handles have open. Each handle searches its own segments.
 #[test]
 fn expired_items_in_many_open_segments_are_removed_by_maintenance() {
     let cache = cache(64 * MIB);

@@ -16,7 +16,7 @@
 //! | `soundness` | misuse and panics do not damage other items |
 //! | `stress/overwritten` | memory of overwritten items is reused while threads read |
 //! | `stress/stress_all` | all operations at once, with values that can be checked |
-//! | `tags` | items that a tag has dropped stay away, and no others are dropped |
+//! | `tags` | items of a dropped tag are not found, and no other items are dropped |
 //! | `walks` | a walk misses no item that exists the whole time |
 #![allow(clippy::disallowed_methods, reason = "tests measure and wait")]
 

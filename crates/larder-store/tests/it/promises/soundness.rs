@@ -72,7 +72,7 @@ fn a_key_that_is_too_long_is_refused() {
     }
 }
 
-/// Keys longer than any protocol allows are refused, or stored like any other.
+/// Keys longer than memcached's 250 bytes are refused, or stored like any other.
 #[test]
 fn a_key_of_unusual_length_does_not_damage_other_items() {
     for len in [251, 254, 255, 256, 257, 511, 512, 1023, 1024] {
@@ -200,7 +200,7 @@ fn wrong_hashes_never_lead_to_memory_of_others() {
             let key = HashedKey { bytes: &key, hash: random.next() };
             let value = pattern(i, LEN);
             let put = || store(NewValue::Bytes(&value), Attributes::default(), NewCas::Fresh);
-            // Another test checks whether it is refused.
+            // `a_key_with_the_hash_of_another_is_not_stored` checks that this is refused.
             let _ = tried(|| engine.update(key, &mut None, |_| (put(), ())).map(drop));
         }
         engine.end_batch();
@@ -353,7 +353,7 @@ fn churn_with_a_panicking_observer() {
     });
 }
 
-/// A panic while a handle has a batch open: the caller ends the batch, or drops the handle.
+/// Threads panic while their handles have a batch open. This drops the handles.
 #[test]
 fn a_thread_that_panics_in_a_batch_keeps_no_memory() {
     within(Duration::from_secs(30), || {

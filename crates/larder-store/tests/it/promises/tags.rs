@@ -1,4 +1,4 @@
-//! Items that a tag has dropped stay away, and no others are dropped, except to make room.
+//! Items of a dropped tag are not found. No other items are dropped, except to make room.
 
 use super::common::*;
 use larder_store::segment::{Cache, Handle};

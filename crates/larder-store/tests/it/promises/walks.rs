@@ -10,7 +10,7 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-/// The number of items before the walk: so few that the index grows while they are stored.
+/// The number of items that are stored before the walk: more than fit.
 const FILLED: u32 = 60_000;
 
 fn name(id: u32) -> [u8; 4] {
@@ -42,7 +42,7 @@ fn present(engine: &mut Handle, ids: std::ops::Range<u32>) -> HashMap<u32, u64> 
 }
 
 /// Walks in steps of about `items`. Returns how often the walk showed each item that existed before
-/// it started and still exists.
+/// the walk started and is unchanged after its end.
 fn walked(
     engine: &mut Handle,
     items: usize,

@@ -42,7 +42,8 @@ fn check_with_a_sleeper(cache: &Cache) {
         let longest = thread::scope(|scope| {
             let writers =
                 [0, 1].map(|writer| scope.spawn(move || write(&mut cache.handle(), writer, end)));
-            // A write that waits for the open batch waits until then.
+            // The batch stays open for longer than a set may take, so a set that waits for it fails
+            // the test.
             while Instant::now() < end + OPERATION_MAX {
                 thread::sleep(Duration::from_millis(10));
             }
@@ -63,8 +64,8 @@ fn check_with_a_sleeper(cache: &Cache) {
     }
 }
 
-/// Overwrites the same keys, which take half of the memory, until `end`. Returns the longest time
-/// of a set.
+/// Overwrites the same keys, which take an eighth of the memory, until `end`. Returns the longest
+/// time of a set.
 fn write(engine: &mut Handle, writer: u64, end: Instant) -> Duration {
     let mut longest = Duration::ZERO;
     for i in (0..2000_u64).cycle() {

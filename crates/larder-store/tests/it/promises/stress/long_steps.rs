@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 const LARGE: &[u8] = b"large";
 /// The minimum time for which others use large values while one thread sets small ones.
 const TIME: Duration = Duration::from_secs(1);
-/// The minimum number of sets in that time, and the maximum of their mean time: less than copying a
-/// large value takes.
+/// The minimum number of sets that are measured.
 const SETS_MIN: u32 = 2000;
+/// The maximum of the mean time of the sets: less than copying a large value takes.
 const SET_MEAN_MAX: Duration = Duration::from_micros(500);
-/// The maximum time for which a set may sleep, and for which it may work or poll a lock.
+/// The maximum time for which a set may sleep.
 const SET_ASLEEP_MAX: Duration = Duration::from_millis(250);
+/// The maximum time for which a set may work or poll a lock.
 const SET_CPU_MAX: Duration = Duration::from_millis(10);
 
 /// Keys that probably use the same lock as [`LARGE`]: their hashes have the same low bits.
@@ -176,7 +177,7 @@ fn maintenance_is_done_in_short_steps() {
     assert_eq!(cache.gauges().evictions, 0);
 }
 
-/// Other threads set values while one thread does the maintenance of the cache.
+/// One thread sets values while another does the maintenance of the cache.
 #[test]
 fn maintenance_does_not_delay_other_sets() {
     let cache = cache(256 * MIB);

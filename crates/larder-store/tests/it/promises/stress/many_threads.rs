@@ -1,4 +1,4 @@
-//! Many handles on little memory: each may hold only so much that all have room.
+//! Many handles on little memory: each may hold only so much memory that all handles have room.
 
 use super::common::*;
 use larder_store::segment::{Cache, Handle};
@@ -9,13 +9,14 @@ use std::time::Duration;
 
 /// The result of a thread's sets.
 struct Outcome {
-    /// The number of the set that was refused.
+    /// The number of the set that was refused; `None` if none was.
     refused: Option<u32>,
-    /// Processor time.
+    /// The processor time of the sets.
     cpu: Duration,
 }
 
-/// Stops at the first refusal, because further ones would only take time.
+/// Sets `sets` small values. Stops at the first refusal, because further refusals would only take
+/// time.
 fn set_small_values(engine: &mut Handle, thread: usize, sets: u32) -> Outcome {
     let mut outcome = Outcome { refused: None, cpu: Duration::ZERO };
     let begun = cpu_time();
@@ -35,7 +36,8 @@ fn set_small_values(engine: &mut Handle, thread: usize, sets: u32) -> Outcome {
 }
 
 fn check(cache: &Cache, threads: usize, sets: u32) {
-    // All threads have segments open at the same time: before the first one ends and after it.
+    // The barriers make all threads have segments open at the same time: no thread continues before
+    // each has set a value, and no thread drops its handle before all have ended.
     let (begin, end) = (Barrier::new(threads), Barrier::new(threads));
     let outcomes: Vec<Outcome> = thread::scope(|scope| {
         let (begin, end) = (&begin, &end);
@@ -78,8 +80,7 @@ fn more_threads_than_announced_set_values() {
     check(&small_cache(4 * MIB, 4), 128, 2000);
 }
 
-/// Other handles cannot use the open segments of idle handles, so these must be few, or they can be
-/// taken over.
+/// The open segments of idle handles must be few, or the handle that writes must take them over.
 #[test]
 fn idle_handles_leave_room_for_one_that_writes() {
     check_with_idle_handles(&small_cache(4 * MIB, 129));

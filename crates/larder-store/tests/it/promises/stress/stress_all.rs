@@ -1,7 +1,8 @@
 //! All operations at once: many threads, little memory, and values that can be checked.
 //!
-//! A value contains its key, a version, its length and a checksum. Versions of a shared key only
-//! rise. After a thread has stored a version, no read that starts later may return an older one.
+//! A value other than a counter contains its key, a version, its length and a checksum. Versions of
+//! a shared key only rise. After a thread has stored a version, no read that starts later may
+//! return an older one.
 //! All other operations (flushes, removals, evictions, changes of the limit) can only make items
 //! disappear.
 //!
@@ -26,8 +27,9 @@ const SHARED: usize = 256;
 const FILLERS: usize = 50_000;
 const COUNTERS: usize = 16;
 
-/// The first bits of the ids of keys.
+/// The first id of the keys that only fill memory.
 const FILLER: u64 = 1 << 32;
+/// The first id of the counters.
 const COUNTER: u64 = 2 << 32;
 
 /// The parameters of a test.
@@ -37,7 +39,7 @@ struct Scenario {
     evict: bool,
     /// Whether all items are flushed from time to time.
     flushes: bool,
-    /// The limit changes, up to this maximum.
+    /// The maximum of the limit, which changes during the test; `None` if it does not change.
     limit_bytes_max: Option<usize>,
 }
 
@@ -166,7 +168,8 @@ impl Test {
         self.shared.iter().zip(stored).for_each(|(key, stored)| key.note_gone(stored));
     }
 
-    /// Aborts if threads deadlock, because the test would hang.
+    /// Waits for all threads. Aborts the process after [`PATIENCE`], because a deadlock would make
+    /// the test hang.
     #[expect(clippy::explicit_write, reason = "the harness captures the output of `eprintln`")]
     fn expect_an_end(&self) {
         let end = Instant::now() + PATIENCE;
@@ -457,8 +460,8 @@ impl<'t> Worker<'t> {
         self.note(&stored);
     }
 
-    /// Raises a number by one. While it has the CAS of this thread's last change, it must be
-    /// unchanged.
+    /// Raises a number by one. If its CAS is still that of this thread's last change, the number
+    /// must be unchanged.
     fn count(&mut self) {
         let counter = self.random.below(COUNTERS);
         let (cas, left) = self.counters[counter];
@@ -489,7 +492,7 @@ impl<'t> Worker<'t> {
             let held = self.held.remove(0);
             verified(held.id, &read_lease(&held.lease));
         }
-        // Few keys have large values.
+        // Only these keys can have large values.
         let id = FILLER + id % 64;
         let bytes = id.to_le_bytes();
         let key = hashed(&self.engine, &bytes);
@@ -551,7 +554,7 @@ impl<'t> Worker<'t> {
     }
 }
 
-/// The version of an item; `None` if too much memory is leased to read it.
+/// The version of an item. Checks the value. Never `None`.
 #[track_caller]
 fn verified_item(id: u64, item: &Item<'_, ChainLease>) -> Option<u64> {
     match &item.value {
