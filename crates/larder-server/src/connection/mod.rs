@@ -308,10 +308,11 @@ impl<C: Conversation> Connection<C> {
         self.info.note_poll();
         let progress = self.answer(read, buffers, cx);
         if progress.next == Next::Abandon {
-            // Drop the replies, because the next connection of the thread uses the shared buffer.
+            // Drop replies and TLS messages, because the next connection of the thread uses the shared buffers.
             buffers.output.clear();
-            if !self.unsent.is_empty() {
+            if !self.unsent.is_empty() || !buffers.ciphertext.is_empty() {
                 self.unsent.clear();
+                buffers.ciphertext.clear();
                 // The peer could not decrypt an alert that follows records it never received.
                 self.tls = None;
             }
@@ -650,7 +651,9 @@ mod tests {
     #[test]
     fn an_abandoned_reply_is_sent_to_no_connection() {
         let mut pair = Pair::new(&["abandon\n"]);
+        pair.buffers.ciphertext.extend_from_slice(b"a message of the handshake");
         assert_eq!(pair.serve_input(), NextAction::Close);
+        assert!(pair.buffers.ciphertext.is_empty());
         let mut next = Pair::new(&["two\n"]);
         std::mem::swap(&mut pair.buffers, &mut next.buffers);
         assert_eq!(next.serve_input(), NextAction::Wait);
