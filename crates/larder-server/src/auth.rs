@@ -70,6 +70,8 @@ pub enum AuthError {
     Malformed(PathBuf, usize),
     /// A line of the token file, counted from 1, is not `name:token` or `name:token:read`, or is too long.
     MalformedToken(PathBuf, usize),
+    /// The token file is longer than [`FILE_LEN_MAX`].
+    TooManyTokens(PathBuf),
 }
 
 impl std::error::Error for AuthError {}
@@ -94,6 +96,11 @@ impl std::fmt::Display for AuthError {
                 f,
                 "--token-file {}: line {line} must be NAME:TOKEN or NAME:TOKEN:read, of at most {LINE_LEN_MAX} \
                  bytes",
+                path.display()
+            ),
+            Self::TooManyTokens(path) => write!(
+                f,
+                "--token-file {}: the file is longer than {FILE_LEN_MAX} bytes; remove tokens that are not used",
                 path.display()
             ),
         }
@@ -197,8 +204,12 @@ impl TokenFile {
 fn read_tokens(path: &Path) -> Result<Vec<Token>, AuthError> {
     let mut text = Vec::new();
     File::open(path)
-        .and_then(|file| file.take(FILE_LEN_MAX).read_to_end(&mut text))
+        .and_then(|file| file.take(FILE_LEN_MAX + 1).read_to_end(&mut text))
         .map_err(|error| AuthError::Unreadable(path.to_owned(), error))?;
+    // A part of a line could have more rights than the line: `name:token` of `name:token:read`.
+    if text.len() as u64 > FILE_LEN_MAX {
+        return Err(AuthError::TooManyTokens(path.to_owned()));
+    }
     let lines = text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).enumerate();
     lines
         .filter(|(_, line)| !line.is_empty() && !line.starts_with(b"#"))
@@ -376,6 +387,18 @@ mod tests {
             assert!(matches!(error, AuthError::MalformedToken(_, at) if at == line), "{error}");
             assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
         }
+    }
+
+    /// The end of a file that is not read could take the restriction off a token.
+    #[test]
+    fn a_token_file_that_is_too_long_is_refused() {
+        let line = b"name:token:read\n";
+        let mut text = line.repeat(usize::try_from(FILE_LEN_MAX).unwrap() / line.len());
+        let scratch = Scratch::new(&text);
+        assert_eq!(TokenFile::open(&scratch.0).unwrap().rights(b"token"), Some(TokenRights::Read));
+        text.extend_from_slice(b"#");
+        std::fs::write(&scratch.0, text).unwrap();
+        assert!(matches!(TokenFile::open(&scratch.0), Err(AuthError::TooManyTokens(_))));
     }
 
     #[test]
