@@ -162,7 +162,7 @@ pub(super) async fn batch(
     let taken = BODY_COPIES * body.len() + OPERATIONS_MAX * size_of::<Operation>();
     reserved.require(&app, taken).await?;
     let batch: Batch = serde_json::from_slice(&body).map_err(|error| {
-        if error.to_string().starts_with(TOO_MANY) {
+        if error.to_string().starts_with(&format!("{TOO_MANY} {OPERATIONS_MAX} operations")) {
             return too_large(len_max, answer_len_max);
         }
         Problem::bad_request(format!("The body is not a valid batch: {error}"))
