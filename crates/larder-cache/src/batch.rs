@@ -75,7 +75,9 @@ impl<'c> Batch<'c> {
 
     /// Like [`crate::Cache::remove`].
     pub fn remove(&mut self, key: impl AsRef<[u8]>) -> bool {
-        self.claim.remove(key.as_ref())
+        let removed = self.claim.remove(key.as_ref());
+        self.core.deliver();
+        removed
     }
 }
 

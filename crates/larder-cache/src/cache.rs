@@ -92,7 +92,9 @@ impl Cache {
 
     /// Removes the value under `key`. Returns whether there was one.
     pub fn remove(&self, key: impl AsRef<[u8]>) -> bool {
-        self.core.claim().remove(key.as_ref())
+        let removed = self.core.claim().remove(key.as_ref());
+        self.core.deliver();
+        removed
     }
 
     /// Returns the value under `key`. If there is none, calls `make`, and stores and returns the
