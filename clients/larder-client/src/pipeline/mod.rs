@@ -65,6 +65,11 @@ const SILENCE_MAX: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(u64);
 
+impl CallId {
+    /// The number of calls that have a result at once. Cancelling one has no effect.
+    const COMPLETED: Self = Self(u64::MAX);
+}
+
 /// The calls to one server.
 #[derive(Debug)]
 pub struct Pipeline<T> {
@@ -142,12 +147,13 @@ impl<T> Pipeline<T> {
                 return Err((ticket, error.of(&self.server)));
             }
         };
-        self.next_id += 1;
         if let Some(output) = request.empty_output() {
             self.breaker.pass(admitted, now);
             self.answers.push_back((ticket, Ok(output)));
-            return Ok(id);
+            return Ok(CallId::COMPLETED);
         }
+        // The queue numbers its calls in the same order.
+        self.next_id += 1;
         let call = Call {
             id,
             ticket: Some(ticket),

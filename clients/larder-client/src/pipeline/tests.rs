@@ -196,6 +196,17 @@ fn a_cancelled_call_is_withdrawn_or_its_reply_is_dropped() {
 }
 
 #[test]
+fn a_call_is_cancelled_after_a_request_without_keys() {
+    let mut harness = Harness::open();
+    let empty = harness.push('e', &Request::Store(&[]));
+    let (a, b) = (harness.get('a'), harness.get('b'));
+    assert_eq!(harness.calls.cancel(empty, harness.now), None);
+    assert_eq!(harness.calls.cancel(a, harness.now), Some('a'));
+    assert_eq!(harness.calls.cancel(b, harness.now), Some('b'));
+    assert_eq!(harness.output(), "");
+}
+
+#[test]
 fn calls_fail_at_their_deadline_and_then_a_silent_connection_ends() {
     let mut harness = Harness::open();
     harness.set('a');
