@@ -75,11 +75,11 @@ impl Lease {
         }
     }
 
-    /// Returns the remaining life in seconds below which the server lets one caller recompute the value. `None`: no
-    /// early recomputation.
-    fn recache_secs(self) -> Option<u32> {
+    /// Returns the remaining life below which the server lets one caller recompute the value. `None`: no early
+    /// recomputation. More than 30 days become a Unix time, as for expiries.
+    fn recache(self) -> Option<Exptime> {
         let secs = self.early.saturating_add(self.stale);
-        (secs > 0).then_some(secs)
+        (secs > 0).then(|| Ttl::secs(secs).exptime())
     }
 }
 
@@ -133,7 +133,7 @@ impl Operation for LeaseGet<'_> {
         };
         let options = meta::GetOptions {
             vivify: Some(Ttl::secs(self.lease.lock).exptime()),
-            recache_secs: self.lease.recache_secs(),
+            recache: self.lease.recache(),
             opaque: Some(opaque(self.key)),
             ..Default::default()
         };
@@ -340,8 +340,11 @@ mod tests {
     #[test]
     fn times_are_added_and_limited() {
         assert_eq!(Lease::ttl(60).early(5).stale(30).expiry(), Exptime(90));
-        assert_eq!(Lease::ttl(60).early(5).stale(30).recache_secs(), Some(35));
-        assert_eq!(Lease::ttl(60).recache_secs(), None);
+        assert_eq!(Lease::ttl(60).early(5).stale(30).recache(), Some(Exptime(35)));
+        assert_eq!(Lease::ttl(60).recache(), None);
+        let days_40 = 40 * 24 * 60 * 60;
+        let Some(Exptime(far)) = Lease::ttl(60).stale(days_40).recache() else { panic!("none") };
+        assert!(far > 1_700_000_000, "a Unix time, because the server takes it for one: {far}");
         assert_eq!(Lease::ttl(Ttl::FOREVER).stale(30).expiry(), Exptime::NEVER);
         assert_eq!(Lease::ttl(60).lock(0), Lease::ttl(60).lock(1));
         let second = Duration::from_secs(1);

@@ -91,9 +91,9 @@ pub struct GetOptions {
     pub touch: Option<Exptime>,
     /// `N`: on a miss, create an empty item with this expiry; the answer shows `W`.
     pub vivify: Option<Exptime>,
-    /// `R`: win the right to recache (`W`) if the item expires in fewer seconds than this, at most
-    /// [`i32::MAX`]. The server takes a number above 30 days for a Unix time, and 0 for none.
-    pub recache_secs: Option<u32>,
+    /// `R`: win the right to recache (`W`) if the item expires before this time. The server takes 0
+    /// for none.
+    pub recache: Option<Exptime>,
     /// `C`: send no value if the CAS is this one.
     pub compare: Option<u64>,
     /// `E`: the CAS of an item that `vivify` creates.
@@ -109,7 +109,7 @@ pub fn get(key: MetaKey<'_>, flags: GetFlags, options: &GetOptions, out: &mut Ve
     flags.0.push(out);
     expiry(b" T", options.touch, out);
     expiry(b" N", options.vivify, out);
-    number(b" R", options.recache_secs.map(|secs| secs.min(i32::MAX as u32).into()), out);
+    expiry(b" R", options.recache, out);
     number(b" C", options.compare, out);
     number(b" E", options.new_cas, out);
     number(b" O", options.opaque, out);

@@ -121,7 +121,7 @@ proptest! {
         let bytes = encoded(|out| meta::get(MetaKey::new(&key).unwrap(), flags, &options, out));
         let Request::Get(get) = parsed(&bytes) else { panic!("{}", bytes.escape_ascii()) };
         check_meta(&(get.key, get.format), &key, (&letters, b"vfctskhluq"), options.opaque);
-        let recache = options.recache_secs.map(|secs| i32::try_from(secs).unwrap_or(i32::MAX));
+        let recache = options.recache.map(|time| i32::try_from(time.0).unwrap());
         let expected = Get {
             value: letters.contains(&b'v'),
             untracked: letters.contains(&b'u'),

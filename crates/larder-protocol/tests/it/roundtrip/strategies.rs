@@ -168,10 +168,10 @@ pub(crate) fn get_flags() -> impl Strategy<Value = (Bytes, meta::GetFlags)> {
 }
 
 pub(crate) fn get_options() -> impl Strategy<Value = meta::GetOptions> {
-    let times = (maybe(exptime()), maybe(exptime()), maybe(any::<u32>()));
+    let times = (maybe(exptime()), maybe(exptime()), maybe(exptime()));
     let numbers = (maybe(any::<u64>()), maybe(1..u64::MAX), maybe(any::<u64>()));
-    (times, numbers).prop_map(|((touch, vivify, recache_secs), (compare, new_cas, opaque))| {
-        meta::GetOptions { touch, vivify, recache_secs, compare, new_cas, opaque }
+    (times, numbers).prop_map(|((touch, vivify, recache), (compare, new_cas, opaque))| {
+        meta::GetOptions { touch, vivify, recache, compare, new_cas, opaque }
     })
 }
 
