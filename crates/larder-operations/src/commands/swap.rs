@@ -35,13 +35,14 @@ pub enum SwapCondition {
 impl<E: Engine> OpContext<'_, E> {
     /// Stores `op.value` if the condition holds, and passes the old item to `show` whether it holds
     /// or not. Returns the result of `show`; `None` without an old item, and if the store fails for
-    /// another reason than the condition. A refused store keeps the old item. If another thread
-    /// changes the item concurrently, `show` is called again, and its last result counts.
+    /// another reason than the condition. A refused store keeps the old item. If `show` returns
+    /// `None`, it cannot show the old item, which stays; the outcome is `OutOfMemory`. If another
+    /// thread changes the item concurrently, `show` is called again, and its last result counts.
     pub fn swap<R>(
         &mut self,
         key: HashedKey<'_>,
         op: &Swap<'_>,
-        mut show: impl FnMut(&Item<'_, E::Lease>) -> R,
+        mut show: impl FnMut(&Item<'_, E::Lease>) -> Option<R>,
     ) -> (StoreOutcome, Option<R>) {
         let (limits, len) = (self.limits, op.value.len());
         let size = limits.footprint(key.bytes.len(), len, 0);
@@ -53,7 +54,10 @@ impl<E: Engine> OpContext<'_, E> {
         let updated = self.engine.update(key, &mut None, |item| {
             found = LookupResult::of(&item, key.bytes.len(), limits);
             let old = if let Lookup::Hit(item) = item { Some(item) } else { None };
-            let shown = old.map(&mut show);
+            let shown = old.and_then(&mut show);
+            if old.is_some() && shown.is_none() {
+                return (Change::Keep, (StoreOutcome::OutOfMemory, None));
+            }
             let is_met = match op.condition {
                 SwapCondition::Always => true,
                 SwapCondition::Absent => old.is_none(),
@@ -100,26 +104,33 @@ impl<E: Engine> OpContext<'_, E> {
         (stored, shown)
     }
 
-    /// Removes an item and passes it to `show`. If there is no memory to read the item from slower
-    /// storage, returns a miss and keeps the item. If another thread changes the item concurrently,
+    /// Removes an item and passes it to `show`. If another thread changes the item concurrently,
     /// `show` is called again, and its last result counts.
+    ///
+    /// # Errors
+    /// [`Refusal::OutOfMemory`]: there is no memory to read the item from slower storage, or `show`
+    /// has returned `None`, because it cannot show the item. The item stays.
     pub fn take<R>(
         &mut self,
         key: HashedKey<'_>,
-        mut show: impl FnMut(&Item<'_, E::Lease>) -> R,
-    ) -> Lookup<R> {
+        mut show: impl FnMut(&Item<'_, E::Lease>) -> Option<R>,
+    ) -> Result<Lookup<R>, Refusal> {
         let limits = self.limits;
         let updated = self.engine.update(key, &mut None, |item| {
             let found = LookupResult::of(&item, key.bytes.len(), limits);
-            let shown = if let Lookup::Hit(item) = item { Some(show(item)) } else { None };
-            (Change::Remove, (shown, found))
+            let Lookup::Hit(item) = item else { return (Change::Remove, (None, found)) };
+            let shown = show(item);
+            let change = if shown.is_some() { Change::Remove } else { Change::Keep };
+            (change, (shown, found))
         });
         let (shown, found) = match updated {
             Ok(updated) => updated.result,
-            Err(Refusal::Pending) => return Lookup::Pending,
-            // There is no memory to read the item from slower storage. The item stays.
-            Err(_) => (None, LookupResult::Nothing),
+            Err(Refusal::Pending) => return Ok(Lookup::Pending),
+            Err(_) => return Err(Refusal::OutOfMemory),
         };
+        if shown.is_none() && matches!(found, LookupResult::Live { .. }) {
+            return Err(Refusal::OutOfMemory);
+        }
         match found.class() {
             Some(class) => self.counters.class(Some(class), |class| {
                 class.get_hits.add(1);
@@ -136,6 +147,6 @@ impl<E: Engine> OpContext<'_, E> {
             };
             [Some(Event::Fetched { key: key.bytes, found }), removed]
         });
-        shown.map_or(Lookup::Miss, Lookup::Hit)
+        Ok(shown.map_or(Lookup::Miss, Lookup::Hit))
     }
 }

@@ -39,6 +39,24 @@ fn values() {
     });
 }
 
+/// A command that returns the old value removes or replaces it only if it can return it.
+#[test]
+fn an_old_value_that_is_too_long_to_return_stays() {
+    let server = Server::larderd(&["-I", "4m", "-l", "proto[resp]:127.0.0.1"]);
+    let mut client = connected(&server, 2);
+    let value = vec![b'v'; (1 << 20) + 1];
+    let () = client.set("long", &value).unwrap();
+    let taken: RedisResult<Vec<u8>> = client.get_del("long");
+    assert!(taken.unwrap_err().to_string().contains("OOM"));
+    let replaced: RedisResult<Vec<u8>> =
+        client.set_options("long", "new", SetOptions::default().get(true));
+    assert!(replaced.unwrap_err().to_string().contains("OOM"));
+    assert_eq!(client.get::<_, Vec<u8>>("long").unwrap(), value);
+    let stored: RedisResult<()> = client.set_options("long", "new", SetOptions::default());
+    stored.unwrap();
+    assert_eq!(client.get_del::<_, String>("long").unwrap(), "new");
+}
+
 #[test]
 fn numbers_and_expiries() {
     each_protocol(|client| {

@@ -89,6 +89,13 @@ fn show<E: Engine>(value: &Value<'_, E::Lease>, pending: &mut Pending<E>, output
 
 /// Writes a copy of a value, or an error if a large value is longer than [`COPIED_LEN_MAX`].
 pub(super) fn show_copied<L: Lease>(value: &Value<'_, L>, output: &mut Vec<u8>) {
+    if try_show_copied(value, output).is_none() {
+        reply::error(&CommandError::OutOfMemory, output);
+    }
+}
+
+/// Writes a copy of a value; `None` if a large value is longer than [`COPIED_LEN_MAX`].
+pub(super) fn try_show_copied<L: Lease>(value: &Value<'_, L>, output: &mut Vec<u8>) -> Option<()> {
     match value {
         Value::Whole(bytes) => reply::bulk(bytes, output),
         Value::Large(lease) if lease.len() <= COPIED_LEN_MAX => {
@@ -96,8 +103,9 @@ pub(super) fn show_copied<L: Lease>(value: &Value<'_, L>, output: &mut Vec<u8>) 
             copy(lease, output);
             reply::bulk_tail(output);
         }
-        Value::Large(_) => reply::error(&CommandError::OutOfMemory, output),
+        Value::Large(_) => return None,
     }
+    Some(())
 }
 
 pub(super) fn resp_take<E: Engine, H: Host>(
@@ -109,18 +117,16 @@ pub(super) fn resp_take<E: Engine, H: Host>(
     let mark = output.len();
     let taken = cx.operations.take(key, |item| {
         output.truncate(mark);
-        show_copied(&item.value, output);
+        try_show_copied(&item.value, output)
     });
+    if let Ok(Lookup::Hit(())) = taken {
+        return Outcome::Done;
+    }
+    output.truncate(mark);
     match taken {
-        Lookup::Hit(()) => return Outcome::Done,
-        Lookup::Pending => {
-            output.truncate(mark);
-            return waits(state, key);
-        }
-        Lookup::Miss | Lookup::Expired | Lookup::Flushed => {
-            output.truncate(mark);
-            reply::null(state.version, output);
-        }
+        Ok(Lookup::Pending) => return waits(state, key),
+        Ok(_) => reply::null(state.version, output),
+        Err(_) => reply::error(&CommandError::OutOfMemory, output),
     }
     Outcome::Done
 }

@@ -2,7 +2,7 @@
 
 use super::answer::{Answer, is_binary, number, refusal, waits};
 use super::expiry::new_expiry;
-use super::read::show_copied;
+use super::read::try_show_copied;
 use crate::Host;
 use crate::context::Context;
 use crate::resp::batch::Outcome;
@@ -92,9 +92,7 @@ impl<E: Engine> Session<E> {
         let (mark, shows) = (output.len(), set.answer == SetAnswer::OldValue);
         let (stored, old) = cx.operations.swap(key, &op, |item| {
             output.truncate(mark);
-            if shows {
-                show_copied(&item.value, output);
-            }
+            if shows { try_show_copied(&item.value, output) } else { Some(()) }
         });
         if old.is_none() {
             output.truncate(mark);
