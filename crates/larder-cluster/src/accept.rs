@@ -175,8 +175,11 @@ impl PeerListener {
                 planned: Migration { from, to, slots },
                 leadership,
             };
-            if let Err(error) = export.run(stream) {
-                tracing::warn!("the export of slots to {name} has failed: {error}");
+            match export.run(stream) {
+                Ok(()) => tracing::info!("export to {name}: all items were sent"),
+                Err(error) => {
+                    tracing::warn!("export of slots to {name} failed: {error}; it is retried")
+                }
             }
             Ok(())
         } else {

@@ -59,7 +59,9 @@ pub(crate) enum Violation {
     #[error("the peer's certificate is not for the node {0}: issue one with that name")]
     Certificate(String),
     /// A request for a member of a cluster, while this node is a member of none.
-    #[error("the peer is no member of this cluster")]
+    #[error(
+        "the peer sent a request for a member of a cluster, and this node is not one: give --cluster"
+    )]
     NotMember,
 }
 

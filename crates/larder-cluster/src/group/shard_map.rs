@@ -89,7 +89,12 @@ impl ShardMapKeeper {
         let mut etcd = self.lock();
         if let (Some(map), revision) = topology.map() {
             match etcd.swap(revision, &map, &[])? {
-                Some(revision) => topology.revoke_release(map, revision),
+                Some(revision) => {
+                    topology.revoke_release(map, revision);
+                    tracing::warn!(
+                        "migration: the importing group did not take over; this group serves the slots again"
+                    );
+                }
                 None => topology.read_soon(),
             }
         }
