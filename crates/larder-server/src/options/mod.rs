@@ -409,15 +409,15 @@ pub struct Options {
     #[arg(short = 'A', long, help_heading = "Commands", hide_short_help = true)]
     pub enable_shutdown: bool,
 
-    /// Disable the flush_all command
+    /// Disable flush_all, also over HTTP and gRPC
     #[arg(short = 'F', long, help_heading = "Commands", hide_short_help = true)]
     pub disable_flush_all: bool,
 
-    /// Disable dumps of keys: lru_crawler metadump and mgdump, stats cachedump, stats detail
+    /// Disable dumps of keys: lru_crawler metadump and mgdump, stats cachedump, stats detail, SCAN, KEYS, lists over HTTP
     #[arg(short = 'X', long, help_heading = "Commands", hide_short_help = true)]
     pub disable_dumping: bool,
 
-    /// Disable the watch command
+    /// Disable the watch command, and Watch over gRPC
     #[arg(short = 'W', long, help_heading = "Commands", hide_short_help = true)]
     pub disable_watch: bool,
 

@@ -104,7 +104,8 @@ fn add(entries: &mut [Entry], lines: &[&str]) {
     }
     if let Some((before, default)) = text.split_once("[default: ") {
         let (default, after) = default.split_once(']').unwrap();
-        default.clone_into(&mut entry.default);
+        let is_value = !default.contains([' ', '*']);
+        entry.default = if is_value { format!("`{default}`") } else { default.to_owned() };
         text = format!("{}{after}", before.trim_end());
     }
     if !text.is_empty() && !entry.effect.is_empty() && !text.starts_with("<br>") {
@@ -151,7 +152,10 @@ fn table(sections: &[Section], level: &str, first_column: &str) -> String {
 #[test]
 fn the_page_of_options_is_generated_from_the_help() {
     let help = Command::new(env!("CARGO_BIN_EXE_larderd")).arg("--help").output().unwrap();
-    let [options, extended] = sections(&String::from_utf8(help.stdout).unwrap());
+    // Lines between the paragraphs of an option contain spaces.
+    let help = String::from_utf8(help.stdout).unwrap();
+    let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    let [options, extended] = sections(&help);
     let generated = format!(
         "{}\n## Extended options (`-o`)\n\nA list, separated by commas. The names that memcached \
          lacks are marked as Larder's.\n{}\n",
