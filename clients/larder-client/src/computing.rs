@@ -172,7 +172,7 @@ macro_rules! computing {
             let knows_meta = match known.get() {
                 Some(knows_meta) => *knows_meta,
                 None => {
-                    let answered = server.call(&mut KnowsMeta)$($await)*?;
+                    let answered = server.call(&mut MetaProbe)$($await)*?;
                     *known.get_or_init(|| answered)
                 }
             };

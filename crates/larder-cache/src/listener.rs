@@ -48,7 +48,7 @@ pub(crate) fn deliver() {
     if IS_DELIVERING.replace(true) {
         return;
     }
-    let _ends = Delivering;
+    let _ends = DeliveryGuard;
     while let Ok(Some((listener, evicted))) = QUEUE.try_with(|queue| queue.borrow_mut().pop_front())
     {
         listener(&evicted);
@@ -56,9 +56,9 @@ pub(crate) fn deliver() {
 }
 
 /// Ends the delivery, even if a listener panics.
-struct Delivering;
+struct DeliveryGuard;
 
-impl Drop for Delivering {
+impl Drop for DeliveryGuard {
     fn drop(&mut self) {
         IS_DELIVERING.set(false);
     }

@@ -11,7 +11,7 @@ use crate::core::lease::{
     Lease, LeaseAnswer, LeaseGet, LeaseStep, StoreCondition, ends_call, pause,
 };
 use crate::core::operation::{
-    Count, Delete, Flush, Get, GetMany, KnowsMeta, Operation, Stats, Store, Touch, Version,
+    Count, Delete, Flush, Get, GetMany, MetaProbe, Operation, Stats, Store, Touch, Version,
 };
 use crate::core::servers::server_set::ServerSet;
 use crate::core::servers::{ServerHandle, all};

@@ -13,7 +13,7 @@ use crate::core::lease::{
 };
 use crate::core::operation::batch::Batch;
 use crate::core::operation::{
-    Count, Delete, Flush, Get, GetMany, KnowsMeta, Operation, Stats, Store, Touch, Version,
+    Count, Delete, Flush, Get, GetMany, MetaProbe, Operation, Stats, Store, Touch, Version,
 };
 use crate::core::servers::server_set::ServerSet;
 use crate::core::servers::{ServerHandle, all};

@@ -47,12 +47,12 @@ pub(crate) struct StartedCall<'s> {
 
 /// An attempt to carry out an operation.
 enum Attempt<'s> {
-    Alone(Alone<'s>),
+    PooledAttempt(PooledAttempt<'s>),
     Shared(&'s Shared, Call<'s>),
 }
 
 /// An attempt over a pooled connection.
-struct Alone<'s> {
+struct PooledAttempt<'s> {
     pooled: PooledConnection<'s>,
     /// Whether the connection was used before.
     was_used: bool,
@@ -187,7 +187,9 @@ impl Server {
                 let confirmed = if was_used { Ok(()) } else { admission.confirm(Instant::now()) };
                 let linked = confirmed.and_then(|()| pooled.link(|| self.link(deadline)));
                 match linked.map(|link| link.start(operation)) {
-                    Ok(progress) => Ok(Attempt::Alone(Alone { pooled, was_used, progress })),
+                    Ok(progress) => {
+                        Ok(Attempt::PooledAttempt(PooledAttempt { pooled, was_used, progress }))
+                    }
                     Err(error) => {
                         *failed = Some(pooled);
                         Err(error)
@@ -212,7 +214,7 @@ impl Server {
     ) -> Result<O::Output, Error> {
         let called = started.and_then(|StartedCall { at, admission, attempt, deadline }| {
             let (called, pooled) = match attempt {
-                Attempt::Alone(Alone { mut pooled, was_used, progress }) => {
+                Attempt::PooledAttempt(PooledAttempt { mut pooled, was_used, progress }) => {
                     let called =
                         self.finish_alone(&mut pooled, was_used, progress, operation, deadline);
                     (called, Some(pooled))

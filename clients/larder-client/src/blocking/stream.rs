@@ -48,15 +48,15 @@ pub(crate) struct Stream {
 pub(crate) struct ReadTimeout(Option<Duration>);
 
 /// Nonblocking operations on a blocking socket.
-struct AtOnce<'s>(&'s Socket);
+struct NonBlockingStream<'s>(&'s Socket);
 
-impl Read for AtOnce<'_> {
+impl Read for NonBlockingStream<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         Ok(recv(self.0.as_raw_fd(), into, MsgFlags::MSG_DONTWAIT)?)
     }
 }
 
-impl Write for AtOnce<'_> {
+impl Write for NonBlockingStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // A write timeout is no alternative: on a unix socket it applies to each part of a write.
         self.0.send_with_flags(bytes, AT_ONCE.bits())
@@ -80,7 +80,7 @@ impl Stream {
     ) -> Result<Self, ErrorKind> {
         let socket = connect(endpoint, deadline, wait)?;
         let mut handshake = endpoint.handshake.start()?;
-        while let Some(readiness) = handshake.poll(&mut AtOnce(&socket))? {
+        while let Some(readiness) = handshake.poll(&mut NonBlockingStream(&socket))? {
             match wait.for_socket(&socket, readiness, deadline) {
                 Err(ErrorKind::Timeout) => return Err(handshake.timeout_error()),
                 waited => waited?,
@@ -106,7 +106,7 @@ impl Stream {
     /// The connection failed.
     pub(crate) fn is_quiet(&mut self) -> io::Result<bool> {
         if let Some(tls) = &mut self.tls {
-            return tls.is_quiet(&mut AtOnce(&self.socket));
+            return tls.is_quiet(&mut NonBlockingStream(&self.socket));
         }
         let look = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
         match self.socket.recv_with_flags(&mut [MaybeUninit::uninit()], look.bits()) {
@@ -121,7 +121,7 @@ impl Stream {
     /// # Errors
     /// `WouldBlock`. Others: the connection failed.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut socket = AtOnce(&self.socket);
+        let mut socket = NonBlockingStream(&self.socket);
         match &mut self.tls {
             Some(tls) => tls.write(&mut socket, bytes),
             None => socket.write(bytes),
@@ -141,7 +141,7 @@ impl Stream {
     /// # Errors
     /// `WouldBlock`. Others: the connection failed.
     pub(crate) fn read_at_once(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let mut socket = AtOnce(&self.socket);
+        let mut socket = NonBlockingStream(&self.socket);
         match &mut self.tls {
             Some(tls) => tls.read(&mut socket, into),
             None => socket.read(into),
@@ -224,7 +224,7 @@ impl ReadTimeout {
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(tls) = &mut self.tls {
-            tls.close(&mut AtOnce(&self.socket));
+            tls.close(&mut NonBlockingStream(&self.socket));
         }
     }
 }

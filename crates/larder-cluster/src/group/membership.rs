@@ -292,7 +292,7 @@ impl Group {
 
     /// Whether this node is in the same leadership, and may answer requests: neither its lease has expired nor a transfer is
     /// under way.
-    pub(crate) fn leads_on(&self, leadership: u32) -> bool {
+    pub(crate) fn is_leading_in(&self, leadership: u32) -> bool {
         self.leadership() == Some(leadership) && self.is_serving()
     }
 

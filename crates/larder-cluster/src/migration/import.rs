@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const INTERVAL: Duration = Duration::from_millis(500);
 /// The minimum time between the first read of a plan by this node and its request for the release.
 /// Nodes that reach etcd read the map more often, so they know the plan then.
-const KNOWN_AFTER: Duration = Duration::from_secs(2);
+const PLAN_PROPAGATION_TIME: Duration = Duration::from_secs(2);
 /// The time limit for raising the epoch.
 const RAISE_MAX: Duration = Duration::from_secs(2);
 /// The time limit of the release. Requests for the slots wait from the release to the new map, and
@@ -248,7 +248,7 @@ impl Importer {
             return Err(ImportError::FollowersTimeout);
         }
         let exporter = ExportingLeader { process, epoch };
-        let continues = || self.group.leads_on(leadership) && !self.stop.is_set();
+        let continues = || self.group.is_leading_in(leadership) && !self.stop.is_set();
         let finished = self.keeper.finish(planned, revision, &exporter, own_epoch, continues);
         self.state.has_pending_swap = finished == Err(FinishError::Unknown);
         Ok(finished?)
@@ -327,7 +327,7 @@ impl Importer {
             if heard.elapsed() > SILENCE_MAX {
                 return Err(ImportError::Silent);
             }
-            if self.stop.is_set() || !self.group.leads_on(leadership) {
+            if self.stop.is_set() || !self.group.is_leading_in(leadership) {
                 return Err(LocalError::LeadershipLost.into());
             }
             let mut out = Vec::new();
@@ -338,7 +338,9 @@ impl Importer {
                     return Err(ImportError::ReleaseTimeout);
                 }
                 Some(_) => (),
-                None if self.applier.is_synced() && known_since.elapsed() > KNOWN_AFTER => {
+                None if self.applier.is_synced()
+                    && known_since.elapsed() > PLAN_PROPAGATION_TIME =>
+                {
                     if !self.wait_for_followers(leadership, FOLLOWERS_MAX) {
                         continue;
                     }
@@ -363,7 +365,7 @@ impl Importer {
     ) -> Result<(), ImportError> {
         let now = self.now();
         let Self { group, applier, .. } = self;
-        let may = || group.leads_on(leadership) && !group.topology.has_one_of(&planned.slots);
+        let may = || group.is_leading_in(leadership) && !group.topology.has_one_of(&planned.slots);
         Ok(applier.receive_import(bytes, now, may)?)
     }
 
@@ -375,7 +377,7 @@ impl Importer {
             if self.group.all_have_passed(journals, &ends) {
                 return true;
             }
-            let continues = self.group.leads_on(leadership) && !self.stop.is_set();
+            let continues = self.group.is_leading_in(leadership) && !self.stop.is_set();
             if !continues || started.elapsed() > time {
                 return false;
             }
@@ -387,7 +389,7 @@ impl Importer {
     /// leads, or shuts down.
     fn remove_foreign(&mut self, leadership: u32) -> bool {
         if self.group.topology.own_slots() == SlotSet::all() {
-            return self.group.leads_on(leadership);
+            return self.group.is_leading_in(leadership);
         }
         let mut walk = self.applier.engine().walk();
         let (mut removed, mut ahead, started) = (0, 0, boot_millis());
@@ -396,7 +398,7 @@ impl Importer {
             let engine = self.applier.engine();
             engine.begin_batch(now);
             // Checked within the batch: a replaced leader waits for its end before it follows.
-            if !self.group.leads_on(leadership) || self.stop.is_set() {
+            if !self.group.is_leading_in(leadership) || self.stop.is_set() {
                 engine.end_batch();
                 return false;
             }

@@ -121,7 +121,7 @@ pub(crate) fn parse(input: &[u8]) -> Parsed<'_> {
         Some(_) => return faulty(FaultReply::Silent, Recovery::Close, input.len()),
     }
     let Some(head) = Head::read(input) else { return Parsed::Incomplete };
-    if let Some((status, then)) = objection(&head) {
+    if let Some((status, then)) = check_head(&head) {
         let reply = FaultReply::Binary { head: head.binary_head(), status };
         return faulty(reply, then, HEAD_LEN);
     }
@@ -170,7 +170,7 @@ pub(crate) fn bad_lengths(head: &Head) -> Option<(Status, Recovery)> {
 
 /// Checks a head before its body has arrived. Returns the error if it is invalid.
 #[inline]
-fn objection(head: &Head) -> Option<(Status, Recovery)> {
+fn check_head(head: &Head) -> Option<(Status, Recovery)> {
     use opcode::*;
     if let Some(bad) = bad_lengths(head) {
         return Some(bad);

@@ -30,9 +30,9 @@ pub(crate) struct HeldBytes {
 
 /// Bytes of each [`Kind`], readable by all threads.
 #[derive(Debug, Default)]
-pub(crate) struct Amounts([AtomicUsize; 3]);
+pub(crate) struct AtomicHeldBytes([AtomicUsize; 3]);
 
-impl Amounts {
+impl AtomicHeldBytes {
     pub(crate) fn of(&self, kind: Kind) -> usize {
         self.0[kind as usize].load(Relaxed)
     }
@@ -59,10 +59,10 @@ impl Amounts {
 /// The memory of one connection, readable by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct Holdings {
-    pub(crate) held: Amounts,
+    pub(crate) held: AtomicHeldBytes,
     /// The memory held when load shedding marked the connection. It counts as being freed until the
     /// connection closes.
-    pub(crate) leaving: Amounts,
+    pub(crate) leaving: AtomicHeldBytes,
     /// The time of the last progress, in milliseconds of the server's clock. Starting to hold memory counts as
     /// progress.
     pub(crate) moved_at: AtomicU64,
@@ -109,7 +109,7 @@ impl Holdings {
 #[derive(Debug, Default)]
 pub(crate) struct Shedding {
     /// The memory of all connections that are marked and not closed yet.
-    pub(crate) leaving: Amounts,
+    pub(crate) leaving: AtomicHeldBytes,
     /// The number of marked connections since the last reset, for `stats`.
     pub(crate) count: AtomicU64,
     /// The number of marked connections, never reset. It rises before the connection's thread is woken.

@@ -22,7 +22,7 @@ pub static PAGES: [&Page; 13] = [
     &Page {
         name: "general",
         sections: &[Section {
-            each: Each::Server,
+            each: SectionScope::Server,
             rows: &[
                 general::PROCESS,
                 general::CONNECTIONS,
@@ -44,54 +44,66 @@ pub static PAGES: [&Page; 13] = [
     &Page {
         name: "settings",
         sections: &[Section {
-            each: Each::Server,
+            each: SectionScope::Server,
             rows: &[settings::MEMCACHEDS, flash::SETTINGS, tls::SETTINGS, settings::LAST],
         }],
     },
     &Page {
         name: "items",
         sections: &[Section {
-            each: Each::Class("items:"),
+            each: SectionScope::Class("items:"),
             rows: &[items::ROWS, items::BACKGROUND, items::HITS],
         }],
     },
     &Page {
         name: "slabs",
         sections: &[
-            Section { each: Each::Class(""), rows: &[slabs::CLASS] },
-            Section { each: Each::Server, rows: &[slabs::TOTALS] },
+            Section { each: SectionScope::Class(""), rows: &[slabs::CLASS] },
+            Section { each: SectionScope::Server, rows: &[slabs::TOTALS] },
         ],
     },
-    &Page { name: "conns", sections: &[Section { each: Each::Socket, rows: &[conns::ROWS] }] },
-    &Page { name: "extstore", sections: &[Section { each: Each::Page, rows: &[flash::PAGE] }] },
+    &Page {
+        name: "conns",
+        sections: &[Section { each: SectionScope::Socket, rows: &[conns::ROWS] }],
+    },
+    &Page {
+        name: "extstore",
+        sections: &[Section { each: SectionScope::Page, rows: &[flash::PAGE] }],
+    },
     &Page {
         name: "latency",
-        sections: &[Section { each: Each::Commands, rows: &[latency::ROWS] }],
+        sections: &[Section { each: SectionScope::Commands, rows: &[latency::ROWS] }],
     },
     &Page {
         name: "hotkeys",
         sections: &[
-            Section { each: Each::Server, rows: &[hot_keys::SAMPLES] },
-            Section { each: Each::HotKey, rows: &[hot_keys::KEY] },
+            Section { each: SectionScope::Server, rows: &[hot_keys::SAMPLES] },
+            Section { each: SectionScope::HotKey, rows: &[hot_keys::KEY] },
         ],
     },
     &Page {
         name: "prefixes",
         sections: &[
-            Section { each: Each::Server, rows: &[hot_keys::SAMPLES] },
-            Section { each: Each::Prefix, rows: &[hot_keys::PREFIX] },
+            Section { each: SectionScope::Server, rows: &[hot_keys::SAMPLES] },
+            Section { each: SectionScope::Prefix, rows: &[hot_keys::PREFIX] },
         ],
     },
-    &Page { name: "memory", sections: &[Section { each: Each::Server, rows: &[memory::ROWS] }] },
-    &Page { name: "mrc", sections: &[Section { each: Each::Server, rows: &[mrc::ROWS] }] },
+    &Page {
+        name: "memory",
+        sections: &[Section { each: SectionScope::Server, rows: &[memory::ROWS] }],
+    },
+    &Page { name: "mrc", sections: &[Section { each: SectionScope::Server, rows: &[mrc::ROWS] }] },
     &Page {
         name: "replication",
         sections: &[
-            Section { each: Each::Server, rows: &[replication::ROWS] },
-            Section { each: Each::Follower, rows: &[replication::FOLLOWER] },
+            Section { each: SectionScope::Server, rows: &[replication::ROWS] },
+            Section { each: SectionScope::Follower, rows: &[replication::FOLLOWER] },
         ],
     },
-    &Page { name: "cluster", sections: &[Section { each: Each::Server, rows: &[cluster::ROWS] }] },
+    &Page {
+        name: "cluster",
+        sections: &[Section { each: SectionScope::Server, rows: &[cluster::ROWS] }],
+    },
 ];
 
 /// A page: the reply to one `stats` request.
@@ -105,7 +117,7 @@ pub struct Page {
 /// A group of rows, repeated for each object that the section describes.
 #[derive(Debug)]
 struct Section {
-    each: Each,
+    each: SectionScope,
     rows: &'static [&'static [Row]],
 }
 
@@ -117,7 +129,7 @@ impl Section {
 
 /// The objects for which a section is repeated.
 #[derive(Clone, Copy, Debug)]
-enum Each {
+enum SectionScope {
     /// The server: once.
     Server,
     /// Each size class with items; the prefix is this text and the number of the class.
@@ -144,7 +156,8 @@ impl Page {
 
     /// Whether clients may read the page: `-X` disables pages that contain keys.
     pub(crate) fn is_allowed(&self, server: &Server) -> bool {
-        let shows_keys = |section: &Section| matches!(section.each, Each::HotKey | Each::Prefix);
+        let shows_keys =
+            |section: &Section| matches!(section.each, SectionScope::HotKey | SectionScope::Prefix);
         !(server.options.disable_dumping && self.sections.iter().any(shows_keys))
     }
 
@@ -168,7 +181,7 @@ impl Page {
     }
 }
 
-impl Each {
+impl SectionScope {
     /// Calls `show` with the prefix and the entry of each object.
     fn visit(self, snapshot: &Snapshot<'_>, show: &mut dyn FnMut(&str, &Entry<'_>)) {
         match self {

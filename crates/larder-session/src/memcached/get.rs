@@ -91,7 +91,7 @@ pub(crate) fn get<E: Engine, H: Host>(
     }
     let looked = cx.operations.look_up(
         key,
-        &lower::look(get, tags, now, cx.settings),
+        &lower::lookup_options(get, tags, now, cx.settings),
         is_recorded,
         |item| {
             output.truncate(mark);

@@ -9,7 +9,7 @@ use larder_protocol::{Arithmetic, Delete, Exptime, Get, ReplyFormat, Store, Stor
 use larder_store::{Expiry, Now, Tag};
 
 /// The lookup of `get`, `gat`, `touch` and `mg`.
-pub(crate) fn look<'t>(
+pub(crate) fn lookup_options<'t>(
     get: &Get<'_>,
     tags: &'t [Tag],
     now: Now,

@@ -68,7 +68,7 @@ impl<E: Engine> KeyScan<E> {
         if self.sent.is_some() {
             return self.send(cx, output);
         }
-        let state = self.look(cx);
+        let state = self.poll_lookups(cx);
         let cursor = match state {
             WalkState::End => Some(0),
             _ if self.left == Some(0) => match cx.operations.engine.walk_position(&self.walk) {
@@ -96,7 +96,7 @@ impl<E: Engine> KeyScan<E> {
     }
 
     /// Examines the next items.
-    fn look<H: Host>(&mut self, cx: &mut Context<'_, E, H>) -> WalkState {
+    fn poll_lookups<H: Host>(&mut self, cx: &mut Context<'_, E, H>) -> WalkState {
         let Self { walk, pattern, finds_nothing, left, keys, count, .. } = self;
         let items = left.unwrap_or(usize::MAX).min(ITEMS_PER_STEP);
         let mut seen = 0;

@@ -39,14 +39,14 @@ pub enum Expiry {
     /// The item expires at the start of this second.
     At(Seconds),
     /// The item expires this many milliseconds before the start of the second.
-    Before(Seconds, Early),
+    Before(Seconds, SubsecondMillis),
 }
 
 /// Milliseconds before a second: 1 to 999.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Early(NonZeroU16);
+pub struct SubsecondMillis(NonZeroU16);
 
-impl Early {
+impl SubsecondMillis {
     /// `None` unless `millis` is in 1 to 999.
     #[must_use]
     pub fn new(millis: u16) -> Option<Self> {
@@ -67,7 +67,7 @@ impl Expiry {
     pub fn at_millis(millis: u64) -> Self {
         let at = Seconds(u32::try_from(millis.div_ceil(1000)).unwrap_or(u32::MAX));
         let early = (millis.div_ceil(1000) * 1000).saturating_sub(millis);
-        match u16::try_from(early).ok().and_then(Early::new) {
+        match u16::try_from(early).ok().and_then(SubsecondMillis::new) {
             Some(early) if at.0 < u32::MAX => Self::Before(at, early),
             _ => Self::At(at),
         }

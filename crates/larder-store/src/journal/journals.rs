@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Journals {
     /// The length in bytes that each journal is made with: see [`Writer::new`].
     each: usize,
-    all: Mutex<All>,
+    all: Mutex<JournalList>,
     notifier: Arc<Notifier>,
     acks: Acknowledgements,
     /// The latest second for which a delayed flush was requested.
@@ -20,7 +20,7 @@ pub struct Journals {
 }
 
 #[derive(Debug, Default)]
-struct All {
+struct JournalList {
     /// The journals by their numbers. No journal is ever removed.
     journals: Vec<Journal>,
     /// The numbers of the journals of dropped handles. New handles continue them.
@@ -45,7 +45,7 @@ impl Journals {
         Arc::new(Self { each, all, notifier, acks, flush_at })
     }
 
-    fn all(&self) -> MutexGuard<'_, All> {
+    fn all(&self) -> MutexGuard<'_, JournalList> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

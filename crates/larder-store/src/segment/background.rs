@@ -79,9 +79,9 @@ impl Maintenance for Handle {
             flash.note_time(now);
         }
         self.shared.collect();
-        let crawling = self.crawl_on();
+        let crawling = self.expiry_step();
         let shrinking = self.shrink();
-        let aging = self.age_on();
+        let aging = self.demote_idle_step();
         if !self.pin.is_in_batch() {
             self.end_writing();
         }

@@ -286,7 +286,7 @@ impl Handle {
     ) -> Lookup<R> {
         let hint = self.hint(key.hash);
         let ahead = self.hints.get(self.next_hint + 1).and_then(|hint| hint.word);
-        let (looked, second_hit) = self.pinned_beside_reads(|shared, guard, now, delivered| {
+        let (looked, second_hit) = self.pinned_with_reads(|shared, guard, now, delivered| {
             let witness = Witness::pinned(guard);
             if let Some(word) = ahead {
                 prefetch_rest(shared, word, witness);

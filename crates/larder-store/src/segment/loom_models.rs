@@ -157,10 +157,10 @@ fn memory_that_one_thread_retires_is_reused_by_another() {
             pin.begin_batch(&readers);
             read.read();
         });
-        let (retired, limbo, ending) = (found.clone(), alloc.clone(), epoch.clone());
+        let (retired, retired_segments, ending) = (found.clone(), alloc.clone(), epoch.clone());
         let retirer = thread::spawn(move || {
             retired.word.store(0, Ordering::Release);
-            let mut alloc = limbo.lock().unwrap();
+            let mut alloc = retired_segments.lock().unwrap();
             alloc.retire(RetiredMemory { epoch: ending.advance(), first: 0, segments: 1 });
         });
         let seen = epoch.oldest([&*slot].into_iter());

@@ -22,7 +22,7 @@ pub(crate) use get::{Get, GetMany, opaque};
 #[cfg(feature = "pipeline")]
 pub(crate) use interface::one;
 pub(crate) use interface::{Operation, ReplyFailure, check};
-pub(crate) use server::{Flush, KnowsMeta, Stats, Version};
+pub(crate) use server::{Flush, MetaProbe, Stats, Version};
 pub(crate) use store::Store;
 
 #[cfg(test)]
@@ -229,9 +229,9 @@ mod tests {
         let page = check(Stats(None), "stats\r\n", "STAT a 1\r\nSTAT b x y\r\nEND\r\n").unwrap();
         assert_eq!(page, [("a".into(), "1".into()), ("b".into(), "x y".into())]);
         assert_eq!(check(Version, "version\r\n", "VERSION 1.6.18\r\n").unwrap(), "1.6.18");
-        assert!(check(KnowsMeta, "mn\r\n", "MN\r\n").unwrap());
-        assert!(!check(KnowsMeta, "mn\r\n", "ERROR\r\n").unwrap());
-        assert!(check(KnowsMeta, "mn\r\n", "SERVER_ERROR out of memory\r\n").is_err());
+        assert!(check(MetaProbe, "mn\r\n", "MN\r\n").unwrap());
+        assert!(!check(MetaProbe, "mn\r\n", "ERROR\r\n").unwrap());
+        assert!(check(MetaProbe, "mn\r\n", "SERVER_ERROR out of memory\r\n").is_err());
         check(Flush(Exptime::NEVER), "flush_all 0\r\n", "OK\r\n").unwrap();
     }
 }

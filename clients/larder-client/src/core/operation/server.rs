@@ -71,9 +71,9 @@ impl Operation for Version {
 }
 
 /// A probe for meta commands. The output is whether the server knows them.
-pub(crate) struct KnowsMeta;
+pub(crate) struct MetaProbe;
 
-impl Operation for KnowsMeta {
+impl Operation for MetaProbe {
     type Output = bool;
     fn reads(&self) -> bool {
         true

@@ -20,14 +20,14 @@ pub(crate) struct Member {
     pub(crate) pin: PinSlot,
     pub(crate) stats: HandleStats,
     pub(crate) block: Block,
-    idle: Mutex<Option<Box<Writing>>>,
+    idle: Mutex<Option<Box<WriteState>>>,
 }
 
 /// The writing state of a handle. The handle owns it during writes, at most from the first write of
 /// a batch to the end of the batch. At other times its [`Member`] has it, and other handles may
 /// take parts of it.
 #[derive(Debug, Default)]
-pub(crate) struct Writing {
+pub(crate) struct WriteState {
     /// The open segments, at most one of each kind.
     pub(crate) open: Vec<Open>,
     /// The write buffers for items that are demoted to flash: one for each bucket of pages, and one
@@ -75,7 +75,7 @@ pub(crate) enum EvacuationReason {
     Age(u32),
 }
 
-impl Writing {
+impl WriteState {
     /// The limit on the length of the items that the main queue keeps in succession.
     pub(crate) fn keep_limit(&mut self, segment_len: usize) -> &mut KeepLimit {
         self.keep_limit.get_or_insert_with(|| KeepLimit::new(segment_len))
@@ -89,21 +89,21 @@ impl Member {
     }
 
     /// Takes the writing state, for the handle that owns the member.
-    pub(crate) fn take_writing(&self) -> Box<Writing> {
+    pub(crate) fn take_writing(&self) -> Box<WriteState> {
         self.idle(|idle| idle.take()).unwrap_or_default()
     }
 
     /// Leaves the writing state here until the next write.
-    pub(crate) fn leave_writing(&self, writing: Box<Writing>) {
+    pub(crate) fn leave_writing(&self, writing: Box<WriteState>) {
         self.idle(|idle| *idle = Some(writing));
     }
 
     /// Gives another handle access to the writing state. Returns `None` if the owner is using it.
-    pub(crate) fn with_idle<R>(&self, f: impl FnOnce(&mut Writing) -> R) -> Option<R> {
+    pub(crate) fn with_idle<R>(&self, f: impl FnOnce(&mut WriteState) -> R) -> Option<R> {
         self.idle(|idle| idle.as_deref_mut().map(f))
     }
 
-    fn idle<R>(&self, f: impl FnOnce(&mut Option<Box<Writing>>) -> R) -> R {
+    fn idle<R>(&self, f: impl FnOnce(&mut Option<Box<WriteState>>) -> R) -> R {
         // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
         f(&mut self.idle.lock().unwrap_or_else(PoisonError::into_inner))
     }

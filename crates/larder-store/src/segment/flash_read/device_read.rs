@@ -50,7 +50,7 @@ pub(crate) struct Read {
 /// The progress of a read.
 enum Progress {
     /// The read is under way. Its end calls these wakers. The device may write to the buffer.
-    InProgress(Vec<Waker>),
+    Pending(Vec<Waker>),
     /// The read took too long: its waiters were woken without the item. The device may still write
     /// to the buffer.
     GivenUp,
@@ -81,7 +81,7 @@ impl Read {
         (base, begun): (Seconds, Seconds),
         waker: &Waker,
     ) -> Self {
-        let progress = Mutex::new(Progress::InProgress(vec![waker.clone()]));
+        let progress = Mutex::new(Progress::Pending(vec![waker.clone()]));
         let shared = Arc::clone(shared);
         let is_released = AtomicBool::new(false);
         Self {
@@ -180,7 +180,7 @@ impl Read {
                 // A waiting request starts the other reads.
                 PartOutcome::GoOn => {
                     let is_wanted = match &*self.progress() {
-                        Progress::InProgress(wakers) => {
+                        Progress::Pending(wakers) => {
                             wakers.iter().for_each(Waker::wake_by_ref);
                             true
                         }
@@ -204,7 +204,7 @@ impl Read {
         let wakers = {
             let mut progress = self.progress();
             let wakers = match &mut *progress {
-                Progress::InProgress(wakers) => std::mem::take(wakers),
+                Progress::Pending(wakers) => std::mem::take(wakers),
                 // No request waits any more, and the index word may have been removed.
                 _ => {
                     is_usable = false;
@@ -282,7 +282,7 @@ impl ItemRead for Read {
             assert!(begun.is_ok(), "`has_room` was checked before");
         }
         if large.is_stalled()
-            && let Progress::InProgress(wakers) = &*self.progress()
+            && let Progress::Pending(wakers) = &*self.progress()
         {
             wakers.iter().for_each(|waker| flash.wait_for_reads(waker, openings));
         }
@@ -294,7 +294,7 @@ impl ItemRead for Read {
 
     fn join(&self, waker: &Waker) -> bool {
         match &mut *self.progress() {
-            Progress::InProgress(wakers) => {
+            Progress::Pending(wakers) => {
                 if !wakers.iter().any(|other| other.will_wake(waker)) {
                     wakers.push(waker.clone());
                 }
@@ -309,12 +309,12 @@ impl ItemRead for Read {
     }
 
     fn can_be_joined(&self) -> bool {
-        matches!(*self.progress(), Progress::InProgress(_) | Progress::Whole { .. })
+        matches!(*self.progress(), Progress::Pending(_) | Progress::Whole { .. })
     }
 
     fn ask(&self) -> ReadState {
         match &mut *self.progress() {
-            Progress::InProgress(_) => ReadState::InProgress,
+            Progress::Pending(_) => ReadState::InProgress,
             Progress::Whole { users } => {
                 *users += 1;
                 ReadState::Whole
@@ -335,7 +335,7 @@ impl ItemRead for Read {
         let wakers = match &mut *progress {
             Progress::Whole { users: 0 } => Vec::new(),
             // The requests that wait must not start the remaining reads.
-            Progress::InProgress(wakers) if self.large.as_ref().is_some_and(LargeValue::stop) => {
+            Progress::Pending(wakers) if self.large.as_ref().is_some_and(LargeValue::stop) => {
                 std::mem::take(wakers)
             }
             _ => return false,
@@ -355,7 +355,7 @@ impl ItemRead for Read {
             return;
         }
         let mut progress = self.progress();
-        if let Progress::InProgress(wakers) = &mut *progress {
+        if let Progress::Pending(wakers) = &mut *progress {
             let wakers = std::mem::take(wakers);
             *progress = Progress::GivenUp;
             drop(progress);

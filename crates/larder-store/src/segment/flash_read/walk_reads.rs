@@ -32,7 +32,7 @@ pub(crate) const SOUGHT_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct WalkReads {
     sought: Vec<WalkItem>,
-    alarm: Arc<Alarm>,
+    waker: Arc<WalkWaker>,
 }
 
 /// An item that a walk has yet to show.
@@ -48,16 +48,16 @@ struct WalkItem {
 
 /// A waker that wakes the walk's caller once, however many reads end before the walk continues.
 #[derive(Debug, Default)]
-struct Alarm(Mutex<Option<Waker>>);
+struct WalkWaker(Mutex<Option<Waker>>);
 
-impl Alarm {
+impl WalkWaker {
     fn waker(&self) -> MutexGuard<'_, Option<Waker>> {
         // No code panics while it holds the lock, so a poisoned lock still protects consistent data.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Wake for Alarm {
+impl Wake for WalkWaker {
     fn wake(self: Arc<Self>) {
         let waker = self.waker().take();
         if let Some(waker) = waker {
@@ -73,7 +73,7 @@ impl WalkReads {
 
     /// Sets the waker that the next end of a read calls.
     pub(crate) fn wake_later(&self, waker: &Waker) {
-        *self.alarm.waker() = Some(waker.clone());
+        *self.waker.waker() = Some(waker.clone());
     }
 
     /// Adds an item, unless it was flushed, has expired, or is pending already.
@@ -89,7 +89,7 @@ impl WalkReads {
 impl Drop for WalkReads {
     /// Removes the waker of the walk. The reads continue.
     fn drop(&mut self) {
-        *self.alarm.waker() = None;
+        *self.waker.waker() = None;
     }
 }
 
@@ -163,7 +163,7 @@ impl Handle {
     ) -> bool {
         let shared = Arc::clone(&self.shared);
         let Some(flash) = &shared.flash else { return false };
-        let waker = Waker::from(Arc::clone(&seeking.alarm));
+        let waker = Waker::from(Arc::clone(&seeking.waker));
         let mut will_be_woken = seeking.sought.iter().any(|sought| sought.read.is_some());
         let mut at = 0;
         for _ in 0..seeking.len() {

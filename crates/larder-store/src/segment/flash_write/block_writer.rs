@@ -31,7 +31,7 @@ const PAGE_PATIENCE: Duration = Duration::from_millis(100);
 
 /// The block that was written, or the first block of a large item.
 #[derive(Clone, Copy, Debug)]
-struct Written {
+struct WrittenBlock {
     /// The block's offset on the device.
     offset: u64,
     page: u32,
@@ -50,7 +50,7 @@ struct Blocks {
 /// The outcome of writing a block.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
-    Written(Written),
+    WrittenBlock(WrittenBlock),
     /// The write failed, or was not necessary because flash is off or the items were flushed.
     Failed,
     /// The tier is stopping.
@@ -132,7 +132,7 @@ impl Handle {
             self.write_block(&shared, flash, &owned)
         };
         let written = match outcome {
-            Outcome::Written(written) => Some(written),
+            Outcome::WrittenBlock(written) => Some(written),
             Outcome::Failed => None,
             // Put it back, for the next threads of this process or for the next process.
             Outcome::Stopped => return flash.queue.push(segment, chained),
@@ -256,7 +256,7 @@ impl Handle {
         flash.note_write(table, !is_written);
         if is_written {
             flash.counts.bytes_written.add(len as u64);
-            return Outcome::Written(Written { offset, page });
+            return Outcome::WrittenBlock(WrittenBlock { offset, page });
         }
         flash.note_error(table, None);
         Page::new(table, page as usize).reads().fetch_sub(1, Ordering::AcqRel);
@@ -273,7 +273,7 @@ impl Handle {
         shared: &Arc<Shared>,
         flash: &Flash,
         segment: &OwnedSegment,
-        written: Option<Written>,
+        written: Option<WrittenBlock>,
     ) -> u64 {
         let (table, cas) = (shared.table(), shared.config.cas);
         let start = table.layout.start(segment.0);

@@ -2,7 +2,7 @@
 
 use super::batch_reads::BatchReads;
 use crate::engine::Liveness;
-use crate::segment::cache::member::{Member, PinOwner, Writing};
+use crate::segment::cache::member::{Member, PinOwner, WriteState};
 use crate::segment::cache::shared::Shared;
 use crate::segment::flash::pending_read::ItemRead;
 use crate::segment::index::slot::Pattern;
@@ -25,7 +25,7 @@ pub struct Handle {
     pub(crate) now: Now,
     /// The writing state during writes, at most from the first write of a batch to the batch's end;
     /// `None` while the [`Member`] has it.
-    pub(crate) writing: Option<Box<Writing>>,
+    pub(crate) writing: Option<Box<WriteState>>,
     /// The progress of the search for expired items.
     pub(crate) crawl: Crawl,
     /// The value of [`Shared::limits`] when this handle last sealed its segments.
@@ -108,7 +108,7 @@ impl Handle {
 
     /// [`Handle::pinned`], with the delivered reads of this batch.
     #[inline]
-    pub(crate) fn pinned_beside_reads<R>(
+    pub(crate) fn pinned_with_reads<R>(
         &mut self,
         f: impl FnOnce(&Arc<Shared>, Pinned<'_>, Now, &[Arc<dyn ItemRead>]) -> R,
     ) -> R {

@@ -10,7 +10,7 @@
 //! inline length includes the rest of the key and the tags. The tags are before the key.
 
 use super::header::{Header, SHORT_KEY_MAX};
-use crate::{Early, KEY_LEN_MAX};
+use crate::{KEY_LEN_MAX, SubsecondMillis};
 use std::num::NonZeroU64;
 
 const KEY_LEN_SHIFT: u32 = 48;
@@ -66,8 +66,8 @@ impl Extension {
     }
 
     /// The part of the last second by which the item expires early; `None` if it is 0.
-    pub(crate) fn early(self) -> Option<Early> {
-        Early::new((self.word() >> EARLY_SHIFT & EARLY_MASK) as u16)
+    pub(crate) fn early(self) -> Option<SubsecondMillis> {
+        SubsecondMillis::new((self.word() >> EARLY_SHIFT & EARLY_MASK) as u16)
     }
 
     pub(crate) fn binary_key(self) -> bool {
@@ -101,7 +101,7 @@ mod tests {
     fn an_extension_returns_its_fields() {
         let extension = Extension::of(KEY_LEN_MAX, 999, true, 56).unwrap();
         assert_eq!((extension.key_len(), extension.tags_len()), (KEY_LEN_MAX, 56));
-        assert_eq!(extension.early(), Early::new(999));
+        assert_eq!(extension.early(), SubsecondMillis::new(999));
         assert!(extension.binary_key());
         let header = Header::new(SHORT_KEY_MAX, KEY_LEN_MAX - SHORT_KEY_MAX + 56 + 10);
         assert_eq!(extension.inline_len(header), 10);

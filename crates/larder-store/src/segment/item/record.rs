@@ -6,7 +6,7 @@ use super::header::{Header, State, WIDE, access_code, accessed_at, expiry_code, 
 use super::witness::Witness;
 use crate::segment::memory::table::{Entry, SegmentState, Table};
 use crate::segment::sync::{AtomicU64, Ordering, fence};
-use crate::{Attributes, Early, Expiry, Now, Seconds};
+use crate::{Attributes, Expiry, Now, Seconds, SubsecondMillis};
 
 /// A published item.
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ impl<'p> Record<'p> {
     /// The item that starts at `offset`; `cas` is whether items have a CAS.
     #[inline]
     pub(crate) fn at(table: &'p Table, offset: usize, cas: bool, witness: Witness<'p>) -> Self {
-        let record = Self::perhaps_at(table, offset, cas, witness);
+        let record = Self::candidate_at(table, offset, cas, witness);
         let is_in_place = || is_in_place(table, offset, record.header, cas);
         strict_assert!(is_in_place(), "no item starts at {offset}");
         record
@@ -39,7 +39,7 @@ impl<'p> Record<'p> {
 
     /// The record at `offset` of a restored region, where there may be no item.
     #[inline]
-    pub(crate) fn perhaps_at(
+    pub(crate) fn candidate_at(
         table: &'p Table,
         offset: usize,
         cas: bool,
@@ -384,7 +384,7 @@ impl<'p> Record<'p> {
         let is_frozen = entry.is(SegmentState::WriteBuffer) || entry.is(SegmentState::ReadBuffers);
         let extension = self.extension();
         let is_same_key = attributes.binary_key == extension.is_some_and(Extension::binary_key);
-        let early = extension.and_then(Extension::early).map_or(0, Early::millis);
+        let early = extension.and_then(Extension::early).map_or(0, SubsecondMillis::millis);
         if is_frozen
             || attributes.client_flags != self.client_flags()
             || !is_same_key

@@ -95,7 +95,7 @@ pub(crate) struct Alloc {
     /// The last expiry of each segment in `expiries`; 0 if the segment is not there.
     expiry: Vec<u32>,
     /// Retired memory that readers may still see, in the order of its epochs.
-    limbo: VecDeque<RetiredMemory>,
+    retired_segments: VecDeque<RetiredMemory>,
     limbo_segments: usize,
     /// Open segments of dropped handles.
     pub(crate) orphans: Vec<Open>,
@@ -139,7 +139,7 @@ impl Alloc {
             dead_level: vec![0; present],
             expiries: BTreeSet::new(),
             expiry: vec![0; present],
-            limbo: VecDeque::new(),
+            retired_segments: VecDeque::new(),
             limbo_segments: 0,
             orphans: Vec::new(),
             open: 0,
@@ -258,7 +258,7 @@ impl Alloc {
     }
 
     /// The number of retired segments that readers may still see.
-    pub(crate) fn limbo(&self) -> usize {
+    pub(crate) fn retired_segments(&self) -> usize {
         self.limbo_segments
     }
 
@@ -270,21 +270,21 @@ impl Alloc {
 
     /// Keeps retired memory until its epoch ends.
     pub(crate) fn retire(&mut self, retired: RetiredMemory) {
-        strict_assert!(self.limbo.back().is_none_or(|last| last.epoch <= retired.epoch));
+        strict_assert!(self.retired_segments.back().is_none_or(|last| last.epoch <= retired.epoch));
         self.limbo_segments += retired.segments;
-        self.limbo.push_back(retired);
+        self.retired_segments.push_back(retired);
     }
 
     /// The epoch that has to end before more memory is free; `None` if no memory is retired.
     pub(crate) fn next_epoch(&self) -> Option<u64> {
-        self.limbo.front().map(|retired| retired.epoch)
+        self.retired_segments.front().map(|retired| retired.epoch)
     }
 
     /// Takes the retired memory of the oldest epoch, if that is before `oldest`, the oldest epoch
     /// of a reader.
     pub(crate) fn take_retired(&mut self, oldest: u64) -> Option<RetiredMemory> {
         self.next_epoch().filter(|&epoch| epoch < oldest)?;
-        let retired = self.limbo.pop_front()?;
+        let retired = self.retired_segments.pop_front()?;
         self.limbo_segments -= retired.segments;
         Some(retired)
     }
@@ -530,11 +530,11 @@ mod tests {
         for (epoch, first) in [(7, segments[0]), (8, segments[1])] {
             alloc.retire(RetiredMemory { epoch, first, segments: 1 });
         }
-        assert_eq!((alloc.free(), alloc.limbo(), alloc.free_or_pending()), (30, 2, 32));
+        assert_eq!((alloc.free(), alloc.retired_segments(), alloc.free_or_pending()), (30, 2, 32));
         assert!(alloc.take_retired(7).is_none());
         assert_eq!(alloc.take_retired(8).map(|retired| retired.first), Some(segments[0]));
         assert!(alloc.take_retired(8).is_none());
-        assert_eq!((alloc.limbo(), alloc.next_epoch()), (1, Some(8)));
+        assert_eq!((alloc.retired_segments(), alloc.next_epoch()), (1, Some(8)));
     }
 
     #[test]

@@ -57,6 +57,6 @@ impl Handle {
         if records == 0 && !enough() {
             self.seal_all();
         }
-        records > 0 || shared.alloc().limbo() > 0
+        records > 0 || shared.alloc().retired_segments() > 0
     }
 }

@@ -116,7 +116,7 @@ impl Handle {
 
     /// Demotes items to flash that were idle for `ext_item_age` seconds, if that is set. Returns
     /// true if this step demoted at least half of the records that it read.
-    pub(crate) fn age_on(&mut self) -> bool {
+    pub(crate) fn demote_idle_step(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         let age = shared.flash.as_ref().filter(|flash| !flash.is_off()).and_then(Flash::item_age);
         // Flash drops items to make room, which a cache without eviction must not do.
@@ -365,7 +365,7 @@ impl Handle {
             writer.remove(shared, &stripe, &place, &record);
             return Some(len);
         }
-        let may_evict = shared.config.evict && shared.alloc().limbo() == 0;
+        let may_evict = shared.config.evict && shared.alloc().retired_segments() == 0;
         if evacuation.reason == EvacuationReason::Clean && !may_evict {
             return None;
         }

@@ -30,7 +30,7 @@ const PAUSE_MAX: u32 = 300;
 
 impl Handle {
     /// Does one step of the search. Returns true if there is more to do now.
-    pub(crate) fn crawl_on(&mut self) -> bool {
+    pub(crate) fn expiry_step(&mut self) -> bool {
         let crawls = self.shared.crawls.load(Ordering::Relaxed);
         if std::mem::replace(&mut self.crawl.begun, crawls) != crawls {
             (self.crawl.segment, self.crawl.at_once) = (0, true);

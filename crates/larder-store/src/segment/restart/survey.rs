@@ -228,13 +228,13 @@ impl<'t> Survey<'t> {
 
     /// Whether the bytes at `offset` can be a record that ends at or before `end`.
     fn has_fields(&self, offset: usize, end: usize) -> bool {
-        let record = Record::perhaps_at(self.table, offset, self.cas, Witness::alone(self.table));
+        let record = Record::candidate_at(self.table, offset, self.cas, Witness::alone(self.table));
         offset + record.len() <= end && record.is_plausible()
     }
 
     /// The key of a possible record.
     pub(super) fn key(&self, offset: usize) -> &'t [u8] {
-        Record::perhaps_at(self.table, offset, self.cas, Witness::alone(self.table)).key()
+        Record::candidate_at(self.table, offset, self.cas, Witness::alone(self.table)).key()
     }
 
     /// Counts the index words into each segment and page, removes those that refer to no possible

@@ -8,7 +8,7 @@
 //! and only one handle at a time empties segments.
 
 use crate::Refusal;
-use crate::segment::cache::member::{Evacuation, Writing};
+use crate::segment::cache::member::{Evacuation, WriteState};
 use crate::segment::cache::shared::Shared;
 use crate::segment::handle::state::Handle;
 use crate::segment::large_value::upload::Upload;
@@ -77,7 +77,7 @@ impl Handle {
     /// Renews this handle's own pin, and frees the retired memory that no reader can see any more.
     /// Renewing is safe because no item is borrowed during a write.
     fn collect(&mut self) {
-        if self.shared.alloc().limbo() > 0 {
+        if self.shared.alloc().retired_segments() > 0 {
             self.pin.renew(&self.shared.epoch);
             self.shared.collect();
         }
@@ -122,7 +122,7 @@ impl Handle {
     fn wants_more(&self) -> bool {
         let alloc = self.shared.alloc();
         let limbo_max = self.shared.reserve().max(self.shared.limit_segments() / LIMBO_SHARE);
-        alloc.free() <= self.shared.reserve() / 2 && alloc.limbo() <= limbo_max
+        alloc.free() <= self.shared.reserve() / 2 && alloc.retired_segments() <= limbo_max
     }
 
     /// Seals the open segments of this handle, of dropped handles and of handles between two
@@ -175,7 +175,7 @@ impl Handle {
 impl Shared {
     /// Frees the retired memory of epochs in which no reader is any more.
     pub(crate) fn collect(self: &Arc<Self>) {
-        if self.alloc().limbo() == 0 {
+        if self.alloc().retired_segments() == 0 {
             return;
         }
         let oldest = self.oldest_pin();
@@ -209,7 +209,7 @@ impl Shared {
 
     /// Takes over the evacuation of a handle between two batches; `None` if there is none.
     pub(crate) fn take_idle_evacuation(&self) -> Option<Evacuation> {
-        let take = |writing: &mut Writing| writing.evacuation.take();
+        let take = |writing: &mut WriteState| writing.evacuation.take();
         self.members().iter().find_map(|member| member.with_idle(take).flatten())
     }
 

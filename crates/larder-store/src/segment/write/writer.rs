@@ -3,7 +3,7 @@
 use crate::engine::RemovalReason;
 use crate::eviction::{Kind, Placement, Queue, Sealed, SizeClass, chained_max, place};
 use crate::segment::cache::counters::EvictedItem;
-use crate::segment::cache::member::{Member, Writing};
+use crate::segment::cache::member::{Member, WriteState};
 use crate::segment::cache::shared::{AbortOnUnwind, Shared};
 use crate::segment::flash::pending_read::ItemRead;
 use crate::segment::handle::state::Handle;
@@ -46,7 +46,7 @@ const LINES_AHEAD: usize = 4;
 /// The parts of a handle that write while a stripe is locked, borrowed separately from its
 /// reference to the cache.
 pub(crate) struct Writer<'h> {
-    pub(crate) writing: &'h mut Writing,
+    pub(crate) writing: &'h mut WriteState,
     pub(crate) value_builder: &'h mut Option<ValueBuilder>,
     pub(crate) member: &'h Member,
     /// The reads from flash that were delivered in this batch.
@@ -139,7 +139,7 @@ impl Handle {
 impl Shared {
     /// Adds the index words that a handle took to the shared count. Returns the number in use;
     /// `None` while the sum is negative.
-    pub(crate) fn count_slots(&self, writing: &mut Writing) -> Option<usize> {
+    pub(crate) fn count_slots(&self, writing: &mut WriteState) -> Option<usize> {
         let slots = std::mem::take(&mut writing.slots);
         let before = self.slots_used.fetch_add(slots.cast_unsigned(), Ordering::Relaxed);
         let used = before.wrapping_add_signed(slots);
@@ -147,7 +147,7 @@ impl Shared {
         usize::try_from(used.cast_signed()).ok()
     }
 
-    pub(crate) fn seal_all(&self, writing: &mut Writing) {
+    pub(crate) fn seal_all(&self, writing: &mut WriteState) {
         writing.open.drain(..).for_each(|open| self.seal(&open));
     }
 

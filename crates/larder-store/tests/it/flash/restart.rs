@@ -4,7 +4,7 @@ use super::common::*;
 use larder_device::{Device, Memory};
 use larder_store::segment::{Cache, Config, Restart};
 use larder_store::{
-    Attributes, Early, Expiry, Lookup, Maintenance, NewTags, Seconds, Tag, Updates,
+    Attributes, Expiry, Lookup, Maintenance, NewTags, Seconds, SubsecondMillis, Tag, Updates,
 };
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
@@ -117,7 +117,7 @@ fn extended_items_are_the_same_on_flash_and_after_a_restart() {
         name
     };
     let attributes = |i: usize| {
-        let early = Early::new(u16::try_from(1 + i % 999).unwrap()).unwrap();
+        let early = SubsecondMillis::new(u16::try_from(1 + i % 999).unwrap()).unwrap();
         let expiry = match i % 3 {
             0 => Expiry::Never,
             1 => Expiry::Before(Seconds(50_000), early),
