@@ -86,7 +86,9 @@ impl LoggedCount {
     /// line is younger than [`INTERVAL`].
     fn due(&mut self, count: u64, now: Instant) -> Option<u64> {
         // `stats reset` sets counters to 0.
-        self.logged = self.logged.min(count);
+        if count < self.logged {
+            self.logged = 0;
+        }
         let is_early = self.at.is_some_and(|at| now.saturating_duration_since(at) < INTERVAL);
         if count == self.logged || is_early {
             return None;

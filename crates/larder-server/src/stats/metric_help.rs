@@ -3,7 +3,7 @@
 use super::row::Row;
 
 /// The help of metrics with rows that describe only one set of labels, or use terms of `stats`.
-const HELP: [(&str, &str); 24] = [
+const HELP: [(&str, &str); 25] = [
     ("larder_commands_total", "Keys and requests of commands, by outcome."),
     ("larder_compares_total", "Stores with a CAS to compare, by outcome."),
     ("larder_connections_closed_total", "Connections that the server closed, by reason."),
@@ -24,6 +24,7 @@ const HELP: [(&str, &str); 24] = [
         "Items that were promoted from flash to memory and evicted again without a write, because the copy on \
          flash was unchanged.",
     ),
+    ("larder_flash_errors_total", "Failed reads and writes of the flash device."),
     ("larder_flash_off", "1 if the server has stopped using flash after too many errors, else 0."),
     ("larder_flash_pages", "Pages of the flash tier, by state."),
     ("larder_flash_rewrites_total", "Items of rewritten flash pages, by outcome."),
