@@ -1,8 +1,8 @@
 //! The context of operations during one batch of requests.
 
-use crate::counters::Counters;
 use crate::events::{Event, Observer};
 use crate::limits::Limits;
+use crate::thread_counters::Counters;
 use larder_store::{Engine, HashedKey, Now};
 
 /// The engine, counters, limits and time that operations use during one batch of requests.

@@ -25,21 +25,21 @@
 mod commands;
 mod context;
 mod counter;
-mod counters;
 mod event_queue;
 mod events;
 mod hot_keys;
 mod latency;
 mod limits;
 mod store_outcome;
+mod thread_counters;
 
 pub use commands::*;
 pub use context::*;
 pub use counter::*;
-pub use counters::*;
 pub use event_queue::*;
 pub use events::*;
 pub use hot_keys::*;
 pub use latency::*;
 pub use limits::*;
 pub use store_outcome::*;
+pub use thread_counters::*;

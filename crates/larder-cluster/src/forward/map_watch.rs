@@ -1,7 +1,7 @@
 //! The thread that keeps the topology up to date, and starts forwarders to the other groups of the
 //! shard map.
 
-use super::forwarders::Forwarders;
+use super::forwarder_set::Forwarders;
 use super::link::LocalMember;
 use super::owner::RemoteGroup;
 use crate::group::{Group, ShardMapKeeper};

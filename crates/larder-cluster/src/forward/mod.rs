@@ -9,7 +9,7 @@
 mod answerer;
 mod conversation;
 mod forwarder;
-mod forwarders;
+mod forwarder_set;
 mod link;
 mod map_watch;
 mod owner;
@@ -18,7 +18,7 @@ mod route;
 mod session_host;
 
 pub(crate) use answerer::Answerer;
-pub use forwarders::Forwarders;
+pub use forwarder_set::Forwarders;
 pub(crate) use link::LocalMember;
 pub(crate) use map_watch::MapWatch;
 pub(crate) use owner::LocalGroup;

@@ -15,7 +15,7 @@
 //! | `size_class` | which items share segments because of their size |
 //! | `queue` | none: the names of the two queues |
 //! | `lists` | FIFO order: linked lists of segment numbers |
-//! | `queues` | which segment is evicted next |
+//! | `victim_queues` | which segment is evicted next |
 //! | `verdict` | whether an item of that segment is kept |
 //! | `ghosts` | which evicted keys are remembered, and for how long |
 //! | `open` | which open segment receives a new item |
@@ -23,14 +23,14 @@
 mod ghosts;
 pub(crate) mod lists;
 mod open;
-mod queue;
-mod queues;
+mod queue_kind;
 mod size_class;
 mod verdict;
+mod victim_queues;
 
 pub use ghosts::{GHOSTS, GhostClock, GhostEpoch, Ghosts, Sweep};
 pub use open::{Kind, Placement, chained_max, open_budget, place};
-pub use queue::Queue;
-pub use queues::{Queues, SIZE_EXPONENT, Sealed, Victim};
+pub use queue_kind::Queue;
 pub use size_class::SizeClass;
 pub use verdict::{KeepLimit, Verdict};
+pub use victim_queues::{Queues, SIZE_EXPONENT, Sealed, Victim};

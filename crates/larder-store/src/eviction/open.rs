@@ -1,7 +1,7 @@
 //! Which open segment receives an item. Not every kind of item can have its own.
 
 use super::SizeClass;
-use super::queue::Queue;
+use super::queue_kind::Queue;
 
 /// The kind of an item. Items of a kind share segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Whether an item is kept when its segment is evicted.
 
-use super::queue::Queue;
+use super::queue_kind::Queue;
 
 /// The decision about an item whose segment is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::SizeClass;
 use super::lists::Lists;
-use super::queue::Queue;
+use super::queue_kind::Queue;
 
 /// The default exponent of item size. By simulation, an exponent of 1 misses fewer items, but up to
 /// 11 % more bytes, than memcached.

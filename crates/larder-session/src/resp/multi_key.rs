@@ -2,7 +2,7 @@
 //! item or for the output continues later with the first unanswered key.
 
 use super::batch::Outcome;
-use super::item::{store, waits};
+use super::single_key::{store, waits};
 use crate::Host;
 use crate::context::Context;
 use crate::session::Session;
