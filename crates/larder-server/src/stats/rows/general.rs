@@ -424,8 +424,7 @@ pub(in crate::stats) const ITEMS: &[Row] = &[
     Row::gauge(
         "curr_items",
         Server(|s| s.gauges().items.into()),
-        "Live items, and those that have expired or were flushed and that nothing has come across \
-         yet.",
+        "Live items, and expired ones that were not removed yet; flushed items are removed within seconds.",
     )
     .metric("larder_items", &[]),
     Row::counter("total_items", Server(|s| s.gauges().items_total.into()), "Stored items.")

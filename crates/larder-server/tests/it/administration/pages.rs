@@ -1,7 +1,7 @@
 //! The pages of `stats`, compared with memcached's.
 
 use super::helpers::{ENGINES, ask, exchange, larderd, value};
-use crate::common::{Server, TIMEOUT};
+use crate::common::{Server, TIMEOUT, wait_for};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::TcpStream;
@@ -241,5 +241,27 @@ fn a_page_of_classes_lists_one_class_after_another() {
             let distinct: BTreeSet<&str> = classes.iter().copied().collect();
             assert_eq!((classes.len(), distinct.len()), (2, 2), "{shown}");
         }
+    }
+}
+
+/// Agents watch these counts, and would report a full cache after a flush.
+#[test]
+fn the_count_of_items_falls_to_0_after_a_flush() {
+    const ITEMS: usize = 60_000;
+    for engine in ENGINES {
+        let server = larderd(engine, &["-t", "3"]);
+        let mut stored = 0;
+        while stored < ITEMS {
+            let set = |n| format!("set key{n} 0 0 10 noreply\r\n0123456789\r\n");
+            let sets: String = (stored..stored + 1000).map(set).collect();
+            assert_eq!(ask(&server, &format!("{sets}mn\r\n")), "MN\r\n");
+            stored += 1000;
+        }
+        assert_eq!(value(&ask(&server, "stats\r\n"), "curr_items"), ITEMS.to_string());
+        assert_eq!(ask(&server, "flush_all\r\nset kept 0 0 1\r\n1\r\n"), "OK\r\nSTORED\r\n");
+        wait_for("the removal of the items", || {
+            value(&ask(&server, "stats\r\n"), "curr_items") == "1"
+        });
+        assert_eq!(ask(&server, "get kept\r\n"), "VALUE kept 0 1\r\n1\r\nEND\r\n");
     }
 }

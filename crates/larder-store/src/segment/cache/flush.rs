@@ -74,6 +74,12 @@ impl Shared {
         self.table().header_page().flush(&mut self.alloc());
         // The open segments of all handles are below the floor now: their next write opens others.
         self.mrc.clear();
+        self.search_soon();
+    }
+
+    /// Makes each handle search all segments, so that the counts of items fall soon after a flush.
+    fn search_soon(&self) {
+        self.crawls.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Schedules a flush for `at`, in place of a pending flush.
@@ -96,6 +102,7 @@ impl Shared {
             page.flush(&mut alloc);
             drop(alloc);
             self.mrc.clear();
+            self.search_soon();
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Maintenance: the search for items that are no longer valid, a few at a time.
 //!
 //! Each handle visits all segments in turn. It reads the records of those in which an item may have
-//! expired or lost a tag since the last search, including its own open segments. If an operator
-//! requested a search, it also reads flushed segments; otherwise writes reuse their memory first.
+//! expired or lost a tag since the last search, including its own open segments. After a flush, and
+//! if an operator requested a search, it also reads flushed segments once.
 //! The number of segments and records of one step is bounded, so that requests do not wait long for
 //! it.
 
@@ -188,13 +188,14 @@ impl Handle {
 }
 
 impl Shared {
-    /// Seals the open segments of dropped handles in which an item has expired or may have lost a
-    /// tag, because other handles search only sealed segments.
+    /// Seals the open segments of dropped handles in which an item has expired, may have lost a tag
+    /// or was flushed, because other handles search only sealed segments.
     fn seal_expired_orphans(&self, now: Seconds) {
         let has_ended = |open: &mut Open| {
             let entry = self.table().entry(open.segment);
             entry.first_expiry().load(Ordering::Relaxed) <= now.0
                 || entry.may_have_dropped_tags(self.tag_drops())
+                || self.table().header_page().is_flushed(entry)
         };
         let ended: Vec<Open> = self.alloc().orphans.extract_if(.., has_ended).collect();
         ended.iter().for_each(|open| self.seal(open));
