@@ -118,7 +118,7 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
         }
         return Ok(vec![listener]);
     }
-    let Some(port) = port(options) else { return Ok(Vec::new()) };
+    let Some(port) = port(options) else { return bind_resp(options) };
     if options.listen.is_empty() {
         return bind_everywhere(port, backlog, Security::Usual, usual);
     }
@@ -136,6 +136,22 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     }
     if listeners.is_empty() {
         return Err(ListenError::NoAddress);
+    }
+    Ok(listeners)
+}
+
+/// Binds the addresses of RESP that have a port of their own: `-p 0` disables memcached's protocols over TCP alone.
+fn bind_resp(options: &Options) -> Result<Vec<Listener>, ListenError> {
+    let mut listeners = Vec::new();
+    for entry in entries(&options.listen) {
+        let entry = entry?;
+        let service = entry.service(options)?;
+        if entry.text == "*" || !matches!(service, Service::Resp { .. }) {
+            continue;
+        }
+        for address in resolve(entry.text, 0)?.into_iter().filter(|address| address.port() != 0) {
+            listeners.push(bind_tcp(address, options.listen_backlog, entry.security, service)?);
+        }
     }
     Ok(listeners)
 }

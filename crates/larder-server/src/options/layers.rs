@@ -2,7 +2,7 @@
 //! environment and the file become words of a command line, so that one parser handles all sources.
 
 use super::file::{self, Fault, RawValue};
-use super::{Misuse, Options, OptionsError, Suboptions};
+use super::{Misuse, Options, OptionsError, Suboptions, words};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, Parser};
 use std::ffi::{OsStr, OsString};
@@ -44,6 +44,7 @@ fn read(
     environment: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Options, OptionsError> {
     let command = Options::full_command();
+    let arguments = words::trimmed(&command, arguments);
     let matches = command.clone().try_get_matches_from(&arguments).map_err(OptionsError::Clap)?;
     let path = matches.get_one::<PathBuf>("config").map(|path| path.clone().into_os_string());
     let path = path.or_else(|| environment("LARDER_CONFIG"));
@@ -144,9 +145,13 @@ fn from_environment(
         let Some(value) = environment(&name).filter(|value| !is_service_link(value)) else {
             continue;
         };
-        let Some(value) = value.to_str() else {
+        let Some(value) = value.to_str().map(words::trimmed_value) else {
             return Err(refuse(1, &name, "not UTF-8"));
         };
+        // A chart sets variables also for values that its user leaves out.
+        if value.is_empty() && arg.get_action().takes_values() {
+            continue;
+        }
         let given = match (arg.get_action(), value.to_ascii_lowercase().as_str()) {
             (ArgAction::SetTrue, "1" | "true" | "yes" | "on") => RawValue::Flag(true),
             (ArgAction::SetTrue, "0" | "false" | "no" | "off" | "") => RawValue::Flag(false),
@@ -157,9 +162,11 @@ fn from_environment(
     Ok(settings)
 }
 
-/// Whether Kubernetes has set the variable: for a service named larder it sets `LARDER_PORT=tcp://10.0.0.7:11211`.
+/// Whether Kubernetes has set the variable: for a service named larder it sets `LARDER_PORT=tcp://10.0.0.7:11211`, and for
+/// one named larder-udp `LARDER_UDP_PORT=udp://10.0.0.7:11211`.
 fn is_service_link(value: &OsStr) -> bool {
-    value.to_str().is_some_and(|value| value.starts_with("tcp://"))
+    let schemes = ["tcp://", "udp://", "sctp://"];
+    value.to_str().is_some_and(|value| schemes.iter().any(|scheme| value.starts_with(scheme)))
 }
 
 /// Converts a value to words of a command line.
@@ -298,7 +305,35 @@ mod tests {
 
     #[test]
     fn variables_of_kubernetes_services_are_ignored() {
-        let options = options("", &[("LARDER_PORT", "tcp://10.0.0.7:11211")], "").unwrap();
-        assert_eq!(options.port, 11211);
+        let variables =
+            [("LARDER_PORT", "tcp://10.0.0.7:11211"), ("LARDER_UDP_PORT", "udp://10.0.0.7:11211")];
+        let options = options("", &variables, "").unwrap();
+        assert_eq!((options.port, options.udp_port), (11211, 0));
+    }
+
+    #[test]
+    fn white_space_around_values_is_ignored() {
+        let variables =
+            [("LARDER_MEMORY_LIMIT", "128 "), ("LARDER_THREADS", ""), ("LARDER_USER", " ")];
+        let options = options("", &variables, "").unwrap();
+        assert_eq!((options.memory_limit, options.threads), (128, 4));
+    }
+
+    /// Charts pass an option and its value as one word.
+    #[test]
+    fn one_word_may_contain_an_option_and_its_value() {
+        let words =
+            ["larderd", "-m 1024", "--extended=modern,track_sizes", "-I 5m", "-vc 16384", "-v"];
+        let more = ["-t", " 2 ", "--port= 7", "-D ", "--conn= 100", "--listen-b", "9", "-u 11211"];
+        let words = words.into_iter().chain(more).map(OsString::from).collect();
+        let options = read(words, |_| None).map_err(|error| format!("{error:?}")).unwrap();
+        assert_eq!((options.memory_limit, options.max_item_size), (1024, 5 << 20));
+        assert_eq!((options.verbose, options.threads, options.port), (2, 2, 7));
+        assert_eq!((options.conn_limit, options.listen_backlog), (100, 9));
+        assert_eq!(
+            (options.prefix_delimiter, options.user.as_deref()),
+            (Some(b' '), Some("11211"))
+        );
+        assert!(options.suboptions.track_sizes);
     }
 }

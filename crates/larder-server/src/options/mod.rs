@@ -12,6 +12,7 @@ mod suboption_list;
 mod suboption_table;
 pub mod suboptions;
 mod values;
+mod words;
 
 pub use choices::{Ack, EngineKind, EvictionPolicy, InDoubt, Runtime};
 pub use larder_support::tls::Tls;
@@ -36,6 +37,7 @@ use values::{delimiter, item_size, octal};
     disable_version_flag = true,
     args_override_self = true,
     allow_negative_numbers = true,
+    infer_long_args = true,
     after_long_help = suboption_list::help()
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is one switch of the command line")]
@@ -565,8 +567,9 @@ impl Options {
 
     /// Parses and checks a command line that contains the settings of all sources.
     fn read_words(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
-        let matches =
-            Self::full_command().try_get_matches_from(arguments).map_err(OptionsError::Clap)?;
+        let command = Self::full_command();
+        let arguments = words::trimmed(&command, arguments.into_iter().collect());
+        let matches = command.try_get_matches_from(arguments).map_err(OptionsError::Clap)?;
         let mut options = Self::from_arg_matches(&matches).map_err(OptionsError::Clap)?;
         // `-U` without `-p` sets both ports.
         if options.udp_port != 0 && matches.value_source("port") == Some(ValueSource::DefaultValue)
