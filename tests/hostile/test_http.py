@@ -199,6 +199,17 @@ def test_a_large_head(start, head):
         assert is_served(server)
 
 
+@pytest.mark.parametrize("head", [b"", b"Host: localhost\r\nHost: localhost\r\n"], ids=["none", "two"])
+def test_a_request_without_one_host(start, head):
+    """RFC 9112, 3.2: the answer is 400, and the connection can be used for the next request."""
+    with start(http=True) as server, peer(server) as sock:
+        sock.sendall(b"GET /v1/keys/a HTTP/1.1\r\n" + head + b"\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n")
+        sock.sendall(b"Connection: close\r\n\r\n")
+        answer = b"".join(iter(lambda: sock.recv(65536), b""))
+        assert answer.startswith(b"HTTP/1.1 400 "), answer
+        assert answer.count(b"HTTP/1.1 200 ") == 1, answer
+
+
 @pytest.mark.parametrize("window", [long(0), 1])
 @pytest.mark.parametrize("path", ["/v1/keys/small", "/v1/keys?limit=1000", "/v1/stats/conns", "/metrics", "/openapi.json"])
 def test_answers_that_wait_in_the_connection(start, path, window):

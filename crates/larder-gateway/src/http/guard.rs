@@ -16,7 +16,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use hyper::header::{EXPECT, HOST, ORIGIN};
 use hyper::http::uri::Authority;
-use hyper::{HeaderMap, Method, StatusCode};
+use hyper::{HeaderMap, Method, StatusCode, Version};
 use std::net::IpAddr;
 
 /// Paths that need no login.
@@ -76,11 +76,23 @@ fn check(app: &App, request: &Request) -> Result<(), Problem> {
 }
 
 /// The host and port that the client uses for the server; `None` without a host, which HTTP/1.0 allows.
+///
+/// # Errors
+/// The host is invalid or given twice, or an HTTP/1.1 request has none (RFC 9112, 3.2).
 fn host(request: &Request) -> Result<Option<Authority>, Problem> {
     if let Some(authority) = request.uri().authority() {
         return Ok(Some(authority.clone()));
     }
-    let Some(host) = request.headers().get(HOST) else { return Ok(None) };
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let Some(host) = hosts.next() else {
+        return match request.version() {
+            Version::HTTP_11 => Err(Problem::bad_request("The Host field is missing.")),
+            _ => Ok(None),
+        };
+    };
+    if hosts.next().is_some() {
+        return Err(Problem::bad_request("There is more than one Host field."));
+    }
     let parsed = Authority::try_from(host.as_bytes());
     parsed.map(Some).map_err(|_| Problem::bad_request("Host is neither a name nor an address."))
 }

@@ -5,10 +5,10 @@ use super::format::Format;
 use super::scrape::Metrics;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -39,6 +39,9 @@ pub(crate) async fn serve(stream: TcpStream, metrics: Arc<Metrics>) {
 }
 
 fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {
+    if request.version() == Version::HTTP_11 && !request.headers().contains_key(HOST) {
+        return plain(StatusCode::BAD_REQUEST, "The Host field is missing.\n");
+    }
     if request.uri().path() != "/metrics" {
         return plain(StatusCode::NOT_FOUND, "The metrics are at /metrics.\n");
     }
