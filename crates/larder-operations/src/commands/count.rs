@@ -169,8 +169,8 @@ impl<'t> Count<'t> {
     }
 }
 
-/// Parses a value as `strtoull` does: optional white space and `+`, then digits up to the end or to
-/// white space. Bytes after that white space are ignored.
+/// Parses a value as `strtoull` does: optional white space and `+`, then digits up to the end, to
+/// white space or to a NUL. Bytes after these are ignored.
 fn number_of(bytes: &[u8]) -> Option<u64> {
     let is_space = |byte: u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = bytes.iter().position(|&byte| !is_space(byte))?;
@@ -178,7 +178,7 @@ fn number_of(bytes: &[u8]) -> Option<u64> {
     let bytes = bytes.strip_prefix(b"+").unwrap_or(bytes);
     let len = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, rest) = bytes.split_at_checked(len)?;
-    if len == 0 || rest.first().is_some_and(|&byte| !is_space(byte)) {
+    if len == 0 || rest.first().is_some_and(|&byte| byte != 0 && !is_space(byte)) {
         return None;
     }
     digits.iter().try_fold(0_u64, |number, digit| {
@@ -210,11 +210,14 @@ mod tests {
 
     #[test]
     fn numbers_are_parsed_as_memcached_does() {
-        let cases: [(&str, Option<u64>); 12] = [
+        let cases: [(&str, Option<u64>); 15] = [
             ("10", Some(10)),
             (" +007", Some(7)),
             ("10 b", Some(10)),
             ("99 ", Some(99)),
+            ("5\0", Some(5)),
+            ("5\0x", Some(5)),
+            ("\x005", None),
             ("18446744073709551615", Some(u64::MAX)),
             ("18446744073709551616", None),
             ("-1", None),
