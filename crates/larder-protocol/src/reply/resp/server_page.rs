@@ -40,11 +40,11 @@ pub struct InfoPage<'b> {
 }
 
 /// The lines of the page: section, name, and a statistic (`Ok`) or a constant value (`Err`).
-const INFO: [(&str, &str, Result<&str, &str>); 18] = [
+const INFO: [(&str, &str, Result<&str, &str>); 21] = [
     ("Server", "redis_version", Err(REDIS_VERSION)),
     ("Server", "redis_mode", Err("standalone")),
     ("Server", "server_name", Err("larder")),
-    ("Server", "larder_version", Ok("version")),
+    ("Server", "larder_version", Err(env!("CARGO_PKG_VERSION"))),
     ("Server", "process_id", Ok("pid")),
     ("Server", "uptime_in_seconds", Ok("uptime")),
     ("Clients", "connected_clients", Ok("curr_connections")),
@@ -59,7 +59,13 @@ const INFO: [(&str, &str, Result<&str, &str>); 18] = [
     ("Stats", "keyspace_misses", Ok("get_misses")),
     (REPLICATION, "role", Err("master")),
     (REPLICATION, "connected_slaves", Err("0")),
+    ("CPU", "used_cpu_sys", Ok("rusage_system")),
+    ("CPU", "used_cpu_user", Ok("rusage_user")),
+    (KEYSPACE, "db0", Ok("curr_items")),
 ];
+
+/// The section with a line for each database that has keys.
+const KEYSPACE: &str = "Keyspace";
 
 const REPLICATION: &str = "Replication";
 
@@ -101,6 +107,11 @@ impl<'b> InfoPage<'b> {
                 Some(replication) if *section == REPLICATION => {
                     if begins {
                         page.push_str(&replication.lines());
+                    }
+                }
+                _ if *section == KEYSPACE => {
+                    if value != "0" {
+                        page.push_str(&format!("{name}:keys={value},expires=0,avg_ttl=0\r\n"));
                     }
                 }
                 _ => page.push_str(&format!("{name}:{value}\r\n")),

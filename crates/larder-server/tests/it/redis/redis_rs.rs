@@ -57,6 +57,25 @@ fn an_old_value_that_is_too_long_to_return_stays() {
     assert_eq!(client.get_del::<_, String>("long").unwrap(), "new");
 }
 
+/// Agents and clients read these lines.
+#[test]
+fn info_has_the_version_and_the_number_of_keys() {
+    let server = Server::larderd(&["-l", "proto[resp]:127.0.0.1"]);
+    let mut client = connected(&server, 2);
+    let mut info =
+        |section: &str| -> String { redis::cmd("INFO").arg(section).query(&mut client).unwrap() };
+    assert!(info("server").contains(&format!("larder_version:{}\r\n", env!("CARGO_PKG_VERSION"))));
+    assert_eq!(info("keyspace"), "# Keyspace\r\n");
+    let cpu = info("cpu");
+    for name in ["used_cpu_sys:", "used_cpu_user:"] {
+        let value = cpu.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        assert!(value.parse::<f64>().is_ok(), "{cpu}");
+    }
+    let () = client.mset(&[("a", 1), ("b", 2)]).unwrap();
+    let keyspace: String = redis::cmd("INFO").arg("keyspace").query(&mut client).unwrap();
+    assert_eq!(keyspace, "# Keyspace\r\ndb0:keys=2,expires=0,avg_ttl=0\r\n");
+}
+
 #[test]
 fn numbers_and_expiries() {
     each_protocol(|client| {
