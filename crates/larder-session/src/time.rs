@@ -15,11 +15,15 @@ pub(crate) fn resolve(exptime: Exptime, now: Now) -> Expiry {
     Expiry::At(Seconds(u32::try_from(at).unwrap_or(u32::MAX)).max(now.secs))
 }
 
-/// The expiry for `millis`, counted from `now` or since 1970. `None` if the sum overflows.
+/// The last time that an expiry can have, in milliseconds since 1970: in the year 2106.
+const MILLIS_MAX: u64 = (u32::MAX as u64 - 1) * 1000;
+
+/// The expiry for `millis`, counted from `now` or since 1970. `None` if it is after [`MILLIS_MAX`].
 pub(crate) fn resolve_millis(millis: i64, absolute: bool, now: Now) -> Option<Expiry> {
     let from = if absolute { 0 } else { now.in_millis() };
     let end = i64::try_from(from).ok()?.checked_add(millis)?;
-    Some(expiry_at(u64::try_from(end).unwrap_or(0), now))
+    let end = u64::try_from(end).unwrap_or(0);
+    (end <= MILLIS_MAX).then(|| expiry_at(end, now))
 }
 
 #[cfg(test)]
@@ -63,7 +67,9 @@ mod tests {
             assert_eq!(end, Some(expected), "{millis}");
         }
         assert_eq!(resolve_millis(i64::MAX, false, now), None);
-        let far = resolve_millis(i64::MAX, true, now);
-        assert_eq!(far, Some(Expiry::At(Seconds(u32::MAX))));
+        assert_eq!(resolve_millis(i64::MAX, true, now), None);
+        let last = i64::try_from(MILLIS_MAX).unwrap();
+        assert_eq!(resolve_millis(last, true, now), Some(Expiry::At(Seconds(u32::MAX - 1))));
+        assert_eq!(resolve_millis(last + 1, true, now), None);
     }
 }

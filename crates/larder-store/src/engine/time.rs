@@ -66,7 +66,7 @@ impl Expiry {
     #[must_use]
     pub fn at_millis(millis: u64) -> Self {
         let at = Seconds(u32::try_from(millis.div_ceil(1000)).unwrap_or(u32::MAX));
-        let early = (millis.div_ceil(1000) * 1000).saturating_sub(millis);
+        let early = millis.div_ceil(1000).saturating_mul(1000).saturating_sub(millis);
         match u16::try_from(early).ok().and_then(SubsecondMillis::new) {
             Some(early) if at.0 < u32::MAX => Self::Before(at, early),
             _ => Self::At(at),
