@@ -155,6 +155,10 @@ fn versions(min: Version) -> &'static [&'static SupportedProtocolVersion] {
     }
 }
 
+/// The keys that ring signs with.
+const KEY_TYPES: &str =
+    "RSA keys of 2048 to 4096 bits, ECDSA keys on P-256 and P-384, and Ed25519 keys";
+
 fn identity(options: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey, LoadError> {
     let chain_path = options.chain_cert.as_ref().ok_or(LoadError::NoChain)?;
     let bad_chain = |why: String| LoadError::Chain(chain_path.clone(), why);
@@ -162,8 +166,8 @@ fn identity(options: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey, Lo
     let key_path = options.key.as_ref().unwrap_or(chain_path);
     let bad_key = |why: String| LoadError::Key(key_path.clone(), why);
     let key = private_key(key_path, options.key_format).map_err(bad_key)?;
-    let key =
-        provider.key_provider.load_private_key(key).map_err(|why| bad_key(why.to_string()))?;
+    let unsupported = |why: Error| bad_key(format!("{why}; {KEY_TYPES} are supported"));
+    let key = provider.key_provider.load_private_key(key).map_err(unsupported)?;
     let identity = CertifiedKey::new(chain, key);
     match identity.keys_match() {
         // A key without its public half cannot be compared with the certificate.
