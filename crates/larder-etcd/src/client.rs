@@ -9,14 +9,28 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use ureq::tls::{ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
 
-/// The time limit of one HTTP request.
-const ONE_TIMEOUT: Duration = Duration::from_millis(400);
-/// The time limit of a call, which may try several servers. A call that logs in may take longer.
-const ALL_TIMEOUT: Duration = Duration::from_millis(700);
+/// The time limits of a client.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeLimits {
+    /// The limit of one HTTP request.
+    request: Duration,
+    /// The limit of a call, which may try several servers. A call that logs in may take longer.
+    call: Duration,
+}
+
+impl TimeLimits {
+    /// The limits of a node, which has to decide within a second who leads.
+    pub const NODE: Self =
+        Self { request: Duration::from_millis(400), call: Duration::from_millis(700) };
+    /// The limits of an operator's command, which may wait for a busy etcd.
+    pub const COMMAND: Self =
+        Self { request: Duration::from_secs(5), call: Duration::from_secs(10) };
+}
 
 /// A client of etcd. Each call tries the servers in turn until one succeeds, within a time limit.
 pub struct Etcd {
     agent: ureq::Agent,
+    limits: TimeLimits,
     urls: Vec<String>,
     /// The index in `urls` of the server that receives the next request.
     at: usize,
@@ -32,11 +46,19 @@ impl std::fmt::Debug for Etcd {
 }
 
 impl Etcd {
-    /// Creates a client. It connects at the first call.
+    /// Creates a client with the time limits of a node. It connects at the first call.
     ///
     /// # Errors
     /// [`SettingsError`].
     pub fn new(settings: &EtcdSettings) -> Result<Self, SettingsError> {
+        Self::with_limits(settings, TimeLimits::NODE)
+    }
+
+    /// Creates a client with other time limits.
+    ///
+    /// # Errors
+    /// [`SettingsError`].
+    pub fn with_limits(settings: &EtcdSettings, limits: TimeLimits) -> Result<Self, SettingsError> {
         if settings.urls.is_empty() {
             return Err(SettingsError::NoUrl);
         }
@@ -69,14 +91,14 @@ impl Etcd {
             tls = tls.client_cert(Some(ClientCert::new_with_certs(&chain, key)));
         }
         let config = ureq::Agent::config_builder()
-            .timeout_global(Some(ONE_TIMEOUT))
+            .timeout_global(Some(limits.request))
             .proxy(None)
             .max_redirects(0)
             .http_status_as_error(false)
             .tls_config(tls.build())
             .build();
         let (agent, login) = (config.new_agent(), settings.login.clone());
-        Ok(Self { agent, urls, at: 0, login, token: None })
+        Ok(Self { agent, limits, urls, at: 0, login, token: None })
     }
 
     /// Sends a request to the servers in turn, until one succeeds or the time limit is near.
@@ -91,7 +113,7 @@ impl Etcd {
                 Err(error) => last = error,
             }
             self.at = (self.at + 1) % self.urls.len();
-            if start.elapsed() > ALL_TIMEOUT - ONE_TIMEOUT {
+            if start.elapsed() > self.limits.call - self.limits.request {
                 break;
             }
         }

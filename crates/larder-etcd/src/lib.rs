@@ -30,7 +30,7 @@ mod records;
 mod settings;
 mod shard_map;
 
-pub use client::Etcd;
+pub use client::{Etcd, TimeLimits};
 pub use discovery::{Discovery, DiscoveryKeeper};
 pub use group::{EtcdGroup, TRANSFER_REQUEST_SECS, groups};
 pub use presence::{LEASE_SECS, Presence};

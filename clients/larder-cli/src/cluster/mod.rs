@@ -122,7 +122,7 @@ pub(crate) fn command(task: &ClusterCommand, out: &mut impl Write) -> Result<(),
             promote(GroupSnapshot::read(group)?, node, out)
         }
         ClusterCommand::Ready { group, node, or_unknown } => {
-            let mut etcd_group = EtcdGroup::new(group.at.etcd()?, group.name());
+            let mut etcd_group = EtcdGroup::new(group.at.etcd_for_probe()?, group.name());
             let seen = match etcd_group.read() {
                 Err(error) if *or_unknown => {
                     return writeln!(out, "state of {node} unknown: {error}").map_err(message);

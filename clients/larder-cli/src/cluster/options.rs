@@ -1,7 +1,7 @@
 //! Options of all subcommands: the cluster, the group and the connection to etcd.
 
 use clap::Args;
-use larder_etcd::{Etcd, EtcdFiles, GroupName};
+use larder_etcd::{Etcd, EtcdFiles, GroupName, TimeLimits};
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -50,6 +50,15 @@ pub(crate) struct ClusterArguments {
 
 impl ClusterArguments {
     pub(super) fn etcd(&self) -> Result<Etcd, String> {
+        self.etcd_within(TimeLimits::COMMAND)
+    }
+
+    /// A client for a readiness probe, which has a second.
+    pub(super) fn etcd_for_probe(&self) -> Result<Etcd, String> {
+        self.etcd_within(TimeLimits::NODE)
+    }
+
+    fn etcd_within(&self, limits: TimeLimits) -> Result<Etcd, String> {
         let files = EtcdFiles {
             urls: &self.etcd,
             authorities: self.etcd_ca.as_deref(),
@@ -57,7 +66,7 @@ impl ClusterArguments {
             key: self.etcd_key.as_deref(),
             password: self.etcd_password.as_deref(),
         };
-        Etcd::new(&files.read().map_err(message)?).map_err(message)
+        Etcd::with_limits(&files.read().map_err(message)?, limits).map_err(message)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A real etcd for tests (Debian's `etcd-server`).
 
-use larder_etcd::{Etcd, EtcdGroup, EtcdSettings, GroupName};
+use larder_etcd::{Etcd, EtcdGroup, EtcdSettings, GroupName, TimeLimits};
 use larder_replica::Coordinator;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -54,7 +54,8 @@ impl Server {
     pub(crate) fn client(&self) -> Etcd {
         // The first server is unreachable, so the client must try the second.
         let urls = vec!["http://127.0.0.1:1".to_owned(), self.url.clone()];
-        Etcd::new(&EtcdSettings { urls, ..EtcdSettings::default() }).unwrap()
+        let settings = EtcdSettings { urls, ..EtcdSettings::default() };
+        Etcd::with_limits(&settings, TimeLimits::COMMAND).unwrap()
     }
 
     pub(crate) fn group(&self, name: &str) -> EtcdGroup {
