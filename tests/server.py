@@ -18,7 +18,7 @@ def binaries():
     return next((target / profile for profile in ("debug", "release") if (target / profile / "larderd").exists()), target / "debug")
 
 
-# `cargo test --no-run` builds all of them.
+# The directory of the programs under test. `cargo test --no-run` builds all of them.
 BUILT = binaries()
 LARDERD = BUILT / "larderd"
 # The load program. It also checks answers.

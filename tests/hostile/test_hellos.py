@@ -99,7 +99,8 @@ def await_input(socks):
     wait_until(lambda: len(waiting.poll(0)) == len(socks), "an answer on each connection")
 
 
-# If a worker handles all handshakes that wait, 256 or more are answered first: a batch of events.
+# Without a time limit for handshakes, the worker would answer at least 256 of them, a whole batch of events, before the
+# request without TLS.
 def test_clients_without_tls_do_not_wait_for_handshakes(server):
     message = hello()
     with server.connect() as plain:

@@ -113,7 +113,7 @@ impl Reader {
         }
     }
 
-    /// Whether reads go through a ring.
+    /// Whether reads go through io_uring instead of the pool's threads.
     pub fn uses_ring(&self) -> bool {
         !matches!(self.kind, Kind::Threads(_))
     }

@@ -50,7 +50,9 @@ pub enum SettingsError {
     #[error("--etcd {0}: servers with https:// need --etcd-ca FILE")]
     NoAuthorities(String),
     /// A file without a certificate or key.
-    #[error("{0}: the file has no valid PEM section of this kind")]
+    #[error(
+        "{0}: the file has no valid PEM section: --etcd-ca and --etcd-cert need certificates, --etcd-key a private key"
+    )]
     Pem(&'static str),
     /// An unreadable file.
     #[error("{option} {}: {error}", .path.display())]

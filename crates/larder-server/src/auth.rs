@@ -16,7 +16,8 @@ use subtle::{Choice, ConstantTimeEq};
 const ENTRIES_MAX: usize = 8;
 /// The maximum length of a line, in bytes.
 const LINE_LEN_MAX: usize = 255;
-/// The maximum length in bytes that is read from a file. The rest is ignored.
+/// The maximum length of a file in bytes. A longer token file is refused; of a longer password file the rest is ignored,
+/// which is after the entries that count.
 const FILE_LEN_MAX: u64 = 64 << 10;
 
 /// A password file and its entries as last read.

@@ -122,7 +122,7 @@ impl Witness {
     }
 }
 
-/// Violations of a server: old values or deleted items that returned.
+/// Describes the violations of a server: wrong values, and deleted items that are back. `None` if there are none.
 pub(crate) fn wrong(result: &RestartResult) -> Option<String> {
     let RestartResult { changed_wrong, deleted_back, .. } = result;
     (changed_wrong + deleted_back > 0).then(|| {

@@ -77,7 +77,7 @@ enum ImportError {
     #[error(transparent)]
     Peer(#[from] PeerError),
     /// A flush may not have reached the exporting group yet.
-    #[error("all items were flushed recently, or this leader is new")]
+    #[error("a flush may not have reached the exporting group yet; retrying")]
     RecentFlush,
     #[error("a delayed flush is pending")]
     FlushPending,
@@ -210,7 +210,7 @@ impl Importer {
         leadership: u32,
         known_since: Instant,
     ) -> Result<(), ImportError> {
-        // A recent flush may not have reached the other group yet: its old items would come back.
+        // A recent flush may not have reached the exporting group yet: the import would bring flushed items back.
         let generation = self.state.flushes.filter(|(.., at)| at.elapsed() > FLUSHED_WITHIN);
         let (generation, ..) = generation.ok_or(ImportError::RecentFlush)?;
         if self.state.has_pending_swap {

@@ -78,7 +78,7 @@ pub enum FilesError {
         page_len: u64,
     },
     /// A block device is shorter than configured.
-    #[error("{}: this device has only {actual} bytes, not {bytes}: give it less", path.display())]
+    #[error("{}: the device has {actual} bytes, not {bytes}; lower the size in -o ext_path", path.display())]
     TooShort {
         /// The device.
         path: PathBuf,
@@ -88,7 +88,7 @@ pub enum FilesError {
         actual: u64,
     },
     /// The file system is full.
-    #[error("{}: there is no room for {bytes} bytes: give it less, or free some", path.display())]
+    #[error("{}: not enough space for {bytes} bytes; lower the size in -o ext_path, or free space", path.display())]
     NoRoom {
         /// The file.
         path: PathBuf,

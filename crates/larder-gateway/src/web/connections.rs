@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
-/// A connection that has a request, and has made progress within this time, is never closed for another one.
+/// A connection with a request that has made progress within this time is never closed to make room.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// Moving this many bytes counts as progress. A connection that moves fewer within [`REQUEST_TIME`] is slow.
 const PROGRESS_LEN: usize = 16 << 10;

@@ -104,8 +104,8 @@ pub fn stats_prefixes<'p>(
     }
 }
 
-/// Writes the answer to `stats sizes_enable` or `sizes_disable`. As in memcached, it has no `END`, and binary does not
-/// support it.
+/// Writes the answer to `stats sizes_enable` or `sizes_disable`. Like memcached's, it has no `END`. The binary protocol
+/// gets "not found", although the setting has changed.
 pub fn stats_sizes_status(format: &ReplyFormat<'_>, enabled: bool, out: &mut Vec<u8>) {
     if let ReplyFormat::Binary(_) = format {
         return stats_refused(format, StatsRefusal::UnknownPage, out);

@@ -146,8 +146,8 @@ impl Handle {
             self.show_moved(walk, BUCKETS_MAX, &mut visit);
             if walk.moved.is_empty() { WalkState::Waiting } else { WalkState::More }
         } else {
-            // Half of the step is left for buckets, so that each step advances. The walk starts a
-            // stripe again whenever reports were lost, with no limit on how often.
+            // At most half of the step goes to moved items, so that each step also reads buckets.
+            // This does not bound the whole walk: each loss of reports starts the stripe again.
             shown += self.show_moved(walk, items / 2, &mut visit);
             self.go_through_buckets(walk, items, shown, &mut visit)
         };

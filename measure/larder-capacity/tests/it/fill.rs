@@ -1,4 +1,4 @@
-//! `larder bench fill` against servers that it starts.
+//! `larder bench fill` against memcached servers that the measurement starts.
 
 use larder_capacity::fill::{Held, Settings, measure};
 use larder_target::blocking::Dialect;

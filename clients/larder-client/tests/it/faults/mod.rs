@@ -230,7 +230,8 @@ fn replies_are_read_while_requests_are_sent() {
     });
 }
 
-/// On a unix socket a timeout would apply to each part of a large request.
+/// The client checks the deadline itself: on a unix socket, the timeout of the socket applies to each part of a large
+/// write, not to the whole.
 #[test]
 fn a_slowly_reading_server_delays_no_call_past_its_deadline() {
     each_client(|client| {

@@ -20,7 +20,8 @@ pub(crate) struct BoundSockets {
     pub(crate) followers: Vec<TcpListener>,
 }
 
-/// Takes the inherited sockets, or else binds the sockets of the options.
+/// Binds all sockets. The listeners for memcached and RESP are those inherited from systemd, if there are any; the UDP,
+/// gateway and replication sockets always come from the options.
 pub(crate) fn bind(options: &Options) -> Result<BoundSockets, Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let inherited = activation::inherited(options).map_err(|error| os(&error))?;

@@ -69,7 +69,8 @@ pub(crate) struct Flash {
 const READ_MAPS: usize = 16;
 /// A page is not used any more after this many failed reads since it was opened.
 const PAGE_ERRORS_MAX: u32 = 16;
-/// Flash is switched off after this many errors within a minute.
+/// Flash is switched off after this many errors within a minute of the server's clock, where the
+/// count starts again.
 const ERRORS_MAX: u64 = 256;
 /// Flash is also switched off after this many failed writes in succession.
 const FAILED_WRITES_MAX: u32 = 3;

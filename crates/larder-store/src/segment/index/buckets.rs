@@ -29,9 +29,9 @@ use std::collections::HashSet;
 /// The number of words in a bucket, which is one cache line.
 pub(crate) const BUCKET_SLOTS: usize = 8;
 
-/// The maximum number of buckets that an insert searches for a free word by moving other words.
-/// With this many, the index fills to 95 % if it has few stripes. Each bucket may be a cache miss
-/// under the stripe's lock.
+/// The maximum number of buckets whose words an insert considers moving to free a word. The insert
+/// checks the other bucket of each word, up to 512 further buckets; each may be a cache miss under
+/// the stripe's lock. With 64, the index fills to 95 % if it has few stripes.
 const SEARCHED_MAX: usize = 64;
 
 /// An insert uses the first bucket of a key if that has at least this many empty words, and

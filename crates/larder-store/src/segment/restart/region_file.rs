@@ -82,8 +82,12 @@ const PANICS_MAX: u64 = 2;
 /// The number of successive processes that may end while they restore a region.
 const ATTEMPTS_MAX: u64 = 3;
 
-/// Opens the region in a file that only this process uses. If the file has none that can be used,
-/// makes a new one.
+/// Opens the region in a file that only this process uses. Makes a new region if the file is empty
+/// or its region is unusable.
+///
+/// # Errors
+/// [`ConfigError::Occupied`] if the file contains other data, which stays; or another
+/// [`ConfigError`].
 pub(crate) fn open(
     config: Config,
     limit_bytes_max: usize,

@@ -68,7 +68,8 @@ fn value_len(key: u32) -> usize {
     20 + key.wrapping_mul(0x9e37_79b9) as usize % 180
 }
 
-/// Reads the keys through a cache, stores those that miss, and compares the curve with replays.
+/// Reads the keys through a cache, stores those that miss, and compares its miss-ratio curve with
+/// simulated LRU caches.
 fn check(name: &str, keys: impl Iterator<Item = u32>) {
     let cache = segment::Cache::new(Setup { limit_bytes: LIMIT, ..Setup::default() }.segments());
     let cache = cache.unwrap();
