@@ -16,8 +16,8 @@ use subtle::{Choice, ConstantTimeEq};
 const ENTRIES_MAX: usize = 8;
 /// The maximum length of a line, in bytes.
 const LINE_LEN_MAX: usize = 255;
-/// The maximum length of a file in bytes. A longer token file is refused; of a longer password file the rest is ignored,
-/// which is after the entries that count.
+/// The maximum length of a file in bytes. A longer token file is refused. Of a longer password file, only this part is
+/// read; it contains all entries that are used.
 const FILE_LEN_MAX: u64 = 64 << 10;
 
 /// A password file and its entries as last read.
@@ -112,7 +112,7 @@ impl std::fmt::Display for AuthError {
 /// value of `MEMCACHED_SASL_PWDB`. Returns `None` with neither `-Y` nor `-S`.
 ///
 /// # Errors
-/// [`AuthError`]: the file is missing, unreadable or malformed.
+/// [`AuthError`]: `-S` is given without a file, or the file is unreadable or malformed.
 pub fn open(
     options: &Options,
     database: Option<OsString>,
@@ -165,7 +165,7 @@ impl TokenFile {
     /// Reads a file. [`Self::reload`] reads the same file even if the process changes its directory.
     ///
     /// # Errors
-    /// [`AuthError`]: the file is unreadable or malformed.
+    /// [`AuthError`]: the file is unreadable, malformed or too long.
     pub fn open(path: &Path) -> Result<Self, AuthError> {
         // `absolute` fails only for an empty path, which cannot be opened either.
         let path = std::path::absolute(path).unwrap_or_default();
@@ -234,7 +234,8 @@ fn token(line: &[u8]) -> Option<Token> {
 }
 
 impl Secret {
-    /// Copies the bytes, and truncates input that is longer than a line: its length differs from every entry.
+    /// Copies the bytes up to the maximum length of a line. Keeps the length of longer input, which differs from that
+    /// of every entry.
     fn new(from: &[u8]) -> Self {
         let kept = from.get(..LINE_LEN_MAX).unwrap_or(from);
         let mut bytes = [0; LINE_LEN_MAX];
@@ -390,7 +391,8 @@ mod tests {
         }
     }
 
-    /// The end of a file that is not read could take the restriction off a token.
+    /// If only the first part of a long file were read, its last line could lose the `:read`, and the token would get
+    /// all rights.
     #[test]
     fn a_token_file_that_is_too_long_is_refused() {
         let line = b"name:token:read\n";

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 /// The shared state of a server.
 pub struct Server {
-    /// The command line.
+    /// The options.
     pub options: Options,
     /// The settings of sessions.
     pub settings: Settings,
@@ -45,13 +45,14 @@ pub struct Server {
     /// Counts of HTTP and gRPC.
     #[cfg(feature = "metrics")]
     pub(crate) web: larder_gateway::WebCounts,
-    /// The counters of each worker, then of the gateway if it serves items.
+    /// The counters of each worker, then those of the gateway if it serves items, then those of each cache handle that
+    /// answers forwarded requests.
     pub counters: Vec<Arc<Counters>>,
     /// The addresses of listeners, in memcached's form.
     pub listeners: Mutex<Vec<String>>,
     /// The phase of the server and requests to change it.
     pub life: LifeCycle,
-    /// Pauses accepting while a limit is reached.
+    /// Pauses accepting while the limit of `-c` is reached or the system lacks resources for a connection.
     pub gate: Gate,
     /// The log that watchers read.
     pub log: Arc<Log>,
@@ -73,9 +74,9 @@ pub struct Server {
 /// Warnings that clients could cause many times a second, rate-limited.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
-    /// Load shedding closed stalled connections.
+    /// Load shedding marked connections for closing.
     pub(crate) shed: RateLimitedWarning,
-    /// Connections wait because the system has no file descriptors.
+    /// Accepting failed, for example because the system has no file descriptors; connections wait.
     pub(crate) accept: RateLimitedWarning,
     /// A connection was closed because the buffer limit had no room for it.
     pub(crate) refused: RateLimitedWarning,
@@ -95,11 +96,11 @@ pub struct Guards {
 /// Logins and TLS of clients.
 #[derive(Default)]
 pub struct ClientGuards {
-    /// The password file, reloaded at SIGHUP; `None` if the server requires no login.
+    /// The password file, reloaded at SIGHUP; `None` with neither `-Y` nor `-S`.
     pub passwords: Option<PasswordFile>,
-    /// The token file for HTTP and gRPC clients, reloaded at SIGHUP.
+    /// The token file for HTTP and gRPC clients, reloaded at SIGHUP; `None` without `--token-file`.
     pub tokens: Option<TokenFile>,
-    /// The certificates of `-Z`.
+    /// The certificates of `-Z`; `None` without `-Z`.
     pub tls: Option<Arc<Tls>>,
 }
 
@@ -161,13 +162,15 @@ impl Server {
         self.guards.tls.as_ref()
     }
 
-    /// Whether clients must log in.
+    /// Whether clients of memcached's protocols and of RESP must log in. With `--token-file` alone, only clients of
+    /// HTTP and gRPC must.
     #[must_use]
     pub fn requires_login(&self) -> bool {
         self.guards.passwords.is_some()
     }
 
-    /// Reloads passwords, tokens and certificates (SIGHUP). An invalid file changes nothing.
+    /// Reloads passwords, tokens and certificates (SIGHUP). Each of the three stays unchanged if one of its files is
+    /// invalid.
     pub(crate) fn reload(&self) {
         if let Some(passwords) = &self.guards.passwords {
             passwords.reload();
@@ -194,7 +197,7 @@ impl Server {
         }
     }
 
-    /// Records that a worker is alive.
+    /// Records that a worker is alive. Worker 0 also checks the storage, for the log.
     pub(crate) fn heartbeat(&self, worker: usize) {
         if worker == 0 {
             self.check_storage();

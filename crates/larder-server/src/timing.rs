@@ -19,7 +19,7 @@ pub struct Timing<'a> {
     pub latencies: &'a Latencies,
 }
 
-/// The timer of a connection's requests. It is allocated only while a request waits.
+/// The timer of a connection's requests. It is allocated only while a request waits or replies are held.
 #[derive(Debug, Default)]
 pub(crate) struct RequestTimer(Option<Box<Waiting>>);
 

@@ -80,8 +80,8 @@ pub struct ConnectionInfo {
     pub listener: String,
     state: AtomicU8,
     last_command: AtomicU32,
-    /// The reason for the end in memcached's words. Unset while the connection is open, if the peer closes it, and if a
-    /// shutdown closes it.
+    /// The reason for the end in memcached's words: an error or the idle timeout. Unset while the connection is open,
+    /// and after any other end, such as `quit` or a shutdown.
     ended: OnceLock<&'static str>,
     /// The memory that the connection holds, from which load shedding chooses connections.
     pub(crate) holdings: Holdings,
@@ -116,7 +116,8 @@ impl ConnectionInfo {
         self.state.store(AT_WORK, Relaxed);
     }
 
-    /// The time of the last poll that called the conversation, in Unix seconds; before one, the time of the acceptance.
+    /// The time of the last poll that called the conversation, in Unix seconds; before the first such poll, the time of
+    /// the acceptance.
     pub fn last_command(&self) -> u32 {
         self.last_command.load(Relaxed)
     }
@@ -130,7 +131,8 @@ impl ConnectionInfo {
         let _ = self.ended.set(reason);
     }
 
-    /// The recorded reason for the end; `None` if the peer or a shutdown closes the connection.
+    /// The recorded reason for the end: an error or the idle timeout; `None` for any other end, such as `quit` or a
+    /// shutdown.
     pub(crate) fn ended(&self) -> Option<&'static str> {
         self.ended.get().copied()
     }

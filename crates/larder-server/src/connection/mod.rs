@@ -174,7 +174,8 @@ impl<C: Conversation> Connection<C> {
         between && is_at_rest && whole && self.unread.is_empty() && self.unsent.is_empty()
     }
 
-    /// The time since which the connection is idle, in Unix seconds; `None` if it is busy, or not over TCP.
+    /// The time since which the connection is idle, in Unix seconds. `None` for a unix socket, and while the connection
+    /// is busy, watches the log, or receives a value.
     pub(crate) fn idle_since(&self) -> Option<u32> {
         let waits = self.conversation.state() == State::Waiting
             && self.unsent.is_empty()
@@ -511,8 +512,9 @@ mod tests {
     use larder_support::clock::Clock;
     use std::collections::VecDeque;
 
-    /// Echoes each line. `wait` is answered at the second call, `quit` closes without a reply, the reply to
-    /// `hold` waits for `is_acknowledged`, and the line after `ahead` waits for slower storage.
+    /// Echoes each line. `wait` is answered at the second call, `quit` closes without a reply, the reply to `hold`
+    /// waits for `is_acknowledged`, the line after `ahead` waits for slower storage, and the reply to `abandon` must
+    /// not be sent.
     #[derive(Default)]
     struct Echo {
         has_waited: bool,
@@ -627,7 +629,7 @@ mod tests {
             }
         }
 
-        /// Polls the connection until it waits.
+        /// Polls the connection until it must wait, hold or close.
         fn serve(&mut self) -> NextAction {
             let (clock, latencies) = (Clock::start(), Latencies::default());
             let timing = Timing { begun: clock.moment(), clock: &clock, latencies: &latencies };
@@ -641,7 +643,7 @@ mod tests {
             }
         }
 
-        /// Reports input, and polls the connection until it waits.
+        /// Reports input, and polls the connection until it must wait, hold or close.
         fn serve_input(&mut self) -> NextAction {
             self.connection.note_event(true, false);
             self.serve()

@@ -9,9 +9,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The interval of maintenance (expiry, index growth) on an idle thread.
+/// The interval at which each thread starts maintenance (expiry, index growth) and checks timeouts.
 pub(super) const MAINTENANCE: Duration = Duration::from_secs(1);
-/// The interval at which watchers receive new log lines.
+/// The interval at which watchers receive new log lines, and at which a graceful shutdown checks whether connections
+/// are open.
 pub(super) const LOG_INTERVAL: Duration = Duration::from_millis(20);
 
 /// An accepted connection for a worker.

@@ -48,7 +48,7 @@ pub enum FileError {
     InUse(PathBuf),
     /// The system refuses an operation.
     Io(PathBuf, io::Error),
-    /// The cache refuses the file.
+    /// The cache refuses the file or the configuration.
     Cache(PathBuf, ConfigError),
 }
 
@@ -250,7 +250,7 @@ fn read_image(
 /// deleted items.
 ///
 /// # Errors
-/// [`FileError::Io`]: the file still exists.
+/// [`FileError::Io`]: the file still exists, or its removal may not be durable.
 pub fn remove_image(path: &Path) -> Result<(), FileError> {
     let remove = || match std::fs::remove_file(path) {
         Ok(()) => sync_folder_of(path),
@@ -269,7 +269,7 @@ fn sync_folder_of(path: &Path) -> io::Result<()> {
 /// Writes the image for the next start of the server. All engine handles must be dropped.
 ///
 /// # Errors
-/// [`FileError::Io`]: the image was not written.
+/// [`FileError::Io`]: the image is missing, or may not be durable.
 pub fn write_image(path: &Path, cache: &Cache, clock: Clock) -> Result<(), FileError> {
     let begun = Instant::now();
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -324,7 +324,7 @@ pub fn settle(cache: &Cache) {
         std::thread::park_timeout(PANIC_SOON);
         cache.reset_panics();
     };
-    // Without the thread, the system maps memory at the first access of each page.
+    // Without the thread, the system maps memory at the first access of each page, and counted panics stay counted.
     let _ = std::thread::Builder::new().name("restart".into()).spawn(settling);
 }
 

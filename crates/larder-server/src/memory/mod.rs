@@ -31,8 +31,9 @@ impl Memory {
     }
 
     /// The maximum of [`Self::items`] while the server runs, in bytes, for the initial limit `mib`. It corresponds to
-    /// the memory of the machine (`machine` bytes), but is at least the initial one, and at most that of 64 times the
-    /// initial limit, because the bookkeeping for it is allocated at the start.
+    /// the memory of the machine (`machine` bytes), but is at least [`Self::items`] of the initial limit, and at most
+    /// that of 64 times this limit, because the bookkeeping for it is allocated at the start. With `None` for
+    /// `machine`, the initial limit is the maximum.
     #[must_use]
     pub fn items_max(mib: usize, machine: Option<usize>) -> usize {
         let machine_mib = machine.unwrap_or(0) / MIB;

@@ -12,7 +12,7 @@ use std::io;
 /// Takes the sockets that the parent process passes (`LISTEN_FDS`); `None` if there are none.
 ///
 /// # Errors
-/// A socket is neither a TCP nor a unix listener.
+/// A socket is neither a TCP nor a unix listener, or the system refuses to configure it.
 pub fn inherited(options: &Options) -> Result<Option<Vec<Listener>>, ListenError> {
     let mut passed = ListenFd::from_env();
     if passed.len() == 0 {

@@ -39,7 +39,7 @@ pub struct GatewaySockets {
     pub metrics: Vec<GatewaySocket>,
     /// The sockets of `--http-listen`.
     pub http: Vec<GatewaySocket>,
-    /// The sockets of `--grpc-listen`.
+    /// The sockets of `--grpc-listen`; empty if the HTTP sockets also serve gRPC.
     pub grpc: Vec<GatewaySocket>,
     /// Whether the HTTP sockets also serve gRPC, because both options give the same address.
     pub grpc_shares_http: bool,

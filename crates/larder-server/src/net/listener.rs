@@ -102,10 +102,11 @@ fn named(transport: &str, address: SocketAddr) -> String {
     }
 }
 
-/// Binds the unix socket of the command line, or without one its TCP sockets.
+/// Binds the unix socket of `-s`, or without `-s` the TCP sockets of `-p` and `-l`.
 ///
 /// # Errors
-/// [`ListenError`] for the first address that cannot be bound. For `*`, missing IPv6 support is not an error.
+/// [`ListenError`] for the first address that is invalid or cannot be bound, or if `-l` has none. For `*`, missing IPv6
+/// support is not an error.
 pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     let (backlog, usual) =
         (options.listen_backlog, Service::Memcached { opening: dialect::opening(options) });
@@ -140,7 +141,7 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     Ok(listeners)
 }
 
-/// Binds the addresses of RESP that have a port of their own: `-p 0` disables memcached's protocols over TCP alone.
+/// Binds the addresses of RESP that have a port of their own: `-p 0` disables only memcached's protocols over TCP.
 fn bind_resp(options: &Options) -> Result<Vec<Listener>, ListenError> {
     let mut listeners = Vec::new();
     for entry in entries(&options.listen) {

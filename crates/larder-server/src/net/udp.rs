@@ -175,7 +175,8 @@ impl<E: Engine> Endpoint<E> {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         return NextAction::Wait;
                     }
-                    // Such an error belongs to an earlier reply: no socket listens at its destination.
+                    // The call was interrupted, or the error belongs to an earlier reply: no socket listens at its
+                    // destination.
                     Err(_) => continue,
                 }
             }
@@ -230,7 +231,8 @@ struct Message {
 }
 
 impl<E: Engine> Exchange<E> {
-    /// Parses a datagram; `None` if it has no header and request, or is a part of a request in several datagrams.
+    /// Parses a datagram; `None` if its header or its request is missing, or if the header does not announce exactly
+    /// one datagram.
     fn parse(datagram: &[u8], peer: SocketAddr, opening: Parser) -> Option<Self> {
         let (header, request) = datagram.split_first_chunk::<HEADER_LEN>()?;
         let [id_high, id_low, _, _, total_high, total_low, ..] = *header;
@@ -270,7 +272,7 @@ impl<E: Engine> Exchange<E> {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         return ExchangeState::Blocked;
                     }
-                    // After another error, no socket listens at the peer's address: drop the rest of the message.
+                    // After another error, the peer is unreachable: drop the rest of the message.
                     Ok(()) | Err(_) => moved.written += message.bytes.len(),
                 }
                 self.message = None;

@@ -63,8 +63,8 @@ const MIB: u64 = 1 << 20;
 const PAGE_DEFAULT_MIN: u64 = MIB;
 /// The maximum page length in bytes.
 const PAGE_MAX: u64 = 1 << 30;
-/// The default page length yields at least this many pages, unless pages would be shorter than
-/// [`PAGE_DEFAULT_MIN`].
+/// The total length of the files divided by the default page length is at least this, unless pages would be shorter
+/// than [`PAGE_DEFAULT_MIN`].
 const PAGES_MIN: u64 = 128;
 /// By default, the server keeps one in this many pages free, but at least one.
 const PAGES_PER_FREE: u64 = 100;

@@ -148,7 +148,7 @@ fn from_environment(
         let Some(value) = value.to_str().map(words::trimmed_value) else {
             return Err(refuse(1, &name, "not UTF-8"));
         };
-        // A chart sets variables also for values that its user leaves out.
+        // Helm charts also set the variables of values that their users leave out, to an empty text.
         if value.is_empty() && arg.get_action().takes_values() {
             continue;
         }
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!((options.memory_limit, options.threads), (128, 4));
     }
 
-    /// Charts pass an option and its value as one word.
+    /// Helm charts pass an option and its value as one word.
     #[test]
     fn one_word_may_contain_an_option_and_its_value() {
         let words =

@@ -22,8 +22,8 @@ pub struct Suboptions {
     pub resp_db: u32,
     /// Whether `stats sizes` counts items.
     pub track_sizes: bool,
-    /// The memory limit of all connections, in bytes. 0 and higher values mean
-    /// [`Memory::connections`](crate::memory::Memory::connections).
+    /// The memory limit of all connections, in bytes. 0, and any value above
+    /// [`Memory::connections`](crate::memory::Memory::connections), means `Memory::connections`.
     pub read_buf_mem_limit: usize,
     /// The maximum length of the buffer of log lines for each watcher, in bytes.
     pub watcher_logbuf_size: usize,

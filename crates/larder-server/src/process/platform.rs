@@ -68,8 +68,8 @@ pub enum UserError {
     Refused(nix::errno::Errno),
 }
 
-/// Forks into the background: a new session without a terminal, in `/` unless `stay`, with its standard
-/// streams closed unless `talk`. The process must have no other threads.
+/// Forks into the background: a new session without a terminal, in `/` unless `stay`, with `/dev/null` as its standard
+/// streams unless `talk`. The process must have no other threads.
 ///
 /// # Errors
 /// The system refuses.
@@ -78,7 +78,7 @@ pub fn daemonize(stay: bool, talk: bool) -> nix::Result<()> {
     nix::unistd::daemon(stay, talk)
 }
 
-/// Fails: macOS does not support it.
+/// Fails: on macOS, larderd cannot fork into the background.
 ///
 /// # Errors
 /// Always `ENOTSUP`.

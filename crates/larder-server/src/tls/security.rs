@@ -1,6 +1,7 @@
 //! The TLS requirements of a listener.
 
-/// The TLS requirements of a listener, given by the prefix of its address in `-l`.
+/// The TLS requirements of a listener, given by the prefix of its address in `-l`, `--http-listen`
+/// or `--grpc-listen`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Security {
     /// No prefix: with `-Z`, TLS with the client certificates of `ssl_verify_mode`.

@@ -25,7 +25,7 @@ pub(crate) struct CacheParts {
     /// The cache and its journals; `None` without `--replicate-on`.
     pub(crate) replicated: Option<ReplicatedCache>,
     pub(crate) run_workers: RunWorkers,
-    /// The segment cache, for the memory file and the image.
+    /// The segment cache, for the memory file and the image; `None` with other engines.
     pub(crate) region: Option<segment::Cache>,
 }
 

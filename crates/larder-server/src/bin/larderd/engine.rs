@@ -95,7 +95,8 @@ fn items_bytes(options: &Options) -> usize {
     Memory::new(options.memory_limit).items - options.journal_bytes()
 }
 
-/// Lowers the memory limit of the options to the size of the memory file, which an earlier process created.
+/// Lowers the memory limit of the options if the memory file, which an earlier process may have created, or its file
+/// system has room for less.
 fn with_limit_of(mut options: Options, cache: &segment::Cache) -> Options {
     let max = usize::try_from(cache.gauges().limit_bytes).unwrap_or(usize::MAX);
     if max < items_bytes(&options) {

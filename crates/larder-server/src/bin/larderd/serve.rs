@@ -30,7 +30,7 @@ use std::io::{self, IsTerminal};
 use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 
-/// The maximum length of unsent replies, in bytes. A connection with more waits until its peer reads.
+/// The length of unsent replies, in bytes, above which a connection answers no requests until its peer reads.
 const OUTPUT_MAX: usize = 256 << 10;
 
 /// The number of threads above which the server warns, as in memcached.
@@ -149,7 +149,7 @@ fn session_settings(options: &Options) -> Settings {
     }
 }
 
-/// Logs the addresses that the server listens on.
+/// Logs the addresses that the server listens on, and prints the startup line.
 fn log_addresses(server: &Server, gateway: &GatewaySockets, followers: &[TcpListener]) {
     for address in server.listening() {
         tracing::info!("listening on {address}");

@@ -40,7 +40,8 @@ pub(crate) fn bind(options: &Options) -> Result<BoundSockets, Failure> {
     Ok(BoundSockets { listeners, udp, gateway, followers })
 }
 
-/// Reads the certificates of `-Z`. Call this before dropping privileges.
+/// Reads the certificates of `-Z`; returns `None` without `-Z`, and refuses listeners that require TLS. Call this
+/// before dropping privileges.
 pub(crate) fn start_tls(
     options: &Options,
     listeners: &[Listener],
