@@ -66,7 +66,8 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// Starts the upload of a value of `len` bytes for this key.
     ///
     /// # Errors
-    /// [`Refusal::TooLarge`]; [`Refusal::OutOfMemory`] if all uploads together would exceed their limit.
+    /// [`Refusal::TooLarge`]; [`Refusal::OutOfMemory`] if all uploads together would exceed their limit or the engine
+    /// has no memory.
     fn start_upload(&self, key: &[u8], len: usize) -> Result<Upload, Refusal>;
 
     /// Whether uploads, of all protocols together, use more than their share of memory. If so, the caller abandons a

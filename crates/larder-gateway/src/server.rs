@@ -127,7 +127,7 @@ pub struct WebConfig {
     pub hosts: Vec<String>,
     /// Origins of web pages that may use the server.
     pub origins: Vec<String>,
-    /// The most open connections. A further connection replaces an idle or slow one.
+    /// The most open connections. A further connection replaces an idle or slow one, or is refused if there is none.
     pub connections_max: usize,
 }
 
@@ -254,7 +254,7 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts connections until the server stops, then waits for their active requests.
+    /// Accepts connections until the server stops, then waits for their active requests for at most [`END_TIME`].
     async fn run(self, mut stopped: watch::Receiver<bool>) {
         let connections = GracefulShutdown::new();
         let mut end = pin!(stopped.changed());
@@ -375,7 +375,7 @@ async fn answer(
         return Ok(refused(busy, is_grpc));
     }
     let is_http1 = request.version() < Version::HTTP_2;
-    // The client sends no body before a final or interim response.
+    // With `Expect`, the client sends no body before a final or interim response.
     let awaits_continue = request.headers().contains_key(EXPECT);
     let unread = UnreadBody::default();
     let received = |body| Body::new(RequestBody::new(body, Arc::clone(&activity), unread.clone()));

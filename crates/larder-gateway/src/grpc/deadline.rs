@@ -58,7 +58,7 @@ fn exceeded() -> Status {
     Status::deadline_exceeded("The request took longer than its deadline allows.")
 }
 
-/// Parses a time in the format of gRPC's protocol.
+/// Parses a time in the format of gRPC's protocol; `None` if it is malformed.
 fn parse(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

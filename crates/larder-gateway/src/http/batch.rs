@@ -335,7 +335,8 @@ impl OperationResult {
     fn found(found: &Found) -> Self {
         let mut whole = Vec::with_capacity(found.len());
         found.value.iter().for_each(|piece| whole.extend_from_slice(piece));
-        // JSON escapes take six bytes for each other control character, which exceeds the reserved memory.
+        // JSON escapes a control character other than a tab or line end with six bytes, which exceeds the reserved
+        // memory.
         let is_text = |text: &str| !text.chars().any(|c| c.is_control() && !"\n\r\t".contains(c));
         let (value, value_base64) = match String::from_utf8(whole) {
             Ok(text) if is_text(&text) => (Some(text), None),

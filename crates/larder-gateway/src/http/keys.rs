@@ -358,7 +358,8 @@ async fn count(
     let (compare, create) = match of_change(headers)? {
         Precondition::None => (None, step.initial.map(create)),
         Precondition::Present => (None, None),
-        // No item has the CAS 0, and an increment would take 0 as no condition.
+        // No item has the CAS 0. The meta protocol, in which requests are forwarded, takes 0 as no
+        // condition for an increment.
         Precondition::Is(0) | Precondition::Missing => return Err(Problem::precondition_failed()),
         Precondition::Is(cas) => (Some(cas), None),
     };
@@ -431,7 +432,8 @@ async fn concatenate(
 ) -> Result<StatusCode, Problem> {
     let compare = match of_change(headers)? {
         Precondition::None | Precondition::Present => None,
-        // No item has the CAS 0, and an append would take 0 as no condition.
+        // No item has the CAS 0. The meta protocol, in which requests are forwarded, takes 0 as no
+        // condition for an append.
         Precondition::Is(0) | Precondition::Missing => return Err(Problem::precondition_failed()),
         Precondition::Is(cas) => Some(cas),
     };

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Collects samples at each scrape: those of the server, the gateway and the process.
+/// Collects samples at each scrape: those of the server, the gateway and the process, and the latency histograms.
 pub(super) struct ServerCollector(pub(super) Arc<dyn ServerView>);
 
 impl fmt::Debug for ServerCollector {

@@ -45,7 +45,7 @@ impl Format {
         best.0
     }
 
-    /// Whether this crate writes the version and encoding of the format in these parameters.
+    /// Whether this crate can write the format with the version and encoding in these parameters.
     fn is_written_as(self, parameters: &[(&str, &str)]) -> bool {
         match self {
             Self::Text => true,

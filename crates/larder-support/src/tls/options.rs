@@ -22,7 +22,8 @@ pub struct Tls {
     pub session_cache: bool,
     /// `ssl_wbuf_size`, in bytes: only shown in statistics, because output is encrypted in place.
     pub wbuf_size: u32,
-    /// `ssl_handshake_timeout`, an option of Larder only: the time limit of a handshake, in seconds.
+    /// `ssl_handshake_timeout`, an option of Larder only: the time limit of a handshake, in seconds; `None` for the
+    /// default.
     pub handshake_timeout: Option<u32>,
 }
 
@@ -77,7 +78,7 @@ pub enum Version {
 }
 
 impl KeyFormat {
-    /// Parses a value of `ssl_keyformat`.
+    /// Parses a value of `ssl_keyformat`; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.to_ascii_uppercase().as_str() {
