@@ -24,7 +24,7 @@ SHARING = [
     "routers/test_limits.py",
     "routers/test_re*.py",
 ]
-# Fixtures of modules whose setup takes no time.
+# Module-scoped fixtures whose setup takes no time.
 UNSHARED = {"one_runtime", "engine"}
 
 

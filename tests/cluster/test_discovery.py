@@ -124,7 +124,7 @@ def test_without_a_cluster_there_is_no_list():
         with server.connect() as sock:
             sock.sendall(request(0x60, b"cluster"))
             assert answer(sock) == (0x60, 0, UNKNOWN_COMMAND, 0x01020304, b"", b"Unknown command")
-        # The key is an ordinary key.
+        # On a server outside a cluster, the key is an ordinary key.
         with server.connect() as sock:
             sock.sendall(b"set %s 0 0 1\r\nx\r\nget %s\r\n" % (key, key))
             assert read_until(sock, b"END\r\n") == b"STORED\r\nVALUE %s 0 1\r\nx\r\nEND\r\n" % key

@@ -52,7 +52,8 @@ def test_the_ack_mode_is_set_for_the_group(etcd):
         assert leader.seen()["held"] == "0"
         assert larder(etcd, "set", "set", "--ack", "writes") == (True, "")
         wait_until(lambda: all(node.seen()["ack"] == "writes" for node in group), "the same everywhere")
-        # The leader drops members that do not run for a second, so the test waits until all are in sync.
+        # The leader removes members that do not run for a second from the in-sync members, and without them no reply
+        # waits. So the test repeats the set until a reply has waited.
         wait_until(lambda: client(leader).set("a", "2") and leader.seen()["held"] != "0", "an answer that waits")
         assert "--ack writes for all nodes" in larder(etcd, "status", "set")[1]
         assert larder(etcd, "transfer-leadership", "set")[0]

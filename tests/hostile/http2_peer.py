@@ -11,7 +11,7 @@ import h2.settings
 
 from server import TIMEOUT_SECS
 
-# The status of a stream that violates gRPC's protocol.
+# How the messages of INTERNAL start for a stream that violates gRPC's protocol.
 NO_GRPC = ("protocol error: ", "Unexpected EOF", "Missing request message")
 NAMES = {str(code.value[0]): code.name for code in grpc.StatusCode}
 

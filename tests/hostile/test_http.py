@@ -286,7 +286,7 @@ def test_a_refused_request_keeps_its_connection(start):
         sock.sendall(put_head("a?tags=,", 1))
         sock.settimeout(0.2)
         with contextlib.suppress(TimeoutError):
-            # Not sent before the body, or sent with the announcement that the connection closes.
+            # The server sends no answer before the body arrives, or one that announces the close of the connection.
             assert sock.recv(1, socket.MSG_PEEK)
             assert answer_of(reader)[1]["connection"] == "close"
             return

@@ -9,7 +9,7 @@ from bench import load
 from server import Server
 
 LOAD_SECS = 2
-# The limit. The measured ratio is 0.15 or less.
+# The maximum ratio of larderd's CPU time to memcached's. The measured ratio is 0.15 or less.
 RATIO_MAX = 1.3
 WORDS = [
     "--tls", "--tls-skip-verify", "-t", "1", "-c", "50", "--pipeline=10", "--ratio=1:9",

@@ -99,7 +99,7 @@ class Relay:
     def __init__(self, target):
         self.target = target
         self.bytes_per_second = None
-        # If a `bytearray`, all relayed bytes.
+        # Set it to a `bytearray` to record all relayed bytes.
         self.seen = None
         self.is_open = threading.Event()
         self.is_open.set()

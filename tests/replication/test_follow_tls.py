@@ -51,7 +51,7 @@ def follower(port, *options):
 
 
 def wait_for_error(server, *words):
-    """Waits until a follower logs that it has no connection, with one of these words."""
+    """Waits until the statistic `last_error` of a follower contains one of these words."""
 
     def is_there():
         return any(word in server.stats("replication")["last_error"] for word in words)

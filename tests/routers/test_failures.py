@@ -84,7 +84,7 @@ def test_a_killed_server_is_ejected_and_comes_back(cluster, twemproxy):
         client = twemproxy.client()
         for key in keys[LOST][:20]:
             store_until_held_by(others.owner(key), cluster, client, key, f"value of {key}".encode())
-        # The router retries the server while it is down, and some requests fail with that.
+        # The router tries the server again while it is down. The requests that it uses for this fail.
         ejects = twemproxy.stats()["server_ejects"]
         wait_until(lambda: twemproxy.stats()["server_ejects"] >= ejects + 2, "ejections")
 

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.larder
 
 DOCS = Path(__file__).parents[3] / "docs" / "http.md"
 SCHEMATHESIS = Path(__file__).parents[3] / ".venv" / "bin" / "schemathesis"
-# The random requests that schemathesis generates for each operation, and the minimum of all its requests.
+# The number of random requests that schemathesis generates for each operation, and the minimum number of all its
+# requests.
 EXAMPLES, EXAMPLES_OF_LONG = 15, 100
 CASES_MIN, CASES_MIN_OF_LONG = 500, 1000
 SEED = int(os.environ.get("LARDER_SEED", "1"))

@@ -89,7 +89,7 @@ def test_the_tools_have_the_same_output_and_status(start, engine, memcached, fol
     def transcript(server):
         tool(server, "memcflush")
         for name, *options in map(str.split, STEPS.strip().splitlines()):
-            # memcping has no option for the protocol, so it is tested with one.
+            # memcping has no option for the protocol, so it always uses the default one.
             spoken = [] if name == "memcping" else protocol
             done = tool(server, name, *spoken, *options, folder=folder)
             yield (name, *options), done.returncode, done.stdout, done.stderr
@@ -112,7 +112,7 @@ def test_memcstat_lists_all_names_of_memcached(start, engine, memcached, page):
 
     with start(engine=engine) as server:
         missing = names(memcached) - names(server)
-    # Debian's 1.6.18 shows these lines, 1.6.45 does not; and lines about external storage.
+    # Debian's 1.6.18 shows these lines, and lines about external storage, which 1.6.45 does not show.
     former = {"slab_reassign_evictions_nomem", "slab_automove_freeratio"}
     assert {name for name in missing if not name.startswith("ext_")} <= former
 

@@ -46,7 +46,7 @@ def test_the_rest_of_a_value_is_not_parsed_as_requests():
 
 def test_a_member_in_a_full_sync_does_not_lead(etcd):
     """The follower is stopped for less than a second, in which its leader writes more than the journals hold, and the
-    leader is killed as soon as the follower begins another copy."""
+    leader is killed as soon as the follower starts another full sync."""
     options = ("--cluster", "copy", "--ack", "writes", "--journal-size", "1")
     with Group(etcd, 2, *options) as group:
         leader, follower = group.leader(), group.followers()[0]

@@ -41,7 +41,8 @@ class Load:
                     if not said:
                         return
                     answers += said.count(b"\r\n")
-                # The journals must hold all changes until all nodes have found the next leader.
+                # The pause limits the load: the journals must hold all changes until all nodes have found the next
+                # leader.
                 time.sleep(0.01)
         except OSError:
             pass

@@ -14,7 +14,7 @@ from test_many_groups import cluster, larder, owned
 
 pytestmark = pytest.mark.larder
 
-# Headers and fields that differ between servers or between requests.
+# Headers that differ between servers or between requests.
 VOLATILE = {"date", "etag", "connection", "keep-alive"}
 
 
@@ -81,7 +81,7 @@ def http_answers(server, key):
         ("PUT", url, {"content": b"x" * (2 << 20)}),
         ("PUT", url, {"content": b"x" * (2 << 20), "headers": {"If-Match": '"1"'}}),
         ("POST", url + "/append", {"content": b"x" * (2 << 20)}),
-        # Tags that no value has.
+        # Entity tags that no value has.
         ("POST", url + "/append", {"content": b"x", "headers": {"If-Match": 'W/"1f"'}}),
         ("POST", url + "/prepend", {"content": b"x", "headers": {"If-Match": '"what"'}}),
         ("GET", url, {}),

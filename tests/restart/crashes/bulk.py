@@ -12,7 +12,7 @@ DELETED_EVERY = 8
 
 
 class Bulk:
-    """The items of one region. `longest` value lengths; `evicts`: the server may drop items."""
+    """The items of one region. Values have 10 to 9 + `longest` bytes; `evicts`: the server may drop items."""
 
     def __init__(self, seed, longest, evicts):
         self.seed, self.longest, self.evicts = seed, longest, evicts

@@ -56,7 +56,7 @@ KINDS = [PACED, HEAVY, FLUSHED, LARGE]
 # for the disk, more may follow: a few segments of short items, and as many bytes as the server receives. No item of
 # `FlashBulk` is shorter.
 UNSEEN_EVICTIONS_MAX, EVICTED_LEN_MIN = 1000, 200
-# Otherwise the server may evict one segment now and then.
+# The minimum share of kept items, below 1 because the server may evict one segment now and then.
 KEPT_SHARE_MIN = 0.995
 # Statistics that must stay zero, because all reads succeed.
 FAULTS = ["badcrc_from_extstore", "miss_from_extstore", "flash_off"]
@@ -147,7 +147,8 @@ class FlashCampaign(Campaign):
         self.is_empty = True
 
     def flash_script(self, worker):
-        # Numbers are shorter than 64 bytes.
+        # Numbers are shorter than 64 bytes, so with an `ext_item_size` they are never written to flash and may be
+        # evicted.
         evicts = self.kind.evicts
         keys = [Key(b"key-%d-%d" % (worker, n), evicts) for n in range(self.kind.keys)]
         numbers = [Key(b"number-%d-%d" % (worker, n), evicts or self.item_size > 0) for n in range(NUMBERS)]

@@ -38,7 +38,7 @@ LARGE = Kind("large values", [128, 128, 160], False, 100, 16, True, 400, 0.05)
 FULL = Kind("full memory", [16, 16, 16, 20, 24], True, 4000, 80, False, 6000, 0.1)
 FULL_LARGE = Kind("full of large values", [32, 32, 40], True, 4000, 80, True, 400, 0.05)
 SMALL = FULL._replace(name="little memory", limits=[4, 4, 5, 8], longest=500)
-# A run of 200 rounds has the first four, a longer one all.
+# Each campaign of 50 rounds has the next kind: a run of 200 rounds has the first four, one of 350 all.
 KINDS = [AMPLE, FULL, LARGE, AMPLE._replace(flush_share=0.2), FULL_LARGE, SMALL, AMPLE]
 
 
@@ -246,7 +246,7 @@ class Campaign:
         self.start(False)
         self.check_keys()
         self.check_bulk(self.bulk.all())
-        # The server counts flushed items until it reuses their memory.
+        # The server counts flushed items until maintenance removes them, some seconds later.
         if not self.kind.evicts and not self.kind.flush_share:
             self.check_count()
         self.server.stop()

@@ -19,7 +19,8 @@ fn only_the_segment_engine_has_a_miss_ratio_curve() {
     (0..2).for_each(|_| drop(ask(&server, &gets)));
     let page = ask(&server, "stats mrc\r\n");
     for factor in ["0.25", "0.5", "1", "2", "4"] {
-        // The samples of two threads may be recorded in a different order.
+        // Worker threads may record their samples in another order than the requests arrived, so the ratio may be below
+        // 1.
         let ratio: f64 = value(&page, &format!("mrc:{factor}")).parse().unwrap();
         assert!((0.9..=1.0).contains(&ratio), "{page}");
     }

@@ -25,7 +25,8 @@ fn hot(server: &Server, page: &str, name: &str) -> Vec<(String, f64)> {
 fn hot_keys_are_found_among_many_others() {
     let server = larderd(ENGINES[0], &["-D", "/"]);
     assert_eq!(ask(&server, "stats hotkeys\r\n"), "STAT samples 0\r\nEND\r\n");
-    // Four of ten requests are for one key: a lookup, a key among several, a store, and a large value.
+    // Three of eight keys are `user/hot`: one in a lookup of several keys, one in a meta lookup, and one in a store.
+    // One of 160 keys is `large`.
     let large = "v".repeat(100_000);
     let mut requests = String::new();
     for n in 0..20_000 {

@@ -228,7 +228,7 @@ fn every_binary_request_of_memcached_is_known() {
     }
 }
 
-/// The sources of all tests except this file.
+/// The sources of the tests in four folders, except this file.
 fn tests() -> String {
     let folders =
         ["crates/larder-server/tests/it", "tests/clients", "tests/operations", "tests/hostile"];
@@ -332,8 +332,8 @@ fn every_documented_option_is_in_the_help() {
     }
 }
 
-/// larderd refuses an unknown option with status 1, and an unsupported one with another status. With a valid option it
-/// fails because the port is taken.
+/// larderd refuses a suboption with "error" in its row as unknown. With any other suboption it fails later, at the
+/// latest because the port is taken.
 #[test]
 fn extended_options_behave_as_the_table_says() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

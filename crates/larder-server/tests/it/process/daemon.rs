@@ -167,7 +167,7 @@ fn memory_is_locked_or_a_warning_is_logged() {
         assert!(!may_lock_memory(server.pid()), "{said}");
     } else {
         assert!(kib(&locked) >= 16 << 10, "{locked}");
-        // Locking does not allocate unused memory, so the process stays within the limit.
+        // Locking does not allocate unused memory, so the process stays small.
         assert!(kib(&resident) < 48 << 10, "{resident}");
     }
 }

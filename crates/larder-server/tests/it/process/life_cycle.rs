@@ -56,7 +56,7 @@ fn an_incomplete_request_at_the_end_is_dropped() {
     assert_eq!(server.ask(b"get a\r\n"), b"END\r\n");
 }
 
-/// One worker serves an endless pipeline and a second connection.
+/// One worker serves a long pipeline and a second connection.
 #[test]
 fn a_long_pipeline_does_not_starve_other_connections() {
     let server = Server::larderd(&["-t", "1", "-R", "10"]);

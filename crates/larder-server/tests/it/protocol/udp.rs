@@ -127,7 +127,7 @@ fn the_same_datagrams_get_the_replies_of_memcached() {
             });
             answers
         });
-        // The reply to quit is a header without a payload.
+        // memcached replies to `quit` with a header without a payload; larderd sends nothing.
         theirs.retain(|(_, payload)| !payload.is_empty());
         let start = String::from_utf8_lossy(&request[..request.len().min(40)]).into_owned();
         assert!(ours == theirs, "{start:?}: {} and {} datagrams", ours.len(), theirs.len());
@@ -287,7 +287,8 @@ fn one_datagram_draws_a_bounded_answer() {
     let written = || stat(&server.ask_text("stats\r\n"), "bytes_written").parse::<u64>().unwrap();
     let (before, client) = (written(), Client::new(&server));
     client.send([1, 0, 1, 0], "get v\r\n".repeat(100).as_bytes());
-    // The server answers the next request after the first datagram; a reply may be lost among so many.
+    // The server answers this request only after the first datagram. The test repeats it, because its reply may be lost
+    // among so many.
     client.socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     wait_for("the end of the answers", || {
         client.send([2, 0, 1, 0], b"mn\r\n");

@@ -320,7 +320,7 @@ fn compare(seed: u64, rounds: u64, resp3: bool) {
     }
 }
 
-/// Waits for the first half of a second: redis-server rounds expiries to the next second in the other.
+/// Waits for the first half of a second: redis-server rounds expiries to the next second in the second half.
 fn await_start_of_second() {
     let millis = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_millis();
     wait_for("the next second", || (100..400).contains(&millis()));

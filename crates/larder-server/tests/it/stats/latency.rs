@@ -83,7 +83,7 @@ fn datagrams_are_counted_too() {
 }
 
 /// Requests follow one another on one connection, so that their times in the server do not overlap and are within the
-/// client's. Most of the time is spent waiting in the engine.
+/// client's. Over the delayed engine, most of the time is spent waiting in the engine.
 #[test]
 fn latencies_are_within_those_of_the_client() {
     let server = Server::larderd(&[]);
