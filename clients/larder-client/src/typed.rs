@@ -87,7 +87,8 @@ macro_rules! typed {
             /// stores the result: see `get_or_compute` of the client.
             ///
             /// # Errors
-            /// `compute` failed, its value cannot be encoded, or the cache cannot be used: see [`ComputeError`].
+            /// `compute` failed, its value cannot be encoded, the key is invalid, the client is closed, or the call was
+            /// interrupted: see [`ComputeError`].
             pub $($async)? fn get_or_compute<E, $($compute)*>(
                 &self,
                 key: impl AsRef<[u8]>,

@@ -136,7 +136,8 @@ impl Server {
         self.finish(started, operation)
     }
 
-    /// Starts an operation of a call that started at `now`: sends as much as fits. [`Server::finish`] does the rest.
+    /// Starts an operation of a call that started at `now`: sends as much as fits without waiting, or leaves the
+    /// requests in the queue of a shared connection. [`Server::finish`] does the rest.
     ///
     /// # Errors
     /// [`Error`], by the deadline at the latest.

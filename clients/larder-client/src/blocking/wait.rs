@@ -32,7 +32,8 @@ impl Wait {
         self.for_socket_unless(|| false, socket, readiness, deadline)
     }
 
-    /// Like [`Wait::for_socket`], but ends when `is_over` returns true, because of a nested call of the waiter.
+    /// Like [`Wait::for_socket`], but does not poll the socket once `is_over` returns true, for example after a nested
+    /// call of the waiter.
     ///
     /// # Errors
     /// Like [`Wait::for_socket`].

@@ -35,7 +35,7 @@ impl<T: Serialize + DeserializeOwned> Codec<T> for Json {
         Ok(FLAGS)
     }
 
-    /// Accepts flags of 0, with which other clients write JSON as text.
+    /// Also accepts flags of 0, with which other clients write JSON as text.
     fn decode(&self, bytes: &Bytes, flags: u32) -> Result<T, CodecError> {
         if flags != FLAGS && flags != 0 {
             return Err(InvalidValue::Flags(flags).into());

@@ -23,7 +23,7 @@ use std::time::Instant;
 /// write with others.
 const HELD_CALLS_MIN: usize = 2;
 
-/// The number of bytes read without the lock, while other threads may send.
+/// The length in bytes of a reader's buffer. The reader fills it without the lock, so other threads can send.
 const READ_LEN: usize = 16 << 10;
 
 /// A connection that threads share.
@@ -121,7 +121,8 @@ impl SharedConnection {
             }
             let call = Arc::clone(&ticket);
             let number = state.queue.push(call, |requests| operation.encode(requests));
-            // The reply that the reader waits for is due soon, and this request leaves with the next ones then.
+            // The reader gets its reply soon and then sends the queue, so this request leaves in one write with later
+            // ones.
             let waits_for_reply = state.reader.is_none()
                 && state.exchange.len() >= HELD_CALLS_MIN
                 && state.min_latency.is_quick();
@@ -175,7 +176,7 @@ impl SharedConnection {
             Ok(answered) => return output(operation, Ok(answered)),
             Err(lost) => lost.broken(operation.reads()),
         };
-        // The connection stays usable: the reply is dropped when it arrives.
+        // An open connection stays usable: it drops the reply when that arrives.
         Err(FailedCall { is_usable: self.is_open(), ..failed })
     }
 
@@ -297,7 +298,7 @@ impl SharedConnection {
     /// Gives a call up for the reason `kind`, unless its replies have arrived. Passes the read permit on.
     ///
     /// # Errors
-    /// There is no reply.
+    /// There is no reply yet, or the connection has failed.
     fn give_up(
         &self,
         pending: &PendingCall,

@@ -17,7 +17,7 @@ pub(crate) trait Operation {
     fn reads(&self) -> bool;
 
     /// Returns the output of a lookup that finds nothing, for [`Builder::degrade`](crate::Builder::degrade). `None` for
-    /// other operations.
+    /// operations that report a fault instead.
     fn empty_output(&self) -> Option<Self::Output> {
         None
     }
@@ -56,7 +56,7 @@ impl ReplyFailure {
         Self { kind: ErrorKind::Unexpected(shown.into()), is_fatal: true, is_definite: false }
     }
 
-    /// Creates the failure of an answer that is no result of the operation. `None`: the reply has no such answer.
+    /// Creates the failure of an answer that is no result of the operation. `None`: the reply ends too early.
     pub(crate) fn of(answer: Option<&Answer<'_>>, reply: &[u8]) -> Self {
         let is_fatal = answer.is_none_or(is_fatal);
         match answer {
