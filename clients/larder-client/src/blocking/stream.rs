@@ -19,7 +19,8 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The timeout of a socket is set again only if it differs by more than this. This saves a system call per request.
+/// The timeout of a socket is set again only if it differs by more than this. This saves a system call for most
+/// requests.
 const TIMEOUT_SLACK: Duration = Duration::from_millis(2);
 
 /// The shortest timeout of a socket. The system could round a shorter one to zero, which means no timeout.

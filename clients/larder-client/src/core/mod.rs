@@ -5,7 +5,7 @@
 //!
 //! | file | contains |
 //! |---|---|
-//! | `operation/` | all requests and the interpretation of their replies; batches (`batch.rs`) |
+//! | `operation/` | requests, except leases and logins, and the interpretation of their replies; batches (`batch.rs`) |
 //! | `lease.rs` | leases for values that are missing or expire soon |
 //! | `flight.rs` | computations that concurrent callers share |
 //! | `key.rs` | keys as sent |

@@ -186,8 +186,8 @@ impl SharedConnection {
         ticket.has_delivery() || self.lock().reading == Some(ticket.thread.id())
     }
 
-    /// Takes the read permit if it is free, or if this thread already has it for a call that contains this one.
-    /// Otherwise marks the ticket as waiting.
+    /// Takes the read permit if it is free, or if it belongs to this thread, which makes this call nested in the wait
+    /// of another. Otherwise marks the ticket as waiting and returns `None`.
     fn read_or_wait(&self, ticket: &Ticket) -> Option<ReadPermit> {
         let mut state = self.lock();
         let reader = match state.reader.take() {

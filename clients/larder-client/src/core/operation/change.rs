@@ -14,7 +14,7 @@ use larder_protocol::encode::{classic, meta};
 #[derive(Clone)]
 pub(crate) struct Delete<'k> {
     pub(crate) key: Key<'k>,
-    /// Changes the item only if it has this CAS.
+    /// Changes the item only if it has this CAS. `None`: no condition.
     pub(crate) compare: Option<u64>,
     /// Instead of deleting the item, marks it as stale and sets this expiry.
     pub(crate) stale: Option<Exptime>,

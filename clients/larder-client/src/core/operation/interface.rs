@@ -33,7 +33,7 @@ pub(crate) trait Operation {
     /// Returns whether the operation's commands can have this answer. Errors need not be included.
     fn fits(answer: &Answer<'_>) -> bool;
 
-    /// Takes the next reply. Returns the output with the last one.
+    /// Takes the next reply. Returns the output after the last reply, and `None` before.
     ///
     /// # Errors
     /// [`ReplyFailure`].
@@ -89,7 +89,7 @@ impl ReplyFailure {
 /// The reply of a server at its connection limit, before it closes the connection.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections";
 
-/// Interprets a reply with one answer.
+/// Interprets a reply with one answer. Never returns `Ok(None)`.
 pub(crate) fn one<T>(
     reply: &Bytes,
     known: impl FnOnce(&Answer<'_>) -> Option<T>,
