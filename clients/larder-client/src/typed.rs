@@ -41,7 +41,7 @@ impl<T, C: Codec<T>, K> Typed<T, C, K> {
     fn decode(&self, item: &Item) -> Result<Option<T>, Error> {
         match self.codec.decode(&item.value, item.flags) {
             Ok(value) => Ok(Some(value)),
-            // An empty item without flags, which a lease has created: another caller computes the value.
+            // A lease creates an empty item with flags of 0, for which another caller computes the value.
             Err(_) if item.flags == 0 && item.value.is_empty() => Ok(None),
             Err(error) => Err(Error::definite(ErrorKind::Decode(error.into()))),
         }

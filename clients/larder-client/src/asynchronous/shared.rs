@@ -324,7 +324,7 @@ impl Driver {
     async fn drive(&mut self) -> Result<(), ErrorKind> {
         let lost = |error: io::Error| ErrorKind::Io(Arc::new(error));
         let state = Arc::clone(&self.state);
-        // The time of the last reply, and of the last check for silence.
+        // The time of the last reply or idle moment, and of the last check for silence.
         let (mut answered, mut checked) = (Instant::now(), Instant::now());
         loop {
             if self.exchange.is_idle() {
@@ -367,7 +367,7 @@ impl Driver {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
                 Err(error) => return Err(lost(error)),
             };
-            // Checked even if the server sends without pause.
+            // Checks for silence even if the server sends without pause.
             if !self.exchange.is_idle() && answered.max(checked).elapsed() >= SILENCE_MAX {
                 checked = Instant::now();
                 let has_lost = self.exchange.tickets().any(oneshot::Sender::is_closed);

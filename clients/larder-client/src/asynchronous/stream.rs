@@ -69,7 +69,7 @@ impl Stream {
     }
 
     fn session(&self) -> Option<MutexGuard<'_, Session>> {
-        // No operation on the session panics.
+        // No operation on the session panics, so the lock is never poisoned.
         self.tls.as_ref().map(|tls| tls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -112,7 +112,7 @@ fn resolve_again(endpoint: &Arc<Endpoint>) {
             endpoint.resolve(addresses);
         }
     };
-    // Without a thread, the addresses stay as they are.
+    // If the thread cannot be spawned, the addresses stay as they are.
     drop(std::thread::Builder::new().name("larder-resolve".to_owned()).spawn(lookup));
 }
 

@@ -64,7 +64,7 @@ impl Wait {
                     let [polled] = polled;
                     Ok(polled.revents().unwrap_or(PollFlags::empty()))
                 }
-                // A signal: the caller calls again.
+                // A signal has interrupted the poll: the caller waits again.
                 Err(Errno::EINTR) => Ok(PollFlags::empty()),
                 Err(error) => Err(ErrorKind::Io(Arc::new(error.into()))),
             };

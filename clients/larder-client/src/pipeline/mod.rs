@@ -152,7 +152,7 @@ impl<T> Pipeline<T> {
             self.answers.push_back((ticket, Ok(output)));
             return Ok(CallId::COMPLETED);
         }
-        // The queue numbers its calls in the same order.
+        // The queue numbers its calls in the same way, so a call has the same number in both.
         self.next_id += 1;
         let call = Call {
             id,

@@ -113,7 +113,7 @@ impl SharedConnection {
             }
             if state.exchange.is_idle() && state.queue.is_empty() {
                 if !state.stream.is_quiet().unwrap_or(false) {
-                    // Unsolicited bytes could pass for the reply.
+                    // The server has closed the connection, or sent unsolicited bytes, which could pass for the reply.
                     self.end(&mut state, &ErrorKind::Closed, &mut wake_list);
                     return Err(LostCall::new(ErrorKind::Closed, false));
                 }

@@ -182,7 +182,7 @@ mod tests {
 
         fn is_available(&self, now: Instant) -> bool {
             let is_available = self.health.is_available(now);
-            // The probe never ends.
+            // Another call is admitted. If it is the probe, it never ends, because its admission is forgotten.
             std::mem::forget(self.health.admit(now));
             is_available
         }
